@@ -1,7 +1,7 @@
 # Inferometer: every stage as a target. `make` alone prints this list; README.md explains the stages.
 
-#- What to measure: read by plan, bench, profile and, but for TUNE, ab; DEVICE by reproduce too
-CONFIG      ?= $(if $(filter cuda,$(DEVICE)),configs/cuda.yaml,configs/quickstart.yaml)#? configuration to plan from: quickstart.yaml, or cuda.yaml with DEVICE=cuda
+#- What to measure: read by plan, bench, load, profile and, but for TUNE, ab; DEVICE by reproduce too
+CONFIG      ?= $(if $(filter generate,$(MAKECMDGOALS)),configs/generation.yaml,$(if $(filter cuda,$(DEVICE)),configs/cuda.yaml,configs/quickstart.yaml))#? configuration to plan from: quickstart.yaml, cuda.yaml with DEVICE=cuda, generation.yaml for generate
 DEVICE      ?=#? cpu or cuda, instead of the configuration's
 MODELS      ?=#? comma-separated models, instead of the configuration's; name@seeded sets the weights
 BACKENDS    ?=#? comma-separated backends
@@ -13,18 +13,36 @@ MODES       ?=#? comma-separated: sync,pipelined,offline
 SETTINGS    ?=#? comma-separated named settings of the backends, as static+graph
 INPUTS      ?=#? own inputs of the models, .npz by input name, first axis items; comma-separated: one a shape
 EXPORTER    ?=#? what writes ONNX files of modules: dynamo or torchscript
+PROMPTS     ?=#? generation: tokens of prompts, comma-separated, or a file of prompts or of length pairs
+TOKENS      ?=#? generation: new tokens of each sequence, comma-separated
 TUNE        ?=#? 1: try each backend's settings once, and measure the fastest fully
 
-#- How often and how long: read by plan, bench, profile; ROUNDS by reproduce and ab too
+#- How often and how long: read by plan, bench, load, profile; ROUNDS by reproduce and ab too
 ROUNDS      ?=#? fresh processes per case
 MAX_ROUNDS  ?=#? further rounds, up to this, for cases whose interval is wide
 INTERVAL    ?=#? half-width of the 95% interval that ends a case's rounds, as 0.5%
 BUDGET      ?=#? time of the whole command after which no further round begins, as 10m
 
+#- Load: read by plan, bench and load
+SCENARIOS   ?=#? comma-separated: single-stream,multi-stream,server,offline,concurrency (load: server)
+BOUND       ?=#? server: a percentile and its limit, in quotes: 'p99<50ms'
+RATES       ?=#? server: requests a second, comma-separated; else 0.9, 1 and 1.1 of the predicted peak
+MAX_BATCH   ?=#? server, offline: most requests of a batch, comma-separated (8)
+MAX_DELAY   ?=#? server: longest wait for a fuller batch, comma-separated, as 0,2ms (0)
+WORKERS     ?=#? server, offline: threads with backend objects of their own, comma-separated (1)
+CLIENTS     ?=#? concurrency: clients with one request in flight each (1,2,4)
+SAMPLES     ?=#? multi-stream: samples of a query (8)
+REPLICATIONS ?=#? runs of each load, each with its own arrivals (10)
+REQUESTS    ?=#? most requests of a replication (2000)
+DURATION    ?=#? longest replication, as 4s (4s)
+PRICE       ?=#? price of the machine an hour, for the cost of a million requests
+LOADGEN     ?=#? 1: one long run a load, by MLPerf LoadGen's rules
+ENDPOINT    ?=#? running service to load in place of a backend, as kserve+http://127.0.0.1:8000/v2/models/<name>; needs RATES
+
 #- Files: read by every target that runs a stage
 RESULTS     ?= results#? folder of results
 MODELS_DIR  ?= models#? folder of exported models
-FORCE       ?=#? export, engines, roof, run, energy, profile, reproduce, ab, bench: 1 does again what is there; aggregate, bundle: 1 replaces a summary by a poorer one
+FORCE       ?=#? export, engines, roof, run, load, energy, profile, reproduce, ab, bench: 1 does again what is there; aggregate, bundle: 1 replaces a summary by a poorer one
 
 #- Comparing and checking
 PLAIN_CHARTS ?=#? bench, profile, report: 1: charts without title and caption, for papers
@@ -55,11 +73,11 @@ AUDIT_SERVICE ?= pypi#? audit: where to ask for known vulnerabilities: pypi or o
 
 #- Where stages run: read by every target that runs a stage
 WHERE       ?= $(or $(value RUN),auto)#? local, docker, auto (docker where an engine answers; builds the CPU image), or system: this PYTHON as it is
+BACKEND_PYTHONS ?= $(value PYTHONS)#? engines, run, load, energy, profile, reproduce, ab, bench: backend=path of a Python that has its libraries, comma-separated, as tensorrt=/opt/trt/bin/python
 CARDS       ?=#? bench and run: GPUs to measure on at the same time: all, or as 0,1,2,3
 LAYOUT      ?=#? with CARDS: models (default) or cases are spread over them, or copies of each case run on all at once
 RUNNER      ?=#? dispatch: what measures the plan elsewhere: local (default), ray or slurm
 ADDRESS     ?=#? dispatch: of the Ray cluster, as 10.0.0.1:6379; or partition of Slurm
-BACKEND_PYTHONS ?= $(value PYTHONS)#? engines, run, energy, profile, reproduce, ab, bench: backend=path of a Python that has its libraries, comma-separated, as tensorrt=/opt/trt/bin/python
 TORCH_INDEX ?=#? extra package index that has a CPU-only torch for this platform
 DOCKER      ?= docker#? container engine, docker or podman
 IMAGE       ?=#? image to run in, instead of inferometer:cpu-compile or :cuda; IMAGE_EXPORT and the like name one stage's
@@ -110,9 +128,15 @@ CHOSEN = $(if $(DEVICE),--device "$$DEVICE") --models "$$MODELS" --backends "$$B
          --precisions "$$PRECISIONS" --batches "$$BATCHES" --seq-lengths "$$SEQ_LENGTHS" \
          --boundaries "$$BOUNDARIES" --modes "$$MODES" --settings "$$SETTINGS" $(if $(EXPORTER),--exporter "$$EXPORTER") \
          $(if $(INPUTS),--inputs "$$INPUTS")
-PLAN   = $(STAGE).plan --config "$$CONFIG" $(CHOSEN) $(if $(TUNE),--tune) \
+PLAN   = $(STAGE).plan --config "$$CONFIG" $(CHOSEN) --prompts "$$PROMPTS" --tokens "$$TOKENS" $(if $(TUNE),--tune) \
          $(if $(ROUNDS),--rounds "$$ROUNDS") \
-         $(if $(MAX_ROUNDS),--max-rounds "$$MAX_ROUNDS") $(if $(INTERVAL),--target-interval "$$INTERVAL") $(if $(BUDGET),--budget "$$BUDGET") $(PLACE) --models-dir "$$MODELS_DIR"
+         $(if $(MAX_ROUNDS),--max-rounds "$$MAX_ROUNDS") $(if $(INTERVAL),--target-interval "$$INTERVAL") $(if $(BUDGET),--budget "$$BUDGET") $(SCENARIO) $(PLACE) --models-dir "$$MODELS_DIR"
+SCENARIO = --scenarios "$$SCENARIOS" --bound "$$BOUND" --rates "$$RATES" --max-batch "$$MAX_BATCH" --max-delay "$$MAX_DELAY" \
+           --workers "$$WORKERS" --clients "$$CLIENTS" $(if $(SAMPLES),--samples "$$SAMPLES") \
+           $(if $(REPLICATIONS),--replications "$$REPLICATIONS") $(if $(REQUESTS),--requests "$$REQUESTS") \
+           $(if $(DURATION),--duration "$$DURATION") $(if $(PRICE),--price "$$PRICE") $(if $(LOADGEN),--loadgen) \
+           $(if $(ENDPOINT),--endpoint "$$ENDPOINT")
+LOAD = $(STAGE).load $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
 EXPORT = $(STAGE).export $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
 ENGINES = $(STAGE).build_engine $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
 ROOF = $(STAGE).roof $(PLACE) $(if $(FORCE),--force)
@@ -120,12 +144,15 @@ SPREAD = $(STAGE).spread $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEN
 MEASURE = $(if $(CARDS)$(LAYOUT),$(SPREAD),$(ONE_BY_ONE))
 # Make expands a recipe when its first line begins: the budget counts from there.
 ONE_BY_ONE = $(STAGE).run $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force) --began $(shell date +%s)
+GENERATE = $(STAGE).generate $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
 ENERGY = $(STAGE).energy $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
 PROFILE = $(STAGE).profile_ops $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force) \
           --layers "$$LAYERS" $(if $(DEPTH),--depth "$$DEPTH") $(if $(PROFILE_RUNS),--runs "$$PROFILE_RUNS")
-# The user named what to plan: a profile then plans again.
+# The user named what to plan: load and profile then plan again.
 ASKED = $(strip $(if $(filter override,$(origin CONFIG)),CONFIG) $(DEVICE) $(MODELS) $(BACKENDS) $(PRECISIONS) $(BATCHES) $(SEQ_LENGTHS) \
-        $(BOUNDARIES) $(MODES) $(SETTINGS) $(INPUTS) $(EXPORTER) $(TUNE) $(ROUNDS) $(MAX_ROUNDS) $(INTERVAL) $(BUDGET))
+        $(BOUNDARIES) $(MODES) $(SETTINGS) $(INPUTS) $(EXPORTER) $(PROMPTS) $(TOKENS) $(TUNE) $(ROUNDS) $(MAX_ROUNDS) $(INTERVAL) $(BUDGET) \
+        $(SCENARIOS) $(BOUND) $(RATES) $(MAX_BATCH) $(MAX_DELAY) $(WORKERS) $(CLIENTS) $(SAMPLES) $(REPLICATIONS) $(REQUESTS) \
+        $(DURATION) $(PRICE) $(LOADGEN) $(ENDPOINT))
 AGGREGATE = $(STAGE).aggregate $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
 REPORT = $(STAGE).report $(PLACE) $(if $(PLAIN_CHARTS),--plain-charts)
 COMPARE = $(STAGE).compare $(PLACE) $(if $(BASELINE),--baseline "$$BASELINE") --threshold "$$THRESHOLD" \
@@ -137,7 +164,7 @@ AB = $(HERE).ab --against "$$AGAINST" --config "$$CONFIG" $(if $(ROUNDS),--round
 REPRODUCE = $(STAGE).reproduce $(PLACE) --claim "$$CLAIM" $(if $(DEVICE),--device "$$DEVICE") --models-dir "$$MODELS_DIR" \
             $(if $(ROUNDS),--rounds "$$ROUNDS") --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
 
-.PHONY: help bench plan export engines roof run watch energy aggregate report share compare history dispatch ab reproduce bundle verify audit selftest profile models wheel test test-all check where images image-cpu image-cpu-compile image-cuda shell clean distclean
+.PHONY: help bench generate plan export engines roof run load watch energy aggregate report share compare history dispatch ab reproduce bundle verify audit selftest profile models wheel test test-all check where images image-cpu image-cpu-compile image-cuda shell clean distclean
 
 help: ## Print this help
 	@echo "Usage: make <target> [VARIABLE=value …]"
@@ -148,7 +175,7 @@ help: ## Print this help
 
 # Where to run is settled before anything else: what is asked for is made again with WHERE=docker or WHERE=local.
 ifeq ($(WHERE),auto)
-bench plan export engines roof run energy aggregate report compare reproduce selftest profile models where:
+bench generate plan export engines roof run load energy aggregate report compare reproduce selftest profile models where:
 	@if docker/prepare; then place=docker; else place=local; fi; $(MAKE) WHERE=$$place $@
 else
 
@@ -161,8 +188,18 @@ bench: where ## Do everything: plan, export, engines on a GPU, roof, run, aggreg
 	@code=0; $(ROOF) || code=$$?; case $$code in 0|5) ;; *) exit $$code ;; esac  # 5: no limits here; rows say so
 	@code=0; $(MEASURE) || code=$$?; \
 	if [ $$code -ne 0 ] && [ $$code -ne 10 ]; then exit $$code; fi; \
-	poorer=0; $(AGGREGATE) || poorer=$$?; case $$poorer in 0|10) ;; *) exit $$poorer ;; esac; \
+	loads=0; $(LOAD) --if-planned || loads=$$?; case $$loads in 0|10) ;; *) exit $$loads ;; esac; \
+	code=$$((code ? code : loads)); poorer=0; $(AGGREGATE) || poorer=$$?; case $$poorer in 0|10) ;; *) exit $$poorer ;; esac; \
 	$(REPORT) --print; exit $$((code ? code : poorer))  # 10: some cases failed, or rows were given up; the report says which
+
+generate: where ## Measure generation: time to the first token and between tokens, tokens a second (PROMPTS, TOKENS)
+	@$(PLAN)
+	@code=0; $(EXPORT) || code=$$?; case $$code in 0|10) ;; *) exit $$code ;; esac  # as in bench
+	@code=0; $(ROOF) || code=$$?; case $$code in 0|5) ;; *) exit $$code ;; esac  # as in bench
+	@code=0; $(GENERATE) || code=$$?; \
+	if [ $$code -ne 0 ] && [ $$code -ne 10 ]; then exit $$code; fi; \
+	poorer=0; $(AGGREGATE) || poorer=$$?; case $$poorer in 0|10) ;; *) exit $$poorer ;; esac; \
+	$(REPORT) --print; exit $$((code ? code : poorer))  # 10: some cases failed; the report says which
 
 plan: where ## Expand the configuration into cases and say about how long they take
 	@$(PLAN) --list
@@ -178,6 +215,14 @@ roof: where ## Measure what the CPU or GPU can do at most: matrix products, copi
 
 run: where ## Measure what the plan owes and the results lack
 	@$(MEASURE)
+
+load: where ## Measure latency against load and the peak within a bound (BOUND), and report; plans first where there is no plan or MODELS, … are given
+	@if $(if $(ASKED),:,[ ! -e "$$RESULTS/plan.json" ]); then $(PLAN) --load; fi
+	@code=0; $(EXPORT) || code=$$?; case $$code in 0|10) ;; *) exit $$code ;; esac  # as in bench
+	@code=0; $(ENGINES) || code=$$?; case $$code in 0|5|8) ;; *) exit $$code ;; esac  # as in bench
+	@code=0; $(LOAD) || code=$$?; case $$code in 0|10) ;; *) exit $$code ;; esac; \
+	poorer=0; $(AGGREGATE) || poorer=$$?; case $$poorer in 0|10) ;; *) exit $$poorer ;; esac; \
+	$(REPORT) --print; exit $$((code ? code : poorer))  # 10: some load cases failed; the report has the others
 
 energy: where ## Measure joules an inference of the plan's cases on a GPU, after `make run` and apart from it
 	@$(ENERGY)
@@ -255,16 +300,18 @@ wheel: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Build the package 
 	@ls dist/inferometer-*.whl
 
 # Long files come first (tests/conftest.py): pytest-xdist would order files by how many tests they have.
-PYTEST   = $(VENV)/bin/python -m pytest
+PYTEST   = env -u PYTHONDONTWRITEBYTECODE $(VENV)/bin/python -m pytest
 PARALLEL = -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder --ignore tests/docker
 
+# The containers mostly wait for a package index: their tests run beside the others, and are shown after them.
+BESIDE_DOCKER = log=$$(mktemp); $(PYTEST) $(1) tests/docker >"$$log" 2>&1 & trap "kill $$! 2>/dev/null || true" EXIT; code=0; \
+  $(PYTEST) $(PARALLEL) $(1) || code=$$?; wait $$! || code=$$?; cat "$$log"; rm -f "$$log"; trap - EXIT; exit $$code
+
 test: $(VENV)/.installed ## Run the tests that every change has to pass: each rule and each stage
-	@$(PYTEST) $(PARALLEL)
-	@$(PYTEST) tests/docker
+	@$(call BESIDE_DOCKER,)
 
 test-all: $(VENV)/.installed ## Run all tests, also the slow ones: large models, every notebook, many kills, all images
-	@$(PYTEST) $(PARALLEL) -m ''
-	@$(PYTEST) -m '' tests/docker
+	@$(call BESIDE_DOCKER,-m '')
 
 check: $(VENV)/.installed ## Lint, format, types and import contracts
 	@$(VENV)/bin/ruff check .

@@ -27,6 +27,7 @@ from harness.planning.matrix import plan_id
 from harness.reporting import ranking
 from harness.reporting.first_page import answer_table
 from harness.reporting.prose.conditions import short_conditions
+from harness.reporting.writers.markdown import blocks_text
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -163,7 +164,7 @@ def headline_block(summary: Summary, folder: PurePath) -> str:
     return (
         f"![{alt}]({folder}/charts/overview.png)\n\n"
         f"{short_conditions(summary, rows)} [The whole report]({folder}/report.md).\n\n"
-        f"{answer_table(summary, MAX_LINES)}"
+        f"{blocks_text([answer_table(summary, MAX_LINES)])}"
     )
 
 

@@ -7,6 +7,8 @@
        │ build_engine  ONNX → TensorRT engines, checked on this very GPU    models/<model>/engines/
        │ roof          the measured limits of this CPU or GPU               results/roof.json
        │ run           a fresh process per case and round                   results/raw/<case>/<round>.json
+       │ generate      prefill and decode, token by token                   results/generation/<case>/<round>.json
+       │ load          scenarios: replay, then real replications            results/load/<load>/<point>/
        │ energy        joules per inference, in a separate pass             results/energy/<case>.json
        │ profile_ops   the cost of a model, layer by layer                  results/profiles/<case>/
        │ aggregate     join plan with raw                                   results/summary.{json,csv}

@@ -37,6 +37,8 @@ STAGES = (
 )
 PIPELINES: Mapping[str, str] = {
     "bench": "Measure, from a configuration to a report: plan, export, engines on a GPU, roof, run, aggregate, report.",
+    "generate": "Measure generation, token by token: plan, export, roof, generate, aggregate, report.",
+    "load": "Measure latency against load and the peak within a bound; plans first where models, a bound, … are given.",
     "profile": "Profile the plan's cases, and report: counts, memory, layers; plans first where models, … are given.",
 }
 _SIGNALLED = 128
@@ -97,10 +99,10 @@ def _pipeline(name: str, arguments: Sequence[str]) -> None:
             options.add_argument(variable.option, dest=variable.name, metavar=variable.name, help=variable.text)
     options.add_argument("--json", action="store_true", help="end with one line of JSON about the outcome")
     given = options.parse_intermixed_args(arguments)
-    choices = _choices(given)
+    choices = _choices(name, given)
     results = Results(Path(choices["RESULTS"][0]))
     signal.signal(signal.SIGTERM, lambda number, _: options.exit(_SIGNALLED + number))
-    plans = name == "bench" or not results.plan.is_file() or not pipeline.PLANNING.isdisjoint(choices)
+    plans = name in ("bench", "generate") or not results.plan.is_file() or not pipeline.PLANNING.isdisjoint(choices)
     code = pipeline.run(
         pipeline.steps(pipeline.PIPELINES[name], choices, plans, int(unix_s())), _stage, lambda: _on_gpu(results)
     )
@@ -109,14 +111,16 @@ def _pipeline(name: str, arguments: Sequence[str]) -> None:
     options.exit(code)
 
 
-def _choices(given: argparse.Namespace) -> dict[str, list[str]]:
+def _choices(command: str, given: argparse.Namespace) -> dict[str, list[str]]:
     """Choices of the user, by Make's name; the folders and the configuration are always among them."""
     named = {name: value for name, value in vars(given).items() if name in pipeline.BY_NAME and value is not None}
     found = {name: [value] for name, value in named.items()}
     if given.model:
         found["MODELS"] = [",".join([*given.model, *filter(None, [named.get("MODELS")])])]
     device = named.get("DEVICE")
-    if "CONFIG" not in found and device == "cuda":
+    if "CONFIG" not in found and command == "generate":
+        found["CONFIG"] = ["configs/generation.yaml"]
+    elif "CONFIG" not in found and device == "cuda":
         found["CONFIG"] = ["configs/cuda.yaml"]
     return {"RESULTS": ["results"], "MODELS_DIR": ["models"], **found}
 

@@ -1,7 +1,8 @@
 """Join the plan with the raw records: a row for every planned case, measured, skipped, failed or missing.
 
 reads   results/plan.json, exports/<slug>/export.json, raw/<case>/<round>.json and .usage.json, environments/*.json,
-        roof.json, energy/*.json, copies/*.json, neighbours.json, summary.json of before; models/<slug>/engines/*.json
+        roof.json, energy/*.json, load/<load_id>/…, copies/*.json, neighbours.json, summary.json of before;
+        models/<slug>/engines/*.json
 writes  results/summary.json, summary.csv, written/aggregate.json
 
 A summary that has more measured rows is not replaced, unless --force is given; then the exit code is 10.
@@ -13,7 +14,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from harness.aggregation.admission import differing
+from harness.aggregation.generation_rows import GenerationSource, generation_rows, used_environments
 from harness.aggregation.join import Notes, join
+from harness.aggregation.load_rows import load_row
 from harness.aggregation.plugin_metrics import installed_metrics, with_custom
 from harness.backends import BACKENDS
 from harness.core import (
@@ -31,6 +35,12 @@ from harness.core.schemas import (
     Environment,
     ExportRecord,
     Failed,
+    Generated,
+    GenerationExport,
+    GenerationRow,
+    LoadBase,
+    LoadFailure,
+    LoadRow,
     Measured,
     NeighbourCheck,
     Plan,
@@ -41,6 +51,10 @@ from harness.core.schemas import (
 )
 from harness.core.timestamps import utc_now
 from harness.planning.exports import another_request, built_engines, export_files, failure_of, recorded_export
+from harness.planning.generation_cases import generation_needs
+from harness.planning.generation_turns import read_generation_exports
+from harness.planning.load_evidence import evidence_of
+from harness.planning.load_resume import state_of
 from harness.reporting import units
 from harness.reporting.writers.csv import summary_text
 
@@ -92,12 +106,21 @@ def stage(arguments: Sequence[str]) -> None:
     )
     summary = with_devices(summary, copies, neighbours, environments_of_slots(results, copies, notes, sums))
     energies = load_energies(plan, results, notes, sums)
+    summary = with_generations(summary, plan, results, notes, sums, environments, energies, calibration)
+    loads = load_loads(plan, results, exports, environments, notes, sums)
     metrics, problems = installed_metrics()
     notes.other += problems
     inputs = chain.inputs_of(sums, results, models)
     lines = tuple(map(portable, notes.lines()))
-    summary = with_custom(summary.model_copy(update={"energies": energies, "notes": lines, "inputs": inputs}), metrics)
-
+    used = {identity: environments[identity] for row in loads for identity in row.environment_ids}
+    update = {
+        "energies": energies,
+        "loads": loads,
+        "environments": dict(sorted({**summary.environments, **used}.items())),
+        "notes": lines,
+        "inputs": inputs,
+    }
+    summary = with_custom(summary.model_copy(update=update), metrics)
     summary = summary.as_stored()
     lost = no_longer_measured(before, summary)
     if lost and not options.force:
@@ -112,6 +135,63 @@ def stage(arguments: Sequence[str]) -> None:
         )
 
 
+def with_generations(
+    summary: Summary,
+    plan: Plan,
+    results: Results,
+    notes: Notes,
+    sums: dict[Path, str],
+    environments: Mapping[str, Environment],
+    energies: Mapping[str, Energy],
+    calibration: frozenset[str],
+) -> Summary:
+    """The summary with a row for every planned case of generation."""
+    if not plan.generations:
+        return summary
+    records = results.of_generation
+    needs = generation_needs(plan)
+    exports = read_generation_exports(plan, [*needs], results, None)
+    for name in exports.found:
+        store.load(results.export(needs[name].slug).generation, GenerationExport, "make export", sums)
+    for name, why in exports.absent.items():
+        notes.other.append(f"{name} was not exported for generation. {why.problem} {why.hint}")
+
+    def load(case_id: str, round_number: int) -> Generated | Failed | None:
+        try:
+            found = store.load_generated(records.raw_file(case_id, round_number), sums)
+        except MissingInputError:
+            return None
+        return portable_failure(found) if isinstance(found, Failed) else found
+
+    def load_usage(case_id: str, round_number: int) -> Usage | None:
+        try:
+            return store.load(records.usage_file(case_id, round_number), Usage, "make generate", sums)
+        except MissingInputError:
+            return None
+
+    source = GenerationSource(
+        plan=plan,
+        exports=exports.found,
+        absent={name: why.problem for name, why in exports.absent.items()},
+        environments=environments,
+        calibration=calibration,
+        roof=load_roof(plan, results, notes, sums),
+        energies=energies,
+    )
+    rows = generation_rows(source, load, load_usage, notes.other.append)
+    used, started = used_environments(plan, rows, load, environments)
+    began = [one for one in (summary.measured_from, summary.measured_to, *started) if one]
+    return summary.model_copy(
+        update={
+            "generations": rows,
+            "environments": {key: environments[key] for key in sorted({*summary.environments, *used})},
+            "measured_from": min(began, default=None),
+            "measured_to": max(began, default=None),
+            "roof": summary.roof or source.roof,
+        }
+    )
+
+
 def load_before(results: Results) -> Summary | None:
     """The existing summary; None where there is none of this format."""
     try:
@@ -120,18 +200,19 @@ def load_before(results: Results) -> Summary | None:
         return None
 
 
-def no_longer_measured(before: Summary | None, now: Summary) -> list[Row]:
+def no_longer_measured(before: Summary | None, now: Summary) -> list[Row | GenerationRow]:
     """Rows that were measured before and now have no valid sample. A row that is no longer in the plan is not lost, nor
     is a row that was measured again and failed."""
     if before is None:
         return []
-    measured = {row.case_id for row in before.rows if row.status == "measured"}
-    return [row for row in now.rows if row.case_id in measured and row.status == "missing"]
+    measured = {row.case_id for row in (*before.rows, *before.generations) if row.status == "measured"}
+    return [row for row in (*now.rows, *now.generations) if row.case_id in measured and row.status == "missing"]
 
 
-def _in_words(lost: Sequence[Row], before: Summary | None, results: Results) -> tuple[str, str]:
+def _in_words(lost: Sequence[Row | GenerationRow], before: Summary | None, results: Results) -> tuple[str, str]:
     """(problem, hint)"""
-    measured = 0 if before is None else sum(row.status == "measured" for row in before.rows)
+    rows = [] if before is None else [*before.rows, *before.generations]
+    measured = sum(row.status == "measured" for row in rows)
     return (
         f"{results.summary} has {measured} measured rows, and {len(lost)} of them would be missing now, as "
         f"{lost[0].case_id}: {lost[0].reason}. It was left as it is.",
@@ -205,7 +286,7 @@ def load_roof(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str])
 def load_energies(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str]) -> dict[str, Energy]:
     """Results of the energy pass with this plan's settings, by case id; damaged files go into the notes."""
     found: dict[str, Energy] = {}
-    for case in plan.cases:
+    for case in (*plan.cases, *plan.generations):
         path = results.energy_file(case.case_id)
         if not path.is_file():
             continue
@@ -217,6 +298,41 @@ def load_energies(plan: Plan, results: Results, notes: Notes, sums: dict[Path, s
         if energy.settings_id == plan.settings_id:
             found[case.case_id] = energy
     return found
+
+
+def load_loads(
+    plan: Plan,
+    results: Results,
+    exports: Mapping[str, ExportRecord],
+    environments: Mapping[str, Environment],
+    notes: Notes,
+    sums: dict[Path, str],
+) -> tuple[LoadRow, ...]:
+    """A row for every planned load case; damaged files go into the notes."""
+    rows = []
+    kinds = {model.slug: model.kind for model in plan.models}
+    for load in plan.loads:
+        files, first = results.load(load.load_id), list[Environment]()
+
+        def comparable(record: LoadBase, first: list[Environment] = first) -> bool:
+            """Of the machine and libraries of the service times, which are read first."""
+            there = environments.get(record.environment_id or "")
+            first += [there] if there is not None and not first else []
+            return there is not None and not differing(there, first[0])
+
+        state = state_of(load, files, plan.settings_id, comparable, sums)
+        notes.other += state.notes
+        failure = None
+        if files.failure.is_file():
+            try:
+                failure = store.load(files.failure, LoadFailure, "make load", sums)
+            except FormatError as error:
+                notes.other.append(f"{error.problem} {error.hint}")
+        export = exports.get(load.slug)
+        judge_top1 = export is not None and export.classifier and load.weights != "seeded"
+        tolerance = plan.tolerance(load.model, load.precision)
+        rows.append(load_row(load, kinds[load.slug], tolerance, judge_top1, evidence_of(state, failure)))
+    return tuple(rows)
 
 
 def load_copies(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str]) -> dict[str, Copies]:
@@ -280,9 +396,15 @@ def load_neighbours(plan: Plan, results: Results, notes: Notes, sums: dict[Path,
 
 
 def _say(summary: Summary, results: Results) -> None:
-    counts = Counter(row.status for row in summary.rows)
+    every = [*summary.rows, *summary.generations]
+    counts = Counter(row.status for row in every)
     parts = [f"{counts[status]} {status}" for status in ("measured", "skipped", "failed", "missing") if counts[status]]
-    cli.say(f"{results.summary}: {units.count(len(summary.rows), 'row')}, {', '.join(parts) or 'none'}.")
+    cli.say(f"{results.summary}: {units.count(len(every), 'row')}, {', '.join(parts) or 'none'}.")
+    if summary.rows or not summary.loads:
+        cli.say(f"{results.summary}: {units.count(len(summary.rows), 'row')}, {', '.join(parts) or 'none'}.")
+    if summary.loads:
+        done = sum(row.status == "measured" for row in summary.loads)
+        cli.say(f"{results.summary}: {units.count(len(summary.loads), 'load case')}, {done} measured.")
     for note in summary.notes:
         cli.warn(note)
 

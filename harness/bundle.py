@@ -1,8 +1,8 @@
 """Pack one run, with all inputs of its report, into one archive with checksums.
 
-reads   results/plan.json, command.txt, exports/, raw/, environments/, roof.json, energy/, profiles/,
-        selftest.{json,md}, summary.{json,csv}, report.md, report-details.md, charts/, written/{plan,selftest}.json;
-        models/<slug>/engines/*.json; the configuration and the lock file
+reads   results/plan.json, command.txt, exports/, raw/, generation/, environments/, roof.json, energy/, load/,
+        profiles/, selftest.{json,md}, summary.{json,csv}, report.md, report-details.md, charts/,
+        written/{plan,selftest}.json; models/<slug>/engines/*.json; the configuration and the lock file
 writes  results/<plan_id>.tar.xz
 """
 
@@ -40,7 +40,9 @@ def stage(arguments: Sequence[str]) -> None:
     results, models = Results(options.results), Models(options.models_dir)
     plan = store.load(results.plan, Plan, "make plan")
     summary = chain.load_summary(results.summary)
-    if {row.case_id for row in summary.rows} != {case.case_id for case in plan.cases}:
+    rows = {row.case_id for row in (*summary.rows, *summary.generations)} | {row.load_id for row in summary.loads}
+    cases = {case.case_id for case in (*plan.cases, *plan.generations)} | {load.load_id for load in plan.loads}
+    if rows != cases:
         raise UsageError(
             f"{results.summary} has other rows than {results.plan} has cases.", "Run `make aggregate report` first."
         )
@@ -135,6 +137,13 @@ def _of_results(plan: Plan, results: Results) -> Iterator[Path]:
         yield from results.raw_case(case.case_id).glob("*.json")
         yield results.energy_file(case.case_id)
         yield from (results.model_profile(case.case_id), results.parts_profile(case.case_id))
+    for slug in dict.fromkeys(case.slug for case in plan.generations):
+        yield from results.export(slug).root.glob("*.json")
+    for generation in plan.generations:
+        yield from results.of_generation.raw_case(generation.case_id).glob("*.json")
+        yield results.energy_file(generation.case_id)
+    for load in plan.loads:
+        yield from results.load(load.load_id).records()
 
 
 def _of_models(plan: Plan, results: Results, models: Models) -> Iterator[Path]:

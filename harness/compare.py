@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.comparison import compatibility, verdicts
+from harness.comparison.load_changes import compare_loads
+from harness.comparison.token_rows import with_token_rows
 from harness.comparison.verdicts import EQUIVALENCE, Margins
 from harness.core import (
     chain,
@@ -85,8 +87,10 @@ def judge(
     design: Design = "separate",
 ) -> Comparison:
     """Both kinds of verdict in one record."""
+    baseline = None if baseline is None else with_token_rows(baseline)
+    compared = with_token_rows(current)
     found = () if baseline is None else compatibility.differences(baseline, current)
-    rows = () if baseline is None else verdicts.compare(baseline, current, found, margins, design)
+    rows = () if baseline is None else verdicts.compare(baseline, compared, found, margins, design)
     return Comparison(
         design=design,
         created_at=utc_now(),
@@ -97,7 +101,12 @@ def judge(
         common_ratio=verdicts.common_ratio(rows),
         differences=found,
         rows=rows,
-        judgements=tuple(one for threshold in wanted for one in thresholds.judge(threshold, current.rows)),
+        judgements=tuple(
+            one
+            for threshold in wanted
+            for one in thresholds.judge(threshold, current.rows, current.loads, current.generations)
+        ),
+        loads=() if baseline is None else compare_loads(baseline, current, found),
     )
 
 
@@ -189,9 +198,11 @@ def _end(found: Comparison, results: Results) -> None:
         cli.say(text)
     cli.say(f"Comparison: {results.comparison_report}")
     said = tables.headline(found)
-    if any(row.fails for row in found.rows) or any(one.outcome != "PASS" for one in found.judgements):
+    if found.fails:
         raise RegressionError(said, f"{results.comparison_report} has the rows and what changed around them.")
-    if not found.judgements and not any(row.ratio is not None for row in found.rows):
+    ratios = [*(row.ratio for row in found.rows), *(load.ratio for load in found.loads)]
+    decided = any(ratio is not None for ratio in ratios)
+    if not found.judgements and not decided:
         reasons = Counter(row.reason for row in found.rows if row.reason).most_common(1)
         why = reasons[0][0] if reasons else "the two have no row in common"
         hint = f"{results.comparison_report} gives the reason for each row."

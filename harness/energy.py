@@ -4,7 +4,10 @@ The GPU's idle power is read before the first case. Then every case runs back to
 seconds, and the GPU's energy counter is read at the start and at the end. Settings that `run` tried and dropped are
 left out. No setting of the GPU is ever changed.
 
-reads   results/plan.json, results/raw/<case_id>/1.json, exports/<slug>/export.json and the files that it names; NVML
+Cases of generation are metered in the same way, request after request.
+
+reads   results/plan.json, results/raw/<case_id>/1.json, exports/<slug>/{export,generation}.json and the files that they
+        name; NVML
 writes  results/energy/<case_id>.json; the timings of this pass below results/energy/runs/
 """
 
@@ -29,20 +32,23 @@ from harness.core.host import gpu, limits
 from harness.core.host.gpu import GpuHandle, first_gpu
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
-from harness.core.protocol import Job
-from harness.core.schemas import Case, Energy, Failed, Measured, Plan
+from harness.core.protocol import GenerationTask, Job
+from harness.core.schemas import Case, Energy, Failed, Generated, GenerationCase, Measured, Plan
 from harness.planning.block_settings import interpreters
 from harness.planning.exports import export_files
 from harness.planning.resume import Finished
 from harness.planning.schedule import of_models
 from harness.processes.energy_meter import PhaseMeter, idle
 from harness.processes.launcher import Worker
-from harness.processes.pool import measure_turn
+from harness.processes.pool import generate_turn, measure_turn
 from harness.reporting.units import count, significant
 
 DEFAULT_WINDOW_S = 6.0
 
 MAX_WINDOW_S = 3600.0
+
+MANY_REQUESTS = 10_000
+"""Time ends the pass of a case of generation, not a number of requests."""
 
 
 def stage(arguments: Sequence[str]) -> None:
@@ -74,11 +80,18 @@ def stage(arguments: Sequence[str]) -> None:
             if name not in dropped
             if options.force or not _has(results.energy_file(name), plan.settings_id)
         ]
-        if not todo:
+        generating = [
+            case
+            for case in plan.generations
+            if case.skip_reason is None and case.backend in computing
+            if options.force or not _has(results.energy_file(case.case_id), plan.settings_id)
+        ]
+        if not todo and not generating:
             cli.say("Every case has its energy already; `make energy FORCE=1` measures again.")
             return
         with _EnergyPass(plan, results, models, first_gpu(), options.window, others) as measuring:
             failures = sum(not measuring.measure(name, case) for name, case in todo)
+            failures += sum(not measuring.measure_generation(case) for case in generating)
     if failures:
         raise CasesFailedError(
             f"The energy of {count(failures, 'case')} is not known; the others are measured.",
@@ -123,6 +136,7 @@ class _EnergyPass:
         self._plan, self._results, self._models = plan, results, models
         self._gpu, self._facts = handle, gpu.facts_of(handle)
         self._settings = settings_for(plan.measurement, window_s)
+        self._window_s = window_s
         self._threads = plan.measurement.threads or limits.threads()
         self._interpreters = interpreters
         self._workers: dict[str, Worker] = {}
@@ -151,19 +165,39 @@ class _EnergyPass:
             engines=self._plan.engines,
         )
         record = measure_turn(job, self._worker(case.backend, runs), runs, meter)
+        return self._save(name, record, case.batch_size, meter)
+
+    def measure_generation(self, case: GenerationCase) -> bool:
+        """The same for a case of generation: an inference is a request, an item a sequence."""
+        runs, meter = Results(self._results.energy_runs), PhaseMeter(self._card)
+        task = GenerationTask(
+            case=case,
+            round=1,
+            settings_id=self._plan.settings_id,
+            measurement=self._settings,
+            threads=self._threads,
+            results=str(runs.root),
+            models=str(self._models.root),
+            export=str(self._results.export(case.slug).generation),
+            options=self._plan.generation.model_copy(update={"requests": MANY_REQUESTS, "max_s": self._window_s}),
+        )
+        record = generate_turn(task, self._worker(case.backend, runs), runs.of_generation, meter)
+        return self._save(case.case_id, record, case.batch_size, meter)
+
+    def _save(self, name: str, record: Measured | Generated | Failed, batch_size: int, meter: PhaseMeter) -> bool:
         spent = meter.spent()
         if isinstance(record, Failed) or spent is None:
             cli.warn(f"{name}: {record.error if isinstance(record, Failed) else 'it was never timed'}")
             return False
         try:
-            found = energy_of(record, case.batch_size, spent, self._idle, self._facts)
+            found = energy_of(record, batch_size, spent, self._idle, self._facts)
         except CaseError as error:
             cli.warn(f"{name}: {error.problem} {error.hint}")
             return False
         store.save(self._results.energy_file(name), found)
         cli.say(
             f"{name}: {significant(found.joules_per_inference)} J an inference, {significant(found.joules_per_item)} J "
-            f"an item, at {spent.watts:.0f} W of which {self._idle.watts:.0f} W idle."
+            f"a sample, at {spent.watts:.0f} W of which {self._idle.watts:.0f} W idle."
         )
         return True
 

@@ -2,7 +2,8 @@
 
 reads   results/plan.json, and the models' weights (packages, hub, your files)
 writes  models/<slug>/<export>/{weights.safetensors, *.onnx, inputs*.npz, reference*.npz, export.json}, and its record
-        once more as results/exports/<slug>/export.json; or export-failed.{json,log} there;
+        once more as results/exports/<slug>/export.json; or export-failed.{json,log} there; for generation the same
+        with generation.json, config.json, tokenizer/, prompts-p*.npz, generation-reference-p*.npz, decoder-*.onnx;
         results/exporting.json meanwhile
 """
 
@@ -42,9 +43,10 @@ from harness.core.layout import ExportFiles, ModelFolder, Models, Results
 from harness.core.lock import exclusive
 from harness.core.portable import portable
 from harness.core.safe_files import Limit, read
-from harness.core.schemas import ExportFailure, ExportRecord, Plan, PlannedModel, Precision
+from harness.core.schemas import ExportFailure, ExportRecord, GenerationExport, Plan, PlannedModel, Precision
 from harness.core.text import unknown_name
 from harness.planning.exports import refusal_of
+from harness.planning.generation_cases import GenerationNeeds, generation_needs
 from harness.processes.pool import ExportPresence
 from harness.statistics.parity import compare
 from harness.timing.clock import now_ns
@@ -73,27 +75,148 @@ def export(arguments: Sequence[str]) -> None:
     options = Options(plan.export.exporter, given.opset, given.output_name, given.max_length, given.cache_dir)
     selected = _selected(plan, given.models)
     results, models = Results(given.results), Models(given.models_dir)
+    generating = _generating(plan, given.models)
+    tasks = [
+        *(
+            (planned.name, partial(_matrix_export, plan, planned, results, models, options, given))
+            for planned in selected
+        ),
+        *((name, partial(_decoder_export, plan, needs, results, models, given)) for name, needs in generating.items()),
+    ]
     failed = partly = 0
-    with closing(ExportPresence(results, plan.plan_id, len(selected))) as presence:
-        for done, planned in enumerate(selected):
-            presence.model(planned.name, done)
-            own = results.export(planned.slug)
+    with closing(ExportPresence(results, plan.plan_id, len(tasks))) as presence:
+        for done, (name, task) in enumerate(tasks):
+            presence.model(name, done)
             try:
-                record = _exported(_Asked(plan, planned, own, models, options, given.force))
+                partly += task()
             except StorageError:
                 raise
             except InferometerError as error:
-                # `run` reports it in the rows of the model.
-                store.save(own.failure, ExportFailure(error=portable(error.problem), hint=portable(error.hint)))
-                if len(selected) == 1:
+                if len(tasks) == 1:
                     raise
-                cli.say(f"{planned.name}: not exported")
+                cli.say(f"{name}: not exported")
                 cli.show(error)
                 failed += 1
-            else:
-                _keep(record, own, results)
-                partly += _say_refused(plan, planned, record)
-    _end(failed, partly, len(selected))
+    _end(failed, partly, len(tasks))
+
+
+def _matrix_export(
+    plan: Plan, planned: PlannedModel, results: Results, models: Models, options: Options, given: argparse.Namespace
+) -> bool:
+    """Export a model for `run`; True where a case lacks a file. Its error is stored and raised."""
+    own = results.export(planned.slug)
+    with _recorded(own.failure):
+        record = _exported(_Asked(plan, planned, own, models, options, given.force))
+    _keep(record, own, results)
+    return _say_refused(plan, planned, record)
+
+
+def _decoder_export(
+    plan: Plan, needs: GenerationNeeds, results: Results, models: Models, given: argparse.Namespace
+) -> bool:
+    """The same for `generate`."""
+    own = results.export(needs.slug)
+    with _recorded(own.generation_failure):
+        record = _exported_for_generation(plan, needs, own, models, given)
+    _keep_generation(record, own, results)
+    return _say_refused_decoders(record, needs)
+
+
+@contextmanager
+def _recorded(path: Path) -> Iterator[None]:
+    """Around an export: its error is stored, for the stage whose rows will lack the model."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except InferometerError as error:
+        store.save(path, ExportFailure(error=portable(error.problem), hint=portable(error.hint)))
+        raise
+
+
+def _exported_for_generation(
+    plan: Plan, needs: GenerationNeeds, own: ExportFiles, models: Models, given: argparse.Namespace
+) -> GenerationExport:
+    """The record of the model's files for generation; they are made where there are none."""
+    from harness.zoo.generation.generation_exporting import (  # noqa: PLC0415 - torch, as the child needs
+        GenerationRequest,
+        export_generation,
+        intact_generation,
+    )
+
+    prompts = plan.generation.prompts
+    request = GenerationRequest(
+        info=model_info(needs.model),
+        slug=needs.slug,
+        weights=needs.weights,
+        lengths=needs.lengths,
+        batch_size=needs.batch_size,
+        seed=plan.measurement.seed,
+        onnx=needs.onnx,
+        forms=needs.forms,
+        prompts=None if prompts is None else Path(prompts).expanduser(),
+        prompts_sha256=plan.generation.prompts_sha256,
+        cache=given.cache_dir,
+    )
+    there = [] if given.force else models.generation_exports(needs.slug)
+    record = next((found for folder in there if (found := intact_generation(folder, request))), None)
+    if record is not None:
+        cli.say(f"{needs.model}: up to date for generation")
+        return record
+
+    def make() -> Ended:
+        watch = Stopwatch()
+        home = models.folder(needs.slug).root
+        with staging(home) as staged:
+            cli.say(f"{needs.model}: exporting for generation ({needs.weights} weights)")
+            made = export_generation(request, ModelFolder(staged, home), watch.step, watch.seconds)
+            name = name_of(staged, made.request_sha256)
+            made = made.model_copy(update={"folder": name})
+            share_equal_files(staged, [other.root for other in models.generation_exports(needs.slug)])
+            store.save(ModelFolder(staged).generation, made)
+            target = models.folder(needs.slug, name)
+            try:
+                publish(staged, target.root)
+            except FileExistsError:
+                if intact_generation(target, request) is None:
+                    with staging(home) as damaged:  # removed when the block ends
+                        target.root.rename(damaged / "damaged")
+                        publish(staged, target.root)
+        cli.say(f"{needs.model}: {made.parameters:,} parameters, {len(made.sets)} sets of prompts; {_seconds(made)}")
+        return name, True
+
+    name, _ = _in_own_process(make, needs.model, own, plan.measurement.export_timeout_s)
+    return store.load(models.folder(needs.slug, name).generation, GenerationExport, "make export")
+
+
+def _seconds(made: GenerationExport) -> str:
+    return f"{sum(made.seconds.values()):.1f} s"
+
+
+def _keep_generation(record: GenerationExport, own: ExportFiles, results: Results) -> None:
+    """Record in the results which files their generation is measured on."""
+    for path in (own.generation_failure, own.failure_log):
+        if path.exists():
+            with store.translate_storage_errors(path):
+                path.unlink()
+    if own.generation.is_file() and read(own.generation, Limit.RECORD) == store.encoded(record):
+        return
+    with exclusive(results.lock):
+        store.save(own.generation, record)
+
+
+def _say_refused_decoders(record: GenerationExport, needs: GenerationNeeds) -> bool:
+    """Warn of each missing decoder file; True where a case of the plan needs one of them."""
+    keys = [*needs.onnx, *(f"{precision}-{form}" for precision in needs.onnx for form in needs.forms)]
+    lacking = {key: record.refused[key] for key in keys if key in record.refused}
+    for key, why in lacking.items():
+        cli.warn(f"{record.model}: no {key} decoder file. {why.error} {why.hint}")
+    return bool(lacking)
+
+
+def _generating(plan: Plan, asked: Sequence[str] | None) -> dict[str, GenerationNeeds]:
+    """What the models of the plan's cases of generation need; only the requested models where names are given."""
+    return {name: needs for name, needs in generation_needs(plan).items() if not asked or name in asked}
 
 
 @dataclass(frozen=True)
@@ -341,9 +464,12 @@ def _worst(record: ExportRecord, precision: Precision) -> float:
 def _selected(plan: Plan, asked: Sequence[str] | None) -> list[PlannedModel]:
     """The plan's models that need files; only the requested ones where names are given."""
     known = {planned.name: planned for planned in plan.models}
+    generating = {case.model for case in plan.generations}
     for name in asked or ():
+        if name not in {*known, *generating}:
+            raise UsageError(*unknown_name("model of this plan", name, {*known, *generating}))
         if name not in known:
-            raise UsageError(*unknown_name("model of this plan", name, known))
+            continue
         if not known[name].exported:
             cli.say(f"{name}: nothing to export, as none of its cases that run needs a file")
     return [planned for name, planned in known.items() if planned.exported and (not asked or name in asked)]

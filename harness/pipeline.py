@@ -11,11 +11,21 @@ from dataclasses import dataclass, replace
 
 from harness.core.errors import CasesFailedError, ExportError, UnavailableError
 
-_EXPORTS = ("export", "build_engine", "run", "energy", "profile_ops", "spread", "dispatch", "reproduce", "ab")
-_PROCESSES = ("build_engine", "run", "energy", "profile_ops", "spread", "reproduce", "ab")
-_DONE_BEFORE = (
-    *("export", "build_engine", "roof", "run", "energy", "profile_ops", "spread", "dispatch", "reproduce", "ab"),
+_EXPORTS = (
+    "export",
+    "build_engine",
+    "run",
+    "load",
+    "generate",
+    "energy",
+    "profile_ops",
+    "spread",
+    "dispatch",
+    "reproduce",
+    "ab",
 )
+_PROCESSES = ("build_engine", "run", "load", "generate", "energy", "profile_ops", "spread", "reproduce", "ab")
+_DONE_BEFORE = ("roof", *_EXPORTS)
 _READ_RESULTS = ("aggregate", "report", "share", "compare", "history", "bundle", "watch", "selftest")
 
 
@@ -56,11 +66,32 @@ VARIABLES: tuple[Variable, ...] = (
         "own inputs of the models, .npz by input name, comma-separated: one a shape",
     ),
     Variable("EXPORTER", "--exporter", ("plan", "ab"), "writes ONNX files of modules: dynamo or torchscript"),
+    Variable("PROMPTS", "--prompts", ("plan",), "generation: tokens of prompts, as 128,1024, or a file of prompts"),
+    Variable("TOKENS", "--tokens", ("plan",), "generation: comma-separated numbers of new tokens"),
     Variable("TUNE", "--tune", ("plan",), "try each backend's settings once, measure the fastest fully", switch=True),
     Variable("ROUNDS", "--rounds", ("plan", "reproduce", "ab"), "fresh processes per case"),
     Variable("MAX_ROUNDS", "--max-rounds", ("plan",), "further rounds, up to this, where the interval is wide"),
     Variable("INTERVAL", "--target-interval", ("plan",), "half-width of the 95%% interval that ends a case, as 0.5%%"),
     Variable("BUDGET", "--budget", ("plan",), "time of the whole command after which no further round begins, as 10m"),
+    Variable("SCENARIOS", "--scenarios", ("plan",), "single-stream, multi-stream, server, offline, concurrency"),
+    Variable("BOUND", "--bound", ("plan",), "server: a percentile and its limit, in quotes: 'p99<50ms'"),
+    Variable("RATES", "--rates", ("plan",), "server: requests a second; else 0.9, 1 and 1.1 of the predicted peak"),
+    Variable("MAX_BATCH", "--max-batch", ("plan",), "server, offline: most requests of a batch (8)"),
+    Variable("MAX_DELAY", "--max-delay", ("plan",), "server: longest wait for a fuller batch, as 0,2ms (0)"),
+    Variable("WORKERS", "--workers", ("plan",), "server, offline: threads with backend objects of their own (1)"),
+    Variable("CLIENTS", "--clients", ("plan",), "concurrency: clients with one request in flight each (1,2,4)"),
+    Variable("SAMPLES", "--samples", ("plan",), "multi-stream: samples of a query (8)"),
+    Variable("REPLICATIONS", "--replications", ("plan",), "runs of each load, each with its own arrivals (10)"),
+    Variable("REQUESTS", "--requests", ("plan",), "most requests of a replication (2000)"),
+    Variable("DURATION", "--duration", ("plan",), "longest replication (4s)"),
+    Variable("PRICE", "--price", ("plan",), "price of the machine an hour, for the cost of a million requests"),
+    Variable("LOADGEN", "--loadgen", ("plan",), "one long run a load, by MLPerf LoadGen's rules", switch=True),
+    Variable(
+        "ENDPOINT",
+        "--endpoint",
+        ("plan",),
+        "running service to load in place of a backend, as kserve+http://127.0.0.1:8000/v2/models/<name>",
+    ),
     Variable("BACKEND_PYTHONS", "--python", _PROCESSES, "backend=path of a Python that has its libraries"),
     Variable("CARDS", "--cards", ("spread",), "GPUs to measure on at the same time: all, or as 0,1,2,3"),
     Variable("LAYOUT", "--layout", ("spread",), "what CARDS share: models, cases, or copies of each case"),
@@ -124,10 +155,26 @@ class Step:
 
 
 _PREPARE = (Step("plan"), Step("export"), Step("build_engine", on_gpu=True))
-_MEASURE = (Step("roof"), Step("run", decides=True), Step("aggregate", decides=True))
+_LOAD = Step("load", ("--if-planned",), decides=True)
+_MEASURE = (Step("roof"), Step("run", decides=True), _LOAD, Step("aggregate", decides=True))
 
 PIPELINES: Mapping[str, tuple[Step, ...]] = {
     "bench": (*_PREPARE, *_MEASURE, Step("report", ("--print",))),
+    "generate": (
+        Step("plan"),
+        Step("export"),
+        Step("roof"),
+        Step("generate", decides=True),
+        Step("aggregate", decides=True),
+        Step("report", ("--print",)),
+    ),
+    "load": (
+        Step("plan", ("--load",)),
+        *_PREPARE[1:],
+        Step("load", decides=True),
+        Step("aggregate", decides=True),
+        Step("report", ("--print",)),
+    ),
     "profile": (*_PREPARE, Step("profile_ops", decides=True), Step("report", ("--profiles",))),
 }
 """Commands of several stages; every other command is a single stage."""
@@ -135,13 +182,18 @@ PIPELINES: Mapping[str, tuple[Step, ...]] = {
 PARTS: Mapping[str, tuple[Step, ...]] = {
     "prepare": _PREPARE,
     "measure": _MEASURE,
-    "claim": (Step("plan", ("--list",)), *_PREPARE[1:], *_MEASURE, Step("report")),
+    "claim": (
+        Step("plan", ("--list",)),
+        *_PREPARE[1:],
+        *(step for step in _MEASURE if step is not _LOAD),
+        Step("report"),
+    ),
     "trial": (Step("plan"), Step("run", decides=True), Step("aggregate", decides=True)),
 }
 """Pipelines that the API, `reproduce` (a claim) and the self-test (a trial) run."""
 
 PLANNING = frozenset(variable.name for variable in VARIABLES if "plan" in variable.stages) - {"RESULTS", "MODELS_DIR"}
-"""Variables that change the plan: `profile` plans again where one of them is given."""
+"""Variables that change the plan: `load` and `profile` plan again where one of them is given."""
 
 ALIASES: Mapping[str, str] = {"engines": "build_engine"}
 """Make targets whose stage has another name."""
@@ -155,7 +207,9 @@ _GOES_ON: Mapping[str, tuple[int, ...]] = {
     "roof": (0, UnavailableError.exit_code),
     # Some cases failed: the run is complete, and the report lists them.
     "run": (0, CasesFailedError.exit_code),
+    "generate": (0, CasesFailedError.exit_code),
     "spread": (0, CasesFailedError.exit_code),
+    "load": (0, CasesFailedError.exit_code),
     "dispatch": (0, CasesFailedError.exit_code),
     "profile_ops": (0, CasesFailedError.exit_code),
     # --force replaced a summary that had more measured rows.

@@ -24,15 +24,17 @@ from harness.core.layout import Results
 from harness.core.lock import exclusive
 from harness.core.portable import portable, portable_path
 from harness.core.safe_files import Limit, read
-from harness.core.schemas import Boundary, Exporter, GivenInputs, Mode, Plan, Precision, Quantisation
+from harness.core.schemas import Boundary, Exporter, GivenInputs, Mode, Plan, Precision, Quantisation, Scenario
 from harness.core.text import short_names, shortened
 from harness.planning import amounts
 from harness.planning.config import MOST, Config, configuration, read_config
+from harness.planning.load_cases import estimate_load
 from harness.planning.matrix import make_plan
-from harness.planning.overrides import Overrides, apply
+from harness.planning.overrides import LoadOverrides, Overrides, apply
 from harness.planning.schedule import estimate, further_in_words, in_words
 from harness.reporting import units
 from harness.zoo import model_info
+from harness.zoo.generation.prompt_files import length_pairs
 from harness.zoo.inputs.input_files import describe
 from harness.zoo.onnx.quantised_file import quantisation_of
 from harness.zoo.sources import is_model_file, require_files, with_prefix
@@ -60,6 +62,26 @@ def stage(arguments: Sequence[str]) -> None:
         budget_s=options.budget,
         exporter=options.exporter or None,
         inputs=options.inputs,
+        prompt_lengths=options.prompts[0],
+        prompts=options.prompts[1],
+        new_tokens=options.tokens,
+        scenarios=options.scenarios,
+        load=LoadOverrides(
+            bound=options.bound or None,
+            rates=options.rates,
+            max_batch=options.max_batch,
+            max_delay=options.max_delay,
+            workers=options.workers,
+            clients=options.clients,
+            samples=options.samples,
+            loadgen=options.loadgen,
+            replications=options.replications,
+            requests=options.requests,
+            duration=options.duration or None,
+            price_per_hour=options.price,
+            endpoint=options.endpoint or None,
+        ),
+        loads_alone=options.load,
     )
     path = configuration(options.config)
     config = read_config(path)
@@ -69,11 +91,21 @@ def stage(arguments: Sequence[str]) -> None:
     source = portable_path(str(options.config))
     gpu.require(final.device)
     quantised = _quantised(final)
-    make_plan(config.model_copy(update={"device": final.device}), source, digest, quantised=quantised)
+    make_plan(config.model_copy(update={"device": final.device, "scenarios": ()}), source, digest, quantised=quantised)
     given = _own_inputs(final)
-    plan = make_plan(final, source, digest, merge=True, quantised=quantised, inputs=given)
-    for model in plan.models:
-        require_files(model.name)
+    final, pairs = _own_prompts(final)
+    plan = make_plan(
+        final,
+        source,
+        digest,
+        merge=True,
+        quantised=quantised,
+        inputs=given,
+        loads_alone=options.load,
+        pairs=pairs,
+    )
+    for name in dict.fromkeys([*(model.name for model in plan.models), *(case.model for case in plan.generations)]):
+        require_files(name)
     results = Results(options.results)
     # A run that began with other settings must not lose its samples at its end because of this plan.
     with exclusive(results.lock):
@@ -100,6 +132,25 @@ def _quantised(config: Config) -> dict[str, Quantisation]:
 def _own_inputs(config: Config) -> dict[str, tuple[GivenInputs, ...]]:
     """The user's own inputs, by model, for models that have any."""
     return {entry.name: describe(entry.inputs, model_info(entry.name).kind) for entry in config.models if entry.inputs}
+
+
+def _own_prompts(config: Config) -> tuple[Config, list[tuple[int, int]]]:
+    """The configuration with the hash of the user's prompts; or without the file, and the length pairs that it has."""
+    if config.generating.prompts is None:
+        return config, []
+    path = Path(config.generating.prompts).expanduser()
+    pairs = length_pairs(path)
+    found = {"prompts": None} if pairs else {"prompts_sha256": store.sha256_file(path)}
+    return config.model_copy(update={"generating": config.generating.model_copy(update=found)}), pairs or []
+
+
+def _prompts(text: str) -> tuple[tuple[int, ...], str | None]:
+    """Lengths and a file of prompts from `128,1024` or `prompts.txt`."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    files = [part for part in parts if not part.isdecimal()]
+    if len(files) > 1:
+        raise UsageError(f"{files[0]} and {files[1]} are two files of prompts.", "Name one, and lengths beside it.")
+    return tuple(dict.fromkeys(_positive(part) for part in parts if part.isdecimal())), next(iter(files), None)
 
 
 def _parser() -> cli.Parser:
@@ -130,36 +181,80 @@ def _parser() -> cli.Parser:
     parser.add_argument(
         "--exporter", type=_one_of("exporter", Exporter), help="what writes ONNX files: dynamo or torchscript"
     )
+    parser.add_argument(
+        "--prompts", type=_prompts, default=((), None), help="generation: tokens of prompts, or a file of prompts"
+    )
+    parser.add_argument("--tokens", type=_list(_positive), default=(), help="generation: new tokens, comma-separated")
+    _add_load(parser)
     parser.add_argument("--list", action="store_true", help="print every case")
     cli.add_folders(parser)  # a plan does not depend on exports, but command.txt records their folder
     return parser
 
 
+def _add_load(parser: cli.Parser) -> None:
+    """Options of the scenarios, which `load` measures."""
+    text = "comma-separated"
+    parser.add_argument(
+        "--scenarios",
+        type=_list(_one_of("scenario", Scenario)),
+        default=(),
+        help=f"{text}: {', '.join(get_args(Scenario))}",
+    )
+    parser.add_argument("--bound", help="server: a percentile and its limit, as p99<50ms; in quotes in a shell")
+    parser.add_argument("--rates", type=_list(amounts.rate), default=(), help="server: requests a second")
+    parser.add_argument("--max-batch", type=_list(_positive), default=(), help=f"most requests of a batch, {text}")
+    parser.add_argument("--max-delay", type=_list(str), default=(), help="server: longest wait for a batch, as 0,2ms")
+    parser.add_argument("--workers", type=_list(_positive), default=(), help=f"threads that take batches, {text}")
+    parser.add_argument("--clients", type=_list(_positive), default=(), help=f"concurrency: numbers of clients, {text}")
+    parser.add_argument("--samples", type=_positive, help="multi-stream: samples of a query (8)")
+    parser.add_argument("--replications", type=_positive, help="runs of each load, each with a seed of its own (10)")
+    parser.add_argument("--requests", type=_positive, help="most requests of a replication (2000)")
+    parser.add_argument("--duration", help="longest replication, as 4s")
+    parser.add_argument("--endpoint", help="running service to load, as kserve+http://127.0.0.1:8000/v2/models/<name>")
+    parser.add_argument("--price", type=amounts.price, help="price of the machine an hour, for the cost of requests")
+    parser.add_argument("--loadgen", action="store_true", help="one long run a load, by LoadGen's rules")
+    parser.add_argument("--load", action="store_true", help="plan the scenarios alone; server where none is named")
+
+
 def _describe(plan: Plan, path: Path, changed: bool, every_case: bool) -> None:
+    every = [*plan.cases, *plan.generations]
+    runnable = [case for case in every if case.skip_reason is None]
+    skipped = len(every) - len(runnable)
+    backends = list(dict.fromkeys(case.backend for case in every))
+    weights = {case.model: case.weights for case in every}
     runnable = [case for case in plan.cases if case.skip_reason is None]
     skipped = len(plan.cases) - len(runnable)
-    backends = list(dict.fromkeys(case.backend for case in plan.cases))
+    backends = list(dict.fromkeys([*(case.backend for case in plan.cases), *(load.backend for load in plan.loads)]))
     cli.say(f"Plan {plan.plan_id} ({'written' if changed else 'unchanged'}): {path}")
-    short = short_names(model.name for model in plan.models)
-    cli.say(f"  models    {', '.join(f'{short[model.name]} ({model.weights})' for model in plan.models)}")
+    short = short_names(weights)
+    cli.say(f"  models    {', '.join(f'{short[name]} ({own})' for name, own in weights.items())}")
     cli.say(f"  backends  {', '.join(backends)} on {plan.device}")
-    cli.say(
-        f"  cases     {len(runnable)} to measure in {units.count(plan.measurement.rounds, 'round')}"
-        + (f", {skipped} skipped with their reason in the report" if skipped else "")
-    )
-    if further := further_in_words(plan.measurement):
+    if plan.cases:
+        cli.say(
+            f"  cases     {len(runnable)} to measure in {units.count(plan.measurement.rounds, 'round')}"
+            + (f", {skipped} skipped with their reason in the report" if skipped else "")
+        )
+    if plan.cases and (further := further_in_words(plan.measurement)):
         cli.say(f"  further   {further}")
-    cli.say(f"  time      {in_words(estimate(plan))} to measure, besides export")
+    if plan.cases:
+        cli.say(f"  time      {in_words(estimate(plan))} to measure, besides export")
+    if plan.loads:
+        skipped = sum(load.skip_reason is not None for load in plan.loads)
+        left_out = f", {skipped} skipped with their reason in the report" if skipped else ""
+        cli.say(f"  loads     {units.count(len(plan.loads) - skipped, 'load case')}{left_out}")
+        cli.say(f"  load time {in_words(estimate_load(plan.loads))} to measure, besides export")
     if every_case:
-        for case in plan.cases:
+        for case in every:
             cli.say(f"  {case.case_id}" + (f"  skipped: {case.skip_reason}" if case.skip_reason else ""))
+        for load in plan.loads:
+            cli.say(f"  {load.load_id}" + (f"  skipped: {load.skip_reason}" if load.skip_reason else ""))
 
 
-def _list(item: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
+def _list(part_of: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
     """A converter of `a,b,c`; an empty text, as Make passes it, is an empty choice."""
 
     def convert(text: str) -> tuple[T, ...]:
-        return tuple(item(part) for part in dict.fromkeys(text.replace(" ", ",").split(",")) if part)
+        return tuple(part_of(part) for part in dict.fromkeys(text.replace(" ", ",").split(",")) if part)
 
     return convert
 

@@ -5,7 +5,7 @@ the backend's own profiler. The last level is repeated, each time in a fresh pro
 agree. Latencies are those that `run` measured; the times of this stage are no latencies.
 
 reads   results/plan.json, models/<model>/export.json and the files that it names; results/summary.json if there is one
-writes  results/profiles/<case_id>/{model,parts,memory}.json, parts.md, memory.png, memory.pickle, *.trace.json,
+writes  results/profiles/<case_id>/{model,parts,memory}.json, parts.md, memory.{png,svg}, memory.pickle, *.trace.json,
         <repeat>.usage.json, and events.out.tfevents.profile where TensorBoard is installed
 
 --layers and --depth choose the layers that parts.md and the terminal show; parts.json holds every layer. Profiles that
@@ -51,10 +51,10 @@ from harness.profiling.layers import LayerChoice, near_names, unmatched
 from harness.profiling.load_profiles import with_launch_gaps
 from harness.profiling.what_if import model_profile
 from harness.reporting import units
-from harness.reporting.tables.layers_table import profile_text, terminal_layers, tokenising_line
+from harness.reporting.tables.layers_table import profile_blocks, terminal_layers, tokenising_line
 from harness.reporting.tables.model_costs_table import progress_line
 from harness.reporting.tables.what_if_table import terminal_what_if
-from harness.reporting.writers.markdown import document_text
+from harness.reporting.writers.markdown import blocks_text, document_text
 from harness.timing.clock import now_ns
 
 DEFAULT_RUNS = 20
@@ -124,7 +124,7 @@ def _show(results: Results, cases: Sequence[Case], choice: LayerChoice) -> dict[
         model = store.load(results.model_profile(case.case_id), ModelProfile, "make profile")
         latency_ns = model.achieved.latency_ns
         measured_ns = None if latency_ns is None else round(latency_ns)
-        text = profile_text(parts, case.device == "cuda", measured_ns, choice=choice)
+        text = blocks_text(profile_blocks(parts, case.device == "cuda", measured_ns, choice=choice))
         besides = (tokenising_line(parts), profile_launcher.memory_text(results, case.case_id))
         text = "\n\n".join(filter(None, (text, *besides)))
         store.save_bytes(results.parts_report(case.case_id), document_text(f"# {case.case_id}\n\n{text}\n").encode())

@@ -37,11 +37,14 @@ from harness.reporting.html.embedded import can_draw
 from harness.reporting.html.page import page, stamp
 from harness.reporting.html.profile_section import Profiles
 from harness.reporting.prose.conditions import conditions, with_short_names
+from harness.reporting.prose.generation_text import generation_section, terminal_generation
+from harness.reporting.prose.load_answer import load_section
+from harness.reporting.table import Block
 from harness.reporting.tables.latency_table import terminal_table
 from harness.reporting.tables.profiles_table import profile_section
 from harness.reporting.tables.selftest_table import selftest_line
 from harness.reporting.tables.side_by_side_table import not_compared_section, side_by_side_section
-from harness.reporting.tables.what_if_table import terminal_what_if, what_if_text
+from harness.reporting.tables.what_if_table import terminal_what_if, what_if_section
 from harness.reporting.writers.markdown import document_text, section
 
 FORMS: tuple[Literal["png", "svg"], ...] = ("png", "svg")
@@ -64,19 +67,24 @@ def stage(arguments: Sequence[str]) -> None:
     asked = hints.of_command(read_text(results.command, Limit.TEXT) if results.command.is_file() else None)
     drawing = summary.charts and not options.no_charts
     found = selection.select(summary) if drawing else selection.Selection()
+    of_tokens = selection.of_generation(summary) if drawing else {}
     tested = store.load(results.selftest, SelfTest, "make selftest") if results.selftest.is_file() else None
     proof = selftest_line(tested, results.selftest_table.name)
     profiled = Profiles(results.model_profile("").parent.name, profiled_rows(summary, results, cli.warn))
     beside = alike(profiled.found)
     of_layers = selection.of_layers(summary, beside) if drawing else []
-    files = _drawn([*found.charts, *of_layers], place.charts, options.plain_charts)
+    of_loads = selection.of_loads(summary) if drawing else []
+    drawn = [*found.charts, *of_layers, *(one.chart for one in of_loads), *selection.all_of(of_tokens)]
+    files = _drawn(drawn, place.charts, options.plain_charts)
     charts_folder = place.charts.relative_to(results.root).as_posix()
     images = [f"![{chart.spec.title}]({charts_folder}/{chart.name}.png)" for chart in of_layers]
     profile = _profile(summary, profiled, beside, images)
     parts = {one.row.case_id: one.parts for one in profiled.found if one.parts}
-    changes = what_if_text(summary, parts)
+    changes = what_if_section(summary, parts)
     linked = found.links(charts_folder)
-    details = document(summary, linked, _opening(summary, place), found.note, proof, profile, changes)
+    load = load_section(summary, selection.load_links(of_loads, charts_folder))
+    generation = generation_section(summary, selection.images_of(of_tokens, charts_folder))
+    details = document(summary, linked, _opening(summary, place), found.note, proof, profile, changes, load, generation)
     texts = {place.details: details}
     if place.report != place.details:
         headings = re.findall(r"(?m)^## (.+)$", details)
@@ -91,10 +99,7 @@ def stage(arguments: Sequence[str]) -> None:
     )
     files[place.page] = hints.typed_html(shown, asked).encode()
     chain.save(results, place.stage, files)
-    if options.print:
-        cli.say(terminal_table(summary))
-        cli.say(f"\n{terminal_what_if(summary, parts)}\n")
-    cli.say(f"{terminal_answer(summary)}\n")
+    _say(summary, terminal_what_if(summary, parts) if options.print else None)
     cli.say(f"Report: {place.report} and {place.page.name}")
     if options.profiles:
         measured = sum(row.status == "measured" for row in summary.rows)
@@ -103,6 +108,17 @@ def stage(arguments: Sequence[str]) -> None:
             if measured < len(summary.rows)
             else f"Next: `make report` shows these profiles in {results.report} too."
         )
+
+
+def _say(summary: Summary, what_if: str | None) -> None:
+    """Print the answers; with what_if, a text, the tables too."""
+    if what_if is not None and summary.rows:
+        cli.say(terminal_table(summary))
+        cli.say(f"\n{what_if}\n")
+    if what_if is not None and summary.generations:
+        cli.say(f"{terminal_generation(summary)}\n")
+    if summary.rows or not summary.generations:
+        cli.say(f"{terminal_answer(summary)}\n")
 
 
 @dataclass(frozen=True)
@@ -142,14 +158,17 @@ def _of_profiles(results: Results) -> tuple[Summary, _Place]:
     )
 
 
-def _profile(summary: Summary, profiled: Profiles, beside: Sequence[Alike], images: Sequence[str] = ()) -> str:
+def _profile(summary: Summary, profiled: Profiles, beside: Sequence[Alike], images: Sequence[str] = ()) -> list[Block]:
     """The section on the profiles that belong to the summary's plan. images: of the first comparisons."""
     parts = {one.row.case_id: one.parts for one in profiled.found if one.parts}
     compared = [
-        side_by_side_section(found, conditions(summary, found.rows), images[place] if place < len(images) else "")
+        block
         for place, found in enumerate(beside)
+        for block in side_by_side_section(
+            found, conditions(summary, found.rows), images[place] if place < len(images) else ""
+        )
     ]
-    compared += map(not_compared_section, not_compared(profiled.found))
+    compared += (block for found in not_compared(profiled.found) for block in not_compared_section(found))
     return profile_section([one.model for one in profiled.found], parts, profiled.folder, compared)
 
 

@@ -93,7 +93,16 @@ def needed(plan: Plan, usual: int) -> tuple[list[int], list[Precision]]:
     library may compute any other precision through it. usual: threads of a case that names no number."""
     cases = [case for case in plan.cases if case.skip_reason is None and backend_info(case.backend).computes]
     threads = {threads_of(case, plan.measurement.threads or usual) for case in cases}
-    precisions: dict[Precision, None] = {"fp32": None, **{case.precision: None for case in cases}}
+    generations = [case for case in plan.generations if case.skip_reason is None]
+    generations = [case for case in generations if backend_info(case.backend).computes]
+    threads |= {
+        backend_info(case.backend).decoder_setting(case.device, case.setting).threads
+        or plan.measurement.threads
+        or usual
+        for case in generations
+    }
+    every = [case.precision for case in (*cases, *generations)]
+    precisions: dict[Precision, None] = {"fp32": None, **dict.fromkeys(every)}
     return sorted(threads), list(precisions)
 
 

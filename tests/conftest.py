@@ -14,6 +14,9 @@ from types import ModuleType
 
 import pytest
 
+# Threads of OpenMP spin while they wait: two test processes on two cores would spend most of their time on that.
+os.environ.setdefault("GOMP_SPINCOUNT", "0")
+
 TESTS = Path(__file__).parent
 LONG_FIRST = ("integration", "browser", "security")
 """Folders of long files: a long file that begins last would run alone at the end."""

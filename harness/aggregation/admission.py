@@ -12,7 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from harness.core.host.environment import ALLOCATOR, VARIABLES
-from harness.core.schemas import SOURCES, Case, EngineRecord, Environment, ExportRecord, Failed, Measured
+from harness.core.schemas import (
+    SOURCES,
+    Case,
+    EngineRecord,
+    Environment,
+    ExportRecord,
+    Failed,
+    GenerationCase,
+    TimedRecord,
+)
 
 
 @dataclass(frozen=True)
@@ -53,14 +62,14 @@ def known_artifacts(export: ExportRecord | None, engines: Iterable[EngineRecord]
     return {**{file.path: file.sha256 for file in files}, **code}
 
 
-def other_settings(record: Measured | Failed, settings_id: str) -> str | None:
+def other_settings(record: TimedRecord | Failed, settings_id: str) -> str | None:
     """Why a record was not measured as the plan says."""
     if record.settings_id == settings_id:
         return None
     return f"measured with settings {record.settings_id}, this plan has settings {settings_id}"
 
 
-def foreign_artifact(record: Measured, known: Mapping[str, str]) -> str | None:
+def foreign_artifact(record: TimedRecord, known: Mapping[str, str]) -> str | None:
     """Which loaded file differs from the file in the model's folder now."""
     for name, sha256 in sorted(record.artifacts.items()):
         if name not in known:
@@ -72,7 +81,7 @@ def foreign_artifact(record: Measured, known: Mapping[str, str]) -> str | None:
 
 def foreign_machine(
     environment_id: str | None,
-    case: Case,
+    case: Case | GenerationCase,
     environments: Mapping[str, Environment],
     agreed: References,
 ) -> str | None:
@@ -93,7 +102,7 @@ def foreign_machine(
     return None
 
 
-Used = Sequence[tuple[Case, str, str]]
+Used = Sequence[tuple[Case | GenerationCase, str, str]]
 """(case, environment id, start time) of each record."""
 
 
@@ -123,7 +132,10 @@ Group = TypeVar("Group", bound=Hashable)
 
 
 def _by(
-    group_of: Callable[[Case], Group], used: Used, environments: Mapping[str, Environment], facts: Facts
+    group_of: Callable[[Case | GenerationCase], Group],
+    used: Used,
+    environments: Mapping[str, Environment],
+    facts: Facts,
 ) -> dict[Group, str]:
     """The environment that most records of each group agree with."""
     grouped: dict[Group, list[tuple[str, str]]] = {}

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.core.schemas import Latency, Measured
+from harness.core.schemas import Latency, TimedRecord
 from harness.statistics import estimators
 
 
-def batch_ns(record: Measured) -> float:
+def batch_ns(record: TimedRecord) -> float:
     """Median latency of the process; in offline mode, which times no batch by itself, wall time divided by batches."""
     if record.latency_ns:
         return estimators.median(record.latency_ns)
     return wall_ns(record) / batches(record)
 
 
-def blocks_ns(record: Measured) -> list[float]:
+def blocks_ns(record: TimedRecord) -> list[float]:
     """The same of each block."""
     if record.latency_ns:
         return estimators.block_medians(record.latency_ns, record.blocks)
     return [block.wall_ns / block.iterations for block in record.blocks]
 
 
-def offline_of(records: Sequence[Measured]) -> Latency:
+def offline_of(records: Sequence[TimedRecord]) -> Latency:
     """Wall time per batch over the rounds; single batches were not timed, so nothing is known about their spread."""
     times = tuple(batch_ns(record) for record in records)
     return Latency(
@@ -43,11 +43,11 @@ def offline_of(records: Sequence[Measured]) -> Latency:
     )
 
 
-def batches(record: Measured) -> int:
+def batches(record: TimedRecord) -> int:
     """How many batches were measured."""
     return sum(block.iterations for block in record.blocks)
 
 
-def wall_ns(record: Measured) -> int:
+def wall_ns(record: TimedRecord) -> int:
     """How long all blocks took."""
     return sum(block.wall_ns for block in record.blocks)

@@ -35,6 +35,7 @@ from harness.core.schemas import (
     Measured,
     OutputsTime,
     Repeats,
+    TimedRecord,
     UsageSummary,
 )
 from harness.statistics import estimators
@@ -52,30 +53,30 @@ _OWN_FLAG = frozenset({"PARITY"})
 class Rule:
     """A check of single rounds.
 
-    applies: whether it applies to a case with these rounds. Rows of backends that compute nothing have no checks.
+    applies: whether it applies to these rounds. Rows of backends that compute nothing have no checks.
     unmade: why it could not be made in a round. hit: its finding there; None as well where it was not made.
     """
 
     name: str
-    applies: Callable[[Case, Sequence[Round]], bool]
+    applies: Callable[[Sequence[Round]], bool]
     unmade: Judge
     hit: Judge
     remedy: str = ""
 
 
-def _always(_case: Case, _rounds: Sequence[Round]) -> bool:
+def _always(_rounds: Sequence[Round]) -> bool:
     return True
 
 
-def _on_gpu(_case: Case, rounds: Sequence[Round]) -> bool:
+def _on_gpu(rounds: Sequence[Round]) -> bool:
     return any(one.on_gpu for one in rounds)
 
 
-def _off_gpu(case: Case, rounds: Sequence[Round]) -> bool:
-    return not _on_gpu(case, rounds)
+def _off_gpu(rounds: Sequence[Round]) -> bool:
+    return not _on_gpu(rounds)
 
 
-def _heat_is_counted(_case: Case, rounds: Sequence[Round]) -> bool:
+def _heat_is_counted(rounds: Sequence[Round]) -> bool:
     """Only Intel's processors count it, and no guest shows it: elsewhere heat is seen as CLOCK_DRIFT."""
     return any(one.usage is not None and one.usage.thermal_events is not None for one in rounds)
 
@@ -158,7 +159,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def rounds_of(
-    records: Sequence[Measured],
+    records: Sequence[TimedRecord],
     usage: Mapping[int, UsageSummary],
     unwatched: Mapping[int, str],
     environment: Environment | None,
@@ -169,18 +170,24 @@ def rounds_of(
 
 def judge(case: Case, rounds: Sequence[Round]) -> tuple[list[Finding], dict[str, Check]]:
     """Everything that happened while the rounds of one case were timed, and in how many of them each check was made."""
+    found, made = watched(rounds)
+    return [*found, *flags.mismatch(case, [one.record for one in rounds if isinstance(one.record, Measured)])], made
+
+
+def watched(rounds: Sequence[Round]) -> tuple[list[Finding], dict[str, Check]]:
+    """The same without what only samples of `run` show: it also serves rounds of `generate`."""
     records, environment = [one.record for one in rounds], next((one.environment for one in rounds), None)
     found = [*_unwatched(rounds), *flags_host.other_threads(records)]
     found += [] if environment is None else flags_host.oversubscribed(records, environment)
     reasons: dict[str, list[str | None]] = {}
     for rule in RULES:
-        if rule.applies(case, rounds):
+        if rule.applies(rounds):
             unmade = [rule.unmade(one) for one in rounds]
             before = reasons.get(rule.name, [None] * len(rounds))
             reasons[rule.name] = [first or second for first, second in zip(before, unmade, strict=True)]
             found += _in_rounds(rule, rounds, unmade)
-    found += flags.mismatch(case, records) + flags.long_iterations(records)
-    found += _gpu(rounds) if _on_gpu(case, rounds) else _clock(rounds)
+    found += flags.long_iterations(records)
+    found += _gpu(rounds) if _on_gpu(rounds) else _clock(rounds)
     return found, {name: check_of(each) for name, each in reasons.items()}
 
 

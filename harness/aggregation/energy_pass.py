@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from harness.aggregation import batch_times, flags
 from harness.aggregation.flags_host import by_own_count
 from harness.core.errors import CaseError
-from harness.core.schemas import Case, Energy, Gpu, Measured, Measurement
+from harness.core.schemas import Case, Energy, Generated, Gpu, Measurement, TimedRecord
 from harness.core.timestamps import utc_now
 
 MIN_WINDOW_S = 5.0
@@ -79,7 +79,7 @@ def metered_cases(cases: Iterable[Case], computing: Iterable[str]) -> list[tuple
     return [(name, case.model_copy(update={"case_id": name})) for case, name in found.items()]
 
 
-def energy_of(record: Measured, batch_size: int, spent: EnergySpent, idle: EnergySpent, gpu: Gpu) -> Energy:
+def energy_of(record: TimedRecord, batch_size: int, spent: EnergySpent, idle: EnergySpent, gpu: Gpu) -> Energy:
     """The energy of one case. Raises CaseError where the window is too short or the process was stopped in it, or where
     the GPU used no more than idle."""
     window_s = spent.window_ns / 1e9
@@ -99,7 +99,7 @@ def energy_of(record: Measured, batch_size: int, spent: EnergySpent, idle: Energ
             f"The GPU used {spent.watts:.0f} W with the case and {idle.watts:.0f} W before: something else ran there.",
             "Stop the other programs on the GPU (`nvidia-smi` lists them), then run the same command again.",
         )
-    batches = batch_times.batches(record)
+    batches = _passes(record)
     return Energy(
         case_id=record.case_id,
         settings_id=record.settings_id,
@@ -112,20 +112,31 @@ def energy_of(record: Measured, batch_size: int, spent: EnergySpent, idle: Energ
         idle_ns=idle.window_ns,
         energy_j=spent.energy_j,
         window_ns=spent.window_ns,
-        busy_ns=batch_times.wall_ns(record),
+        busy_ns=_busy_ns(record),
         batches=batches,
         joules_per_inference=net_j / batches,
         joules_per_item=net_j / batches / batch_size,
     )
 
 
-def _held(record: Measured, spent: EnergySpent) -> str | None:
+def _passes(record: TimedRecord) -> int:
+    """Batches; of generation its requests, from their prompts to their last tokens."""
+    return len(record.requests) if isinstance(record, Generated) else batch_times.batches(record)
+
+
+def _busy_ns(record: TimedRecord) -> int:
+    if isinstance(record, Generated):
+        return sum(request.token_ns[-1] - request.start_ns for request in record.requests)
+    return batch_times.wall_ns(record)
+
+
+def _held(record: TimedRecord, spent: EnergySpent) -> str | None:
     """Why the window contains time in which the case did not compute; idle power would then count as its work."""
     if (known := by_own_count(record)) is not None:
         return known
     if found := flags.long_iterations([record]):
         return found[0].flag.detail
-    idle_ns = spent.window_ns - batch_times.wall_ns(record)
+    idle_ns = spent.window_ns - _busy_ns(record)
     if idle_ns <= (1 - flags.MIN_SAMPLED_SHARE) * spent.window_ns:
         return None
     return f"{idle_ns / 1e9:.1f} s of {spent.window_ns / 1e9:.1f} s lie between its blocks"

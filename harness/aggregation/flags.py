@@ -24,14 +24,17 @@ from harness.core.schemas import (
     Case,
     Device,
     Flag,
+    GenerationCase,
     Grade,
     Interval,
     Latency,
+    LoadCase,
     Measured,
     Mode,
     Parity,
     Precision,
     Row,
+    TimedRecord,
     Tolerance,
     Weights,
 )
@@ -143,11 +146,11 @@ def flags_for(
     `records`: the rounds that count, in round order; `parity`: the worst over them.
     """
     if checks.calibration:
-        return [_calibration(case), *_on_purpose(records)]
-    noise = [*_steady(records), *_intervals(records, latency, checks.target_ci), *_drift(latency)]
-    noise += _two_speeds(latency)
-    proof = [*_parity(case, parity, records, checks), *_placement(case, records), *_eager(case, records)]
-    return [*proof, *_timer(records, latency), *noise, *_compile(records), *_on_purpose(records)]
+        return [_calibration(case), *made_on_purpose(records)]
+    noise = [*steady(records), *_intervals(records, latency, checks.target_ci), *round_drift(latency)]
+    noise += speed_groups(latency)
+    proof = [*_parity(case, parity, records, checks), *misplaced(case, records), *_eager(case, records)]
+    return [*proof, *_timer(records, latency), *noise, *compile_cached(records), *made_on_purpose(records)]
 
 
 def _parity(case: Case, parity: Parity | None, records: Sequence[Measured], checks: Checks) -> list[Finding]:
@@ -163,7 +166,7 @@ def _parity(case: Case, parity: Parity | None, records: Sequence[Measured], chec
     if checks.tolerance is None:
         detail = f"the plan has no tolerance for {case.precision}, so it is unknown how far outputs may be off"
         return [finding("C", "PARITY_UNCHECKED", detail, f"Add `gates.{case.precision}` to the configuration.")]
-    found = _tolerance_findings(case, parity, checks.tolerance, checks.judge_top1)
+    found = beyond_tolerance(case, parity, checks.tolerance, checks.judge_top1)
     fixed = next(filter(None, (record.placement.settings.get(FIXED_WHEN_TRACED) for record in records)), None)
     return found if fixed is None else [_because(case, one, str(fixed)) for one in found]
 
@@ -178,14 +181,15 @@ def _because(case: Case, one: Finding, fixed: str) -> Finding:
     return finding("F", "PARITY_FAIL", detail, remedy)
 
 
-def _tolerance_findings(case: Case, parity: Parity, tolerance: Tolerance, judge_top1: bool) -> list[Finding]:
+def beyond_tolerance(case: Case | LoadCase, parity: Parity, tolerance: Tolerance, judge_top1: bool) -> list[Finding]:
+    """A finding for each part of the tolerance that the outputs do not keep; judge_top1: whether answers are one."""
     remedy = (
         f"Compare the outputs of {case.backend} with the reference layer by layer, or, where this loss is acceptable "
         f"for the task, widen `gates.{case.precision}` in the configuration."
     )
     findings = []
     # Of the worst sample: a batch with one wholly wrong answer may as a whole be within the tolerance.
-    of_sample = "" if parity.item_relative_l2 is None else " of the worst item"
+    of_sample = "" if parity.item_relative_l2 is None else " of the worst sample"
     if parity.furthest is not None and parity.furthest > tolerance.relative_l2:
         limit = f"{tolerance.relative_l2:.0e}"
         detail = f"relative L2 distance{of_sample} {parity.furthest:.2e} is above the tolerance of {limit}"
@@ -201,7 +205,8 @@ def _tolerance_findings(case: Case, parity: Parity, tolerance: Tolerance, judge_
     return findings
 
 
-def _placement(case: Case, records: Sequence[Measured]) -> list[Finding]:
+def misplaced(case: Case | GenerationCase, records: Sequence[TimedRecord]) -> list[Finding]:
+    """What ran elsewhere, or in another precision, than the label says."""
     # A device is `cuda:1` where there are several: the plan only says which kind.
     # No precision label is wrong for a model without floating-point numbers.
     ran = {
@@ -238,7 +243,8 @@ def _eager(case: Case, records: Sequence[Measured]) -> list[Finding]:
     return [finding("F", "EAGER_FALLBACK", detail, remedy)]
 
 
-def _steady(records: Sequence[Measured]) -> list[Finding]:
+def steady(records: Sequence[TimedRecord]) -> list[Finding]:
+    """Rounds whose warm-up ended before it was steady."""
     unsteady = [record.round for record in records if not record.steady]
     if not unsteady:
         return []
@@ -249,7 +255,7 @@ def _steady(records: Sequence[Measured]) -> list[Finding]:
 
 
 def _intervals(records: Sequence[Measured], latency: Latency, target: float) -> list[Finding]:
-    return [*_within_a_process(records, target), *_over_processes(latency)]
+    return [*_within_a_process(records, target), *over_processes(latency)]
 
 
 def _within_a_process(records: Sequence[Measured], target: float) -> list[Finding]:
@@ -264,7 +270,7 @@ def _within_a_process(records: Sequence[Measured], target: float) -> list[Findin
     return [finding("B", "NOT_CONVERGED", detail, "Close other programs, or raise `measurement.max_s`.")]
 
 
-def _over_processes(latency: Latency) -> list[Finding]:
+def over_processes(latency: Latency) -> list[Finding]:
     """Findings from the interval over processes, by the end that is further from the median: a median at one end of a
     skewed interval may be off by the whole interval."""
     if latency.rounds < 2:
@@ -304,7 +310,8 @@ def _timer(records: Sequence[Measured], latency: Latency) -> list[Finding]:
     ]
 
 
-def _drift(latency: Latency) -> list[Finding]:
+def round_drift(latency: Latency) -> list[Finding]:
+    """A trend of the process medians over the rounds."""
     change = estimators.trend(latency.process_medians)
     if change is None or abs(change) <= MAX_DRIFT:
         return []
@@ -313,7 +320,8 @@ def _drift(latency: Latency) -> list[Finding]:
     return [finding("C", "DRIFT", detail, remedy)]
 
 
-def _two_speeds(latency: Latency) -> list[Finding]:
+def speed_groups(latency: Latency) -> list[Finding]:
+    """Processes of two speeds."""
     found = estimators.two_speeds(latency.process_medians)
     if found is None:
         return []
@@ -329,7 +337,8 @@ def _two_speeds(latency: Latency) -> list[Finding]:
     return [finding("A", "TWO_SPEEDS", detail, remedy)]
 
 
-def _compile(records: Sequence[Measured]) -> list[Finding]:
+def compile_cached(records: Sequence[TimedRecord]) -> list[Finding]:
+    """A compile time that is not the full cost."""
     compiled = [record.cold_ns for record in records if record.cold_ns.compile is not None]
     if not compiled or not all(cold.compile_cached for cold in compiled):
         return []
@@ -337,7 +346,8 @@ def _compile(records: Sequence[Measured]) -> list[Finding]:
     return [finding("A", "COMPILE_CACHED", detail, "`make run FORCE=1` compiles again and shows it.")]
 
 
-def _on_purpose(records: Sequence[Measured]) -> list[Finding]:
+def made_on_purpose(records: Sequence[TimedRecord]) -> list[Finding]:
+    """Behaviour that only serves a test of the harness."""
     notes = dict.fromkeys(note for record in records for note in record.notes)
     return [
         finding("A", "ON_PURPOSE", note, "Never publish this row: it was made to test the harness.") for note in notes
@@ -450,7 +460,7 @@ def mismatch(case: Case, records: Sequence[Measured]) -> list[Finding]:
     return [finding(caps_at, "SAMPLES_MISMATCH", f"round {number}: {detail}", _REPEAT)]
 
 
-def long_iterations(records: Sequence[Measured]) -> list[Finding]:
+def long_iterations(records: Sequence[TimedRecord]) -> list[Finding]:
     """B where a round has more than a small part of its time in long iterations, C where most have a large part."""
     shares = {record.round: _long(record) for record in records}
     hit = {number: found for number, found in shares.items() if found[1] > MAX_LONG_SHARE}
@@ -465,7 +475,7 @@ def long_iterations(records: Sequence[Measured]) -> list[Finding]:
     return [finding(caps_at, "LONG_ITERATIONS", f"{where}: {what}, {MAX_LONG_SHARE:.0%} allowed", remedy)]
 
 
-def longest_ns(record: Measured) -> int:
+def longest_ns(record: TimedRecord) -> int:
     """The longest time without progress that the samples of a round show: a sample, also of the warm-up, or the time of
     a block that its samples leave out; a whole block where nothing shorter is timed."""
     if not record.latency_ns:
@@ -474,7 +484,7 @@ def longest_ns(record: Measured) -> int:
     return max(*record.latency_ns, *record.warmup_ns, *between)
 
 
-def _limit(records: Sequence[Measured]) -> int:
+def _limit(records: Sequence[TimedRecord]) -> int:
     return LONG if records[0].latency_ns else LONG_BLOCK
 
 
@@ -503,7 +513,7 @@ def _under(record: Measured, depth: int) -> str | None:
     return f"its samples cover {covered / whole:.0%} of the wall time of its blocks, {MIN_SAMPLED_SHARE:.0%} needed"
 
 
-def _long(record: Measured) -> tuple[int, float]:
+def _long(record: TimedRecord) -> tuple[int, float]:
     """(number of long iterations, their share of the time); of blocks in offline mode, which times nothing shorter."""
     times: Sequence[float] = record.latency_ns or [block.wall_ns / block.iterations for block in record.blocks]
     weights = [1] * len(times) if record.latency_ns else [block.iterations for block in record.blocks]
@@ -513,7 +523,7 @@ def _long(record: Measured) -> tuple[int, float]:
     return sum(weight for _, weight in long), sum(time * weight for time, weight in long) / whole if whole else 0.0
 
 
-def _by_block(record: Measured) -> Iterator[tuple[tuple[int, ...], int]]:
+def _by_block(record: TimedRecord) -> Iterator[tuple[tuple[int, ...], int]]:
     """(samples of a block, its wall time)."""
     ends = accumulate((block.iterations for block in record.blocks), initial=0)
     for (first, last), block in zip(pairwise(ends), record.blocks, strict=True):

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from harness.aggregation import batch_times, flags, flags_gpu
 from harness.aggregation.flags import MAX_INTERVAL_HALF_WIDTH, Finding, finding
-from harness.core.schemas import Environment, GpuUsage, Measured, UsageSummary
+from harness.core.schemas import Environment, GpuUsage, TimedRecord, UsageSummary
 from harness.core.text import plain_name
 
 MAX_LOST_SHARE = MAX_INTERVAL_HALF_WIDTH
@@ -67,7 +67,7 @@ class Round:
     usage: the monitor's summary; None where there is none, and then `unwatched` says why.
     """
 
-    record: Measured
+    record: TimedRecord
     usage: UsageSummary | None
     unwatched: str | None = None
     environment: Environment | None = None
@@ -122,12 +122,12 @@ Judge = Callable[[Round], str | None]
 """The problem of a round, in numbers, or why a check could not be made; None without either."""
 
 
-def on_gpu(record: Measured) -> bool:
+def on_gpu(record: TimedRecord) -> bool:
     """Whether a record's case ran on a GPU."""
     return record.placement.device.partition(":")[0] == "cuda"
 
 
-def cpus_wanted(record: Measured) -> int:
+def cpus_wanted(record: TimedRecord) -> int:
     """On a GPU only the thread that submits works all the time, whatever number of threads the case was given."""
     return 1 if on_gpu(record) else record.threads
 
@@ -315,7 +315,7 @@ def stopped(one: Round) -> str | None:
     return by_own_count(one.record) or (None if one.usage is None else _paused(one, one.usage))
 
 
-def by_own_count(record: Measured) -> str | None:
+def by_own_count(record: TimedRecord) -> str | None:
     """A stop that the process itself counted."""
     stops = record.stops
     if stops is None:
@@ -369,7 +369,7 @@ def allowance_changed(one: Round) -> str | None:
     return f"the process was allowed {'; '.join(changes)}" if changes else None
 
 
-def other_threads(records: Sequence[Measured]) -> list[Finding]:
+def other_threads(records: Sequence[TimedRecord]) -> list[Finding]:
     """A library may take fewer threads than it is given, as OpenVINO does beyond the physical cores."""
     own = {(one.placement.settings.get("threads"), one.threads) for one in records if not on_gpu(one)}
     other = [(ran, given) for ran, given in own if isinstance(ran, int) and ran != given]
@@ -380,7 +380,7 @@ def other_threads(records: Sequence[Measured]) -> list[Finding]:
     return [finding("A", "OTHER_THREADS", detail, f"Set `measurement.threads` to {ran} to compare like with like.")]
 
 
-def oversubscribed(records: Sequence[Measured], environment: Environment) -> list[Finding]:
+def oversubscribed(records: Sequence[TimedRecord], environment: Environment) -> list[Finding]:
     """More threads than CPUs by affinity and quota."""
     given, room = max(map(cpus_wanted, records)), environment.limits.threads
     if given <= room:

@@ -312,8 +312,8 @@ def least_bytes(work: Work, precision: Precision, batch_size: int) -> int:
     if precision == "int8":
         return work.parameters + batch_size * (work.input_bytes_per_item + 4 * work.output_elements_per_item)
     element = ELEMENT_BYTES[precision]
-    item = work.input_bytes_per_item * element // _COUNTED_BYTES + work.output_elements_per_item * element
-    return work.parameters * element + batch_size * item
+    sample = work.input_bytes_per_item * element // _COUNTED_BYTES + work.output_elements_per_item * element
+    return work.parameters * element + batch_size * sample
 
 
 def _with_fixed_limit(roofline: Roofline | None, fixed_share: float | None) -> Roofline | None:

@@ -49,6 +49,7 @@ from harness.core.schemas import (
     Speedup,
     Split,
     Status,
+    TimedRecord,
     UsageSummary,
 )
 from harness.statistics import estimators
@@ -288,7 +289,7 @@ def _variation(samples: NDArray[np.float64]) -> float | None:
 
 
 def throughput_of(batch_size: int, records: Sequence[Measured]) -> tuple[float | None, Interval | None]:
-    """Items per second of wall time of the timed blocks, never 1 / mean latency: median over processes, 95% interval.
+    """Samples per second of wall time of the timed blocks, never 1 / mean latency: median over processes, 95% interval.
 
     Each process has one rate. The median is taken over the times per batch: for an odd number of processes that is the
     median rate, and for an even number it agrees with the time per batch that offline rows show.
@@ -298,12 +299,14 @@ def throughput_of(batch_size: int, records: Sequence[Measured]) -> tuple[float |
     ]
     if not times or min(times) <= 0:
         return None, None
-    items = batch_size * 1e9
+    samples = batch_size * 1e9
     interval = estimators.median_interval(times)
-    return items / estimators.median(times), interval and Interval(low=items / interval.high, high=items / interval.low)
+    return samples / estimators.median(times), interval and Interval(
+        low=samples / interval.high, high=samples / interval.low
+    )
 
 
-def cold_of(records: Sequence[Measured]) -> ColdCosts:
+def cold_of(records: Sequence[TimedRecord]) -> ColdCosts:
     """Median load and first inference; the largest compile time of the processes without a cache, else of all."""
     costs = [record.cold_ns for record in records]
     compiles = [(cost.compile, cost.compile_cached) for cost in costs if cost.compile is not None]

@@ -103,8 +103,8 @@ def measurement(settings: Mapping[str, Any], subject: Subject, timing: Timing) -
         if value is not None and (not isinstance(value, int) or value < least):
             raise UsageError(f"{name}={value!r} is no number of runs.", f"Give a whole number of at least {least}.")
     found = dict(settings)
-    if subject.items is not None:
-        found.setdefault("parity_samples", subject.items)
+    if subject.samples is not None:
+        found.setdefault("parity_samples", subject.samples)
     if timing.num_runs is not None:
         found |= {"max_samples": timing.num_runs, "min_samples": timing.num_runs}
     if timing.warmup_runs is not None:

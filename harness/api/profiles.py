@@ -25,13 +25,14 @@ from harness.profiling.layers import (
     unmatched,
 )
 from harness.profiling.reconcile import Reconciliation, reconcile
-from harness.reporting.charts.allocations_chart import memory_figure
-from harness.reporting.tables.allocations_table import memory_section
-from harness.reporting.tables.layers_table import layers_text, profile_text
+from harness.reporting.charts import matplotlib_drawer
+from harness.reporting.charts.allocations_chart import allocations
+from harness.reporting.table import Block
+from harness.reporting.tables.allocations_table import memory_blocks
+from harness.reporting.tables.layers_table import layers_block, profile_blocks
 from harness.reporting.tables.machine_load_table import machine_load_table
 from harness.reporting.tables.model_costs_table import model_tables
 from harness.reporting.tables.roofline_table import roofline_table
-from harness.reporting.writers.markdown import table_text
 
 
 @dataclass(frozen=True, repr=False)
@@ -79,12 +80,12 @@ class Profile(Benchmark):
         parts = self.parts.model_dump(mode="json") if self.parts else None
         return {"summary": super().document(), "model": self.model.model_dump(mode="json"), "parts": parts}
 
-    def markdown(self) -> str:
+    def blocks(self) -> list[Block]:
         """The row, the roofline, the cost of the model, and the parts."""
-        parts = profile_text(self.parts, self.row.device == "cuda", self._latency_ns()) if self.parts else ""
-        limits = table_text(roofline_table(self.rows, self.summary.roof))
-        texts = (super().markdown(), limits, model_tables(_shown([self.model]), {}), parts)
-        return "\n\n".join(text for text in texts if text)
+        parts = profile_blocks(self.parts, self.row.device == "cuda", self._latency_ns()) if self.parts else []
+        roofline = roofline_table(self.rows, self.summary.roof)
+        costs = model_tables(_shown([self.model]), {})
+        return [*super().blocks(), *([roofline] if roofline else []), *costs, *parts]
 
     def __repr__(self) -> str:
         return self.markdown()
@@ -114,9 +115,10 @@ class GpuProfile(Profile):
         found = [row for row in self.operators if row.self_device_ns]
         return tuple(sorted(found, key=lambda row: -(row.self_device_ns or 0)))
 
-    def markdown(self) -> str:
+    def blocks(self) -> list[Block]:
         """The profile, and the GPU's clocks and power."""
-        return "\n\n".join(part for part in (super().markdown(), table_text(machine_load_table(self.rows))) if part)
+        load = machine_load_table(self.rows)
+        return [*super().blocks(), *([load] if load else [])]
 
 
 @dataclass(frozen=True, repr=False)
@@ -142,9 +144,9 @@ class LayerProfile(Result):
         everything = total(self.everything)
         return [{**_flat(row), "share": row.self_ns / everything} for row in self.layers]
 
-    def markdown(self) -> str:
+    def blocks(self) -> list[Block]:
         """The chosen layers, the longest first, with their shares of the model's time."""
-        return f"{_what(*_shown([self.model]))}\n\n{layers_text(self.everything, len(self.everything), self.choice)}"
+        return [_what(*_shown([self.model])), layers_block(self.everything, len(self.everything), self.choice)]
 
 
 @dataclass(frozen=True, repr=False)
@@ -178,10 +180,12 @@ class MemoryProfile(Result):
             "timelines": {name: found.model_dump(mode="json") for name, found in self.timelines.items()},
         }
 
-    def markdown(self) -> str:
+    def blocks(self) -> list[Block]:
         """Model, files and activations by batch size; then the allocations of each pass."""
-        passes = [f"**{name}**\n\n{memory_section(found)}" for name, found in self.timelines.items()]
-        return "\n\n".join((model_tables(_shown(self.models), {}), *passes))
+        passes = [
+            block for name, timeline in self.timelines.items() for block in (f"**{name}**", *memory_blocks(timeline))
+        ]
+        return [*model_tables(_shown(self.models), {}), *passes]
 
     def figure(self, case_id: str | None = None) -> Figure:
         """The memory of one pass over its allocations and frees; of the first case where none is named.
@@ -191,7 +195,7 @@ class MemoryProfile(Result):
         name = case_id or self.models[0].case_id
         if name not in self.timelines:
             raise UnavailableError(f"{name} has no record of allocations.", "Use backend='torch-eager'.")
-        return memory_figure(name, self.timelines[name])
+        return matplotlib_drawer.draw(allocations(name, self.timelines[name]))
 
 
 def _shown(models: Sequence[ModelProfile]) -> list[ModelProfile]:

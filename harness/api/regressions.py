@@ -15,7 +15,8 @@ from harness.core.safe_files import Limit, read_text
 from harness.core.schemas import ComparedRow, Comparison
 from harness.core.store import load
 from harness.processes.stages import run_stage
-from harness.reporting.tables.comparison_table import headline, terminal
+from harness.reporting.table import Block
+from harness.reporting.tables.comparison_table import comparison_blocks, headline, terminal
 
 Side = Result | str | os.PathLike[str]
 """A result of harness.api, or a results folder."""
@@ -48,6 +49,10 @@ class Regressions(Result):
             }
             for row in self.comparison.rows
         ]
+
+    def blocks(self) -> list[Block]:
+        """The whole comparison."""
+        return comparison_blocks(self.comparison)
 
     def markdown(self) -> str:
         """The whole comparison, as in comparison.md."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,15 @@ from typing import Any
 from harness.core.schemas import Row, Summary
 from harness.reporting import ranking
 from harness.reporting.prose.conditions import short_conditions, with_short_names
+from harness.reporting.table import Block
 from harness.reporting.tables.custom_metrics_table import csv_columns
 from harness.reporting.tables.flags_table import flags_table
 from harness.reporting.tables.latency_table import latency_table, terminal_table
 from harness.reporting.tables.summary_table import COLUMNS
 from harness.reporting.tables.unmeasured_table import unmeasured_table
+from harness.reporting.writers import html
 from harness.reporting.writers.csv import csv_text
-from harness.reporting.writers.html import blocks
-from harness.reporting.writers.markdown import table_text
+from harness.reporting.writers.markdown import blocks_text, table_text
 
 _STYLES = {
     "scroll": "overflow-x: auto",
@@ -40,8 +42,12 @@ class Result(ABC):
     folder: Path
 
     @abstractmethod
+    def blocks(self) -> Sequence[Block]:
+        """Tables and texts of the result, figures below their conditions."""
+
     def markdown(self) -> str:
-        """The result as Markdown, figures below their conditions."""
+        """The result as Markdown."""
+        return blocks_text(self.blocks())
 
     @abstractmethod
     def records(self) -> list[dict[str, Any]]:
@@ -63,7 +69,7 @@ class Result(ABC):
         return self.markdown()
 
     def _repr_html_(self) -> str:
-        return _CLASS.sub(lambda found: f'{found[0]} style="{_STYLES[found[1]]}"', str(blocks(self.markdown())))
+        return _CLASS.sub(lambda found: f'{found[0]} style="{_STYLES[found[1]]}"', str(html.blocks(self.blocks())))
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,15 +102,15 @@ class Benchmark(Result):
         """The whole summary: rows, export, conditions."""
         return self.summary.model_dump(mode="json")
 
-    def markdown(self) -> str:
+    def blocks(self) -> list[Block]:
         """A table for each boundary and mode, flags with their remedies, and cases without figures, with the reason."""
         shown = with_short_names(self.summary)
         parts = [
-            part
+            block
             for _, rows in ranking.by_table(shown.rows)
-            for part in (short_conditions(shown, rows), table_text(latency_table(rows)), table_text(flags_table(rows)))
+            for block in (short_conditions(shown, rows), latency_table(rows), flags_table(rows))
         ]
-        return "\n\n".join(part for part in (*parts, table_text(unmeasured_table(shown.rows)), *self.remarks) if part)
+        return [block for block in (*parts, unmeasured_table(shown.rows), *self.remarks) if block]
 
     def __repr__(self) -> str:
         shown = with_short_names(self.summary)

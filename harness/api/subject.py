@@ -89,7 +89,7 @@ def arrays_of(module: nn.Module, data: Any) -> Given:
         said = ", ".join(f"`{name}` {count}" for name, count in counts.items())
         raise UsageError(
             f"The inputs have no batch axis in common{f': {said}' if said else ''}.",
-            "Give tensors whose first axis is the batch, equally long; only a scalar is shared by all items.",
+            "Give tensors whose first axis is the batch, equally long; only a scalar is shared by all samples.",
         )
     if not next(iter(counts.values())):
         raise UsageError("The inputs contain no sample.", "Give a batch of at least one.")
@@ -134,13 +134,14 @@ _SEED = 20261127
 
 @dataclass(frozen=True)
 class Subject:
-    """A model to profile. label: for people and folders. name: for the configuration. items: number of different inputs
-    from the caller; None where the model has its own inputs. inputs: files of a caller's inputs for a named model."""
+    """A model to profile. label: for people and folders. name: for the configuration. samples: number of different
+    inputs from the caller; None where the model has its own inputs. inputs: files of a caller's inputs for a named
+    model."""
 
     label: str
     name: str
     batch_size: int | None = None
-    items: int | None = None
+    samples: int | None = None
     inputs: tuple[str, ...] = ()
 
 
@@ -160,7 +161,7 @@ def subject_of(
         if input_shape is not None:
             raise UsageError(
                 f"{model} has inputs of its own; input_shape is for an nn.Module.",
-                "Leave it out, or give input_data: arrays by the model's input names, the first axis the item.",
+                "Leave it out, or give input_data: arrays by the model's input names, the first axis the sample.",
             )
         name = _name(model)
         label = model_info(name).slug
@@ -187,7 +188,7 @@ def _with_data(label: str, name: str, input_data: InputData, models: Models) -> 
     given = _at_most(arrays_by_name(input_data))
     counts = [len(values) for values in given.values() if values.ndim]
     if not counts or not counts[0]:
-        raise UsageError("The inputs contain no sample.", "Give a batch of at least one, the first axis the item.")
+        raise UsageError("The inputs contain no sample.", "Give a batch of at least one, the first axis the sample.")
     return Subject(
         label, name, counts[0], max(MIN_SAMPLES, min(counts[0], MAX_SAMPLES)), (str(hand_over_inputs(given, models)),)
     )

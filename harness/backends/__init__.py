@@ -53,6 +53,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         artifact="none",
         not_offered=dict.fromkeys(("tf32", "fp16", "bf16", "int8"), "noop computes nothing"),
         computes=False,
+        decodes_not="it computes nothing; spin generates at a known speed",
     ),
     "spin": BackendInfo(
         target="harness.backends.calibration.spin:Spin",
@@ -63,6 +64,21 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         artifact="none",
         not_offered=dict.fromkeys(("tf32", "fp16", "bf16", "int8"), "spin computes nothing"),
         computes=False,
+        decoder="harness.backends.calibration.spin_decoder:SpinDecoder",
+        decoder_precisions={"cpu": ("fp32",)},
+        decoder_reads="none",
+    ),
+    "endpoint": BackendInfo(
+        target="harness.backends.endpoint:RunningService",
+        summary="a running service, named by ENDPOINT=<address>: load scenarios only (docs/endpoints.md)",
+        requires=(),
+        preload=("numpy", "harness.endpoints.issuing"),
+        precisions={"cpu": ("fp32", "tf32", "fp16", "bf16")},
+        artifact="module",
+        not_offered={"int8": "name the precision whose tolerance the answers of a quantised service shall meet"},
+        modes=("sync",),
+        modes_not_offered=dict.fromkeys(("pipelined", "offline"), "the scenarios of load have their own"),
+        remote=True,
     ),
     "torch-eager": _torch(
         target="harness.backends.torch.eager:TorchEager",
@@ -70,6 +86,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         summary="PyTorch, one operator at a time: the reference and the baseline",
         preload=("torch", *_MODEL_CODE, "harness.zoo.construct"),
         settings={"cuda": settings.EAGER_CUDA},
+        decoder="harness.backends.torch.decoder_eager:EagerDecoder",
     ),
     "torch-script": _torch(
         target="harness.backends.torch.script:TorchScript",
@@ -77,6 +94,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         summary="traced, frozen, torch.jit.optimize_for_inference",
         preload=("torch", *_MODEL_CODE, "harness.zoo.construct"),
         settings={"cuda": settings.SCRIPT_CUDA},
+        decodes_not="a traced step has no cache as an input",
     ),
     "torch-compile": _torch(
         target="harness.backends.torch.compile:TorchCompile",
@@ -86,6 +104,15 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         compile_cache=True,
         one_stream="its CUDA graphs write every answer over the one before, which is being copied then",
         settings={"cuda": settings.COMPILE_CUDA},
+        decoder="harness.backends.torch.decoder_compile:CompiledDecoder",
+        decoder_settings={"cuda": settings.DECODE_COMPILED_CUDA},
+    ),
+    "torch-aoti": _torch(
+        target="harness.backends.torch.aoti:TorchAoti",
+        summary="torch.export, compiled ahead of time by AOTInductor into a package (.pt2)",
+        preload=("torch", "torch._inductor.compile_fx", *_MODEL_CODE, "harness.zoo.construct"),
+        compile_cache=True,
+        settings={"cuda": settings.AOTI_CUDA},
     ),
     "onnxruntime": BackendInfo(
         target="harness.backends.onnxruntime.cpu:OnnxRuntime",

@@ -89,6 +89,12 @@ class Backend(ABC):
         """True when compile() would find the work of an earlier process; None where nothing is compiled."""
         return None
 
+    def activate(self) -> None:  # noqa: B027 - most libraries keep no state that a second object would change
+        """Make this object the one that the library's state of this thread belongs to.
+
+        Called before select() where one process has several backend objects, as a service has one of each batch size.
+        """
+
     @abstractmethod
     def select(self, index: int) -> None:
         """Let the next infer() use input batch `index`. Outside the clock."""

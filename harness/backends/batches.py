@@ -39,11 +39,11 @@ class BatchSet:
 class RawBatchSet:
     """The batches of an e2e case.
 
-    items: texts or JPEG files of each batch; prepare: items → input arrays; answer: (outputs, input arrays) → the
+    samples: texts or JPEG files of each batch; prepare: samples → input arrays; answer: (outputs, input arrays) → the
     caller's answer; reference(i): the fp32 outputs for batch i as prepare() prepares it.
     """
 
-    items: tuple[Sequence[RawSample], ...]
+    samples: tuple[Sequence[RawSample], ...]
     prepare: Callable[[Sequence[RawSample]], Batch]
     answer: Callable[[Batch, Batch], object]
     reference: Callable[[int], Batch]
@@ -84,9 +84,9 @@ def load_batches(folder: Path, export: ExportRecord, case: Case, samples: int) -
     samples = min(samples, found.samples)
     starts = batch_starts(samples, case.batch_size)
     axes = {spec.name: spec.batch_axis for spec in export.inputs if spec.batch_axis != 0}
-    items = _batch_of(folder / found.inputs.path, samples, case.batch_size)
+    inputs = _batch_of(folder / found.inputs.path, samples, case.batch_size)
     reference = _batch_of(folder / found.reference.path, samples, case.batch_size)
-    return BatchSet(tuple(as_taken(dict(items(index)), axes) for index in range(len(starts))), reference)
+    return BatchSet(tuple(as_taken(dict(inputs(index)), axes) for index in range(len(starts))), reference)
 
 
 def load_raw_batches(folder: Path, export: ExportRecord, case: Case, samples: int) -> RawBatchSet:
@@ -99,11 +99,11 @@ def load_raw_batches(folder: Path, export: ExportRecord, case: Case, samples: in
             f"The export of {case.model} has no raw inputs, which the e2e boundary starts from.",
             "Run `make export` again: the plan has changed since.",
         )
-    items = in_hand(load_samples(folder / raw.items.path)[:samples], raw.preparation)
+    held = in_hand(load_samples(folder / raw.items.path)[:samples], raw.preparation)
     kinds = {spec.name: np.dtype(spec.dtype) for spec in export.inputs}
     return RawBatchSet(
-        items=tuple(
-            [items[place % samples] for place in range(start, start + case.batch_size)]
+        samples=tuple(
+            [held[place % samples] for place in range(start, start + case.batch_size)]
             for start in batch_starts(samples, case.batch_size)
         ),
         prepare=prepare_of(raw.preparation, folder, kinds, found.sequence_length),

@@ -49,6 +49,10 @@ class BackendInfo:
     peak: `module:function` of a library that reports only the peak memory of a pass; called `(job)`, returns (bytes,
         how), UnavailableError where it reports nothing. None where it never does.
     distributions: whose versions decide its numbers, besides those that every environment records.
+    decoder: `module:Class` of harness/backends/decoder.py that generates; None where it does not, for the reason
+        `decodes_not`. decoder_targets: by device, where there are several. decoder_precisions: None: as `precisions`.
+        decoder_not_offered, decoder_settings: as not_offered and settings. decoder_reads: its files.
+    remote: True for a running service, which is reached by its address and only loaded, never run as a case.
     plugin: distribution that provides it, filled in when the plugin is read; None for a built-in backend.
     """
 
@@ -75,7 +79,15 @@ class BackendInfo:
     allocations: Target | None = None
     peak: Target | None = None
     distributions: tuple[str, ...] = ()
+    remote: bool = False
     plugin: str | None = None
+    decoder: Target | None = None
+    decoder_targets: Mapping[Device, Target] = field(default_factory=dict)
+    decodes_not: Line = "it has no way to generate with a cache here"
+    decoder_precisions: Mapping[Device, tuple[Precision, ...]] | None = None
+    decoder_not_offered: Mapping[Precision, str] = field(default_factory=dict)
+    decoder_settings: Mapping[Device, Mapping[str, Setting]] = field(default_factory=dict)
+    decoder_reads: Literal["module", "onnx", "gguf", "none"] = "module"
 
     @property
     def recorded(self) -> tuple[str, ...]:
@@ -105,6 +117,29 @@ class BackendInfo:
         """On a CPU numbers of threads are settings too."""
         threads = settings.of_threads(name) if device == "cpu" and self.computes else None
         return self.settings_on(device).get(name, threads)
+
+    def decoder_target_on(self, device: Device) -> str | None:
+        """Its decoder class for a device; None where it does not generate."""
+        return self.decoder_targets.get(device, self.decoder)
+
+    def decoder_precisions_on(self, device: Device) -> tuple[Precision, ...]:
+        """The precisions that it generates in."""
+        known = self.precisions if self.decoder_precisions is None else self.decoder_precisions
+        return known.get(device, ())
+
+    def decoder_settings_on(self, device: Device) -> Mapping[str, Setting]:
+        """Named ways to generate there, the default first."""
+        return self.decoder_settings.get(device, settings.PLAIN)
+
+    def decoder_setting(self, device: Device, name: str) -> Setting:
+        """The setting of that name there. Raises ConfigError where it has no such setting."""
+        threads = settings.of_threads(name) if device == "cpu" and self.computes else None
+        found = self.decoder_settings_on(device).get(name, threads)
+        if found is None:
+            raise ConfigError(
+                f"No setting `{name}` of this backend's decoder on {device}.", "Write the plan again: `make plan`."
+            )
+        return found
 
     def modes_on(self, device: Device) -> tuple[Mode, ...]:
         """How it can run there. A GPU's stream is a queue: every backend can have two passes in flight on it."""

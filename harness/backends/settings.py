@@ -60,6 +60,10 @@ COMPILE_CUDA = {
     "default+graph": Setting(_GRAPH.summary, {"mode": "default", "graph": True}, tried=False),
     "max-autotune": Setting("every template tried; compiles for minutes", {"mode": "max-autotune"}, tried=False),
 }
+AOTI_CUDA = {
+    "graph": _GRAPH,
+    "default": Setting("kernels launched one by one", tried=False),
+}
 ORT_CUDA = {
     "graph": Setting("CUDA graph", {"graph": True}),
     "plain": Setting("kernels launched one by one", tried=False),
@@ -88,4 +92,9 @@ TENSORRT = {
         {"profiles": "static", "graph": True, "fp16_io": True},
         kinds=("image", "tensor"),
     ),
+}
+
+DECODE_COMPILED_CUDA = {
+    "reduce-overhead": Setting("the decode step in torch.compile's CUDA graph", {"mode": "reduce-overhead"}),
+    "graph": Setting("the compiled decode step in a CUDA graph of our own, without guards", {"graph": True}),
 }

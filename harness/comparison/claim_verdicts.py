@@ -234,7 +234,7 @@ def _value(claim: Claim, found: MeasuredValue) -> ReproducedRow:
 
 
 def _in_unit(value: ClaimedValue, row: Row | None) -> tuple[float | None, Interval | None]:
-    """The row's figure and interval in the unit of the value: ms per batch, or items per second."""
+    """The row's figure and interval in the unit of the value: ms per batch, or samples per second."""
     if row is None or row.latency_ns is None:
         return None, None
     if value.latency_ms is None:

@@ -10,6 +10,10 @@ results/plan.json
 results/command.txt                           command line of the plan stage
 results/exports/<slug>/export.json            record of the measured export; or export-failed.{json,log}
 results/environments/<environment_id>.json
+models/<slug>/<export>/{generation.json, config.json, tokenizer/, decoder*.onnx, prompts-p<length>.npz,
+               generation-reference-p<length>.npz}     an export for generation, with weights.safetensors
+results/exports/<slug>/generation.json        record of the export for generation; or generation-failed.json
+results/generation/<case_id>/<round>.json     and .usage.json, .log, as in raw/, for generation
 results/raw/<case_id>/<round>.usage.json      the monitor's record of that process
 results/raw/<case_id>/<round>.json            and <round>.log while a case runs or after it failed
 results/written/<stage>.json                  sums of a stage's files that have no seal
@@ -18,8 +22,9 @@ results/exporting.json                        the same for an export
 results/summary.json  summary.csv  report.md  report-details.md  report.html  charts/*.{png,svg}
 results/tables/*.csv  metrics.prom            the report's tables and the rows' figures, for other programs
 results/roof.json                             measured limits of the plan's device
+results/load/<load_id>/{service,prediction}.json  <point>/<replication>.json  failed.json  load.log
 results/energy/<case_id>.json                 and energy/runs/…, the timings of that pass
-results/profiles/<case_id>/{model,parts,memory}.json  parts.md  memory.png  memory.pickle  *.trace.json
+results/profiles/<case_id>/{model,parts,memory}.json  parts.md  memory.{png,svg}  memory.pickle  *.trace.json
                               <repeat>.usage.json, the monitor's record of that repeat
                               <level>.log of a failed level; events.out.tfevents.profile for TensorBoard
 results/profile.md  profile.html  profiles/charts/*.{png,svg}  the same report for only the profiled cases
@@ -61,6 +66,12 @@ class Models:
         records = sorted(home.glob("*/export.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
         return [ModelFolder(path.parent, home) for path in records if not path.parent.name.startswith(".")]
 
+    def generation_exports(self, slug: str) -> list[ModelFolder]:
+        """Every existing export of a model for generation, the latest first."""
+        home = self.root / slug
+        records = sorted(home.glob("*/generation.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+        return [ModelFolder(path.parent, home) for path in records if not path.parent.name.startswith(".")]
+
     def timing_cache(self, tensorrt: str, gpu: str) -> Path:
         """TensorRT's timings of kernels, valid for one version and one type of GPU."""
         return self.root / "timing-cache" / f"{tensorrt}-{gpu.replace(' ', '-')}.cache"
@@ -79,6 +90,15 @@ class ExportFiles:
     @property
     def failure(self) -> Path:
         return self.root / "export-failed.json"
+
+    @property
+    def generation(self) -> Path:
+        """The record of the files for generation (GenerationExport)."""
+        return self.root / "generation.json"
+
+    @property
+    def generation_failure(self) -> Path:
+        return self.root / "generation-failed.json"
 
     @property
     def failure_log(self) -> Path:
@@ -135,6 +155,20 @@ class ModelFolder(ExportFiles):
         return self.root / f"reference{_suffix(sequence_length)}-e2e.npz"
 
     @property
+    def configuration(self) -> Path:
+        return self.root / "config.json"
+
+    def prompts(self, prompt_length: int) -> Path:
+        return self.root / f"prompts-p{prompt_length}.npz"
+
+    def generation_reference(self, prompt_length: int) -> Path:
+        return self.root / f"generation-reference-p{prompt_length}.npz"
+
+    @property
+    def gguf(self) -> Path:
+        return self.root / "model.gguf"
+
+    @property
     def tokenizer(self) -> Path:
         return self.root / "tokenizer"
 
@@ -147,7 +181,47 @@ def _suffix(sequence_length: int | None) -> str:
     return "" if sequence_length is None else f"-s{sequence_length}"
 
 
-__all__ = ["BUNDLE_MANIFEST", "ExportFiles", "ModelFolder", "Models", "Results", "RunStore"]
+@dataclass(frozen=True)
+class LoadFiles:
+    """The raw records of a load case, below one folder."""
+
+    root: Path
+
+    @property
+    def service(self) -> Path:
+        return self.root / "service.json"
+
+    @property
+    def prediction(self) -> Path:
+        return self.root / "prediction.json"
+
+    @property
+    def failure(self) -> Path:
+        return self.root / "failed.json"
+
+    @property
+    def log(self) -> Path:
+        """Output of the process while it runs or after it failed."""
+        return self.root / "load.log"
+
+    def replication(self, point: str, number: int) -> Path:
+        return self.root / point / f"{number}.json"
+
+    def records(self) -> list[Path]:
+        """Every existing record."""
+        return sorted([*self.root.glob("*.json"), *self.root.glob("*/*.json")])
+
+
+__all__ = [
+    "BUNDLE_MANIFEST",
+    "ExportFiles",
+    "GenerationResults",
+    "LoadFiles",
+    "ModelFolder",
+    "Models",
+    "Results",
+    "RunStore",
+]
 
 BUNDLE_MANIFEST = "manifest.json"
 """File at the top of a bundle's folder."""
@@ -278,6 +352,14 @@ class Results:
         return self.root / "energy" / f"{case_id}.json"
 
     @property
+    def loads(self) -> Path:
+        return self.root / "load"
+
+    def load(self, load_id: str) -> LoadFiles:
+        """The raw records of a load case."""
+        return LoadFiles(self.loads / load_id)
+
+    @property
     def energy_runs(self) -> Path:
         return self.root / "energy" / "runs"
 
@@ -383,6 +465,11 @@ class Results:
     def reproduction_report(self) -> Path:
         return self.root / "reproduction.md"
 
+    @property
+    def of_generation(self) -> GenerationResults:
+        """The same folder with the records of `generate` in place of those of `run`."""
+        return GenerationResults(self.root)
+
     def raw_case(self, case_id: str) -> Path:
         return self.raw / case_id
 
@@ -404,6 +491,15 @@ class Results:
 
     def environment(self, environment_id: str) -> Path:
         return self.environments / f"{environment_id}.json"
+
+
+@dataclass(frozen=True)
+class GenerationResults(Results):
+    """A results folder whose raw records are those of `generate`."""
+
+    @property
+    def raw(self) -> Path:
+        return self.root / "generation"
 
 
 @dataclass(frozen=True)

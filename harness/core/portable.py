@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TypeVar
 
-from harness.core.schemas import Failed
+from harness.core.schemas import Failed, LoadFailure
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _END = r"(?![\w.-])"
@@ -35,7 +36,10 @@ def portable_path(path: str) -> str:
     return f"~/{given.relative_to(home).as_posix()}" if home and given.is_relative_to(home) else path
 
 
-def portable_failure(record: Failed) -> Failed:
+F = TypeVar("F", Failed, LoadFailure)
+
+
+def portable_failure(record: F) -> F:
     """A failed record whose texts name no folder of this machine."""
     return record.model_copy(
         update={name: portable(getattr(record, name)) for name in ("error", "hint", "stderr_tail")}

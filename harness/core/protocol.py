@@ -7,7 +7,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from harness.core.schemas import Case, EngineOptions, Measurement, Record, SettingsId, Situation
+from harness.core.schemas import (
+    Case,
+    EngineOptions,
+    GenerationCase,
+    GenerationOptions,
+    LoadCase,
+    Measurement,
+    Record,
+    SettingsId,
+    Situation,
+)
 
 GO: Mapping[Situation, bytes] = {"alone": b"a", "together": b"t"}
 """What the parent writes into the named pipe of a WindowRequest to start a window."""
@@ -46,6 +56,43 @@ class Job(Record):
     engines: EngineOptions = EngineOptions()
     windows: WindowRequest | None = None
     """None: the stop rule of `measurement` ends the timed part."""
+
+
+class LoadJob(Record):
+    """One load case: service times, and every replication that has no record yet, in one new process."""
+
+    load: LoadCase
+    settings_id: SettingsId
+    measurement: Measurement
+    """Its timeout_s is that of the whole process."""
+    threads: int
+    """Of each worker of the service."""
+    results: str
+    models: str
+    export: str | None = None
+    engines: EngineOptions = EngineOptions()
+
+
+class GenerationTask(Record):
+    """One case of generation in one round, to be measured by one new process. Fields as in Job."""
+
+    case: GenerationCase
+    round: int
+    settings_id: SettingsId
+    measurement: Measurement
+    threads: int
+    results: str
+    models: str
+    export: str | None
+    """Path of the record of its files; None for a backend that reads none."""
+    options: GenerationOptions
+
+
+TurnJob = Job | GenerationTask
+"""A job that leaves one record a round."""
+AnyJob = Job | LoadJob | GenerationTask
+ANY_JOB: TypeAdapter[Job | LoadJob | GenerationTask] = TypeAdapter(AnyJob)
+"""What a worker is sent; the fields of the three are different."""
 
 
 class Ready(Record):

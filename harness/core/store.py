@@ -13,9 +13,9 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from harness.core import text as sanitize
 from harness.core.errors import (
@@ -30,12 +30,23 @@ from harness.core.errors import (
 from harness.core.portable import portable_failure
 from harness.core.safe_files import Limit, at_most, open_to_read
 from harness.core.safe_paths import inside
-from harness.core.schemas import Artifact, ExportRecord, Failed, Measured, RawBase, RawRecord
+from harness.core.schemas import (
+    Artifact,
+    ExportRecord,
+    Failed,
+    Generated,
+    GenerationExport,
+    Measured,
+    RawBase,
+    RawRecord,
+)
 from harness.core.seal import UNSEALED, Opened, opened, sealed
 
 R = TypeVar("R", bound=BaseModel)
+T = TypeVar("T")
 
 _RAW: TypeAdapter[Measured | Failed] = TypeAdapter(RawRecord)
+_GENERATED: TypeAdapter[Generated | Failed] = TypeAdapter(Annotated[Generated | Failed, Field(discriminator="status")])
 MAX_RECORD_BYTES: int = Limit.RECORD
 MAX_LOG_BYTES = 1 << 20
 """Longest log of a failed case; its end is the most useful part."""
@@ -177,14 +188,14 @@ def read_bytes(path: Path, made_by: str) -> bytes:
     return content
 
 
-def save_raw(path: Path, record: Measured | Failed) -> None:
+def save_raw(path: Path, record: Measured | Generated | Failed) -> None:
     """Write a raw record sealed with the sha256 of its own bytes, to detect later damage. Raises as save."""
     content = encoded_raw(record)
     _check_fits(path, len(content))
     save_bytes(path, content)
 
 
-def encoded_raw(record: Measured | Failed) -> bytes:
+def encoded_raw(record: Measured | Generated | Failed) -> bytes:
     """The content of a raw record's file, which names no folder of this machine."""
     record = portable_failure(record) if isinstance(record, Failed) else record
     payload = record.model_dump_json().encode()
@@ -194,15 +205,25 @@ def encoded_raw(record: Measured | Failed) -> bytes:
 
 def load_raw(path: Path, sums: dict[Path, str] | None = None) -> Measured | Failed:
     """Read a raw record. sums: as in load. Raises MalformedFileError, which names the damage."""
-    digest, payload = _opened_raw(path, read_bytes(path, "make run"))
-    _check_version(path, payload, _versions_of(RawBase), "make run")
+    return _load_raw(path, _RAW, sums, "make run")
+
+
+def load_generated(path: Path, sums: dict[Path, str] | None = None) -> Generated | Failed:
+    """The same for a record of `generate`."""
+    return _load_raw(path, _GENERATED, sums, "make generate")
+
+
+def _load_raw(path: Path, kind: TypeAdapter[T], sums: dict[Path, str] | None, made_by: str) -> T:
+    digest, payload = _opened_raw(path, read_bytes(path, made_by))
+    _check_version(path, payload, _versions_of(RawBase), made_by)
     try:
-        record = _RAW.validate_json(payload)
+        record = kind.validate_json(payload)
         if sums is not None:
             sums[path] = _passed_on(digest, payload)
         return record
     except ValidationError as error:
-        raise MalformedFileError(f"{path} is not a valid raw record: {first_problem(error)}", _AGAIN) from error
+        again = f"Run `{made_by}`: damaged files are measured again."
+        raise MalformedFileError(f"{path} is not a valid raw record: {first_problem(error)}", again) from error
 
 
 def _opened_raw(path: Path, content: bytes) -> tuple[str, bytes]:
@@ -224,7 +245,7 @@ def _passed_on(digest: str, payload: bytes) -> str:
     versions wrote."""
     if b'"status":"failed"' not in payload:
         return digest
-    record = _RAW.validate_json(payload)
+    record = _GENERATED.validate_json(payload)
     return encoded_raw(record)[len(_SEAL_HEAD) :][:64].decode() if isinstance(record, Failed) else digest
 
 
@@ -244,6 +265,12 @@ def check_artifacts(folder: Path, export: ExportRecord) -> None:
     files += [export.module] if export.module else []
     files += [file for inputs in export.input_sets for file in inputs.files()]
     for file in files:
+        check_artifact(folder, file, "make export")
+
+
+def check_generation_files(folder: Path, export: GenerationExport) -> None:
+    """The same for an export for generation."""
+    for file in export.files():
         check_artifact(folder, file, "make export")
 
 

@@ -16,12 +16,15 @@ from harness.core.schemas import (
     Device,
     EngineOptions,
     ExportOptions,
+    GenerationOptions,
     Measurement,
     Mode,
     Precision,
     ReportOptions,
+    Scenario,
     Tolerance,
 )
+from harness.core.schemas.load_record import MOST_BATCH, MOST_REPLICATIONS, MOST_REQUESTS, MOST_WORKERS
 from harness.core.text import unknown_name
 from harness.planning import yaml_file
 from harness.zoo.sources import portable_name, with_prefix
@@ -81,24 +84,90 @@ class MatrixBlock(_Section):
     """Try each backend's short list of settings in round 1, and give the other rounds to the fastest."""
 
 
+class GenerationBlock(_Section):
+    """One block of generation: every combination of its lists. `models: null` means all models."""
+
+    backends: Annotated[tuple[str, ...], Field(min_length=1)]
+    models: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    precisions: Annotated[tuple[Precision, ...], Field(min_length=1)] = ("fp32",)
+    batch_sizes: Annotated[tuple[Positive, ...], Field(min_length=1)] = (1,)
+    prompt_lengths: Annotated[tuple[Positive, ...], Field(min_length=1)] = (128,)
+    """Tokens of a prompt."""
+    new_tokens: Annotated[tuple[Positive, ...], Field(min_length=1)] = (128,)
+    """Tokens that each sequence gets."""
+    settings: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    """Named settings of the backends' decoders; a backend that has none of them runs with its usual setting."""
+
+
+class ScenarioBlock(_Section):
+    """One way to load the deployments of the matrix: every model, backend, precision and setting that it has.
+
+    Lists of max_batch, max_delay and workers make a load case for each combination. The other defaults are in LoadCase.
+    """
+
+    scenario: Scenario
+    models: tuple[str, ...] | None = None
+    """None: all models of the matrix; likewise backends and precisions."""
+    backends: tuple[str, ...] | None = None
+    precisions: tuple[Precision, ...] | None = None
+    bound: str | None = None
+    """Server: `p99<50ms`."""
+    rates: Annotated[tuple[Annotated[float, Field(le=1e9)], ...], BeforeValidator(_as_list)] = ()
+    factors: tuple[Annotated[float, Field(gt=0, le=10)], ...] = (0.9, 1.0, 1.1)
+    max_batch: tuple[Annotated[int, Field(ge=1, le=MOST_BATCH)], ...] = (8,)
+    """Server and offline."""
+    max_delay: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ("0ms",)
+    """Server."""
+    workers: tuple[Annotated[int, Field(ge=1, le=MOST_WORKERS)], ...] = (1,)
+    """Server and offline."""
+    clients: tuple[Annotated[int, Field(ge=1, le=MOST_WORKERS)], ...] = (1, 2, 4)
+    """Concurrency."""
+    samples: Annotated[int, Field(ge=1, le=MOST_BATCH)] = 8
+    """Of a query of multi-stream."""
+    loadgen: bool = False
+    """One long run of each load by LoadGen's rules: its schedule, durations, counts, percentile and early stopping."""
+    replications: Annotated[int, Field(ge=1, le=MOST_REPLICATIONS)] | None = None
+    requests: Annotated[int, Field(ge=1, le=MOST_REQUESTS)] | None = None
+    duration: str | None = None
+    """Of a replication, as 4s."""
+    service_duration: str | None = None
+    """Of the measurement of service times, for each batch size."""
+    price_per_hour: Annotated[float, Field(gt=0)] | None = None
+    endpoint: str | None = None
+    """Address of a running service of the model, which is then loaded in place of a backend."""
+
+
 class Config(_Section):
     """A whole configuration file."""
 
     device: Device = "cpu"
     models: Annotated[tuple[ModelEntry, ...], Field(min_length=1)]
-    matrix: Annotated[tuple[MatrixBlock, ...], Field(min_length=1)]
+    matrix: tuple[MatrixBlock, ...] = ()
+    generation: tuple[GenerationBlock, ...] = ()
     measurement: Measurement = Measurement()
     gates: dict[Precision, Tolerance] = {}
     report: ReportOptions = ReportOptions()
     export: ExportOptions = ExportOptions()
     engines: EngineOptions = EngineOptions()
+    generating: GenerationOptions = GenerationOptions()
+    scenarios: tuple[ScenarioBlock, ...] = ()
+    """What `load` measures; empty: nothing."""
 
     def portable(self) -> Config:
         """The same without folders of this machine in the names of models (harness/core/portable.py)."""
         entries = [entry.model_copy(update={"name": portable_name(entry.name)}) for entry in self.models]
         names = [None if block.models is None else tuple(map(portable_name, block.models)) for block in self.matrix]
         blocks = [block.model_copy(update={"models": own}) for block, own in zip(self.matrix, names, strict=True)]
-        return self.model_copy(update={"models": tuple(entries), "matrix": tuple(blocks)})
+        generation = [
+            block.model_copy(update={"models": block.models and tuple(map(portable_name, block.models))})
+            for block in self.generation
+        ]
+        loads = [
+            block.model_copy(update={"models": block.models and tuple(map(portable_name, block.models))})
+            for block in self.scenarios
+        ]
+        update = {"models": tuple(entries), "matrix": tuple(blocks), "scenarios": tuple(loads)}
+        return self.model_copy(update={**update, "generation": tuple(generation)})
 
     def all_tolerances(self) -> dict[Precision, Tolerance]:
         """The default tolerances, replaced by those of the file where it has any."""
@@ -113,6 +182,9 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
     "report": ReportOptions,
     "export": ExportOptions,
     "engines": EngineOptions,
+    "generation": GenerationBlock,
+    "generating": GenerationOptions,
+    "scenarios": ScenarioBlock,
 }
 
 
@@ -145,6 +217,11 @@ def parse_config(data: Mapping[str, Any], source: str) -> Config:
     except ValidationError as error:
         problem, hint = _explain(error)
         raise ConfigError(f"{source}: {problem}", hint) from error
+    if not config.matrix and not config.generation:
+        raise ConfigError(
+            f"{source}: neither `matrix` nor `generation` has a block: there is nothing to measure.",
+            "Write a block under one of them: configs/quickstart.yaml and configs/generation.yaml have examples.",
+        )
     _refuse_contradictions(config.measurement, source)
     return config
 
@@ -159,13 +236,17 @@ def _refuse_contradictions(asked: Measurement, source: str) -> None:
 
 
 def _full_entries(data: Mapping[str, Any]) -> dict[str, Any]:
-    """`- resnet50` is short for `- {name: resnet50}`."""
+    """`- resnet50` is short for `- {name: resnet50}`, `- offline` for `- {scenario: offline}`."""
     found = dict(data)
     if isinstance(models := data.get("models"), list):
         entries = [{"name": entry} if isinstance(entry, str) else entry for entry in models]
         found["models"] = [_with(entry, "name", _full_name) for entry in entries]
-    if isinstance(blocks := data.get("matrix"), list):
-        found["matrix"] = [_with(block, "models", _full_names) for block in blocks]
+    for key in ("matrix", "generation"):
+        if isinstance(blocks := data.get(key), list):
+            found[key] = [_with(block, "models", _full_names) for block in blocks]
+    if isinstance(loads := data.get("scenarios"), list):
+        entries = [{"scenario": entry} if isinstance(entry, str) else entry for entry in loads]
+        found["scenarios"] = [_with(entry, "models", _full_names) for entry in entries]
     return found
 
 

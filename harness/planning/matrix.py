@@ -8,7 +8,9 @@ from itertools import product
 from typing import Literal
 
 from harness.backends import BACKENDS, BackendInfo, backend_info
+from harness.backends.served_cases import served_cases
 from harness.backends.tensorrt.engine_request import VARIANT as ENGINE_VARIANT
+from harness.core.case_names import case_id
 from harness.core.errors import ConfigError
 from harness.core.schemas import (
     Artifact,
@@ -30,6 +32,8 @@ from harness.core.schemas.profile_record import FileSize
 from harness.core.store import digest_of
 from harness.planning.block_settings import refuse_unknown, settings_of
 from harness.planning.config import Config, MatrixBlock, ModelEntry
+from harness.planning.generation_cases import Pairs, expand_generations
+from harness.planning.load_cases import load_cases
 from harness.zoo import ModelInfo, model_info
 
 _MODES: Mapping[Boundary, tuple[Mode, ...]] = {
@@ -92,12 +96,15 @@ def make_plan(
     merge: bool = False,
     quantised: Mapping[str, Quantisation] | None = None,
     inputs: Mapping[str, Sequence[GivenInputs]] | None = None,
+    pairs: Pairs = (),
+    loads_alone: bool = False,
 ) -> Plan:
     """Expand a configuration. Raises ConfigError for unknown names, empty selections, duplicates, impossible blocks.
 
     With `merge`, equal cases of two blocks become one: command-line options may make blocks overlap. quantised: the
     quantisation of users' files that are already quantised; their cases are int8, whatever a block asks for. inputs:
-    users' own inputs, by model; their shapes decide its sequence lengths.
+    users' own inputs, by model; their shapes decide its sequence lengths. loads_alone: leave the cases of `run` out.
+    pairs: lengths of prompts and outputs, in place of those of the blocks of generation.
     """
     try:
         backend_info(config.report.baseline_backend)
@@ -106,7 +113,10 @@ def make_plan(
     models = _models(config, source)
     own, given = quantised or {}, inputs or {}
     cases = _unique(_expand(config, models, source, own, given), source, merge, {*own, *given})
-    needed = {case.model for case in cases}
+    loads = load_cases(config.scenarios, *_deployments(config, models, source, own, given), source)
+    cases = [] if loads_alone else cases
+    served = [*cases, *served_cases(loads)]
+    needed = {case.model for case in served}
     plan = Plan(
         plan_id="unnamed",
         settings_id=settings_id(config.device, config.measurement),
@@ -114,7 +124,7 @@ def make_plan(
         config_sha256=config_sha256,
         device=config.device,
         models=tuple(
-            _planned(entry, info, cases, given.get(entry.name, ()))
+            _planned(entry, info, served, given.get(entry.name, ()))
             for entry, info in models.values()
             if entry.name in needed
         ),
@@ -124,6 +134,9 @@ def make_plan(
         export=config.export,
         engines=config.engines,
         cases=tuple(cases),
+        generation=config.generating,
+        generations=() if loads_alone else tuple(expand_generations(config, models, source, merge, pairs)),
+        loads=loads,
     )
     return plan.model_copy(update={"plan_id": plan_id(plan)})
 
@@ -140,6 +153,12 @@ def plan_id(plan: Plan) -> str:
     # Defaults of options that came later are left out, so that earlier ids stay the same.
     if plan.export == ExportOptions():
         del asked["export"]
+    if not plan.generations:
+        del asked["generation"], asked["generations"]
+    elif plan.generation.prompts is not None:  # its content, not its folder
+        asked["generation"]["prompts"] = ""
+    if not plan.loads:
+        del asked["loads"]
     for model in asked["models"]:
         own = model.pop("inputs")
         if own:  # the content of the files, not their folders
@@ -151,28 +170,6 @@ def settings_id(device: Device, measurement: Measurement) -> str:
     """Hash of what samples must share to be joined. It leaves out the number of rounds, which may grow later, and time
     limits, which only end a process early."""
     return digest_of(METHOD_VERSION, device, measurement.model_dump(exclude=set(JOINABLE)))
-
-
-def case_id(
-    slug: str,
-    backend: str,
-    device: str,
-    precision: str,
-    batch_size: int,
-    sequence_length: int | None,
-    boundary: Boundary,
-    mode: Mode,
-    setting: str,
-) -> str:
-    """The readable id of a case, such as `minilm-l6-openvino-cpu-fp32-b8-s128-offline`; also its folder's name.
-
-    `setting`: its name where it is not the usual one of the backend.
-    """
-    sequence = "" if sequence_length is None else f"-s{sequence_length}"
-    # The usual boundary, mode and setting are left out: most ids stay short.
-    kind = ("" if boundary == "compute" else f"-{boundary}") + ("" if mode == "sync" else f"-{mode}")
-    way = f"-{setting}" if setting else ""
-    return f"{slug}-{backend}-{device}-{precision}-b{batch_size}{sequence}{kind}{way}"
 
 
 Models = Mapping[str, tuple[ModelEntry, ModelInfo]]
@@ -216,6 +213,32 @@ def _expand(
             for backend, table in backends:
                 already, own = quantised.get(name), given.get(name, ())
                 yield from _of_backend(block, entry, info, backend, table, config.device, already, own)
+
+
+def _deployments(
+    config: Config,
+    models: Models,
+    source: str,
+    quantised: Mapping[str, Quantisation],
+    given: Mapping[str, Sequence[GivenInputs]],
+) -> tuple[list[Case], dict[str, str]]:
+    """What the matrix can serve with: a case of each model, backend, precision, sequence length and setting, at batch
+    size 1; and by its id the setting's part of a name, empty for the usual one."""
+    if not config.scenarios:
+        return [], {}
+    alone = {"boundaries": ("compute",), "modes": ("sync",), "batch_sizes": (1,), "tune": False}
+    blocks = tuple(block.model_copy(update=alone) for block in config.matrix)
+    found = {
+        case.case_id: case
+        for case in _expand(config.model_copy(update={"matrix": blocks}), models, source, quantised, given)
+    }
+    usual = {name: next(iter(backend_info(name).settings_on(config.device))) for name in _named(found.values())}
+    ways = {key: "" if case.setting == usual[case.backend] else case.setting for key, case in found.items()}
+    return list(found.values()), ways
+
+
+def _named(cases: Iterable[Case]) -> set[str]:
+    return {case.backend for case in cases}
 
 
 def _of_backend(
@@ -302,6 +325,8 @@ def _backends_on(device: Device) -> list[str]:
 def _skip_reason(
     table: BackendInfo, info: ModelInfo, device: Device, precision: Precision, quantisation: Quantisation
 ) -> str | None:
+    if table.remote:
+        return "a running service is only loaded, by its address: make load ENDPOINT=<address>"
     if table.artifact != "none" and not info.exportable:
         return "work of known duration is no model: only the spin backend runs it"
     if table.artifact == "module" and not info.has_module:

@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
 from harness.aggregation.rounds import MANY_ROUNDS
 from harness.backends import BACKENDS
 from harness.core.errors import UsageError
-from harness.core.schemas import Boundary, Device, Exporter, ExportOptions, Measurement, Mode, Precision
+from harness.core.schemas import Boundary, Device, Exporter, ExportOptions, Measurement, Mode, Precision, Scenario
 from harness.core.text import shortened
-from harness.planning.config import Config, MatrixBlock, ModelEntry
+from harness.planning.config import Config, GenerationBlock, MatrixBlock, ModelEntry, ScenarioBlock
 
 _LISTS = ("backends", "precisions", "batch_sizes", "sequence_lengths", "boundaries", "modes", "settings")
+
+
+@dataclass(frozen=True)
+class LoadOverrides:
+    """Options that replace keys of all `scenarios`; empty, None and False leave them unchanged."""
+
+    bound: str | None = None
+    rates: Sequence[float] = ()
+    max_batch: Sequence[int] = ()
+    max_delay: Sequence[str] = ()
+    workers: Sequence[int] = ()
+    clients: Sequence[int] = ()
+    samples: int | None = None
+    loadgen: bool = False
+    replications: int | None = None
+    requests: int | None = None
+    duration: str | None = None
+    price_per_hour: float | None = None
+    endpoint: str | None = None
 
 
 @dataclass(frozen=True)
@@ -37,6 +56,13 @@ class Overrides:
     budget_s: float | None = None
     exporter: Exporter | None = None
     inputs: Sequence[str] = ()
+    prompt_lengths: Sequence[int] = ()
+    prompts: str | None = None
+    new_tokens: Sequence[int] = ()
+    scenarios: Sequence[Scenario] = ()
+    load: LoadOverrides | None = None
+    loads_alone: bool = False
+    """True for a plan of load cases alone: the server scenario, where neither the options nor the file name another."""
 
 
 DEFAULT_MAX_ROUNDS = MANY_ROUNDS
@@ -48,7 +74,11 @@ MOST_ROUNDS = 100
 
 def apply(config: Config, chosen: Overrides) -> Config:
     """The configuration with the options applied; its blocks may then overlap (make_plan merges them)."""
-    update: dict[str, object] = {"matrix": _matrix(config, chosen)}
+    if chosen.load is not None and chosen.load.endpoint:
+        chosen = _for_endpoint(chosen)
+    update: dict[str, object] = {"matrix": _matrix(config, chosen), "generation": _generation(config, chosen)}
+    if chosen.prompts is not None:
+        update["generating"] = config.generating.model_copy(update={"prompts": chosen.prompts})
     if chosen.device:
         update["device"] = chosen.device
     if chosen.models:
@@ -60,7 +90,58 @@ def apply(config: Config, chosen: Overrides) -> Config:
     if chosen.exporter:
         update["export"] = ExportOptions(exporter=chosen.exporter)
     update["measurement"] = _measurement(config.measurement, chosen)
+    update["scenarios"] = _scenarios(config.scenarios, chosen)
     return config.model_copy(update=update)
+
+
+def _for_endpoint(chosen: Overrides) -> Overrides:
+    """The options with the running service as the only backend. A precision chooses only the tolerance of answers."""
+    if chosen.backends or chosen.device == "cuda":
+        raise UsageError(
+            "ENDPOINT names the service to load, so that there is no backend or device to choose.",
+            "Leave BACKENDS and DEVICE out.",
+        )
+    remote = [name for name, info in BACKENDS.items() if info.remote]
+    return replace(chosen, backends=remote, precisions=chosen.precisions or ("fp32",), device="cpu")
+
+
+def _scenarios(blocks: Sequence[ScenarioBlock], chosen: Overrides) -> tuple[ScenarioBlock, ...]:
+    """The scenarios with the options applied. Raises UsageError for options of scenarios where there are none."""
+    given = chosen.load or LoadOverrides()
+    replaced = {
+        name: tuple(value) if isinstance(value, list | tuple) else value
+        for name, value in vars(given).items()
+        if value not in (None, (), False)
+    }
+    names = chosen.scenarios or (("server",) if chosen.loads_alone and not blocks else ())
+    if names:
+        known = {block.scenario: block for block in blocks}
+        blocks = [known.get(name) or ScenarioBlock(scenario=name) for name in names]
+    if replaced and not blocks:
+        raise UsageError(
+            f"`{next(iter(replaced))}` belongs to a scenario, and none is planned.", "Name one: SCENARIOS=server."
+        )
+    if chosen.models:
+        blocks = [block.model_copy(update={"models": None}) for block in blocks]
+    if chosen.backends:
+        blocks = [block.model_copy(update={"backends": None}) for block in blocks]
+    if chosen.precisions:
+        blocks = [block.model_copy(update={"precisions": None}) for block in blocks]
+    # A closed loop has no rate: RATES is for the server scenario.
+    return tuple(
+        _changed(block, {key: value for key, value in replaced.items() if key != "rates" or block.scenario == "server"})
+        for block in blocks
+    )
+
+
+def _changed(block: ScenarioBlock, update: Mapping[str, object]) -> ScenarioBlock:
+    """The block with these values, checked as those of a file are. Raises UsageError."""
+    try:
+        return ScenarioBlock.model_validate({**dict(block), **update})
+    except ValidationError as error:
+        found = error.errors()[0]
+        name = str(found["loc"][0]).upper() if found["loc"] else "A scenario"
+        raise UsageError(f"{name} is not possible: {found['msg']}.", "configs/README.md lists every key.") from error
 
 
 def _chosen_models(config: Config, chosen: Overrides) -> tuple[ModelEntry, ...]:
@@ -86,7 +167,32 @@ def _measurement(settings: Measurement, chosen: Overrides) -> Measurement:
     return updated
 
 
+def _generation(config: Config, chosen: Overrides) -> tuple[GenerationBlock, ...]:
+    """The blocks of generation with the options that they have."""
+    if (chosen.prompt_lengths or chosen.new_tokens or chosen.prompts) and not config.generation:
+        raise UsageError(
+            "Prompts and tokens were given, and this configuration has no `generation` block.",
+            "make generate plans from configs/generation.yaml; or add a block.",
+        )
+    names = ("backends", "precisions", "batch_sizes", "settings", "prompt_lengths", "new_tokens")
+    replaced: dict[str, object] = {name: tuple(getattr(chosen, name)) for name in names if getattr(chosen, name)}
+    blocks = [block.model_copy(update=replaced) for block in config.generation]
+    if chosen.models:
+        names = tuple(_name(text) for text in chosen.models)
+        kept = [
+            block if block.models is None else block.model_copy(update={"models": common})
+            for block in blocks
+            if block.models is None or (common := tuple(name for name in block.models if name in names))
+        ]
+        covered = {name for block in kept for name in block.models or names}
+        missing = tuple(name for name in names if name not in covered)
+        blocks = [*kept, *([blocks[0].model_copy(update={"models": missing})] if missing and blocks else [])]
+    return tuple(blocks)
+
+
 def _matrix(config: Config, chosen: Overrides) -> tuple[MatrixBlock, ...]:
+    if not config.matrix:
+        return ()
     replaced: dict[str, object] = {name: tuple(getattr(chosen, name)) for name in _LISTS if getattr(chosen, name)}
     if chosen.settings:
         replaced["tune"] = False

@@ -78,13 +78,13 @@ def finished_turns(
             here[also] = environment.collect({}, plan.device, also)
         asked = (record.environment_id, case.backend not in elsewhere, also)
         if asked not in comparable:
-            comparable[asked] = _same_environment(*asked[:2], here[also], results)
+            comparable[asked] = same_environment(*asked[:2], here[also], results)
         if comparable[asked] and admission.foreign_artifact(record, known.get(case.model, {})) is None:
             found.add(record, case)
     return found
 
 
-def _same_environment(identity: str | None, libraries: bool, here: Environment, results: Results) -> bool:
+def same_environment(identity: str | None, libraries: bool, here: Environment, results: Results) -> bool:
     """Whether samples of that environment are comparable with samples of the present environment."""
     if identity is None:
         return False

@@ -97,6 +97,10 @@ COMPILE_S = 30.0
 """First torch.compile of a model of ResNet-50's size on two cores; later rounds use the cache."""
 
 
+GENERATION_S = 10.0
+"""A short process of generation of a model of GPT-2's size on two cores: load, comparison, warm-ups, requests."""
+
+
 def estimate(plan: Plan) -> tuple[float, float]:
     """(shortest, longest) seconds of the run stage: every process converges at once, or none before its limit.
 
@@ -109,12 +113,15 @@ def estimate(plan: Plan) -> tuple[float, float]:
     compiles = sum(COMPILE_S for case in runnable if backend_info(case.backend).compile_cache)
     processes = len(runnable) * settings.rounds
     planned = processes * slow + compiles
+    generations = [case for case in plan.generations if case.skip_reason is None]
+    own = settings.rounds * len(generations)
+    quick_all, planned = processes * quick + own * GENERATION_S, planned + own * (GENERATION_S + plan.generation.max_s)
     if settings.max_rounds is None or settings.max_rounds <= settings.rounds or not runnable:
-        return processes * quick, planned
+        return quick_all, planned
     every = len(runnable) * settings.max_rounds * slow + compiles
     if settings.budget_s is not None:
         every = min(every, max(planned, settings.budget_s + slow))
-    return processes * quick, every
+    return quick_all, every + own * (GENERATION_S + plan.generation.max_s)
 
 
 def further_in_words(settings: Measurement) -> str | None:
@@ -149,7 +156,7 @@ def of_models(plan: Plan, names: Sequence[str] | None) -> Plan:
     """
     if not names:
         return plan
-    known = [model.name for model in plan.models]
+    known = list(dict.fromkeys([*(model.name for model in plan.models), *(case.model for case in plan.generations)]))
     for name in names:
         if name not in known:
             raise UsageError(*unknown_name("model of this plan", name, known))
@@ -157,6 +164,8 @@ def of_models(plan: Plan, names: Sequence[str] | None) -> Plan:
         update={
             "models": tuple(model for model in plan.models if model.name in names),
             "cases": tuple(case for case in plan.cases if case.model in names),
+            "generations": tuple(case for case in plan.generations if case.model in names),
+            "loads": tuple(load for load in plan.loads if load.model in names),
         }
     )
 

@@ -16,10 +16,10 @@ from harness.core import store
 from harness.core.host import orphans
 from harness.core.protocol import (
     EVENT,
+    AnyJob,
     Ended,
     Entered,
     Event,
-    Job,
     Ready,
     Started,
 )
@@ -100,7 +100,7 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._case_pid: int | None = None
 
-    def run(self, job: Job, observer: Observer) -> Outcome:
+    def run(self, job: AnyJob, observer: Observer) -> Outcome:
         """Measure one case in a new process; returns when it and all processes that it started have ended."""
         orphans.adopt()
         others = orphans.children()
@@ -131,7 +131,7 @@ class Worker:
         self._reap()
         orphans.sweep(keep=others)
 
-    def _run(self, job: Job, observer: Observer) -> Outcome:
+    def _run(self, job: AnyJob, observer: Observer) -> Outcome:
         try:
             if self._process is None:
                 self._start()
@@ -167,7 +167,7 @@ class Worker:
             raise TimeoutError(f"the worker's libraries were not imported within {START_TIMEOUT_S:g} s")
         self._absent = ready.absent
 
-    def _send(self, job: Job) -> None:
+    def _send(self, job: AnyJob) -> None:
         pipe = self._running().stdin
         if pipe is not None:
             pipe.write(job.model_dump_json().encode() + b"\n")

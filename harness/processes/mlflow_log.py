@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from harness.core.errors import UnavailableError
 from harness.core.schemas import Summary
 from harness.core.timestamps import since_1970_s
-from harness.reporting.writers.mlflow import PREFIX, MlflowRun, case_runs, parent_run
+from harness.reporting.writers.mlflow import PREFIX, MlflowRun, case_runs, load_runs, parent_run
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -53,7 +53,7 @@ def log_summary(summary: Summary, artifacts: Sequence[Path], uri: str, experimen
             return Logged(earlier, None, _add(client, earlier, artifacts))
         began, ended = _ms(summary.measured_from or summary.created_at), _ms(summary.measured_to or summary.created_at)
         parent = _start(client, place, parent_run(summary), began)
-        runs = case_runs(summary)
+        runs = [*case_runs(summary), *load_runs(summary)]
         for run in runs:
             child = _start(client, place, run, began, {"mlflow.parentRunId": parent})
             client.set_terminated(child, "FINISHED", ended)

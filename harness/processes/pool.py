@@ -6,26 +6,29 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from harness.aggregation.batch_times import batch_ns, batches
+from harness.backends import backend_info
 from harness.core import cli, lock, store
 from harness.core.errors import FormatError, StorageError
 from harness.core.layout import Models, Results
 from harness.core.protocol import (
     End,
+    GenerationTask,
     Job,
     Message,
     Phase,
+    TurnJob,
     Watch,
 )
 from harness.core.safe_files import open_to_write
-from harness.core.schemas import Device, Exporting, Failed, Measured, Plan, Running
+from harness.core.schemas import Device, Exporting, Failed, Generated, GenerationCase, Measured, Plan, Running
 from harness.core.store import translate_storage_errors
 from harness.core.timestamps import utc_now
 from harness.planning.block_settings import threads_of
@@ -33,10 +36,24 @@ from harness.planning.exports import Exports, export_files
 from harness.planning.schedule import Turn
 from harness.processes.launcher import Code, Observer, Outcome, Worker
 from harness.processes.progress_bar import RunProgress
+from harness.statistics.estimators import median
+
+T = TypeVar("T", Measured, Generated)
 
 
 def measure_turn(job: Job, worker: Worker, results: Results, observer: Observer) -> Measured | Failed:
     """Measure one case in one round. Raises StorageError when its record cannot be written."""
+    return _measure(job, worker, results, observer, store.load_raw)
+
+
+def generate_turn(task: GenerationTask, worker: Worker, results: Results, observer: Observer) -> Generated | Failed:
+    """The same for a case of generation. results: Results.of_generation of a folder."""
+    return _measure(task, worker, results, observer, store.load_generated)
+
+
+def _measure(
+    job: TurnJob, worker: Worker, results: Results, observer: Observer, load: Callable[[Path], T | Failed]
+) -> T | Failed:
     case_id = job.case.case_id
     raw, log = results.raw_file(case_id, job.round), results.log_file(case_id, job.round)
     with store.translate_storage_errors(raw):
@@ -51,9 +68,13 @@ def measure_turn(job: Job, worker: Worker, results: Results, observer: Observer)
             "Free some space and run the same command again; what was measured is kept.",
         )
     if raw.is_file() and not outcome.timed_out:
-        return store.load_raw(raw)
+        return load(raw)
     last_words = store.tail(log) or store.tail(worker.log)
-    error, hint = _absent_library(outcome.absent) if outcome.absent else _explain(outcome, job, last_words)
+    error, hint = (
+        absent_library(outcome.absent)
+        if outcome.absent
+        else explained_end(outcome, job.measurement.timeout_s, job.case.batch_size, last_words)
+    )
     record = Failed(
         case_id=case_id,
         round=job.round,
@@ -69,17 +90,17 @@ def measure_turn(job: Job, worker: Worker, results: Results, observer: Observer)
     return record
 
 
-def _explain(outcome: Outcome, job: Job, last_words: str) -> tuple[str, str]:
+def explained_end(outcome: Outcome, timeout_s: float, batch_size: int, last_words: str) -> tuple[str, str]:
     """(error, hint) for a process that left no record."""
     if outcome.timed_out:
         return (
-            f"Ended at the time limit of {job.measurement.timeout_s:g} s.",
+            f"Ended at the time limit of {timeout_s:g} s.",
             "Raise `measurement.timeout_s` in the configuration, or choose a smaller batch.",
         )
     if outcome.code == -9:
         return (
             "Killed by the system (signal 9), most likely out of memory.",
-            f"Try a smaller batch than {job.case.batch_size} (BATCHES=…), or free memory.",
+            f"Try a smaller batch than {batch_size} (BATCHES=…), or free memory.",
         )
     if outcome.code < 0:
         return (
@@ -91,7 +112,8 @@ def _explain(outcome: Outcome, job: Job, last_words: str) -> tuple[str, str]:
     return f"Ended with exit code {outcome.code} and no result.", "The log's tail below may say why."
 
 
-def _absent_library(absent: Sequence[str]) -> tuple[str, str]:
+def absent_library(absent: Sequence[str]) -> tuple[str, str]:
+    """(error, hint) for a backend whose libraries its interpreter lacks."""
     return (
         f"{', '.join(absent)} is not installed.",
         f"Install it: pip install {' '.join(absent)}; or name a Python that has it: BACKEND_PYTHONS=<backend>=<path>.",
@@ -107,7 +129,7 @@ class Presence:
         self._place = lock.place()
         self._started_at = utc_now()
 
-    def turn(self, job: Job, done: int, turns: int) -> None:
+    def turn(self, job: TurnJob, done: int, turns: int) -> None:
         """A turn begins. Raises StorageError where the file cannot be written."""
         running = Running(
             plan_id=self._plan_id,
@@ -191,7 +213,7 @@ class Monitor:
         if self._process.stdout is not None:
             self._process.stdout.readline()
 
-    def watch(self, job: Job, pid: int, record: Path | None = None) -> None:
+    def watch(self, job: TurnJob, pid: int, record: Path | None = None) -> None:
         """The process of a job has begun. record: path of its record, if not beside the samples of its round."""
         path = None if record is None else str(record)
         case_id = job.case.case_id
@@ -238,13 +260,14 @@ class Monitor:
 class _Watcher:
     """Passes events of the running case to the monitor and the progress display."""
 
-    job: Job
+    job: TurnJob
     label: str
     progress: RunProgress
     monitor: Monitor
+    record: Path | None = None
 
     def started(self, pid: int) -> None:
-        self.monitor.watch(self.job, pid)
+        self.monitor.watch(self.job, pid, self.record)
 
     def entered(self, phase: str) -> None:
         self.monitor.phase(phase)
@@ -326,13 +349,37 @@ class WorkerPool:
         self.progress.finished(label, _in_words(record))
         return record
 
+    def generate(self, turn: tuple[int, GenerationCase]) -> Generated | Failed:
+        """The same for a turn of generation."""
+        number, case = turn
+        setting = backend_info(case.backend).decoder_setting(case.device, case.setting)
+        task = GenerationTask(
+            case=case,
+            round=number,
+            settings_id=self._plan.settings_id,
+            measurement=self._plan.measurement,
+            threads=setting.threads or self._threads,
+            results=str(self._results.root),
+            models=str(self._models.root),
+            export=str(self._results.export(case.slug).generation),
+            options=self._plan.generation,
+        )
+        self._presence.turn(task, self.progress.done, self.progress.total)
+        label = f"round {number}  {case.case_id}"
+        results = self._results.of_generation
+        watcher = _Watcher(task, label, self.progress, self._monitor, results.usage_file(case.case_id, number))
+        record = generate_turn(task, self._worker(task), results, watcher)
+        self._monitor.end()
+        self.progress.finished(label, _generated_in_words(record))
+        return record
+
     def renew(self) -> None:
         """End the workers, so that the next cases do not share the memory layout of the same server."""
         for worker in self._workers.values():
             worker.close()
         self._workers.clear()
 
-    def _worker(self, job: Job) -> Worker:
+    def _worker(self, job: TurnJob) -> Worker:
         """A worker for each backend and number of threads: thread pools read the number when a library is imported."""
         backend, key = job.case.backend, (job.case.backend, job.threads)
         if key not in self._workers:
@@ -348,6 +395,17 @@ def _in_words(record: Measured | Failed) -> str:
         return f"FAILED in {record.phase}: {record.error}"
     steady = "" if record.steady else ", not steady"
     return f"{batch_ns(record) / 1e6:.3g} ms  n={batches(record)}, {record.stop}{steady}"
+
+
+def _generated_in_words(record: Generated | Failed) -> str:
+    if isinstance(record, Failed):
+        return f"FAILED in {record.phase}: {record.error}"
+    first = median([request.token_ns[0] - request.start_ns for request in record.requests])
+    steady = "" if record.steady else ", not steady"
+    if len(record.requests[0].token_ns) == 1:
+        return f"first token {first / 1e6:.3g} ms  n={len(record.requests)}{steady}"
+    step = median(record.latency_ns)
+    return f"first token {first / 1e6:.3g} ms, then {step / 1e6:.3g} ms  n={len(record.requests)}{steady}"
 
 
 def split_off_unexported(plan: Plan, turns: Sequence[Turn], exports: Exports, results: Results) -> list[Turn]:

@@ -29,9 +29,10 @@ from harness.core.schemas import Record, Usage
 from harness.core.schemas.profile_record import MemoryTimeline, ModelProfile, PartsProfile
 from harness.processes.launcher import Observer, process_environment
 from harness.processes.pool import Monitor
-from harness.reporting.charts.allocations_chart import memory_figure
-from harness.reporting.charts.matplotlib_drawer import image
-from harness.reporting.tables.allocations_table import memory_section
+from harness.reporting.charts.allocations_chart import allocations
+from harness.reporting.charts.matplotlib_drawer import draw, image
+from harness.reporting.tables.allocations_table import memory_blocks
+from harness.reporting.writers.markdown import blocks_text
 from harness.timing.clock import now_ns
 
 Level = Literal["count", "memory", "parts", "tokenising"]
@@ -206,7 +207,7 @@ def memory_text(results: Results, case_id: str) -> str:
     """The section for parts.md; empty without a record."""
     found = memory_of(results, case_id)
     chart = results.memory_chart(case_id)
-    return "" if found is None else memory_section(found, chart.name if chart.is_file() else None)
+    return "" if found is None else blocks_text(memory_blocks(found, chart.name if chart.is_file() else None))
 
 
 def forget_usage(results: Results, case_id: str) -> None:
@@ -224,9 +225,10 @@ def memory_files(results: Results, case_id: str) -> tuple[str, ...]:
     names = [results.memory_profile(case_id).name, *([found.snapshot] if found.snapshot else [])]
     if not found.at_ns:
         return tuple(names)
-    figure = memory_figure(f"Memory in one pass: {case_id}", found)
-    store.save_bytes(results.memory_chart(case_id), image(figure, "png"))
-    return (*names, results.memory_chart(case_id).name)
+    figure, chart = draw(allocations(f"Memory in one pass: {case_id}", found)), results.memory_chart(case_id)
+    store.save_bytes(chart, image(figure, "png"))
+    store.save_bytes(chart.with_suffix(".svg"), image(figure, "svg"))
+    return (*names, chart.name, chart.with_suffix(".svg").name)
 
 
 def write_events(results: Results, model: ModelProfile, parts: PartsProfile | None, text: str) -> None:

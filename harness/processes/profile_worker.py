@@ -48,14 +48,14 @@ def tokenising(
     if isinstance(found, str):
         return Tokenising(time_ns=None, texts=case.batch_size, tokens_a_text=case.sequence_length, by=found)
     for _ in range(_WARM_UP_RUNS):
-        found.prepare(found.items)
+        found.prepare(found.samples)
     spans = []
     for _ in range(runs):
         begin = now_ns()
-        found.prepare(found.items)
+        found.prepare(found.samples)
         spans.append(now_ns() - begin)
     by = f"measured: {found.source}, one thread, ids and mask as arrays"
-    return Tokenising(time_ns=middle_mean(spans), texts=len(found.items), tokens_a_text=case.sequence_length, by=by)
+    return Tokenising(time_ns=middle_mean(spans), texts=len(found.samples), tokens_a_text=case.sequence_length, by=by)
 
 
 _NOT_REPORTED = "not measured: the backend's library does not report its allocations"

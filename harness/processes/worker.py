@@ -26,6 +26,7 @@ from harness.backends.base import construct, is_out_of_memory, out_of_memory
 from harness.backends.batches import NO_BATCHES, load_batches, load_raw_batches, nothing_exported
 from harness.backends.calibration.slowdown import slow_down, slowdown_of
 from harness.backends.loads import artifacts, export_of, job_of
+from harness.backends.served_cases import case_of
 from harness.core import cli, store
 from harness.core.errors import InferometerError, StorageError
 from harness.core.extensions import reason
@@ -38,19 +39,29 @@ from harness.core.host.orphans import (
     sweep,
 )
 from harness.core.layout import Models, Results
+from harness.core.portable import portable_failure
 from harness.core.protocol import (
+    ANY_JOB,
     WINDOW_ENDED,
+    AnyJob,
     Ended,
     Entered,
     Event,
+    GenerationTask,
     Job,
+    LoadJob,
     Ready,
     Started,
+    TurnJob,
 )
 from harness.core.safe_files import open_to_write
-from harness.core.schemas import Failed, Measured
+from harness.core.schemas import Case, Failed, Generated, GenerationCase, LoadFailure, Measured
 from harness.core.timestamps import utc_now
+from harness.processes.endpoint_process import serve_endpoint
+from harness.processes.generation_process import generated
+from harness.processes.load_process import serve_load
 from harness.processes.window_signals import WindowSignals
+from harness.serving.load_case import replication_digest
 from harness.timing.clock import calibrate
 from harness.timing.end_to_end import EndToEnd
 from harness.timing.loop import measure
@@ -80,7 +91,7 @@ def stage(arguments: Sequence[str]) -> None:
         end_all_with(runner)  # also if the run stage is killed
     emit(Ready(threads=_own_threads(), absent=absent))
     for line in sys.stdin:
-        job = Job.model_validate_json(line)
+        job = ANY_JOB.validate_json(line)
         if options.once:
             emit(Started(pid=os.getpid()))
             _measure_and_exit(job, emit)
@@ -97,9 +108,13 @@ def stage(arguments: Sequence[str]) -> None:
         emit(Ended(code=os.waitstatus_to_exitcode(status)))
 
 
-def _measure_and_exit(job: Job, emit: Callable[[Event], None]) -> NoReturn:
+def _measure_and_exit(job: AnyJob, emit: Callable[[Event], None]) -> NoReturn:
     """Measure, save, and exit without running exit handlers that belong to the server."""
+    if isinstance(job, LoadJob):
+        _serve_and_exit(job, emit)
     results = Results(Path(job.results))
+    if isinstance(job, GenerationTask):
+        results = results.of_generation
     phases = ["start"]
 
     def enter(phase: str) -> None:
@@ -110,7 +125,11 @@ def _measure_and_exit(job: Job, emit: Callable[[Event], None]) -> NoReturn:
     try:
         log = _log_to(results.log_file(job.case.case_id, job.round))
         try:
-            record: Measured | Failed = _measured(job, results, enter)
+            record: Measured | Generated | Failed
+            if isinstance(job, GenerationTask):
+                record = generated(job, results, enter)
+            else:
+                record = _measured(job, results, enter)
             store.check_size(record, "Lower `measurement.max_samples`.")
         except StorageError:
             raise
@@ -118,8 +137,52 @@ def _measure_and_exit(job: Job, emit: Callable[[Event], None]) -> NoReturn:
             traceback.print_exc()
             record = _failed(job, error, phases[-1], log)
         store.save_raw(results.raw_file(job.case.case_id, job.round), record)
-        if isinstance(record, Measured):
+        if not isinstance(record, Failed):
             log.unlink(missing_ok=True)
+    except StorageError as error:
+        traceback.print_exc()
+        code = error.exit_code
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _serve_and_exit(job: LoadJob, emit: Callable[[Event], None]) -> NoReturn:
+    """The same for a load case, whose process saves several records."""
+    files = Results(Path(job.results)).load(job.load.load_id)
+    phases = ["start"]
+
+    def enter(phase: str) -> None:
+        phases.append(phase)
+        emit(Entered(phase=phase))
+
+    code = 0
+    try:
+        log = _log_to(files.log)
+        try:
+            (serve_load if job.load.endpoint is None else serve_endpoint)(job, enter)
+            log.unlink(missing_ok=True)
+        except StorageError:
+            raise
+        except BaseException as error:  # as above
+            traceback.print_exc()
+            problem, hint = _explained(error, case_of(job.load, job.load.max_batch), log)
+            sys.stderr.flush()
+            failed = LoadFailure(
+                load_id=job.load.load_id,
+                settings_id=job.settings_id,
+                load_sha256=replication_digest(job.load),
+                artifacts_id="",
+                started_at=utc_now(),
+                environment_id=None,
+                error=problem,
+                hint=hint,
+                phase=phases[-1],
+                stderr_tail=store.tail(log),
+            )
+            store.save(files.failure, portable_failure(failed))
     except StorageError as error:
         traceback.print_exc()
         code = error.exit_code
@@ -147,7 +210,7 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
     mode: Mode
     if case.boundary == "e2e":
         raw = load_raw_batches(folder.root, export, case, job.measurement.parity_samples)
-        mode, reference = EndToEnd(backend, raw.items, raw.prepare, raw.answer), raw.reference
+        mode, reference = EndToEnd(backend, raw.samples, raw.prepare, raw.answer), raw.reference
     else:
         mode, reference = mode_for(case, backend, len(batches.inputs)), batches.reference
     # A backend that computes nothing shows the harness overhead, and no share of CPU time judges it.
@@ -203,19 +266,24 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
     )
 
 
-def _failed(job: Job, error: BaseException, phase: str, log: Path) -> Failed:
+def _explained(error: BaseException, case: Case | GenerationCase, log: Path) -> tuple[str, str]:
+    """(problem, hint) of whatever ended a case."""
     if isinstance(error, InferometerError):
-        problem, hint = error.problem, error.hint
-    elif isinstance(error, MemoryError):  # of Python and NumPy, for host memory; GPU libraries raise other errors
-        problem, hint = out_of_memory("cpu", job.case.batch_size)
-    elif is_out_of_memory(str(error)):
-        problem, hint = out_of_memory(job.case.device, job.case.batch_size)
-    elif isinstance(error, ModuleNotFoundError) and error.name:
-        problem = f"{sys.executable} has no module {error.name}."
-        hint = f"Install it there, or name another Python: make run BACKEND_PYTHONS={job.case.backend}=/path/to/python."
-    else:
-        problem = reason(error)
-        hint = f"Full log: {log}."
+        return error.problem, error.hint
+    if isinstance(error, MemoryError):  # of Python and NumPy, for host memory; GPU libraries raise other errors
+        return out_of_memory("cpu", case.batch_size)
+    if is_out_of_memory(str(error)):
+        return out_of_memory(case.device, case.batch_size)
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return (
+            f"{sys.executable} has no module {error.name}.",
+            f"Install it there, or name another Python: make run BACKEND_PYTHONS={case.backend}=/path/to/python.",
+        )
+    return reason(error), f"Full log: {log}."
+
+
+def _failed(job: TurnJob, error: BaseException, phase: str, log: Path) -> Failed:
+    problem, hint = _explained(error, job.case, log)
     sys.stderr.flush()
     return Failed(
         case_id=job.case.case_id,

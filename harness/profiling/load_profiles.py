@@ -17,7 +17,14 @@ from harness.core.errors import FormatError, MalformedFileError
 from harness.core.layout import Results
 from harness.core.safe_files import Limit, read
 from harness.core.schemas import Plan, Row, Summary
-from harness.core.schemas.profile_record import LaunchGaps, LayerRow, ModelProfile, OperatorRow, PartsProfile
+from harness.core.schemas.profile_record import (
+    LaunchGaps,
+    LayerRow,
+    MemoryTimeline,
+    ModelProfile,
+    OperatorRow,
+    PartsProfile,
+)
 from harness.profiling.grades import doubt
 from harness.profiling.launch_gaps import launch_gaps_of
 from harness.profiling.what_if import achieved
@@ -51,11 +58,12 @@ R = TypeVar("R", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Profiled:
-    """A row and its profiles; parts is None where its backend reports none."""
+    """A row and its profiles; parts and memory are None where its backend reports none."""
 
     row: Row
     model: ModelProfile
     parts: PartsProfile | None
+    memory: MemoryTimeline | None = None
 
     @property
     def layers(self) -> Sequence[LayerRow]:
@@ -81,7 +89,7 @@ def profiled_rows(summary: Summary, results: Results, warn: Callable[[str], None
         parts = _loaded(results.parts_profile(row.case_id), PartsProfile, warn)
         if parts is not None:
             parts = with_launch_gaps(parts, results.profile(row.case_id), warn)
-        found.append(Profiled(row, model, parts))
+        found.append(Profiled(row, model, parts, _loaded(results.memory_profile(row.case_id), MemoryTimeline, warn)))
     return found
 
 

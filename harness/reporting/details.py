@@ -5,7 +5,6 @@ Its first page is harness/reporting/first_page.py.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from harness.aggregation.flags import is_calibration
@@ -16,6 +15,7 @@ from harness.reporting.prose.conditions import conditions, environment_table, ru
 from harness.reporting.prose.guide import guide
 from harness.reporting.prose.recommendations import recommendations_text
 from harness.reporting.ranking import TableKey
+from harness.reporting.table import Block, titled
 from harness.reporting.tables.calibration_table import calibration_table
 from harness.reporting.tables.checks_table import checks_table
 from harness.reporting.tables.cold_start_table import cold_table
@@ -29,7 +29,7 @@ from harness.reporting.tables.roofline_table import roofline_table
 from harness.reporting.tables.scaling_table import devices_table, scaling_table, scaling_title
 from harness.reporting.tables.tried_settings_table import tried_table
 from harness.reporting.tables.unmeasured_table import unmeasured_table
-from harness.reporting.writers.markdown import escape, section, table_text
+from harness.reporting.writers.markdown import blocks_text, escape, section
 
 Charts = Mapping[TableKey | None, Sequence[tuple[str, str]]]
 """Table → (alternative text, path relative to the report) of its charts; None: of the whole report."""
@@ -41,31 +41,35 @@ def document(
     opening: str = "",
     chart_note: str = "",
     proof: str = "",
-    profile: str = "",
-    what_if: str = "",
+    profile: Sequence[Block] = (),
+    what_if: Sequence[Block] = (),
+    load: Sequence[Block] = (),
+    generation: Sequence[Block] = (),
 ) -> str:
     """The whole text of the details.
 
     opening: heading and first paragraphs. chart_note: which charts were not drawn, and why. proof: the result of the
-    self-test. profile, what_if: the sections with these names.
+    self-test. profile, what_if, load, generation: the sections with these names.
     """
     by_id = {row.case_id: row for row in summary.rows}
     tables = ranking.by_table(summary.rows)
-    several = ambiguous_titles(tables)
+    titles = table_titles([key for key, _ in tables])
     parts = [
         opening or f"# {summary.title}",
         run_conditions(summary),
         chart_note,
         _optional("Recommendations", recommendations_text(summary)),
-        _optional("What if", what_if),
+        _optional("What if", *what_if),
         *(
-            _table_section(summary, key, rows, details(summary, key, rows, by_id), charts, several)
+            _table_section(summary, titles[key], key, rows, details(summary, key, rows, by_id), charts)
             for key, rows in tables
         ),
-        over_devices(summary),
-        _optional("Profile", profile),
-        _optional("Harness overhead", calibrated(summary)),
-        _optional("Not measured", table_text(unmeasured_table(summary.rows))),
+        blocks_text(over_devices(summary)),
+        _optional("Load", *load),
+        _optional("Generation", *generation),
+        _optional("Profile", *profile),
+        _optional("Harness overhead", *calibrated(summary)),
+        _optional("Not measured", unmeasured_table(summary.rows)),
         _optional("Left out", "\n".join(f"- {escape(note)}" for note in summary.notes)),
         section("How to read this", guide(summary), proof),
         section("Environment", provenance(summary), environment_table(summary.environments)),
@@ -75,90 +79,88 @@ def document(
 
 def _table_section(
     summary: Summary,
+    title: str,
     key: TableKey,
     rows: Sequence[Row],
-    below: Sequence[tuple[str, str]],
+    below: Sequence[tuple[str, Sequence[Block]]],
     charts: Charts,
-    several: frozenset[str],
 ) -> str:
     return section(
-        table_title(key, several),
+        title,
         conditions(summary, rows),
-        table_text(latency_table(rows, summary.exports.get(rows[0].model), summary.engines, summary.custom)),
+        latency_table(rows, summary.exports.get(rows[0].model), summary.engines, summary.custom),
         _images(charts.get(key, ())),
-        *(section(title, text, level=3) for title, text in below),
+        *(section(title, *blocks, level=3) for title, blocks in below),
     )
 
 
-def details(summary: Summary, key: TableKey, rows: Sequence[Row], by_id: Mapping[str, Row]) -> list[tuple[str, str]]:
-    """(heading, Markdown) of the parts below the latency table of one table; empty parts are left out.
+def details(
+    summary: Summary, key: TableKey, rows: Sequence[Row], by_id: Mapping[str, Row]
+) -> list[tuple[str, list[Block]]]:
+    """(heading, blocks) of the parts below the latency table of one table; empty parts are left out.
 
     by_id: all rows of the summary, for baselines.
     """
     export = summary.exports.get(rows[0].model)
-    costs = table_text(cold_table(rows, by_id, export, summary.engines))
     of_key = [row for row in summary.rows if ranking.table_key(row) == key]
-    engines = table_text(engines_table(of_key, export, summary.engines))
-    limits = table_text(roofline_table(rows, summary.roof))
-    energy = table_text(energy_table(rows, summary.energies))
-    tried = table_text(tried_table(summary.rows, key))
-    flags = table_text(flags_table(rows))
-    checks = table_text(checks_table(rows))
-    meanwhile = table_text(machine_load_table(rows))
-    parts = {
-        "Cold start": "\n\n".join(filter(None, (costs, engines))) if costs else "",
-        "Roofline": limits,
-        "Energy": energy,
-        "Settings that were tried": tried,
-        "Flags": flags,
-        "Checks made": checks,
-        "Machine load while timing": meanwhile,
+    cold = cold_table(rows, by_id, export, summary.engines)
+    parts: dict[str, tuple[Block | None, ...]] = {
+        "Cold start": (cold, engines_table(of_key, export, summary.engines)) if cold else (),
+        "Roofline": (roofline_table(rows, summary.roof),),
+        "Energy": (energy_table(rows, summary.energies),),
+        "Settings that were tried": (tried_table(summary.rows, key),),
+        "Flags": (flags_table(rows),),
+        "Checks made": (checks_table(rows),),
+        "Machine load while timing": (machine_load_table(rows),),
     }
-    return [(title, text) for title, text in parts.items() if text]
+    shown = ((title, [block for block in blocks if block]) for title, blocks in parts.items())
+    return [(title, blocks) for title, blocks in shown if blocks]
 
 
-def table_title(key: TableKey, several: frozenset[str]) -> str:
-    """The model, and the rest of the key where the model has several tables."""
-    rest = (key.weights, key.device, *boundaries.way_of(key))
-    return f"{key.model} ({', '.join(rest)})" if key.model in several else key.model
+def table_titles(keys: Sequence[TableKey]) -> dict[TableKey, str]:
+    """The title of each table: its model, and in words what differs among the tables of that model."""
+    titles = {}
+    for key in keys:
+        ours = [_in_words(other) for other in keys if other.model == key.model]
+        own = [text for place, text in enumerate(_in_words(key)) if len({words[place] for words in ours}) > 1]
+        titles[key] = f"{key.model} ({', '.join(own)})" if own else key.model
+    return titles
 
 
-def ambiguous_titles(tables: Sequence[tuple[TableKey, Sequence[Row]]]) -> frozenset[str]:
-    """Models with more than one table, whose titles must name the whole key."""
-    counts = Counter(key[0] for key, _ in tables)
-    return frozenset(name for name, number in counts.items() if number > 1)
+def _in_words(key: TableKey) -> tuple[str, ...]:
+    weights = "random weights" if key.weights == "seeded" else f"{key.weights} weights"
+    return (weights, f"on {key.device}", *(boundaries.BRIEF.get(part, part) for part in boundaries.way_of(key)))
 
 
 def _images(found: Sequence[tuple[str, str]]) -> str:
     return "\n\n".join(f"![{escape(text)}]({path})" for text, path in found)
 
 
-def _optional(title: str, text: str) -> str:
-    return section(title, text) if text else ""
+def _optional(title: str, *blocks: Block | None) -> str:
+    return section(title, *blocks) if any(blocks) else ""
 
 
-def over_devices(summary: Summary) -> str:
+def over_devices(summary: Summary) -> list[Block]:
     """The section on several devices that worked at the same time; empty where none did."""
     title = scaling_title(summary)
-    by_device = table_text(devices_table(summary))
-    return title and section(
-        title,
-        table_text(scaling_table(summary)),
-        section("By device", by_device, level=3) if by_device else "",
-        table_text(neighbours_table(summary)),
-    )
+    if not title:
+        return []
+    by_device = devices_table(summary)
+    parts = titled("By device", by_device, level=3) if by_device else []
+    return titled(title, scaling_table(summary), *parts, neighbours_table(summary))
 
 
-def calibrated(summary: Summary) -> str:
+def calibrated(summary: Summary) -> list[Block]:
     """The harness overhead, from cases that compute nothing; empty where none was measured."""
     rows = [row for row in summary.rows if row.status == "measured" and is_calibration(row)]
     if not rows:
-        return ""
+        return []
     worst = max(row.latency_ns.median for row in rows if row.latency_ns)
     text = (
         f"An inference that does nothing, through the same loop, takes {units.duration(worst)} or less: it is in every"
     )
-    return "\n\n".join([f"{text} latency above.", table_text(calibration_table(rows))])
+    table = calibration_table(rows)
+    return [f"{text} latency above.", *([table] if table else [])]
 
 
 def provenance(summary: Summary) -> str:

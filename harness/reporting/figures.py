@@ -13,15 +13,28 @@ from operator import attrgetter
 from typing import Generic, Literal, TypeVar
 
 from harness.aggregation.roofline import pass_ns
-from harness.core.schemas import ColdCosts, Energy, Interval, Latency, Roofline, Row
+from harness.core.schemas import (
+    ColdCosts,
+    Energy,
+    Interval,
+    Latency,
+    LoadedPoint,
+    LoadRow,
+    PredictedPoint,
+    Roofline,
+    Row,
+)
 from harness.reporting import ranking, units
+from harness.reporting.load_groups import highest_load, knee_of, percentile_ns, single_point
 from harness.reporting.prose.boundaries import PARTS
 
 Value = str | int | float | bool | None
 
-Kind = Literal["time", "rate", "bytes", "energy", "power", "efficiency", "ratio", "share", "count", "text", "mark"]
-"""Kind of a figure, which decides its unit in each format. An efficiency is items per energy; a mark is a True or False
-about another figure."""
+Kind = Literal[
+    "time", "rate", "bytes", "energy", "power", "efficiency", "ratio", "share", "count", "price", "text", "mark"
+]
+"""Kind of a figure, which decides its unit in each format. An efficiency is samples per energy; a price is in the
+currency of the user's PRICE; a mark is a True or False about another figure."""
 
 Thing = TypeVar("Thing")
 """Type that has the figure: a row, or the record of its energy."""
@@ -209,11 +222,11 @@ SPEED: tuple[Figure[Row], ...] = (
     Figure(
         "throughput_items",
         "rate",
-        "Items by wall time of the timed loop, median over processes.",
+        "Samples by wall time of the timed loop, median over processes.",
         lambda row: row.throughput_per_s,
         lambda row: row.throughput_ci95,
     ),
-    Figure("items", "text", "What an item is.", lambda row: units.SAMPLE_NAMES[row.kind]),
+    Figure("items", "text", "What a sample is.", lambda row: units.SAMPLE_NAMES[row.kind]),
     Figure("throughput_tokens", "rate", "The same in tokens.", _tokens_per_s),
     Figure(
         "speedup",
@@ -294,14 +307,14 @@ ENERGY: tuple[Figure[Energy], ...] = (
         "energy",
         "Of the GPU alone, its idle power subtracted.",
         lambda it: it.joules_per_item,
-        label="an item",
+        label="a sample",
     ),
     Figure(
         "throughput_per_watt",
         "efficiency",
-        "Items a second by watt: items by joule of the GPU alone, its idle power subtracted.",
+        "Samples a second by watt: samples by joule of the GPU alone, its idle power subtracted.",
         lambda it: 1 / it.joules_per_item if it.joules_per_item > 0 else None,
-        label="items/s/W",
+        label="samples/s/W",
     ),
 )
 """Energy per batch and per item."""
@@ -321,6 +334,123 @@ ENERGY_WINDOW: tuple[Figure[Energy], ...] = (
 )
 """The measurement that the energy is based on."""
 
+
+def _load_percentile(name: str, doc: str) -> Figure[LoadedPoint]:
+    return Figure(
+        f"load_point_latency_{name}",
+        "time",
+        doc,
+        lambda point: percentile_ns(point, name),
+        lambda point: found.interval if (found := point.latency.get(name)) else None,
+        label=name,
+    )
+
+
+def _only(name: str) -> Figure[LoadRow]:
+    """A percentile of a row with a single point: streams, one after the other."""
+
+    def of(row: LoadRow) -> float | None:
+        return percentile_ns(point, name) if (point := single_point(row)) else None
+
+    return Figure(
+        f"load_latency_{name}",
+        "time",
+        f"Single-stream, multi-stream: {name} of a query, from its start; median over replications.",
+        of,
+        lambda row: found.interval if (point := single_point(row)) and (found := point.latency.get(name)) else None,
+        applies=lambda row: row.scenario in ("single-stream", "multi-stream"),
+    )
+
+
+def _is_server(row: LoadRow) -> bool:
+    return row.scenario == "server"
+
+
+LOAD: tuple[Figure[LoadRow], ...] = (
+    Figure(
+        "load_peak", "rate", "Highest load that passed the bound.", lambda row: row.peak_pass_per_s, applies=_is_server
+    ),
+    Figure("load_fail", "rate", "Lowest load that failed it.", lambda row: row.peak_fail_per_s, applies=_is_server),
+    Figure(
+        "load_predicted_peak",
+        "rate",
+        "Peak that replay of the measured service times predicts.",
+        lambda row: row.predicted_peak_per_s,
+        lambda row: row.predicted_interval,
+        applies=_is_server,
+    ),
+    Figure("load_knee", "rate", "Load with the largest rate by mean latency.", knee_of, applies=_is_server),
+    Figure("load_capacity", "rate", "All workers always busy.", lambda row: row.capacity_per_s, applies=_is_server),
+    Figure(
+        "load_throughput",
+        "rate",
+        "Closed loops and offline: samples a second, of the best number of clients.",
+        lambda row: None if _is_server(row) else highest_load(row) or None,
+        applies=lambda row: row.scenario != "server",
+    ),
+    _only("p50"),
+    _only("p90"),
+    _only("p99"),
+    Figure("load_cost_per_million", "price", "Price of a million requests.", lambda row: row.cost_per_million),
+    Figure(
+        "load_energy_per_request", "energy", "Energy of a request, where measured.", lambda row: row.joules_per_request
+    ),
+)
+"""A load case: its verified and predicted peak, and what a request costs there."""
+
+LOADED: tuple[Figure[LoadedPoint], ...] = (
+    Figure("load_factor", "ratio", "Load by the predicted peak.", lambda it: it.factor),
+    Figure("load_asked", "rate", "Requests asked for.", lambda it: it.asked_per_s),
+    Figure("load_scheduled", "rate", "Requests of the drawn schedules.", lambda it: it.scheduled_per_s),
+    Figure("load_achieved", "rate", "Requests completed, to the last completion.", lambda it: it.achieved_per_s),
+    Figure("load_samples", "rate", "The same in samples.", lambda it: it.samples_per_s),
+    Figure("load_replications", "count", "Replications.", lambda it: it.replications),
+    Figure("load_requests", "count", "Scheduled requests of all replications.", lambda it: it.requests),
+    Figure("load_failed", "count", "Failed or not served in time: infinite latency.", lambda it: it.failed),
+    _load_percentile("p50", "From the scheduled instant (closed loop: from the start); median over replications."),
+    _load_percentile("p90", "The same."),
+    _load_percentile("p99", "The same."),
+    Figure("load_verdict", "text", "PASS, FAIL or UNDECIDED, one-sided 99%.", lambda it: it.verdict),
+    Figure("load_over", "share", "Scheduled requests over the bound.", lambda it: it.over_share),
+    Figure("load_over_explained", "share", "Variance of it that replay explains.", lambda it: it.over_explained),
+    Figure("load_over_low", "share", "Its lower end, one-sided 99%.", lambda it: it.over_low),
+    Figure("load_over_high", "share", "Its upper end, one-sided 99%.", lambda it: it.over_high),
+    Figure("load_goodput", "share", "Scheduled requests within the bound.", lambda it: it.goodput),
+    Figure("load_good", "rate", "Requests within the bound, per second of the schedule.", lambda it: it.goodput_per_s),
+    Figure("load_mean_batch", "ratio", "Requests of a batch.", lambda it: it.mean_batch),
+    Figure("load_queue_p99", "time", "Scheduled instant to start of the batch.", lambda it: it.queue_p99_ns),
+    Figure("load_compute_p50", "time", "Start of a batch to its end.", lambda it: it.compute_p50_ns),
+    Figure("load_compute_p99", "time", "The same.", lambda it: it.compute_p99_ns),
+    Figure("load_dispatch_p99", "time", "Lateness of a start from idle.", lambda it: it.dispatch_p99_ns),
+    Figure("load_added_p99", "time", "What harness and system added.", lambda it: it.added_p99_ns),
+    Figure("load_reality_by_replay_p50", "ratio", "p50 by its replay.", lambda it: it.reality_over_replay.get("p50")),
+    Figure("load_reality_by_replay_p99", "ratio", "p99 by its replay.", lambda it: it.reality_over_replay.get("p99")),
+    Figure("load_in_band", "count", "Replications with p99 in the 90% band of replay.", lambda it: it.in_band),
+    Figure("load_loadgen", "text", "The rule of MLPerf LoadGen.", lambda it: it.loadgen),
+    Figure("load_loadgen_estimate", "time", "LoadGen's upper estimate.", lambda it: it.loadgen_estimate_ns),
+)
+"""One load of a load case: all its replications."""
+
+REPLAYED: tuple[Figure[PredictedPoint], ...] = (
+    Figure("replayed_rate", "rate", "Simulated load.", lambda it: it.rate_per_s),
+    Figure("replayed_p50", "time", "Median over simulated replications.", lambda it: it.p50_ns),
+    Figure(
+        "replayed_p50_band_low", "time", "90% of single replications lie in the band.", lambda it: it.p50_band_ns.low
+    ),
+    Figure("replayed_p50_band_high", "time", "The same.", lambda it: it.p50_band_ns.high),
+    Figure("replayed_p99", "time", "Median over simulated replications.", lambda it: it.p99_ns),
+    Figure(
+        "replayed_p99_band_low", "time", "90% of single replications lie in the band.", lambda it: it.p99_band_ns.low
+    ),
+    Figure("replayed_p99_band_high", "time", "The same.", lambda it: it.p99_band_ns.high),
+    Figure("replayed_mean", "time", "Mean latency.", lambda it: it.mean_ns),
+    Figure("replayed_over", "share", "Requests over the bound.", lambda it: it.over_share),
+    Figure("replayed_good", "rate", "Requests within the bound a second.", lambda it: it.goodput_per_s),
+    Figure("replayed_mean_batch", "ratio", "Requests of a batch.", lambda it: it.mean_batch),
+    Figure("replayed_utilisation", "share", "Busy share of the workers.", lambda it: it.utilisation),
+)
+"""One simulated load."""
+
 Units = Mapping[Kind, tuple[str, float]]
 """Kind → (end of the name, size of the format's unit in our unit)."""
 
@@ -334,6 +464,7 @@ CSV_UNITS: Units = {
     "ratio": ("", 1),
     "share": ("_share", 1),
     "count": ("", 1),
+    "price": ("", 1),
 }
 CSV_SECONDS: Units = {**CSV_UNITS, "time": ("_s", units.SECOND.ns)}
 """Units of cold starts and of long windows."""
@@ -348,6 +479,7 @@ BASE_UNITS: Units = {
     "ratio": ("_ratio", 1),
     "share": ("_share_ratio", 1),
     "count": ("", 1),
+    "price": ("", 1),
 }
 """Prometheus asks for base units in names."""
 

@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
@@ -31,12 +31,14 @@ from harness.reporting.prose.conditions import (
     threads,
 )
 from harness.reporting.prose.further_rounds import further
+from harness.reporting.prose.generation_text import generation_first
+from harness.reporting.prose.load_answer import load_answer, load_conditions
 from harness.reporting.prose.recommendations import listed
 from harness.reporting.ranking import USUAL, TableKey, named
-from harness.reporting.table import Align, texts
+from harness.reporting.table import Align, Block, texts
 from harness.reporting.tables.neighbours_table import neighbours_table
 from harness.reporting.tables.scaling_table import scaling_table
-from harness.reporting.writers.markdown import escape, section, table_text
+from harness.reporting.writers.markdown import blocks_text, escape, section, table_text
 from harness.statistics.estimators import P95_MIN_SAMPLES, relative_interval_half_width
 
 MAX_ANSWERS = 12
@@ -63,7 +65,10 @@ FULL = "fp32"
 SHOWN: Mapping[str, str] = {"torch-eager": "PyTorch eager"}
 """Header of the baseline's column, by backend."""
 
-LINKED = ("Recommendations", "What if", "Profile", "Not measured", "How to read this", "Environment")
+LINKED = (
+    *("Generation", "Recommendations", "What if", "Load", "Profile", "Not measured", "How to read this"),
+    "Environment",
+)
 """Sections of the details that the first page links to."""
 
 GRADES: Mapping[Grade, str] = {
@@ -138,14 +143,17 @@ def first_page(
     links = [f"[{name}]({details}#{name.lower().replace(' ', '-')})" for name in LINKED if name in headings]
     more = f"More: {' · '.join([f'[all tables and charts]({details})', *links])}"
     images = "\n\n".join(f"![{escape(text)}]({path})" for text, path in charts)
+    conditions = page_conditions(summary) or (load_conditions(summary, summary.loads) if summary.loads else "")
     parts = (
-        page_conditions(summary),
-        answer(summary),
+        conditions,
+        answer(summary) if summary.rows or not summary.generations else "",
+        load_answer(summary),
         images,
         note,
         case_table(summary),
-        table_text(scaling_table(summary)),
-        table_text(neighbours_table(summary)),
+        scaling_table(summary),
+        neighbours_table(summary),
+        *generation_first(summary),
         more,
     )
     return section(title(summary), *parts, level=1) + "\n"
@@ -155,15 +163,22 @@ def title(summary: Summary) -> str:
     """`3 models on AMD EPYC, 2 threads · 28 Nov 2026`; the configuration's title where nothing is measured."""
     rows = [row for _, found in ranking.by_table(summary.rows) for row in found]
     if not rows:
-        return summary.title
+        return _load_title(summary)
     models = list(dict.fromkeys(row.model for row in rows))
     name = models[0] if len(models) == 1 else f"{len(models)} models"
     return f"{name} on {processor(summary.environments)}, {threads(rows)} · {_dates(summary)}"
 
 
+def _load_title(summary: Summary) -> str:
+    """`minilm-l6 under load on AMD EPYC`; the configuration's title where no load is measured either."""
+    models = list(dict.fromkeys(row.model for row in summary.loads if row.status == "measured"))
+    name = models[0] if len(models) == 1 else f"{len(models)} models"
+    return f"{name} under load on {processor(summary.environments)}" if models else summary.title
+
+
 def answer(summary: Summary) -> str:
     """The answers, how certain they are, and the cases without a result, as Markdown."""
-    return "\n\n".join(filter(None, (answer_table(summary), how_sure(summary), without_result(summary))))
+    return blocks_text((answer_table(summary), how_sure(summary), without_result(summary)))
 
 
 def answers(summary: Summary, most: int = MAX_ANSWERS) -> list[Answer]:
@@ -177,7 +192,7 @@ def answers(summary: Summary, most: int = MAX_ANSWERS) -> list[Answer]:
     return [one for ours in rivalling for one in (ours if whole else ours[:1])][:most]
 
 
-def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> str:
+def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> Block:
     """One line per answer, at most `most`; a sentence where nothing is ranked or measured."""
     shown = answers(summary, most)
     if not shown:
@@ -195,19 +210,26 @@ def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> str:
         ]
         for one in shown
     ]
-    text = table_text(texts(headers, lines))
-    notes = [f"Medians of a batch{_ways(summary)}. ×: speed-up over {baseline} {FULL}. **Bold**: clearly the fastest."]
-    if ranking.DOUBT in text:
+    table = texts(headers, lines)
+    cells = " ".join(cell for line in lines for cell in line)
+    notes = [f"Medians of a batch{_ways(summary)}."]
+    if "×" in cells:
+        notes.append(f"×: speed-up over {baseline} {FULL}.")
+    if "**" in cells:
+        notes.append("**Bold**: clearly the fastest.")
+    if ranking.DOUBT in cells:
         notes.append(ranking.DOUBT_MEANS)
     if (more := len(_first_tables(summary)) - len({one.model for one in shown})) > 0:
         notes.append(f"{units.count(more, 'more model')} in the details.")
-    return f"{text}\n\n{' '.join(notes)}"
+    return replace(table, note=" ".join(notes))
 
 
 def nothing(summary: Summary) -> str:
-    """Sentence for a summary without an answer."""
+    """Sentence for a summary without an answer; empty where only loads were measured, which have their own answer."""
     if summary.copies:
         return "No row was measured by itself: the table below has the cases that ran on all devices at once."
+    if not summary.rows and load_answer(summary):
+        return ""
     if all(row.status == "missing" for row in summary.rows):
         return "Nothing is measured yet."
     return "No case was measured. The details say why."
@@ -323,7 +345,7 @@ def terminal_answer(summary: Summary) -> str:
     """The answers for the smallest shape of each model, and how certain they are, without Markdown."""
     found = _smallest(summary)
     if not found:
-        return nothing(summary)
+        return _plain([nothing(summary), load_answer(summary)])
     baseline = SHOWN.get(summary.baseline_backend, summary.baseline_backend)
     blocks = []
     for one in found[:MAX_MODELS]:
@@ -336,7 +358,11 @@ def terminal_answer(summary: Summary) -> str:
         blocks.append(f"{len(found) - MAX_MODELS} more models in the report.")
     if any(ranking.DOUBT in block for block in blocks):
         blocks.append(ranking.DOUBT_MEANS)
-    blocks += [how_sure(summary), without_result(summary)]
+    return _plain([*blocks, how_sure(summary), without_result(summary), load_answer(summary)])
+
+
+def _plain(blocks: Sequence[str]) -> str:
+    """Blocks for a terminal, without Markdown and empty ones."""
     return "\n".join(filter(None, blocks)).replace("**", "").replace("`", "").replace("\\|", "|")
 
 
@@ -407,7 +433,8 @@ def _choice(rows: Sequence[Row]) -> Choice:
 
 def _verdict(one: Answer) -> Verdict:
     fastest, lost = one.fastest, "" if one.is_same else cost(one.fastest.named)
-    same = "" if one.is_same else f"with the same answers ({FULL}): {in_words(one.same, _backend)}"
+    differs = one.same.named and not one.is_same
+    same = f"with the same answers ({FULL}): {in_words(one.same, _backend)}" if differs else ""
     if fastest.clear:
         winner = fastest.rows[0]
         parts = [_time(winner), _gain(winner), lost, same]

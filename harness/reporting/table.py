@@ -1,6 +1,7 @@
 """A table as data: columns with header, unit and alignment, rows of anything, and the text around them (pure).
 
-Writers convert it to a format. A column comes from a figure of figures.py, or from a function in special cases.
+A document is a list of blocks: texts and tables. Writers convert both to a format. A column comes from a figure of
+figures.py, or from a function in special cases.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from harness.core.schemas import Row
 from harness.reporting import units
@@ -51,6 +52,15 @@ class Table(Generic[Thing]):
     def cells(self) -> list[list[str]]:
         """Text of each cell, row by row."""
         return [[column.cell(row) for column in self.columns] for row in self.rows]
+
+
+Block = str | Table[Any]
+"""A part of a document: a paragraph, list or heading in Markdown, or a table."""
+
+
+def titled(title: str, *blocks: Block | None, level: int = 2) -> list[Block]:
+    """A heading and its blocks; empty ones and None are left out."""
+    return [f"{'#' * level} {title}", *(block for block in blocks if block)]
 
 
 def words(header: str, cell: Callable[[Thing], str]) -> Column[Thing]:

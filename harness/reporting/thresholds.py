@@ -3,7 +3,9 @@
 latency_p50<100ms                          every row
 minilm-l6/onnxruntime:latency_p95<8ms      a model and a backend
 minilm-l6/openvino/fp32/b1/s128/e2e:…      further parts: precision, batch, sequence length of texts, boundary, mode
+minilm-l6/openvino/fp32/server:load_peak>=50/s      a load case, by its scenario; metrics that begin with load_
 */b1:throughput>=50/s                      shell patterns; * also matches a slash
+gpt2/torch-eager/fp32/b1/p128/n64:itl_p50<20ms      of generation: precision, batch, tokens of prompt and output
 """
 
 from __future__ import annotations
@@ -13,13 +15,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import accumulate
-from typing import Literal
+from typing import Generic, Literal
 
 from harness.aggregation import flags
 from harness.aggregation.flags import is_calibration
 from harness.core.errors import UsageError
-from harness.core.schemas import Interval, Judgement, Quantity, Row
-from harness.reporting.figures import FIGURES, Figure, Kind
+from harness.core.schemas import GenerationRow, Interval, Judgement, LoadRow, Quantity, Row
+from harness.reporting.figures import FIGURES, LOAD, Figure, Kind, Thing
+from harness.reporting.generation_figures import GENERATION, LIMITS
+from harness.reporting.load_groups import is_sound
 from harness.statistics.estimators import PERCENTILE_MIN_SAMPLES, least_in_process
 
 UNITS: Mapping[Quantity, Mapping[str, float]] = {
@@ -37,16 +41,16 @@ _EXAMPLES = "--threshold 'latency_p50<100ms', --threshold 'minilm-l6/onnxruntime
 
 
 @dataclass(frozen=True)
-class LimitedFigure:
-    """A figure of a row, and the unit of limits on it."""
+class LimitedFigure(Generic[Thing]):
+    """A figure of a row or of a load case, and the unit of limits on it."""
 
     quantity: Quantity
-    figure: Figure[Row]
+    figure: Figure[Thing]
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """One limit. `limit`: in nanoseconds, items per second or bytes, or without a unit. `text`: the user's text."""
+    """One limit. `limit`: in nanoseconds, samples per second or bytes, or without a unit. `text`: the user's text."""
 
     text: str
     selector: str | None
@@ -70,9 +74,12 @@ def parse(text: str) -> Threshold:
     if found is None:
         raise UsageError(f"`{text}` is not a threshold: [model/backend:]metric<limit.", f"For example {_EXAMPLES}.")
     name, unit = found["metric"], found["unit"]
-    if name not in METRICS:
-        raise UsageError(f"`{text}`: there is no metric `{name}`.", f"Metrics are {', '.join(METRICS)}.")
-    units = UNITS[METRICS[name].quantity]
+    quantities = {key: found.quantity for key, found in METRICS.items()}
+    quantities |= {key: found.quantity for key, found in LOAD_METRICS.items()}
+    quantities |= {key: found.quantity for key, found in TOKEN_METRICS.items()}
+    if name not in quantities:
+        raise UsageError(f"`{text}`: there is no metric `{name}`.", f"Metrics are {', '.join(quantities)}.")
+    units = UNITS[quantities[name]]
     if unit not in units:
         known = ", ".join(unit or "no unit" for unit in units)
         problem = f"cannot be in `{unit}`" if unit else "needs a unit"
@@ -95,12 +102,50 @@ def parse_share(option: str, text: str) -> float:
     return share
 
 
-def judge(threshold: Threshold, rows: Sequence[Row]) -> list[Judgement]:
-    """Judge every row that the threshold selects; UsageError where there is none.
+def _judge_generation(threshold: Threshold, rows: Sequence[GenerationRow]) -> list[Judgement]:
+    """Rows of generation that the threshold selects; UsageError where there is none."""
+    meant = [row for row in rows if threshold.selector is None or _selects_generation(threshold.selector, row)]
+    meant = [row for row in meant if not any(flag.name == flags.CALIBRATION for flag in row.flags)]
+    if not meant:
+        there = ", ".join(sorted({f"{row.model}/{row.backend}" for row in rows})) or "none"
+        raise UsageError(f"`{threshold.text}` matches no row of generation.", f"The results hold {there}.")
+    relevant = [row for row in meant if row.status != "skipped"] or meant
+    return [_judged_generation(threshold, row) for row in relevant]
+
+
+def _selects_generation(selector: str, row: GenerationRow) -> bool:
+    shape = (f"b{row.batch_size}", f"p{row.prompt_length}", f"n{row.new_tokens}")
+    parts = (row.model, row.backend, row.precision, *shape)
+    return any(fnmatchcase(name, selector) for name in accumulate(parts, "{}/{}".format))
+
+
+def _judged_generation(threshold: Threshold, row: GenerationRow) -> Judgement:
+    metric = TOKEN_METRICS[threshold.metric]
+    value = metric.figure.number(row)
+    reason = None
+    uncertain = {flag.name for flag in row.flags if flag.caps_at not in flags.RANKED} <= {flags.UNCERTAIN}
+    if row.status != "measured":
+        reason = f"{row.status}: {row.reason}" if row.reason else row.status
+    elif row.grade not in flags.RANKED and not (row.grade == "C" and uncertain):
+        reason = f"grade {row.grade}: {', '.join(dict.fromkeys(flag.name for flag in row.flags))}"
+    elif value is None:
+        reason = "this row has no such figure: too few values, or one token"
+    return _judgement(threshold, row.case_id, metric.quantity, value, metric.figure.ends(row), reason)
+
+
+def judge(
+    threshold: Threshold,
+    rows: Sequence[Row],
+    loads: Sequence[LoadRow] = (),
+    generations: Sequence[GenerationRow] = (),
+) -> list[Judgement]:
+    """Judge every row, load case or row of generation that the threshold selects; UsageError where there is none.
 
     Backends that compute nothing are never selected. Skipped rows, which cannot be measured here, and rows without such
     a figure (rows of the mode offline have no latency) are selected only if there is no other row.
     """
+    if threshold.metric in LOAD_METRICS:
+        return _judge_loads(threshold, loads)
     computing = [row for row in rows if not is_calibration(row)]
     meant = [row for row in computing if threshold.selector is None or _selects(threshold.selector, row)]
     if not meant:
@@ -108,6 +153,32 @@ def judge(threshold: Threshold, rows: Sequence[Row]) -> list[Judgement]:
         raise UsageError(f"`{threshold.text}` matches no row.", f"The results hold {there}.")
     relevant = [row for row in meant if row.status != "skipped" and not _pointless(threshold.metric, row)] or meant
     return [_judged(threshold, row) for row in relevant]
+
+
+def _judge_loads(threshold: Threshold, loads: Sequence[LoadRow]) -> list[Judgement]:
+    """Load cases whose scenario has such a figure; where none has, UsageError."""
+    metric = LOAD_METRICS[threshold.metric]
+    known = [row for row in loads if row.status != "skipped" and metric.figure.applies(row)]
+    meant = [row for row in known if threshold.selector is None or _selects_load(threshold.selector, row)]
+    if not meant:
+        there = ", ".join(sorted({f"{row.model}/{row.backend}/{row.precision}/{row.scenario}" for row in known}))
+        raise UsageError(f"`{threshold.text}` matches no load case.", f"The results hold {there or 'none'}.")
+    return [_judged_load(threshold, metric, row) for row in meant]
+
+
+def _selects_load(selector: str, row: LoadRow) -> bool:
+    parts = (row.model, row.backend, row.precision, row.scenario)
+    return any(fnmatchcase(name, selector) for name in accumulate(parts, "{}/{}".format))
+
+
+def _judged_load(threshold: Threshold, metric: LimitedFigure[LoadRow], row: LoadRow) -> Judgement:
+    reason = None
+    if not is_sound(row):
+        reason = f"void: {row.void}" if row.void else f"{row.status}: {row.reason}"
+    value = metric.figure.number(row)
+    if reason is None and value is None:
+        reason = "no load passed the bound" if threshold.metric == "load_peak" else "this load case has no such figure"
+    return _judgement(threshold, row.load_id, metric.quantity, value, metric.figure.ends(row), reason)
 
 
 def _selects(selector: str, row: Row) -> bool:
@@ -124,13 +195,25 @@ def _judged(threshold: Threshold, row: Row) -> Judgement:
         or _rests_on_c(threshold.metric, row)
         or (_withheld(threshold.metric, row) if value is None else None)
     )
+    return _judgement(threshold, row.case_id, metric.quantity, value, interval, reason)
+
+
+def _judgement(
+    threshold: Threshold,
+    case_id: str,
+    quantity: Quantity,
+    value: float | None,
+    interval: Interval | None,
+    reason: str | None,
+) -> Judgement:
+    """The judgement of a figure, which counts only where there is no reason against it."""
     known = value if reason is None else None
     holds = known is not None and threshold.holds(known)
     return Judgement(
         threshold=threshold.text,
-        case_id=row.case_id,
+        case_id=case_id,
         outcome="UNKNOWN" if known is None else "PASS" if holds else "FAIL",
-        quantity=metric.quantity,
+        quantity=quantity,
         value=known,
         limit=threshold.limit,
         ci95=interval if known is not None else None,
@@ -182,17 +265,35 @@ def _operator(text: str) -> Literal["<", "<=", ">", ">="]:
     raise AssertionError(text)  # the pattern allows no other values
 
 
-def _figure(metric: LimitedFigure, row: Row) -> tuple[float | None, Interval | None]:
+def _figure(metric: LimitedFigure[Row], row: Row) -> tuple[float | None, Interval | None]:
     value = metric.figure.value(row)
     return (value, metric.figure.ends(row)) if isinstance(value, (int, float)) else (None, None)
 
 
-_QUANTITIES: Mapping[Kind, Quantity] = {"time": "ns", "rate": "per_s", "bytes": "bytes", "ratio": "ratio"}
+_QUANTITIES: Mapping[Kind, Quantity] = {
+    "time": "ns",
+    "rate": "per_s",
+    "bytes": "bytes",
+    "ratio": "ratio",
+    "price": "ratio",
+}
 _SHORT = {"throughput_items": "throughput", "peak_memory": "memory"}
 
-METRICS: Mapping[str, LimitedFigure] = {
+METRICS: Mapping[str, LimitedFigure[Row]] = {
     _SHORT.get(figure.key, figure.key): LimitedFigure(_QUANTITIES[figure.kind], figure)
     for figure in FIGURES
     if figure.kind in _QUANTITIES
 }
 """Name → metric: every time, rate, size and ratio of a row."""
+
+LOAD_METRICS: Mapping[str, LimitedFigure[LoadRow]] = {
+    figure.key: LimitedFigure(_QUANTITIES[figure.kind], figure) for figure in LOAD if figure.kind in _QUANTITIES
+}
+"""The same of a load case: load_peak, load_cost_per_million and others."""
+
+TOKEN_METRICS: Mapping[str, LimitedFigure[GenerationRow]] = {
+    LIMITS.get(figure.key, figure.key): LimitedFigure(_QUANTITIES[figure.kind], figure)
+    for figure in GENERATION
+    if figure.kind in _QUANTITIES
+}
+"""The same of a row of generation: ttft_p99, itl_p50, tokens_per_s and others."""

@@ -279,11 +279,11 @@ def trend(values: Sequence[float]) -> float | None:
 
 
 @cache
-def t_critical(degrees_of_freedom: int) -> float:
-    """Two-sided critical value of Student's t at CONFIDENCE, by bisection of its distribution."""
+def t_critical(degrees_of_freedom: int, confidence: float = CONFIDENCE) -> float:
+    """Two-sided critical value of Student's t, by bisection of its distribution."""
     low, high = 0.0, math.pi / 2
     while low < (middle := (low + high) / 2) < high:
-        low, high = (middle, high) if _t_within(middle, degrees_of_freedom) < CONFIDENCE else (low, middle)
+        low, high = (middle, high) if _t_within(middle, degrees_of_freedom) < confidence else (low, middle)
     return math.sqrt(degrees_of_freedom) * math.tan(low)
 
 

@@ -124,13 +124,13 @@ class _Sums:
     """The reference holds NaN."""
 
     @classmethod
-    def of(cls, output: NDArray[np.generic], reference: NDArray[np.generic], items: int) -> _Sums:
+    def of(cls, output: NDArray[np.generic], reference: NDArray[np.generic], samples: int) -> _Sums:
         """The sums of two arrays of one shape; where only one of them is not finite, only the number of such values.
 
-        items: samples of the batch. An array whose first axis has another length counts as one sample.
+        samples: of the batch. An array whose first axis has another length counts as one sample.
         """
         # Not by numpy.linalg: unless BLAS threads are limited (`run` does), they take cores from a backend's threads.
-        rows = items if output.ndim and output.shape[0] == items else 1
+        rows = samples if output.ndim and output.shape[0] == samples else 1
         ours, theirs = output.reshape(rows, -1), reference.reshape(rows, -1)
         sums = np.zeros((4, rows))
         max_abs, nonfinite, undefined = 0.0, 0, False

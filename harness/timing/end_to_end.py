@@ -42,25 +42,25 @@ class EndToEnd(Mode):
     def __init__(
         self,
         backend: Fed,
-        items: Sequence[Sequence[RawSample]],
+        raw: Sequence[Sequence[RawSample]],
         prepare: Callable[[Sequence[RawSample]], Arrays],
         answer: Callable[[Arrays, Arrays], object],
     ) -> None:
-        """`items`: the batches as a caller has them; `answer` takes the outputs and the prepared inputs."""
-        super().__init__(backend, len(items))
+        """`raw`: the batches as a caller has them; `answer` takes the outputs and the prepared inputs."""
+        super().__init__(backend, len(raw))
         self._fed = backend
-        self._items = items
+        self._raw = raw
         self._prepare = prepare
         self._answer = answer
         self._parts: tuple[array[int], array[int], array[int]] = (array("q"), array("q"), array("q"))
-        self._chosen = items[0]
+        self._chosen = raw[0]
 
     def choose(self, index: int) -> None:
-        """Select the items that once() starts from."""
-        self._chosen = self._items[index]
+        """Select the batch that once() starts from."""
+        self._chosen = self._raw[index]
 
     def once(self) -> None:
-        """From the items to the answer."""
+        """From the raw samples to the answer."""
         batch = self._prepare(self._chosen)
         self._fed.feed(batch)
         self._fed.infer()
@@ -68,10 +68,10 @@ class EndToEnd(Mode):
         self._answer(self._fed.outputs(), batch)
 
     def rewritable(self, batches: Sequence[Arrays]) -> Rewritable:
-        """The inference part alone, on arrays made from the first items: no items would give an input between two."""
+        """The inference part alone, on arrays of the first batches: no raw samples give an input between two others."""
         del batches
         prepared = [
-            {name: np.array(values) for name, values in self._prepare(items).items()} for items in self._items[:_AGAIN]
+            {name: np.array(values) for name, values in self._prepare(batch).items()} for batch in self._raw[:_AGAIN]
         ]
         backend, latest = self._fed, dict[str, NDArray[np.generic]]()
         chosen = 0
@@ -92,7 +92,7 @@ class EndToEnd(Mode):
         self, samples: array[int], first: int, block_ns: int, min_iterations: int, deadline: int | None = None
     ) -> Block:
         """Time each sample and its parts."""
-        backend, items, batches, now_ns = self._fed, self._items, self.batches, clock.now_ns
+        backend, raw, batches, now_ns = self._fed, self._raw, self.batches, clock.now_ns
         feed, infer, synchronize, outputs = backend.feed, backend.infer, backend.synchronize, backend.outputs
         prepare, answer = self._prepare, self._answer
         before, between, after = self._parts_for(len(samples))
@@ -102,7 +102,7 @@ class EndToEnd(Mode):
         earliest_end = block_start + block_ns
         wanted = first + min_iterations
         while True:
-            chosen = items[position % batches]
+            chosen = raw[position % batches]
             start = now_ns()
             batch = prepare(chosen)
             prepared = now_ns()

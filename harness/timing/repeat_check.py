@@ -145,7 +145,7 @@ def _between(one: NDArray[Any], other: NDArray[Any], rng: np.random.Generator) -
     if not np.issubdtype(one.dtype, np.floating):
         return np.where(rng.random(one.shape) < _LEAST_OTHER, one, other)
     blended = np.empty_like(one)
-    for item in np.ndindex(one.shape[:1]):  # one at a time stays in the cache; a batch would need much memory
+    for sample in np.ndindex(one.shape[:1]):  # one at a time stays in the cache; a batch would need much memory
         share = rng.uniform(_LEAST_OTHER, 0.9)
-        blended[item] = one[item] * one.dtype.type(1 - share) + other[item] * one.dtype.type(share)
+        blended[sample] = one[sample] * one.dtype.type(1 - share) + other[sample] * one.dtype.type(share)
     return blended

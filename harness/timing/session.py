@@ -281,7 +281,7 @@ def run_session(
     cold = _start_cold(backend, mode, enter)
     enter("reference check")
     before = parity.worst(_compared(backend, mode, reference, classifier, batches_to_check(mode.batches, round_number)))
-    _quiet_collector()
+    quiet_collector()
     enter("warm-up")
     watch = CpuWatch()
     warmed = warm_up(mode, settings, watch.time_work)
@@ -375,7 +375,7 @@ def _compared(
     return found
 
 
-def _quiet_collector() -> None:
+def quiet_collector() -> None:
     """No garbage collection inside the loop: it would make a sample an outlier that the harness caused."""
     gc.collect()
     gc.freeze()

@@ -45,13 +45,13 @@ def diagnosed(name: str, loaded: Loaded, answer: Answer, inputs: Arrays, compare
     the other samples of its batch.
     """
     count = loaded.fixed_batch or SAMPLES
-    items = {key: values[:count] for key, values in inputs.items()}
-    first = answer(items)
+    samples = {key: values[:count] for key, values in inputs.items()}
+    first = answer(samples)
     check_comparable(name, first)
-    _check_repeats(name, loaded, answer, items, first, compare)
+    _check_repeats(name, loaded, answer, samples, first, compare)
     if loaded.fixed_batch is not None:
         return {key: _only_axis(name, key, values, count) for key, values in first.items()}
-    alone = [answer({key: values[place : place + 1] for key, values in items.items()}) for place in range(SAMPLES)]
+    alone = [answer({key: values[place : place + 1] for key, values in samples.items()}) for place in range(SAMPLES)]
     axes = {key: _batch_axis(name, key, alone[0][key].shape, first[key].shape) for key in first}
     together = batch_first(first, axes)
     for place, one in enumerate(alone):
@@ -85,11 +85,11 @@ def check_comparable(name: str, outputs: Arrays) -> None:
             )
 
 
-def _check_repeats(name: str, loaded: Loaded, answer: Answer, items: Arrays, first: Arrays, compare: Compare) -> None:
-    found = _difference(loaded, answer(items), first, compare)
+def _check_repeats(name: str, loaded: Loaded, answer: Answer, samples: Arrays, first: Arrays, compare: Compare) -> None:
+    found = _difference(loaded, answer(samples), first, compare)
     if found is None:
         return
-    seeded = [_seeded(answer, items) for _ in range(2)]
+    seeded = [_seeded(answer, samples) for _ in range(2)]
     # ONNX Runtime has a generator of its own, and a file has no other state.
     draws = loaded.onnx_file is not None or _difference(loaded, seeded[1], seeded[0], compare) is None
     what = "draws random numbers" if draws else "keeps a state from one call to the next"
@@ -110,7 +110,7 @@ def _check_apart(name: str, loaded: Loaded, alone: Arrays, together: Arrays, com
     raise ExportError(
         f"The answer of {name} to a sample depends on the rest of its batch, or on its place in it: alone and beside "
         f"{SAMPLES - 1} others {found}.",
-        f"{_culprits(loaded)}Let each item have its own answer: no statistics over the batch (BatchNorm in training "
+        f"{_culprits(loaded)}Let each sample have its own answer: no statistics over the batch (BatchNorm in training "
         "mode, a mean over axis 0).",
     )
 
@@ -131,11 +131,11 @@ def _difference(loaded: Loaded, outputs: Arrays, reference: Arrays, compare: Com
     return None
 
 
-def _seeded(answer: Answer, items: Arrays) -> Arrays:
+def _seeded(answer: Answer, samples: Arrays) -> Arrays:
     torch.manual_seed(0)
     np.random.seed(0)
     random.seed(0)
-    return answer(items)
+    return answer(samples)
 
 
 def _culprits(loaded: Loaded) -> str:
@@ -170,8 +170,8 @@ def _batch_axis(name: str, key: str, alone: tuple[int, ...], together: tuple[int
         if axes:
             return axes[0]
     raise ExportError(
-        f"Output `{key}` of {name} has no batch axis: its shape is {alone} for one item and {together} for {SAMPLES}.",
-        f"Return one answer an item, the first axis the batch, or leave `{key}` out of what it returns.",
+        f"Output `{key}` of {name} has no batch axis: its shape is {alone} for 1 sample and {together} for {SAMPLES}.",
+        f"Return one answer a sample, the first axis the batch, or leave `{key}` out of what it returns.",
     )
 
 
@@ -180,5 +180,5 @@ def _only_axis(name: str, key: str, values: NDArray[np.generic], count: int) -> 
         return values.shape.index(count)
     raise ExportError(
         f"Output `{key}` of {name} has no batch axis: its shape is {values.shape} for its fixed batch of {count}.",
-        f"Leave `{key}` out of the file's outputs, or give it one answer an item.",
+        f"Leave `{key}` out of the file's outputs, or give it one answer a sample.",
     )

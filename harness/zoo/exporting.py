@@ -66,7 +66,7 @@ def raw_inputs(
 ) -> dict[int | None, RawInputs]:
     """Write raw inputs and their reference for every sequence length. Nothing where the preprocessing is not known.
 
-    Raises ExportError where the prepared items differ from the inputs of the other boundaries: text must be equal,
+    Raises ExportError where the prepared samples differ from the inputs of the other boundaries: text must be equal,
     pictures may differ by JPEG's loss.
     """
     found: dict[int | None, RawInputs] = {}
@@ -79,9 +79,9 @@ def raw_inputs(
 def _one(loaded: Loaded, raw: Raw, made: Inputs, folder: ModelFolder, length: int | None) -> RawInputs:
     kinds = {name: made.arrays[name].dtype for name in loaded.input_names}
     prepare = prepare_of(raw.preparation, folder.root, kinds, length)
-    prepared = prepare(in_hand(raw.items, raw.preparation))
+    prepared = prepare(in_hand(raw.samples, raw.preparation))
     _check(prepared, made.arrays, exact=_is_exact(raw.preparation))
-    save_samples(raw.items, folder.raw_inputs(length))
+    save_samples(raw.samples, folder.raw_inputs(length))
     return RawInputs(
         items=artifact(folder.raw_inputs(length)),
         reference=_reference(loaded, raw, prepared, folder, length),
@@ -91,7 +91,7 @@ def _one(loaded: Loaded, raw: Raw, made: Inputs, folder: ModelFolder, length: in
 
 
 def _is_exact(how: Preparation) -> bool:
-    """Whether the items become exactly the stored inputs: only JPEG is lossy."""
+    """Whether the samples become exactly the stored inputs: only JPEG is lossy."""
     return how.kind == "text" or (how.kind == "processor" and how.media == "audio")
 
 
@@ -285,7 +285,7 @@ def _real_inputs(job: ExportJob, loaded: Loaded, length: int | None) -> Inputs:
     if len(rows) < min(count, MIN_SAMPLES):
         raise ExportError(
             f"Only {len(rows)} of {count} inputs of {job.planned.name} differ, and {MIN_SAMPLES} have to.",
-            f"Give {MIN_SAMPLES} different items or more: as example inputs, or as INPUTS=<file>.npz.",
+            f"Give {MIN_SAMPLES} different samples or more: as example inputs, or as INPUTS=<file>.npz.",
         )
     write_arrays(job.folder.inputs(length), made.arrays)
     return made

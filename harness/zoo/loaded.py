@@ -33,7 +33,7 @@ class Raw:
     """The same inputs as a caller has them (texts in UTF-8, or JPEG files), and how to make arrays from them and an
     answer from the outputs."""
 
-    items: tuple[bytes, ...]
+    samples: tuple[bytes, ...]
     preparation: Preparation
     answer: Answer
 
@@ -140,10 +140,10 @@ def batch_first(outputs: Arrays, axes: Axes) -> Arrays:
     }
 
 
-def as_taken(items: Arrays, axes: Axes) -> Arrays:
+def as_taken(samples: Arrays, axes: Axes) -> Arrays:
     """Arrays with the sample axis first → as the model takes them: the batch on its axis, shared inputs once."""
     found: Arrays = {}
-    for name, values in items.items():
+    for name, values in samples.items():
         axis = axes.get(name, 0)
         if axis is None:
             found[name] = np.array(values[0])

@@ -15,11 +15,12 @@ from harness.core.schemas import Summary
 from harness.profiling.load_profiles import Profiled
 from harness.reporting.html.page import page
 from harness.reporting.html.profile_section import Profiles
+from harness.reporting.table import texts
 from tests.synthetic_comparison import with_itself
 from tests.synthetic_profiles import GRAPH, model_profile, module_tree, parts
 
 SUMMARY = Path(__file__).parents[2] / "results/published/h200/2026-11-28/summary.json"
-PROFILE_TABLES = "### Cost\n\n| model | GFLOP |\n|---|---|\n| a | 1.20 |"
+PROFILE_TABLES = ["### Cost", texts([("model", "left"), ("GFLOP", "right")], [["a", "1.20"]])]
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 

@@ -19,13 +19,26 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> Models:
     def export(root: Path) -> None:
         folder = Folder(root, Models(root / "models"))
         folder.plan({"backends": ["torch-eager", "onnxruntime"]}, models=(TINY, POLLUTING))
-        done = folder("export")
+        done = folder.subprocess("export")
         assert done.returncode == 0, done.stderr
 
     shared = made_once(tmp_path_factory, "exports", export)
     own = tmp_path_factory.mktemp("exports")
     shutil.copytree(shared / "models", own / "models")
     return Models(own / "models")
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the models that test_export.py names in TRAINED, exported once for all processes. To be copied."""
+    from tests.integration.test_export import TRAINED, run_export, write_plan
+
+    def export(root: Path) -> None:
+        write_plan(root / "results", TRAINED)
+        done = run_export(root)
+        assert (done.returncode, done.stderr) == (0, "")
+
+    return made_once(tmp_path_factory, "trained", export) / "models"
 
 
 @pytest.fixture(autouse=True)

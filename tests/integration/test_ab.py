@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from harness.core import store
 from harness.core.layout import Results
 from harness.core.schemas import Comparison, Summary
+from tests.fixtures.forked import run_forked
 
 ROOT = Path(__file__).parents[2]
 NETS = """
@@ -43,12 +43,10 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ab(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "harness.ab", "--against", "HEAD", "--config", "ab.yaml", "--rounds", str(ROUNDS)]
+    words = ["--against", "HEAD", "--config", "ab.yaml", "--rounds", str(ROUNDS), *options]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GITHUB_")}
     environment["PYTHONPATH"] = str(ROOT)
-    return subprocess.run(
-        [*command, *options], cwd=folder, env=environment, check=False, capture_output=True, text=True
-    )
+    return run_forked("harness.ab", words, folder, environment)
 
 
 def found(folder: Path) -> Comparison:

@@ -25,7 +25,7 @@ def test_a_case_gets_rounds_until_the_limit_and_says_why_it_stopped(folder: Fold
     assert row.usage.rounds == row.latency_ns.rounds
     assert row.usage.monitor_share < 1
     assert summary.notes == ()
-    assert folder("report", "--no-charts").returncode == 0
+    assert folder.subprocess("report", "--no-charts").returncode == 0
     assert "of one CPU at most" in folder.results.report_details.read_text()
 
 

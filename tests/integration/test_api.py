@@ -21,6 +21,8 @@ from harness.api import Benchmark, ModelProfiler, Profile
 from harness.core.errors import UsageError
 from harness.core.schemas import ExportRecord
 from harness.core.store import load
+from harness.processes import stages
+from tests.fixtures.forked import run_stage_forked
 
 pytestmark = pytest.mark.stages
 
@@ -56,6 +58,8 @@ def examples() -> list[doctest.DocTest]:
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     folder, before = tmp_path_factory.mktemp("api"), Path.cwd()
     os.chdir(folder)
+    patch = pytest.MonkeyPatch()
+    patch.setattr(stages, "_run", run_stage_forked)
     try:
         said: list[str] = []
         runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
@@ -69,6 +73,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
         runner.run(text, out=said.append, clear_globs=False)
         yield Session(folder, names, text.globs, "\n".join(said))
     finally:
+        patch.undo()
         os.chdir(before)
 
 
@@ -108,7 +113,7 @@ def test_the_files_are_those_of_the_stages(session: Session) -> None:
     assert config["models"][0]["name"].startswith("pickle:Sequential-")
     assert len(list((folder / "raw" / session.profile.row.case_id).glob("[12].json"))) == 2
     export = load(next(Path("inferometer/models").glob("pickle-Sequential-*/export.json")), ExportRecord, "make export")
-    assert export.input_sets[0].source == "8 different items that were handed over"
+    assert export.input_sets[0].source == "8 different samples that were handed over"
 
 
 def test_tables_for_people(session: Session) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,11 +15,12 @@ from harness.core import store
 from harness.core.layout import Models, Results
 from harness.core.schemas import Case, ExportRecord, Measurement, Plan, PlannedModel, Precision, ReportOptions, Weights
 from harness.zoo import model_info
+from tests.fixtures.forked import run_forked
 
 pytestmark = pytest.mark.stages
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SAMPLES = 8
+SAMPLES = 16
 
 OWN_MODULE = '''
 import torch
@@ -105,8 +105,8 @@ def write_plan(results: Path, models: Sequence[PlannedModel], cases: Sequence[Ca
 
 def run_export(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{folder}"}
-    command = [sys.executable, "-m", "harness.export", "--results", "results", "--models-dir", "models", *options]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    words = ["--results", "results", "--models-dir", "models", *options]
+    return run_forked("harness.export", words, folder, environment)
 
 
 def write_own_onnx(path: Path, batch: int | str) -> None:
@@ -143,9 +143,13 @@ def arrays_of(folder: Path, model: str, file: str) -> dict[str, np.ndarray]:
         return dict(stored)
 
 
+TRAINED = tuple(
+    planned(name, "pretrained", lengths, ("fp32", "fp16")).model_copy(update={"raw_inputs": True})
+    for name, lengths in (("minilm-l6", (16, 32)), ("efficientnet-lite0", ()))
+)
+"""Models with trained weights: other test files measure their exports as well."""
 MODELS = (
-    planned("minilm-l6", "pretrained", (16, 32), ("fp32", "fp16")),
-    planned("efficientnet-lite0", "pretrained", (), ("fp32", "fp16")),
+    *TRAINED,
     planned("module:own_models:build", "own", (), ("fp32",)),
     planned("onnx:own.onnx", "own", (), ("fp32",)),
 )
@@ -153,9 +157,10 @@ NAMES = [model.name for model in MODELS]
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def exported(tmp_path_factory: pytest.TempPathFactory, trained: Path) -> Path:
     """A folder in which all of MODELS were exported."""
     folder = tmp_path_factory.mktemp("exported")
+    shutil.copytree(trained, folder / "models")
     (folder / "own_models.py").write_text(OWN_MODULE)
     write_own_onnx(folder / "own.onnx", "n")
     write_plan(folder / "results", MODELS)

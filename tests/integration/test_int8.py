@@ -108,7 +108,7 @@ def test_it_runs_in_int8_within_its_gate(
         within = row.parity.relative_l2 <= 0.3 and (row.parity.top1_agreement or 1.0) >= 0.8
         assert (row.grade == "F") == (not within)
         return
-    assert 1e-3 < row.parity.relative_l2 < 0.3, "int8 is far from fp32, and no further than its gate"
+    assert 1e-3 < row.parity.relative_l2 < 0.3, "int8 is far from fp32, and no further than its tolerance"
     assert {flag.name for flag in row.flags} & {"PARITY_FAIL", "PLACEMENT", "NONFINITE"} == set()
     if model == PICTURES:
         assert row.parity.top1_agreement is not None

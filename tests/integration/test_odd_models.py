@@ -149,7 +149,7 @@ def test_examples_may_be_given_by_the_names_of_forwards_parameters(tmp_path: Pat
         ("coupled", ("depends on the rest of its batch", "In training mode: `norm` (BatchNorm1d)")),
         (
             "averaged",
-            ("Output `output_1`", "no batch axis: its shape is (4,) for one item", "leave `output_1` out"),
+            ("Output `output_1`", "no batch axis: its shape is (4,) for 1 sample", "leave `output_1` out"),
         ),
         ("misnamed", ("example inputs by the names words, mask; its forward takes ids, mask", "names of forward's")),
         ("a_dictionary", ("returned a dict for its input `x`", "needs a module around it", "self.net({'x': x")),

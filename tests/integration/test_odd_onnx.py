@@ -142,7 +142,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
     "NaN": (of_nodes(helper.make_node("Log", ["x"], ["y"])), ("Output `y`", "is NaN in")),
     "no batch axis": (
         of_nodes(helper.make_node("ReduceMean", ["x"], ["y"], keepdims=0)),
-        ("Output `y`", "no batch axis: its shape is () for one item"),
+        ("Output `y`", "no batch axis: its shape is () for 1 sample"),
     ),
 }
 

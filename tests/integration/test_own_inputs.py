@@ -64,7 +64,7 @@ def test_a_module_in_two_shapes_of_bytes(own: Folder) -> None:
     assert sorted({row.sequence_length for row in summary.rows if row.sequence_length}) == [8, 12]
     record = record_of(own, plan)
     assert [(one.samples, one.complete, one.source) for one in record.input_sets] == [
-        (9, True, f"9 different items of {size}.npz") for size in (8, 12)
+        (9, True, f"9 different samples of {size}.npz") for size in (8, 12)
     ]
     assert record.inputs[0].shape == ("batch", 3, "sequence", "sequence")
     stored = np.load(own.models.folder(record.slug, record.folder).inputs(12))
@@ -118,5 +118,5 @@ def test_the_api_takes_input_data_for_a_file(tmp_path: Path) -> None:
     assert [(row.status, row.batch_size) for row in found.rows] == [("measured", 9)]
     (record,) = (tmp_path / "out" / "models").glob("*/export.json")
     assert (
-        store.load(record, ExportRecord, "make export").input_sets[0].source.startswith("9 different items of inputs-")
+        store.load(record, ExportRecord, "make export").input_sets[0].source.startswith("9 different samples of inputs-")
     )

@@ -160,7 +160,7 @@ def test_the_stage_profiles_each_case_once(profiled: Folder) -> None:
     assert memory.at_peak["parameters"] == 4 * (eager.parameters or 0)
     assert sum(memory.at_peak.values()) == memory.peak_bytes == max(memory.allocated_bytes)
     assert memory.allocations + memory.frees == len(memory.at_ns)
-    assert eager.memory_files == ("memory.json", "memory.png")
+    assert eager.memory_files == ("memory.json", "memory.png", "memory.svg")
     assert all((profiled.results.profile(eager.case_id) / name).is_file() for name in eager.memory_files)
     assert "## Memory" in profiled.results.parts_report(eager.case_id).read_text()
     assert eager.least_bytes == 4 * (eager.parameters or 0) + 4 * 4 * (16 + 4)
@@ -252,7 +252,7 @@ def test_layers_are_chosen_without_profiling_again(profiled: Folder) -> None:
 
 
 def test_a_depth_above_the_model_is_refused(folder: Folder) -> None:
-    done = folder("profile_ops", "--depth", "-1")
+    done = folder.subprocess("profile_ops", "--depth", "-1")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 2)
 
 

@@ -68,7 +68,7 @@ def test_counts_that_disagree_are_both_told(export: ExportRecord, tmp_path: Path
     blind = WORK.model_copy(update={"flops_per_item": 2_000})
     found = counts_of(case(), export.model_copy(update={"work": (blind,)}), tmp_path, BATCH)
     assert (found.macs, found.onnx_count and found.onnx_count.macs) == (1_000, 1_200)
-    assert "torch has 1,000 multiply-adds an item, the ONNX graph 1,200" in found.count_notes[0]
+    assert "torch has 1,000 multiply-adds a sample, the ONNX graph 1,200" in found.count_notes[0]
 
 
 def test_the_graph_counts_what_torch_cannot_and_nothing_counted_is_no_zero(

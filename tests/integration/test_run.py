@@ -218,10 +218,13 @@ Broken = tuple[Folder, subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory: pytest.TempPathFactory, exports: Models) -> Broken:
-    """The tiny module with another fault at each batch size; batches 1 and 8 are well."""
+    """The tiny module with another fault at each batch size; batches 1 and 8 are well.
+
+    Not in forks: what a crash prints depends on what was imported.
+    """
     folder = Folder(tmp_path_factory.mktemp("broken"), exports, {"INFEROMETER_TEST_FAULTS": "1"})
     folder.plan({"backends": ["torch-eager"], "batch_sizes": [1, 2, 3, 4, 5, 6, 7, 8]}, timeout_s=15.0)
-    done = folder("run")
+    done = folder.subprocess("run")
     assert folder.orphans() == []
     return folder, done
 

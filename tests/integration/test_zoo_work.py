@@ -114,7 +114,7 @@ def test_a_users_onnx_file_has_no_work() -> None:
 
 
 def module_work(module: object, *shapes: tuple[int, ...]) -> Work:
-    """Of a module of fp32 inputs, counted for one item."""
+    """Of a module of fp32 inputs, counted for one sample."""
     names = tuple(f"input_{place}" for place in range(len(shapes)))
     inputs = Inputs({name: np.ones((2, *shape), np.float32) for name, shape in zip(names, shapes, strict=True)}, "ones")
     return count(loaded_of(module, names), {None: inputs})[0]

@@ -145,7 +145,7 @@ def test_a_saved_program(own: Folder) -> None:
     name = saved(own.root / "nested.pt2", Nested().eval(), (numbers(16, 8),), batch=True)
     record = bench(own, name, "compute")
     assert [spec.name for spec in record.outputs] == ["output_0", "output_1_0", "output_1_1_0"]
-    assert record.input_sets[0].source == "8 different items of the program's example inputs"
+    assert record.input_sets[0].source == "8 different samples of the program's example inputs"
 
 
 @pytest.mark.slow

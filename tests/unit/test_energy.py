@@ -72,7 +72,7 @@ def test_a_case_is_saved_with_its_energy_and_a_failed_one_is_named(
     assert not results.energy_file(BAD.case_id).exists()
     said = capsys.readouterr()
     assert "70 W idle" in said.out
-    assert f"{GOOD.case_id}: 2.58 J an inference, 0.645 J an item, at 500 W" in said.out
+    assert f"{GOOD.case_id}: 2.58 J an inference, 0.645 J a sample, at 500 W" in said.out
     assert BAD.case_id in said.err
 
 

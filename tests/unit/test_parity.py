@@ -140,7 +140,7 @@ def test_one_wholly_wrong_item_is_seen_in_a_batch_that_is_near_enough() -> None:
     assert found.cosine is not None
     assert found.item_relative_l2 is not None
     assert found.item_cosine is not None
-    assert (found.relative_l2 < 0.3, found.cosine > 0.97) == (True, True)  # int8's gate
+    assert (found.relative_l2 < 0.3, found.cosine > 0.97) == (True, True)  # int8's tolerance
     assert found.item_relative_l2 > 1.0
     assert found.item_cosine < 0.3
     assert found.furthest == found.item_relative_l2

@@ -31,6 +31,7 @@ CHAINED = {step.stage for steps in PIPELINES.values() for step in steps} | {"spr
         ("roof", 5, True),
         ("run", 10, True),
         ("run", 130, False),
+        ("load", 10, True),
         ("profile_ops", 10, True),
         ("report", 10, False),
     ],
@@ -118,11 +119,27 @@ ALL = {
     "BOUNDARIES": "compute",
     "MODES": "sync",
     "SETTINGS": "s",
+    "PROMPTS": "128,p.txt",
+    "TOKENS": "16",
     "TUNE": "1",
     "ROUNDS": "5",
     "MAX_ROUNDS": "9",
     "INTERVAL": "1%",
     "BUDGET": "1m",
+    "SCENARIOS": "server,offline",
+    "BOUND": "p99<50ms",
+    "RATES": "5,10",
+    "MAX_BATCH": "4",
+    "MAX_DELAY": "0,2ms",
+    "WORKERS": "1,2",
+    "CLIENTS": "1,3",
+    "SAMPLES": "4",
+    "REPLICATIONS": "3",
+    "REQUESTS": "100",
+    "DURATION": "2s",
+    "PRICE": "2.5",
+    "LOADGEN": "1",
+    "ENDPOINT": "kserve+http://h/v2/models/m",
     "MODELS_DIR": "m",
     "FORCE": "1",
     "BACKEND_PYTHONS": "x=/p",
@@ -163,14 +180,15 @@ def test_make_goes_on_after_the_same_exit_codes(target: str, tmp_path: Path) -> 
             assert code == (0 if goes_on and not step.decides else 2), (step.stage, exit_code)
 
 
-def test_a_profile_plans_where_there_is_no_plan_or_one_is_asked_for(tmp_path: Path) -> None:
-    assert _made(tmp_path, "profile")[1][0][0] == "plan"
+@pytest.mark.parametrize("target", ["load", "profile"])
+def test_it_plans_where_there_is_no_plan_or_one_is_asked_for(target: str, tmp_path: Path) -> None:
+    assert _made(tmp_path, target)[1][0][0] == "plan"
     (tmp_path / "r s").mkdir()
     (tmp_path / "r s/plan.json").touch()
-    assert _made(tmp_path, "profile")[1][0][0] == "export"
-    assert _made(tmp_path, "profile", "FORCE=1", "LAYERS=x", "MODELS_DIR=m")[1][0][0] == "export"
+    assert _made(tmp_path, target)[1][0][0] == "export"
+    assert _made(tmp_path, target, "FORCE=1", "LAYERS=x", "MODELS_DIR=m")[1][0][0] == "export"
     for name in sorted(pipeline.PLANNING):
-        assert _made(tmp_path, "profile", f"{name}={ALL[name]}")[1][0][0] == "plan", name
+        assert _made(tmp_path, target, f"{name}={ALL[name]}")[1][0][0] == "plan", name
 
 
 def test_a_pipeline_ends_with_the_code_of_the_stage_that_stopped_it_or_of_the_one_that_decides() -> None:
@@ -182,6 +200,6 @@ def test_a_pipeline_ends_with_the_code_of_the_stage_that_stopped_it_or_of_the_on
 
     chain = pipeline.steps(PIPELINES["bench"], {})
     assert pipeline.run(chain, start, lambda: False) == 4
-    assert started == ["plan", "export", "roof", "run", "aggregate"]
+    assert started == ["plan", "export", "roof", "run", "load", "aggregate"]
     assert pipeline.run(chain[:5], start, lambda: True) == 10
-    assert started[5:] == ["plan", "export", "build_engine", "roof", "run"]
+    assert started[6:] == ["plan", "export", "build_engine", "roof", "run"]

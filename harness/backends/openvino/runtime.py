@@ -14,9 +14,9 @@ from harness.backends.precision import computing_layers, floating_precision, pre
 from harness.core.errors import CaseError
 from harness.core.schemas import Placement, TensorSpec
 
-_HINTS = {"fp32": ov.Type.f32, "bf16": ov.Type.bf16, "int8": ov.Type.f32}
+HINTS = {"fp32": ov.Type.f32, "bf16": ov.Type.bf16, "int8": ov.Type.f32}
 """Precision of layers that are not quantised; quantised layers follow the file."""
-_PRODUCTS = frozenset(
+PRODUCTS = frozenset(
     {
         *("Convolution", "Deconvolution", "GroupConvolution", "DeformableConvolution", "FullyConnected", "MatMul"),
         *("ScaledDotProductAttention", "MHA", "RNNSeq", "RNNCell", "LLMMLP", "QKVProjection"),
@@ -59,7 +59,7 @@ class OpenVino(Backend):
             "PERFORMANCE_HINT": "LATENCY",
             "NUM_STREAMS": "1",
             "INFERENCE_NUM_THREADS": str(self.job.threads),
-            "INFERENCE_PRECISION_HINT": _HINTS[self.job.case.precision],
+            "INFERENCE_PRECISION_HINT": HINTS[self.job.case.precision],
         }
 
     def counters(self) -> list[Any]:
@@ -106,9 +106,9 @@ class OpenVino(Backend):
 
     def placement(self) -> Placement:
         """Precision by layer from the execution graph that really ran."""
-        layers = [_layer(node) for node in self.executed()]
+        layers = [layer_of(node) for node in self.executed()]
         census = Counter(precision for _, precision in layers)
-        ran = computing_layers(layers, _PRODUCTS)
+        ran = computing_layers(layers, PRODUCTS)
         ports = [_types(ports) for ports in (self._compiled.inputs, self._compiled.outputs)]
         read = self._compiled.get_property
         return Placement(
@@ -169,7 +169,7 @@ def _types(ports: Sequence[Any]) -> Counter[str]:
     return Counter(str(port.get_element_type().get_type_name()) for port in ports)
 
 
-def _layer(node: Any) -> tuple[str, str]:
+def layer_of(node: Any) -> tuple[str, str]:
     """(layer type, runtime precision) of one node of the execution graph."""
     info = node.get_rt_info()
     return str(info["layerType"].astype(str)), str(info["runtimePrecision"].astype(str))

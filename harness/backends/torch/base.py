@@ -116,6 +116,10 @@ class TorchBackend(Backend):
         self._calls = self._place.settle(self._compiled(), self._inputs.sets)
         self._use(0)
 
+    def activate(self) -> None:
+        """Make this object's stream current: PyTorch enqueues on the thread's current stream."""
+        self._place.activate()
+
     def select(self, index: int) -> None:
         """Point the next call at a batch."""
         self._use(self._inputs.select(index))

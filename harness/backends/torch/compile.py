@@ -14,11 +14,25 @@ from harness.backends.torch.base import TorchBackend
 from harness.backends.torch.place import Call
 from harness.backends.torch.readback import Compiled, compiled_of, with_shortfalls
 from harness.core.errors import CaseError
-from harness.core.schemas import Placement
+from harness.core.schemas import Device, Placement
 
 _COMPILERS = {"cpu": ("CXX", "g++", "clang++"), "cuda": ("CC", "gcc", "clang")}
 """By device: the variable that names a compiler, and the compilers that are used without it. On a GPU Triton compiles
 the launcher of every kernel as C."""
+
+
+MOST_OBJECTS = 1024
+"""Compiled objects of one module in one process."""
+
+
+def require_compiler(device: Device) -> None:
+    """Raise CaseError where the compiler that Inductor calls is missing."""
+    variable, *names = _COMPILERS[device]
+    if not any(shutil.which(name) for name in (os.environ.get(variable, names[0]), *names)):
+        raise CaseError(
+            f"Inductor needs a compiler ({' or '.join(names)}) and there is none.",
+            f"Install one: apt-get install {names[0]}. The image inferometer:cpu-compile has one.",
+        )
 
 
 class TorchCompile(TorchBackend):
@@ -38,15 +52,12 @@ class TorchCompile(TorchBackend):
 
     def compile(self) -> None:
         """Compile by calling, as users do; on a GPU also record the CUDA graphs, so that none is recorded later."""
-        variable, *names = _COMPILERS[self.job.case.device]
-        if not any(shutil.which(name) for name in (os.environ.get(variable, names[0]), *names)):
-            raise CaseError(
-                f"torch.compile needs a compiler ({' or '.join(names)}) and there is none.",
-                f"Install one: apt-get install {names[0]}. The image inferometer:cpu-compile has one.",
-            )
+        require_compiler(self.job.case.device)
         # Read whenever something is compiled, also by the compiling processes that start from here on.
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(self._cache)
         os.environ["TRITON_CACHE_DIR"] = str(self._cache / "triton")
+        # A service compiles one object a batch size and worker from the same code: none may fall back to eager.
+        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MOST_OBJECTS)
         counters.clear()
         super().compile()
         self._recorded = self._cuda_graphs()

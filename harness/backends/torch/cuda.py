@@ -291,6 +291,10 @@ class OnCuda(Place):
             "torch_cuda_architectures": " ".join(torch.cuda.get_arch_list()),
         }
 
+    def activate(self) -> None:
+        """The harness's stream of this object becomes the current stream."""
+        torch.cuda.set_stream(self._stream)
+
     def synchronize(self) -> None:
         """Wait for the stream."""
         self.stream.synchronize()

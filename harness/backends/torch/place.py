@@ -90,6 +90,9 @@ class Place(ABC):
     def build_facts(self) -> Mapping[str, str]:
         """Facts about this PyTorch's libraries for this device."""
 
+    def activate(self) -> None:  # noqa: B027 - a CPU has no current stream
+        """Make the stream of this place the current stream of the thread."""
+
     def synchronize(self) -> None:  # noqa: B027 - on a CPU a call returns when its work is done
         """Wait until everything enqueued is done."""
 

@@ -6,7 +6,8 @@ The reader of a format 2 or 3 also accepts the earlier formats. Every file but a
 (core/seal.py); files of older versions have none and are read without it:
 
     Plan          2  plan_id is a hash of the whole plan; settings_id, plan_id in format 1, a hash of the settings;
-                     export and the inputs of a model came later, the defaults in older files
+                     export, generation and the inputs of a model came later, the defaults in older
+                     files
     ExportRecord  1  first format
     ExportFailure 1  first format
     EngineRecord  1  first format
@@ -26,11 +27,16 @@ The reader of a format 2 or 3 also accepts the earlier formats. Every file but a
     PartsProfile  1  first format; launch_gaps, ratios, steady, usage, grade and flags came later, None or empty before
     MemoryProfile 1  first format
     SelfTest      1  first format; rate and kinds came later, None and empty in older files
+    Generated     2  first format, with the number of RawRecord, whose store it shares
+    GenerationExport 1  first format
     Summary       3  the figures of a row of grade F are in Row.void, in formats 1 and 2 in the row itself;
                      plan_id and settings_id as in Plan since format 2; throughput_ci95 came later, None in older files,
                      whose percentiles pool samples; Row.checks, inputs and Latency.process_rounds came later, empty in
-                     older files; copies too, and neighbours,
-                     None there
+                     older files; copies and loads too, and neighbours, None there
+    ServiceRun    1  first format
+    Replication   1  first format
+    LoadFailure   1  first format
+    Prediction    1  first format
     Comparison    1  first format; p_rank_holm, rounds, Side.config, design, ComparedRow.relative came later, absent in
                      older files
     States        1  first format
@@ -57,6 +63,7 @@ from harness.core.schemas.claim_record import (
     Substitute,
 )
 from harness.core.schemas.comparison_record import (
+    ComparedLoad,
     ComparedRow,
     Comparison,
     Design,
@@ -114,6 +121,28 @@ from harness.core.schemas.fleet_record import (
     UnitRequest,
 )
 from harness.core.schemas.folder_records import Bundle, BundledFile, Exporting, Running, Written
+from harness.core.schemas.generation_record import (
+    DecoderKind,
+    DecoderShape,
+    Generated,
+    GeneratedRequest,
+    GenerationCase,
+    GenerationExport,
+    GenerationOptions,
+    PromptSet,
+    ReuseCheck,
+    TimedRecord,
+    TokenParity,
+)
+from harness.core.schemas.generation_row import (
+    CacheSize,
+    ContextTimes,
+    GenerationRow,
+    TokenEnergy,
+    TokenRates,
+    TokenTimes,
+    VoidGeneration,
+)
 from harness.core.schemas.history_record import (
     Decision,
     EnvironmentChange,
@@ -123,6 +152,26 @@ from harness.core.schemas.history_record import (
     SeriesState,
     Shift,
     ShiftState,
+)
+from harness.core.schemas.load_record import (
+    Guard,
+    GuardTimes,
+    LatencyBound,
+    LoadBase,
+    LoadCase,
+    LoadedPoint,
+    LoadFailure,
+    LoadGenResult,
+    LoadMethod,
+    LoadPercentile,
+    LoadRow,
+    LoadVerdict,
+    MapCell,
+    PredictedPoint,
+    Prediction,
+    Replication,
+    Scenario,
+    ServiceRun,
 )
 from harness.core.schemas.plan_record import (
     Case,
@@ -161,15 +210,12 @@ from harness.core.schemas.raw_record import (
     UsageSample,
 )
 from harness.core.schemas.roof_record import CpuLimits, CpuRoof, Roof
+from harness.core.schemas.row_parts import Check, Flag, GpuUsage, Interval, UsageSummary
 from harness.core.schemas.selftest_record import SelfTest, SelfTestKind, SelfTestRow
 from harness.core.schemas.summary_record import (
     Better,
-    Check,
     CustomMetric,
     DeviceTimes,
-    Flag,
-    GpuUsage,
-    Interval,
     Latency,
     Part,
     Roofline,
@@ -177,7 +223,6 @@ from harness.core.schemas.summary_record import (
     Speedup,
     Split,
     Summary,
-    UsageSummary,
     Void,
 )
 from harness.core.schemas.vocabulary import (
@@ -216,6 +261,7 @@ __all__ = [
     "Bundle",
     "BundledFile",
     "BusyProcess",
+    "CacheSize",
     "Case",
     "Check",
     "Claim",
@@ -224,8 +270,10 @@ __all__ = [
     "ClaimedValue",
     "Clock",
     "ColdCosts",
+    "ComparedLoad",
     "ComparedRow",
     "Comparison",
+    "ContextTimes",
     "Copies",
     "CopyFailure",
     "CopyProcess",
@@ -235,6 +283,8 @@ __all__ = [
     "CpuUse",
     "CustomMetric",
     "Decision",
+    "DecoderKind",
+    "DecoderShape",
     "Design",
     "Device",
     "DeviceSamples",
@@ -258,11 +308,19 @@ __all__ = [
     "Flag",
     "Fleet",
     "FleetUnit",
+    "Generated",
+    "GeneratedRequest",
+    "GenerationCase",
+    "GenerationExport",
+    "GenerationOptions",
+    "GenerationRow",
     "GivenInputs",
     "Gpu",
     "GpuSample",
     "GpuUsage",
     "Grade",
+    "Guard",
+    "GuardTimes",
     "History",
     "HistoryPoint",
     "HistoryRun",
@@ -272,9 +330,20 @@ __all__ = [
     "Judgement",
     "Kind",
     "Latency",
+    "LatencyBound",
     "Limit",
     "Limits",
+    "LoadBase",
+    "LoadCase",
+    "LoadFailure",
+    "LoadGenResult",
+    "LoadMethod",
+    "LoadPercentile",
+    "LoadRow",
+    "LoadVerdict",
+    "LoadedPoint",
     "Machine",
+    "MapCell",
     "Measured",
     "Measurement",
     "Memory",
@@ -290,8 +359,11 @@ __all__ = [
     "Plan",
     "PlannedModel",
     "Precision",
+    "PredictedPoint",
+    "Prediction",
     "Preparation",
     "ProcessorPreparation",
+    "PromptSet",
     "PublishedCase",
     "PublishedSource",
     "Quantisation",
@@ -301,18 +373,22 @@ __all__ = [
     "RawRecord",
     "Record",
     "Repeats",
+    "Replication",
     "ReportOptions",
     "Reproduced",
     "ReproducedRow",
     "Reproduction",
+    "ReuseCheck",
     "Roof",
     "Roofline",
     "Row",
     "Running",
+    "Scenario",
     "SelfTest",
     "SelfTestKind",
     "SelfTestRow",
     "SeriesState",
+    "ServiceRun",
     "SettingsId",
     "ShapeProfile",
     "Shift",
@@ -332,7 +408,12 @@ __all__ = [
     "Summary",
     "TensorSpec",
     "TextPreparation",
+    "TimedRecord",
     "TimedWindow",
+    "TokenEnergy",
+    "TokenParity",
+    "TokenRates",
+    "TokenTimes",
     "Tolerance",
     "Unavailable",
     "UnitFile",
@@ -342,6 +423,7 @@ __all__ = [
     "UsageSummary",
     "Verdict",
     "Void",
+    "VoidGeneration",
     "Weights",
     "Work",
     "Written",

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from harness.core.safe_paths import RelativePath
 from harness.core.schemas.plan_record import Measurement, Tolerance
-from harness.core.schemas.summary_record import Interval
+from harness.core.schemas.row_parts import Interval
 from harness.core.schemas.vocabulary import Boundary, Device, Mode, Precision, Record, Weights
 
 Text = Annotated[str, Field(min_length=1, max_length=400)]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from harness.core.schemas.summary_record import Interval
+from harness.core.schemas.load_record import Scenario
+from harness.core.schemas.row_parts import Interval
 from harness.core.schemas.vocabulary import Boundary, Mode, Precision, Quantity, Record, Verdict, Weights
 
 Design = Literal["separate", "paired", "across"]
@@ -71,6 +72,27 @@ class ComparedRow(Record):
     run; `ratio` is the second divided by the first. None otherwise."""
 
 
+class ComparedLoad(Record):
+    """A load case of either summary. Ratios are current / baseline load: above 1 is a higher load."""
+
+    load_id: str
+    model: str
+    backend: str
+    scenario: Scenario
+    verdict: Verdict
+    """SLOWER: a load that passed before, or a lower one, fails now; FASTER: the other way round."""
+    reason: str | None
+    baseline: tuple[float | None, float | None]
+    """(highest PASS, lowest FAIL) in requests a second."""
+    current: tuple[float | None, float | None]
+    ratio: float | None
+    """Of the predicted peaks; of other scenarios: of the samples a second."""
+    ci95: Interval | None
+    """Without the scatter between processes, of which each side has one."""
+    fails: bool
+    """SLOWER."""
+
+
 class Judgement(Record):
     """One row compared with one threshold."""
 
@@ -103,6 +125,13 @@ class Comparison(Record):
     differences: tuple[Difference, ...]
     rows: tuple[ComparedRow, ...]
     judgements: tuple[Judgement, ...]
+    loads: tuple[ComparedLoad, ...] = ()
+
+    @property
+    def fails(self) -> bool:
+        """Whether a row or a load regressed, or a threshold is missed."""
+        regressed = any(row.fails for row in self.rows) or any(load.fails for load in self.loads)
+        return regressed or any(one.outcome != "PASS" for one in self.judgements)
 
 
 class State(Record):

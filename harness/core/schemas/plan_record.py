@@ -7,6 +7,8 @@ from typing import Annotated
 from pydantic import Field
 
 from harness.core.safe_paths import FileName
+from harness.core.schemas.generation_record import GenerationCase, GenerationOptions
+from harness.core.schemas.load_record import LoadCase
 from harness.core.schemas.vocabulary import (
     Boundary,
     Device,
@@ -174,6 +176,11 @@ class Plan(Identified):
     export: ExportOptions = ExportOptions()
     engines: EngineOptions = EngineOptions()
     cases: tuple[Case, ...]
+    loads: tuple[LoadCase, ...] = ()
+    """What `load` measures; empty in older files."""
+    generation: GenerationOptions = GenerationOptions()
+    generations: tuple[GenerationCase, ...] = ()
+    """Cases of `generate`, which no row of `run` mixes with."""
 
     def tolerance(self, model: str, precision: Precision) -> Tolerance | None:
         """The tolerance for a model in a precision; None where none is set."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from harness.core.schemas.summary_record import Flag, UsageSummary
+from harness.core.schemas.row_parts import Flag, UsageSummary
 from harness.core.schemas.vocabulary import Device, Format2, Grade, Precision, Record, SettingsId
 
 CONVENTION = "2 FLOPs a multiply-add; activations, normalisations and poolings are left out"

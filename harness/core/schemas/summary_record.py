@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import AfterValidator, SerializerFunctionWrapHandler, field_serializer, model_validator
+from pydantic import SerializerFunctionWrapHandler, field_serializer, model_validator
 
 from harness.core.safe_paths import RelativePath
 from harness.core.schemas.copies_record import Copies, NeighbourCheck
 from harness.core.schemas.energy_record import Energy
 from harness.core.schemas.environment_record import Environment, Unavailable
 from harness.core.schemas.export_record import EngineRecord, ExportRecord
+from harness.core.schemas.generation_row import GenerationRow
+from harness.core.schemas.load_record import LoadRow
 from harness.core.schemas.raw_record import (
-    BusyProcess,
     Clock,
     ColdCosts,
     Parity,
     Placement,
 )
 from harness.core.schemas.roof_record import CpuRoof, Roof
+from harness.core.schemas.row_parts import Check, Flag, FlagName, Interval, UsageSummary
 from harness.core.schemas.vocabulary import (
     Boundary,
     Device,
@@ -38,82 +39,6 @@ from harness.core.schemas.vocabulary import (
     Weights,
 )
 
-
-class GpuUsage(Record):
-    """Use of the GPU while a row was timed, over all its rounds."""
-
-    sm_mhz_min: int | None
-    sm_mhz_mean: float | None
-    sm_mhz_max: int | None
-    memory_mhz_mean: float | None
-    temperature_c_max: int | None
-    power_w_mean: float | None
-    power_w_max: float | None
-    utilisation_percent_mean: float | None
-    memory_peak_bytes: int | None
-    """Growth of the memory in use on the whole GPU since before the process: NVML cannot see into PID namespaces."""
-    reasons: dict[str, float]
-    """Share of the samples in which the clock was reduced, by reason."""
-    other_processes_max: int | None
-    samples: int = 0
-    """Readings of the GPU in all timed windows."""
-    memory_before_bytes: int | None = None
-    """Memory in use on the whole GPU before the case's process used it; the largest of all rounds."""
-
-
-class UsageSummary(Record):
-    """Machine load while a row was warmed up and timed, which is the same work, over all its rounds.
-
-    100% is one CPU.
-    """
-
-    rounds: int
-    """Rounds that were monitored."""
-    watched_ns: int
-    """Total length of the windows, each with warm-up and timed part."""
-    cpu_percent_mean: float
-    cpu_percent_peak: float | None
-    """Peaks are None where no single sample was long enough (the kernel counts in ticks of 10 ms)."""
-    others_percent_mean: float
-    others_percent_peak: float | None
-    steal_percent_mean: float | None
-    steal_percent_peak: float | None
-    rss_peak_bytes: int
-    pss_peak_bytes: int | None
-    major_faults: int
-    minor_faults: int
-    read_bytes: int | None
-    written_bytes: int | None
-    frequency_mhz_min: float | None
-    frequency_mhz_mean: float | None
-    frequency_mhz_max: float | None
-    temperature_c_max: float | None
-    throttled_periods: int | None
-    thermal_events: int | None
-    unavailable: dict[str, str]
-    """Why a figure is None, by the name of the counter."""
-    monitor_share: float
-    """CPU time of the monitor itself, as a share of the monitored time; the largest of the rounds."""
-    gpu: GpuUsage | None = None
-    process_ns: int | None = None
-    """Lifetime of a process, loading and checks included: the median of the rounds. None in older files."""
-    allowed_cpus: int | None = None
-    """CPUs that the process could use; the fewest of all samples."""
-    allowed_cores: int | None = None
-    allowed_others_percent_mean: float | None = None
-    """CPU time of everything else on those CPUs."""
-    siblings_percent_mean: float | None = None
-    """CPU time on SMT siblings of those CPUs that the process may not use."""
-    busiest: tuple[BusyProcess, ...] = ()
-    """Other processes, the busiest first; over several rounds each with its largest share."""
-    longest_look_ns: int | None = None
-    """Longest time between two readings of the monitor. None in older files."""
-    look_interval_ns: int | None = None
-    """Planned time between two readings of the monitor."""
-    stopped_looks: int | None = None
-    """Readings at which the process was stopped or traced; None where that was not checked."""
-
-
 Better = Literal["lower", "higher"]
 
 
@@ -125,11 +50,6 @@ class CustomMetric(Record):
     summary: str
     plugin: str
     """Distribution and version of its plugin."""
-
-
-class Interval(Record):
-    low: float
-    high: float
 
 
 class Latency(Record):
@@ -224,52 +144,6 @@ class Roofline(Record):
     nor memory is near its limit."""
     at_least: bool = False
     """True where operators were not counted: flops and flops_share are lower bounds, and a low share shows no limit."""
-
-
-OLD_FLAGS = {"CI_NOT_MET": "NOT_CONVERGED", "COTENANT": "CPU_SHARED", "NOT_STEADY": "NOT_WARMED_UP"}
-"""Names in older versions. COTENANT was for CPUs and GPUs; the detail of the flag shows which."""
-
-
-def _flag_of(name: str) -> str:
-    return OLD_FLAGS.get(name, name)
-
-
-FlagName = Annotated[str, AfterValidator(_flag_of)]
-
-
-class Flag(Record):
-    """Why a row is not grade A, and how to change that."""
-
-    name: FlagName
-    detail: str
-    remedy: str
-    caps_at: Grade | None = None
-    """Best possible grade of a row with this flag; None in older summaries."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_a_gpu(cls, found: Any) -> Any:
-        if (
-            isinstance(found, dict)
-            and found.get("name") == "COTENANT"
-            and re.search("card|GPU", str(found.get("detail")))
-        ):
-            return {**found, "name": "GPU_SHARED"}
-        return found
-
-    @property
-    def is_note(self) -> bool:
-        """True where it costs no grade: information, not a reason for doubt."""
-        return self.caps_at == "A"
-
-
-class Check(Record):
-    """In how many rounds of a row an applicable check was made (harness/aggregation/checks.py)."""
-
-    rounds: int
-    of: int
-    missing: str | None = None
-    """Why not in the other rounds; None where it was made in all."""
 
 
 class Void(Record):
@@ -379,6 +253,8 @@ class Summary(Identified):
     """By name: metrics of plugins."""
     energies: dict[str, Energy] = {}
     """By case id: measurements of `make energy` with this plan's settings."""
+    loads: tuple[LoadRow, ...] = ()
+    """A row for every planned load case; empty in older files."""
     copies: dict[str, Copies] = {}
     """By case id: cases that ran on all devices at once (LAYOUT=copies), with this plan's settings."""
     neighbours: NeighbourCheck | None = None
@@ -389,9 +265,11 @@ class Summary(Identified):
     notes: tuple[str, ...]
     """Names of damaged or foreign files that were left out."""
     rows: tuple[Row, ...]
+    generations: tuple[GenerationRow, ...] = ()
+    """A row for every planned case of generation."""
 
-    @field_serializer("rows", mode="wrap")
-    def _rows_of_any_cpu(self, rows: tuple[Row, ...], serialise: SerializerFunctionWrapHandler) -> Any:
+    @field_serializer("rows", "loads", "generations", mode="wrap")
+    def _rows_of_any_cpu(self, rows: tuple[Record, ...], serialise: SerializerFunctionWrapHandler) -> Any:
         return _rounded(serialise(rows))
 
     def as_stored(self) -> Summary:

@@ -28,7 +28,7 @@ LOG_FROM = 8
 
 MARKS = (
     "Marker: median of process medians; bar: 95% CI over processes; small dots: the processes; line to the tick: p95 "
-    "(what is narrower than the marker is not seen)."
+    "(hidden where narrower than the marker)."
 )
 OFFLINE_MARKS = (
     "Marker: wall time of all blocks by their batches, median of the processes; bar: 95% CI over processes; small "

@@ -19,12 +19,28 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 from matplotlib.textpath import TextPath
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from harness.reporting.charts.spec import Absent, Axis, Bar, DotPanel, Dots, Lines, Mark, Segment, Series, Spec, Stacked
-from harness.reporting.charts.style import DPI, FAINT, GREY, INK, RC, WIDTH_IN, drawing, face
+from harness.reporting.charts.spec import (
+    Absent,
+    Area,
+    Areas,
+    Axis,
+    Bar,
+    DotPanel,
+    Dots,
+    Heat,
+    HeatPanel,
+    Lines,
+    Mark,
+    Segment,
+    Series,
+    Spec,
+    Stacked,
+)
+from harness.reporting.charts.style import DPI, FAINT, GREY, INK, RC, WIDTH_IN, drawing, face, shade
 
 _CAPTION_COLUMNS = 142
 """Characters of the caption that fit the width."""
@@ -43,8 +59,22 @@ _ROW_IN = 0.235
 _PANEL_IN = 2.35
 """Height of a panel of lines."""
 
+_ENTRY_IN = 0.19
+"""Height of a line of a legend below the panels."""
+_AREAS_IN = 2.2
+"""Height of a panel of areas."""
+
 _BAR_IN = 0.46
 """Height of a stacked bar with the space around it."""
+
+_CELL_IN = 0.34
+"""Height of a cell of a heat map."""
+
+_DARK = 0.52
+"""Luminance of a cell below which white text is easier to read than black."""
+
+_PALEST = 0.06
+"""Share of the colour in the cell with the lowest value."""
 
 ARROW_PT = 12
 """Length of an arrow in points, from the middle of its marker."""
@@ -67,6 +97,10 @@ def draw(spec: Spec, plain: bool = False) -> Figure:
     with drawing():
         if isinstance(spec, Dots):
             return _dots(spec, plain)
+        if isinstance(spec, Heat):
+            return _heat(spec, plain)
+        if isinstance(spec, Areas):
+            return _areas(spec, plain)
         return _lines(spec, plain) if isinstance(spec, Lines) else _stacked(spec, plain)
 
 
@@ -258,11 +292,13 @@ def _width(axis: Axis, value: float) -> float:
 
 
 def _lines(spec: Lines, plain: bool) -> Figure:
-    """Panels in a row, and the legend to their right."""
+    """Panels in a row, and the legend to their right or below them."""
     widest = max(widest_in(map(panel.y.text, panel.y.shown), RC["ytick.labelsize"]) for panel in spec.panels)
-    right = 0.68 + widest_in((one.name for one in spec.legend), RC["legend.fontsize"])
+    legend = 0.68 + widest_in((one.name for one in spec.legend), RC["legend.fontsize"])
+    columns = max(1, min(len(spec.legend), int(WIDTH_IN / legend))) if spec.below else 1
+    right, below = (0.12, _ENTRY_IN * math.ceil(len(spec.legend) / columns)) if spec.below else (legend, 0.0)
     top = 0.3 if any(panel.title for panel in spec.panels) else 0.1
-    margins = PanelMargins(left=0.38 + widest, right=right, gap=0.17 + widest, top=top)
+    margins = PanelMargins(left=0.38 + widest, right=right, gap=0.17 + widest, top=top, bottom=0.44 + below)
     figure, axes = canvas(*_titled(spec, plain), (1, len(spec.panels)), _PANEL_IN, margins)
     for ax, panel in zip(axes, spec.panels, strict=True):
         ax.set_title(panel.title)
@@ -273,11 +309,12 @@ def _lines(spec: Lines, plain: bool) -> Figure:
         for series in panel.series:
             _series(ax, series)
     axes[0].set_ylabel(spec.panels[0].y.label)
-    handles = [_entry(one) for one in spec.legend]
+    handles, names = [_entry(one) for one in spec.legend], [one.name for one in spec.legend]
+    under = (_EDGE_IN / WIDTH_IN, axes[0].get_position().y0 - 0.46 / figure.get_figheight())
     figure.legend(
-        handles, [one.name for one in spec.legend], loc="center left",
-        bbox_to_anchor=(1 - (right - 0.1) / WIDTH_IN, 0.58), handlelength=2.6, labelspacing=0.7, borderaxespad=0,
-        borderpad=0,
+        handles, names, loc="upper left" if spec.below else "center left",
+        bbox_to_anchor=under if spec.below else (1 - (right - 0.1) / WIDTH_IN, 0.58), ncols=columns, handlelength=2.6,
+        labelspacing=0.4 if spec.below else 0.7, borderaxespad=0, borderpad=0,
     )  # fmt: skip
     return figure
 
@@ -287,6 +324,8 @@ def _series(ax: Axes, series: Series) -> None:
         values = [point.mark.value for point in series.points]
         x = [point.x for point in series.points]
         ax.plot(x, values, color=series.look.colour, linestyle=_style(series), linewidth=1.4, zorder=2)
+        if not series.marked:
+            return
     for point in series.points:
         mark = point.mark
         at = (point.x, mark.value)
@@ -312,6 +351,87 @@ def _entry(series: Series) -> Line2D:
         [], [], color=series.look.colour, marker=series.look.marker, markersize=5, linewidth=1.4,
         linestyle=_style(series) if series.joined else "", markerfacecolor=face(series.look.colour, series.fill),
     )  # fmt: skip
+
+
+# --- heat maps ----------------------------------------------------------------------------------------------------
+
+
+def _heat(spec: Heat, plain: bool) -> Figure:
+    """Panels in a row, each with its own columns."""
+    widest = max(widest_in(panel.y, RC["ytick.labelsize"]) for panel in spec.panels)
+    margins = PanelMargins(left=0.38 + widest, gap=0.38 + widest)
+    height = _CELL_IN * max(len(panel.y) for panel in spec.panels)
+    figure, axes = canvas(*_titled(spec, plain), (1, len(spec.panels)), height, margins)
+    for ax, panel in zip(axes, spec.panels, strict=True):
+        _heat_panel(ax, panel, spec.colour)
+    axes[0].set_ylabel(spec.panels[0].y_label)
+    return figure
+
+
+def _heat_panel(ax: Axes, panel: HeatPanel, colour: str) -> None:
+    low, high = min(panel.values, default=0.0), max(panel.values, default=0.0)
+    ax.set_title(panel.title)
+    ax.set_xlim(-0.5, len(panel.x) - 0.5)
+    ax.set_ylim(len(panel.y) - 0.5, -0.5)
+    ax.set_xticks(range(len(panel.x)), panel.x)
+    ax.set_yticks(range(len(panel.y)), panel.y)
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    ax.set_xlabel(panel.x_label)
+    for row, line in enumerate(panel.cells):
+        for column, cell in enumerate(line):
+            share = 0.0 if cell.value is None else _PALEST + (1 - _PALEST) * (cell.value - low) / ((high - low) or 1.0)
+            painted = shade(colour, share)
+            box = Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=painted, edgecolor="white", linewidth=1.2)
+            ax.add_patch(box)
+            if cell.chosen:
+                inner = (column - 0.45, row - 0.43)
+                ax.add_patch(Rectangle(inner, 0.9, 0.86, facecolor="none", edgecolor=INK, linewidth=1.3, zorder=3))
+            ink = GREY if cell.value is None else "white" if _luminance(painted) < _DARK else INK
+            ax.text(
+                column, row, cell.text, ha="center", va="center", fontsize=_LABEL_PT, color=ink,
+                fontweight="bold" if cell.strong else "normal", fontstyle="italic" if cell.value is None else "normal",
+            )  # fmt: skip
+
+
+# --- areas --------------------------------------------------------------------------------------------------------
+
+
+def _areas(spec: Areas, plain: bool) -> Figure:
+    """One panel, and the legend to its right."""
+    shown = [*spec.areas, *([spec.outline] if spec.outline else [])]
+    right = 0.5 + widest_in((area.name for area in shown), RC["legend.fontsize"])
+    margins = PanelMargins(left=0.7, right=right, top=0.15)
+    figure, (ax,) = canvas(*_titled(spec, plain), (1, 1), _AREAS_IN, margins)
+    _scale(ax, spec.x, "x")
+    _scale(ax, spec.y, "y")
+    below: Sequence[float] = [0.0] * (len(spec.areas[0].tops) + 1)
+    for area in spec.areas:
+        tops = _lasting(area)
+        ax.fill_between(range(len(tops)), tops, below, step="post", color=area.colour, linewidth=0, label=area.name)
+        below = tops
+    if spec.outline:
+        heights = _lasting(spec.outline)
+        ax.step(
+            range(len(heights)), heights, where="post", color=spec.outline.colour, linewidth=1.2,
+            label=spec.outline.name,
+        )  # fmt: skip
+    ax.grid(axis="y")
+    ax.set_xlabel(spec.x.label)
+    ax.set_ylabel(spec.y.label)
+    ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.02), handlelength=1.2, borderaxespad=0)
+    place, height, text = spec.peak
+    late = place > len(spec.areas[0].tops) / 2
+    ax.annotate(
+        text, (place + late, height), (-3 if late else 3, 5), textcoords="offset points", color=INK, fontsize=8.5,
+        ha="right" if late else "left", bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
+    )  # fmt: skip
+    return figure
+
+
+def _lasting(area: Area) -> list[float]:
+    """Its heights, the last one twice: a step lasts until the next one, and so does the last."""
+    return [*area.tops, area.tops[-1]]
 
 
 # --- stacked bars -------------------------------------------------------------------------------------------------

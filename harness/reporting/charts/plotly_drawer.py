@@ -14,10 +14,14 @@ from typing import Any
 
 from harness.reporting.charts.spec import (
     Absent,
+    Area,
+    Areas,
     Axis,
     Bar,
     DotPanel,
     Dots,
+    Heat,
+    HeatPanel,
     LinePanel,
     Lines,
     Mark,
@@ -26,7 +30,7 @@ from harness.reporting.charts.spec import (
     Stacked,
     Tags,
 )
-from harness.reporting.charts.style import GREY, Look
+from harness.reporting.charts.style import GREY, Look, shade
 
 Trace = dict[str, Any]
 
@@ -58,11 +62,17 @@ DENSE = 14
 BAR_PX = 58
 """Height of a stacked bar."""
 
+CELL_PX = 40
+"""Height of a cell of a heat map."""
+
 AROUND_PX = 64
 """Height of the axis and its label."""
 
 PANEL_PX = 380
 """Height of a panel of lines."""
+
+AREAS_PX = 300
+"""Height of a panel of areas."""
 
 LEGEND_PX = 22
 """Height of a line of the legend."""
@@ -102,6 +112,10 @@ def draw(spec: Spec) -> PlotGroup:
     if isinstance(spec, Lines):
         note = f"{spec.reading} A click on a name hides its line."
         return PlotGroup(spec.heading, note, tuple(_line_panel(panel) for panel in spec.panels), wide=True)
+    if isinstance(spec, Heat):
+        return PlotGroup(spec.heading, spec.reading, tuple(_heat_panel(panel, spec.colour) for panel in spec.panels))
+    if isinstance(spec, Areas):
+        return PlotGroup(spec.heading, spec.reading, (_areas(spec),), wide=True)
     return PlotGroup(spec.heading, spec.reading, (_stacked(spec),), wide=True)
 
 
@@ -143,7 +157,7 @@ def _marker(mark: Mark, size: float) -> dict[str, Any]:
 
 
 def _face(look: Look, fill: str) -> str:
-    return {"solid": look.colour, "tint": f"{look.colour} tint", "hollow": "page"}[fill]
+    return {"solid": look.colour, "tint": f"{look.colour} tint", "hollow": "page", "open": "page"}[fill]
 
 
 def _whiskers(mark: Mark) -> dict[str, Any]:
@@ -256,8 +270,14 @@ def _absent(label: str, found: Absent, x: float) -> Trace:
 
 
 def _line_panel(panel: LinePanel) -> Plot:
-    data = [trace for series in panel.series for trace in (*_series(series), _entry(series))]
-    height = PANEL_PX + LEGEND_PX * (len(panel.series) // LEGEND_NAMES)
+    # Curve and marks of one name share an entry: the first series of the name has the look of the line.
+    first = {series.name: series for series in reversed(panel.series)}
+    data = [
+        trace
+        for series in panel.series
+        for trace in (*_series(series), *([_entry(series)] if first[series.name] is series else []))
+    ]
+    height = PANEL_PX + LEGEND_PX * (len(first) // LEGEND_NAMES)
     shapes = _shapes(panel.x)
     if panel.y.reference is not None:
         level = {"xref": "paper", "yref": "y", "x0": 0, "x1": 1, "y0": panel.y.reference, "y1": panel.y.reference}
@@ -273,7 +293,7 @@ def _series(series: Series) -> Iterable[Trace]:
         looks = [_marker(mark, 9 if series.joined else 11) for mark in marks]
         yield {
             "type": "scatter",
-            "mode": "lines+markers" if series.joined else "markers+text",
+            "mode": _mode(series),
             "showlegend": False,
             "legendgroup": escape(series.name),
             "x": [short(point.x) for point in points],
@@ -293,6 +313,12 @@ def _series(series: Series) -> Iterable[Trace]:
             **({} if series.joined else {"error_y": _whiskers(marks[0])}),
             "customdata": [mark.tags for mark in marks],
         }
+
+
+def _mode(series: Series) -> str:
+    if not series.joined:
+        return "markers+text"
+    return "lines+markers" if series.marked else "lines"
 
 
 def _entry(series: Series) -> Trace:
@@ -317,6 +343,93 @@ def _entry(series: Series) -> Trace:
 
 def _dash(series: Series) -> str:
     return ",".join(f"{2 * length:g}px" for length in series.dashes) or "solid"
+
+
+# --- heat maps ----------------------------------------------------------------------------------------------------
+
+
+def _heat_panel(panel: HeatPanel, colour: str) -> Plot:
+    """Cells as lists of equal length, so that the page's filters find the tags of each."""
+    cells = [
+        (escape(x), escape(y), cell)
+        for y, line in zip(panel.y, panel.cells, strict=True)
+        for x, cell in zip(panel.x, line, strict=True)
+    ]
+    trace: Trace = {
+        "type": "heatmap",
+        "x": [x for x, _, _ in cells],
+        "y": [y for _, y, _ in cells],
+        "z": [None if cell.value is None else short(cell.value) for _, _, cell in cells],
+        "text": [f"<b>{escape(cell.text)}</b>" if cell.strong else escape(cell.text) for _, _, cell in cells],
+        "texttemplate": "%{text}",
+        "hovertext": [cell.hover for _, _, cell in cells],
+        "colorscale": [[0, shade(colour, 0.1)], [1, colour]],
+        "showscale": False,
+        "xgap": 2,
+        "ygap": 2,
+        "customdata": [panel.tags] * len(cells),
+    }
+    # Categories of x are in the order of the cells; the page's script orders those of y.
+    order = [escape(name) for name in reversed(panel.y)]
+    layout = {
+        "xaxis": {"type": "category", "title": {"text": escape(panel.x_label)}},
+        "yaxis": {
+            "type": "category",
+            "categoryorder": "array",
+            "categoryarray": order,
+            "title": {"text": escape(panel.y_label)},
+            "automargin": True,
+        },
+        "shapes": [_frame(row, column, len(panel.y)) for row, line in enumerate(panel.cells)
+                   for column, cell in enumerate(line) if cell.chosen],
+    }  # fmt: skip
+    return Plot(panel.title, AROUND_PX + CELL_PX * len(panel.y), [trace], layout)
+
+
+def _frame(row: int, column: int, rows: int) -> dict[str, Any]:
+    """A frame around a cell; categories of y count from the bottom."""
+    at = rows - 1 - row
+    place = {"x0": column - 0.47, "x1": column + 0.47, "y0": at - 0.45, "y1": at + 0.45}
+    return {"type": "rect", "layer": "above", "xref": "x", "yref": "y", **place, "line": {"width": 2}}
+
+
+# --- areas --------------------------------------------------------------------------------------------------------
+
+
+def _areas(spec: Areas) -> Plot:
+    data = [
+        {
+            **_steps(area),
+            "fill": "tonexty" if place else "tozeroy",
+            "fillcolor": area.colour,
+            "line": {"width": 0, "shape": "hv"},
+        }
+        for place, area in enumerate(spec.areas)
+    ]
+    if spec.outline:
+        data.append({**_steps(spec.outline), "line": {"width": 1.5, "shape": "hv", "color": spec.outline.colour}})
+    place, height, text = spec.peak
+    late = place > len(spec.areas[0].tops) / 2
+    peak = {"x": place + late, "y": short(height), "text": escape(text), "showarrow": False, "yshift": 10}
+    layout = {
+        "xaxis": _axis(spec.x),
+        "yaxis": _axis(spec.y),
+        "annotations": [{**peak, "xanchor": "right" if late else "left"}],
+    }
+    return Plot("", AREAS_PX, data, layout)
+
+
+def _steps(area: Area) -> Trace:
+    """A line of steps; a step lasts until the next one, and so does the last."""
+    every: Tags = (None,) * 5
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": escape(area.name),
+        "x": list(range(len(area.tops) + 1)),
+        "y": [short(top) for top in (*area.tops, area.tops[-1])],
+        "customdata": [every] * (len(area.tops) + 1),
+    }
 
 
 # --- stacked bars -------------------------------------------------------------------------------------------------

@@ -11,20 +11,29 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.aggregation.flags import slug_of
-from harness.core.schemas import Row, Summary
+from harness.core.schemas import GenerationRow, LoadRow, Row, Summary
 from harness.profiling.side_by_side import Alike
 from harness.reporting import ranking
 from harness.reporting.charts import layers_chart
+from harness.reporting.charts.batching_map_chart import batching_map
 from harness.reporting.charts.cold_start_chart import cold_start
+from harness.reporting.charts.first_token_chart import ttft_against_prompt
+from harness.reporting.charts.itl_context_chart import itl_against_context
 from harness.reporting.charts.latency_chart import latency, overview
+from harness.reporting.charts.load_curve_chart import load_curve
 from harness.reporting.charts.rows import TableRows
 from harness.reporting.charts.scaling_chart import scaling_chart
 from harness.reporting.charts.spec import Dots, Spec
 from harness.reporting.charts.speedup_chart import speedup
 from harness.reporting.charts.throughput_chart import throughput
+from harness.reporting.charts.token_rate_chart import tokens_against_batch
+from harness.reporting.load_groups import LoadGroup, by_group
 from harness.reporting.prose import boundaries
 from harness.reporting.prose.conditions import short_conditions
+from harness.reporting.prose.generation_text import short_generation_conditions
+from harness.reporting.prose.load_answer import load_conditions
 from harness.reporting.ranking import TableKey
+from harness.reporting.tables.generation_table import by_model
 from harness.reporting.tables.scaling_table import scaled_cases
 
 CHARTS: Mapping[str, Callable[[TableRows], Spec | None]] = {
@@ -127,6 +136,82 @@ def of_layers(summary: Summary, compared: Sequence[Alike]) -> list[Chart]:
         )
         for found in compared[:MAX_TABLES]
     ]
+
+
+TOKEN_CHARTS: Mapping[str, Callable[[Sequence[GenerationRow], str], Spec | None]] = {
+    "itl": itl_against_context,
+    "tokens": tokens_against_batch,
+    "ttft": ttft_against_prompt,
+}
+"""End of the file's name → chart of one model's generation, None where it has nothing to draw."""
+
+
+def of_generation(summary: Summary) -> dict[str, list[Chart]]:
+    """The charts of the first models that generate, by model."""
+    found: dict[str, list[Chart]] = {}
+    conditions = short_generation_conditions(summary)
+    for model, rows in [*by_model(summary.generations).items()][:MAX_TABLES]:
+        stem = _stem((rows[0].case_id.partition(f"-{rows[0].backend}-")[0], "generation"), several=True)
+        specs = {name: chart(rows, conditions) for name, chart in TOKEN_CHARTS.items()}
+        found[model] = [Chart(f"{stem}-{name}", None, spec) for name, spec in specs.items() if spec is not None]
+    return found
+
+
+def all_of(charts: Mapping[str, Sequence[Chart]]) -> list[Chart]:
+    """The charts of all models."""
+    return [chart for ours in charts.values() for chart in ours]
+
+
+def images_of(charts: Mapping[str, Sequence[Chart]], folder: str) -> dict[str, list[tuple[str, str]]]:
+    """Model → (alternative text, path) of its charts."""
+    return {
+        model: [(chart.spec.title, f"{folder}/{chart.name}.png") for chart in ours] for model, ours in charts.items()
+    }
+
+
+@dataclass(frozen=True)
+class LoadChart:
+    """A chart of a group of load rows."""
+
+    group: LoadGroup
+    chart: Chart
+
+
+LOAD_CHARTS: Mapping[str, Callable[[LoadGroup, Sequence[LoadRow], str], Spec | None]] = {
+    "load": load_curve,
+    "batching": batching_map,
+}
+"""End of the file's name → chart of one group of load rows, None where it has nothing to draw."""
+
+
+def of_loads(summary: Summary) -> list[LoadChart]:
+    """The charts of the first groups of load rows, in the order of the report."""
+    groups = by_group(summary.loads)
+    several = {name for name, number in Counter(key.model for key, _ in groups).items() if number > 1}
+    found = []
+    for key, rows in groups[:MAX_TABLES]:
+        device = "service" if key.service else key.device
+        rest = (key.scenario, key.bound, device, key.weights, str(key.sequence_length or ""))
+        place = "" if key.service else f"{rows[0].device}-"
+        slug = rows[0].load_id.rpartition(f"-{rows[0].backend}-{place}")[0] or key.model
+        stem = _stem((slug, *filter(None, rest)), key.model in several)
+        for name, spec in of_load(summary, key, rows).items():
+            found.append(LoadChart(key, Chart(f"{stem}-{name}", None, spec)))
+    return found
+
+
+def load_links(charts: Sequence[LoadChart], folder: str) -> dict[LoadGroup, list[tuple[str, str]]]:
+    """Group → (alternative text, path) of its charts."""
+    found: dict[LoadGroup, list[tuple[str, str]]] = {}
+    for one in charts:
+        found.setdefault(one.group, []).append((one.chart.spec.title, f"{folder}/{one.chart.name}.png"))
+    return found
+
+
+def of_load(summary: Summary, key: LoadGroup, rows: Sequence[LoadRow]) -> dict[str, Spec]:
+    """The charts of one group, by the end of their file's name."""
+    conditions = load_conditions(summary, rows)
+    return {name: spec for name, chart in LOAD_CHARTS.items() if (spec := chart(key, rows, conditions))}
 
 
 def _stem(key: Sequence[str], several: bool) -> str:

@@ -1,8 +1,8 @@
 """The complete specification of a chart: marks, limits, scales, ticks, labels and captions (plain data).
 
-There are three kinds: dots with intervals, lines (or only points) over a number, and stacked bars. Other modules of
-this folder build each chart from rows; `matplotlib_drawer` and `plotly_drawer` draw any specification and decide
-nothing about its content.
+Its kinds: dots with intervals, lines (or only points) over a number, stacked areas, stacked bars, and heat maps. Other
+modules of this folder build each chart from rows; `matplotlib_drawer` and `plotly_drawer` draw any specification and
+decide nothing about its content.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Literal
 from harness.core.schemas import Interval
 from harness.reporting.charts.style import GREY, Look
 
-Fill = Literal["solid", "tint", "hollow"]
-"""Fill of a marker: fp32, another precision, not ranked."""
+Fill = Literal["solid", "tint", "hollow", "open"]
+"""Fill of a marker: fp32, another precision, not ranked (grey), and a load that failed its bound (in its colour). Of a
+measured load: passed, undecided, unused, failed."""
 
 Scale = Literal["linear", "log", "log2"]
 
@@ -127,7 +128,8 @@ class Point:
 @dataclass(frozen=True)
 class Series:
     """Points that share a look and an entry of the legend. fill: of that entry. dashes: lengths of line and gap in
-    multiples of the line's width, empty for a solid line. joined: whether a line joins the points."""
+    multiples of the line's width, empty for a solid line. joined: whether a line joins the points. marked: whether the
+    points of a line have markers."""
 
     name: str
     look: Look
@@ -136,6 +138,7 @@ class Series:
     joined: bool = True
     dashes: tuple[float, ...] = ()
     tags: Tags = ()
+    marked: bool = True
 
 
 @dataclass(frozen=True)
@@ -159,6 +162,35 @@ class Lines:
     panels: tuple[LinePanel, ...]
     legend: tuple[Series, ...]
     """A series for each name, in the order of the legend."""
+    below: bool = False
+    """Where a drawer puts the legend if it can choose: below the panels, for long names."""
+
+
+@dataclass(frozen=True)
+class Area:
+    """An area above those before it. tops: height of its upper edge after each change, constant until the next one."""
+
+    name: str
+    colour: str
+    tops: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Areas:
+    """Stacked areas over a series of changes, the lowest first. title, heading, reading, conditions: as in Dots.
+
+    outline: a line without an area; None without one. peak: (number of the change, height, text) of the highest point.
+    """
+
+    title: str
+    heading: str
+    reading: str
+    conditions: str
+    x: Axis
+    y: Axis
+    areas: tuple[Area, ...]
+    outline: Area | None
+    peak: tuple[int, float, str]
 
 
 @dataclass(frozen=True)
@@ -205,11 +237,53 @@ class Stacked:
     idle: str = ""
 
 
-Spec = Dots | Lines | Stacked
+@dataclass(frozen=True)
+class HeatCell:
+    """A cell. value: None where there is none, with the reason in `text`. chosen: drawn with a frame. strong: bold."""
+
+    value: float | None
+    text: str
+    hover: str = ""
+    chosen: bool = False
+    strong: bool = False
+
+
+@dataclass(frozen=True)
+class HeatPanel:
+    """One panel: cells[row][column], rows from the top. tags: of all its cells."""
+
+    title: str
+    x_label: str
+    y_label: str
+    x: tuple[str, ...]
+    y: tuple[str, ...]
+    cells: tuple[tuple[HeatCell, ...], ...]
+    tags: Tags = ()
+
+    @property
+    def values(self) -> list[float]:
+        """Values of the cells that have one."""
+        return [cell.value for line in self.cells for cell in line if cell.value is not None]
+
+
+@dataclass(frozen=True)
+class Heat:
+    """Heat maps. Each panel has colours of its own, from its lowest to its highest value. title, heading, reading,
+    conditions: as in Dots. colour: of the highest value; the lowest is nearly white."""
+
+    title: str
+    heading: str
+    reading: str
+    conditions: str
+    panels: tuple[HeatPanel, ...]
+    colour: str
+
+
+Spec = Dots | Lines | Areas | Stacked | Heat
 
 
 def marks_of(spec: Spec) -> Iterable[Mark]:
-    """Every mark of dots and lines, panel by panel; stacked bars have none."""
+    """Every mark of dots and lines, panel by panel; areas, stacked bars and heat maps have none."""
     if isinstance(spec, Dots):
         yield from (mark for panel in spec.panels for mark in panel.marks)
     elif isinstance(spec, Lines):

@@ -106,11 +106,16 @@ def dashes(precision: str, number: int) -> tuple[float, ...]:
 
 
 def face(colour: str, fill: str) -> str:
-    """Colour inside a marker on white: the given colour, a tint of it, or white for a hollow marker."""
-    return {"solid": colour, "tint": _tint(colour), "hollow": "white"}[fill]
+    """Colour inside a marker on white: the given colour, a tint of it, or white for a hollow or open marker."""
+    return {"solid": colour, "tint": _tint(colour), "hollow": "white", "open": "white"}[fill]
 
 
 def _tint(colour: str) -> str:
-    """A colour mixed with white."""
+    """A tint of a colour."""
+    return shade(colour, _TINT)
+
+
+def shade(colour: str, share: float) -> str:
+    """A colour mixed with white. share: of the colour, from 0 for white to 1."""
     channels = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
-    return "#" + "".join(f"{round(255 - _TINT * (255 - channel)):02x}" for channel in channels)
+    return "#" + "".join(f"{round(255 - share * (255 - channel)):02x}" for channel in channels)

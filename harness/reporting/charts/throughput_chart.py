@@ -19,7 +19,7 @@ LOG_FROM = 12
 
 
 def throughput(table: TableRows) -> Lines | None:
-    """The chart, in items per second; None with a single batch size."""
+    """The chart, in samples per second; None with a single batch size."""
     shown = [row for row in table.rows if row.throughput_per_s is not None]
     if len({row.batch_size for row in shown}) < 2:
         return None
@@ -42,7 +42,7 @@ def throughput(table: TableRows) -> Lines | None:
     ]
     marks = [point.mark for panel in panels for one in panel.series for point in one.points]
     text = reading(
-        "Items divided by the wall time of the timed loop, median over processes.",
+        "Samples divided by the wall time of the timed loop, median over processes.",
         shown,
         marks,
         "Dashed: not fp32." if any(one.dashes for one in legend) else "",

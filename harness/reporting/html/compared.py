@@ -12,7 +12,7 @@ from harness.reporting.charts import plotly_drawer
 from harness.reporting.charts.changes_chart import changes
 from harness.reporting.prose import changes as change
 from harness.reporting.tables import comparison_table
-from harness.reporting.writers import html as prose
+from harness.reporting.writers import html
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,16 @@ def compared(found: Comparison, conditions: str) -> dict[str, Any]:
     rows = [row for row in change.worst_first(found.rows) if row.ratio is not None]
     table = comparison_table.compared_table(rows)
     lines = [
-        ComparedLine(row.verdict, row.fails, tuple(prose.inline(text) for text in line[1:]))
+        ComparedLine(row.verdict, row.fails, tuple(html.inline(text) for text in line[1:]))
         for row, line in zip(rows, table.cells(), strict=True)
     ]
     return {
         "headline": comparison_table.headline(found),
-        "sides": prose.blocks(comparison_table.sides(found)),
+        "sides": html.blocks([comparison_table.sides(found)]),
         "remarks": comparison_table.remarks(found),
         "conditions": f"Conditions: {conditions}",
-        "headers": [(column.header, prose.KINDS[column.align]) for column in table.columns],
+        "headers": [(column.header, html.KINDS[column.align]) for column in table.columns],
         "groups": [plotly_drawer.draw(changes(rows, found.equivalence, conditions))] if rows else [],
         "lines": lines,
-        "details": [(title, prose.blocks(text)) for title, text in comparison_table.details(found)],
+        "details": [(title, html.blocks([block])) for title, block in comparison_table.details(found)],
     }

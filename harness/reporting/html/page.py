@@ -28,6 +28,7 @@ from harness.reporting.html.profile_section import (
     group_style,
     profile_groups,
 )
+from harness.reporting.load_groups import SCENARIOS, by_group
 from harness.reporting.prose.boundaries import short
 from harness.reporting.prose.conditions import (
     conditions,
@@ -35,25 +36,27 @@ from harness.reporting.prose.conditions import (
     run_conditions,
     short_conditions,
 )
+from harness.reporting.prose.generation_text import generation_section, short_generation_conditions
 from harness.reporting.prose.guide import guide
+from harness.reporting.prose.load_answer import load_answer, load_conditions, load_tables, unserved, where
 from harness.reporting.prose.recommendations import recommend
 from harness.reporting.ranking import TableKey
+from harness.reporting.table import Block, Column
 from harness.reporting.tables.latency_table import doubt_notes, latency_columns
 from harness.reporting.tables.unmeasured_table import unmeasured_table
 from harness.reporting.units import count
-from harness.reporting.writers import html as prose
+from harness.reporting.writers import html
 from harness.reporting.writers.html import KINDS, inline
-from harness.reporting.writers.markdown import table_text
 
 GRADE = "grade"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One case: its cells in the order of the headers, the reasons for its grade, and the software that ran."""
+    """One case: its cells (class, text) in the order of the headers, the reasons for its grade, its software."""
 
     row: Row
-    cells: tuple[Markup, ...]
+    cells: tuple[tuple[str, Markup], ...]
     facts: tuple[tuple[str, str], ...]
 
     @property
@@ -79,8 +82,13 @@ def case_table(summary: Summary, rows: Sequence[Row]) -> CaseTable:
     columns = latency_columns(rows, summary.exports.get(rows[0].model), summary.engines, summary.custom)
     columns = [column for column in columns if column.header != GRADE]
     headers = tuple((column.header, KINDS[column.align]) for column in columns)
-    entries = (Entry(row, tuple(inline(column.cell(row)) for column in columns), tuple(_facts(row))) for row in rows)
+    entries = (Entry(row, tuple(_cell(column, row) for column in columns), tuple(_facts(row))) for row in rows)
     return CaseTable((*headers, ("flags", "word")), tuple(entries), tuple(doubt_notes(rows)))
+
+
+def _cell(column: Column[Row], row: Row) -> tuple[str, Markup]:
+    text = column.cell(row)
+    return html.style(KINDS[column.align], text), inline(text)
 
 
 def _facts(row: Row) -> Iterable[tuple[str, str]]:
@@ -131,16 +139,16 @@ def page(
     summary: Summary,
     proof: str = "",
     with_plots: bool = True,
-    profile: str = "",
+    profile: Sequence[Block] = (),
     profiled: Profiles = NOTHING_PROFILED,
     comparison: Comparison | None = None,
-    what_if: str = "",
+    what_if: Sequence[Block] = (),
     more: str = "",
     of: Markup | None = None,
 ) -> str:
     """The whole page.
 
-    proof: the result of the self-test; profile, what_if: the sections with these names; all three as Markdown.
+    proof: the result of the self-test, as Markdown; profile, what_if: the sections with these names.
     with_plots: False leaves all charts out. profiled: data of the profile's trees. comparison: with an earlier run.
     more: the rows that need further rounds, as Markdown. of: the stamp of the summary in its file, where names are
     shortened here.
@@ -157,8 +165,8 @@ def page(
         .render(
             title=summary.title,
             stamp=of or stamp(summary),
-            measured=prose.inline(run_conditions(summary)),
-            provenance=prose.inline(details.provenance(summary)),
+            measured=html.inline(run_conditions(summary)),
+            provenance=html.inline(details.provenance(summary)),
             sections=sections,
             filters=_filters(row for _, rows in tables for row in rows),
             style=Markup(embedded.style() + group_style()),  # noqa: S704 - files of this package
@@ -174,10 +182,10 @@ def _sections(
     tables: Sequence[tuple[TableKey, list[Row]]],
     proof: str,
     with_plots: bool,
-    profile: str,
+    profile: Sequence[Block],
     profiled: Profiles,
     comparison: Comparison | None,
-    what_if: str,
+    what_if: Sequence[Block],
     further: str,
 ) -> Iterable[Section]:
     shown = [row for group in tables for row in group[1]]
@@ -193,10 +201,10 @@ def _sections(
         "Summary",
         "summary.html.j2",
         {
-            "answer": prose.blocks(answer_table(summary)),
+            "answer": html.blocks([answer_table(summary)]),
             "verdicts": [(verdict, _card_tags(verdict, models)) for verdict in found[:MAX_MODELS]],
             "more": f"{more} more models are below." if more > 0 else "",
-            "further": prose.inline(further) if further else "",
+            "further": html.inline(further) if further else "",
         },
     )
     families = profile_groups(profiled)
@@ -211,24 +219,27 @@ def _sections(
         about = [(title, list(ones)) for title, ones in groupby(advice, key=lambda one: one.about)]
         yield Section("recommendations", "Recommendations", "recommendations.html.j2", {"about": about})
     if what_if:
-        yield _prose("what-if", "What if", what_if)
+        yield _prose("what-if", "What if", *what_if)
     if over_devices := details.over_devices(summary):
-        title, _, text = over_devices.removeprefix("## ").partition("\n\n")
+        title, *blocks = over_devices
         groups = [plotly_drawer.draw(chart.spec) for chart in selection.of_devices(summary)] if with_plots else []
-        yield Section("devices", title, "devices.html.j2", {"groups": groups, "body": prose.blocks(text)})
+        content = {"groups": groups, "body": html.blocks(blocks)}
+        yield Section("devices", str(title).removeprefix("## "), "devices.html.j2", content)
+    yield from _loads(summary, with_plots)
+    yield from _generation(summary, with_plots)
     if profile:
-        plots = [plot for group in families for plot in group.plots] if with_plots else []
-        content = {"profile_groups": families, "groups": plots, "body": prose.blocks(profile)}
+        plots = [plot for group in families for plot in group.all_plots] if with_plots else []
+        content = {"profile_groups": families, "groups": plots, "body": html.blocks(profile)}
         yield Section("profile", "Profile", "profile.html.j2", content)
     calibrated = details.calibrated(summary)
     if calibrated:
-        yield _prose("harness", "Harness overhead", calibrated)
-    unmeasured = table_text(unmeasured_table(summary.rows))
+        yield _prose("harness", "Harness overhead", *calibrated)
+    unmeasured = unmeasured_table(summary.rows)
     if unmeasured:
         yield _prose("not-measured", "Not measured", unmeasured)
     if summary.notes:
         yield Section("left-out", "Left out", "list.html.j2", {"notes": summary.notes})
-    yield _prose("guide", "How to read this", f"{guide(summary)}\n\n{proof}")
+    yield _prose("guide", "How to read this", guide(summary), proof)
     yield _prose("environment", "Environment", environment_table(summary.environments))
 
 
@@ -240,7 +251,6 @@ def _chapters(
     explained: cases whose profile is in the page.
     """
     by_id = {row.case_id: row for row in summary.rows}
-    several = details.ambiguous_titles(tables)
     drawn = selection.tables_drawn(tables) if with_plots else 0
     chapters: list[tuple[TableKey, str, list[dict[str, Any]]]] = []
     for number, (key, rows) in enumerate(tables):
@@ -248,19 +258,20 @@ def _chapters(
         part = {
             "title": short(rows[0]) if joins else "",
             "caption": short_conditions(summary, rows),
-            "conditions": prose.inline(conditions(summary, rows)),
+            "conditions": html.inline(conditions(summary, rows)),
             "groups": _plots(summary, key, rows) if number < drawn else [],
             "table": case_table(summary, rows),
             "explained": explained,
-            "details": [(title, prose.blocks(text)) for title, text in details.details(summary, key, rows, by_id)],
+            "details": [(title, html.blocks(blocks)) for title, blocks in details.details(summary, key, rows, by_id)],
         }
         if joins:
             chapters[-1][2].append(part)
         else:
             chapters.append((key, f"table-{number + 1}", [part]))
+    titles = details.table_titles([key for key, _, _ in chapters])
     for key, anchor, parts in chapters:
         content = {"model": key[0], "parts": parts}
-        yield Section(anchor, details.table_title(key, several), "table.html.j2", content)
+        yield Section(anchor, titles[key], "table.html.j2", content)
 
 
 def _overview(summary: Summary, tables: Sequence[tuple[TableKey, list[Row]]]) -> Iterable[Section]:
@@ -283,8 +294,38 @@ def _plots(summary: Summary, key: TableKey, rows: Sequence[Row]) -> list[PlotGro
     return [plotly_drawer.draw(spec) for spec in selection.of_table(summary, key, rows).values()]
 
 
-def _prose(anchor: str, title: str, text: str) -> Section:
-    return Section(anchor, title, "prose.html.j2", {"body": prose.blocks(text)})
+def _generation(summary: Summary, with_plots: bool) -> Iterable[Section]:
+    """The tables and charts of generation; nothing without a planned case."""
+    if not summary.generations:
+        return
+    charts = selection.all_of(selection.of_generation(summary)) if with_plots else []
+    groups = [plotly_drawer.draw(chart.spec) for chart in charts]
+    body = html.blocks(generation_section(summary))
+    content = {"body": body, "groups": groups, "caption": short_generation_conditions(summary)}
+    yield Section("generation", "Generation", "generation.html.j2", content)
+
+
+def _loads(summary: Summary, with_plots: bool) -> Iterable[Section]:
+    """The groups of load rows, each with its charts and tables; nothing without load rows."""
+    if not summary.loads:
+        return
+    parts = [
+        {
+            "title": f"{where(key)}: {SCENARIOS[key.scenario]}",
+            "groups": [plotly_drawer.draw(spec) for spec in selection.of_load(summary, key, rows).values()]
+            if with_plots
+            else [],
+            "caption": load_conditions(summary, rows),
+            "body": html.blocks(load_tables(summary, rows)),
+        }
+        for key, rows in by_group(summary.loads)
+    ]
+    answer = html.blocks([load_answer(summary)])
+    yield Section("load", "Load", "load.html.j2", {"parts": parts, "lost": unserved(summary), "answer": answer})
+
+
+def _prose(anchor: str, title: str, *blocks: Block) -> Section:
+    return Section(anchor, title, "prose.html.j2", {"body": html.blocks(blocks)})
 
 
 def _filters(rows: Iterable[Row]) -> list[tuple[str, list[str]]]:
@@ -304,6 +345,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     found.policies["json.dumps_kwargs"] = {"sort_keys": True, "ensure_ascii": False, "separators": (",", ":")}
-    found.filters["inline"] = prose.inline
+    found.filters["inline"] = html.inline
     found.filters["count"] = count
     return found

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from markupsafe import Markup
 
 from harness.core.schemas import Row
-from harness.core.schemas.profile_record import Group, LayerRow, ModelProfile, OperatorRow, PartsProfile
+from harness.core.schemas.profile_record import (
+    Group,
+    LayerRow,
+    MemoryTimeline,
+    ModelProfile,
+    OperatorRow,
+    PartsProfile,
+)
 from harness.profiling.groups import OPERATORS
 from harness.profiling.layers import by_group, total
 from harness.profiling.load_profiles import Profiled
@@ -17,9 +24,11 @@ from harness.profiling.reconcile import parts_total
 from harness.profiling.side_by_side import NO_MODULE, Alike, alike, is_tree
 from harness.reporting import units
 from harness.reporting.charts import plotly_drawer
+from harness.reporting.charts.allocations_chart import allocations
 from harness.reporting.charts.layers_chart import COLOURS, by_module
 from harness.reporting.charts.plotly_drawer import PlotGroup, short
 from harness.reporting.charts.rows import tags
+from harness.reporting.prose.boundaries import BRIEF
 from harness.reporting.table import Column, filled, words
 from harness.reporting.tables.layers_table import mark, trust_lines
 from harness.reporting.writers.html import KINDS, inline
@@ -224,6 +233,9 @@ def _members(line: TreeLine) -> str:
 MAX_PAGE_LINES = 20_000
 """Layers in one page, about 100 bytes each; cases beyond it link to their files."""
 
+MAX_CHANGES = 4_000
+"""Allocations and frees in a chart of the page; a longer pass has its chart in a file."""
+
 Parts = tuple[Row, ModelProfile, PartsProfile]
 
 _FILES = ("model.json", "parts.json", "parts.md")
@@ -257,7 +269,8 @@ class ProfiledCase:
 
     tags: values by which the page filters; figure: its time in words; bar: that time by group; sums: how far it can be
     trusted; facts: (name, figure) of the model level; links: (name, path) of its files; data: layers and operators for
-    the page's script, None where the backend exposes none or the page has no room; crowded: no room for its layers.
+    the page's script, None where the backend exposes none or the page has no room; crowded: no room for its layers;
+    memory: the chart of its allocations.
     """
 
     case_id: str
@@ -272,6 +285,7 @@ class ProfiledCase:
     data: Mapping[str, Any]
     crowded: bool
     has_traces: bool
+    memory: Sequence[PlotGroup] = ()
 
 
 @dataclass(frozen=True)
@@ -283,6 +297,11 @@ class ProfileGroup:
     plots: Sequence[PlotGroup]
     cases: Sequence[ProfiledCase]
 
+    @property
+    def all_plots(self) -> list[PlotGroup]:
+        """Its own charts, and those of its cases."""
+        return [*self.plots, *(plot for case in self.cases for plot in case.memory)]
+
 
 def profile_groups(profiles: Profiles) -> list[ProfileGroup]:
     """Profiled cases by model and shape, in the order of the rows."""
@@ -291,6 +310,7 @@ def profile_groups(profiles: Profiles) -> list[ProfileGroup]:
         key = (model.model, model.sequence_length, model.batch_size, row.device)
         shapes.setdefault(key, []).append((row, model, parts))
     beside = alike(profiles.found)
+    timelines = {one.row.case_id: one.memory for one in profiles.found}
     groups = _groups(beside)
     room = MAX_PAGE_LINES
     result = []
@@ -299,7 +319,8 @@ def profile_groups(profiles: Profiles) -> list[ProfileGroup]:
         cases = []
         for row, model, parts in group:
             bar = list(_bar(parts, row.device == "cuda", groups.get(row.case_id), longest))
-            cases.append(_case(model, parts, row, profiles.folder, bar, room))
+            memory = _memory_plots(timelines.get(row.case_id))
+            cases.append(replace(_case(model, parts, row, profiles.folder, bar, room), memory=memory))
             room -= len(cases[-1].data["layers"]["lines"]) if cases[-1].data["layers"] else 0
         row, model, _ = group[0]
         ids = {row.case_id for row, _, _ in group}
@@ -307,6 +328,12 @@ def profile_groups(profiles: Profiles) -> list[ProfileGroup]:
         plots = [plotly_drawer.draw(spec) for spec in specs if spec]
         result.append(ProfileGroup(_title(model), _conditions(row), plots, cases))
     return result
+
+
+def _memory_plots(found: MemoryTimeline | None) -> list[PlotGroup]:
+    if found is None or not 0 < len(found.at_ns) <= MAX_CHANGES:
+        return []
+    return [plotly_drawer.draw(allocations("", found))]
 
 
 def _groups(beside: Sequence[Alike]) -> dict[str, dict[str, int]]:
@@ -331,7 +358,7 @@ def _title(found: ModelProfile) -> str:
 
 def _conditions(row: Row) -> str:
     return (
-        f"Conditions: {row.device}, {row.boundary} boundary, one inference of the whole batch; means over profiled "
+        f"Conditions: {row.device}, {BRIEF[row.boundary]}, one inference of the whole batch; means over profiled "
         "runs of typical length, by each backend's own profiler in a process of its own. Bars share one scale."
     )
 
@@ -402,7 +429,7 @@ def _facts(found: ModelProfile) -> Iterable[tuple[str, str]]:
     best = "" if achieved.peak_share is None else f", {units.percent(achieved.peak_share)} of the best"
     known = {
         "measured latency": "" if achieved.latency_ns is None else units.duration(achieved.latency_ns),
-        "throughput": figure(achieved.items_per_s, "items/s"),
+        "throughput": figure(achieved.items_per_s, "samples/s"),
         "tokens": figure(achieved.tokens_per_s, "tokens/s"),
         "work": work(found.flops_per_batch, "GFLOP", giga),
         "achieved": rate + best if (rate := work(achieved.flops_per_s, "GFLOP/s", giga)) else "",

@@ -24,7 +24,7 @@ OVERLAPPED = (
 )
 """Text for the mode pipelined at the transfer boundary."""
 
-BRIEF: Mapping[Boundary | Mode, str] = {
+BRIEF: Mapping[str, str] = {
     "compute": "model only",
     "transfer": "with copies",
     "e2e": "end to end",

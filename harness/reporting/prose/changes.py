@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from harness.core.schemas import ComparedRow, Interval, Judgement, Quantity, Verdict
+from harness.core.schemas import ComparedLoad, ComparedRow, Interval, Judgement, Quantity, Verdict
 from harness.reporting import units
 
 _ORDER: tuple[Verdict, ...] = ("SLOWER", "AMBIGUOUS", "SAME", "FASTER", "GONE", "NEW", "NOT COMPARABLE")
@@ -36,6 +36,21 @@ def in_words(row: ComparedRow) -> str:
         return row.reason or {"NEW": "not in the baseline", "GONE": "only in the baseline"}.get(row.verdict, "")
     parts = [f"{before} → {after}, {percent(row.ratio)}, 95% CI {interval(row.ci95)}", note(row)]
     return "; ".join(part for part in parts if part)
+
+
+def load_in_words(load: ComparedLoad) -> str:
+    """Both peaks, the change of the prediction, and the reason of the verdict."""
+    peaks = [peak for side in (load.baseline, load.current) if (peak := peak_ends(side))]
+    moved = f"prediction {percent(load.ratio)}" if load.ratio is not None else ""
+    return "; ".join(part for part in (" → ".join(peaks), moved, load.reason or "") if part)
+
+
+def peak_ends(side: tuple[float | None, float | None]) -> str:
+    """`[59.6, 72.8]/s`: highest PASS and lowest FAIL; empty without either."""
+    passed, failed = side
+    if passed is None and failed is None:
+        return ""
+    return f"[{units.significant(passed)}, {units.significant(failed)}]/s"
 
 
 def note(row: ComparedRow) -> str:

@@ -9,9 +9,9 @@ from harness.core.schemas import Environment, Row, Summary, Unavailable
 from harness.core.text import short_names
 from harness.reporting import ranking, units
 from harness.reporting.prose import boundaries
-from harness.reporting.table import texts
+from harness.reporting.table import Block, texts
 from harness.reporting.tables import custom_metrics_table as custom
-from harness.reporting.writers.markdown import escape, table_text
+from harness.reporting.writers.markdown import escape
 
 SHOWN_LIBRARIES = ("torch", "onnxruntime", "onnxruntime-gpu", "openvino", "tensorrt")
 """Libraries that compute; the environment table has all versions."""
@@ -99,8 +99,8 @@ def short_conditions(summary: Summary, rows: Sequence[Row]) -> str:
     return " · ".join(part for part in parts if part) + "."
 
 
-def environment_table(environments: Mapping[str, Environment]) -> str:
-    """Every fact of the environment; facts that could not be read have the reason."""
+def environment_table(environments: Mapping[str, Environment]) -> Block:
+    """Every fact of the environment; facts that could not be read have the reason. A sentence where none is known."""
     if not environments:
         return "No environment: nothing was measured."
     found = list(environments.values())
@@ -109,7 +109,7 @@ def environment_table(environments: Mapping[str, Environment]) -> str:
         for name, text in _facts(environment):
             facts.setdefault(name, []).append(text)
     lines = [[name, _joined(several)] for name, several in facts.items()]
-    return table_text(texts([("fact", "left"), ("value", "left")], lines))
+    return texts([("fact", "left"), ("value", "left")], lines)
 
 
 def _facts(environment: Environment) -> Iterable[tuple[str, str]]:

@@ -28,9 +28,9 @@ def guide(summary: Summary) -> str:
         f"{least[0]}, {least[1]} and {least[2]} samples, or a third of that in any process, they are withheld, after "
         "MLPerf LoadGen's early stopping at 99% confidence. Their 95% intervals, over processes as the median's, are "
         "in summary.csv.",
-        "**images/s, sequences/s, tokens/s**: items divided by the wall time of the timed loop, not by a mean latency; "
-        "the median over processes. Tokens count padding.",
-        f"**speedup**: the median of {summary.baseline_backend} fp32 divided by this row's; its interval follows from "
+        "**images/s, sequences/s, tokens/s**: samples divided by the wall time of the timed loop, not by a mean "
+        "latency; the median over processes. Tokens count padding.",
+        f"**speed-up**: the median of {summary.baseline_backend} fp32 divided by this row's; its interval follows from "
         "the two medians' (MOVER).",
         "**rel. L2, top-1**: distance of the outputs from the fp32 PyTorch reference, the worst of a check of all "
         "inputs before timing and of outputs taken while timing. Top-1 is shown for trained classifiers only, the "

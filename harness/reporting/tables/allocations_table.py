@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from harness.core.schemas.profile_record import Fragmentation, MemoryBlock, MemoryTimeline
 from harness.reporting import units
-from harness.reporting.table import Column, Table, texts, words
+from harness.reporting.table import Block, Column, Table, texts, titled, words
 from harness.reporting.units import ABSENT
-from harness.reporting.writers.markdown import section, table_text
 
 TOP = 5
 """Number of blocks in the table; memory.json has more."""
@@ -16,7 +15,7 @@ TOP = 5
 _MAX_SHAPES = 48
 
 
-def memory_section(found: MemoryTimeline, chart: str | None = None) -> str:
+def memory_blocks(found: MemoryTimeline, chart: str | None = None) -> list[Block]:
     """The peak by holder, its largest blocks, the use of the allocator, and unknown parts. chart: its file."""
     alone = found.activations_peak_bytes
     counts = f"{units.count(found.allocations, 'allocation')} and {units.count(found.frees, 'free')}"
@@ -25,11 +24,11 @@ def memory_section(found: MemoryTimeline, chart: str | None = None) -> str:
         f"{found.by[0].upper()}{found.by[1:]}. The pass makes {counts}; it holds at most "
         f"{units.in_mib(found.pass_peak_bytes)} MiB at once beyond what lay there before{besides}."
     )
-    return section(
+    return titled(
         "Memory",
         line,
         _peak_table(found),
-        table_text(_blocks_table(found.alive_at_peak[:TOP])),
+        _blocks_table(found.alive_at_peak[:TOP]),
         "" if found.fragmentation is None else fragmentation_line(found.fragmentation),
         "" if found.snapshot is None else f"`{found.snapshot}` opens in PyTorch's viewer, pytorch.org/memory_viz.",
         "\n".join(f"- {note}" for note in found.notes),
@@ -48,12 +47,12 @@ def fragmentation_line(found: Fragmentation) -> str:
     )
 
 
-def _peak_table(found: MemoryTimeline) -> str:
+def _peak_table(found: MemoryTimeline) -> Block:
     rows = [
         [held, units.in_mib(size), units.share(size, found.peak_bytes)] for held, size in found.at_peak.items() if size
     ]
     rows.append(["all", units.in_mib(found.peak_bytes), "100%"])
-    return table_text(texts([("held by", "left"), ("MiB at the peak", "right"), ("share", "right")], rows))
+    return texts([("held by", "left"), ("MiB at the peak", "right"), ("share", "right")], rows)
 
 
 def _blocks_table(blocks: Sequence[MemoryBlock]) -> Table[MemoryBlock] | None:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 
 from harness.comparison.verdicts import ENOUGH_ROUNDS, RULES, is_lost
 from harness.core.schemas import ComparedRow, Comparison, Design, Judgement, Side
 from harness.reporting import units
 from harness.reporting.prose import changes
-from harness.reporting.table import Column, Table, texts, words
-from harness.reporting.writers import markdown
+from harness.reporting.table import Block, Column, Table, texts, titled, words
 from harness.reporting.writers import terminal as terminal_writer
-from harness.reporting.writers.markdown import section
+from harness.reporting.writers.markdown import blocks_text
 
 TERMINAL_ROWS = 40
 """Lines of the terminal table; comparison.md holds every row."""
 
 THRESHOLDS = "Thresholds"
+LOADS = "Load"
 
 MAX_NAMED = 3
 """Cases named one by one with a shared reason; comparison.json has all of them."""
@@ -37,6 +38,9 @@ def headline(comparison: Comparison) -> str:
         worst = f" (worst: {failing[0].case_id} {changes.percent(failing[0].ratio or 1)})" if failing else ""
         parts.append(f"{len(failing)} of {units.count(compared, 'compared row')} regressed{worst}")
         parts.append(", ".join(f"{number} {verdict}" for verdict, number in counts.items()))
+    if comparison.loads:
+        verdicts = Counter(load.verdict for load in comparison.loads)
+        parts.append("load: " + ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items()))
     if comparison.judgements:
         outcomes = Counter(outcome for outcome, *_, found in _judged(comparison) for _ in found)
         parts.append("thresholds: " + ", ".join(f"{number} {outcome}" for outcome, number in outcomes.items()))
@@ -61,26 +65,34 @@ def terminal(comparison: Comparison) -> str:
 
 
 def document(comparison: Comparison, conditions: str) -> str:
-    """The whole comparison. `conditions`: of the current summary, shown above each table of figures."""
+    """The whole comparison as Markdown. conditions: of the current summary, shown above each table of figures."""
+    return blocks_text(comparison_blocks(comparison, f"Conditions: {conditions}")) + "\n"
+
+
+def comparison_blocks(comparison: Comparison, stated: str = "") -> list[Block]:
+    """The whole comparison. stated: a line above each table of figures."""
     compared = [row for row in changes.worst_first(comparison.rows) if row.ratio is not None]
-    stated = f"Conditions: {conditions}"
-    parts = [
-        section("Comparison", f"**{headline(comparison)}**", sides(comparison), *remarks(comparison), level=1),
-        section("Rows", stated, markdown.table_text(compared_table(compared, bold=True))) if compared else "",
-        *(section(title, *([stated] if title == THRESHOLDS else []), text) for title, text in details(comparison)),
+    return [
+        *titled("Comparison", f"**{headline(comparison)}**", sides(comparison), *remarks(comparison), level=1),
+        *(titled("Rows", stated, compared_table(compared, bold=True)) if compared else ()),
+        *(
+            block
+            for title, text in details(comparison)
+            for block in titled(title, stated if title in (THRESHOLDS, LOADS) else "", text)
+        ),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def details(comparison: Comparison) -> list[tuple[str, str]]:
-    """(heading, Markdown) of the parts below the compared rows; empty parts are left out."""
-    parts = {
-        THRESHOLDS: _thresholds(comparison) if comparison.judgements else "",
+def details(comparison: Comparison) -> list[tuple[str, Block]]:
+    """(heading, text or table) of the parts below the compared rows; empty parts are left out."""
+    parts: dict[str, Block | None] = {
+        LOADS: _loads(comparison),
+        THRESHOLDS: _thresholds(comparison) if comparison.judgements else None,
         "Not compared": _not_compared(comparison.rows),
         "What changed around the rows": _differences(comparison),
         "How to read this": _guide(comparison),
     }
-    return [(title, text) for title, text in parts.items() if text]
+    return [(title, block) for title, block in parts.items() if block]
 
 
 def remarks(comparison: Comparison) -> list[str]:
@@ -148,16 +160,39 @@ def compared_table(rows: Sequence[ComparedRow], *, with_notes: bool = True, bold
     return Table([*columns, *([words("note", changes.note)] if with_notes else [])], rows)
 
 
-def _of_words(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    return markdown.table_text(texts([(header, "left") for header in headers], lines) if lines else None)
+def _of_words(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> Block | None:
+    return texts([(header, "left") for header in headers], lines) if lines else None
 
 
-def _thresholds(comparison: Comparison) -> str:
+def _thresholds(comparison: Comparison) -> Block | None:
     lines = [
         [outcome, f"`{threshold}`", _named([one.case_id for one in found]), said]
         for outcome, threshold, said, found in _judged(comparison)
     ]
     return _of_words(["verdict", "threshold", "case", "value"], lines)
+
+
+def _loads(comparison: Comparison) -> Block | None:
+    lines = [
+        [
+            f"**{load.verdict}**" if load.fails else load.verdict,
+            load.load_id,
+            changes.peak_ends(load.baseline) or units.ABSENT,
+            changes.peak_ends(load.current) or units.ABSENT,
+            units.ABSENT if load.ratio is None else changes.percent(load.ratio),
+            changes.interval(load.ci95),
+            load.reason or "",
+        ]
+        for load in sorted(comparison.loads, key=lambda load: not load.fails)
+    ]
+    if not lines:
+        return None
+    headers = ["verdict", "load case", "baseline peak", "peak now", "prediction", "95% CI", "note"]
+    note = (
+        "Peak: [highest PASS, lowest FAIL]. SLOWER: a load that passed before, or a lower one, fails now. Prediction: "
+        "by replay, without the scatter between processes."
+    )
+    return replace(texts([(header, "left") for header in headers], lines), note=note)
 
 
 def _judged(comparison: Comparison) -> list[tuple[str, str, str, list[Judgement]]]:
@@ -169,7 +204,7 @@ def _judged(comparison: Comparison) -> list[tuple[str, str, str, list[Judgement]
     return [(*key, found) for key, found in groups.items()]
 
 
-def _not_compared(rows: Sequence[ComparedRow]) -> str:
+def _not_compared(rows: Sequence[ComparedRow]) -> Block | None:
     """Rows without a ratio, by reason; rows that were lost since the baseline come first."""
     groups: dict[tuple[str, str], list[ComparedRow]] = {}
     for row in sorted(changes.worst_first(rows), key=lambda row: not is_lost(row)):
@@ -184,7 +219,7 @@ def _named(cases: Sequence[str]) -> str:
     return named if len(cases) <= MAX_NAMED else f"{named} and {len(cases) - MAX_NAMED:,} more"
 
 
-def _differences(comparison: Comparison) -> str:
+def _differences(comparison: Comparison) -> Block | None:
     forbids = "" if comparison.design == "across" else " (forbids comparing)"
     lines = [
         [f"{one.name}{forbids if one.refuses else ''}", one.baseline, one.current] for one in comparison.differences

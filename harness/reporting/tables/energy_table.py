@@ -15,7 +15,7 @@ _A_SAMPLE = {"image": "an image", "text": "a sequence", "tensor": "a sample"}
 
 
 def energy_table(rows: Sequence[Row], energies: Mapping[str, Energy]) -> Table[Row] | None:
-    """Joules per batch and per item of each metered row, the method, and the number of other rows; None without any."""
+    """Joules per batch and per sample of each metered row, the method, the number of other rows; None without any."""
     sound = [row for row in rows if row.latency_ns is not None]
     found = [row for row in sound if row.case_id in energies]
     if not found:
@@ -32,7 +32,7 @@ def energy_lines(summary: Summary) -> list[Line]:
 
 
 def joules(found: Energy) -> Line:
-    """Energy per batch and per item, idle power subtracted, and the measurement that it is based on."""
+    """Energy per batch and per sample, idle power subtracted, and the measurement that it is based on."""
     return columns((*ENERGY, *ENERGY_WINDOW), found, CSV_SECONDS)
 
 
@@ -42,8 +42,8 @@ def _column(figure: Figure[Energy], energies: Mapping[str, Energy]) -> Column[Ro
 
 
 def _named(figure: Figure[Energy], row: Row) -> Figure[Energy]:
-    """The figure with the model's word for an item."""
-    return replace(figure, label=_A_SAMPLE[row.kind]) if figure.label == "an item" else figure
+    """The figure with the model's word for a sample."""
+    return replace(figure, label=_A_SAMPLE[row.kind]) if figure.label == "a sample" else figure
 
 
 def _missing(number: int) -> str:

@@ -74,7 +74,7 @@ def latency_columns(
     shown.append(Column(f"{units.SAMPLE_NAMES[rows[0].kind]}/s", lambda row: _rate(row, 1)))
     if any(row.sequence_length for row in rows):
         shown.append(Column("tokens/s", lambda row: _rate(row, row.sequence_length)))
-    shown.append(Column("speedup", _speedup))
+    shown.append(Column("speed-up", _speedup))
     shown.append(Column("rel. L2", lambda row: units.scientific(row.parity.relative_l2 if row.parity else None)))
     reduced = any(row.precision != "fp32" for row in rows)
     by_answers = any(_top1(row) != ABSENT for row in rows)
@@ -130,8 +130,8 @@ def _terminal_columns(rows: Sequence[Row], unit: TimeUnit, winners: set[str]) ->
         Column(f"{'time' if offline else 'median'} {unit.name}", median),
         _interval(unit),
         *device_columns(rows, unit)[:1],
-        Column("items/s", lambda row: _rate(row, 1)),
-        Column("speedup", lambda row: VOID if row.grade == "F" else ranking.speedup(row)),
+        Column("samples/s", lambda row: _rate(row, 1)),
+        Column("speed-up", lambda row: VOID if row.grade == "F" else ranking.speedup(row)),
         words("grade", lambda row: " ".join([row.grade or ABSENT, *flag_names(row)])),
     ]
 
@@ -230,10 +230,14 @@ def _percentile(name: str, unit: TimeUnit) -> Callable[[Row], str]:
     return lambda row: _timed(row, figure)
 
 
-def _rate(row: Row, items: int | None) -> str:
+def _rate(row: Row, multiple: int | None) -> str:
     if row.grade == "F":
         return VOID
-    return ABSENT if row.throughput_per_s is None or items is None else units.significant(row.throughput_per_s * items)
+    return (
+        ABSENT
+        if row.throughput_per_s is None or multiple is None
+        else units.significant(row.throughput_per_s * multiple)
+    )
 
 
 def _speedup(row: Row) -> str:

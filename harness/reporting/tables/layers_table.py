@@ -26,10 +26,9 @@ from harness.profiling.load_profiles import Profiled
 from harness.profiling.reconcile import Reconciliation, are_kernels, reconcile
 from harness.reporting import units
 from harness.reporting.labels import Line, about, per
-from harness.reporting.table import Column, Table, texts, words
+from harness.reporting.table import Block, Column, Table, texts, words
 from harness.reporting.units import ABSENT, MILLISECOND
 from harness.reporting.writers import terminal
-from harness.reporting.writers.markdown import table_text
 
 TOP = 15
 """Rows of a table of layers or operators; the files beside the report have all rows."""
@@ -38,21 +37,21 @@ _MAX_NAME = 48
 _MAX_MEMBERS = 4
 
 
-def profile_text(
+def profile_blocks(
     parts: PartsProfile, on_gpu: bool, measured_ns: int | None = None, choice: LayerChoice = EVERYTHING
-) -> str:
+) -> list[Block]:
     """The profile of one case: its grade, whether its parts add up, groups, the longest layers and operators, notes.
 
     choice: the layers in the table of layers; sums and groups are always of all layers.
     """
-    blocks = [
+    blocks: list[Block | None] = [
         *trust_lines(parts, on_gpu, measured_ns),
-        table_text(groups_table({"time": parts})),
-        layers_text(parts.layers, choice=choice) if parts.layers else "",
-        table_text(operators_table(parts.operators)),
+        groups_table({"time": parts}),
+        layers_block(parts.layers, choice=choice) if parts.layers else None,
+        operators_table(parts.operators),
         "\n".join(f"- {note}" for note in parts.notes),
     ]
-    return "\n\n".join(block for block in blocks if block)
+    return [block for block in blocks if block]
 
 
 def trust_lines(parts: PartsProfile, on_gpu: bool, measured_ns: int | None = None) -> list[str]:
@@ -110,9 +109,9 @@ def reconciliation_line(found: Reconciliation) -> str:
     return " ".join([line, *(f"{reason[0].upper()}{reason[1:]}." for reason in found.reasons)])
 
 
-def layers_text(layers: Sequence[LayerRow], top: int = TOP, choice: LayerChoice = EVERYTHING) -> str:
+def layers_block(layers: Sequence[LayerRow], top: int = TOP, choice: LayerChoice = EVERYTHING) -> Block:
     """The table of layers, or a sentence that no layer matches."""
-    return table_text(layers_table(layers, top, choice)) or f"No layer matches {choice_words(choice)}."
+    return layers_table(layers, top, choice) or f"No layer matches {choice_words(choice)}."
 
 
 def layers_table(

@@ -9,14 +9,14 @@ from harness.core.schemas.profile_record import FileSize, ModelProfile, OnnxCoun
 from harness.profiling.load_profiles import Profiled
 from harness.reporting import units
 from harness.reporting.labels import Line, about, per, where
-from harness.reporting.table import Column, Table, filled, words
+from harness.reporting.table import Block, Column, Table, filled, words
 from harness.reporting.units import ABSENT, MILLISECOND
-from harness.reporting.writers.markdown import escape, table_text
+from harness.reporting.writers.markdown import escape
 
 
 def progress_line(found: ModelProfile) -> str:
     """One case in one line, for the terminal."""
-    cost = f"{_millions(found.parameters)} M parameters, {_work(found.macs, 1e9, found, 4)} GMAC an item"
+    cost = f"{_millions(found.parameters)} M parameters, {_work(found.macs, 1e9, found, 4)} GMAC a sample"
     return (
         f"{found.case_id}: {cost}, at most {units.in_mib(found.activation_measured_bytes)} MiB allocated, "
         f"{units.in_mib(found.activation_alone_bytes)} of activations alone, "
@@ -24,28 +24,28 @@ def progress_line(found: ModelProfile) -> str:
     )
 
 
-def model_tables(profiles: Sequence[ModelProfile], links: Mapping[str, Sequence[str]]) -> str:
+def model_tables(profiles: Sequence[ModelProfile], links: Mapping[str, Sequence[str]]) -> list[Block]:
     """Models, their files, and the traffic, memory and performance of each case; empty where nothing was profiled.
 
     links: files of each case by case id, relative to the report.
     """
     if not profiles:
-        return ""
+        return []
     profile: Column[ModelProfile] = words("profile", lambda found: _links(links.get(found.case_id, ())))
     models = list({(found.model, found.sequence_length): found for found in profiles}.values())
-    parts = (
-        f"Convention: {profiles[0].convention}. An item is one image, sequence or sample. GMAC by ONNX: a second "
+    blocks: list[Block | None] = [
+        f"Convention: {profiles[0].convention}. A sample is one image, sequence or input. GMAC by ONNX: a second "
         "count, from the shapes of the exported graph.",
-        table_text(Table(filled(_MODEL, models), models)),
+        Table(filled(_MODEL, models), models),
         "\n".join(f"- {escape(found.model)}: {_by_type(found)}" for found in _once(models) if found.parameters_by_type),
-        table_text(_files_table(_once(models))),
+        _files_table(_once(models)),
         "Figures of a batch. Latency, throughput and FLOP/s are those of the case's row above; memory and profiles "
         "come from passes of their own. MiB at most: all that a pass allocates beside weights and inputs, with what "
         "operators use inside themselves; activations: without that, as the estimate is.",
-        table_text(Table([*filled(_CASE, profiles), *filled([profile], profiles)], profiles)),
+        Table([*filled(_CASE, profiles), *filled([profile], profiles)], profiles),
         "\n".join(f"- {note}" for note in _notes(profiles)),
-    )
-    return "\n\n".join(part for part in parts if part)
+    ]
+    return [block for block in blocks if block]
 
 
 def _length(found: ModelProfile) -> str:
@@ -85,8 +85,8 @@ _MODEL: Sequence[Column[ModelProfile]] = (
     Column("seq", _length),
     Column("M parameters", lambda found: _millions(found.parameters)),
     Column("trainable", lambda found: _millions(found.trainable_parameters)),
-    Column("GMAC an item", lambda found: _work(found.macs, 1e9, found, 4)),
-    Column("GFLOP an item", lambda found: _work(found.flops, 1e9, found, 4)),
+    Column("GMAC a sample", lambda found: _work(found.macs, 1e9, found, 4)),
+    Column("GFLOP a sample", lambda found: _work(found.flops, 1e9, found, 4)),
     Column("GMAC by ONNX", lambda found: _by_onnx(found.onnx_count)),
     Column("MiB in fp32", lambda found: units.in_mib(found.weight_bytes.get("fp32"))),
     Column("in fp16, bf16", lambda found: units.in_mib(found.weight_bytes.get("fp16"))),
@@ -107,7 +107,7 @@ _CASE: Sequence[Column[ModelProfile]] = (
     Column("latency ms", lambda found: units.significant(_per(found.achieved.latency_ns, 1e6))),
     Column("GFLOP/s", lambda found: _work(found.achieved.flops_per_s, 1e9, found)),
     Column("of the best", _best_share),
-    Column("items/s", lambda found: units.significant(found.achieved.items_per_s)),
+    Column("samples/s", lambda found: units.significant(found.achieved.items_per_s)),
     Column("tokens/s", lambda found: units.significant(found.achieved.tokens_per_s)),
 )
 

@@ -13,16 +13,15 @@ from harness.profiling.load_profiles import Profiled
 from harness.profiling.reconcile import are_kernels, reconcile
 from harness.reporting import units
 from harness.reporting.labels import Line, about, per
-from harness.reporting.table import Column, Table, words
+from harness.reporting.table import Block, Column, Table, titled, words
 from harness.reporting.tables.layers_table import groups_table, mark
 from harness.reporting.tables.model_costs_table import model_tables
 from harness.reporting.units import MILLISECOND
-from harness.reporting.writers.markdown import section, table_text
 
 
 def profile_section(
-    profiles: Sequence[ModelProfile], parts: Mapping[str, PartsProfile], folder: str, compared: Sequence[str] = ()
-) -> str:
+    profiles: Sequence[ModelProfile], parts: Mapping[str, PartsProfile], folder: str, compared: Sequence[Block] = ()
+) -> list[Block]:
     """The whole section; empty where nothing was profiled.
 
     parts: by case id, for the cases that have them; folder: of the profiles, relative to the report; compared: the
@@ -34,15 +33,16 @@ def profile_section(
         if found.case_id in parts:
             shapes.setdefault((found.model, found.sequence_length, found.batch_size), []).append(found)
     alone = [
-        _shape(group, {_name(found): parts[found.case_id] for found in group})
+        block
         for group in shapes.values()
         # Cases that differ only in the backend are already compared side by side, except profiles that show nothing.
         if len({found.backend for found in group}) == 1
         or len({found.precision for found in group}) > 1
         or any(mark(parts[found.case_id]) for found in group)
+        for block in _shape(group, {_name(found): parts[found.case_id] for found in group})
     ]
-    trust = table_text(trust_table(profiles, parts))
-    return "\n\n".join(text for text in (model_tables(profiles, links), trust, *compared, *alone) if text)
+    trust = trust_table(profiles, parts)
+    return [*model_tables(profiles, links), *([trust] if trust else []), *compared, *alone]
 
 
 def trust_table(
@@ -101,18 +101,18 @@ _TRUST: Sequence[Column[tuple[ModelProfile, PartsProfile]]] = (
 )
 
 
-def _shape(group: Sequence[ModelProfile], named: Mapping[str, PartsProfile]) -> str:
+def _shape(group: Sequence[ModelProfile], named: Mapping[str, PartsProfile]) -> list[Block]:
     """Groups of layers of one model at one shape, a column per backend and precision."""
-    groups = table_text(groups_table(named))
-    if not groups:
-        return ""
+    groups = groups_table(named)
+    if groups is None:
+        return []
     first = group[0]
     length = f", sequence length {first.sequence_length}" if first.sequence_length else ""
     title = f"Where the time of {first.model} goes at batch {first.batch_size}{length}"
     how = "By each backend's own profiler, which costs time itself."
     if any(map(mark, named.values())):
         how += " Nothing is concluded from the times of marked columns; each case's `parts.md` says why."
-    return section(title, how, groups, level=3)
+    return titled(title, how, groups, level=3)
 
 
 def _name(found: ModelProfile) -> str:

@@ -81,7 +81,7 @@ def _more(count: int) -> list[str]:
 _GUIDE = (
     "A value is judged on the GPU that it was published for, under the published conditions: reproduced where the "
     "measured 95% interval reaches the published value ± its tolerance (its own interval where the source gives one, "
-    "else 5%). A ratio is per item and judged on any machine: ± 10%. An order is reproduced where every step of it is "
+    "else 5%). A ratio is per sample and judged on any machine: ± 10%. An order is reproduced where every step is "
     "clear. An interval wider than what it is held against decides nothing (against a published interval: one wider "
     "than that and than ± 5%). The numbers under `differs` name the conditions that were not the same."
 )

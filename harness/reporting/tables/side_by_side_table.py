@@ -1,4 +1,4 @@
-"""The same model under several backends, as Markdown: the layers that explain the difference in time (pure)."""
+"""The same model under several backends, in a report: the layers that explain the difference in time (pure)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ from harness.profiling.side_by_side import (
 from harness.reporting import units
 from harness.reporting.labels import Line as CsvLine
 from harness.reporting.labels import about, per
-from harness.reporting.table import Table, texts
+from harness.reporting.table import Block, Table, texts, titled
 from harness.reporting.units import MILLISECOND, TimeUnit
-from harness.reporting.writers.markdown import section, table_text
 
 TOP = 12
 """Modules in a table, those with the largest gain or loss; one line holds the rest."""
@@ -36,7 +35,7 @@ IDLE = "no kernel running"
 """For a backend whose profiler lists kernels: the rest of its measured latency, or else of its plain latency."""
 
 
-def side_by_side_section(found: Alike, stated: str, image: str) -> str:
+def side_by_side_section(found: Alike, stated: str, image: str) -> list[Block]:
     """One comparison as a section of the report.
 
     stated: the conditions of its rows. image: its chart, empty where none was drawn.
@@ -48,23 +47,23 @@ def side_by_side_section(found: Alike, stated: str, image: str) -> str:
         f"{groups.fastest.name}; a kernel that fuses several modules counts for the group of its product."
     )
     gaps = [f"- {gaps_line(one, one.parts.launch_gaps)}" for one in groups.columns if one.parts.launch_gaps]
-    return section(
+    return titled(
         title_of(found),
         f"{gain_sentence(groups)} {how}",
         " ".join(filter(None, (doubts(groups), left_out_sentence(found.left_out)))),
         image,
         stated,
-        table_text(gains_table(groups, "group")),
+        gains_table(groups, "group"),
         *(_by_module(found.modules, stated) if found.modules else ()),
         "\n".join(gaps),
         level=3,
     )
 
 
-def not_compared_section(found: NotCompared) -> str:
+def not_compared_section(found: NotCompared) -> list[Block]:
     """Why backends that were profiled alike are not compared side by side."""
     why = f"Fewer than two of these profiles can be relied on. {left_out_sentence(found.left_out)}"
-    return section(f"{found.shape}: not side by side", why, level=3)
+    return titled(f"{found.shape}: not side by side", why, level=3)
 
 
 def left_out_sentence(left_out: Sequence[tuple[str, str]]) -> str:
@@ -79,12 +78,12 @@ def title_of(found: Alike) -> str:
     return f"{found.shape}: where {fast} gains on {slow}"
 
 
-def _by_module(found: SideBySide, stated: str) -> tuple[str, ...]:
+def _by_module(found: SideBySide, stated: str) -> tuple[Block, ...]:
     text = (
         f"The same by module, {found.fastest.name} against {found.slowest.name}. `*` is the number of a block; "
         "modules in brackets are not separate in every backend, and so share a line."
     )
-    return text, stated, table_text(gains_table(found, "module"))
+    return text, stated, gains_table(found, "module")
 
 
 def gain_sentence(found: SideBySide) -> str:

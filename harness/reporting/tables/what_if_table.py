@@ -19,21 +19,20 @@ from harness.reporting import units
 from harness.reporting.labels import Line, ends, where
 from harness.reporting.prose.recommendations import loss
 from harness.reporting.ranking import UNRANKED, named
-from harness.reporting.table import texts
-from harness.reporting.writers.markdown import section, table_text
+from harness.reporting.table import Block, texts, titled
 
 MAX_LISTS = 8
 """Largest number of models and sequence lengths with a list, the same as for recommendations."""
 
 _EXPLAINED = (
-    "Gain is how many times faster an item is than in the row that a change starts from, by the medians; gains of "
-    "several changes do not multiply. "
+    "Gain: how many times faster one sample is than in the row `from`, by the medians. Gains of several changes do "
+    "not multiply. "
     "*Measured*: the other row, with the 95% interval of their ratio. *Upper bound*: if what the profile found there "
     "vanished (Amdahl's law); a real change brings less. Rows of grade C take no part."
 )
 
 
-def what_if_text(summary: Summary, profiles: Profiles) -> str:
+def what_if_section(summary: Summary, profiles: Profiles) -> list[Block]:
     """The lists for the report, a section per model; empty where nothing was measured.
 
     profiles: of the summary's cases, where they exist.
@@ -41,11 +40,13 @@ def what_if_text(summary: Summary, profiles: Profiles) -> str:
     found = what_if(summary.rows, profiles, summary.baseline_backend)
     by_id = {row.case_id: row for row in summary.rows}
     parts = [
-        section(_title(one), _elsewhere(one, summary), _changes_table(one, by_id), level=3) for one in found[:MAX_LISTS]
+        block
+        for one in found[:MAX_LISTS]
+        for block in titled(_title(one), _elsewhere(one, summary), *_changes(one, by_id), level=3)
     ]
     more = len(found) - MAX_LISTS
     after = f"{units.count(more, 'more list is', 'more lists are')} left out." if more > 0 else ""
-    return "\n\n".join(filter(None, [_EXPLAINED, *parts, after])) if parts else ""
+    return [_EXPLAINED, *parts, *([after] if after else [])] if parts else []
 
 
 def terminal_what_if(summary: Summary, profiles: Profiles) -> str:
@@ -85,13 +86,12 @@ def _elsewhere(one: WhatIf, summary: Summary) -> str:
     return f"The baseline, {_where(expected)}, is grade C: nothing starts from it."
 
 
-def _changes_table(one: WhatIf, by_id: Mapping[str, Row]) -> str:
+def _changes(one: WhatIf, by_id: Mapping[str, Row]) -> tuple[Block, Block]:
     if one.reason is not None:
-        return "\n\n".join(filter(None, (f"Nothing can be said: {one.reason}.", _left_out(one))))
+        return f"Nothing can be said: {one.reason}.", _left_out(one)
     headers = ("gain", "evidence", "rule", "from", "to", "based on")
     lines = [[*_cells(change, by_id), _ids(change)] for change in one.changes]
-    changes = table_text(texts([(header, "left") for header in headers], lines))
-    return "\n\n".join(filter(None, (changes, _left_out(one))))
+    return texts([(header, "left") for header in headers], lines), _left_out(one)
 
 
 def _left_out(one: WhatIf) -> str:

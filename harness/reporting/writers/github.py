@@ -26,6 +26,9 @@ def commands(comparison: Comparison) -> list[str]:
     missed = [found for found in comparison.judgements if found.outcome != "PASS"]
     lost = [row for row in comparison.rows if is_lost(row)]
     errors = [("slower", f"{row.case_id}: {changes.in_words(row)}") for row in failing]
+    errors += [
+        ("lower load", f"{load.load_id}: {changes.load_in_words(load)}") for load in comparison.loads if load.fails
+    ]
     errors += [("threshold", f"{found.case_id}: {found.threshold}: {changes.judged(found)}") for found in missed]
     warnings = [("no longer measured", f"{row.case_id}: {changes.in_words(row)}") for row in lost]
     return [*_capped("error", errors), *_capped("warning", warnings)]
@@ -69,7 +72,7 @@ _QUIET = ("SAME", "AMBIGUOUS")
 
 def pr_comment(found: Comparison) -> str:
     """The verdict, the changed rows, then other rows up to the limit, and the two sides of the comparison."""
-    failing = any(row.fails for row in found.rows) or any(one.outcome != "PASS" for one in found.judgements)
+    failing = found.fails
     title = "Performance: regressed" if failing else "Performance: no regression found"
     rows = [row for row in changes.worst_first(found.rows) if row.ratio is not None]
     rows.sort(key=lambda row: row.verdict in _QUIET)  # stable: what changed first

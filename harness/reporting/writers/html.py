@@ -1,4 +1,4 @@
-"""The report's Markdown parts as HTML (pure): the same text and the same figures in both reports.
+"""Texts and tables of a report as HTML (pure): the same text and the same figures as in Markdown.
 
 Names in it come from configurations, so it must not load or run anything: raw HTML is escaped, images are not
 supported, and a link leads to a file beside the report or stays text.
@@ -7,12 +7,13 @@ supported, and a link leads to a file beside the report or stays text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
-from harness.reporting.table import Align
+from harness.reporting.table import Align, Block, Table
 
 LONG = 40
 """Number of characters from which a cell is a sentence."""
@@ -28,13 +29,15 @@ class _Markdown(MarkdownIt):
 
 
 _MARKDOWN = _Markdown("commonmark", {"html": False}).disable(["image", "autolink", "reference"])
+_REASON = re.compile(r"[a-z]{3,} ")
+"""Begin of a sentence in place of a figure: `needs 130 samples`."""
+
 _SYNTAX = re.compile(r"[\\`*_&]|\]\(")
-_PIPE = re.compile(r"(?<!\\)\|")
 
 
-def blocks(text: str) -> Markup:
-    """Paragraphs, lists and tables."""
-    return Markup("\n").join(_block(block) for block in text.split("\n\n") if block.strip())
+def blocks(parts: Iterable[Block | None]) -> Markup:
+    """Texts and tables, one after the other; empty ones and None are left out."""
+    return Markup("\n").join(_paragraphs(part) if isinstance(part, str) else table(part) for part in parts if part)
 
 
 def inline(text: str) -> Markup:
@@ -47,35 +50,36 @@ KINDS: Mapping[Align, str] = {"left": "word", "right": "num"}
 """How a column is aligned and sorted."""
 
 
-def _block(block: str) -> Markup:
-    if block.startswith("Conditions: "):
-        return Markup('<p class="conditions">{}</p>').format(inline(block))
-    if not block.startswith("|"):
-        return Markup(_MARKDOWN.render(block))  # noqa: S704 - escaped by it
-    headers, rules, *lines = [_cells(line) for line in block.splitlines()]
-    return _table(headers, [KINDS["right" if rule.endswith("-:") else "left"] for rule in rules], lines)
-
-
-def _style(column: str, cell: str) -> str:
-    """Sentences may break, names may not: `torch-compile` on two lines is two words."""
-    return f"{column} long" if column == "word" and len(cell) > LONG else column
-
-
-def _cells(line: str) -> list[str]:
-    return [cell.strip().replace("\\|", "|") for cell in _PIPE.split(line)[1:-1]]
-
-
-def _table(headers: Sequence[str], kinds: Sequence[str], lines: Iterable[Sequence[str]]) -> Markup:
-    """A table that the page's script sorts; every text in it comes from `inline`, which escapes."""
-    head = [f'<th scope="col" class="{style}">{inline(name)}</th>' for name, style in zip(headers, kinds, strict=True)]
+def table(shown: Table[Any]) -> Markup:
+    """A table that the page's script sorts, its conditions above and its note below."""
+    kinds = [KINDS[align] for align in shown.aligned]
+    head = [
+        f'<th scope="col" class="{kind}">{inline(name)}</th>' for name, kind in zip(shown.headers, kinds, strict=True)
+    ]
     rows = [
-        "".join(
-            f'<td class="{_style(style, cell)}">{inline(cell)}</td>' for cell, style in zip(line, kinds, strict=True)
-        )
-        for line in lines
+        "".join(f'<td class="{style(kind, cell)}">{inline(cell)}</td>' for cell, kind in zip(line, kinds, strict=True))
+        for line in shown.cells()
     ]
     body = "\n".join(f"<tr>{row}</tr>" for row in rows)
-    return Markup(  # noqa: S704 - see above
+    grid = Markup(  # noqa: S704 - every text in it comes from `inline`, which escapes
         '<div class="scroll" tabindex="0" role="group" aria-label="Table, scrolls sideways">'
         f'<table class="sortable"><thead><tr>{"".join(head)}</tr></thead><tbody>\n{body}\n</tbody></table></div>'
     )
+    return Markup("\n").join(filter(None, (_paragraphs(shown.conditions), grid, _paragraphs(shown.note))))
+
+
+def _paragraphs(text: str) -> Markup:
+    return Markup("\n").join(_paragraph(part) for part in text.split("\n\n") if part.strip())
+
+
+def _paragraph(text: str) -> Markup:
+    if text.startswith("Conditions: "):
+        return Markup('<p class="conditions">{}</p>').format(inline(text))
+    return Markup(_MARKDOWN.render(text))  # noqa: S704 - escaped by it
+
+
+def style(column: str, cell: str) -> str:
+    """The class of a cell. Sentences may break, names may not: `torch-compile` on two lines is two words."""
+    if column == "num":
+        return "num reason" if _REASON.match(cell) else "num"
+    return "word long" if len(cell) > LONG else "word"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from harness.core.schemas import ComparedRow, Comparison, Judgement
+from harness.core.schemas import ComparedLoad, ComparedRow, Comparison, Judgement
 from harness.reporting.prose import changes
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -20,6 +20,8 @@ def junit(comparison: Comparison) -> str:
     root = Element("testsuites", name="inferometer compare")
     if comparison.baseline is not None:
         _suite(root, "baseline", (_row_case(row) for row in comparison.rows))
+    if comparison.loads:
+        _suite(root, "load", map(_load_case, comparison.loads))
     if comparison.judgements:
         _suite(root, "thresholds", map(_threshold_case, comparison.judgements))
     indent(root)
@@ -41,6 +43,18 @@ def _row_case(row: ComparedRow) -> Element:
     if row.fails:
         SubElement(case, "failure", message=said, type=row.verdict)
     elif row.verdict in SKIPPED:
+        SubElement(case, "skipped", message=said)
+    else:
+        SubElement(case, "system-out").text = said
+    return case
+
+
+def _load_case(load: ComparedLoad) -> Element:
+    case = Element("testcase", classname=_clean(f"{load.model}.{load.backend}"), name=_clean(load.load_id))
+    said = _clean(f"{load.verdict}: {changes.load_in_words(load)}")
+    if load.fails:
+        SubElement(case, "failure", message=said, type=load.verdict)
+    elif load.verdict in SKIPPED:
         SubElement(case, "skipped", message=said)
     else:
         SubElement(case, "system-out").text = said

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from tabulate import tabulate
 
 from harness.core import text as sanitize
-from harness.reporting.table import Table
+from harness.reporting.table import Block, Table, titled
 
 
 def escape(text: str) -> str:
@@ -27,9 +28,15 @@ def table_text(table: Table[Any] | None) -> str:
     return "\n\n".join(filter(None, (table.conditions, grid, table.note)))
 
 
-def section(title: str, *paragraphs: str, level: int = 2) -> str:
-    """A heading and its paragraphs; empty paragraphs are left out."""
-    return "\n\n".join([f"{'#' * level} {title}", *(text for text in paragraphs if text)])
+def blocks_text(blocks: Iterable[Block | None]) -> str:
+    """Texts and tables, one after the other; empty ones and None are left out."""
+    texts = (block if isinstance(block, str) else table_text(block) for block in blocks)
+    return "\n\n".join(filter(None, texts))
+
+
+def section(title: str, *blocks: Block | None, level: int = 2) -> str:
+    """A heading and its blocks; empty ones and None are left out."""
+    return blocks_text(titled(title, *blocks, level=level))
 
 
 _CELLS = re.compile(r"((?<!\\)\|)")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
-from harness.core.schemas import Row, Summary
-from harness.reporting.figures import ANSWERS, CSV_UNITS, MEMORY, SPEED, columns
+from harness.core.schemas import LoadRow, Row, Summary
+from harness.reporting.figures import ANSWERS, CSV_UNITS, LOAD, LOADED, MEMORY, SPEED, columns
 from harness.reporting.labels import RESTS_ON_C, Line, sound_rows, where, who
+from harness.reporting.load_groups import is_sound
 from harness.reporting.tables.cold_start_table import cold_costs
 from harness.reporting.tables.energy_table import joules
+from harness.reporting.tables.load_points_table import who_loaded
 from harness.reporting.tables.roofline_table import against_limits
 
 PREFIX = "inferometer."
@@ -43,6 +46,26 @@ def case_runs(summary: Summary) -> list[MlflowRun]:
     return [_case_run(summary, row, by_id) for row in sound_rows(summary)]
 
 
+def load_runs(summary: Summary) -> list[MlflowRun]:
+    """Every load case with sound figures; the metrics of a load are below its name, as `r45/load_achieved_per_s`."""
+    return [_load_run(summary, row) for row in summary.loads if is_sound(row)]
+
+
+def _load_run(summary: Summary, row: LoadRow) -> MlflowRun:
+    figures = dict(columns(LOAD, row, CSV_UNITS))
+    for point in row.points:
+        figures |= {f"{point.point}/{name}": value for name, value in columns(LOADED, point, CSV_UNITS).items()}
+    known = {**who_loaded(row), "threads": row.threads}
+    name = str(known.pop("load_id"))
+    verdicts: Line = {f"verdict_{point.point}": point.verdict for point in row.points}
+    return MlflowRun(
+        name=name,
+        params={name: str(value) for name, value in known.items() if value is not None},
+        metrics=_numbers(figures),
+        tags=_tags({"load_id": name, **verdicts, **where(summary)}),
+    )
+
+
 def _case_run(summary: Summary, row: Row, by_id: dict[str, Row]) -> MlflowRun:
     metered = summary.energies.get(row.case_id)
     figures: Line = {
@@ -60,10 +83,18 @@ def _case_run(summary: Summary, row: Row, by_id: dict[str, Row]) -> MlflowRun:
     return MlflowRun(
         name=row.case_id,
         params={name: str(value) for name, value in known.items() if value is not None},
-        # A bool is an int in Python, but no figure.
-        metrics={name: float(value) for name, value in figures.items() if type(value) in (int, float)},  # type: ignore[arg-type]
+        metrics=_numbers(figures),
         tags=_tags({**grade, "flags": flags or None, **doubts, **where(summary)}),
     )
+
+
+def _numbers(found: Line) -> dict[str, float]:
+    """The figures that are finite numbers. A bool is an int in Python, but no figure."""
+    return {
+        name: float(value)
+        for name, value in found.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    }
 
 
 def _tags(found: Line) -> dict[str, str]:

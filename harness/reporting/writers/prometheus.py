@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from harness.core.schemas import Row, Summary
+from harness.core.schemas import GenerationRow, Row, Summary
 from harness.core.timestamps import since_1970_s
-from harness.reporting.figures import BASE_UNITS, ENERGY, FIGURES, Figure, Thing
+from harness.reporting.figures import BASE_UNITS, ENERGY, FIGURES, LOAD, LOADED, Figure, Thing
+from harness.reporting.generation_figures import GENERATION
 from harness.reporting.labels import sound_rows, where, who
+from harness.reporting.load_groups import is_sound
+from harness.reporting.tables.load_points_table import who_loaded
 
 _PREFIX = "inferometer_"
 
@@ -26,6 +29,14 @@ def metrics_text(summary: Summary) -> bytes:
     _families(registry, FIGURES, [(_labels(row), row) for row in rows])
     metered = [row for row in rows if row.case_id in summary.energies]
     _families(registry, ENERGY, [(_labels(row), summary.energies[row.case_id]) for row in metered])
+    generated = [row for row in summary.generations if row.status == "measured" and row.ttft_ns is not None]
+    _families(registry, GENERATION, [(_generation_labels(row), row) for row in generated])
+    loads = [row for row in summary.loads if is_sound(row)]
+    _families(registry, LOAD, [(_texts(who_loaded(row)), row) for row in loads])
+    points = [({**_texts(who_loaded(row)), "point": one.point}, one) for row in loads for one in row.points]
+    _families(registry, LOADED, points)
+    verdicts = [({**labels, "verdict": one.verdict}, 1) for labels, one in points if one.verdict]
+    _fill(registry, "load_verdict_info", "Verdict of a load.", verdicts)
     _fill(registry, "custom", "Metrics of plugins, by their name and in their unit.", _custom(summary, rows))
     _fill(registry, "case_info", "Grade and flags of a case, to join with.", [(_graded(row), 1) for row in rows])
     _fill(registry, "run_info", "Where it was measured, and from which plan.", [(_run(summary), 1)])
@@ -92,6 +103,12 @@ def _run(summary: Summary) -> dict[str, str]:
 def _labels(row: Row) -> dict[str, str]:
     """Labels that identify a series; without the grade, else a disturbed run would start a new series."""
     return {name: text for name, text in _texts(who(row)).items() if name != "grade"}
+
+
+def _generation_labels(row: GenerationRow) -> dict[str, str]:
+    names = ("case_id", "model", "weights", "backend", "setting", "device", "precision")
+    shape = ("batch_size", "prompt_length", "new_tokens")
+    return {name: str(getattr(row, name)) for name in (*names, *shape)}
 
 
 def _graded(row: Row) -> dict[str, str]:

@@ -22,7 +22,7 @@ from harness.zoo.cost.onnx_shapes import OnnxGraph, live_bytes, open_graph
 AGREE = 0.001
 """Largest relative difference of two counts that are called equal."""
 
-_BY_MODULE = "estimate: tensors of one item's pass of the module that are alive at once; nothing fused"
+_BY_MODULE = "estimate: tensors of one sample's pass of the module that are alive at once; nothing fused"
 _BY_GRAPH = "estimate: tensors of the fp32 ONNX graph that are needed at once; nothing fused"
 _NO_INT8 = "not estimated: an int8 file keeps some of its tensors wider"
 _NO_PARAMETERS = "an ONNX file has no module: its parameters cannot be distinguished from other constants"
@@ -40,10 +40,10 @@ def counts_of(case: Case, export: ExportRecord, folder: Path, batch: OneSample) 
 
     Raises the errors of building the module and of reading the file; contradictory shapes in the file give a note.
     """
-    item = {spec.name: _first_sample(batch[spec.name], spec.batch_axis) for spec in export.inputs}
+    sample = {spec.name: _first_sample(batch[spec.name], spec.batch_axis) for spec in export.inputs}
     work = next((found for found in export.work if found.sequence_length == case.sequence_length), None)
     notes: list[str] = []
-    graph = _graph(export, folder, item, notes)
+    graph = _graph(export, folder, sample, notes)
     counted = None if graph is None else _onnx_count(export.onnx["fp32"].path, graph)
     products = _products(work, counted)
     notes += _compared(work, counted)
@@ -52,7 +52,7 @@ def counts_of(case: Case, export: ExportRecord, folder: Path, batch: OneSample) 
     info = model_info(export.model)
     module = family_of(info).architecture(info, folder).float().eval()
     parameters = memory.parameters_of(module)
-    arguments = [torch.from_numpy(values.copy()) for values in item.values()]
+    arguments = [torch.from_numpy(values.copy()) for values in sample.values()]
     live = memory.live_bytes(module, arguments, case.precision)
     return products.model_copy(
         update={
@@ -105,12 +105,12 @@ def _without_module(case: Case, graph: OnnxGraph | None, products: Counts) -> Co
     return products.model_copy(update={"activation_bytes": live.peak, "activation_bytes_by": _BY_GRAPH + left_out})
 
 
-def _graph(export: ExportRecord, folder: Path, item: OneSample, notes: list[str]) -> OnnxGraph | None:
+def _graph(export: ExportRecord, folder: Path, sample: OneSample, notes: list[str]) -> OnnxGraph | None:
     if "fp32" not in export.onnx:
         notes.append("there is no fp32 ONNX file to compare the count with")
         return None
     try:
-        return open_graph(folder / export.onnx["fp32"].path, {name: array.shape for name, array in item.items()})
+        return open_graph(folder / export.onnx["fp32"].path, {name: array.shape for name, array in sample.items()})
     except InferenceError as error:
         notes.append(f"the ONNX graph was not counted: {reason(error)}")
         return None
@@ -128,4 +128,4 @@ def _compared(work: Work | None, counted: OnnxCount | None) -> list[str]:
     macs = work.flops_per_item // 2
     if abs(counted.macs - macs) <= AGREE * macs:
         return []
-    return [f"the counts disagree: torch has {macs:,} multiply-adds an item, the ONNX graph {counted.macs:,}"]
+    return [f"the counts disagree: torch has {macs:,} multiply-adds a sample, the ONNX graph {counted.macs:,}"]

@@ -104,17 +104,17 @@ def work_of(loaded: Loaded, inputs: Mapping[int | None, Inputs]) -> tuple[Work, 
 
 def _count(module: nn.Module, loaded: Loaded, length: int | None, arrays: Arrays) -> Work:
     count = loaded.fixed_batch or 1
-    item = as_taken({name: arrays[name][:count] for name in loaded.input_names}, loaded.input_axes)
+    sample = as_taken({name: arrays[name][:count] for name in loaded.input_names}, loaded.input_axes)
     formulas = _flops()
     counter, seen = FlopCounterMode(display=False, custom_mapping=formulas), _OperatorWatch(frozenset(formulas))
     # The counter takes composite operators apart; the mode around it sees the parts.
     with seen, counter:
-        outputs = forward(module, [torch.from_numpy(item[name].copy()) for name in loaded.input_names])
+        outputs = forward(module, [torch.from_numpy(sample[name].copy()) for name in loaded.input_names])
     return Work(
         sequence_length=length,
         flops_per_item=int(counter.get_total_flops()) // count,
         parameters=_read_parameters(module),
-        input_bytes_per_item=sum(values.nbytes for values in item.values()) // count,
+        input_bytes_per_item=sum(values.nbytes for values in sample.values()) // count,
         output_elements_per_item=sum(output.numel() for output in outputs) // count,
         winograd_flops_per_item=seen.winograd_flops // count,
         uncounted=tuple(sorted(seen.uncounted)),

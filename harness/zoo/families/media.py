@@ -116,8 +116,8 @@ def _inputs(media: Media, name: str, folder: Path, samples: int, sequence_length
 def _raw(media: Media, answer: Answer, folder: Path, samples: int, sequence_length: int | None) -> Raw:
     del sequence_length
     how = _preparation(media, folder)
-    items = images.jpegs(samples) if media == "image" else sounds.wav_files(samples, sounds.rate_of(folder))
-    return Raw(tuple(items), how, answer)
+    files = images.jpegs(samples) if media == "image" else sounds.wav_files(samples, sounds.rate_of(folder))
+    return Raw(tuple(files), how, answer)
 
 
 def _preparation(media: Media, folder: Path) -> ProcessorPreparation:

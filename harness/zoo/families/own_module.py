@@ -45,11 +45,11 @@ def load(request: Request) -> Loaded:
     names = input_names(module, len(examples))
     taken: Arrays = {name: example.numpy() for name, example in zip(names, examples, strict=True)}
     axes = axes_of_examples({name: values.shape for name, values in taken.items()})
-    items, shared = sample_first(taken, axes), frozenset(name for name, axis in axes.items() if axis is None)
+    given, shared = sample_first(taken, axes), frozenset(name for name, axis in axes.items() if axis is None)
 
     def make_inputs(samples: int, sequence: int | None) -> Inputs:
         del sequence
-        return rotation(items, samples, "of the function's example inputs", shared)
+        return rotation(given, samples, "of the function's example inputs", shared)
 
     return loaded(request.info, module, examples, names, make_inputs, axes)
 

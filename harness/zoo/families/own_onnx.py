@@ -127,7 +127,7 @@ def _shared(entry: Any) -> tuple[NDArray[np.generic], str]:
     shape, guessed = _extents(entry.shape)
     kind = _KINDS[_element(entry)]
     value: NDArray[np.generic] = np.ones(shape, np.int8).astype(kind)
-    return value, f"1 for all items, as it has no batch axis{guessed}"
+    return value, f"1 for all samples, as it has no batch axis{guessed}"
 
 
 def _input(

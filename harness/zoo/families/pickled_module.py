@@ -30,11 +30,11 @@ def load(request: Request) -> Loaded:
     """The module and its inputs. Raises MissingInputError, MalformedFileError or ConfigError as _read does."""
     module, given = _read(request.info, request.folder)
     axes = axes_of_examples({name: values.shape for name, values in given.items()})
-    items, shared = sample_first(given, axes), frozenset(axes)  # the API takes a batch in the first axis alone
+    samples_first, shared = sample_first(given, axes), frozenset(axes)  # the API takes a batch in the first axis alone
 
     def make_inputs(samples: int, sequence: int | None) -> Inputs:
         del sequence
-        return rotation(items, samples, shared=shared)
+        return rotation(samples_first, samples, shared=shared)
 
     return loaded(request.info, module, _tensors(given), tuple(given), make_inputs, axes)
 

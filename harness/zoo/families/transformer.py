@@ -221,8 +221,8 @@ def _raw(
             "Leave `boundaries: [e2e]` out for it, or save a fast tokenizer into its folder.",
         )
     saved = artifact(file).model_copy(update={"path": f"{folder.name}/{file.name}"})
-    items = tuple(text.encode() for text in passages(samples, sequence_length or 0))
-    return Raw(items, TextPreparation(tokenizer=saved), answer)
+    texts = tuple(text.encode() for text in passages(samples, sequence_length or 0))
+    return Raw(texts, TextPreparation(tokenizer=saved), answer)
 
 
 def _inputs(

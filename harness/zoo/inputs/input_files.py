@@ -14,7 +14,7 @@ from harness.core.extensions import reason
 from harness.core.schemas import GivenInputs, Kind
 from harness.zoo.stored import UNREADABLE, Arrays, arrays_in
 
-FORM = "Write it by `numpy.savez('inputs.npz', <input>=<array>, …)`: the model's names, the first axis the item."
+FORM = "Write it by `numpy.savez('inputs.npz', <input>=<array>, …)`: the model's names, the first axis the sample."
 
 
 def describe(paths: Sequence[str], kind: Kind) -> tuple[GivenInputs, ...]:
@@ -49,7 +49,7 @@ def read(path: Path) -> Arrays:
 def _tokens(path: str, arrays: Arrays) -> int:
     ids = arrays.get("input_ids", next(iter(arrays.values())))
     if ids.ndim < 2:
-        raise UsageError(f"{path} holds no (items, tokens) of a text model.", FORM)
+        raise UsageError(f"{path} holds no (samples, tokens) of a text model.", FORM)
     return int(ids.shape[1])
 
 
@@ -68,5 +68,5 @@ def _lengths(files: Sequence[tuple[str, Arrays]]) -> list[int]:
                 return extents
     raise UsageError(
         f"No axis distinguishes the shapes of {', '.join(path for path, _ in files)}.",
-        "One file a shape; items of one shape belong into one file.",
+        "One file a shape; samples of one shape belong into one file.",
     )

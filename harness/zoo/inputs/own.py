@@ -65,7 +65,7 @@ def rotation(
             chosen.append(one if name in shared else vary(one, values, random))
         arrays[name] = np.stack(chosen)
     varied = f" and {more} variations: floats with 10% seeded noise, integers shuffled, within their range"
-    return Inputs(arrays, f"{len(places)} different items {which}" + (varied if more else ""))
+    return Inputs(arrays, f"{len(places)} different samples {which}" + (varied if more else ""))
 
 
 def varied(given: Arrays, count: int) -> Arrays:
@@ -121,11 +121,13 @@ def _fitting(loaded: Loaded, one: GivenInputs) -> Arrays:
     counts = {name: len(found[name]) for name in own if found[name].ndim}
     if len(set(counts.values())) != 1:
         said = ", ".join(f"`{name}` {count}" for name, count in counts.items())
-        raise UsageError(f"The inputs in {path} have no number of items in common: {said}.", FORM)
-    items = next(iter(counts.values()))
-    if not items:
-        raise UsageError(f"{path} holds no item.", FORM)
-    return {name: _as_type(name, _items(name, found[name], loaded, items, path), types[name], path) for name in found}
+        raise UsageError(f"The inputs in {path} have no number of samples in common: {said}.", FORM)
+    count = next(iter(counts.values()))
+    if not count:
+        raise UsageError(f"{path} holds no sample.", FORM)
+    return {
+        name: _as_type(name, _repeated(name, found[name], loaded, count, path), types[name], path) for name in found
+    }
 
 
 def _by_name(names: Sequence[str], arrays: Arrays, path: Path) -> Arrays:
@@ -148,12 +150,12 @@ def _by_name(names: Sequence[str], arrays: Arrays, path: Path) -> Arrays:
     return {name: arrays[name] for name in names}
 
 
-def _items(name: str, values: NDArray[np.generic], loaded: Loaded, items: int, path: Path) -> NDArray[np.generic]:
+def _repeated(name: str, values: NDArray[np.generic], loaded: Loaded, count: int, path: Path) -> NDArray[np.generic]:
     """A shared input, given as the model takes it, repeated for each sample."""
     if loaded.input_axes.get(name, 0) is None:
-        return np.stack([values] * items)
+        return np.stack([values] * count)
     if not values.ndim:
-        raise UsageError(f"Input `{name}` in {path} is a scalar, and the model takes one value an item.", FORM)
+        raise UsageError(f"Input `{name}` in {path} is a scalar, and the model takes one value a sample.", FORM)
     return values
 
 

@@ -23,7 +23,7 @@ from harness.zoo.stored import read_arrays
 
 
 def processor_of(how: ProcessorPreparation, folder: Path, name: str) -> Callable[[Sequence[Any]], Arrays]:
-    """Items (JPEG or WAV files, or pictures) → the input `name`. Raises UnavailableError without transformers."""
+    """Samples (JPEG or WAV files, or pictures) → the input `name`. Raises UnavailableError without transformers."""
     try:
         import transformers  # noqa: PLC0415 - seconds, and only these models need it
     except ImportError as error:
@@ -34,20 +34,22 @@ def processor_of(how: ProcessorPreparation, folder: Path, name: str) -> Callable
     place = (folder / how.processor.path).parent
     if how.media == "image":
         pictures = transformers.AutoImageProcessor.from_pretrained(place, backend="pil", local_files_only=True)
-        return lambda items: _one(pictures(images=[_picture(item) for item in items], return_tensors="np"), name)
+        return lambda samples: _one(
+            pictures(images=[_picture(sample) for sample in samples], return_tensors="np"), name
+        )
     sounds = transformers.AutoFeatureExtractor.from_pretrained(place, local_files_only=True)
     rate = int(getattr(sounds, "sampling_rate", 16_000))
 
-    def prepare(items: Sequence[Any]) -> Arrays:
-        return _one(sounds([decoded(item) for item in items], sampling_rate=rate, return_tensors="np"), name)
+    def prepare(samples: Sequence[Any]) -> Arrays:
+        return _one(sounds([decoded(sample) for sample in samples], sampling_rate=rate, return_tensors="np"), name)
 
     return prepare
 
 
-def _picture(item: Any) -> Any:
+def _picture(sample: Any) -> Any:
     from PIL import Image  # noqa: PLC0415 - only images need it
 
-    return Image.open(io.BytesIO(item)).convert("RGB") if isinstance(item, bytes) else item
+    return Image.open(io.BytesIO(sample)).convert("RGB") if isinstance(sample, bytes) else sample
 
 
 def _one(prepared: Any, name: str) -> Arrays:
@@ -58,7 +60,7 @@ RawSample = bytes | str
 """A JPEG or WAV file, or a text."""
 
 Prepare = Callable[[Sequence[RawSample]], Arrays]
-"""The items of one batch → input arrays by name."""
+"""The samples of one batch → input arrays by name."""
 
 TEXT_INPUTS: Mapping[str, str] = {"input_ids": "ids", "attention_mask": "attention_mask"}
 """Inputs made from a text, by the tokenizer's names."""
@@ -66,22 +68,22 @@ TEXT_INPUTS: Mapping[str, str] = {"input_ids": "ids", "attention_mask": "attenti
 TOP = 5
 
 
-def save_samples(items: Sequence[bytes], path: Path) -> None:
-    """Write items one after the other, with the place where each begins; the same items give the same bytes."""
-    ends = np.cumsum([len(item) for item in items], dtype=np.int64)
-    np.savez(path, allow_pickle=False, data=np.frombuffer(b"".join(items), dtype=np.uint8), ends=ends)
+def save_samples(samples: Sequence[bytes], path: Path) -> None:
+    """Write samples one after the other, with the place where each begins; the same samples give the same bytes."""
+    ends = np.cumsum([len(sample) for sample in samples], dtype=np.int64)
+    np.savez(path, allow_pickle=False, data=np.frombuffer(b"".join(samples), dtype=np.uint8), ends=ends)
 
 
 def load_samples(path: Path) -> list[bytes]:
-    """The items in their order."""
+    """The samples in their order."""
     stored = read_arrays(path)
     data, ends = stored["data"].tobytes(), stored["ends"].tolist()
     return [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def in_hand(items: Sequence[bytes], preparation: Preparation) -> list[RawSample]:
-    """The items as a program holds them: texts as strings, JPEG and WAV files as bytes."""
-    return [item.decode() for item in items] if preparation.kind == "text" else list(items)
+def in_hand(samples: Sequence[bytes], preparation: Preparation) -> list[RawSample]:
+    """The samples as a program holds them: texts as strings, JPEG and WAV files as bytes."""
+    return [sample.decode() for sample in samples] if preparation.kind == "text" else list(samples)
 
 
 def prepare_of(
@@ -103,8 +105,8 @@ def _texts(tokenizer_file: Path, kinds: Mapping[str, np.dtype[Any]], length: int
     tokenizer.enable_truncation(max_length=length)
     wanted = [(name, TEXT_INPUTS[name], kind) for name, kind in kinds.items()]
 
-    def prepare(items: Sequence[RawSample]) -> Arrays:
-        encoded = tokenizer.encode_batch(items)
+    def prepare(samples: Sequence[RawSample]) -> Arrays:
+        encoded = tokenizer.encode_batch(samples)
         return {name: np.array([getattr(one, column) for one in encoded], dtype=kind) for name, column, kind in wanted}
 
     return prepare
@@ -117,8 +119,8 @@ def _images(how: ImagePreparation, name: str) -> Prepare:
 
     transform = pixels_of(how)
 
-    def prepare(items: Sequence[RawSample]) -> Arrays:
-        pictures = (Image.open(io.BytesIO(item)) for item in items if isinstance(item, bytes))
+    def prepare(samples: Sequence[RawSample]) -> Arrays:
+        pictures = (Image.open(io.BytesIO(sample)) for sample in samples if isinstance(sample, bytes))
         return {name: np.stack([transform(picture.convert("RGB")) for picture in pictures])}
 
     return prepare

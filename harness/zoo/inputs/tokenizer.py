@@ -33,7 +33,7 @@ _FILE = "tokenizer.json"
 class Texts:
     """The texts of a batch and the function that makes input arrays of them; source: whose tokenizer, in words."""
 
-    items: list[RawSample]
+    samples: list[RawSample]
     prepare: Prepare
     source: str
 
@@ -53,7 +53,7 @@ def texts_of(case: Case, export: ExportRecord, folder: Path, batch: Mapping[str,
         found = _saved(case, stored, folder, kinds) or _own(case, export, folder, kinds)
     except InferometerError as error:
         return f"not measured: {error.problem}"
-    made = found.prepare(found.items)
+    made = found.prepare(found.samples)
     if not all(np.array_equal(made[name], batch[name]) for name in kinds):
         return "not measured: the tokenizer that is found here does not give the ids that the model is measured with"
     return found
@@ -63,23 +63,23 @@ def _saved(case: Case, stored: InputSet, folder: Path, kinds: Mapping[str, np.dt
     raw = stored.raw
     if raw is None or raw.preparation.kind != "text":
         return None
-    items = in_hand(load_samples(folder / raw.items.path), raw.preparation)[: case.batch_size]
-    return Texts(items, prepare_of(raw.preparation, folder, kinds, case.sequence_length), "the exported tokenizer")
+    samples = in_hand(load_samples(folder / raw.items.path), raw.preparation)[: case.batch_size]
+    return Texts(samples, prepare_of(raw.preparation, folder, kinds, case.sequence_length), "the exported tokenizer")
 
 
 def _own(case: Case, export: ExportRecord, folder: Path, kinds: Mapping[str, np.dtype[np.generic]]) -> Texts:
     """Raises HubError where the model's tokenizer is out of reach, ConfigError where it has no tokenizer.json."""
     request = Request(model_info(export.model), export.weights, 0, None, folder)
     origin = hub.origin_of(request)
-    items: list[RawSample] = [*passages(case.batch_size, case.sequence_length or 0)]
+    samples: list[RawSample] = [*passages(case.batch_size, case.sequence_length or 0)]
     if origin is not None and Path(origin, _FILE).is_file():  # then no other library is needed or imported
-        return Texts(items, _prepare(Path(origin), kinds, case), hub.OWN_TOKENIZER)
+        return Texts(samples, _prepare(Path(origin), kinds, case), hub.OWN_TOKENIZER)
     tokenizer = hub.tokenizer(origin, request)
     with tempfile.TemporaryDirectory() as place:
         tokenizer.save(Path(place))
         if not Path(place, _FILE).is_file():
             raise ConfigError(f"The tokenizer of {export.model} has no {_FILE}.", "Save a fast tokenizer.")
-        return Texts(items, _prepare(Path(place), kinds, case), tokenizer.source)
+        return Texts(samples, _prepare(Path(place), kinds, case), tokenizer.source)
 
 
 def _prepare(place: Path, kinds: Mapping[str, np.dtype[np.generic]], case: Case) -> Prepare:

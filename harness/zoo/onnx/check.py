@@ -87,8 +87,8 @@ def is_as_given(loaded: Loaded, precision: Precision) -> bool:
 def _check(
     session: object, precision: Precision, loaded: Loaded, trial: Trial, batch: int, compare: Compare
 ) -> OnnxCheck:
-    items = {name: values[:batch] for name, values in trial.inputs.items()}
-    inputs = as_taken(items, loaded.input_axes)
+    samples = {name: values[:batch] for name, values in trial.inputs.items()}
+    inputs = as_taken(samples, loaded.input_axes)
     outputs = batch_first(run_session(session, inputs, of_user=is_as_given(loaded, precision)), loaded.batch_axes)
     reference = {name: values[:batch] for name, values in trial.outputs.items()}
     where = f"batch {batch}" + ("" if trial.sequence_length is None else f", sequence {trial.sequence_length}")

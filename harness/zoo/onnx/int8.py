@@ -11,8 +11,10 @@ from __future__ import annotations
 import dataclasses
 import platform
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import onnx
 
@@ -30,7 +32,8 @@ CALIBRATION_SAMPLES = 64
 _DYNAMIC_OPERATORS = ["MatMul", "Gemm", "Gather", "Attention"]
 """Not Conv: ONNX Runtime has no ConvInteger for signed weights, and only a slow ConvInteger for unsigned weights."""
 _FOR_TENSORRT = ["Conv", "Gemm", "MatMul"]
-"""Only the inputs of products are quantised: TensorRT moves the nodes itself to where whole fusions run in int8."""
+"""Products, whose inputs are quantised: TensorRT moves the nodes itself to where whole fusions run in int8."""
+_ADDITION = "Add"
 _CHUNK = 8
 
 
@@ -70,7 +73,10 @@ def write_symmetric(source: Path, target: Path, calibration: Inputs) -> str:
     """Quantise `source` statically into TensorRT's form: symmetric int8 activations and weights.
 
     Weights stay in fp32 before a pair of nodes of their own, and biases are not quantised: TensorRT's parser asks for
-    both (NVIDIA, "Working with quantized types", on explicit quantisation). Raises ExportError.
+    both (NVIDIA, "Working with quantized types", on explicit quantisation). Where a convolution's output is added to
+    another activation, as in a residual block, that other operand is quantised too and the convolution's output is not:
+    only then do convolution, addition and activation become one int8 kernel (github.com/NVIDIA/TensorRT issue 1992).
+    Raises ExportError.
     """
     from onnxruntime.quantization import QuantType, quantize_static  # noqa: PLC0415
 
@@ -80,15 +86,20 @@ def write_symmetric(source: Path, target: Path, calibration: Inputs) -> str:
         "AddQDQPairToWeight": True,
         "QuantizeBias": False,
         "DedicatedQDQPair": True,
-        "OpTypesToExcludeOutputQuantization": _FOR_TENSORRT,
+        "OpTypesToExcludeOutputQuantization": [*_FOR_TENSORRT, _ADDITION],
     }
+    residual: list[str] = []
 
     def quantised(prepared: Path, made: Path, how: Mapping[str, bool]) -> None:
+        graph = onnx.load(prepared, load_external_data=False).graph
+        residual[:] = residual_additions(graph)
+        other = [node.name for node in graph.node if node.op_type == _ADDITION and node.name not in residual]
         quantize_static(
             prepared,
             made,
             _CalibrationReader(calibration.arrays),
-            op_types_to_quantize=_FOR_TENSORRT,
+            op_types_to_quantize=[*_FOR_TENSORRT, _ADDITION],
+            nodes_to_exclude=other,
             per_channel=True,
             activation_type=QuantType.QInt8,
             weight_type=QuantType.QInt8,
@@ -96,16 +107,72 @@ def write_symmetric(source: Path, target: Path, calibration: Inputs) -> str:
             **how,
         )
 
-    _write(source, target, quantised)
+    _write(source, target, quantised, leave_convolutions)
+    additions = f" and on the other operand of {len(residual)} additions to a convolution" if residual else ""
     samples = len(next(iter(calibration.arrays.values())))
     return (
-        f"static QDQ before {', '.join(_FOR_TENSORRT)}: int8 weights per channel and int8 activations, both symmetric, "
-        f"from the extremes of {samples} calibration inputs ({calibration.source})"
+        f"static QDQ before {', '.join(_FOR_TENSORRT)}{additions}: int8 weights per channel and int8 activations, "
+        f"both symmetric, from the extremes of {samples} calibration inputs ({calibration.source})"
     )
 
 
-def _write(source: Path, target: Path, quantised: Callable[[Path, Path, Mapping[str, bool]], None]) -> None:
-    """Prepare `source`, quantise it with the function given, save `target`. Raises ExportError."""
+def residual_additions(graph: Any) -> list[str]:
+    """Names of the additions of two activations of which at least one is the output of a convolution."""
+    made_by = {name: node for node in graph.node for name in node.output}
+    inputs = {entry.name for entry in graph.input}
+    found = []
+    for node in graph.node:
+        if node.op_type != _ADDITION or not all(name in made_by or name in inputs for name in node.input):
+            continue
+        sources = [made_by[name].op_type for name in node.input if name in made_by]
+        if "Conv" in sources and "Constant" not in sources:
+            found.append(node.name)
+    return found
+
+
+def leave_convolutions(graph: Any) -> None:
+    """Where both operands of an addition are quantised, take the nodes away from one that a convolution computes."""
+    made_by = {name: node for node in graph.node for name in node.output}
+    readers = Counter(name for node in graph.node for name in node.input)
+    dropped: set[str] = set()
+    for node in graph.node:
+        if node.op_type != _ADDITION:
+            continue
+        pairs = [_quantised_value(name, made_by) for name in node.input]
+        if None in pairs:
+            continue
+        for place, value in enumerate(pairs):
+            source = made_by.get(str(value))
+            if source is not None and source.op_type == "Conv":
+                dequantise = made_by[node.input[place]]
+                if readers[dequantise.output[0]] == 1:
+                    dropped |= {dequantise.output[0], dequantise.input[0]}
+                node.input[place] = str(value)
+                break
+    kept = [node for node in graph.node if not dropped.intersection(node.output)]
+    del graph.node[:]
+    graph.node.extend(kept)
+
+
+def _quantised_value(name: str, made_by: Mapping[str, Any]) -> str | None:
+    """The value that reaches `name` through a quantise and a dequantise node; None where there is no such pair."""
+    dequantise = made_by.get(name)
+    if dequantise is None or dequantise.op_type != "DequantizeLinear":
+        return None
+    quantise = made_by.get(dequantise.input[0])
+    return None if quantise is None or quantise.op_type != "QuantizeLinear" else str(quantise.input[0])
+
+
+def _write(
+    source: Path,
+    target: Path,
+    quantised: Callable[[Path, Path, Mapping[str, bool]], None],
+    finish: Callable[[Any], None] = lambda graph: None,
+) -> None:
+    """Prepare `source`, quantise it with the function given, change its graph with `finish`, save `target`.
+
+    Raises ExportError.
+    """
     from onnxruntime.quantization.shape_inference import quant_pre_process  # noqa: PLC0415
 
     large = write.weights_beside(source).is_file()
@@ -116,7 +183,9 @@ def _write(source: Path, target: Path, quantised: Callable[[Path, Path, Mapping[
             beside = {"save_as_external_data": large, "all_tensors_to_one_file": True}
             quant_pre_process(source, prepared, skip_symbolic_shape=True, skip_optimization=large, **beside)
             quantised(prepared, made, {"use_external_data_format": large})
-            write.save(onnx.load(made), target)
+            model = onnx.load(made)
+            finish(model.graph)
+            write.save(model, target)
     except Exception as error:  # the quantiser raises whatever its passes raise
         raise ExportError(
             f"{source} could not be quantised to int8: {reason(error)}", "Leave int8 out of its rows."

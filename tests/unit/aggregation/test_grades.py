@@ -26,8 +26,8 @@ from tests.synthetic_results import EFFICIENTNET, Synthetic, case_of, measured, 
 
 CASE = case_of(EFFICIENTNET, "onnxruntime", "fp32", 1)
 ROW = Synthetic(models=(EFFICIENTNET,), cases=[CASE], rounds=2, samples=20).summary().rows[0]
-GATE = Tolerance(relative_l2=1e-4, top1_agreement=0.995)
-CHECKS = Checks(gate=GATE, judge_top1=True, target_ci=0.01, calibration=False)
+TOLERANCE = Tolerance(relative_l2=1e-4, top1_agreement=0.995)
+CHECKS = Checks(tolerance=TOLERANCE, judge_top1=True, target_ci=0.01, calibration=False)
 
 
 def record(round_number: int = 1, **changes: Any) -> Measured:
@@ -86,7 +86,7 @@ def test_parity_of_one_round_before_timing_is_enough_to_void() -> None:
 def test_the_worst_item_is_held_against_the_gate() -> None:
     wrong = parity_of(CASE, EFFICIENTNET).model_copy(update={"item_relative_l2": 1.4, "item_cosine": 0.1})
     detail = findings(quiet(parity_before=wrong, parity_timed=wrong))["PARITY_FAIL"].flag.detail
-    assert detail == "relative L2 distance of the worst item 1.40e+00 is above the tolerance of 1e-04"
+    assert detail == "relative L2 distance of the worst sample 1.40e+00 is above the tolerance of 1e-04"
 
 
 @pytest.mark.parametrize(("hit", "void"), [((), False), ((2,), True), ((1, 2, 3), True)])
@@ -107,7 +107,7 @@ def test_a_compiler_that_ran_eagerly_is_void_on_any_device(hit: tuple[int, ...],
 
 @pytest.mark.parametrize(("judged", "flagged"), [(True, True), (False, False)])
 def test_top1_is_judged_only_where_it_means_something(judged: bool, flagged: bool) -> None:
-    checks = Checks(gate=GATE, judge_top1=judged, target_ci=0.01, calibration=False)
+    checks = Checks(tolerance=TOLERANCE, judge_top1=judged, target_ci=0.01, calibration=False)
     parity = parity_of(CASE, EFFICIENTNET, top1_agreement=0.99)
     assert ("PARITY_FAIL" in findings(quiet(parity_timed=parity), checks)) == flagged
 
@@ -115,12 +115,13 @@ def test_top1_is_judged_only_where_it_means_something(judged: bool, flagged: boo
 @pytest.mark.parametrize(("cosine", "flagged"), [(0.969, True), (0.97, False)])
 def test_cosine_gate(cosine: float, flagged: bool) -> None:
     parity = parity_of(CASE, EFFICIENTNET, relative_l2=0.2, cosine=cosine)
-    gate = Tolerance(relative_l2=0.3, cosine=0.97)
-    found = findings(quiet(parity_timed=parity), Checks(gate=gate, judge_top1=False, target_ci=0.01, calibration=False))
+    tolerance = Tolerance(relative_l2=0.3, cosine=0.97)
+    checks = Checks(tolerance=tolerance, judge_top1=False, target_ci=0.01, calibration=False)
+    found = findings(quiet(parity_timed=parity), checks)
     assert ("PARITY_FAIL" in found) == flagged
     if flagged:
         assert "0.9690" in found["PARITY_FAIL"].flag.detail
-    without = Checks(gate=Tolerance(relative_l2=0.3), judge_top1=False, target_ci=0.01, calibration=False)
+    without = Checks(tolerance=Tolerance(relative_l2=0.3), judge_top1=False, target_ci=0.01, calibration=False)
     assert "PARITY_FAIL" not in findings(quiet(parity_timed=parity), without)
 
 
@@ -133,8 +134,8 @@ def test_nonfinite_outputs_void() -> None:
 
 def test_outputs_that_were_never_compared_are_not_ranked() -> None:
     assert findings(quiet(parity_timed=None))["PARITY_UNCHECKED"].caps_at == "C"
-    without_gate = Checks(gate=None, judge_top1=True, target_ci=0.01, calibration=False)
-    assert findings(quiet(), without_gate)["PARITY_UNCHECKED"].caps_at == "C"
+    without_tolerance = Checks(tolerance=None, judge_top1=True, target_ci=0.01, calibration=False)
+    assert findings(quiet(), without_tolerance)["PARITY_UNCHECKED"].caps_at == "C"
 
 
 def test_outputs_of_a_trace_that_fixed_values_say_so() -> None:
@@ -326,7 +327,7 @@ def test_compile_cache_is_told_and_costs_no_grade(cached: tuple[bool | None, ...
 
 
 def test_a_backend_that_computes_nothing_is_never_ranked_and_never_void() -> None:
-    checks = Checks(gate=GATE, judge_top1=True, target_ci=0.01, calibration=True)
+    checks = Checks(tolerance=TOLERANCE, judge_top1=True, target_ci=0.01, calibration=True)
     found = findings(quiet(parity_before=None, parity_timed=None), checks)
     assert set(found) == {grades.CALIBRATION}
     assert found[grades.CALIBRATION].caps_at == "A"

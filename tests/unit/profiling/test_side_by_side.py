@@ -13,7 +13,7 @@ from harness.profiling.groups import group_of_operator
 from harness.profiling.load_profiles import Profiled
 from harness.profiling.side_by_side import (
     MODEL,
-    NOT_TOLD,
+    NO_MODULE,
     ComparedColumn,
     SideBySide,
     alike,
@@ -125,7 +125,7 @@ def test_what_a_graph_fused_stands_in_one_line_with_what_it_was_fused_into() -> 
     assert times(found)["layer.0.out"] == (30, 68)
     assert times(found)["layer.0.attn.q"] == (5, 10)
     assert times(found)["layer.0.attn"] == (4, 11)  # a dropout that nobody runs fuses nothing
-    assert times(found)[NOT_TOLD] == (4, None)
+    assert times(found)[NO_MODULE] == (4, None)
     assert times(found)[MODEL] == (None, 5)
     assert {line.name: line.modules for line in found.lines}["layer.0.out"] == (
         "layer.0.out", "layer.0.out.dense", "layer.0.out.norm",

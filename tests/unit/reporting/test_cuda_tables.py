@@ -38,7 +38,7 @@ from harness.reporting.tables.summary_table import COLUMNS
 from harness.reporting.tables.tried_settings_table import tried_table
 from harness.reporting.units import MILLISECOND
 from harness.reporting.writers.csv import summary_text
-from harness.reporting.writers.markdown import table_text
+from harness.reporting.writers.markdown import blocks_text, table_text
 from tests.synthetic_cuda import LOST, VOID, cuda_summary
 
 Golden = Callable[[str, str], None]
@@ -75,7 +75,7 @@ def test_tables_besides(golden: Golden) -> None:
         table_text(engines_table([row for row in SUMMARY.rows if row.model == "bert-base"], export, SUMMARY.engines)),
         table_text(roofline_table(TABLES[BERT], SUMMARY.roof)),
         table_text(tried_table(SUMMARY.rows, BERT)),
-        environment_table(SUMMARY.environments),
+        blocks_text([environment_table(SUMMARY.environments)]),
         "\n".join(guide_lines(SUMMARY.rows)),
     ]
     golden("cuda-besides.md", "\n\n".join(parts) + "\n")

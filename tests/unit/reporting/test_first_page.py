@@ -10,6 +10,7 @@ import pytest
 from harness.core.schemas import Interval, Row, Summary
 from harness.reporting import first_page as page
 from harness.reporting import ranking
+from harness.reporting.writers.markdown import blocks_text
 from tests.synthetic_results import voided
 
 Golden = Callable[[str, str], None]
@@ -34,7 +35,7 @@ def lossy(row: Row, ms: float, low: float, high: float, **parity: Any) -> Row:
 
 def cells(summary: Summary, *rows: Row) -> list[str]:
     """Of the only line of the answer table."""
-    text = page.answer_table(summary.model_copy(update={"rows": rows}))
+    text = blocks_text([page.answer_table(summary.model_copy(update={"rows": rows}))])
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert len(lines) == 3, text
     return [cell.strip() for cell in lines[2].split("|")[1:-1]]
@@ -121,7 +122,7 @@ def test_a_void_row_is_never_an_answer(rows: Rows, summary: Summary) -> None:
 
 def test_nothing_to_answer_is_said(summary: Summary) -> None:
     void = tuple(row.model_copy(update={"grade": "F"}) for row in summary.rows)
-    assert "| –" in page.answer_table(summary.model_copy(update={"rows": void}))
+    assert "| –" in blocks_text([page.answer_table(summary.model_copy(update={"rows": void}))])
     missing = tuple(row.model_copy(update={"status": "missing", "latency_ns": None}) for row in summary.rows)
     text = page.first_page(summary.model_copy(update={"rows": missing}), "report-details.md", [])
     assert text.startswith(f"# {summary.title}\n\nNothing is measured yet.")
@@ -151,7 +152,7 @@ def test_how_sure_has_the_grades_and_what_they_mean(summary: Summary) -> None:
 
 
 def test_no_mark_without_its_meaning(summary: Summary) -> None:
-    for text in (page.answer_table(summary), page.case_table(summary), page.terminal_answer(summary)):
+    for text in (blocks_text([page.answer_table(summary)]), page.case_table(summary), page.terminal_answer(summary)):
         assert ("~" in text) == (ranking.DOUBT_MEANS in text)
     assert "*" not in page.terminal_answer(summary)
 

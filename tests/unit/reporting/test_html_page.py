@@ -27,6 +27,7 @@ from harness.reporting.html.embedded import (
     style,
 )
 from harness.reporting.html.page import page, shows
+from harness.reporting.table import texts
 from harness.reporting.tables.latency_table import latency_columns
 from tests.synthetic_results import EFFICIENTNET, Synthetic, eventful, matrix, restless
 
@@ -254,7 +255,10 @@ def test_a_recommendation_rests_on_rows_that_are_there(rows: dict[str, Row], sum
 
 
 def test_a_profile_is_a_section_of_its_own_with_its_tables(small: Summary) -> None:
-    text = page(small, profile="### Cost\n\n| model | GFLOP |\n|---|--:|\n| a<b | [x](profiles/a/model.json) |")
+    text = page(
+        small,
+        profile=["### Cost", texts([("model", "left"), ("GFLOP", "right")], [["a<b", "[x](profiles/a/model.json)"]])],
+    )
     assert '<a href="#profile">Profile</a>' in text
     assert "<h3>Cost</h3>" in text
     assert 'a&lt;b</td><td class="num"><a href="profiles/a/model.json">x</a>' in text

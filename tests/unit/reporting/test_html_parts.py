@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.reporting.table import Column, Table, words
-from harness.reporting.writers import html as prose
-from harness.reporting.writers.markdown import table_text
+from harness.reporting.writers import html
 
 
 @pytest.mark.parametrize(
@@ -26,14 +25,14 @@ from harness.reporting.writers.markdown import table_text
     ],
 )
 def test_inline(text: str, expected: str) -> None:
-    assert prose.inline(text) == expected
+    assert html.inline(text) == expected
 
 
 def test_a_table_keeps_its_pipes_and_its_alignment() -> None:
     table = Table(
         [words("backend", lambda row: row[0]), Column("ms", lambda row: row[1])], [("a|b", "1.20")], "Before."
     )
-    found = prose.blocks(table_text(table))
+    found = html.blocks([table])
     assert found.startswith("<p>Before.</p>")
     assert '<th scope="col" class="word">backend</th><th scope="col" class="num">ms</th>' in found
     assert '<tr><td class="word">a|b</td><td class="num">1.20</td></tr>' in found

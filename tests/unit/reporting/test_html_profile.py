@@ -163,7 +163,7 @@ def test_the_page_holds_the_tree_as_data_and_hostile_names_stay_in_it(summary: S
     first = profiles.found[0]
     layers = tuple(row.model_copy(update={"kind": evil}) for row in MODULES)
     told = parts(layers, notes=(evil,), traces=(evil,))
-    text = page(summary, profile="Tables.", profiled=Profiles("profiles", [Profiled(first.row, first.model, told)]))
+    text = page(summary, profile=["Tables."], profiled=Profiles("profiles", [Profiled(first.row, first.model, told)]))
     assert "<img" not in text
     (block,) = [one for one in text.split('<script type="application/json">') if '"operators"' in one]
     data = json.loads(block.partition("</script>")[0])

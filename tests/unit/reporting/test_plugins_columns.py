@@ -21,7 +21,7 @@ from harness.reporting.tables import custom_metrics_table as custom
 from harness.reporting.tables.latency_table import latency_columns, latency_table
 from harness.reporting.tables.summary_table import COLUMNS
 from harness.reporting.writers.csv import summary_text
-from harness.reporting.writers.markdown import table_text
+from harness.reporting.writers.markdown import blocks_text, table_text
 from tests.synthetic_results import voided
 from tests.unit.reporting.test_tables import rows_of
 
@@ -101,5 +101,5 @@ def test_conditions_name_the_plugin_of_the_rows_that_it_brought(plugged: Summary
 def test_the_environment_names_it_under_its_own_name(plugged: Summary) -> None:
     name, found = next(iter(plugged.environments.items()))
     software = found.software.model_copy(update={"build": {PLUGIN: "pack 1.0"}})
-    text = environment_table({name: found.model_copy(update={"software": software})})
+    text = blocks_text([environment_table({name: found.model_copy(update={"software": software})})])
     assert [line.split("|")[1].strip() for line in text.splitlines() if "pack 1.0" in line] == ["backend's plugin"]

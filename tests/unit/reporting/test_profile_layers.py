@@ -9,13 +9,13 @@ from harness.core.schemas.profile_record import LayerRow, OperatorRow, PartsProf
 from harness.profiling.layers import LayerChoice
 from harness.reporting.tables.layers_table import (
     groups_table,
-    layers_text,
+    layers_block,
     mark,
     operators_table,
-    profile_text,
+    profile_blocks,
     terminal_layers,
 )
-from harness.reporting.writers.markdown import table_text
+from harness.reporting.writers.markdown import blocks_text, table_text
 
 
 def layer(name: str, self_ns: int, **more: Any) -> LayerRow:
@@ -74,7 +74,7 @@ def lines(text: str) -> list[list[str]]:
 
 
 def test_a_case_begins_with_whether_its_parts_add_up() -> None:
-    text = profile_text(EAGER, on_gpu=False, measured_ns=20_100_000)
+    text = blocks_text(profile_blocks(EAGER, on_gpu=False, measured_ns=20_100_000))
     assert text.startswith(
         "Grade A: a monitor watched it, and nothing disturbed it.\n\n"
         "The parts sum to 20.0 ms, 1.00 of the plain latency of 20.0 ms: adds up. Profiling changed the run by +2.0%. "
@@ -87,7 +87,7 @@ def test_a_case_begins_with_whether_its_parts_add_up() -> None:
 
 def test_what_was_measured_beside_the_parts_stands_with_what_it_makes_of_them() -> None:
     stretched = EAGER.model_copy(update={"window_ns": 21_000_000, "plain_ns": 10_000_000})
-    text = profile_text(stretched, on_gpu=False)
+    text = blocks_text(profile_blocks(stretched, on_gpu=False))
     assert "2.00 of the plain latency of 10.0 ms: explained, 0.95 with what was measured beside them." in text
     assert "Profiler overhead: profiled runs took 2.10 times the plain latency." in text
 
@@ -96,7 +96,7 @@ def test_a_profile_that_shows_nothing_is_marked_wherever_its_times_stand() -> No
     flag = Flag(name="CPU_SHARED", detail="others used 0.9 CPUs", remedy="Stop them.")
     disturbed = EAGER.model_copy(update={"grade": "C", "flags": (flag,)})
     a_fifth = EAGER.model_copy(update={"plain_ns": 100_000_000, "window_ns": 100_000_000})
-    assert profile_text(disturbed, on_gpu=False).startswith(
+    assert blocks_text(profile_blocks(disturbed, on_gpu=False)).startswith(
         "Grade C, so that nothing is concluded from its times. CPU_SHARED: others used 0.9 CPUs. Stop them.\n\n"
     )
     assert [mark(one) for one in (EAGER, disturbed, a_fifth)] == ["", " (grade C)", " (unexplained)"]
@@ -107,7 +107,7 @@ def test_a_profile_that_shows_nothing_is_marked_wherever_its_times_stand() -> No
 
 
 def test_a_profile_from_before_they_were_watched_says_so() -> None:
-    assert profile_text(ORT, on_gpu=False).startswith(
+    assert blocks_text(profile_blocks(ORT, on_gpu=False)).startswith(
         "Grade B. UNWATCHED: it was taken before profiles were watched and repeated. Profile it again: "
         "`make profile FORCE=1`."
     )
@@ -116,45 +116,56 @@ def test_a_profile_from_before_they_were_watched_says_so() -> None:
 def test_the_share_without_a_kernel_says_of_which_latency() -> None:
     kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=6_000_000)
     on_gpu = EAGER.model_copy(update={"layers": (), "operators": (kernel,)})
-    assert "Launch gaps: in 40.0% of the measured latency no kernel ran" in profile_text(on_gpu, True, 10_000_000)
-    assert "Launch gaps: in 70.0% of the plain latency no kernel ran" in profile_text(on_gpu, True)
+    assert "Launch gaps: in 40.0% of the measured latency no kernel ran" in blocks_text(
+        profile_blocks(on_gpu, True, 10_000_000)
+    )
+    assert "Launch gaps: in 70.0% of the plain latency no kernel ran" in blocks_text(profile_blocks(on_gpu, True))
 
 
 def test_layers_are_sorted_by_what_they_take_themselves_with_their_own_flops() -> None:
-    rows = lines(layers_text(EAGER.layers, top=2))
+    rows = lines(blocks_text([layers_block(EAGER.layers, top=2)]))
     assert rows[0] == ["layer", "kind", "group", "calls", "self ms", "share", "GFLOP", "output"]
     assert [row[0] for row in rows[2:]] == ["mlp", "attention"]
     assert rows[2][4:] == ["12.0", "60.0%", "2.00e-07", "1×128×384"]
-    assert layers_text(EAGER.layers, top=2).startswith("2 of 4 layers, 95.0% of the time:")
+    assert blocks_text([layers_block(EAGER.layers, top=2)]).startswith("2 of 4 layers, 95.0% of the time:")
 
 
 def test_own_flops_of_a_container_are_those_that_no_child_has() -> None:
-    assert lines(layers_text(EAGER.layers))[4][:7] == ["(model)", "Linear", "other", "1", "1.00", "5.0%", "0"]
+    container = lines(blocks_text([layers_block(EAGER.layers)]))[4]
+    assert container[:7] == [
+        "(model)",
+        "Linear",
+        "other",
+        "1",
+        "1.00",
+        "5.0%",
+        "0",
+    ]
 
 
 def test_a_choice_is_named_and_adds_up_with_what_it_leaves_out() -> None:
-    text = layers_text(EAGER.layers, top=1, choice=LayerChoice(("attention", "mlp")))
+    text = blocks_text([layers_block(EAGER.layers, top=1, choice=LayerChoice(("attention", "mlp")))])
     assert text.startswith("1 of 2 layers matching `attention` or `mlp` (of 4), 60.0% of the time:")
     assert text.endswith("Sums: shown 12.0 ms + 1 shorter one 7.00 ms + left out by the choice 1.00 ms = 20.0 ms.")
-    assert layers_text(EAGER.layers, choice=LayerChoice(("pooling",))) == "No layer matches `pooling`."
-    assert "Sums" not in layers_text(EAGER.layers)
+    assert blocks_text([layers_block(EAGER.layers, choice=LayerChoice(("pooling",)))]) == "No layer matches `pooling`."
+    assert "Sums" not in blocks_text([layers_block(EAGER.layers)])
 
 
 def test_a_depth_adds_what_is_deeper_to_what_holds_it() -> None:
-    text = layers_text(EAGER.layers, choice=LayerChoice(depth=0))
+    text = blocks_text([layers_block(EAGER.layers, choice=LayerChoice(depth=0))])
     assert text.startswith("1 layer down to depth 0, what is deeper added to them, 100% of the time:")
     assert lines(text)[2] == ["(model)", "Linear", "other", "1", "20.0", "100%", "3.00e-07", "1×128×384"]
 
 
 def test_groups_and_sums_of_a_case_are_those_of_all_its_layers() -> None:
-    text = profile_text(EAGER, on_gpu=False, choice=LayerChoice(("attention",)))
+    text = blocks_text(profile_blocks(EAGER, on_gpu=False, choice=LayerChoice(("attention",))))
     assert "| all" in text
     assert "The parts sum to 20.0 ms" in text
     assert "1 layer matching `attention` (of 4)" in text
 
 
 def test_a_graph_tells_modules_and_members_and_no_flops() -> None:
-    rows = lines(layers_text(ORT.layers))
+    rows = lines(blocks_text([layers_block(ORT.layers)]))
     assert rows[0] == ["layer", "kind", "from module", "group", "self ms", "share", "output", "fused from"]
     assert rows[2][2] == "mlp.act"
     assert rows[2][-1] == "x + y + z + u + 1 more"
@@ -185,7 +196,7 @@ def test_layers_that_took_no_time_have_no_share() -> None:
     none = PartsProfile(
         layers=(layer("a", 0, parent="m"), layer("b", 0)), operators=(), traces=(), window_ns=9_000, plain_ns=8_000
     )
-    assert [row[5] for row in lines(layers_text(none.layers))[2:]] == ["–", "–"]
-    assert "| all" in profile_text(none, on_gpu=False)
+    assert [row[5] for row in lines(blocks_text([layers_block(none.layers)]))[2:]] == ["–", "–"]
+    assert "| all" in blocks_text(profile_blocks(none, on_gpu=False))
     assert terminal_layers("case", none).splitlines()[3].endswith("–")
     assert lines(table_text(groups_table({"openvino": none})))[2:] == [["other", "0", "–"], ["all", "0", "100%"]]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from harness.core.schemas.profile_record import Fragmentation, MemoryBlock, MemoryTimeline
-from harness.reporting.charts.allocations_chart import memory_figure
-from harness.reporting.charts.matplotlib_drawer import image
-from harness.reporting.tables.allocations_table import memory_section
+from harness.reporting.charts import plotly_drawer
+from harness.reporting.charts.allocations_chart import allocations
+from harness.reporting.charts.matplotlib_drawer import draw, image
+from harness.reporting.tables.allocations_table import memory_blocks
+from harness.reporting.writers.markdown import blocks_text
 
 MIB = 1 << 20
 BLOCK = MemoryBlock(size_bytes=9 * MIB, category="temporaries", operator="aten::conv2d", shapes="[1,512,7,7] [512]")
@@ -47,7 +49,7 @@ ON_GPU = FOUND.model_copy(
 
 
 def test_the_peak_is_told_by_who_holds_it_and_adds_up() -> None:
-    text = memory_section(FOUND, "memory.png")
+    text = blocks_text(memory_blocks(FOUND, "memory.png"))
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
     assert ["temporaries", "9.00", "15.0%"] in rows
     assert ["all", "60.0", "100%"] in rows
@@ -60,21 +62,22 @@ def test_the_peak_is_told_by_who_holds_it_and_adds_up() -> None:
 
 
 def test_activations_that_are_not_told_apart_get_no_figure() -> None:
-    text = memory_section(FOUND.model_copy(update={"activations_peak_bytes": None}))
+    text = blocks_text(memory_blocks(FOUND.model_copy(update={"activations_peak_bytes": None})))
     assert "activations alone" not in text
     assert "memory.png" not in text
 
 
 def test_fragmentation_and_snapshot_are_told_where_there_are_any() -> None:
-    assert "reserved" not in memory_section(FOUND)
-    text = memory_section(ON_GPU)
+    assert "reserved" not in blocks_text(memory_blocks(FOUND))
+    text = blocks_text(memory_blocks(ON_GPU))
     assert "64.0 MiB reserved and 48.0 MiB allocated: 16.0 MiB (25.0%) are unused" in text
     assert "`memory.pickle` opens in" in text
 
 
 @pytest.mark.parametrize("found", [FOUND, ON_GPU], ids=["cpu", "cuda"])
 def test_the_chart_shows_temporaries_the_peak_and_what_is_reserved(found: MemoryTimeline) -> None:
-    figure = memory_figure("Memory", found)
+    spec = allocations("Memory", found)
+    figure = draw(spec)
     (ax,) = figure.axes
     names = [name.replace("\n", " ") for name in ax.get_legend_handles_labels()[1]]
     reserved = [] if found.reserved_bytes is None else ["reserved"]
@@ -82,8 +85,12 @@ def test_the_chart_shows_temporaries_the_peak_and_what_is_reserved(found: Memory
     assert [text.get_text() for text in ax.texts] == ["peak 10.0 MiB"]
     assert ax.get_ylim()[1] > (14 if reserved else 10)
     assert image(figure, "png").startswith(b"\x89PNG")
+    (plot,) = plotly_drawer.draw(spec).plots
+    assert [trace["name"].replace("\n", " ") for trace in plot.data] == names
+    assert [trace.get("fill") for trace in plot.data[:2]] == ["tozeroy", "tonexty"]
+    assert max(plot.data[1]["y"]) == spec.peak[1] == 10.0
 
 
 def test_a_pass_without_allocations_has_no_chart() -> None:
     with pytest.raises(ValueError, match="no allocations"):
-        memory_figure("Memory", FOUND.model_copy(update={"at_ns": ()}))
+        allocations("Memory", FOUND.model_copy(update={"at_ns": ()}))

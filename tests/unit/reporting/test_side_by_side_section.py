@@ -22,7 +22,7 @@ from harness.reporting.tables.side_by_side_table import (
     side_by_side_section,
     title_of,
 )
-from harness.reporting.writers.markdown import table_text
+from harness.reporting.writers.markdown import blocks_text, table_text
 from tests.unit.profiling.test_side_by_side import CPU_SHARED, EAGER, FUSED, GRAPH, parts, profiled, row
 from tests.unit.reporting.test_profile_layers import lines
 
@@ -180,30 +180,30 @@ def test_a_section_has_its_conditions_above_each_table_and_its_image() -> None:
     gaps = LaunchGaps(window_ns=100, busy_ns=60, waited_ns=None, work_ns=60, kernels_ns=220)
     eager = EAGER.model_copy(update={"launch_gaps": gaps})
     (found,) = alike([profiled("torch-eager", eager), profiled("onnxruntime", GRAPH), profiled("openvino", FUSED)])
-    text = side_by_side_section(found, "Conditions: these.", "![chart](charts/a.png)")
+    text = blocks_text(side_by_side_section(found, "Conditions: these.", "![chart](charts/a.png)"))
     blocks = text.split("\n\n")
     assert blocks[0] == "### resnet50, fp32, batch 1: where openvino gains on torch-eager"
     assert blocks[2] == "![chart](charts/a.png)"
     tables = [place for place, block in enumerate(blocks) if block.startswith("|")]
     assert [blocks[place - 1] for place in tables] == ["Conditions: these."] * 2
     assert blocks[-1].startswith("- torch-eager: GPU idle 40.0% of the traced window; ")
-    assert "Conditions: these.\n\n|" in side_by_side_section(found, "Conditions: these.", "")
+    assert "Conditions: these.\n\n|" in blocks_text(side_by_side_section(found, "Conditions: these.", ""))
 
 
 def test_profiles_that_show_nothing_are_named_below_the_sentence_and_stand_in_a_table_of_their_own() -> None:
     a_fifth = GRAPH.model_copy(update={"plain_ns": 510})
     cases = [profiled("torch-eager", EAGER), profiled("onnxruntime", a_fifth), profiled("openvino", FUSED)]
     (found,) = alike(cases)
-    text = side_by_side_section(found, "Conditions: these.", "")
+    text = blocks_text(side_by_side_section(found, "Conditions: these.", ""))
     why = "onnxruntime, its parts are 0.20 of the plain latency, and nothing measured covers the difference."
     assert f"Left out: {why}" in text
     assert "onnxruntime ns" not in text
     told = {one.model.case_id: one.parts for one in cases if one.parts}
-    alone = profile_section([one.model for one in cases], told, "profiles", [text])
+    alone = blocks_text(profile_section([one.model for one in cases], told, "profiles", [text]))
     assert "onnxruntime fp32 (unexplained) ns" in alone
     assert "Nothing is concluded from the times of marked columns" in alone
     (not_found,) = not_compared(cases[:2])
-    assert not_compared_section(not_found) == (
+    assert blocks_text(not_compared_section(not_found)) == (
         "### resnet50, fp32, batch 1: not side by side\n\n"
         f"Fewer than two of these profiles can be relied on. Left out: {why}"
     )
@@ -221,7 +221,7 @@ def test_every_profile_stands_in_the_report_with_its_grade_and_how_it_adds_up() 
         profiled("tensorrt", waits, setting="graph"),
     ]
     told = {one.model.case_id: one.parts for one in cases if one.parts}
-    text = profile_section([one.model for one in cases], told, "profiles")
+    text = blocks_text(profile_section([one.model for one in cases], told, "profiles"))
     table = text[text.index("| model    | backend     | precision   |   batch | grade") :]
     assert lines(table.partition("\n\n")[0])[2:] == [
         ["resnet50", "torch-eager", "fp32", "1", "A", "0.95", "adds up", "2", "2.1%"],
@@ -242,12 +242,12 @@ def test_profiles_of_grade_b_are_named() -> None:
 def test_a_title_leaves_settings_to_the_columns() -> None:
     (found,) = alike([profiled("torch-eager", EAGER), profiled("tensorrt", FUSED, setting="static+graph")])
     assert title_of(found) == "resnet50, fp32, batch 1: where tensorrt gains on torch-eager"
-    assert "tensorrt static+graph ns" in side_by_side_section(found, "", "")
+    assert "tensorrt static+graph ns" in blocks_text(side_by_side_section(found, "", ""))
 
 
 def test_groups_are_not_told_twice() -> None:
     cases = [profiled("torch-eager", EAGER), profiled("onnxruntime", GRAPH)]
     models = [one.model for one in cases]
     told = {one.model.case_id: one.parts for one in cases if one.parts}
-    assert profile_section(models, told, "profiles", ["### The comparison"]).count("###") == 1
-    assert "### Where the time of resnet50 goes" in profile_section(models[:1], told, "profiles")
+    assert blocks_text(profile_section(models, told, "profiles", ["### The comparison"])).count("###") == 1
+    assert "### Where the time of resnet50 goes" in blocks_text(profile_section(models[:1], told, "profiles"))

@@ -20,7 +20,7 @@ from harness.reporting.tables.cold_start_table import cold_table
 from harness.reporting.tables.flags_table import flags_table
 from harness.reporting.tables.latency_table import latency_table, terminal_table
 from harness.reporting.tables.unmeasured_table import unmeasured_table
-from harness.reporting.writers.markdown import escape, table_text
+from harness.reporting.writers.markdown import blocks_text, escape, table_text
 from tests.synthetic_results import with_baseline_grades
 
 ROWS = dict[str, Row]
@@ -63,7 +63,7 @@ def test_flag_notes(summary: Summary, golden: Golden) -> None:
 
 def test_conditions_and_environment(summary: Summary, golden: Golden) -> None:
     own = conditions(summary, rows_of(summary, "minilm-l6"))
-    text = f"{run_conditions(summary)}\n\n{own}\n\n" + environment_table(summary.environments)
+    text = f"{run_conditions(summary)}\n\n{own}\n\n" + blocks_text([environment_table(summary.environments)])
     golden("conditions.md", text + "\n")
 
 
@@ -217,8 +217,8 @@ def test_ratios_to_a_baseline_of_grade_c_are_marked_everywhere(summary: Summary)
         assert all("~" in line for line in speedups)
         assert text.endswith(ranking.DOUBT_MEANS)
     assert "~" not in table_text(latency_table(rows_of(summary, "resnet50")))
-    assert ", ~4.83×" in answer_table(marked)
-    assert ranking.DOUBT_MEANS in answer_table(marked)
+    assert ", ~4.83×" in blocks_text([answer_table(marked)])
+    assert ranking.DOUBT_MEANS in blocks_text([answer_table(marked)])
 
 
 def against_c(summary: Summary) -> Summary:

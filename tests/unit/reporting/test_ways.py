@@ -19,10 +19,10 @@ from harness.reporting.charts.spec import Spec
 from harness.reporting.details import document
 from harness.reporting.first_page import answer_table
 from harness.reporting.prose import recommendations
-from harness.reporting.prose.boundaries import BOUNDARIES, MODES, way_of
+from harness.reporting.prose.boundaries import BOUNDARIES, BRIEF, MODES, way_of
 from harness.reporting.tables.latency_table import latency_table, terminal_table
 from harness.reporting.writers.csv import summary_text
-from harness.reporting.writers.markdown import table_text
+from harness.reporting.writers.markdown import blocks_text, table_text
 from tests import synthetic_results as made
 
 FACTOR = {"compute sync": 1.0, "e2e sync": 1.6, "compute pipelined": 1.9, "compute offline": 0.5}
@@ -117,7 +117,7 @@ def test_e2e_has_its_three_parts(mixed: Summary) -> None:
 def test_the_report_has_a_section_for_each_with_its_own_conditions(mixed: Summary) -> None:
     text = document(mixed, {})
     for boundary, mode in (name.split() for name in FACTOR):
-        section = text.split(f"## resnet50 (seeded, cpu, {boundary}, {mode})")[1].split("\n## ")[0]
+        section = text.split(f"## resnet50 ({BRIEF[boundary]}, {BRIEF[mode]})")[1].split("\n## ")[0]
         conditions = section.strip().splitlines()[0]
         assert BOUNDARIES[boundary] in conditions
         assert MODES[mode] in conditions
@@ -131,10 +131,10 @@ def test_a_report_of_the_usual_alone_explains_nothing_else(summary: Summary) -> 
 
 
 def test_the_answers_are_of_one_table_a_model(mixed: Summary) -> None:
-    text = answer_table(mixed)
+    text = blocks_text([answer_table(mixed)])
     assert text.count("resnet50") == text.count("efficientnet-lite0") == 2, "batch 1 and 4 of one table"
     only = mixed.model_copy(update={"rows": tuple(row for row in mixed.rows if row.mode == "offline")})
-    assert "resnet50 (random weights, offline), batch 1" in answer_table(only)
+    assert "resnet50 (random weights, offline), batch 1" in blocks_text([answer_table(only)])
 
 
 def test_the_terminal_names_what_is_not_usual(mixed: Summary) -> None:

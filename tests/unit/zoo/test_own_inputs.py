@@ -73,12 +73,12 @@ def test_eight_items_are_taken_as_they_are_in_the_models_types(tmp_path: Path) -
         "scale": (np.float32, (10,)),
     }
     assert np.array_equal(made.arrays["image"], good()["image"])
-    assert made.source == "10 different items of own.npz"
+    assert made.source == "10 different samples of own.npz"
 
 
 def test_fewer_get_variations_within_their_range_and_shared_inputs_stay(tmp_path: Path) -> None:
     made = of_file(write(tmp_path / "own.npz", **good(3)))
-    assert made.source.startswith("3 different items of own.npz and 61 variations")
+    assert made.source.startswith("3 different samples of own.npz and 61 variations")
     assert made.arrays["image"].max() == good(3)["image"].max()
     assert set(made.arrays["scale"].tolist()) == {0.5}
     unit = rotation({"x": NUMBERS.random((2, 5)).astype(np.float32)}, 50)
@@ -105,7 +105,7 @@ def test_arrays_without_names_count_by_their_order(tmp_path: Path) -> None:
         ({"idz": np.arange(10)}, "Unknown input `idz`"),
         ({"image": good()["image"].astype(np.float32)}, "Input `image` in .* is float32, and the model takes uint8"),
         ({"image": good()["image"].astype(np.int64) + 300}, "Input `image` in .* is int64"),
-        ({"ids": np.arange(9).reshape(3, 3)}, "no number of items in common: `image` 10, `ids` 3"),
+        ({"ids": np.arange(9).reshape(3, 3)}, "no number of samples in common: `image` 10, `ids` 3"),
         ({"ids": np.int64(3)}, "Input `ids` in .* is a scalar"),
     ],
 )
@@ -147,7 +147,7 @@ def test_several_files_are_told_apart_by_their_shapes_and_free_the_axes_that_dif
     loaded = with_own_inputs(model(input_names=tuple(types), input_axes={"x": 1}, input_types=types), given)
     assert loaded.make_inputs(4, 32).arrays["x"].shape == (4, 3, 32, 40)
     assert loaded.free_axes == {"x": {2: "sequence", 3: "extent_1"}, "mask": {1: "sequence"}}
-    with pytest.raises(UsageError, match="No axis tells the shapes"):
+    with pytest.raises(UsageError, match="No axis distinguishes the shapes"):
         describe([files[0], write(tmp_path / "again.npz", **dict(np.load(files[0])))], "tensor")
 
 

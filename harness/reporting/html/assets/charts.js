@@ -76,7 +76,7 @@ function draw(place, size) {
   const layout = {
     ...spec.layout,
     xaxis: axis(spec.layout.xaxis), yaxis: axis(spec.layout.yaxis),
-    shapes: (spec.layout.shapes ?? []).map((shape) => ({ ...shape, layer: "below", line: { ...shape.line, color: look.ink } })),
+    shapes: (spec.layout.shapes ?? []).map((shape) => ({ layer: "below", ...shape, line: { ...shape.line, color: look.ink } })),
     font: { family: look.font, size: narrow ? 11 : 12, color: look.ink },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     margin: { l: 8, r: 26, t: 18, b: 36 }, hovermode: "closest", dragmode: "zoom",

@@ -1,0 +1,477 @@
+"""Records of the cases of generation → their rows, with flags, checks and the grade that follows (pure).
+
+A row of grade A has passed every check that applies: tokens, cache reuse, placement, and those of the machine that rows
+of `run` have too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.aggregation import admission, flags
+from harness.aggregation import usage as utilisation
+from harness.aggregation.admission import References
+from harness.aggregation.checks import (
+    MAX_REPEAT_RATIO,
+    REPEAT_CONFIDENCE,
+    REPEATS,
+    check_of,
+    repeat_interval,
+    rounds_of,
+    unchecked,
+    watched,
+)
+from harness.aggregation.flags import Finding, finding
+from harness.aggregation.row import cold_of
+from harness.core.errors import FormatError, StorageError
+from harness.core.schemas import (
+    ELEMENT_BYTES,
+    CacheSize,
+    Check,
+    CpuRoof,
+    Energy,
+    Environment,
+    Failed,
+    Generated,
+    GenerationCase,
+    GenerationExport,
+    GenerationRow,
+    Interval,
+    Latency,
+    Plan,
+    Repeats,
+    ReuseCheck,
+    Roof,
+    TokenEnergy,
+    TokenParity,
+    TokenRates,
+    TokenTimes,
+    Tolerance,
+    Usage,
+    UsageSummary,
+    VoidGeneration,
+)
+from harness.statistics.estimators import median, median_interval
+from harness.statistics.token_parity import worst_token_parity
+from harness.statistics.token_times import (
+    Instants,
+    context_times,
+    itls,
+    per_sequence_rate,
+    token_times,
+    total_rate,
+    tpots,
+    ttfts,
+)
+
+TOKENS = "TOKENS_DIFFER"
+FLIP = "TOKEN_FLIP"
+CACHE = "STALE_CACHE"
+
+LoadGenerated = Callable[[str, int], Generated | Failed | None]
+"""(case id, round) → the record, None where there is none; raises FormatError or StorageError where it is unusable."""
+LoadUsage = Callable[[str, int], Usage | None]
+
+_OF_CASE = ("case_id", "model", "backend", "device", "precision", "batch_size", "prompt_length", "new_tokens")
+_FIGURES = tuple(VoidGeneration.model_fields)
+
+
+@dataclass
+class GenerationRecords:
+    """The records of one case: measured and failed in round order; other: why a file of a round is not used."""
+
+    measured: list[Generated] = field(default_factory=list)
+    failed: list[Failed] = field(default_factory=list)
+    other: dict[int, str] = field(default_factory=dict)
+    usage: dict[int, UsageSummary] = field(default_factory=dict)
+    unwatched: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class GenerationSource:
+    """What rows are made from besides records. exports: by model; absent: why a model has none. calibration: backends
+    that compute nothing. roof: measured limits; energies: by case id. environments: by id."""
+
+    plan: Plan
+    exports: Mapping[str, GenerationExport]
+    absent: Mapping[str, str]
+    environments: Mapping[str, Environment]
+    calibration: frozenset[str]
+    roof: Roof | CpuRoof | None = None
+    energies: Mapping[str, Energy] = field(default_factory=dict)
+
+
+def generation_rows(
+    source: GenerationSource, load: LoadGenerated, load_usage: LoadUsage, note: Callable[[str], object]
+) -> tuple[GenerationRow, ...]:
+    """A row for every planned case, in plan order. note: receives what is left out, in words."""
+    cases = source.plan.generations
+    read = {case.case_id: _read(source.plan, case, load, note) for case in cases}
+    agreed = _agreed(cases, read, source.environments)
+    found = []
+    for case in cases:
+        records = _admitted(source, case, read[case.case_id], agreed, note)
+        _add_usage(records, load_usage, note)
+        found.append(generation_row(source, case, records))
+    return tuple(found)
+
+
+def used_environments(
+    plan: Plan, rows: Iterable[GenerationRow], load: LoadGenerated, environments: Mapping[str, Environment]
+) -> tuple[set[str], list[str]]:
+    """Ids of the environments of measured rows, and when their processes started."""
+    used: set[str] = set()
+    started: list[str] = []
+    for row in rows:
+        if row.status != "measured":
+            continue
+        for number in range(1, plan.measurement.rounds + 1):
+            try:
+                record = load(row.case_id, number)
+            except (FormatError, StorageError):
+                continue
+            if isinstance(record, Generated) and record.environment_id in environments:
+                used.add(str(record.environment_id))
+                started.append(record.started_at)
+    return used, started
+
+
+def generation_row(source: GenerationSource, case: GenerationCase, records: GenerationRecords) -> GenerationRow:
+    """The row of one case: measured, else failed, else skipped or missing."""
+    if case.skip_reason is not None:
+        return _row(case, "skipped", reason=case.skip_reason)
+    if records.measured:
+        return _measured(source, case, records)
+    if records.failed:
+        last = records.failed[-1]
+        return _row(case, "failed", reason=f"{last.phase}: {last.error}", hint=last.hint)
+    reason = "; ".join(dict.fromkeys(records.other.values())) or "never measured"
+    return _row(case, "missing", reason=reason, hint="Run `make generate`.")
+
+
+def _measured(source: GenerationSource, case: GenerationCase, found: GenerationRecords) -> GenerationRow:
+    records, export = found.measured, source.exports.get(case.model)
+    processes = [[_instants(request) for request in record.requests] for record in records]
+    times = {"ttft_ns": ttfts, "itl_ns": itls, "tpot_ns": tpots}
+    figures: dict[str, Any] = {name: token_times(processes, values) for name, values in times.items()}
+    itl, ttft = figures["itl_ns"], figures["ttft_ns"]
+    figures["context"] = context_times(processes)
+    figures["rates"] = _rates(case, processes, ttft)
+    figures["roof_share"] = roof_share(case, export, itl, source.roof, records[0].threads)
+    figures["energy"] = _energy(case, source.energies.get(case.case_id))
+    parity = worst_token_parity([record.parity for record in records if record.parity is not None])
+    reuse = _merged_reuse([record.reuse for record in records if record.reuse is not None])
+    calibration = case.backend in source.calibration
+    findings, checks = _judged(source, case, found, parity, reuse, itl or ttft, calibration)
+    grade = flags.grade(findings)
+    void = VoidGeneration(**figures) if grade == "F" else None
+    prompts = None if export is None else export.prompt_set(case.prompt_length, case.new_tokens)
+    elements = 0 if export is None else export.shape.cache_elements(case.prompt_length, case.new_tokens)
+    return _row(
+        case,
+        "measured",
+        grade=grade,
+        **({} if void else figures),
+        void=void,
+        cache=CacheSize(
+            measured=max(record.cache_bytes for record in records),
+            formula=elements * case.batch_size * ELEMENT_BYTES.get(case.precision, 4),
+        ),
+        parity=parity,
+        reuse=reuse,
+        placement=records[-1].placement,
+        memory_bytes=max(record.memory.peak_rss_bytes for record in records),
+        cold_ns=cold_of(records),
+        threads=records[0].threads,
+        clock=records[0].clock,
+        real_text=None if prompts is None else prompts.real_text,
+        prompts=None if prompts is None else prompts.source,
+        artifacts=records[0].artifacts,
+        flags=tuple(one.flag for one in findings),
+        checks=checks,
+        usage=utilisation.merged(list(found.usage.values())),
+        notes=tuple(dict.fromkeys(note for record in records for note in record.notes)),
+    )
+
+
+def _rates(case: GenerationCase, processes: Sequence[Sequence[Instants]], ttft: TokenTimes | None) -> TokenRates:
+    each = [rate for requests in processes if (rate := per_sequence_rate(requests)) is not None]
+    totals = [total_rate(requests, case.batch_size) for requests in processes]
+    first = ttft.median if ttft is not None else 0.0
+    return TokenRates(
+        per_sequence=median(each) if each else None,
+        total=median(totals),
+        total_ci95=median_interval(totals),
+        decode=case.batch_size * median(each) if each else None,
+        prefill=case.batch_size * case.prompt_length * 1e9 / first if first else 0.0,
+    )
+
+
+def roof_share(
+    case: GenerationCase,
+    export: GenerationExport | None,
+    itl: TokenTimes | None,
+    roof: Roof | CpuRoof | None,
+    threads: int,
+) -> float | None:
+    """Bytes that the median decode step reads by its time, as a share of the best copy; None where one is unknown.
+
+    The weights once, and the cache at half of the output.
+    """
+    size = ELEMENT_BYTES.get(case.precision)
+    limits = roof.of(threads) if isinstance(roof, CpuRoof) else roof
+    if export is None or itl is None or size is None or limits is None or not limits.copy_bytes_per_s:
+        return None
+    cached = export.shape.cache_elements(case.prompt_length, (case.new_tokens + 1) // 2) * case.batch_size
+    return size * (export.read_parameters + cached) / (itl.median / 1e9) / limits.copy_bytes_per_s
+
+
+def _energy(case: GenerationCase, found: Energy | None) -> TokenEnergy | None:
+    if found is None:
+        return None
+    tokens = case.batch_size * case.new_tokens
+    return TokenEnergy(joules_per_token=found.joules_per_inference / tokens, idle_w=found.idle_w, gpu=found.gpu)
+
+
+def _judged(
+    source: GenerationSource,
+    case: GenerationCase,
+    found: GenerationRecords,
+    parity: TokenParity | None,
+    reuse: ReuseCheck | None,
+    headline: TokenTimes | None,
+    calibration: bool,
+) -> tuple[list[Finding], dict[str, Check]]:
+    records = found.measured
+    if calibration:
+        detail = f"{case.backend} computes nothing: its times are known, and their deviation is the harness's error"
+        remedy = "Nothing to do: read it as the smallest time that can be measured."
+        return [finding("A", flags.CALIBRATION, detail, remedy), *flags.made_on_purpose(records)], {}
+    environment = next((source.environments.get(record.environment_id or "") for record in records), None)
+    seen = rounds_of(records, found.usage, found.unwatched, environment)
+    happened, checks = watched(seen)
+    checks[REPEATS] = check_of([_reuse_missing(record, reuse) for record in records])
+    noise = [*flags.steady(records), *flags.compile_cached(records), *flags.made_on_purpose(records)]
+    if headline is not None:
+        latency = _as_latency(headline)
+        noise += [*flags.over_processes(latency), *flags.round_drift(latency), *flags.speed_groups(latency)]
+    findings = [
+        *token_findings(case, parity, source.plan.tolerance(case.model, case.precision)),
+        *flags.misplaced(case, records),
+        *reuse_findings(case, reuse),
+        *_lost(source.plan, found),
+        *happened,
+        *noise,
+        *unchecked(checks),
+    ]
+    return findings, checks
+
+
+def token_findings(case: GenerationCase, parity: TokenParity | None, tolerance: Tolerance | None) -> list[Finding]:
+    """Findings from the tokens and logits. tolerance: of the precision; None where the plan has none."""
+    if parity is None or not parity.steps:
+        detail = "the tokens were not compared with fp32 eager"
+        return [finding("C", "PARITY_UNCHECKED", detail, f"Export `{case.model}` again, then generate again.")]
+    if parity.nonfinite:
+        detail = f"{parity.nonfinite} logits are not finite"
+        return [finding("F", "NONFINITE", detail, f"Use a wider precision than {case.precision} for `{case.model}`.")]
+    if tolerance is None:
+        detail = f"the plan has no tolerance for {case.precision}"
+        return [finding("C", "PARITY_UNCHECKED", detail, f"Add `gates.{case.precision}` to the configuration.")]
+    found = []
+    if parity.relative_l2 is not None and parity.relative_l2 > tolerance.relative_l2:
+        detail = (
+            f"with the same inputs, logits are up to {parity.relative_l2:.2e} (relative L2) from fp32 eager, above the "
+            f"tolerance of {tolerance.relative_l2:.0e}"
+        )
+        remedy = f"Compare {case.backend} with the reference layer by layer, or widen `gates.{case.precision}`."
+        found.append(finding("F", "PARITY_FAIL", detail, remedy))
+    if parity.unexplained:
+        at = (
+            ""
+            if parity.first_difference is None
+            else (
+                f"; the first at token {parity.first_difference}, where the reference's margin is "
+                f"{parity.first_margin:.3g} and the numbers differ by {parity.first_moved:.3g} at most"
+            )
+        )
+        detail = f"{parity.unexplained} tokens differ from fp32 eager by more than rounding explains{at}"
+        remedy = f"{case.backend} decodes something else: look at its cache, positions and masks."
+        found.append(finding("F", TOKENS, detail, remedy))
+    elif parity.free_equal < parity.free_sequences:
+        detail = (
+            f"{parity.free_sequences - parity.free_equal} of {parity.free_sequences} sequences leave fp32 eager's "
+            f"tokens, the earliest at token {parity.first_difference}: its margin there is {parity.first_margin:.3g}, "
+            f"and the numbers differ by up to {parity.first_moved:.3g}"
+        )
+        found.append(finding("A", FLIP, detail, "Nothing to do: the two best tokens were as good as equal."))
+    return found
+
+
+def reuse_findings(case: GenerationCase, reuse: ReuseCheck | None) -> list[Finding]:
+    """Findings about a cache that is not emptied, or a prefix that is kept."""
+    if reuse is None:
+        return []
+    found = []
+    if reuse.unequal:
+        detail = f"{reuse.unequal} of {reuse.compared} prompts got other tokens after other prompts than before"
+        remedy = f"prefill() of {case.backend} must empty the cache; where kernels vary by themselves, say so."
+        found.append(finding("C", CACHE, detail, remedy))
+    interval = reuse_interval([reuse])
+    if interval is not None and interval.low > MAX_REPEAT_RATIO:
+        detail = (
+            f"prompts never seen before took {interval.low:.3g} to {interval.high:.3g} times as long to their first "
+            f"token as one that was just there ({REPEAT_CONFIDENCE:.1%} interval over {len(reuse.fresh_ns)} pairs)"
+        )
+        remedy = f"Turn the prefix cache of {case.backend} off: the prefill of a repeated prompt is no prefill."
+        found.append(finding("C", REPEATS, detail, remedy))
+    return found
+
+
+def reuse_interval(parts: Sequence[ReuseCheck]) -> Interval | None:
+    """How many times as long a new prompt takes as a repeated one (checks.repeat_interval)."""
+    return repeat_interval([Repeats(fresh_ns=part.fresh_ns, repeated_ns=part.repeated_ns) for part in parts])
+
+
+def _reuse_missing(record: Generated, merged: ReuseCheck | None) -> str | None:
+    if record.reuse is None:
+        return "no prompts were repeated"
+    pairs = 0 if merged is None else len(merged.fresh_ns)
+    return None if merged is not None and reuse_interval([merged]) is not None else f"{pairs} pairs are too few"
+
+
+def _merged_reuse(parts: Sequence[ReuseCheck]) -> ReuseCheck | None:
+    if not parts:
+        return None
+    return ReuseCheck(
+        compared=sum(part.compared for part in parts),
+        unequal=sum(part.unequal for part in parts),
+        repeated_ns=tuple(value for part in parts for value in part.repeated_ns),
+        fresh_ns=tuple(value for part in parts for value in part.fresh_ns),
+    )
+
+
+def _as_latency(times: TokenTimes) -> Latency:
+    """The headline as the findings of rows of `run` read it."""
+    return Latency(
+        median=times.median,
+        ci95=times.ci95,
+        p50=times.p50,
+        p90=None,
+        p95=times.p95,
+        p99=times.p99,
+        max=times.max,
+        mean=times.mean,
+        iqr=None,
+        cv=None,
+        lag1_autocorrelation=None,
+        n=times.n,
+        rounds=times.rounds,
+        process_medians=times.process_medians,
+    )
+
+
+def _lost(plan: Plan, found: GenerationRecords) -> list[Finding]:
+    rounds = plan.measurement.rounds
+    have = {record.round for record in found.measured}
+    why = {number: "no record" for number in range(1, rounds + 1) if number not in have}
+    why |= {record.round: f"failed ({record.phase}: {record.error})" for record in found.failed}
+    why |= found.other
+    if not why:
+        return []
+    detail = f"{len(have)} of {rounds} rounds; " + "; ".join(f"round {n}: {text}" for n, text in sorted(why.items()))
+    return [finding("B", "ROUNDS_MISSING", detail, "Run `make generate`: it measures only what is missing.")]
+
+
+def _instants(request: Any) -> Instants:
+    return Instants(request.start_ns, request.token_ns)
+
+
+def _row(case: GenerationCase, status: str, **known: Any) -> GenerationRow:
+    of_case = {name: getattr(case, name) for name in (*_OF_CASE, "weights", "setting")}
+    return GenerationRow(**of_case, status=status, **known)
+
+
+def _read(plan: Plan, case: GenerationCase, load: LoadGenerated, note: Callable[[str], object]) -> GenerationRecords:
+    found = GenerationRecords()
+    if case.skip_reason is not None:
+        return found
+    for number in range(1, plan.measurement.rounds + 1):
+        try:
+            record = load(case.case_id, number)
+        except (FormatError, StorageError) as error:
+            found.other[number] = "damaged file"
+            note(error.problem)
+            continue
+        if record is None:
+            continue
+        if (record.case_id, record.round) != (case.case_id, number):
+            found.other[number] = f"the file holds {record.case_id} round {record.round}: it was moved or copied"
+        elif (reason := admission.other_settings(record, plan.settings_id)) is not None:
+            found.other[number] = reason
+        elif isinstance(record, Generated):
+            found.measured.append(record)
+        else:
+            found.failed.append(record)
+    return found
+
+
+def _agreed(
+    cases: Sequence[GenerationCase], read: Mapping[str, GenerationRecords], environments: Mapping[str, Environment]
+) -> References:
+    """The environments that records must agree with."""
+    if admission.all_agree(environments):
+        return References()
+    used = [
+        (case, record.environment_id, record.started_at)
+        for case in cases
+        for record in read[case.case_id].measured
+        if record.environment_id
+    ]
+    return admission.references(used, environments)
+
+
+def _admitted(
+    source: GenerationSource,
+    case: GenerationCase,
+    records: GenerationRecords,
+    agreed: References,
+    note: Callable[[str], object],
+) -> GenerationRecords:
+    """Without records of other files or another machine."""
+    export = source.exports.get(case.model)
+    known = {} if export is None else {file.path: file.sha256 for file in export.files()}
+    kept: list[Generated] = []
+    for record in records.measured:
+        reason = None
+        if export is None and record.artifacts:
+            reason = f"unknown what was measured: {source.absent.get(case.model, 'there is no export').rstrip('.')}"
+        reason = reason or admission.foreign_artifact(record, known)
+        reason = reason or admission.foreign_machine(record.environment_id, case, source.environments, agreed)
+        if reason is None:
+            kept.append(record)
+        else:
+            records.other[record.round] = reason
+            note(f"{case.case_id}/{record.round} left out: {reason}.")
+    records.measured = kept
+    return records
+
+
+def _add_usage(records: GenerationRecords, load_usage: LoadUsage, note: Callable[[str], object]) -> None:
+    for record in records.measured:
+        try:
+            found = load_usage(record.case_id, record.round)
+        except (FormatError, StorageError) as error:
+            records.unwatched[record.round] = error.problem.removesuffix(".")
+            continue
+        ours = (record.case_id, record.round, record.settings_id)
+        if found is None or (found.case_id, found.round, found.settings_id) != ours:
+            records.unwatched[record.round] = "the monitor left no usage record"
+        elif (window := utilisation.timed(found)) is not None:
+            records.usage[record.round] = window
+        else:
+            records.unwatched[record.round] = "the case ended before the monitor saw it timed"
+        if record.round in records.unwatched:
+            note(f"{record.case_id}/{record.round}: machine's load unknown: {records.unwatched[record.round]}.")

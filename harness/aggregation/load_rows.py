@@ -1,0 +1,454 @@
+"""Raw records of a load case → its row: latencies from the scheduled instant, verdicts, reality beside replay (pure).
+
+The unit is the replication: figures are medians over replications with an interval over them, and a verdict needs
+several. Denominators are scheduled requests: one that failed, or was not served in time, has an infinite latency.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.aggregation import flags
+from harness.aggregation.client_figures import client_figures
+from harness.core.schemas import (
+    NO_FLOATS,
+    Guard,
+    GuardTimes,
+    Kind,
+    LoadCase,
+    LoadedPoint,
+    LoadFailure,
+    LoadGenResult,
+    LoadPercentile,
+    LoadRow,
+    Parity,
+    PredictedPoint,
+    Prediction,
+    Replication,
+    ServiceRun,
+    Tolerance,
+)
+from harness.serving import arrivals
+from harness.serving.early_stopping import server_verdict, upper_estimate
+from harness.serving.load_case import LoadStep, policy_of
+from harness.serving.load_verdict import Control, Decision, bracket, count_over, decide, latencies, reached
+from harness.serving.prediction import times_of
+from harness.serving.price import per_million
+from harness.serving.replay import recorded, simulate
+from harness.statistics import parity as distance
+from harness.statistics.estimators import (
+    PERCENTILE_MIN_SAMPLES,
+    log_t_interval,
+    median,
+    median_interval,
+    percentile,
+    process_percentiles,
+)
+
+NAMED = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+
+SEGMENTS = 10
+"""Parts of a single long run (LoadGen's rules) that stand for replications in our own verdict beside LoadGen's."""
+
+MIN_REPEAT_RATIO = 0.9
+"""A repeated input that is faster than this, by the whole of its interval, voids the row: work was skipped."""
+
+LOADGEN_QUANTILE = {"single-stream": 0.9, "multi-stream": 0.99}
+"""The percentiles that LoadGen reports of closed loops."""
+
+
+@dataclass(frozen=True)
+class LoadEvidence:
+    """The valid records of a load case. replications: by the name of the point, in the order of their numbers."""
+
+    service: ServiceRun | None = None
+    prediction: Prediction | None = None
+    steps: Sequence[LoadStep] = ()
+    replications: Mapping[str, Sequence[Replication]] = field(default_factory=dict)
+    failure: LoadFailure | None = None
+
+
+def load_row(
+    load: LoadCase, kind: Kind, tolerance: Tolerance | None, judge_top1: bool, evidence: LoadEvidence
+) -> LoadRow:
+    """The row of a load case. tolerance: of its outputs; judge_top1: whether equal answers are part of it."""
+    blank = _blank(load, kind)
+    if load.skip_reason is not None:
+        return blank.model_copy(update={"status": "skipped", "reason": load.skip_reason})
+    service, failure = evidence.service, evidence.failure
+    if failure is not None:
+        blank = blank.model_copy(update={"reason": f"{failure.error} (in {failure.phase})", "hint": failure.hint})
+    if service is None:
+        if failure is not None:
+            return blank.model_copy(update={"status": "failed"})
+        return blank.model_copy(update={"reason": "it was not measured yet", "hint": "Run `make load`."})
+    points = tuple(
+        _point(load, step, evidence.replications[step.name], evidence)
+        for step in evidence.steps
+        if evidence.replications.get(step.name)
+    )
+    guards = _guards(service, evidence)
+    found = distance.worst([*service.parity.values(), *(point.parity for point in points if point.parity)])
+    prediction = evidence.prediction
+    judged = [(one.asked_per_s, one.verdict) for one in points]
+    lowest, highest = bracket((rate, verdict) for rate, verdict in judged if rate is not None and verdict is not None)
+    row = blank.model_copy(
+        update={
+            "status": "measured" if points or _no_load(load, prediction) else "failed" if failure else "missing",
+            "void": _misplaced(load, service) or _void(load, tolerance, judge_top1, found, guards),
+            "points": points,
+            "service_median_ns": {size: median(times) for size, times in service.service_ns.items()},
+            "predicted_peak_per_s": prediction.peak_per_s if prediction else None,
+            "predicted_interval": prediction.peak_interval if prediction else None,
+            "capacity_per_s": prediction.capacity_per_s if prediction else None,
+            "predicted": prediction.points if prediction else (),
+            "map": prediction.map if prediction else (),
+            "peak_pass_per_s": lowest,
+            "peak_fail_per_s": highest,
+            "guards": guards,
+            "parity": found,
+            "placement": service.placement,
+            "threads": service.threads,
+            "environment_ids": _environments(service, evidence),
+            "artifacts": service.artifacts,
+            "notes": (*service.notes, *_notes(load, evidence, points)),
+        }
+    )
+    if row.reason is None and row.status == "missing":
+        row = row.model_copy(update={"reason": "no replication was measured yet", "hint": "Run `make load`."})
+    return row.model_copy(update={"cost_per_million": _cost(row)})
+
+
+def _blank(load: LoadCase, kind: Kind) -> LoadRow:
+    same = {name: getattr(load, name) for name in LoadRow.model_fields if name in LoadCase.model_fields}
+    return LoadRow(**same, kind=kind, status="missing")
+
+
+def _no_load(load: LoadCase, prediction: Prediction | None) -> bool:
+    """By replay no load meets the bound, so there is nothing to verify."""
+    return not load.rates and prediction is not None and prediction.peak_per_s is None
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One replication as arrays, one entry a request; times in ns."""
+
+    scheduled: NDArray[np.int64]
+    latency: NDArray[np.float64]
+    queue: NDArray[np.float64]
+    compute: NDArray[np.float64]
+    dispatch: NDArray[np.float64]
+    added: NDArray[np.float64]
+    batches: int
+    failed: int
+    length_ns: int
+    record: Replication
+
+
+def _run(load: LoadCase, record: Replication) -> _Run:
+    sizes = np.array(record.sizes, dtype=np.int64)
+    start, done, ready = (
+        np.array(times, dtype=np.int64) for times in (record.start_ns, record.done_ns, record.ready_ns)
+    )
+    served = int(sizes.sum())
+    requests = max(record.requests, served)
+    by_request = [np.repeat(times, sizes) for times in (start, done)]
+    lost = np.zeros(len(sizes), dtype=bool)
+    lost[list(record.failed)] = True
+    failed = np.concatenate([np.repeat(lost, sizes), np.ones(requests - served, dtype=bool)])
+    ends = np.concatenate([by_request[1], np.zeros(requests - served, dtype=np.int64)])
+    if load.scenario == "server":
+        scheduled = np.array(record.scheduled_ns, dtype=np.int64)
+    elif load.scenario == "offline":
+        scheduled = np.zeros(requests, dtype=np.int64)
+    else:
+        scheduled = by_request[0]
+    added = np.zeros(0)
+    ours = load.scenario == "server" and load.endpoint is None
+    if ours and served == requests and not record.failed:
+        alone = recorded(record.scheduled_ns, record.sizes, (done - start).tolist(), policy_of(load), record.workers)
+        added = (ends - alone).astype(np.float64)
+    last = max(int(done.max(initial=0)), int(scheduled.max(initial=0)))
+    return _Run(
+        scheduled=scheduled,
+        latency=latencies(scheduled, ends, failed),
+        queue=(by_request[0] - scheduled[:served]).astype(np.float64),
+        compute=(done - start).astype(np.float64),
+        dispatch=(start - ready).astype(np.float64),
+        added=added,
+        batches=len(sizes),
+        failed=int(failed.sum()),
+        length_ns=max(1, last - min(int(scheduled.min(initial=0)), 0)),
+        record=record,
+    )
+
+
+def _point(load: LoadCase, step: LoadStep, records: Sequence[Replication], evidence: LoadEvidence) -> LoadedPoint:
+    runs = [_run(load, record) for record in records]
+    requests, failed = sum(run.latency.size for run in runs), sum(run.failed for run in runs)
+    served = requests - failed
+    seconds = sum(run.length_ns for run in runs) / 1e9
+    samples = load.max_batch if load.scenario == "multi-stream" else 1
+    compute = np.concatenate([run.compute for run in runs])
+    server = load.scenario == "server"
+    found = LoadedPoint(
+        point=step.name,
+        factor=step.factor,
+        clients=step.clients,
+        asked_per_s=step.rate_per_s,
+        scheduled_per_s=median([arrivals.rate_of(run.scheduled) for run in runs]) if server else None,
+        achieved_per_s=served / seconds,
+        samples_per_s=served * samples / seconds,
+        replications=len(runs),
+        requests=requests,
+        failed=failed,
+        latency={} if load.scenario == "offline" else _latencies(load, runs),
+        queue_p99_ns=_pooled([run.queue for run in runs]) if server else None,
+        compute_p50_ns=percentile(compute, 0.5) if compute.size else 0.0,
+        compute_p99_ns=percentile(compute, 0.99) if compute.size else 0.0,
+        dispatch_p99_ns=_pooled([run.dispatch for run in runs]) if server else None,
+        added_p99_ns=_pooled([run.added for run in runs]) if server else None,
+        mean_batch=sum(sum(run.record.sizes) for run in runs) / max(1, sum(run.batches for run in runs)),
+        loadgen_estimate_ns=_estimate(load, runs),
+        parity=distance.worst([run.record.parity for run in runs if run.record.parity is not None]),
+        client=client_figures(records) if load.endpoint else None,
+    )
+    if load.bound is None:
+        return found
+    return _judge(load, found, runs, evidence)
+
+
+def _judge(load: LoadCase, point: LoadedPoint, runs: Sequence[_Run], evidence: LoadEvidence) -> LoadedPoint:
+    """The point with its verdict, and beside replay."""
+    if load.bound is None:
+        return point
+    bound = load.bound
+    over = [count_over(run.latency, bound.limit_ns) for run in runs]
+    good = point.requests - sum(over)
+    dispatch = np.concatenate([run.dispatch for run in runs])
+    replayed = _replayed(evidence.prediction, point.asked_per_s)
+    control = _control(load, runs, replayed, evidence.service)
+    decision = _decision(load, runs, over, reached(dispatch, bound.limit_ns), control)
+    scheduled_s = sum(int(run.scheduled[-1]) for run in runs) / 1e9
+    p99 = [percentile(run.latency, 0.99) for run in runs]
+    ratios = {}
+    if replayed is not None:
+        pairs = (("p50", 0.5, replayed.p50_ns), ("p99", 0.99, replayed.p99_ns))
+        ratios = {
+            name: ratio
+            for name, quantile, predicted in pairs
+            if math.isfinite(ratio := median([percentile(run.latency, quantile) for run in runs]) / predicted)
+        }
+    return point.model_copy(
+        update={
+            "goodput": good / point.requests,
+            "goodput_per_s": good / scheduled_s if scheduled_s else None,
+            "over_share": decision.share,
+            "over_explained": decision.explained,
+            "over_low": decision.low,
+            "over_high": decision.high,
+            "verdict": decision.verdict,
+            "loadgen": _loadgen(load, runs) if load.method == "loadgen" else None,
+            "predicted": replayed,
+            "reality_over_replay": ratios,
+            "in_band": None
+            if replayed is None
+            else sum(replayed.p99_band_ns.low <= value <= replayed.p99_band_ns.high for value in p99),
+        }
+    )
+
+
+def _control(
+    load: LoadCase, runs: Sequence[_Run], replayed: PredictedPoint | None, service: ServiceRun | None
+) -> Control | None:
+    """Replay of each replication's own schedule, as the control variate of the verdict; None where replay has not
+    simulated this load with as many requests, or where replications have different numbers."""
+    if load.bound is None or load.method == "loadgen" or replayed is None or service is None:
+        return None
+    if replayed.over_error <= 0 or len({run.scheduled.size for run in runs}) > 1:
+        return None
+    schedules = np.stack([run.scheduled for run in runs])
+    found = simulate(schedules, [times_of(service)], policy_of(load), load.workers, (runs[0].record.seed,))
+    shares = np.mean(found.latency_ns > load.bound.limit_ns, axis=1)
+    return Control(tuple(shares.tolist()), replayed.over_share, replayed.over_error)
+
+
+def _decision(
+    load: LoadCase, runs: Sequence[_Run], over: Sequence[int], on_time: bool, control: Control | None
+) -> Decision:
+    """Our verdict. A single long run is cut into SEGMENTS, which are long against the memory of its queue."""
+    if load.bound is None:
+        raise ValueError("a load without a bound has no verdict")
+    bound = load.bound
+    if load.method == "loadgen" and len(runs) == 1 and runs[0].latency.size >= 10 * SEGMENTS:
+        parts = np.array_split(runs[0].latency, SEGMENTS)
+        over = [count_over(part, bound.limit_ns) for part in parts]
+        return decide(over, [part.size for part in parts], bound, on_time)
+    return decide(over, [run.latency.size for run in runs], bound, on_time, control)
+
+
+def _loadgen(load: LoadCase, runs: Sequence[_Run]) -> LoadGenResult | None:
+    if load.bound is None:
+        return None
+    shortest = round(load.replication_s * 1e9)
+    found = [
+        server_verdict(
+            run.scheduled,
+            run.latency,
+            load.bound.quantile,
+            load.bound.limit_ns,
+            least_duration_ns=round(0.98 * shortest),
+        ).valid
+        for run in runs
+    ]
+    return "VALID" if all(found) else "INVALID"
+
+
+def _estimate(load: LoadCase, runs: Sequence[_Run]) -> float | None:
+    """LoadGen's upper estimate of its percentile of a closed loop, of its long run."""
+    quantile = LOADGEN_QUANTILE.get(load.scenario)
+    if load.method != "loadgen" or quantile is None:
+        return None
+    found = upper_estimate(np.concatenate([run.latency for run in runs]), quantile)
+    return found if found is not None and math.isfinite(found) else None
+
+
+def _latencies(load: LoadCase, runs: Sequence[_Run]) -> dict[str, LoadPercentile]:
+    """p50, p90, p99 and the percentile of the bound."""
+    named = dict(NAMED)
+    if load.bound is not None:
+        named[f"p{100 * load.bound.quantile:g}"] = load.bound.quantile
+    return {name: _percentile(runs, quantile) for name, quantile in sorted(named.items(), key=lambda one: one[1])}
+
+
+def _percentile(runs: Sequence[_Run], quantile: float) -> LoadPercentile:
+    values = process_percentiles([run.latency for run in runs], quantile)
+    if quantile not in PERCENTILE_MIN_SAMPLES and quantile != 0.5:
+        # As for the named percentiles: three times the reciprocal of the tail in each replication.
+        enough = min(run.latency.size for run in runs) * (1 - quantile) >= 3
+        values = values if enough else None
+    if values is None:
+        return LoadPercentile(ns=None)
+    centre = median(values)
+    if not math.isfinite(centre):
+        return LoadPercentile(ns=None, infinite=True)
+    finite = all(map(math.isfinite, values))
+    return LoadPercentile(ns=centre, interval=median_interval(values) if finite else None)
+
+
+def _pooled(parts: Sequence[NDArray[np.float64]]) -> float | None:
+    values = np.concatenate(parts)
+    return percentile(values, 0.99) if values.size else None
+
+
+def _replayed(prediction: Prediction | None, rate: float | None) -> PredictedPoint | None:
+    if prediction is None or rate is None:
+        return None
+    return next((point for point in prediction.points if math.isclose(point.rate_per_s, rate, rel_tol=1e-9)), None)
+
+
+def _guards(service: ServiceRun, evidence: LoadEvidence) -> tuple[Guard, ...]:
+    found = []
+    if service.repeat_input is not None:
+        found.append(_guard(service.repeat_input, Guard(name="repeat-input", ratio=1.0, interval=None)))
+    if service.other_order is not None:
+        found.append(_guard(service.other_order, Guard(name="other-order", ratio=1.0, interval=None)))
+    if (seeds := _seed_guard(evidence)) is not None:
+        found.append(seeds)
+    return tuple(found)
+
+
+def _guard(times: GuardTimes, blank: Guard) -> Guard:
+    """Median ratio of the pairs with its interval over pairs."""
+    ratios = [other / usual for usual, other in zip(times.usual_ns, times.other_ns, strict=True) if usual > 0]
+    if not ratios:
+        return blank
+    return blank.model_copy(update={"ratio": median(ratios), "interval": median_interval(ratios)})
+
+
+def _seed_guard(evidence: LoadEvidence) -> Guard | None:
+    """Median service time of replications with other seeds: even over odd numbers of the first point, in pairs."""
+    for step in evidence.steps:
+        records = evidence.replications.get(step.name, ())
+        centres = [
+            median(np.array(record.done_ns, dtype=np.float64) - np.array(record.start_ns, dtype=np.float64))
+            for record in records
+            if record.sizes
+        ]
+        ratios = [second / first for first, second in zip(centres[::2], centres[1::2], strict=False) if first > 0]
+        if len(ratios) >= 2:
+            return Guard(
+                name="other-seed",
+                ratio=math.exp(math.fsum(map(math.log, ratios)) / len(ratios)),
+                interval=log_t_interval(ratios),
+            )
+    return None
+
+
+def _void(
+    load: LoadCase, tolerance: Tolerance | None, judge_top1: bool, found: Parity | None, guards: Sequence[Guard]
+) -> str | None:
+    if found is not None and found.nonfinite:
+        return f"{found.nonfinite} output values are not finite where the reference is, or the other way round"
+    if (
+        found is not None
+        and tolerance is not None
+        and (far := flags.beyond_tolerance(load, found, tolerance, judge_top1))
+    ):
+        return far[0].flag.detail
+    for guard in guards:
+        if guard.name == "repeat-input" and guard.interval and guard.interval.high < MIN_REPEAT_RATIO:
+            return (
+                f"a repeated input takes {guard.interval.low:.2g} to {guard.interval.high:.2g} times as long as inputs "
+                "in rotation: work was skipped"
+            )
+    return None
+
+
+def _misplaced(load: LoadCase, service: ServiceRun) -> str | None:
+    """Where and in what precision it ran instead; None where as planned, or where nothing is computed."""
+    ran = service.placement
+    if load.endpoint is not None:
+        return None  # a service does not show it
+    right = ran.precision in (load.precision, NO_FLOATS) and ran.device.partition(":")[0] == load.device
+    return None if right or not service.parity else f"it ran in {ran.precision} on {ran.device}"
+
+
+def _environments(service: ServiceRun, evidence: LoadEvidence) -> tuple[str, ...]:
+    named = [service, *(record for records in evidence.replications.values() for record in records)]
+    return tuple(sorted({record.environment_id for record in named if record.environment_id is not None}))
+
+
+def _notes(load: LoadCase, evidence: LoadEvidence, points: Sequence[LoadedPoint]) -> list[str]:
+    notes = []
+    if _no_load(load, evidence.prediction) and evidence.service is not None:
+        first = evidence.service.service_ns[min(evidence.service.service_ns)]
+        notes.append(
+            f"by replay no load meets the bound: a request alone takes {median(first) / 1e6:.3g} ms, "
+            f"p99 {percentile(first, 0.99) / 1e6:.3g} ms"
+        )
+    owed = len(evidence.steps) * load.replications
+    made = sum(point.replications for point in points)
+    if made < owed:
+        notes.append(f"{owed - made} of {owed} replications are missing: `make load` measures them")
+    if any(point.verdict == "UNDECIDED" for point in points):
+        notes.append("an UNDECIDED load needs more requests: REPLICATIONS=30, or a longer DURATION")
+    errors = [record.error for records in evidence.replications.values() for record in records if record.error]
+    if errors:
+        notes.append(f"failed requests: {errors[0]}")
+    return notes
+
+
+def _cost(row: LoadRow) -> float | None:
+    """Of a million requests at the highest rate that passed; of a closed loop, at its throughput."""
+    if row.price_per_hour is None or row.void is not None:
+        return None
+    rate = row.peak_pass_per_s
+    if row.scenario != "server":
+        rate = max((point.samples_per_s for point in row.points), default=None)
+    return per_million(row.price_per_hour, rate) if rate else None

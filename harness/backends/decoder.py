@@ -1,0 +1,130 @@
+"""The interface of every backend that generates. A decoder never reads a clock: timing/token_loop.py times all of them.
+
+One `prefill` and `tokens` give the first token of each sequence, each `step` and `tokens` the next one. Generation is
+greedy and ignores the end token, so that every sequence has the requested length. Ids are compared, never text.
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.core.schemas import Device, Placement, Precision
+from harness.core.schemas.generation_record import DecoderShape
+
+
+@dataclass(frozen=True)
+class GenerationJob:
+    """Everything that a decoder needs for one case.
+
+    folder: of the model's files for generation: config.json, weights.safetensors (fp32), where there are any tokenizer/
+        and decoder files of other formats.
+    batch_size: sequences of each request. prompt_length: tokens of each prompt. new_tokens: tokens of each answer.
+    onnx: the decoder's ONNX file for the case's precision, below `folder`; gguf: the file that the weights were made
+        from; None where there is none or the backend does not read it.
+    threads: intra-op threads to use, the same for every backend.
+    options: of the case's setting (harness.backends.settings.Setting).
+    cache: a folder where compiled code may be kept between processes.
+    """
+
+    model: str
+    folder: Path
+    shape: DecoderShape
+    device: Device
+    precision: Precision
+    batch_size: int
+    prompt_length: int
+    new_tokens: int
+    threads: int
+    cache: Path
+    onnx: Path | None = None
+    gguf: Path | None = None
+    options: Mapping[str, str | int | bool] = field(default_factory=dict)
+
+    @property
+    def capacity(self) -> int:
+        """Positions that the decoder's own cache holds after the last token, at least: P + N for a causal model, N for
+        a seq2seq model, whose P encoder positions are cached apart."""
+        return self.new_tokens + (0 if self.shape.kind == "seq2seq" else self.prompt_length)
+
+
+class Decoder(ABC):
+    """One way to generate greedily with a key-value cache.
+
+    Order of calls: load → compile → (prefill → tokens → (step → tokens)…)… → placement → close. `logits` may follow any
+    `tokens`; `force` may come before any `step`. A request has at most job.new_tokens tokens: one of the prefill,
+    new_tokens - 1 of steps.
+    """
+
+    compiles = False
+    """True when the time of compile() is a separate part of the cold start."""
+
+    def __init__(self, job: GenerationJob) -> None:
+        self.job = job
+
+    @abstractmethod
+    def load(self) -> None:
+        """Load the model and make room for the cache. Outside the clock."""
+
+    def compile(self) -> None:  # noqa: B027 - most decoders have nothing to compile
+        """Compile for exactly the shapes of this case."""
+
+    def compile_cached(self) -> bool | None:
+        """True when compile() would find the work of an earlier process; None where nothing is compiled."""
+        return None
+
+    @abstractmethod
+    def prefill(self, ids: NDArray[np.int64]) -> None:
+        """Empty the cache and enqueue the pass over the prompts, up to the choice of the first tokens.
+
+        ids: (batch_size, prompt_length) on the host. A seq2seq decoder runs its encoder and its first step.
+        """
+
+    @abstractmethod
+    def step(self) -> None:
+        """Enqueue one decode step. Its input is the latest token of each sequence, or what force() gave."""
+
+    @abstractmethod
+    def tokens(self) -> NDArray[np.int64]:
+        """Wait for the latest prefill or step; its tokens, (batch_size,) on the host."""
+
+    @abstractmethod
+    def logits(self) -> NDArray[np.float32]:
+        """A copy of the logits that the latest tokens were chosen from: (batch_size, vocabulary). Outside the clock."""
+
+    @abstractmethod
+    def force(self, ids: NDArray[np.int64]) -> None:
+        """Let the next step take these tokens, (batch_size,), instead of the latest ones. Outside the clock."""
+
+    @abstractmethod
+    def cache_bytes(self) -> int:
+        """Bytes that the keys and values of the latest request occupy, measured on the tensors or buffers themselves;
+        memory that a static cache reserves counts."""
+
+    @abstractmethod
+    def placement(self) -> Placement:
+        """The devices and precision that really ran, from the session, graph or module; never from the request."""
+
+    def build_facts(self) -> dict[str, str]:
+        """Facts about the library's build that change numbers, for the environment record."""
+        return {}
+
+    def on_purpose(self) -> str | None:
+        """A description of behaviour that only serves a test of the harness; None for all real work."""
+        return None
+
+    def close(self) -> None:  # noqa: B027 - most decoders hold nothing that outlives the process
+        """Release resources that outlive the process."""
+
+
+def construct_decoder(target: str, job: GenerationJob) -> Decoder:
+    """The decoder of a table entry's `module:Class`; imports its libraries."""
+    module, _, name = target.partition(":")
+    found: Decoder = getattr(importlib.import_module(module), name)(job)
+    return found

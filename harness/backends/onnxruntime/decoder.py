@@ -1,0 +1,115 @@
+"""onnxruntime generates: one prefill or step is one run of the decoder file, which also chooses the tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from harness.backends.base import Array
+from harness.backends.decoder import Decoder, GenerationJob
+from harness.backends.onnxruntime.cache_feeds import PAST, TYPES, WAYS, HostMemory, Memory, Sessions
+from harness.backends.onnxruntime.decoder_placement import products
+from harness.backends.precision import floating_precision, precision_of
+from harness.core.errors import CaseError
+from harness.core.schemas import Placement
+
+
+class OnnxDecoder(Decoder):
+    """On the CPU. The setting's option `feeds` is one of WAYS."""
+
+    def __init__(self, job: GenerationJob) -> None:
+        super().__init__(job)
+        if job.onnx is None:
+            raise CaseError(
+                f"{job.model} has no ONNX file for generation in {job.precision}.", "Export it again: `make generate`."
+            )
+        self.file = job.folder / job.onnx
+        self.feeds = str(job.options.get("feeds", "binding"))
+
+    def load(self) -> None:
+        """Create the sessions, the cache and every binding; nothing runs yet."""
+        self._begin(HostMemory(), None)
+
+    def prefill(self, ids: NDArray[np.int64]) -> None:
+        """Run over the prompts."""
+        self._way.prefill(ids)
+
+    def step(self) -> None:
+        """Run once."""
+        self._way.step()
+
+    def tokens(self) -> NDArray[np.int64]:
+        """The tokens that the graph chose."""
+        return self._way.tokens()
+
+    def logits(self) -> NDArray[np.float32]:
+        """As fp32."""
+        return self._way.logits().astype(np.float32)
+
+    def force(self, ids: NDArray[np.int64]) -> None:
+        """Replace the latest tokens."""
+        self._way.force(ids)
+
+    def cache_bytes(self) -> int:
+        """Of the buffers, or of the arrays."""
+        return self._way.cache_bytes()
+
+    def placement(self) -> Placement:
+        """The session's providers, the types of its inputs and outputs, and for int8 the kernels that ran."""
+        options = self._session.get_session_options()
+        kernels: dict[str, int] = {}
+        if self.job.precision == "int8":
+            kernels = products(self.file, self.example(), options.intra_op_num_threads)
+        types = {port.type: 1 for port in self._session.get_inputs() if port.name.startswith(PAST)}
+        return Placement(
+            device="cpu" if self._session.get_providers() == ["CPUExecutionProvider"] else "mixed",
+            precision=precision_of(kernels) if kernels else floating_precision(types),
+            provider="+".join(self._session.get_providers()),
+            settings={
+                "threads": options.intra_op_num_threads,
+                "interop_threads": options.inter_op_num_threads,
+                "feeds": self.feeds,
+                "file": self.file.name,
+                **{f"{precision}_kernels": number for precision, number in sorted(kernels.items())},
+            },
+            dtype_census=kernels,
+        )
+
+    def build_facts(self) -> dict[str, str]:
+        """ONNX Runtime's own build line."""
+        return {"onnxruntime": ort.get_build_info()}
+
+    def close(self) -> None:
+        """Bindings first: they hold memory of the sessions."""
+        for name in ("_way", "_session", "_first"):
+            vars(self).pop(name, None)
+
+    def example(self) -> dict[str, Array]:
+        """Inputs of one token for a run beside the measured ones, with an empty cache on the host."""
+        job, found = self.job, {}
+        for port in self._session.get_inputs():
+            kind = np.dtype(TYPES[port.type])
+            positions = job.capacity if self.feeds == "in-place" else 1 if port.name.startswith("cross.") else 0
+            shape: tuple[int, ...] = (job.batch_size, job.shape.kv_heads, positions, job.shape.head_dim)
+            if "." not in port.name:
+                shape = () if port.name == "total_sequence_length" else (job.batch_size, 1)[: len(port.shape)]
+            found[port.name] = np.full(shape, int(port.name == "total_sequence_length"), kind)
+        return found
+
+    def _begin(self, memory: Memory, options: Any) -> None:
+        """Open the sessions and make the way. options: RunOptions."""
+        prefill = self.file.with_name(f"decoder-{self.job.precision}-prefill.onnx")
+        self._session = self._open(self.file)
+        self._first = self._open(prefill) if self.job.shape.kind == "seq2seq" else None
+        self._way = WAYS[self.feeds](Sessions(self._session, self._first, options), self.job, memory)
+
+    def _open(self, file: Path) -> Any:
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = self.job.threads
+        options.inter_op_num_threads = 1
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+        return ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])

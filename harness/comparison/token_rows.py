@@ -1,0 +1,71 @@
+"""Rows of generation as rows that a comparison of two runs reads: one for the ITL, one for the TTFT (pure)."""
+
+from __future__ import annotations
+
+from harness.aggregation.flags import CALIBRATION
+from harness.core.schemas import GenerationRow, Latency, Row, Summary, TokenTimes
+
+
+def with_token_rows(summary: Summary) -> Summary:
+    """The summary with two further rows for each row of generation: `<case_id>:itl` and `<case_id>:ttft`.
+
+    Each has its times in place of latencies, so that the verdicts on latencies judge them.
+    """
+    found = [
+        as_row(row, name, times)
+        for row in summary.generations
+        if not any(flag.name == CALIBRATION for flag in row.flags)
+        for name, times in (("itl", row.itl_ns), ("ttft", row.ttft_ns))
+        if times is not None or row.status != "measured" or row.grade == "F"
+    ]
+    return summary.model_copy(update={"rows": (*summary.rows, *found)})
+
+
+def as_row(row: GenerationRow, name: str, times: TokenTimes | None) -> Row:
+    """One kind of time of a row. times: None where the row has none."""
+    return Row(
+        case_id=f"{row.case_id}:{name}",
+        model=row.model,
+        backend=row.backend,
+        device=row.device,
+        precision=row.precision,
+        batch_size=row.batch_size,
+        sequence_length=row.prompt_length,
+        boundary="compute",
+        mode="sync",
+        weights=row.weights,
+        setting=row.setting,
+        kind="text",
+        status=row.status,
+        grade=row.grade,
+        reason=row.reason,
+        hint=row.hint,
+        latency_ns=None if times is None else _latency(times),
+        placement=row.placement,
+        cold_ns=row.cold_ns,
+        threads=row.threads,
+        clock=row.clock,
+        artifacts=row.artifacts,
+        flags=row.flags,
+        checks=row.checks,
+        usage=row.usage,
+    )
+
+
+def _latency(times: TokenTimes) -> Latency:
+    return Latency(
+        median=times.median,
+        ci95=times.ci95,
+        p50=times.p50,
+        p90=None,
+        p95=times.p95,
+        p99=times.p99,
+        max=times.max,
+        mean=times.mean,
+        iqr=None,
+        cv=None,
+        lag1_autocorrelation=None,
+        n=times.n,
+        rounds=times.rounds,
+        process_medians=times.process_medians,
+    )

@@ -1,0 +1,288 @@
+"""Generation: cases in the plan, the export of a decoder, and generation/<case_id>/<round>.json, which has the samples
+of one process. No statistics: those are in GenerationRow (generation_row.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from harness.core.safe_paths import FileName
+from harness.core.schemas.export_record import Artifact, ExportFailure, OnnxArtifact
+from harness.core.schemas.raw_record import (
+    Block,
+    Clock,
+    ColdCosts,
+    CpuUse,
+    Measured,
+    Memory,
+    Placement,
+    RawBase,
+    Stops,
+)
+from harness.core.schemas.vocabulary import Device, Precision, Record, Sha256, Weights
+
+DecoderKind = Literal["causal", "seq2seq"]
+"""`seq2seq`: the prompt goes through an encoder, and the decoder starts from one start token."""
+
+
+class GenerationCase(Record):
+    """One case of generation: a model on a backend with its shape. It generates greedily and ignores the end token."""
+
+    case_id: FileName
+    model: str
+    slug: FileName
+    backend: str
+    device: Device
+    precision: Precision
+    batch_size: Annotated[int, Field(ge=1)]
+    prompt_length: Annotated[int, Field(ge=1)]
+    """Tokens of each prompt of the batch."""
+    new_tokens: Annotated[int, Field(ge=1)]
+    """Tokens that each sequence gets, N: the first from the pass over the prompt, N - 1 from decode steps."""
+    weights: Weights
+    setting: str = "default"
+    skip_reason: str | None = None
+    """Set where the combination cannot run; such a case is reported and never started."""
+
+
+class GenerationOptions(Record):
+    """How each case of generation is measured, besides the plan's Measurement (rounds, seed, threads, time limits)."""
+
+    requests: Annotated[int, Field(ge=2, le=10_000)] = 8
+    """Least number of timed requests of a process; a request is one batch from its prompts to its last tokens."""
+    warmups: Annotated[int, Field(ge=1, le=1_000)] = 3
+    """Least number of full requests before timing. Their last three must agree (Measurement.steady_tolerance)."""
+    max_s: Annotated[float, Field(gt=0, le=86_400)] = 20.0
+    """Longest timed part of one process; requests beyond `requests` start only within it."""
+    prompts: str | None = None
+    """File with a prompt a line, or with lines `<prompt tokens> <new tokens>`, which a plan no longer names; None: our
+    own sentences."""
+    prompts_sha256: Sha256 | None = None
+    """Of that file, at planning."""
+
+
+class DecoderShape(Record):
+    """The sizes of a decoder that decide its cache."""
+
+    kind: DecoderKind
+    layers: int
+    """Layers of the decoder."""
+    heads: int
+    """Query heads."""
+    kv_heads: int
+    head_dim: int
+    hidden: int
+    vocabulary: int
+    longest: int | None
+    """Most positions of prompt and output together (of a seq2seq model: of each of them); None without a limit."""
+    start_token: int | None = None
+    """First input of a seq2seq decoder."""
+
+    def cache_elements(self, prompt_length: int, new_tokens: int) -> int:
+        """Elements of the keys and values of one sequence after its last token.
+
+        The last token's own key and value are never made: causal 2·layers·kv_heads·head_dim·(P + N - 1); seq2seq the
+        same for the decoder's N inputs (start token, N - 1 tokens) and P encoder positions.
+        """
+        positions = prompt_length + new_tokens - (0 if self.kind == "seq2seq" else 1)
+        return 2 * self.layers * self.kv_heads * self.head_dim * positions
+
+
+class PromptSet(Record):
+    """Prompts of one length, and what fp32 eager answers to the first of them."""
+
+    prompt_length: int
+    new_tokens: int
+    """Tokens of the reference; cases with fewer use its beginning."""
+    samples: int
+    """Number of different prompts."""
+    prompts: Artifact
+    """`prompts-p<length>.npz`: ids (samples, prompt_length) int64."""
+    reference: Artifact
+    """`generation-reference-p<length>.npz`: tokens (referenced, new_tokens) int64; logits (referenced, new_tokens,
+    vocabulary) float32, where logits[:, k] decided tokens[:, k]; margins (referenced, new_tokens) float32: top-1 less
+    top-2 logit."""
+    referenced: int
+    """Number of prompts with a reference: the first ones."""
+    source: str
+    """Origin of the prompts, in words."""
+    real_text: bool
+    """False for seeded random ids."""
+
+
+class GenerationExport(Record):
+    """The files of one model for generation, in models/<slug>/<folder>/: generation.json is this record."""
+
+    schema_version: Literal[1] = 1
+    request_sha256: str
+    folder: FileName | None = None
+    model: str
+    slug: FileName
+    weights: Weights
+    weight_source: str
+    shape: DecoderShape
+    parameters: int
+    """Elements of all weights, tied ones once."""
+    read_parameters: int
+    """Elements that a decode step reads: without lookup tables that are not also the output layer."""
+    module: Artifact
+    """weights.safetensors, fp32, tied weights once."""
+    configuration: Artifact
+    """config.json of transformers."""
+    tokenizer: tuple[Artifact, ...] = ()
+    """Files of tokenizer/; empty where the model has none here."""
+    gguf: Artifact | None = None
+    """The quantised file that the weights were made from, for backends that read it."""
+    onnx: dict[str, OnnxArtifact] = {}
+    """Decoder files with past and present keys and values, by precision, or `<precision>-<form>`."""
+    refused: dict[str, ExportFailure] = {}
+    """Files that could not be made, by their key in `onnx`."""
+    sets: tuple[PromptSet, ...]
+    versions: dict[str, str]
+    seconds: dict[str, float]
+
+    def files(self) -> tuple[Artifact, ...]:
+        """Every file that the record vouches for."""
+        onnx = tuple(file for one in self.onnx.values() for file in one.files())
+        prompts = tuple(file for one in self.sets for file in (one.prompts, one.reference))
+        gguf = () if self.gguf is None else (self.gguf,)
+        return (self.module, self.configuration, *self.tokenizer, *gguf, *onnx, *prompts)
+
+    def prompt_set(self, prompt_length: int, new_tokens: int) -> PromptSet | None:
+        """The prompts of that length whose reference is long enough; None where there are none."""
+        found = (one for one in self.sets if one.prompt_length == prompt_length and one.new_tokens >= new_tokens)
+        return next(found, None)
+
+
+class GeneratedRequest(Record):
+    """One timed request: a batch of prompts, each with N tokens."""
+
+    prompts: tuple[int, ...]
+    """Rows of the prompt set, one a sequence."""
+    prompts_sha256: Sha256
+    """Of the ids that were passed in, int64 in C order."""
+    start_ns: int
+    """t_0 on the process's clock: prompt ids on the host, before prefill() is called."""
+    token_ns: tuple[int, ...]
+    """t_1 … t_N: the ids of the k-th tokens of the whole batch are on the host."""
+    tokens: tuple[tuple[int, ...], ...]
+    """Token ids, (batch, N)."""
+
+    @property
+    def steps_ns(self) -> tuple[int, ...]:
+        """The N - 1 ITLs; of a one-token output its TTFT."""
+        if len(self.token_ns) == 1:
+            return (self.token_ns[0] - self.start_ns,)
+        return tuple(later - earlier for earlier, later in pairwise(self.token_ns))
+
+
+class TokenParity(Record):
+    """Agreement of a backend's tokens with fp32 eager (harness/statistics/token_parity.py)."""
+
+    sequences: int
+    steps: int
+    """Steps compared, over all sequences: each with the reference's tokens as inputs (teacher forcing)."""
+    max_abs: float | None
+    """Largest difference of any logit; None where a logit is not finite."""
+    relative_l2: float | None
+    """Of the worst step of any sequence."""
+    cosine: float | None
+    """The same."""
+    nonfinite: int
+    forced_agreement: float
+    """Share of the forced steps with the reference's token on top."""
+    free_sequences: int
+    """Sequences that were compared without teacher forcing: those of timed requests."""
+    free_equal: int
+    """Of those, with the same tokens to the end."""
+    first_difference: int | None = None
+    """Earliest step, from 1, at which a free sequence has another token; None without one."""
+    first_margin: float | None = None
+    """The reference's top-1 less top-2 logit at that step."""
+    first_moved: float | None = None
+    """The measured difference there under teacher forcing: by how much the gap between these two tokens moved at most
+    (twice the largest difference of a logit of that step)."""
+    unexplained: int = 0
+    """First differing tokens, and forced steps, whose margin is larger than the measured difference: the tokens are
+    wrong, not only close."""
+
+
+class ReuseCheck(Record):
+    """Requests that a decoder with a stale or a kept cache answers wrongly or too fast."""
+
+    compared: int
+    """Sequences whose tokens were compared after another prompt had filled the cache."""
+    unequal: int
+    """Of these, with other tokens than before: the cache was not emptied, or the answer is not deterministic."""
+    repeated_ns: tuple[int, ...] = ()
+    """TTFT of a prompt that was generated from just before, …"""
+    fresh_ns: tuple[int, ...] = ()
+    """… and of a new prompt, in pairs: a kept prefix makes the first faster."""
+
+
+class Generated(RawBase):
+    """The samples of one process."""
+
+    status: Literal["generated"] = "generated"
+    artifacts: dict[str, str]
+    """sha256 of each loaded file, by file name."""
+    threads: int
+    clock: Clock
+    warmups: tuple[GeneratedRequest, ...]
+    requests: tuple[GeneratedRequest, ...]
+    """The timed requests, in order; each has other prompts than the one before."""
+    steady: bool
+    """The last three warm-ups agreed."""
+    stop: Literal["requests", "time limit"]
+    cache_bytes: int
+    """Bytes of the keys and values after the last token of a request, as the backend measures them."""
+    parity: TokenParity | None
+    """None where the backend computes nothing."""
+    reuse: ReuseCheck | None
+    """None where the backend computes nothing."""
+    placement: Placement
+    memory: Memory
+    cold_ns: ColdCosts
+    """first_inference: from the prompt ids to the last token of the first request."""
+    cpu_use: CpuUse
+    stops: Stops | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def latency_ns(self) -> tuple[int, ...]:
+        """Its samples for the checks that a record of `run` has, too: every ITL, of one-token outputs every TTFT."""
+        return tuple(value for request in self.requests for value in request.steps_ns)
+
+    @property
+    def warmup_ns(self) -> tuple[int, ...]:
+        """The same of the warm-up."""
+        return tuple(value for request in self.warmups for value in request.steps_ns)
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """A block for each request: its samples, which lie without a gap."""
+        return tuple(
+            Block(iterations=len(request.steps_ns), wall_ns=sum(request.steps_ns)) for request in self.requests
+        )
+
+    @property
+    def parity_timed(self) -> TokenParity | None:
+        """The comparison, which has the timed tokens."""
+        return self.parity
+
+
+TimedRecord = Measured | Generated
+"""A process's record with samples, whatever they are of: the checks of the machine read both."""
+
+
+def ids_digest(ids: Iterable[Iterable[int]]) -> str:
+    """sha256 of token ids, as int64 little-endian in C order."""
+    digest = hashlib.sha256()
+    for row in ids:
+        digest.update(b"".join(int(token).to_bytes(8, "little", signed=True) for token in row))
+    return digest.hexdigest()

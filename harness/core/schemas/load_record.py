@@ -1,0 +1,391 @@
+"""Load: cases of the plan, raw records below results/load/<load_id>/, and rows of the summary.
+
+A load case is one model on one backend that serves requests in one scenario. Closed loops (single-stream, multi-stream,
+concurrency, offline) have no scheduled instants; only the server scenario has.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from harness.core.safe_paths import FileName
+from harness.core.schemas.client_record import ClientFigures, ClientTimes
+from harness.core.schemas.raw_record import Clock, Parity, Placement
+from harness.core.schemas.row_parts import Interval
+from harness.core.schemas.vocabulary import (
+    Device,
+    Kind,
+    MessageLines,
+    MessageText,
+    Precision,
+    Record,
+    SettingsId,
+    Sha256,
+    Status,
+    Weights,
+)
+
+Scenario = Literal["single-stream", "multi-stream", "server", "offline", "concurrency"]
+"""MLPerf's four scenarios, and a closed loop with several clients."""
+
+LoadVerdict = Literal["PASS", "FAIL", "UNDECIDED", "LOAD NOT REACHED"]
+"""PASS and FAIL: the share of requests over the bound is below or above the allowed share, one-sided 99% t over
+replications; UNDECIDED: neither is shown; LOAD NOT REACHED: the dispatch delay shows that this load was not offered."""
+
+LoadGenResult = Literal["VALID", "INVALID"]
+"""Of MLPerf LoadGen's rule: its percentile is within the bound, and early stopping has enough requests."""
+
+LoadMethod = Literal["replications", "loadgen"]
+"""`replications`: several short replications of each load, each with a seed of its own, on raw exponential gaps.
+`loadgen`: one long run of each load on LoadGen's schedule, with its durations and counts."""
+
+MOST_BATCH = 4096
+MOST_WORKERS = 64
+MOST_REPLICATIONS = 200
+MOST_REQUESTS = 1_000_000
+
+
+class LatencyBound(Record):
+    """A limit for a percentile of the latency, such as p99<50ms."""
+
+    quantile: Annotated[float, Field(gt=0, lt=1)]
+    limit_ns: Annotated[int, Field(ge=1)]
+
+    @property
+    def text(self) -> str:
+        """As a user writes it: p99<50ms."""
+        name, size = next(((name, size) for name, size in _UNITS if self.limit_ns >= size), _UNITS[-1])
+        return f"p{100 * self.quantile:g}<{self.limit_ns / size:g}{name}"
+
+    @property
+    def allowed(self) -> float:
+        """Largest share of requests over the limit: 0.01 for p99."""
+        return round(1 - self.quantile, 12)
+
+
+_UNITS = (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
+
+
+class LoadCase(Record):
+    """One deployment (model, backend, precision, batching, workers) in one scenario."""
+
+    load_id: FileName
+    model: str
+    slug: FileName
+    backend: str
+    device: Device
+    precision: Precision
+    sequence_length: Annotated[int, Field(ge=1)] | None
+    weights: Weights
+    setting: str = "default"
+    scenario: Scenario
+    bound: LatencyBound | None = None
+    """Only of the server scenario, which always has one."""
+    max_batch: Annotated[int, Field(ge=1, le=MOST_BATCH)] = 1
+    """Server and offline: most requests of a batch. Multi-stream: samples of a query. Else 1."""
+    max_delay_ns: Annotated[int, Field(ge=0)] = 0
+    """Server: how long the first request of a batch waits at most for others; 0: the batch is what has arrived."""
+    workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)] = 1
+    """Threads that take batches, each with backend objects of its own. In the concurrency scenario the largest of
+    `clients`."""
+    rates: tuple[float, ...] = ()
+    """Server: requests a second; empty: `factors` of the predicted peak."""
+    factors: tuple[float, ...] = (0.9, 1.0, 1.1)
+    clients: tuple[int, ...] = ()
+    """Concurrency: numbers of clients, each with one request in flight."""
+    method: LoadMethod = "replications"
+    replications: Annotated[int, Field(ge=1, le=MOST_REPLICATIONS)] = 10
+    requests: Annotated[int, Field(ge=1, le=MOST_REQUESTS)] = 2000
+    """Most requests of a replication."""
+    replication_s: Annotated[float, Field(gt=0)] = 4.0
+    """Longest replication, by its schedule; a shorter schedule has fewer requests. With `loadgen`: the shortest."""
+    service_s: Annotated[float, Field(gt=0)] = 2.0
+    """Longest measurement of the service times of one batch size."""
+    price_per_hour: Annotated[float, Field(gt=0)] | None = None
+    """Price of the machine; decides the cost of a million requests."""
+    skip_reason: str | None = None
+    """Set where the combination cannot run; such a case is reported and never started."""
+    endpoint: str | None = None
+    """Address of a running service (harness/endpoints/target.py); None: a backend serves in a process of our own."""
+
+
+class LoadBase(Record):
+    """The start of every raw record of load."""
+
+    schema_version: Literal[1] = 1
+    load_id: FileName
+    settings_id: SettingsId
+    load_sha256: str
+    """Digest of the load case (harness/planning/load_cases.py): a record of another case is not used."""
+    artifacts_id: str
+    """Digest of the files that were loaded, by name: records of one export belong together."""
+    started_at: str
+    environment_id: str | None
+
+
+class GuardTimes(Record):
+    """Pairs of neighbouring blocks, each block the mean time of a dispatch in ns: as usual, and in another way."""
+
+    usual_ns: tuple[float, ...]
+    other_ns: tuple[float, ...]
+
+
+class ServiceRun(LoadBase):
+    """results/load/<load_id>/service.json: service times by prepared batch size, measured in a closed loop.
+
+    With several workers all of them work at the same time, on the same batch size.
+    """
+
+    status: Literal["measured"] = "measured"
+    artifacts: dict[str, str]
+    """sha256 of each loaded file, by file name, of all prepared sizes together."""
+    threads: int
+    workers: int
+    clock: Clock
+    load_ns: dict[int, int]
+    """By prepared batch size: load, compile and first inference of the first worker."""
+    service_ns: dict[int, tuple[int, ...]]
+    """By prepared batch size: time of each dispatch, in the order measured; of several workers one after the other."""
+    repeat_input: GuardTimes | None = None
+    """Batch size 1: other = the same stored input each time. None where nothing is computed."""
+    other_order: GuardTimes | None = None
+    """Batch size 1: other = the inputs in another random order."""
+    parity: dict[int, Parity]
+    """By prepared batch size: all stored inputs against the fp32 reference; empty where nothing is computed."""
+    placement: Placement
+    """Of the largest prepared size."""
+    peak_rss_bytes: int
+    notes: tuple[str, ...] = ()
+
+
+class Replication(LoadBase):
+    """results/load/<load_id>/<point>/<number>.json: one replication of one load, all instants in ns since its start.
+
+    Requests are served in the order of their arrival, so batch j holds the next `sizes[j]` requests, and the arrays of
+    the batches are enough: request i starts and ends with its batch. Requests beyond the last batch were not served
+    before the time limit; they count with an infinite latency, as those of failed batches do.
+    """
+
+    status: Literal["measured"] = "measured"
+    point: FileName
+    number: Annotated[int, Field(ge=1)]
+    scenario: Scenario
+    rate_per_s: float | None = None
+    """Server: the rate that the schedule was drawn for."""
+    clients: int | None = None
+    """Concurrency: clients of this point."""
+    workers: int
+    max_batch: int
+    max_delay_ns: int
+    seed: int
+    """Of the schedule, and of the order of the inputs."""
+    schedule_sha256: str | None = None
+    """Digest of `scheduled_ns` (harness/serving/arrivals.py)."""
+    threads: int
+    clock: Clock
+    scheduled_ns: tuple[int, ...] = ()
+    """Server: the scheduled instant of each request, sorted. Empty in closed loops."""
+    requests: int
+    """Requests scheduled, or sent by the closed loop."""
+    sizes: tuple[int, ...]
+    """Requests of each batch, in the order of their requests (closed loop: in the order of their start)."""
+    ready_ns: tuple[int, ...]
+    """The instant from which the batch could start: the policy closed it, and its worker was free."""
+    start_ns: tuple[int, ...]
+    done_ns: tuple[int, ...]
+    worker: tuple[int, ...]
+    failed: tuple[int, ...] = ()
+    """Places of failed batches in these arrays."""
+    error: MessageText | None = None
+    """Of the first failed batch."""
+    timed_out: bool = False
+    """True where the time limit ended it before every request was served."""
+    parity: Parity | None = None
+    """Of the last batch of each backend object, against the fp32 reference. None where nothing is computed."""
+    client: ClientTimes | None = None
+    """Of an endpoint: what its client recorded of each request. ready_ns is then the scheduled instant, start_ns the
+    issue, and each request is a batch of its own."""
+
+
+class LoadFailure(LoadBase):
+    """results/load/<load_id>/failed.json: why a load case has no, or not all, records."""
+
+    status: Literal["failed"] = "failed"
+    error: MessageText
+    hint: MessageText
+    phase: str
+    stderr_tail: MessageLines
+
+
+class PredictedPoint(Record):
+    """One rate in replay: medians over simulated replications, and the 5-95% band of a single replication."""
+
+    rate_per_s: float
+    p50_ns: float
+    p99_ns: float
+    p50_band_ns: Interval
+    p99_band_ns: Interval
+    mean_ns: float
+    over_share: float
+    over_error: float = 0.0
+    """Standard error of over_share over the simulated replications."""
+    goodput_per_s: float
+    mean_batch: float
+    utilisation: float
+
+
+class MapCell(Record):
+    """A cell of the batching map: the predicted peak of one policy."""
+
+    max_batch: int
+    max_delay_ns: int
+    rate_per_s: float | None
+    """None where no load meets the bound."""
+    points: tuple[PredictedPoint, ...] = ()
+    """Loads at the same rates for all policies."""
+
+
+class Prediction(LoadBase):
+    """results/load/<load_id>/prediction.json: replay of simulated arrivals on the measured service times."""
+
+    status: Literal["measured"] = "measured"
+    service_sha256: Sha256
+    """Content of service.json without its seal."""
+    bound: LatencyBound
+    seed: int
+    peak_per_s: float | None
+    """Highest rate that meets the bound; None where no load does."""
+    peak_interval: Interval | None = None
+    """95%, from resampled service times."""
+    capacity_per_s: float | None = None
+    """Rate that keeps every worker busy with full batches."""
+    points: tuple[PredictedPoint, ...] = ()
+    """The curve, and the rates of the real replications."""
+    map: tuple[MapCell, ...] = ()
+
+
+class LoadPercentile(Record):
+    """A percentile of the latency: the median over replications of each replication's percentile."""
+
+    ns: float | None
+    """None where it is infinite (failed or unserved requests), or where too few requests were made."""
+    infinite: bool = False
+    interval: Interval | None = None
+    """95% over replications."""
+
+
+class LoadedPoint(Record):
+    """One real load of a row: all its replications together. Denominators are scheduled requests."""
+
+    point: str
+    factor: float | None = None
+    """Of the predicted peak, where the rate was chosen by it."""
+    clients: int | None = None
+    asked_per_s: float | None = None
+    scheduled_per_s: float | None = None
+    achieved_per_s: float
+    """Requests completed a second, from the first scheduled instant (or start) to the last completion."""
+    samples_per_s: float
+    """The same for samples: multi-stream has several in a request."""
+    replications: int
+    requests: int
+    failed: int
+    """Failed or not served before the time limit."""
+    latency: dict[str, LoadPercentile]
+    """p50, p90, p99 from the scheduled instant (server) or from the start (closed loop), and the bound's own."""
+    queue_p99_ns: float | None = None
+    """Scheduled instant to start of the batch."""
+    compute_p50_ns: float
+    """Start of the batch to its end."""
+    compute_p99_ns: float
+    dispatch_p99_ns: float | None = None
+    """Dispatch delay: how late a batch started after it was ready."""
+    added_p99_ns: float | None = None
+    """Self-check: latency minus that of the same batches replayed with their own recorded service times."""
+    mean_batch: float
+    goodput: float | None = None
+    """Share of the scheduled requests within the bound."""
+    goodput_per_s: float | None = None
+    over_share: float | None = None
+    """Mean over replications; with a control variate adjusted by it, so it may differ from 1 - goodput."""
+    over_explained: float | None = None
+    """Part of the variance between replications that replay of their own schedules explains. None: not adjusted."""
+    over_low: float | None = None
+    over_high: float | None = None
+    """One-sided 99% bounds of the share over the bound."""
+    verdict: LoadVerdict | None = None
+    loadgen: LoadGenResult | None = None
+    loadgen_estimate_ns: float | None = None
+    """Closed loops by LoadGen's rules: its upper estimate of p90 (single-stream) or p99 (multi-stream)."""
+    predicted: PredictedPoint | None = None
+    """Replay at this rate."""
+    reality_over_replay: dict[str, float] = {}
+    """By percentile (p50, p99)."""
+    in_band: int | None = None
+    """Replications whose p99 lies in replay's 5-95% band."""
+    parity: Parity | None = None
+    client: ClientFigures | None = None
+    """Of an endpoint."""
+
+
+class Guard(Record):
+    """A ratio of times that should be 1, with its 95% interval."""
+
+    name: Literal["repeat-input", "other-order", "other-seed"]
+    ratio: float
+    interval: Interval | None
+
+
+class LoadRow(Record):
+    """A load case with its figures."""
+
+    load_id: str
+    model: str
+    backend: str
+    device: Device
+    precision: Precision
+    sequence_length: int | None
+    weights: Weights
+    setting: str
+    kind: Kind
+    scenario: Scenario
+    method: LoadMethod
+    bound: LatencyBound | None
+    max_batch: int
+    max_delay_ns: int
+    workers: int
+    status: Status
+    reason: str | None = None
+    """Why a row is skipped, failed or missing, or why points are missing."""
+    hint: str | None = None
+    void: str | None = None
+    """Why the figures do not count: outputs are outside the tolerance, or a repeated input is faster."""
+    points: tuple[LoadedPoint, ...] = ()
+    service_median_ns: dict[int, float] = {}
+    """By prepared batch size."""
+    predicted_peak_per_s: float | None = None
+    predicted_interval: Interval | None = None
+    capacity_per_s: float | None = None
+    predicted: tuple[PredictedPoint, ...] = ()
+    """The curve of replay."""
+    map: tuple[MapCell, ...] = ()
+    peak_pass_per_s: float | None = None
+    """Highest rate with PASS: the lower end of the peak."""
+    peak_fail_per_s: float | None = None
+    """Lowest rate with FAIL above it: the upper end of the peak."""
+    guards: tuple[Guard, ...] = ()
+    price_per_hour: float | None = None
+    cost_per_million: float | None = None
+    """At the highest rate with PASS; offline, at its throughput."""
+    joules_per_request: float | None = None
+    """On a GPU that counts its energy; at the same rate."""
+    parity: Parity | None = None
+    placement: Placement | None = None
+    threads: int | None = None
+    environment_ids: tuple[str, ...] = ()
+    artifacts: dict[str, str] = {}
+    endpoint: str | None = None
+    """Address of a running service; such a row is never ranked with rows of backends in a process of our own."""
+    notes: tuple[str, ...] = ()

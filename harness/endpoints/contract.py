@@ -1,0 +1,153 @@
+"""The contract of an endpoint's protocol: check once, then many exchanges, each on a connection of its own thread."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.core.safe_files import Limit
+from harness.endpoints.target import Target
+
+MOST_ANSWER_BYTES: int = Limit.RECORD
+"""Largest answer that is read; a larger one is a failure (`too large`)."""
+
+Tensors = Mapping[str, NDArray[np.generic]]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A request for completions. new_tokens: asked for. ids: sent instead of the text where the server takes ids."""
+
+    text: str
+    new_tokens: int
+    ids: tuple[int, ...] | None = None
+
+
+Sample = Tensors | Prompt
+"""Content of one request: a whole batch by input name, or a prompt."""
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A complete answer to a prompt. ids: of the tokens where the server reports them; tokens: the server's own count
+    (`usage`), None where it gives none; finish: its reason to stop."""
+
+    text: str
+    ids: tuple[int, ...] | None
+    tokens: int | None
+    finish: str | None
+
+
+Reply = Tensors | Completion
+
+
+@dataclass(frozen=True)
+class EndpointFacts:
+    """What a server says about itself, and how requests reach it.
+
+    server, version: empty where it does not say. form: of the payload (`binary`, `json`, `protobuf`, `text`, `ids`).
+    notes: each one line.
+    """
+
+    url: str
+    server: str
+    version: str
+    form: str
+    loopback: bool
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ServerTotals:
+    """A server's own sums since its start (Triton's statistics extension), in requests, executions and ns."""
+
+    requests: int
+    failed: int
+    executions: int
+    """Batches that ran: fewer than requests where the server batches."""
+    queue_ns: int
+    compute_input_ns: int
+    compute_infer_ns: int
+    compute_output_ns: int
+
+    def since(self, before: ServerTotals) -> ServerTotals:
+        """The sums of the time between two readings."""
+        names = self.__dataclass_fields__
+        return ServerTotals(**{name: getattr(self, name) - getattr(before, name) for name in names})
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request on its way. Instants in ns of the host's clock; 0 was not reached, or cannot be seen.
+
+    issued      its thread begins with it
+    serialised  its payload is ready
+    sent        its last byte is handed to the kernel (not visible in gRPC)
+    first       the head of the answer is there; of a stream, the first chunk with text or tokens
+    done        the answer is complete
+    ended       its thread is done with it, also where it failed
+    """
+
+    issued: int = 0
+    serialised: int = 0
+    sent: int = 0
+    first: int = 0
+    done: int = 0
+    ended: int = 0
+    connect_ns: int = 0
+    """Time to open a connection inside this request; 0: an open one was used again."""
+    request_bytes: int = 0
+    answer_bytes: int = 0
+    server_queue_ns: int = -1
+    """As the server reports it in this answer; -1: it does not."""
+    server_compute_ns: int = -1
+    step_at: list[int] = field(default_factory=list)
+    """Of a stream: arrival of each chunk with text or tokens."""
+    step_tokens: list[int] = field(default_factory=list)
+    """Tokens of each of them; -1 where the server does not say."""
+
+
+class Connection(ABC):
+    """One connection, used by one thread, for one request at a time."""
+
+    @abstractmethod
+    def open(self, deadline_ns: int) -> None:
+        """Connect now, before anything is timed. Raises RequestFailureError."""
+
+    @abstractmethod
+    def exchange(self, sample: Sample, deadline_ns: int, trace: Exchange) -> Reply:
+        """Send a request and read the whole answer; fill the trace as far as it gets. deadline_ns: by the host's clock.
+
+        Opens the connection again where the server closed it since the last answer. Raises RequestFailureError, and
+        nothing else; the request is never sent twice.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close it; a later exchange opens it again."""
+
+
+class Endpoint(ABC):
+    """A running service. Connections are made before the run, and share no state."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+
+    @abstractmethod
+    def check(self, sample: Sample, timeout_ns: int) -> EndpointFacts:
+        """Ask for the service's description, compare it with a sample, and send one request.
+
+        Raises UnavailableError where the service does not answer, UsageError where it serves something else.
+        """
+
+    @abstractmethod
+    def connect(self) -> Connection:
+        """A new connection, not yet open."""
+
+    @abstractmethod
+    def totals(self, timeout_ns: int) -> ServerTotals | None:
+        """The server's own sums; None where it reports none."""

@@ -1,0 +1,113 @@
+"""generate: measure generation token by token, each case of the plan in a fresh process per round.
+
+reads   results/plan.json, exports/<slug>/generation.json and the files that it names
+writes  results/generation/<case_id>/<round>.json, results/environments/<id>.json; results/running.json meanwhile
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.core import cli, store
+from harness.core.errors import CasesFailedError, UsageError
+from harness.core.host import gpu, limits
+from harness.core.layout import Models, Results
+from harness.core.lock import exclusive
+from harness.core.schemas import Failed, Generated, Plan
+from harness.core.timestamps import utc_now
+from harness.planning.block_settings import interpreters
+from harness.planning.generation_cases import generation_needs
+from harness.planning.generation_turns import (
+    GenerationExports,
+    GenerationTurn,
+    finished_generation,
+    generation_turns,
+    read_generation_exports,
+)
+from harness.processes.pool import WorkerPool
+from harness.reporting.units import count
+
+
+def stage(arguments: Sequence[str]) -> None:
+    """Measure the processes of the plan's generation that the results folder lacks."""
+    parser = cli.parser("harness.generate", __doc__)
+    parser.add_argument("--force", action="store_true", help="measure again what is already there")
+    cli.add_interpreters(parser)
+    cli.add_folders(parser)
+    options = parser.parse_args(arguments)
+    others = interpreters(options.python)
+    results, models = Results(options.results), Models(options.models_dir)
+    plan = store.load(results.plan, Plan, "make plan")
+    if not plan.generations:
+        raise UsageError(
+            f"{results.plan} has no case of generation.",
+            "Plan from a configuration with a `generation` block: `make generate` takes configs/generation.yaml.",
+        )
+    gpu.require(plan.device)
+    exports = read_generation_exports(plan, [*generation_needs(plan)], results, models)
+    records = results.of_generation
+    with exclusive(results.lock):
+        for folder in records.raw.glob("*"):
+            store.sweep_temporary(folder)  # no other run writes here
+        turns = generation_turns(plan.generations, plan.measurement.rounds, plan.measurement.seed)
+        if options.force:
+            _forget(turns, records)
+        done = finished_generation(plan, turns, exports.found, records, frozenset(others))
+        for note in done.notes:
+            cli.warn(note)
+        open_turns = [turn for turn in turns if not done.has(turn)]
+        todo = _split_off(plan, open_turns, exports, records)
+        kept = f"; {len(turns) - len(open_turns)} measured before are kept" if len(open_turns) < len(turns) else ""
+        threads = plan.measurement.threads or limits.threads()
+        cli.say(f"Plan {plan.plan_id}: {count(len(todo), 'process', 'processes')} of generation to run{kept}.")
+        failures = len(open_turns) - len(todo)
+        with WorkerPool(plan, models, results, threads, len(todo), True, others) as pool:
+            failures += sum(isinstance(pool.generate(turn), Failed) for turn in todo)
+    if failures:
+        raise CasesFailedError(
+            f"{count(failures, 'measurement')} failed; the others are done.",
+            "The report lists each with its reason; `make generate` tries only the failed ones again.",
+        )
+
+
+def _split_off(
+    plan: Plan, turns: Sequence[GenerationTurn], exports: GenerationExports, records: Results
+) -> list[GenerationTurn]:
+    """The turns that can be measured; every other one gets a failed record, and its model a warning."""
+    found: list[GenerationTurn] = []
+    said: set[tuple[str, str]] = set()
+    for number, case in turns:
+        reason = exports.reason_against(case)
+        if reason is None:
+            found.append((number, case))
+            continue
+        if (case.model, reason.problem) not in said:
+            said.add((case.model, reason.problem))
+            cli.warn(f"{case.model} is not measured on {case.backend}. {reason.problem} {reason.hint}")
+        record = Failed(
+            case_id=case.case_id,
+            round=number,
+            settings_id=plan.settings_id,
+            started_at=utc_now(),
+            environment_id=None,
+            error=reason.problem,
+            hint=reason.hint,
+            phase="export",
+            stderr_tail="",
+        )
+        path = records.raw_file(case.case_id, number)
+        if not path.is_file() or not isinstance(store.load_generated(path), Generated):
+            store.save_raw(path, record)
+    return found
+
+
+def _forget(turns: Sequence[GenerationTurn], records: Results) -> None:
+    """Remove the old records first: a forced run that is interrupted must not present them as new."""
+    for number, case in turns:
+        path = records.raw_file(case.case_id, number)
+        with store.translate_storage_errors(path):
+            path.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    cli.main(stage)

@@ -1,0 +1,189 @@
+"""load: measure the plan's scenarios: service times, replay, and real replications at the predicted peak.
+
+A load case is served by one fresh process. It measures the service times of each batch size, replays arrivals on them,
+which predicts the highest rate within the bound, and then serves real replications below, at and above that rate. Each
+record is saved at once: after Ctrl-C the same command goes on with what is missing.
+
+reads   results/plan.json, exports/<slug>/export.json and the files that it names, models/<slug>/engines/*.json
+writes  results/load/<load_id>/{service,prediction}.json, load/<load_id>/<point>/<replication>.json,
+        results/environments/<id>.json; failed.json and load.log of a load case that failed
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from harness.aggregation.load_rows import load_row
+from harness.backends import backend_info
+from harness.backends.served_cases import case_of
+from harness.core import cli, store
+from harness.core.errors import CasesFailedError, UsageError
+from harness.core.host import environment, gpu, limits
+from harness.core.layout import Models, Results
+from harness.core.lock import exclusive
+from harness.core.protocol import LoadJob
+from harness.core.schemas import LoadBase, LoadCase, LoadFailure, LoadRow, Plan
+from harness.planning.block_settings import interpreters, threads_of
+from harness.planning.exports import Exports, export_files, keep_exports, read_exports
+from harness.planning.load_cases import estimate_load
+from harness.planning.load_evidence import evidence_of
+from harness.planning.load_resume import LoadState, state_of
+from harness.planning.resume import same_environment
+from harness.planning.schedule import in_words, of_models
+from harness.processes.launcher import Worker
+from harness.processes.load_launcher import LoadWatcher, measure_load, save_failure, settings_for
+from harness.processes.progress_bar import RunProgress
+from harness.reporting.units import count, significant
+
+
+def stage(arguments: Sequence[str]) -> None:
+    """Measure what the plan's load cases lack."""
+    parser = cli.parser("harness.load", __doc__)
+    parser.add_argument("--force", action="store_true", help="measure again what is already there")
+    parser.add_argument("--if-planned", action="store_true", help="do nothing where the plan has no scenario")
+    cli.add_models(parser)
+    cli.add_interpreters(parser)
+    cli.add_folders(parser)
+    options = parser.parse_args(arguments)
+    others = interpreters(options.python)
+    results, models = Results(options.results), Models(options.models_dir)
+    plan = of_models(store.load(results.plan, Plan, "make plan"), options.models)
+    if not plan.loads:
+        if options.if_planned:
+            return
+        raise UsageError(
+            f"{results.plan} has no scenario to load.",
+            "Plan one, with its bound in quotes: make load BOUND='p99<50ms'.",
+        )
+    gpu.require(plan.device)
+    exports = read_exports(plan, results, models)
+    with exclusive(results.lock):
+        keep_exports(exports, results)
+        todo = [load for load in plan.loads if load.skip_reason is None]
+        if options.force:
+            for load in todo:
+                shutil.rmtree(results.load(load.load_id).root, ignore_errors=True)
+        with _LoadPass(plan, results, models, exports, others) as measuring:
+            failures = measuring.run(todo)
+    if failures:
+        raise CasesFailedError(
+            f"{count(failures, 'load case')} failed; the others are done.",
+            "The report lists each with its reason; `make load` tries only the failed ones again.",
+        )
+
+
+class _LoadPass:
+    """One pass over load cases: a worker for each backend and number of threads; ends every process it started."""
+
+    def __init__(
+        self, plan: Plan, results: Results, models: Models, exports: Exports, others: Mapping[str, Path]
+    ) -> None:
+        self._plan, self._results, self._models, self._exports = plan, results, models, exports
+        self._others = others
+        self._threads = plan.measurement.threads or limits.threads()
+        self._workers: dict[tuple[str, int], Worker] = {}
+        self._here: dict[tuple[str, ...], Callable[[LoadBase], bool]] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> _LoadPass:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._stack.close()
+
+    def run(self, loads: Sequence[LoadCase]) -> int:
+        """Measure the load cases that lack something; returns how many failed."""
+        states = {load.load_id: self._state(load) for load in loads}
+        for note in (note for state in states.values() for note in state.notes):
+            cli.warn(note)
+        todo = [load for load in loads if not states[load.load_id].complete]
+        kept = len(loads) - len(todo)
+        before = f"; {kept} measured before are kept (`make load FORCE=1` measures again)" if kept else ""
+        cli.say(f"Plan {self._plan.plan_id}: {count(len(todo), 'load case')} to measure{before}.")
+        if not todo:
+            return 0
+        cli.say(f"About {in_words(estimate_load(todo))}; a case ends early where its replications are short.")
+        failures = 0
+        with RunProgress(len(todo)) as progress:
+            for load in todo:
+                failure = self._measure(load, progress)
+                failures += failure is not None
+                progress.finished(load.load_id, self._outcome(load, failure))
+        return failures
+
+    def _measure(self, load: LoadCase, progress: RunProgress) -> LoadFailure | None:
+        job = LoadJob(
+            load=load,
+            settings_id=self._plan.settings_id,
+            measurement=settings_for(load, self._plan.measurement),
+            threads=self._threads_of(load),
+            results=str(self._results.root),
+            models=str(self._models.root),
+            export=str(export_files(load.slug, self._results, self._models).record),
+            engines=self._plan.engines,
+        )
+        reason = self._exports.reason_against(case_of(load, load.max_batch))
+        if reason is not None:
+            return save_failure(job, self._results.load(load.load_id), reason.problem, reason.hint, "export")
+        return measure_load(job, self._worker(load), self._results, LoadWatcher(load.load_id, progress))
+
+    def _outcome(self, load: LoadCase, failure: LoadFailure | None) -> str:
+        if failure is not None:
+            return f"FAILED in {failure.phase}: {failure.error}"
+        kind = next(model.kind for model in self._plan.models if model.slug == load.slug)
+        tolerance = self._plan.tolerance(load.model, load.precision)
+        return in_short(load_row(load, kind, tolerance, False, evidence_of(self._state(load), None)))
+
+    def _state(self, load: LoadCase) -> LoadState:
+        also = backend_info(load.backend).recorded
+        if also not in self._here:
+            here = environment.collect({}, load.device, also)
+            known: dict[str | None, bool] = {}
+            libraries = load.backend not in self._others
+
+            def same(record: LoadBase) -> bool:
+                identity = record.environment_id
+                if identity not in known:
+                    known[identity] = same_environment(identity, libraries, here, self._results)
+                return known[identity]
+
+            self._here[also] = same
+        files = self._results.load(load.load_id)
+        return state_of(load, files, self._plan.settings_id, self._here[also])
+
+    def _threads_of(self, load: LoadCase) -> int:
+        """Threads of each worker: together the workers have those of every backend in the plan."""
+        return max(1, threads_of(case_of(load, load.max_batch), self._threads) // load.workers)
+
+    def _worker(self, load: LoadCase) -> Worker:
+        key = load.backend, self._threads_of(load)
+        if key not in self._workers:
+            name = load.backend if key[1] == self._threads else f"{load.backend}-{key[1]}"
+            log, interpreter = self._results.worker_log(f"load-{name}"), self._others.get(load.backend)
+            self._workers[key] = Worker(load.backend, key[1], log, True, interpreter)
+            self._stack.callback(self._workers[key].close)
+        return self._workers[key]
+
+
+def in_short(row: LoadRow) -> str:
+    """The outcome of a load case on one line."""
+    if row.status != "measured":
+        return f"{row.status}: {row.reason}"
+    if row.scenario == "server":
+        peak = ["no load meets the bound by replay"] if row.endpoint is None else []
+        if row.predicted_peak_per_s is not None:
+            peak = [f"peak by replay {significant(row.predicted_peak_per_s)}/s"]
+        points = [f"{significant(point.asked_per_s)}/s {point.verdict}" for point in row.points]
+        return ", ".join([*peak, *points])
+    parts = [
+        f"{point.point if point.clients else ''} {significant(point.samples_per_s)} samples/s".strip()
+        for point in row.points
+    ]
+    return ", ".join(parts)
+
+
+if __name__ == "__main__":
+    cli.main(stage)

@@ -1,0 +1,223 @@
+"""Expands the blocks of `generation` into cases, and refuses what no model or backend can do (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from harness.backends import BackendInfo, backend_info
+from harness.core.errors import ConfigError
+from harness.core.schemas import Device, GenerationCase, Plan, Precision, Weights
+from harness.core.text import unknown_name
+from harness.planning.config import Config, GenerationBlock, ModelEntry
+from harness.zoo import ModelInfo
+from harness.zoo.generation.decoder_facts import EXAMPLES, DecoderFacts, facts_of, too_long
+
+Models = Mapping[str, tuple[ModelEntry, ModelInfo]]
+Pairs = Sequence[tuple[int, int]]
+"""(prompt tokens, new tokens) of the user's file, in place of the block's lengths."""
+
+
+def expand_generations(config: Config, models: Models, source: str, merge: bool, pairs: Pairs) -> list[GenerationCase]:
+    """All cases, in the order of the blocks. With `merge`, equal cases of two blocks become one.
+
+    Raises ConfigError for unknown names, duplicates, and blocks of which no case could run.
+    """
+    found: dict[str, GenerationCase] = {}
+    for index, block in enumerate(config.generation):
+        where = f"{source}: generation[{index}]"
+        selected = _selected(block, models, where)
+        backends = [(name, backend_info(name)) for name in block.backends]
+        _refuse(block, backends, config.device, where)
+        lengths = list(pairs) or list(product(block.prompt_lengths, block.new_tokens))
+        # Real text alone needs a tokenizer.
+        texts = config.generating.prompts is not None
+        own = {name: _usable(*models[name], lengths, texts) for name in selected}
+        _refuse_models(own, where)
+        for case in _of_block(block, {name: models[name] for name in selected}, own, backends, config.device, lengths):
+            if case.case_id in found and not merge:
+                raise ConfigError(
+                    f"{source}: duplicate case {case.case_id}.",
+                    "Two blocks of `generation` overlap: take the combination out of one of them.",
+                )
+            found[case.case_id] = case
+    return list(found.values())
+
+
+@dataclass(frozen=True)
+class GenerationNeeds:
+    """What the cases of one model need of its export.
+
+    lengths: most new tokens by prompt length. batch_size: the largest. onnx: precisions of decoder files. forms: their
+    further forms (Setting.variant).
+    """
+
+    model: str
+    slug: str
+    weights: Weights
+    lengths: Mapping[int, int]
+    batch_size: int
+    onnx: tuple[Precision, ...] = ()
+    forms: tuple[str, ...] = ()
+
+
+def generation_needs(plan: Plan) -> dict[str, GenerationNeeds]:
+    """By model, for models with cases that read files."""
+    found: dict[str, GenerationNeeds] = {}
+    for name in dict.fromkeys(case.model for case in plan.generations):
+        own = [case for case in plan.generations if case.model == name and case.skip_reason is None]
+        own = [case for case in own if backend_info(case.backend).decoder_reads != "none"]
+        if not own:
+            continue
+        lengths: dict[int, int] = {}
+        for case in own:
+            lengths[case.prompt_length] = max(case.new_tokens, lengths.get(case.prompt_length, 0))
+        onnx = [case for case in own if backend_info(case.backend).decoder_reads == "onnx"]
+        forms = [backend_info(case.backend).decoder_setting(case.device, case.setting).variant for case in onnx]
+        found[name] = GenerationNeeds(
+            model=name,
+            slug=own[0].slug,
+            weights=own[0].weights,
+            lengths=dict(sorted(lengths.items())),
+            batch_size=max(case.batch_size for case in own),
+            onnx=tuple(dict.fromkeys(case.precision for case in onnx)),
+            forms=tuple(dict.fromkeys(form for form in forms if form is not None)),
+        )
+    return found
+
+
+def generation_id(
+    slug: str,
+    backend: str,
+    device: str,
+    precision: str,
+    batch_size: int,
+    prompt_length: int,
+    new_tokens: int,
+    setting: str = "",
+) -> str:
+    """The readable id of a case, such as `gpt2-torch-eager-cpu-fp32-b1-p128-n64`; also its folder's name."""
+    way = f"-{setting}" if setting else ""
+    return f"{slug}-{backend}-{device}-{precision}-b{batch_size}-p{prompt_length}-n{new_tokens}{way}"
+
+
+Usable = DecoderFacts | str | None
+"""As decoder_facts.facts_of."""
+
+
+def _usable(entry: ModelEntry, info: ModelInfo, lengths: Pairs, texts: bool) -> Usable:
+    found = facts_of(info, entry.weights or info.default_weights)
+    if not isinstance(found, DecoderFacts):
+        return found
+    if texts and found.tokenizer is False:
+        return f"{info.name} has no tokenizer here, and the prompts are texts"
+    long = [too_long(info.name, found, *pair) for pair in lengths]
+    return long[0] if long and all(long) else found
+
+
+def _refuse_models(own: Mapping[str, Usable], where: str) -> None:
+    """Raise ConfigError where none of the models can do anything that is asked."""
+    reasons = [found for found in own.values() if isinstance(found, str)]
+    if len(reasons) < len(own):
+        return
+    hints = [
+        ("positions", "Shorten it: PROMPTS=…, TOKENS=…."),
+        ("tokenizer", "Save its tokenizer into its folder, or give lengths: PROMPTS=128,1024."),
+    ]
+    hint = next((text for word, text in hints if word in reasons[0]), f"Choose a model that generates: {EXAMPLES}.")
+    raise ConfigError(f"{where}: {reasons[0]}.", hint)
+
+
+def _of_block(
+    block: GenerationBlock,
+    models: Models,
+    own: Mapping[str, Usable],
+    backends: Sequence[tuple[str, BackendInfo]],
+    device: Device,
+    lengths: Pairs,
+) -> Iterator[GenerationCase]:
+    for name, (entry, info) in models.items():
+        for backend, table in backends:
+            usual = next(iter(table.decoder_settings_on(device)))
+            for precision, setting in product(block.precisions, _settings_of(block, table, device)):
+                way = "" if setting == usual else setting
+                for batch_size, (prompt_length, new_tokens) in product(block.batch_sizes, lengths):
+                    shape = (batch_size, prompt_length, new_tokens)
+                    yield GenerationCase(
+                        case_id=generation_id(info.slug, backend, device, precision, *shape, way),
+                        model=name,
+                        slug=info.slug,
+                        backend=backend,
+                        device=device,
+                        precision=precision,
+                        batch_size=batch_size,
+                        prompt_length=prompt_length,
+                        new_tokens=new_tokens,
+                        weights=entry.weights or info.default_weights,
+                        setting=setting,
+                        skip_reason=_reason_to_skip(
+                            backend, table, info, own[name], device, precision, (prompt_length, new_tokens)
+                        ),
+                    )
+
+
+def _reason_to_skip(
+    backend: str,
+    table: BackendInfo,
+    info: ModelInfo,
+    usable: Usable,
+    device: Device,
+    precision: Precision,
+    lengths: tuple[int, int],
+) -> str | None:
+    long = None if usable is None or isinstance(usable, str) else too_long(info.name, usable, *lengths)
+    if isinstance(usable, str) or long is not None:
+        return usable if isinstance(usable, str) else long
+    if table.decoder_target_on(device) is None:
+        return f"{backend} does not generate: {table.decodes_not}"
+    offered = table.decoder_precisions_on(device)
+    if (table.decoder_reads == "none") != (not info.exportable):
+        return f"{backend} generates from work of known duration alone, and no other backend does"
+    if precision not in offered:
+        reasons = {**table.not_offered, **table.decoder_not_offered}
+        return reasons.get(precision, f"{backend} does not generate in {precision} on {device}")
+    return None
+
+
+def _settings_of(block: GenerationBlock, table: BackendInfo, device: Device) -> tuple[str, ...]:
+    """Names of the settings that a backend is measured with; a block that names only others leaves it its usual one."""
+    known = table.decoder_settings_on(device)
+    return tuple(name for name in block.settings or () if name in known) or (next(iter(known)),)
+
+
+def _selected(block: GenerationBlock, models: Models, where: str) -> Sequence[str]:
+    for name in block.models or ():
+        if name not in models:
+            raise ConfigError(
+                f"{where}.models: {name} is not among the models of this configuration.",
+                f"Add it under `models:`, or name one of: {', '.join(models)}.",
+            )
+    return list(models) if block.models is None else block.models
+
+
+def _refuse(block: GenerationBlock, backends: Sequence[tuple[str, BackendInfo]], device: Device, where: str) -> None:
+    """Raise ConfigError for a list entry that no combination can use."""
+    able = [(name, table) for name, table in backends if table.decoder_target_on(device)]
+    if not able:
+        name, table = backends[0]
+        raise ConfigError(
+            f"{where}.backends: {name} does not generate: {table.decodes_not}.", "Use torch-eager or torch-compile."
+        )
+    for precision in block.precisions:
+        if not any(precision in table.decoder_precisions_on(device) for _, table in able):
+            reasons = {table.not_offered.get(precision, "not offered") for _, table in able}
+            raise ConfigError(
+                f"{where}.precisions: none of these backends generates in {precision} on {device}.",
+                f"{'; '.join(sorted(reasons))}.".capitalize(),
+            )
+    known = list(dict.fromkeys(name for _, table in able for name in table.decoder_settings_on(device)))
+    for setting in block.settings or ():
+        if setting not in known:
+            problem, hint = unknown_name("setting", setting, known)
+            raise ConfigError(f"{where}.settings: {problem}", hint)

@@ -1,0 +1,189 @@
+"""Expands the scenarios of a configuration into load cases, and estimates how long they take (pure)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from harness.backends import backend_info
+from harness.core.errors import ConfigError, UsageError
+from harness.core.schemas import Case, LoadCase
+from harness.core.store import digest_of
+from harness.endpoints.target import parse_target
+from harness.planning.amounts import delay_ns, duration_s
+from harness.planning.config import ScenarioBlock
+from harness.serving.load_case import points_of, rounded_rate, sizes_of
+from harness.serving.load_verdict import parse_bound
+
+START_S = 3.0
+"""Process, libraries, and load of one batch size, as measured on two cores; large models take longer."""
+
+CLOSED_REPLICATIONS = 5
+CLOSED_S = 2.0
+"""Of closed loops, which need no verdict: nothing waits in a queue, so latencies of one replication hardly scatter."""
+
+LOADGEN_S = 600.0
+"""Shortest run by LoadGen's rules (mlcommons/inference, loadgen/mlperf.conf and test_settings.h)."""
+
+LOADGEN_MOST = 500_000
+"""Most requests of such a run: its record must still be readable."""
+
+
+def load_cases(
+    blocks: Sequence[ScenarioBlock], cases: Sequence[Case], settings: Mapping[str, str], source: str
+) -> tuple[LoadCase, ...]:
+    """Every scenario on every deployment of `cases`.
+
+    cases: one of each model, backend, precision, sequence length and setting, at batch size 1. settings: by case id,
+    the setting's part of a name, empty for the usual one. Raises ConfigError for a bound that is none, for a scenario
+    without its bound, and for a block that selects nothing.
+    """
+    found: dict[str, LoadCase] = {}
+    for index, block in enumerate(blocks):
+        where = f"{source}: scenarios[{index}]"
+        selected = [case for case in cases if _selects(block, case)]
+        if not selected:
+            raise ConfigError(
+                f"{where}: no case of the matrix has these models, backends and precisions.",
+                "Name some of the matrix, or leave `models`, `backends` and `precisions` out for all.",
+            )
+        common, policies = _common(block, where), dict.fromkeys(_policies(block, where))
+        for case in selected:
+            for load in _of_case(block, case, settings.get(case.case_id, ""), common, policies):
+                found[load.load_id] = load
+    return tuple(found.values())
+
+
+def _selects(block: ScenarioBlock, case: Case) -> bool:
+    return (
+        backend_info(case.backend).remote == (block.endpoint is not None)
+        and (block.models is None or case.model in block.models)
+        and (block.backends is None or case.backend in block.backends)
+        and (block.precisions is None or case.precision in block.precisions)
+    )
+
+
+def _common(block: ScenarioBlock, where: str) -> dict[str, Any]:
+    """The fields that all load cases of a block share."""
+    try:
+        bound = parse_bound(block.bound) if block.bound else None
+        duration = duration_s(block.duration) if block.duration else None
+        service = duration_s(block.service_duration) if block.service_duration else None
+    except UsageError as error:
+        raise ConfigError(f"{where}: {error.problem}", error.hint) from None
+    server = block.scenario == "server"
+    if server and bound is None:
+        raise ConfigError(
+            f"{where}: the server scenario needs a bound on the latency.", "Give one, in quotes: BOUND='p99<50ms'."
+        )
+    target = parse_target(block.endpoint).url if block.endpoint else None
+    if target is not None and server and not block.rates:
+        raise ConfigError(
+            f"{where}: a running service has no service times to predict a peak from.", "Name the loads: RATES=50,100."
+        )
+    if not server and block.rates:
+        raise ConfigError(
+            f"{where}.rates: {block.scenario} is a closed loop and has no rate.", "Leave `rates` out, or use `server`."
+        )
+    for rate in block.rates:
+        if not 0 < rate < math.inf:
+            raise ConfigError(
+                f"{where}.rates: a rate of {rate:g} requests a second gives no load.", "Write rates above 0: RATES=50."
+            )
+    fields: dict[str, Any] = {
+        "scenario": block.scenario,
+        "bound": bound if server else None,
+        "rates": tuple(dict.fromkeys(map(rounded_rate, block.rates))),
+        "factors": tuple(dict.fromkeys(block.factors)),
+        "method": "loadgen" if block.loadgen else "replications",
+        "price_per_hour": block.price_per_hour,
+        "endpoint": target,
+    }
+    lengths = {
+        "replications": 1 if block.loadgen else block.replications or (None if server else CLOSED_REPLICATIONS),
+        "requests": LOADGEN_MOST if block.loadgen else block.requests,
+        "replication_s": duration or (LOADGEN_S if block.loadgen else None if server else CLOSED_S),
+        "service_s": service,
+    }
+    return fields | {name: value for name, value in lengths.items() if value is not None}
+
+
+def _of_case(
+    block: ScenarioBlock, case: Case, way: str, common: Mapping[str, Any], policies: Iterable[tuple[int, int, int]]
+) -> Iterator[LoadCase]:
+    for max_batch, max_delay_ns, workers in policies:
+        name = load_id(case, way, block, max_batch, max_delay_ns, workers, common["endpoint"])
+        yield LoadCase(
+            load_id=name,
+            model=case.model,
+            slug=case.slug,
+            backend=case.backend,
+            device=case.device,
+            precision=case.precision,
+            sequence_length=case.sequence_length,
+            weights=case.weights,
+            setting=case.setting,
+            max_batch=max_batch,
+            max_delay_ns=max_delay_ns,
+            workers=workers,
+            clients=tuple(dict.fromkeys(block.clients)) if block.scenario == "concurrency" else (),
+            skip_reason=None if block.endpoint else case.skip_reason,
+            **common,
+        )
+
+
+def _policies(block: ScenarioBlock, where: str) -> Iterator[tuple[int, int, int]]:
+    """(max_batch, max_delay_ns, workers) of a block's load cases; a scenario without batching has one batch size."""
+    if block.scenario == "server" and block.endpoint:
+        yield 1, 0, 1  # the service's own batching and workers are not ours to choose
+    elif block.scenario == "server":
+        try:
+            delays = [delay_ns(text) for text in block.max_delay]
+        except UsageError as error:
+            raise ConfigError(f"{where}: {error.problem}", error.hint) from None
+        for max_batch, delay, workers in product(block.max_batch, delays, block.workers):
+            yield max_batch, delay if max_batch > 1 else 0, workers
+    elif block.scenario == "offline":
+        yield from ((max_batch, 0, workers) for max_batch, workers in product(block.max_batch, block.workers))
+    elif block.scenario == "multi-stream":
+        yield block.samples, 0, 1
+    elif block.scenario == "concurrency":
+        yield 1, 0, max(block.clients)
+    else:
+        yield 1, 0, 1
+
+
+def load_id(
+    case: Case, way: str, block: ScenarioBlock, max_batch: int, max_delay_ns: int, workers: int, endpoint: str | None
+) -> str:
+    """The readable id, such as `minilm-l6-openvino-cpu-fp32-s128-server-b8-d2ms`; also its folder's name.
+
+    Of an endpoint it has eight digits of the address's hash in place of the device: two services are two load cases.
+    """
+    parts = [case.slug, case.backend, case.device if endpoint is None else digest_of(endpoint)[:8], case.precision]
+    parts += [f"s{case.sequence_length}"] if case.sequence_length else []
+    parts += [way] if way else []
+    parts += [block.scenario]
+    parts += [f"b{max_batch}"] if max_batch > 1 else []
+    parts += [f"d{max_delay_ns / 1e6:g}ms"] if max_delay_ns else []
+    parts += [f"w{workers}"] if workers > 1 and block.scenario != "concurrency" else []
+    parts += ["loadgen"] if block.loadgen else []
+    return "-".join(parts)
+
+
+def estimate_load(loads: Iterable[LoadCase]) -> tuple[float, float]:
+    """(shortest, longest) seconds of the load stage: replications end by their number of requests, or by their time."""
+    low = high = 0.0
+    for load in loads:
+        if load.skip_reason is not None:
+            continue
+        sizes = len(sizes_of(load))
+        start = START_S * sizes * load.workers
+        service = load.service_s * (sizes + 1) if load.scenario == "server" else 0.0
+        points = len(load.rates or load.factors) if load.scenario == "server" else len(points_of(load, None))
+        runs = points * load.replications * load.replication_s
+        low += start + service / 2 + (runs if load.method == "loadgen" else runs / 4)
+        high += start + service + runs
+    return low, high

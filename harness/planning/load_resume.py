@@ -1,0 +1,103 @@
+"""Which records of a load case are there and still valid: same settings, same case, same files, same machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from harness.core import store
+from harness.core.errors import FormatError
+from harness.core.layout import LoadFiles
+from harness.core.schemas import LoadBase, LoadCase, Prediction, Replication, ServiceRun
+from harness.serving.load_case import (
+    LoadStep,
+    points_of,
+    prediction_digest,
+    replication_digest,
+    service_digest,
+)
+
+MADE_BY = "make load"
+
+R = TypeVar("R", bound=LoadBase)
+
+Turns = list[tuple[LoadStep, int]]
+"""(point, number of the replication, from 1)."""
+
+
+@dataclass
+class LoadState:
+    """The valid records of a load case. notes: damaged files, which are measured again."""
+
+    service: ServiceRun | None = None
+    service_sha256: str = ""
+    prediction: Prediction | None = None
+    steps: tuple[LoadStep, ...] = ()
+    replications: dict[str, list[Replication]] = field(default_factory=dict)
+    """By the name of the point."""
+    missing: Turns = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing has to be measured."""
+        return self.service is not None and not self.missing and (self.prediction is not None or not self.needs_replay)
+
+    needs_replay: bool = False
+
+
+def state_of(
+    load: LoadCase,
+    files: LoadFiles,
+    settings_id: str,
+    same_machine: Callable[[LoadBase], bool],
+    sums: dict[Path, str] | None = None,
+) -> LoadState:
+    """Read the records of a load case. same_machine: whether a record is comparable with those of this machine. sums:
+    as in store.load, of every record that was read."""
+    state = LoadState(needs_replay=load.scenario == "server" and load.endpoint is None)
+    sums = {} if sums is None else sums
+
+    def read(path: Path, kind: type[R], digest: str) -> R | None:
+        if not path.is_file():
+            return None
+        try:
+            record = store.load(path, kind, MADE_BY, sums)
+        except FormatError as error:
+            state.notes.append(f"{error.problem} It is measured again.")
+            return None
+        own = (record.load_id, record.settings_id, record.load_sha256) == (load.load_id, settings_id, digest)
+        return record if own and same_machine(record) else None
+
+    state.service = service = read(files.service, ServiceRun, service_digest(load))
+    if service is None:
+        return state
+    state.service_sha256 = sums[files.service]
+    if state.needs_replay:
+        prediction = read(files.prediction, Prediction, prediction_digest(load))
+        if prediction is None or prediction.service_sha256 != state.service_sha256:
+            return state
+        state.prediction = prediction
+    state.steps = points_of(load, state.prediction.peak_per_s if state.prediction else None)
+    for step, number in turns_of(load, state.steps):
+        found = read(files.replication(step.name, number), Replication, replication_digest(load))
+        if found is None or not belongs(found, step, number, service):
+            state.missing.append((step, number))
+        else:
+            state.replications.setdefault(step.name, []).append(found)
+    return state
+
+
+def turns_of(load: LoadCase, steps: tuple[LoadStep, ...]) -> Iterator[tuple[LoadStep, int]]:
+    """Every replication of every point. The points take turns, so that a drift is no difference between them."""
+    for number in range(1, load.replications + 1):
+        turned = (number - 1) % len(steps) if steps else 0
+        for step in (*steps[turned:], *steps[:turned]):
+            yield step, number
+
+
+def belongs(record: Replication, step: LoadStep, number: int, service: ServiceRun) -> bool:
+    """Whether a record is this replication, and of the same files as the service times."""
+    return (record.point, record.number, record.artifacts_id) == (step.name, number, service.artifacts_id)

@@ -1,0 +1,90 @@
+"""The load stage's side of a service process: starts it for one load case, and records why it ended early."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.core import store
+from harness.core.errors import StorageError
+from harness.core.layout import LoadFiles, Results
+from harness.core.portable import portable_failure
+from harness.core.protocol import LoadJob
+from harness.core.schemas import LoadCase, LoadFailure, Measurement
+from harness.core.timestamps import utc_now
+from harness.planning.load_cases import estimate_load
+from harness.processes.launcher import Observer, Worker
+from harness.processes.pool import absent_library, explained_end
+from harness.processes.progress_bar import RunProgress
+from harness.serving.load_case import replication_digest
+
+SLACK = 3.0
+"""Times the planned duration that a process may take besides the time limit of a case: services inflate under load."""
+
+
+def settings_for(load: LoadCase, measurement: Measurement) -> Measurement:
+    """The plan's settings, with a time limit for everything that one process does for a load case."""
+    planned_s = estimate_load([load])[1]
+    return measurement.model_copy(update={"timeout_s": measurement.timeout_s + SLACK * planned_s})
+
+
+def measure_load(job: LoadJob, worker: Worker, results: Results, observer: Observer) -> LoadFailure | None:
+    """Run the process of a load case; returns why it ended early, or None. Raises StorageError where it could not save
+    its records."""
+    files = results.load(job.load.load_id)
+    with store.translate_storage_errors(files.root):
+        for old in (files.failure, files.log):  # they must not explain a process that never began
+            old.unlink(missing_ok=True)
+    outcome = worker.run(job, observer)
+    store.shorten_log(files.log)
+    if outcome.code == StorageError.exit_code:
+        raise StorageError(
+            f"The disk is full or not writable: records below {files.root} could not be written.",
+            "Free some space and run the same command again; what was measured is kept.",
+        )
+    if files.failure.is_file() and not outcome.timed_out:
+        return store.load(files.failure, LoadFailure, "make load")
+    if outcome.code == 0 and not outcome.timed_out and not outcome.absent:
+        return None
+    last_words = store.tail(files.log) or store.tail(worker.log)
+    if outcome.absent:
+        error, hint = absent_library(outcome.absent)
+    else:
+        error, hint = explained_end(outcome, job.measurement.timeout_s, job.load.max_batch, last_words)
+    return save_failure(job, files, error, hint, outcome.phase, last_words)
+
+
+def save_failure(
+    job: LoadJob, files: LoadFiles, error: str, hint: str, phase: str, stderr_tail: str = ""
+) -> LoadFailure:
+    """Record why a load case was not measured, or not completely."""
+    record = portable_failure(
+        LoadFailure(
+            load_id=job.load.load_id,
+            settings_id=job.settings_id,
+            load_sha256=replication_digest(job.load),
+            artifacts_id="",
+            started_at=utc_now(),
+            environment_id=None,
+            error=error,
+            hint=hint,
+            phase=phase,
+            stderr_tail=stderr_tail,
+        )
+    )
+    store.save(files.failure, record)
+    return record
+
+
+@dataclass(frozen=True)
+class LoadWatcher:
+    """Shows the phase of the running load case."""
+
+    label: str
+    progress: RunProgress
+
+    def started(self, pid: int) -> None:
+        """The process has begun."""
+
+    def entered(self, phase: str) -> None:
+        """The process has entered a phase."""
+        self.progress.running(self.label, phase)

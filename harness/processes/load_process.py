@@ -1,0 +1,413 @@
+"""A service in one process: it measures its own service times, predicts its peak, and serves real replications.
+
+Every worker of the service is a thread with backend objects of its own, one for each prepared batch size. The process
+calls the backend and waits for it: with a library that can compute several batches at once, more workers do so.
+
+Load → compile → reference check → service times → guards → prediction → replications, of which each is saved at once.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.aggregation.admission import differing
+from harness.backends import backend_info
+from harness.backends.base import Backend, Batch, construct
+from harness.backends.batches import NO_BATCHES, BatchSet, load_batches, nothing_exported
+from harness.backends.calibration.slowdown import slow_down, slowdown_of
+from harness.backends.loads import artifacts, export_of, job_of
+from harness.backends.served_cases import case_of
+from harness.core import store
+from harness.core.errors import CaseError, FormatError, MissingInputError
+from harness.core.host import environment
+from harness.core.host.environment import loaded_runtimes
+from harness.core.layout import LoadFiles, Models, Results
+from harness.core.protocol import Job, LoadJob
+from harness.core.schemas import (
+    Environment,
+    ExportRecord,
+    LoadBase,
+    LoadCase,
+    Parity,
+    Placement,
+    Replication,
+    ServiceRun,
+)
+from harness.core.store import digest_of
+from harness.core.timestamps import utc_now
+from harness.planning.load_resume import LoadState, state_of
+from harness.serving import arrivals
+from harness.serving.early_stopping import least_requests
+from harness.serving.load_case import (
+    LoadStep,
+    policy_of,
+    replication_digest,
+    requests_at,
+    seed_of,
+    service_digest,
+    sizes_of,
+)
+from harness.serving.prediction import predict
+from harness.statistics import parity
+from harness.timing.clock import calibrate, now_ns
+from harness.timing.closed_loop import serve_closed
+from harness.timing.dispatcher import Dispatcher
+from harness.timing.service_times import order_guard, repeat_guard, service_times
+from harness.timing.session import batches_to_check, peak_bytes
+from harness.timing.virtual_arrivals import Dispatches, serve
+from harness.timing.worker_threads import WorkerThreads
+
+Enter = Callable[[str], None]
+
+DRAIN_NS = 5_000_000_000
+DRAIN_BOUNDS = 10
+"""After the last arrival, so long (the longer of 5 s and 10 times the bound) may requests wait. Later ones are over any
+bound that a percentile could still meet: they count as not served."""
+
+LEAST_CLOSED = 5
+LOADGEN_LEAST = {"single-stream": least_requests(1, 0.9), "multi-stream": least_requests(1, 0.99)}
+"""Fewest requests of a closed loop: by LoadGen's rules those of its early stopping for p90 and p99."""
+
+RE_WARM_S = 0.1
+"""Dispatches before each replication, after whatever the process did since the one before."""
+
+
+def serve_load(job: LoadJob, enter: Enter) -> None:
+    """Measure what the load case lacks, and save each record when it is complete. Raises what a backend raises."""
+    results = Results(Path(job.results))
+    files = results.load(job.load.load_id)
+    threads = WorkerThreads(job.load.workers)
+    service = _Service.opened(job, threads, enter)
+    where = environment.collect(service.facts, job.load.device, service.recorded)
+    identity = environment.environment_id(where)
+    store.save(results.environment(identity), where)
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    run = _LoadRun(job, files, threads, service, identity, enter)
+    same = same_machine(results, identity, where)
+    state = state_of(job.load, files, job.settings_id, same)
+    if state.service is not None and state.service.artifacts_id != service.artifacts_id:
+        state = LoadState(needs_replay=state.needs_replay)
+    if state.service is None:
+        run.measure_service()
+        state = state_of(job.load, files, job.settings_id, same)
+    if state.needs_replay and state.prediction is None:
+        run.predict(state)
+        state = state_of(job.load, files, job.settings_id, same)
+    for step, number in state.missing:
+        run.replicate(step, number)
+    enter("end")
+    threads.in_turn([worker.close for worker in service.workers])
+
+
+def same_machine(results: Results, identity: str, here: Environment) -> Callable[[LoadBase], bool]:
+    """Whether a record's machine is comparable with this one; environments are read once."""
+    known: dict[str, bool] = {identity: True}
+
+    def same(record: LoadBase) -> bool:
+        if record.environment_id is None:
+            return False
+        if record.environment_id not in known:
+            try:
+                there = store.load(results.environment(record.environment_id), Environment, "make load")
+                known[record.environment_id] = not differing(there, here, True)
+            except (FormatError, MissingInputError):
+                known[record.environment_id] = False
+        return known[record.environment_id]
+
+    return same
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """One worker's backends, by prepared size, with the start-up cost and the reference check of each."""
+
+    backends: Mapping[int, Backend]
+    batches: Mapping[int, BatchSet]
+    load_ns: Mapping[int, int]
+    parity: Mapping[int, Parity]
+    placement: Placement
+    dispatcher: Dispatcher
+
+    def close(self) -> None:
+        """Release what outlives the process."""
+        for backend in reversed(list(self.backends.values())):
+            backend.activate()
+            backend.close()
+
+
+class _Service:
+    """All workers of the service, and what is the same for all of them."""
+
+    def __init__(
+        self, workers: Sequence[_Loaded], export: ExportRecord, files: Mapping[str, str], job: LoadJob
+    ) -> None:
+        first = workers[0].backends[sizes_of(job.load)[0]]
+        info = backend_info(job.load.backend)
+        factor = slowdown_of(job.load.backend)
+        self.workers = workers
+        self.export = export
+        self.artifacts = dict(files)
+        self.artifacts_id = digest_of(self.artifacts)
+        self.recorded = info.recorded
+        self.facts = {**first.build_facts(), **loaded_runtimes(), **environment.plugin_fact(info.plugin)}
+        stretched = None if factor is None else f"every inference was stretched by {factor:g} on purpose"
+        self.notes = tuple(filter(None, (first.on_purpose(), stretched)))
+
+    @classmethod
+    def opened(cls, job: LoadJob, threads: WorkerThreads, enter: Enter) -> _Service:
+        """Load and check every backend object, each on the thread of its worker, one after the other."""
+        load, info = job.load, backend_info(job.load.backend)
+        files: dict[str, str] = {}
+        if info.artifact == "none":
+            export, folder = nothing_exported(case_of(load, 1)), Models(Path(job.models)).folder(load.slug)
+        else:
+            export, folder = export_of(job_at(job, 1))
+
+        def load_worker(number: int) -> _Loaded:
+            backends: dict[int, Backend] = {}
+            batches: dict[int, BatchSet] = {}
+            load_ns: dict[int, int] = {}
+            distances: dict[int, Parity] = {}
+            placement: Placement | None = None
+            for size in sizes_of(load):
+                enter("load")
+                own = job_at(job, size)
+                batches[size] = (
+                    NO_BATCHES
+                    if info.artifact == "none"
+                    else load_batches(folder.root, export, own.case, job.measurement.parity_samples)
+                )
+                given = job_of(own, export, folder, batches[size].inputs)
+                files.update(artifacts(export, own.case, given.engine))
+                backends[size] = backend = construct(info.target_on(load.device), given)
+                factor = slowdown_of(load.backend)
+                if factor is not None:
+                    slow_down(backend, factor)
+                load_ns[size] = _start_cold(backend, enter)
+                enter("reference check")
+                checked = batches_to_check(len(batches[size].inputs), number + 1)
+                found = parity.worst(_compared(backend, batches[size], checked, export.classifier))
+                if found is not None:
+                    distances[size] = found
+                placement = backend.placement()  # some libraries report it of the object loaded last
+            if placement is None:
+                raise CaseError(f"{load.load_id} prepares no batch size.", "Write the plan again: make plan.")
+            counts = {size: (backend, len(batches[size].inputs)) for size, backend in backends.items()}
+            return _Loaded(backends, batches, load_ns, distances, placement, Dispatcher(counts))
+
+        bodies = [lambda number=number: load_worker(number) for number in range(load.workers)]
+        return cls(threads.in_turn(bodies), export, files, job)
+
+    @property
+    def dispatchers(self) -> list[Dispatcher]:
+        return [worker.dispatcher for worker in self.workers]
+
+    def reference(self, size: int, index: int) -> Batch:
+        """The fp32 outputs of an input batch of a prepared size."""
+        return self.workers[0].batches[size].reference(index)
+
+
+def job_at(job: LoadJob, size: int) -> Job:
+    """The job of one case at a batch size, as a backend's loader takes it."""
+    return Job(
+        case=case_of(job.load, size),
+        round=1,
+        settings_id=job.settings_id,
+        measurement=job.measurement,
+        threads=job.threads,
+        results=job.results,
+        models=job.models,
+        export=job.export,
+        engines=job.engines,
+    )
+
+
+def _start_cold(backend: Backend, enter: Enter) -> int:
+    """Load, compile and answer once; the time of all three in ns."""
+    start = now_ns()
+    backend.load()
+    if backend.compiles:
+        enter("compile")
+        backend.compile()
+    enter("first inference")
+    backend.activate()
+    backend.select(0)
+    backend.infer()
+    backend.synchronize()
+    return now_ns() - start
+
+
+def _compared(backend: Backend, batches: BatchSet, indices: Iterable[int], classifier: bool) -> list[Parity]:
+    found = []
+    for index in indices:
+        backend.select(index)
+        backend.infer()
+        backend.synchronize()
+        if outputs := backend.outputs():
+            found.append(parity.compare(outputs, batches.reference(index), classifier))
+    return found
+
+
+@dataclass(frozen=True)
+class _LoadRun:
+    """Measures and saves the records of a load case."""
+
+    job: LoadJob
+    files: LoadFiles
+    threads: WorkerThreads
+    service: _Service
+    environment_id: str
+    enter: Enter
+
+    def measure_service(self) -> None:
+        """Service times, guards, and what is known about the loaded service."""
+        load, service, seed = self.job.load, self.service, self.job.measurement.seed
+        sizes = sizes_of(load)
+        self.enter("service times")
+        started_at = utc_now()
+        times = service_times(service.dispatchers, self.threads, sizes, load.service_s, seed)
+        first, computes = service.dispatchers[0], bool(service.workers[0].parity)
+        repeated = other = None
+        if computes:
+            self.enter("guards")
+            repeated = self.threads.in_turn([lambda: repeat_guard(first, sizes[0], seed)])[0]
+            other = self.threads.in_turn([lambda: order_guard(first, sizes[0], seed)])[0]
+        by_size = {
+            size: parity.worst(worker.parity[size] for worker in service.workers if size in worker.parity)
+            for size in sizes
+        }
+        record = ServiceRun(
+            load_id=load.load_id,
+            settings_id=self.job.settings_id,
+            load_sha256=service_digest(load),
+            artifacts_id=service.artifacts_id,
+            started_at=started_at,
+            environment_id=self.environment_id,
+            artifacts=service.artifacts,
+            threads=self.job.threads,
+            workers=load.workers,
+            clock=calibrate(),
+            load_ns=dict(service.workers[0].load_ns),
+            service_ns=times,
+            repeat_input=repeated,
+            other_order=other,
+            parity={size: found for size, found in by_size.items() if found is not None},
+            placement=service.workers[0].placement,
+            peak_rss_bytes=peak_bytes(),
+            notes=service.notes,
+        )
+        store.save(self.files.service, record, indent=None)
+
+    def predict(self, state: LoadState) -> None:
+        """Replay on the service times."""
+        self.enter("prediction")
+        if state.service is None:
+            raise CaseError("The service times could not be saved.", "Free some space and run the same command again.")
+        seed = self.job.measurement.seed
+        found = predict(self.job.load, state.service, state.service_sha256, seed, utc_now())
+        store.save(self.files.prediction, found, indent=None)
+
+    def replicate(self, step: LoadStep, number: int) -> None:
+        """One real replication of one point."""
+        load, service = self.job.load, self.service
+        seed = seed_of(self.job.measurement.seed, number)
+        clients = step.clients or load.workers
+        workers = service.dispatchers[:clients]
+        self._warm(workers, load)
+        for place, worker in enumerate(workers):
+            worker.reorder(seed + place)
+        self.enter(f"replication {number} of {step.name}")
+        started_at = utc_now()
+        scheduled: list[int] = []
+        if load.scenario == "server":
+            if step.rate_per_s is None:
+                raise CaseError(f"{step.name} has no rate.", "Write the plan again: make plan.")
+            count = requests_at(load, step.rate_per_s)
+            draw = arrivals.loadgen if load.method == "loadgen" else arrivals.poisson
+            drawn = draw(step.rate_per_s, count, seed)
+            scheduled = drawn.tolist()
+            schedule_sha256 = arrivals.digest(drawn)
+            drain = max(DRAIN_NS, DRAIN_BOUNDS * (load.bound.limit_ns if load.bound else 0))
+            found = serve(
+                scheduled,
+                policy_of(load),
+                [one.run for one in workers],
+                self.threads.all_at_once,
+                scheduled[-1] + drain,
+            )
+        else:
+            schedule_sha256 = None
+            found = self._closed(load, workers)
+            count = sum(found.sizes)
+        self.enter("outputs check")
+        record = Replication(
+            load_id=load.load_id,
+            settings_id=self.job.settings_id,
+            load_sha256=replication_digest(load),
+            artifacts_id=service.artifacts_id,
+            started_at=started_at,
+            environment_id=self.environment_id,
+            point=step.name,
+            number=number,
+            scenario=load.scenario,
+            rate_per_s=step.rate_per_s,
+            clients=step.clients,
+            workers=clients,
+            max_batch=load.max_batch,
+            max_delay_ns=load.max_delay_ns,
+            seed=seed,
+            schedule_sha256=schedule_sha256,
+            threads=self.job.threads,
+            clock=calibrate(),
+            scheduled_ns=tuple(scheduled),
+            requests=count,
+            sizes=found.sizes,
+            ready_ns=found.ready_ns,
+            start_ns=found.start_ns,
+            done_ns=found.done_ns,
+            worker=found.worker,
+            failed=found.failed,
+            error=found.error,
+            timed_out=found.timed_out,
+            parity=parity.worst(self._latest(workers)) if not found.failed else None,
+        )
+        store.save(self.files.replication(step.name, number), record, indent=None)
+
+    def _closed(self, load: LoadCase, workers: Sequence[Dispatcher]) -> Dispatches:
+        runs = [worker.run for worker in workers]
+        duration_ns = round(load.replication_s * 1e9)
+        if load.scenario == "offline":
+            # One query of all samples: everything is there at the start.
+            each = self.threads.in_turn([lambda: _offline_samples(load, runs[0], duration_ns)])[0]
+            samples = each * len(runs)
+            return serve([0] * samples, policy_of(load), runs, self.threads.all_at_once, 10 * duration_ns + DRAIN_NS)
+        least = LOADGEN_LEAST.get(load.scenario, 1) if load.method == "loadgen" else LEAST_CLOSED
+        return serve_closed(runs, load.max_batch, self.threads.all_at_once, load.requests, duration_ns, least)
+
+    def _warm(self, workers: Sequence[Dispatcher], load: LoadCase) -> None:
+        runs = [worker.run for worker in workers]
+        for size in sizes_of(load):
+            serve_closed(runs, size, self.threads.all_at_once, 1 << 20, int(RE_WARM_S * 1e9 / len(sizes_of(load))))
+
+    def _latest(self, workers: Sequence[Dispatcher]) -> list[Parity]:
+        """The outputs of each backend object's last pass, which was timed, against the reference."""
+        kept = self.threads.in_turn([worker.latest for worker in workers])
+        return [
+            parity.compare(outputs, self.service.reference(size, index), self.service.export.classifier)
+            for of_worker in kept
+            for size, index, outputs in of_worker
+            if outputs
+        ]
+
+
+def _offline_samples(load: LoadCase, run: Callable[[int], None], duration_ns: int) -> int:
+    """Samples of one worker that take about the duration, by whole batches; at most the requests of the case."""
+    start = now_ns()
+    run(load.max_batch)
+    batches = max(1, min(duration_ns // max(1, now_ns() - start), -(-load.requests // load.max_batch)))
+    return batches * load.max_batch

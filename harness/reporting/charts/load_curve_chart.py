@@ -1,0 +1,220 @@
+"""The chart of latency and goodput against load: replayed curves, measured loads, bound and knee (pure)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+
+import numpy as np
+
+from harness.core.schemas import Interval, LoadedPoint, LoadRow, PredictedPoint
+from harness.reporting import units
+from harness.reporting.charts.scales import decades, from_zero
+from harness.reporting.charts.spec import Axis, Fill, LinePanel, Lines, Mark, Point, Series, Tags
+from harness.reporting.charts.style import Look, dashes, look
+from harness.reporting.load_groups import LoadGroup, deployment, knee_of, names, percentile_ns, ranked
+from harness.reporting.units import TimeUnit
+
+MAX_DEPLOYMENTS = 8
+"""Largest number of rows in one chart: the first of the ranking."""
+
+HIGHEST = 6.0
+"""Top of a latency panel in multiples of the bound: above it only the words `too late` are true."""
+
+FILLS: Mapping[str, Fill] = {"PASS": "solid", "UNDECIDED": "tint", "FAIL": "open"}
+"""Verdict → fill of a marker; hollow and grey where the load was not reached."""
+
+LOG_FROM = 2.0
+"""Ratio of the largest to the smallest capacity from which the loads have a logarithmic axis."""
+
+WIDEST = 4.0
+"""Ratio of the ends of an interval from which arrows replace it: it would cross the whole panel."""
+
+KNEE = "*"
+"""Marker of the knee."""
+
+
+@dataclass(frozen=True)
+class _Quantity:
+    """What a panel shows: of a replayed and of a measured load, in units of the axis."""
+
+    replayed: Callable[[PredictedPoint], float]
+    measured: Callable[[LoadedPoint], tuple[float | None, Interval | None]]
+    top: float | None = None
+    """What is above leaves the panel. None for a share, in which the knee is not drawn either."""
+
+
+def load_curve(key: LoadGroup, rows: Sequence[LoadRow], conditions: str) -> Lines | None:
+    """Panels of p50, p99 and goodput of the server rows of one group; None without a sound row."""
+    shown = [row for row in ranked(rows) if row.scenario == "server" and row.bound][:MAX_DEPLOYMENTS]
+    if not shown:
+        return None
+    called, bound = names(shown), shown[0].bound
+    if bound is None:
+        return None
+    unit = units.time_unit([bound.limit_ns])
+    limit, at_p99 = bound.limit_ns / unit.ns, math.isclose(bound.quantile, 0.99)
+    top = HIGHEST * limit
+    p50 = _Quantity(lambda one: one.p50_ns / unit.ns, lambda one: _latency(one, "p50", unit), top)
+    p99 = _Quantity(lambda one: one.p99_ns / unit.ns, lambda one: _latency(one, "p99", unit), top)
+    good = _Quantity(lambda one: 100 * (1 - one.over_share), _good)
+    x, y = _loads(shown), _latencies(shown, unit, top)
+    of_p99 = replace(y, reference=limit) if at_p99 else y
+    shares = replace(
+        from_zero("requests within the bound", 100.0, 1.04, most=5, suffix="%"), reference=100 * bound.quantile
+    )
+    panels: tuple[LinePanel, ...] = (
+        LinePanel("p50", x, y, _series(shown, called, p50)),
+        LinePanel(f"p99, bound {limit:g} {unit.name}" if at_p99 else "p99", x, of_p99, _series(shown, called, p99)),
+        LinePanel(f"goodput, at least {100 * bound.quantile:g}%", x, shares, _series(shown, called, good)),
+    )
+    # A running service has no replayed curve, and with few requests no p99: a panel may have nothing to show.
+    panels = tuple(panel for panel in panels if panel.series)
+    if not panels:
+        return None
+    legend = tuple(_entry(row, called[row.load_id], shown) for row in shown)
+    name = f"{key.model}: latency and goodput against load"
+    return Lines(
+        name, "Latency and goodput against load", _reading(shown, panels), conditions, panels, legend, below=True
+    )
+
+
+def _reading(rows: Sequence[LoadRow], panels: Sequence[LinePanel]) -> str:
+    parts = ["Markers: measured loads, median over replications with its 95% interval."]
+    if _curves(rows):
+        parts.append("Lines: replay of the measured service times.")
+    parts.append("Filled: PASS; tinted: undecided; open: FAIL.")
+    if any(point.verdict == "LOAD NOT REACHED" for row in rows for point in row.points):
+        parts.append("Grey: load not reached.")
+    if any(point.mark.wide for panel in panels for series in panel.series for point in series.points):
+        parts.append(f"Arrows: interval wider than ×{WIDEST:g}.")
+    if any(knee_of(row) for row in rows):
+        parts.append("Star: the knee, the load with the largest rate by mean latency.")
+    parts.append("Goodput: share of all scheduled requests within the bound.")
+    return " ".join(parts)
+
+
+def _curves(rows: Sequence[LoadRow]) -> bool:
+    return any(row.predicted for row in rows)
+
+
+def _latency(point: LoadedPoint, name: str, unit: TimeUnit) -> tuple[float | None, Interval | None]:
+    value, found = percentile_ns(point, name), point.latency.get(name)
+    ends = found.interval if found else None
+    drawn = ends and Interval(low=ends.low / unit.ns, high=ends.high / unit.ns)
+    return (None if value is None else value / unit.ns), drawn
+
+
+def _good(point: LoadedPoint) -> tuple[float | None, Interval | None]:
+    """The share within the bound in per cent, with its one-sided 99% ends."""
+    if point.over_share is None:
+        return None, None
+    if point.over_low is None or point.over_high is None:
+        return 100 * (1 - point.over_share), None
+    return 100 * (1 - point.over_share), Interval(low=100 * (1 - point.over_high), high=100 * (1 - point.over_low))
+
+
+def _series(rows: Sequence[LoadRow], called: Mapping[str, str], of: _Quantity) -> tuple[Series, ...]:
+    """For each row its curve, its knee, and its measured loads."""
+    found = []
+    for row in rows:
+        name, style, line = called[row.load_id], look(deployment(row)), _dashes(row, rows)
+        curve = [
+            Point(one.rate_per_s, Mark(of.replayed(one), style, hover=_hover(name, one), tags=tags(row)))
+            for one in row.predicted
+        ]
+        kept = tuple(point for point in curve if of.top is None or point.mark.value <= of.top)
+        if kept:
+            found.append(Series(name, style, "solid", kept, True, line, tags(row), marked=False))
+        if of.top and (knee := knee_of(row)) is not None and kept and knee <= kept[-1].x:
+            found.append(_knee(row, name, style, kept, knee))
+        points = tuple(_measured(row, name, style, of, one) for one in row.points if _fits(of, one))
+        if points:
+            found.append(Series(name, style, "solid", points, False, (), tags(row)))
+    return tuple(found)
+
+
+def _fits(of: _Quantity, point: LoadedPoint) -> bool:
+    value, _ = of.measured(point)
+    return value is not None and (of.top is None or value <= of.top) and point.asked_per_s is not None
+
+
+def _measured(row: LoadRow, name: str, style: Look, of: _Quantity, point: LoadedPoint) -> Point:
+    value, ends = of.measured(point)
+    if ends is not None and of.top is not None:
+        ends = Interval(low=ends.low, high=min(ends.high, of.top))
+    fill = FILLS.get(point.verdict or "", "hollow")
+    wide = of.top is not None and ends is not None and ends.high > WIDEST * ends.low
+    mark = Mark(value or 0.0, style, fill, None if wide else ends, wide, hover=_said(name, point), tags=tags(row))
+    return Point(point.asked_per_s or 0.0, mark)
+
+
+def _knee(row: LoadRow, name: str, style: Look, curve: Sequence[Point], knee: float) -> Series:
+    x = [math.log(point.x) for point in curve]
+    y = [math.log(max(point.mark.value, 1e-9)) for point in curve]
+    value = math.exp(float(np.interp(math.log(knee), x, y)))
+    hover = f"<b>{escape(name)}</b><br>knee at {units.significant(knee)}/s"
+    star = Look(style.colour, KNEE)
+    return Series(
+        name, star, "solid", (Point(knee, Mark(value, star, hover=hover, tags=tags(row))),), False, (), tags(row)
+    )
+
+
+def _entry(row: LoadRow, name: str, rows: Sequence[LoadRow]) -> Series:
+    return Series(name, look(deployment(row)), "solid", (), True, _dashes(row, rows), tags(row))
+
+
+def _dashes(row: LoadRow, rows: Sequence[LoadRow]) -> tuple[float, ...]:
+    same = [one.load_id for one in rows if (one.backend, one.precision) == (row.backend, row.precision)]
+    return dashes(row.precision, same.index(row.load_id))
+
+
+def tags(row: LoadRow) -> Tags:
+    """Values by which the page filters; a load has no batch and no grade of its own."""
+    return (row.model, row.backend, row.precision, None, None)
+
+
+def _loads(rows: Sequence[LoadRow]) -> Axis:
+    loads = [one.asked_per_s or 0 for row in rows for one in row.points] + [
+        one.rate_per_s for row in rows for one in row.predicted
+    ]
+    ends = [max((one.rate_per_s for one in row.predicted), default=loads[0]) for row in rows]
+    if max(ends) < LOG_FROM * min(ends):
+        return from_zero("load (requests/s)", max(loads), 1.04, most=4)
+    return decades("load (requests/s), log scale", min(filter(None, loads)) / 1.1, max(loads) * 1.15)
+
+
+def _latencies(rows: Sequence[LoadRow], unit: TimeUnit, top: float) -> Axis:
+    """One logarithmic axis for both percentiles."""
+    values = [one.p50_ns / unit.ns for row in rows for one in row.predicted]
+    values += [value / unit.ns for row in rows for one in row.points if (value := percentile_ns(one, "p50"))]
+    lowest = min([*values, top / 10])
+    return decades(f"latency ({unit.name}), log scale", lowest / 1.3, top * 1.05)
+
+
+def _hover(name: str, point: PredictedPoint) -> str:
+    return "<br>".join(
+        (
+            f"<b>{escape(name)}</b>, replayed",
+            f"{units.significant(point.rate_per_s)}/s: p50 {units.duration(point.p50_ns)}",
+            f"p99 {units.duration(point.p99_ns)}, of one replication {_ends(point.p99_band_ns)}",
+            f"goodput {units.significant(point.goodput_per_s)}/s, batches of {units.significant(point.mean_batch)}",
+        )
+    )
+
+
+def _ends(found: Interval) -> str:
+    return f"{units.duration(found.low)} to {units.duration(found.high)}"
+
+
+def _said(name: str, point: LoadedPoint) -> str:
+    lines = [f"<b>{escape(name)}</b>, measured: {point.verdict}", f"{units.significant(point.asked_per_s)}/s asked"]
+    for percentile in ("p50", "p99"):
+        value = percentile_ns(point, percentile)
+        if value is not None:
+            lines.append(f"{percentile} {units.duration(value) if math.isfinite(value) else '∞'}")
+    if point.over_share is not None:
+        lines.append(f"{point.over_share:.2%} over the bound, {units.count(point.replications, 'replication')}")
+    return "<br>".join(lines)

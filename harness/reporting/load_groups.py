@@ -1,0 +1,149 @@
+"""Groups load rows that may be compared, names them, and orders them (pure).
+
+Rows of one group serve the same model in the same scenario under the same bound; they differ in backend, precision,
+batching and workers. A closed loop has no scheduled instants, so it never shares a table with the server scenario. Nor
+does a running service share one with backends in a process of our own: its figures contain a network and a client.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from harness.core.schemas import LoadedPoint, LoadPercentile, LoadRow, Scenario
+from harness.reporting import units
+from harness.serving.load_points import knee
+
+SCENARIOS: Mapping[Scenario, str] = {
+    "server": "Server: Poisson arrivals",
+    "single-stream": "Single-stream: the next request when the previous is done",
+    "multi-stream": "Multi-stream: queries of several samples, one after the other",
+    "concurrency": "Closed loop: several clients, each with one request in flight",
+    "offline": "Offline: all samples at once",
+}
+"""Scenario → its heading, in the order of the report."""
+
+
+class LoadGroup(NamedTuple):
+    """Model, scenario, bound as text (empty without one), device, weights and sequence length; service: of running
+    services."""
+
+    model: str
+    scenario: Scenario
+    bound: str
+    device: str
+    weights: str
+    sequence_length: int | None
+    service: bool = False
+
+
+def group_of(row: LoadRow) -> LoadGroup:
+    """The group that a row belongs to."""
+    bound = row.bound.text if row.bound else ""
+    service = row.endpoint is not None
+    return LoadGroup(row.model, row.scenario, bound, row.device, row.weights, row.sequence_length, service)
+
+
+def by_group(rows: Iterable[LoadRow]) -> list[tuple[LoadGroup, list[LoadRow]]]:
+    """Measured rows by group: groups of a model side by side, in the plan's order; scenarios as in SCENARIOS."""
+    groups: dict[LoadGroup, list[LoadRow]] = {}
+    for row in rows:
+        if row.status == "measured":
+            groups.setdefault(group_of(row), []).append(row)
+    models, order = list(dict.fromkeys(key.model for key in groups)), list(SCENARIOS)
+    return sorted(groups.items(), key=lambda one: (models.index(one[0].model), order.index(one[0].scenario)))
+
+
+def is_sound(row: LoadRow) -> bool:
+    """True where the row was measured and its figures count."""
+    return row.status == "measured" and row.void is None
+
+
+def batching(row: LoadRow) -> str:
+    """`none`, `up to 8`, `up to 8, waits 2 ms`: largest batch and largest delay; multi-stream: samples of a query.
+    Of a running service its own, which is unknown."""
+    if row.endpoint is not None:
+        return "its own"
+    if row.max_batch == 1:
+        return "none"
+    delay = f", waits {delay_text(row.max_delay_ns)}" if row.max_delay_ns else ""
+    return f"up to {row.max_batch}{delay}"
+
+
+def delay_text(delay_ns: float) -> str:
+    """`2 ms`, as a user writes a delay."""
+    return f"{delay_ns / units.MILLISECOND.ns:g} ms"
+
+
+def names(rows: Sequence[LoadRow], policy: bool = True) -> dict[str, str]:
+    """load_id → backend and precision, with the setting where rows differ in it; policy: batching and workers too."""
+    settings = {row.setting for row in rows} != {"default"}
+    batches, workers = (policy and len(set(map(of, rows))) > 1 for of in (batching, lambda row: row.workers))
+    found = {}
+    for row in rows:
+        parts = [
+            f"{row.backend} {row.precision}" if row.endpoint is None else service_name(row.endpoint),
+            row.setting if settings and row.setting != "default" else "",
+            ("no batching" if row.max_batch == 1 else f"batch {batching(row)}") if batches else "",
+            units.count(row.workers, "worker") if workers else "",
+        ]
+        found[row.load_id] = ", ".join(part for part in parts if part)
+    return found
+
+
+def deployment(row: LoadRow) -> str:
+    """Backend, or name of the running service: what has a colour of its own."""
+    return row.backend if row.endpoint is None else service_name(row.endpoint)
+
+
+def service_name(endpoint: str) -> str:
+    """`kserve+http 127.0.0.1:8000`, of an address."""
+    scheme, _, rest = endpoint.partition("://")
+    return f"{scheme} {rest.partition('/')[0]}"
+
+
+def highest_load(row: LoadRow) -> float:
+    """By what rows of a group are ranked: the verified peak of a server, else samples a second; 0 without either."""
+    if row.scenario == "server":
+        return row.peak_pass_per_s or 0.0
+    return max((point.samples_per_s for point in row.points), default=0.0)
+
+
+def ranked(rows: Iterable[LoadRow]) -> list[LoadRow]:
+    """Sound rows, the cheapest first where prices are known, else the highest load first, verified before predicted."""
+    sound = [row for row in rows if is_sound(row)]
+
+    def order(row: LoadRow) -> tuple[float, float, float]:
+        cost = math.inf if row.cost_per_million is None else row.cost_per_million
+        return (cost, -highest_load(row), -(row.predicted_peak_per_s or 0.0))
+
+    return sorted(sound, key=order)
+
+
+def single_point(row: LoadRow) -> LoadedPoint | None:
+    """The point of a row that has only one."""
+    return row.points[0] if len(row.points) == 1 else None
+
+
+def knee_of(row: LoadRow) -> float | None:
+    """The knee of the replayed curve, per second; None where the curve does not reach it."""
+    return knee([point.rate_per_s for point in row.predicted], [point.mean_ns for point in row.predicted])
+
+
+def percentile_ns(point: LoadedPoint, name: str) -> float | None:
+    """A percentile of a load in ns: infinite where failed requests reach it, None where it is withheld."""
+    found = point.latency.get(name)
+    if found is None:
+        return None
+    return math.inf if found.infinite else found.ns
+
+
+def percentile_text(found: LoadPercentile | None, unit: units.TimeUnit) -> str:
+    """A percentile with its interval over replications."""
+    if found is None or (found.ns is None and not found.infinite):
+        return units.ABSENT
+    if found.ns is None or found.infinite:
+        return "∞"
+    ends = f" {units.interval(found.interval, unit.ns)}" if found.interval else ""
+    return f"{units.in_unit(found.ns, unit)}{ends}"

@@ -1,0 +1,162 @@
+"""The part of a report on generation: conditions, a table and charts a model, flags, what was not measured (pure)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from harness.core.schemas import GenerationRow, Summary
+from harness.reporting import units
+from harness.reporting.prose.conditions import machine, versions
+from harness.reporting.table import Align, Block, texts, titled
+from harness.reporting.tables.generation_table import by_model, generation_table, is_known_duration, named, shape
+from harness.reporting.units import duration, significant
+from harness.reporting.writers.markdown import escape
+from harness.reporting.writers.terminal import table_text as terminal_table
+
+Images = Mapping[str, Sequence[tuple[str, str]]]
+"""Model → (alternative text, path relative to the report) of its charts."""
+
+
+def generation_section(summary: Summary, images: Images | None = None) -> list[Block]:
+    """Everything on generation; empty without a planned case. images: none for the page, which draws its own."""
+    if not summary.generations:
+        return []
+    parts: list[Block] = [generation_conditions(summary)]
+    for model, rows in by_model(summary.generations).items():
+        charts = (f"![{escape(text)}]({path})" for text, path in (images or {}).get(model, ()))
+        own = (fastest(rows), _about(rows), generation_table(rows), *charts, *_flags(rows))
+        parts += titled(escape(model), *own, level=3)
+    return [*parts, *_known_durations(summary), *_unmeasured(summary)]
+
+
+def generation_first(summary: Summary) -> list[Block]:
+    """The part on the first page: conditions, and for each model the fastest and its table."""
+    if not summary.generations:
+        return []
+    parts = [
+        block
+        for model, rows in by_model(summary.generations).items()
+        for block in titled(escape(model), fastest(rows), generation_table(rows), level=3)
+    ]
+    return titled("Generation", generation_conditions(summary), *parts, *_unmeasured(summary))
+
+
+def generation_conditions(summary: Summary) -> str:
+    """One line with the conditions of all rows; empty where nothing was measured."""
+    rows = [row for row in summary.generations if row.status == "measured"]
+    if not rows:
+        return "No case of generation was measured."
+    threads = units.either(sorted({row.threads for row in rows if row.threads}), "thread")
+    rounds = {row.ttft_ns.rounds for row in rows if row.ttft_ns}
+    span = units.either(sorted(rounds), "round") if rounds else ""
+    parts = [
+        machine(summary.environments),
+        threads,
+        versions(summary.environments),
+        "greedy, end token ignored, one batch at a time, prompts differ in every request",
+        f"{span}, each in a fresh process" if span else "",
+        f"plan {summary.plan_id}",
+    ]
+    return f"Conditions: {' · '.join(part for part in parts if part)}."
+
+
+def short_generation_conditions(summary: Summary) -> str:
+    """The same for a chart."""
+    return generation_conditions(summary).removeprefix("Conditions: ")
+
+
+def fastest(rows: Sequence[GenerationRow]) -> str:
+    """One sentence a shape: the ranked row with the most tokens a second of one sequence, and its tokens."""
+    lines = []
+    for place in dict.fromkeys(map(shape, rows)):
+        ours = [row for row in rows if shape(row) == place and row.grade in ("A", "B") and row.itl_ns is not None]
+        if not ours:
+            continue
+        best = min(ours, key=lambda row: row.itl_ns.median if row.itl_ns else 0.0)
+        others = [row for row in ours if row is not best]
+        clear = bool(others) and all(_apart(best, row) for row in others)
+        mark = "**" if clear else ""
+        rate = "" if best.rates is None else f", {significant(best.rates.per_sequence)} tokens/s a sequence"
+        step = duration(best.itl_ns.median) if best.itl_ns else ""
+        prompt, new, batch = place
+        lines.append(
+            f"- batch {batch}, {prompt} + {new} tokens: {mark}{named(best)}{mark} {step} a token{rate}"
+            + ("" if clear or not others else " (not clearly)")
+        )
+    return "\n".join(lines)
+
+
+def terminal_generation(summary: Summary) -> str:
+    """The tables for a terminal; empty without a measured row."""
+    found = [
+        f"{model}\n{terminal_table(generation_table(rows))}" for model, rows in by_model(summary.generations).items()
+    ]
+    return "\n\n".join(found)
+
+
+def _apart(best: GenerationRow, other: GenerationRow) -> bool:
+    ours = best.itl_ns.ci95 if best.itl_ns else None
+    theirs = other.itl_ns.ci95 if other.itl_ns else None
+    return ours is not None and theirs is not None and ours.high < theirs.low
+
+
+def _about(rows: Sequence[GenerationRow]) -> str:
+    prompts = list(dict.fromkeys(row.prompts for row in rows if row.prompts))
+    weights = "random weights" if rows[0].weights == "seeded" else f"{rows[0].weights} weights"
+    note = ""
+    if rows[0].weights == "seeded":
+        note = " Random weights have nearly equal logits, so that rounding changes tokens often."
+    return f"{weights.capitalize()}. Prompts: {'; '.join(prompts)}.{note}"
+
+
+def _flags(rows: Sequence[GenerationRow]) -> list[Block]:
+    found: dict[tuple[str, str], list[GenerationRow]] = {}
+    for row in rows:
+        for flag in row.flags:
+            found.setdefault((flag.name, flag.remedy), []).append(row)
+    lines = [
+        [name, str(len(ours)), next(flag.detail for flag in ours[0].flags if flag.name == name), remedy]
+        for (name, remedy), ours in found.items()
+    ]
+    if not lines:
+        return []
+    grades = Counter(row.grade for row in rows if row.grade)
+    counts = ", ".join(f"{number} {grade}" for grade, number in sorted(grades.items()))
+    heads: list[tuple[str, Align]] = [("flag", "left"), ("rows", "right"), ("the first of them", "left")]
+    return [f"Grades: {counts}.", texts([*heads, ("what to do", "left")], lines)]
+
+
+def _known_durations(summary: Summary) -> list[Block]:
+    """The rows of a known duration: the error of the loop."""
+    rows = [row for row in summary.generations if row.status == "measured" and is_known_duration(row)]
+    lines = [
+        [row.case_id, _known(row, "prefill_ns"), _ms(row.ttft_ns), _known(row, "step_ns"), _ms(row.itl_ns)]
+        for row in rows
+    ]
+    heads: list[tuple[str, Align]] = [("case", "left"), ("prefill of", "right"), ("TTFT ms", "right")]
+    table = texts([*heads, ("step of", "right"), ("ITL ms", "right")], lines)
+    return titled("Known durations", table, level=3) if lines else []
+
+
+def _known(row: GenerationRow, name: str) -> str:
+    value = row.placement.settings.get(name) if row.placement else None
+    return duration(value) if isinstance(value, int | float) else units.ABSENT
+
+
+def _ms(times: object) -> str:
+    median = getattr(times, "median", None)
+    return units.ABSENT if median is None else f"{median / 1e6:.4f}"
+
+
+def _unmeasured(summary: Summary) -> list[Block]:
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for row in summary.generations:
+        if row.status != "measured":
+            groups.setdefault((row.status, row.reason or "", row.hint or ""), []).append(row.case_id)
+    lines = [
+        [status, cases[0] if len(cases) == 1 else f"{cases[0]} and {len(cases) - 1} more", reason, hint or units.ABSENT]
+        for (status, reason, hint), cases in groups.items()
+    ]
+    heads: list[tuple[str, Align]] = [(name, "left") for name in ("status", "case", "reason", "what to do")]
+    return titled("Not measured", texts(heads, lines), level=3) if lines else []

@@ -1,0 +1,126 @@
+"""The sections on load: the answer in one line a group, and all tables of the details (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from harness.core.schemas import LoadRow, Summary
+from harness.reporting import units
+from harness.reporting.load_groups import SCENARIOS, LoadGroup, by_group, highest_load, is_sound, names, ranked
+from harness.reporting.prose.conditions import machine, versions
+from harness.reporting.table import Block, titled
+from harness.reporting.tables.cheapest_table import cheapest_table, is_clear, peak_text
+from harness.reporting.tables.client_table import client_table
+from harness.reporting.tables.guards_table import guards_table
+from harness.reporting.tables.load_points_table import parts_table, points_table, policy_name
+from harness.reporting.writers.markdown import escape
+
+MAX_LINES = 6
+"""Lines of the answer on the first page."""
+
+Images = Mapping[LoadGroup, Sequence[tuple[str, str]]]
+"""Group → (alternative text, path) of its charts."""
+
+
+def load_answer(summary: Summary) -> str:
+    """For the first page: the highest verified load of each server group, else the throughput; empty without loads."""
+    lines = [_answer(key, rows) for key, rows in by_group(summary.loads)]
+    found = [line for line in lines if line]
+    if not found:
+        return ""
+    more = f"{units.count(len(found) - MAX_LINES, 'more line')} in the details." if len(found) > MAX_LINES else ""
+    whole = "\n".join(f"- {line}" for line in found[:MAX_LINES])
+    return "\n\n".join(filter(None, ("**Load**, [highest PASS, lowest FAIL] in requests/s:", whole, more)))
+
+
+def _answer(key: LoadGroup, rows: Sequence[LoadRow]) -> str:
+    lines = ranked(rows)
+    if not lines or key.scenario not in ("server", "offline"):
+        return ""
+    first, called = lines[0], names(lines, policy=False)
+    name = f"**{called[first.load_id]}**" if is_clear(lines) else called[first.load_id]
+    others = f"; {units.count(len(lines) - 1, 'other deployment')} in the details" if len(lines) > 1 else ""
+    cost = f", {units.significant(first.cost_per_million)} per million requests" if first.cost_per_million else ""
+    if key.scenario == "offline":
+        rate = f"{units.significant(highest_load(first))} {units.SAMPLE_NAMES[first.kind]}/s offline"
+        return f"{where(key)}: {name} {rate} (batch {first.max_batch}){cost}{others}"
+    policy = (
+        "its own batching"
+        if key.service
+        else "no batching"
+        if policy_name(first) == "none"
+        else f"batches {policy_name(first)}"
+    )
+    peak = peak_text(first)
+    if first.peak_pass_per_s is None and first.predicted_peak_per_s is not None:
+        peak += f", predicted {units.significant(first.predicted_peak_per_s)}"
+    return f"{where(key)}: {name} {peak} ({policy}){cost}{others}"
+
+
+def where(key: LoadGroup) -> str:
+    """`minilm-l6, 128 tokens, p99<50ms`."""
+    length = f"{key.sequence_length} tokens" if key.sequence_length else ""
+    weights = "random weights" if key.weights == "seeded" else ""
+    service = "running service" if key.service else ""
+    return ", ".join(filter(None, (escape(key.model), length, weights, key.bound, service)))
+
+
+def load_conditions(summary: Summary, rows: Sequence[LoadRow]) -> str:
+    """The conditions that accompany figures of load. Of a running service its machine and its libraries are unknown."""
+    if served := [row.placement for row in rows if row.endpoint and row.placement]:
+        known = sorted({f"{one.provider}, payload {one.settings.get('payload')}" for one in served})
+        client = f"client on {machine(summary.environments)}"
+        return " · ".join([f"service: {', '.join(map(escape, known))}", client, f"plan {summary.plan_id}"]) + "."
+    threads = sorted({row.threads for row in rows if row.threads})
+    parts = [
+        machine(summary.environments),
+        units.either(threads, "thread") if threads else "",
+        versions(summary.environments),
+        "one process a case, model only",
+        f"plan {summary.plan_id}",
+    ]
+    return " · ".join(part for part in parts if part) + "."
+
+
+def load_section(summary: Summary, images: Images) -> list[Block]:
+    """All groups with their tables and charts; empty without load rows."""
+    found: list[Block] = []
+    for key, rows in by_group(summary.loads):
+        shown = [f"![{escape(text)}]({path})" for text, path in images.get(key, ())]
+        found += titled(f"{where(key)}: {SCENARIOS[key.scenario]}", *load_tables(summary, rows, shown), level=3)
+    lost = unserved(summary)
+    return [*found, *(titled("Without a result", _listed(lost), level=3) if lost else [])]
+
+
+def load_tables(summary: Summary, rows: Sequence[LoadRow], images: Sequence[str] = ()) -> list[Block]:
+    """The tables of one group, with images after the first."""
+    blocks: list[Block | None] = [
+        f"Conditions: {load_conditions(summary, rows)}",
+        cheapest_table(rows),
+        *images,
+        points_table(rows),
+        parts_table(rows),
+        client_table(rows),
+        guards_table(rows),
+        _listed(_notes(rows)),
+    ]
+    return [block for block in blocks if block]
+
+
+def _listed(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {escape(line)}" for line in lines)
+
+
+def _notes(rows: Sequence[LoadRow]) -> list[str]:
+    called = names(rows)
+    return [f"{called[row.load_id]}: {note}" for row in rows if is_sound(row) for note in row.notes]
+
+
+def unserved(summary: Summary) -> list[str]:
+    """A line for each row whose figures are missing or do not count."""
+    return [
+        f"{row.model}, {row.scenario}, {row.backend} {row.precision}: "
+        + (f"void: {row.void}" if row.void else f"{row.status}: {row.reason or 'no reason on record'}")
+        for row in summary.loads
+        if not is_sound(row)
+    ]

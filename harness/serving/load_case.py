@@ -1,0 +1,92 @@
+"""What follows from a load case: its batch sizes, its points, the length of a replication, and digests (pure)."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+from harness.core.schemas import LoadCase
+from harness.core.store import digest_of
+from harness.serving.batching import BatchPolicy, prepared_sizes
+
+LEAST_REQUESTS = 20
+"""Of a replication, also where they take longer than its time."""
+
+_JUDGED = frozenset({"bound", "price_per_hour", "rates", "factors", "clients", "skip_reason", "replications"})
+"""Fields that change no single replication: with other values, what is measured already stays valid."""
+_QUEUE = frozenset({"scenario", "method", "max_delay_ns", "requests", "replication_s", "load_id"})
+"""Fields that change no service time."""
+
+
+@dataclass(frozen=True)
+class LoadStep:
+    """One point of a load case: a rate, a number of clients, or neither. name: also that of its folder.
+
+    factor: the rate as a share of the predicted peak, where it was chosen so.
+    """
+
+    name: str
+    rate_per_s: float | None = None
+    clients: int | None = None
+    factor: float | None = None
+
+
+def points_of(load: LoadCase, peak_per_s: float | None) -> tuple[LoadStep, ...]:
+    """The points that are measured. peak_per_s: the predicted peak; a server case without it and without rates has no
+    points."""
+    if load.scenario == "concurrency":
+        return tuple(LoadStep(f"c{count}", clients=count) for count in load.clients)
+    if load.scenario != "server":
+        return (LoadStep("all"),)
+    if load.rates:
+        return tuple(LoadStep(rate_name(rate), rate) for rate in load.rates)
+    if peak_per_s is None:
+        return ()
+    rates = [(rounded_rate(factor * peak_per_s), factor) for factor in load.factors]
+    return tuple(LoadStep(rate_name(rate), rate, factor=factor) for rate, factor in rates)
+
+
+def sizes_of(load: LoadCase) -> tuple[int, ...]:
+    """Batch sizes that are prepared, ascending: a batch is padded to the next of them."""
+    own = load.scenario == "server" and load.endpoint is None
+    return prepared_sizes(load.max_batch) if own else (load.max_batch,)
+
+
+def policy_of(load: LoadCase) -> BatchPolicy:
+    """The batching policy of a server or offline case."""
+    return BatchPolicy(load.max_batch, load.max_delay_ns)
+
+
+def requests_at(load: LoadCase, rate_per_s: float) -> int:
+    """Requests of one replication at a rate: as many as its time has, up to the case's number."""
+    return min(load.requests, max(LEAST_REQUESTS, round(rate_per_s * load.replication_s)))
+
+
+def seed_of(plan_seed: int, number: int) -> int:
+    """Seed of the schedule of a replication. It has the same arrivals, stretched, for every backend and rate."""
+    return zlib.crc32(f"{plan_seed}/load/{number}".encode())
+
+
+def rounded_rate(rate: float) -> float:
+    """A rate with four significant digits, as in the name of its folder."""
+    return float(f"{rate:.4g}")
+
+
+def rate_name(rate: float) -> str:
+    """The folder of a rate's replications: `r53.21`."""
+    return f"r{rate:.4g}"
+
+
+def service_digest(load: LoadCase) -> str:
+    """Identifies what service times were measured of, besides the plan's settings."""
+    return digest_of(load.model_dump(mode="json", exclude=set(_JUDGED | _QUEUE)))
+
+
+def replication_digest(load: LoadCase) -> str:
+    """Identifies what a replication was measured of, besides the plan's settings and its point."""
+    return digest_of(load.model_dump(mode="json", exclude=set(_JUDGED | {"service_s"})))
+
+
+def prediction_digest(load: LoadCase) -> str:
+    """Identifies what was replayed, besides the service times."""
+    return digest_of(load.model_dump(mode="json", exclude={"price_per_hour", "skip_reason", "replications", "clients"}))

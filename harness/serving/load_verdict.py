@@ -1,0 +1,168 @@
+"""The bound of a load, and the verdict on it from several runs: pass, fail or undecided (pure).
+
+Latencies of a queue depend on each other: in a run of 2,000 the number over the bound varies 6 to 8 times as much as a
+binomial number, so one run decides nothing. The unit is the run: each has its own schedule and starts with an empty
+queue, and a one-sided t interval over the runs' shares decides.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from harness.core.errors import UsageError
+from harness.core.schemas import LatencyBound, LoadVerdict
+from harness.core.text import shortened
+from harness.serving.early_stopping import at_most, is_enough
+from harness.statistics.estimators import percentile, t_critical
+
+ONE_SIDED = 0.99
+"""Confidence of each side of a verdict."""
+
+MIN_RUNS = 2
+"""With one run the scatter between runs is unknown, and the verdict is UNDECIDED."""
+
+MIN_CONTROLLED = 5
+"""Fewest runs for a control: its slope costs a degree of freedom."""
+
+LATE_SHARE = 0.05
+"""Largest p99 of the dispatch delay, as a share of the bound: above it the load was not the load that was asked for."""
+
+UNITS_NS = {"ns": 1, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
+_BOUND = re.compile(r"p(\d{1,2}(?:\.\d+)?)\s*(?:<=|<|≤)\s*(\d+(?:\.\d+)?|\.\d+)\s*([a-zµ]*)")
+
+
+def parse_bound(text: str) -> LatencyBound:
+    """`p99<50ms`; UsageError for anything else, also for a number without a unit."""
+    found = _BOUND.fullmatch(text.strip())
+    shown = shortened(text, 40)
+    if found and not found[3]:
+        raise UsageError(f"The bound `{shown}` has no unit.", f"Write it with one: {text.strip()}ms.")
+    if not found or found[3] not in UNITS_NS:
+        raise UsageError(f"`{shown}` is not a bound on a latency.", "Write a percentile and a time: BOUND='p99<50ms'.")
+    quantile, limit_ns = round(float(found[1]) / 100, 12), round(float(found[2]) * UNITS_NS[found[3]])
+    if not (0 < quantile < 1 and limit_ns > 0):
+        raise UsageError(
+            f"No load meets the bound `{shown}`.", "Write a percentile above 0 and a time above 0: BOUND='p99<50ms'."
+        )
+    return LatencyBound(quantile=quantile, limit_ns=limit_ns)
+
+
+def latencies(
+    scheduled: NDArray[np.int64],
+    done: NDArray[np.int64],
+    failed: NDArray[np.bool_],
+    timeout_ns: float = math.inf,
+) -> NDArray[np.float64]:
+    """Latency of each scheduled request from its scheduled instant, in ns; +inf for a failure and for a time-out.
+
+    done is ignored where failed is True. All arrays have one entry for each scheduled request.
+    """
+    latency = (done - scheduled).astype(np.float64)
+    latency[failed | (latency > timeout_ns)] = math.inf
+    return latency
+
+
+def count_over(latency_ns: ArrayLike, limit_ns: float) -> int:
+    """Requests over the limit; an infinite latency is one."""
+    return int(np.count_nonzero(np.asarray(latency_ns) > limit_ns))
+
+
+def reached(dispatch_delay_ns: ArrayLike, limit_ns: float) -> bool:
+    """Whether requests were dispatched on time: p99 of the dispatch delay within LATE_SHARE of the limit.
+
+    dispatch_delay_ns: lateness of each wake-up from an idle worker; empty where no request met one.
+    """
+    delays = np.asarray(dispatch_delay_ns, dtype=np.float64)
+    return delays.size == 0 or percentile(delays, 0.99) <= LATE_SHARE * limit_ns
+
+
+@dataclass(frozen=True)
+class Control:
+    """A control variate: the share over the limit of each run's own schedule in replay, and what it is on average.
+
+    A schedule with bursts has a high share in reality and in replay; what replay says about the luck of the schedules
+    is taken out of their mean. expected: mean share of many other schedules in replay; error: its standard error.
+    """
+
+    shares: Sequence[float]
+    expected: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The verdict of a load. share: of all requests over the limit, mean over runs, with a control adjusted by it; low,
+    high: its one-sided 99% ends, None with fewer than MIN_RUNS. explained: part of the variance between runs that the
+    control explains, None without one."""
+
+    verdict: LoadVerdict
+    share: float
+    low: float | None
+    high: float | None
+    explained: float | None = None
+
+
+def decide(
+    over: Sequence[int],
+    scheduled: Sequence[int],
+    bound: LatencyBound,
+    on_time: bool = True,
+    control: Control | None = None,
+) -> Decision:
+    """The verdict from each run's number of requests over the limit and number of scheduled requests.
+
+    PASS: the upper end of the share is at or below the bound's; FAIL: the lower end is above it. The interval is
+    Student's t over runs, with a control that of the linear regression on it (S. S. Lavenberg and P. D. Welch, A
+    perspective on the use of control variables to increase the efficiency of Monte Carlo simulations, Management
+    Science 27(3), 1981). All runs together must also decide by the binomial distribution, the best case, else runs
+    with equal shares would decide whatever their length: ten runs of five requests, none over the limit.
+    """
+    shares = np.asarray(over, dtype=np.float64) / np.asarray(scheduled, dtype=np.float64)
+    share = float(shares.mean())
+    if shares.size < MIN_RUNS:
+        return Decision("UNDECIDED" if on_time else "LOAD NOT REACHED", share, None, None)
+    share, error, freedom, explained = _estimate(shares, control)
+    half = t_critical(freedom, 2 * ONE_SIDED - 1) * error
+    low, high = max(0.0, share - half), min(1.0, share + half)
+    requests, count = sum(scheduled), math.ceil(share * sum(scheduled) - 1e-9)
+    verdict: LoadVerdict = "UNDECIDED"
+    if not on_time:
+        verdict = "LOAD NOT REACHED"
+    elif high <= bound.allowed and is_enough(count, requests, bound.quantile):
+        verdict = "PASS"
+    elif low > bound.allowed and at_most(count - 1, requests, bound.quantile) >= ONE_SIDED:
+        verdict = "FAIL"
+    return Decision(verdict, share, low, high, explained)
+
+
+def _estimate(shares: NDArray[np.float64], control: Control | None) -> tuple[float, float, int, float | None]:
+    """(mean share, its standard error, degrees of freedom, part of the variance that the control explains)."""
+    count, mean = shares.size, float(shares.mean())
+    x = np.asarray(control.shares, dtype=np.float64) if control is not None else np.zeros(count)
+    centred, apart = x - x.mean(), shares - mean
+    spread, total = float(centred @ centred), float(apart @ apart)
+    if control is None or count < MIN_CONTROLLED or spread == 0:
+        return mean, float(shares.std(ddof=1)) / math.sqrt(count), count - 1, None
+    slope, luck = float(centred @ apart) / spread, float(x.mean()) - control.expected
+    residuals = apart - slope * centred
+    rest = float(residuals @ residuals)
+    variance = rest / (count - 2) * (1 / count + luck**2 / spread) + (slope * control.error) ** 2
+    return max(0.0, mean - slope * luck), math.sqrt(variance), count - 2, 1 - rest / total if total else None
+
+
+def bracket(points: Iterable[tuple[float, LoadVerdict]]) -> tuple[float | None, float | None]:
+    """(highest rate that passed, lowest rate that failed): the verified peak; None where no rate did.
+
+    A pass above the lowest fail does not count: the load at which the bound first breaks limits the service.
+    """
+    found = list(points)
+    fails = [rate for rate, verdict in found if verdict == "FAIL"]
+    lowest = min(fails, default=None)
+    passes = [rate for rate, verdict in found if verdict == "PASS" and (lowest is None or rate < lowest)]
+    return max(passes, default=None), lowest

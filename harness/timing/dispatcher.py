@@ -1,0 +1,97 @@
+"""Runs batches of any number of requests: each on the backend object of the smallest prepared size that holds it.
+
+A batch is padded with further stored samples, which are computed and not counted. One dispatch is select, infer and
+synchronize; the inputs already lie where the backend reads them (boundary *compute*), so assembling a batch from its
+requests is not timed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.serving.batching import prepared_for
+
+Outputs = Mapping[str, NDArray[np.generic]]
+
+
+class Served(Protocol):
+    """The part of a backend that a service calls (harness.backends.base.Backend has it)."""
+
+    def activate(self) -> None:
+        """Take the library's state of this thread."""
+
+    def select(self, index: int) -> None:
+        """Point the next infer() at an input batch."""
+
+    def infer(self) -> None:
+        """Enqueue one forward pass."""
+
+    def synchronize(self) -> None:
+        """Wait until the pass is done."""
+
+    def outputs(self) -> dict[str, NDArray[np.generic]]:
+        """Copies of the outputs of the last pass."""
+
+
+class _Prepared:
+    """One backend object, and the order in which its batches take turns."""
+
+    def __init__(self, backend: Served, batches: int) -> None:
+        self.backend = backend
+        self.order: Sequence[int] = range(batches)
+        self.batches = batches
+        self.position = 0
+        self.last: int | None = None
+
+
+class Dispatcher:
+    """One worker of a service: a backend object for each prepared batch size.
+
+    backends: prepared size → (backend, number of its input batches).
+    """
+
+    def __init__(self, backends: Mapping[int, tuple[Served, int]]) -> None:
+        self._prepared = {size: _Prepared(*found) for size, found in sorted(backends.items())}
+        sizes = tuple(self._prepared)
+        # Looked up by the number of requests: the loop that is timed searches nothing.
+        self._for = [None, *(self._prepared[prepared_for(sizes, count)] for count in range(1, sizes[-1] + 1))]
+
+    def run(self, requests: int) -> None:
+        """Compute one batch for so many requests, to its end."""
+        chosen = self._for[requests]
+        if chosen is None:
+            raise ValueError("a batch has at least one request")
+        backend = chosen.backend
+        index = chosen.order[chosen.position]
+        chosen.position = (chosen.position + 1) % len(chosen.order)
+        chosen.last = index
+        backend.activate()
+        backend.select(index)
+        backend.infer()
+        backend.synchronize()
+
+    def reorder(self, seed: int) -> None:
+        """Let the batches of every size take turns in an order, and from a beginning, of this seed."""
+        chance = random.Random(seed)  # noqa: S311 - an order, not a secret
+        for one in self._prepared.values():
+            one.order = chance.sample(range(one.batches), one.batches)
+            one.position, one.last = 0, None
+
+    def repeat(self, index: int) -> None:
+        """Let every batch of every size be the same stored batch."""
+        for one in self._prepared.values():
+            one.order, one.position, one.last = (index,), 0, None
+
+    def latest(self) -> list[tuple[int, int, Outputs]]:
+        """(prepared size, input batch, outputs) of the last pass of each backend object since reorder()."""
+        found = []
+        for size, one in self._prepared.items():
+            if one.last is not None:
+                one.backend.activate()
+                found.append((size, one.last, one.backend.outputs()))
+        return found

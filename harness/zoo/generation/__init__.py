@@ -1,0 +1,1 @@
+"""Models that generate: what they can, their prompts, and what fp32 eager answers."""

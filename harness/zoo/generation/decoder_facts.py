@@ -1,0 +1,103 @@
+"""Whether a model can generate what is asked, known before a library is imported (pure but for reading config.json)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.core.errors import MalformedFileError
+from harness.core.safe_files import Limit, read
+from harness.core.schemas import DecoderKind, Weights
+from harness.zoo import ModelInfo
+from harness.zoo.families import known_duration
+from harness.zoo.families.hub_kind import folder_of
+
+EXAMPLES = "smollm2-135m, gpt2, t5-small, llama-1b, or hf:<folder of a causal or sequence-to-sequence model>"
+
+
+@dataclass(frozen=True)
+class DecoderFacts:
+    """kind: of the model. longest: most positions, None without a limit. tokenizer: None where it is not known."""
+
+    kind: DecoderKind
+    longest: int | None
+    tokenizer: bool | None = None
+
+
+KNOWN: Mapping[str, DecoderFacts] = {
+    "gpt2": DecoderFacts("causal", 1024),
+    "smollm2-135m": DecoderFacts("causal", 8192),
+    "llama-1b": DecoderFacts("causal", 131_072),
+    # Its positions are distances in buckets: no table ends.
+    "t5-small": DecoderFacts("seq2seq", None),
+}
+
+_NO_CACHE = frozenset({"openai-gpt", "xlm", "flaubert", "bert", "roberta", "electra", "xlnet", "transfo-xl"})
+"""Types of transformers whose language models keep no keys and values in its Cache classes."""
+_RECURRENT = frozenset({"mamba", "mamba2", "falcon_mamba", "rwkv", "recurrent_gemma", "xlstm"})
+"""Types that keep a state of fixed size instead."""
+
+
+def facts_of(info: ModelInfo, weights: Weights) -> DecoderFacts | str | None:
+    """The facts of a model, the reason why it cannot generate, or None where only its files on the hub say."""
+    if info.name in KNOWN:
+        own = weights != "seeded" or info.package is not None
+        return DecoderFacts(KNOWN[info.name].kind, KNOWN[info.name].longest, own)
+    if known_duration.is_spin(info.name):
+        return DecoderFacts("causal", None, False)
+    if info.kind != "text":
+        return f"{info.name} reads no text"
+    if not info.name.startswith("hf:"):
+        return f"{info.name} is an encoder: it gives one vector a text and no next token"
+    folder = folder_of(info.reference)
+    found = None if folder is None else _json(folder / "config.json")
+    if folder is None or not found:
+        return None
+    has = any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model"))
+    return of_configuration(info.name, found, tokenizer=has)
+
+
+def of_configuration(name: str, config: Mapping[str, Any], tokenizer: bool | None = None) -> DecoderFacts | str:
+    """The same from a config.json.
+
+    >>> of_configuration("x", {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_positions": 64})
+    DecoderFacts(kind='causal', longest=64, tokenizer=None)
+    >>> of_configuration("x", {"model_type": "bert", "architectures": ["BertModel"]})
+    'x is an encoder (BertModel): it gives no next token'
+    """
+    architecture = str((config.get("architectures") or [""])[0])
+    kind = str(config.get("model_type", ""))
+    writes = architecture.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"))
+    if not writes:
+        return f"{name} is an encoder ({architecture or kind}): it gives no next token"
+    if kind in _RECURRENT:
+        return f"{name} ({kind}) keeps a recurrent state and no key-value cache"
+    if kind in _NO_CACHE or config.get("use_cache") is False:
+        return f"{name} ({kind}) has no key-value cache"
+    longest = next((config[key] for key in ("n_positions", "max_position_embeddings") if config.get(key)), None)
+    seq2seq = bool(config.get("is_encoder_decoder"))
+    if seq2seq and kind in ("t5", "mt5", "umt5", "longt5", "switch_transformers"):
+        longest = None  # n_positions of T5 is what it was trained with, and no table
+    return DecoderFacts("seq2seq" if seq2seq else "causal", longest, tokenizer)
+
+
+def too_long(name: str, facts: DecoderFacts, prompt_length: int, new_tokens: int) -> str | None:
+    """Why a prompt and an output do not fit into the positions of a model; None where they do."""
+    if facts.longest is None:
+        return None
+    if facts.kind == "seq2seq":
+        need, what = max(prompt_length, new_tokens), "prompt or output"
+    else:
+        need, what = prompt_length + new_tokens, f"prompt and output of {prompt_length} + {new_tokens}"
+    return f"{what} need {need} positions, and {name} has {facts.longest}" if need > facts.longest else None
+
+
+def _json(path: Path) -> Mapping[str, Any]:
+    try:
+        found = json.loads(read(path, Limit.TEXT))
+    except (OSError, ValueError, MalformedFileError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,162 @@
+"""A model that generates: loaded from its source, saved for the backends, and rebuilt from its folder."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_model
+from torch import nn
+
+from harness.core.errors import CaseError, ConfigError, HubError
+from harness.core.extensions import reason
+from harness.core.schemas import DecoderKind, DecoderShape
+from harness.zoo.construct import frozen
+from harness.zoo.families import hub
+from harness.zoo.families.hub import Tokenizer
+from harness.zoo.generation.decoder_facts import EXAMPLES, of_configuration
+from harness.zoo.loaded import Request
+from harness.zoo.quiet import quiet
+
+
+@dataclass(frozen=True)
+class Generative:
+    """module: fp32, eval, of transformers. tokenizer: the model's own; None where it has none here.
+
+    gguf: the file that its weights were de-quantised from; None for other weights.
+    """
+
+    module: Any
+    shape: DecoderShape
+    weight_source: str
+    tokenizer: Tokenizer | None
+    gguf: Path | None
+
+
+def load_generative(request: Request) -> Generative:
+    """The model, with its configuration saved into the request's folder.
+
+    Raises HubError where its source is out of reach, ConfigError where it cannot generate with a cache.
+    """
+    origin = hub.origin_of(request)
+    config = hub.configuration(origin, request)
+    kind = _kind_of(request.info.name, config)
+    auto = _auto(kind)
+    # No option of the configuration may turn the cache off, and none may sample.
+    config.use_cache = True
+    if request.weights == "pretrained":
+        with quiet():
+            model = hub.weights(auto, origin, request, {})
+        source = request.info.weight_source
+    else:
+        torch.manual_seed(request.seed)
+        model = auto.from_config(config)
+        source = f"random, seed {request.seed}"
+    config.save_pretrained(request.folder)
+    return Generative(
+        module=frozen(model),
+        shape=shape_of(config, kind),
+        weight_source=source,
+        tokenizer=_own_tokenizer(origin, request),
+        gguf=hub.gguf_of(origin) if request.weights == "pretrained" else None,
+    )
+
+
+def rebuild_generative(folder: Path) -> Any:
+    """The exported model with its weights: fp32, eval. Raises CaseError where the folder does not hold one."""
+    from transformers import AutoConfig  # noqa: PLC0415 - seconds, and only these models need it
+    from transformers.initialization import no_init_weights  # noqa: PLC0415
+
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        with no_init_weights():
+            model = _auto(_kind_of(folder.name, config)).from_config(config)
+        model.tie_weights()
+        load_model(model, folder / "weights.safetensors", strict=True)
+    except (OSError, RuntimeError, ValueError, KeyError, SafetensorError) as error:
+        raise CaseError(
+            f"The model could not be rebuilt from {folder}: {reason(error)}",
+            "Export it again: `make export FORCE=1`.",
+        ) from error
+    return frozen(model)
+
+
+def shape_of(config: Any, kind: DecoderKind) -> DecoderShape:
+    """The sizes of the decoder, whatever the configuration calls them."""
+    of_decoder = kind == "seq2seq"
+    layers = _first(config, *(("num_decoder_layers", "decoder_layers") if of_decoder else ()), "num_hidden_layers")
+    heads = _first(config, *(("decoder_attention_heads",) if of_decoder else ()), "num_attention_heads")
+    hidden = _first(config, "hidden_size", "d_model")
+    start = getattr(config, "decoder_start_token_id", None)
+    return DecoderShape(
+        kind=kind,
+        layers=layers,
+        heads=heads,
+        kv_heads=_first(config, "num_key_value_heads", default=heads),
+        head_dim=_first(config, "head_dim", "d_kv", default=hidden // heads),
+        hidden=hidden,
+        vocabulary=int(config.vocab_size),
+        longest=None
+        if config.model_type in ("t5", "mt5", "umt5")
+        else getattr(config, "max_position_embeddings", None),
+        start_token=(config.pad_token_id if start is None else start) if of_decoder else None,
+    )
+
+
+def cache_argument(module: nn.Module) -> str:
+    """The name of forward's parameter for the cache: transformers renamed it in version 5."""
+    return "cache" if "cache" in inspect.signature(module.forward).parameters else "past_key_values"
+
+
+def last_logits_only(module: nn.Module) -> dict[str, int]:
+    """The argument with which only the last position of a prompt meets the vocabulary, where the model has it."""
+    return {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(module.forward).parameters else {}
+
+
+def read_parameters(module: Any, kind: DecoderKind) -> int:
+    """Elements that one decode step reads: no lookup tables unless they are the output layer too, and of a
+    seq2seq model only its decoder, without the layers whose results are cached."""
+    output = module.get_output_embeddings().weight
+    part = module.get_decoder() if kind == "seq2seq" else module
+    tables = {id(one.weight) for one in part.modules() if isinstance(one, nn.Embedding)} - {id(output)}
+    made_once = ("EncDecAttention.k.", "EncDecAttention.v.", "encoder_attn.k_proj.", "encoder_attn.v_proj.")
+    found = {
+        id(weight): weight.numel()
+        for name, weight in part.named_parameters()
+        if id(weight) not in tables and not any(word in name for word in made_once)
+    }
+    return sum({**found, id(output): output.numel()}.values())
+
+
+def _own_tokenizer(origin: str | None, request: Request) -> Tokenizer | None:
+    if origin is None:
+        return None
+    try:
+        found = hub.tokenizer(origin, request)
+    except HubError:
+        return None
+    return found if found.source == hub.OWN_TOKENIZER else None
+
+
+def _kind_of(name: str, config: Any) -> DecoderKind:
+    found = of_configuration(name, {**config.to_dict(), "architectures": config.architectures, "use_cache": True})
+    if isinstance(found, str):
+        raise ConfigError(f"{found}.", f"Choose a model that generates: {EXAMPLES}.")
+    return found.kind
+
+
+def _auto(kind: DecoderKind) -> Any:
+    import transformers  # noqa: PLC0415 - seconds, and only these models need it
+
+    return transformers.AutoModelForSeq2SeqLM if kind == "seq2seq" else transformers.AutoModelForCausalLM
+
+
+def _first(config: Any, *names: str, default: int | None = None) -> int:
+    found = next((value for name in names if (value := getattr(config, name, None)) is not None), default)
+    if found is None:
+        raise ConfigError(f"A {config.model_type} model does not say its {names[0]}.", f"Choose one of: {EXAMPLES}.")
+    return int(found)

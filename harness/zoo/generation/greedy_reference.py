@@ -1,0 +1,65 @@
+"""What PyTorch eager in fp32 answers to prompts, greedily: tokens, margins and logits of every step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from harness.core.schemas import DecoderKind
+from harness.zoo.generation.generative import cache_argument, last_logits_only
+
+LOGITS_BYTES = 64 << 20
+"""Of the stored logits of one prompt length: they are compared step by step and travel with the export."""
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """tokens: (prompts, steps) int64. margins: (prompts, steps) float32, top-1 less top-2 logit.
+
+    logits: (stored, steps, vocabulary) float32 of the first prompts.
+    """
+
+    tokens: NDArray[np.int64]
+    margins: NDArray[np.float32]
+    logits: NDArray[np.float32]
+
+
+def stored_prompts(prompts: int, steps: int, vocabulary: int) -> int:
+    """Number of prompts whose logits are kept: as many as fit into LOGITS_BYTES, at least one, at most four."""
+    return max(1, min(prompts, 4, LOGITS_BYTES // (4 * steps * vocabulary)))
+
+
+def greedy(module: Any, kind: DecoderKind, ids: NDArray[np.int64], steps: int, start_token: int | None) -> Greedy:
+    """Generate `steps` tokens for each prompt, one batch, without an end token.
+
+    ids: (prompts, length). start_token: first input of a seq2seq decoder.
+    """
+    prompts, vocabulary = len(ids), int(module.config.vocab_size)
+    stored = stored_prompts(prompts, steps, vocabulary)
+    tokens = np.empty((prompts, steps), np.int64)
+    margins = np.empty((prompts, steps), np.float32)
+    logits = np.empty((stored, steps, vocabulary), np.float32)
+    name, last = cache_argument(module), last_logits_only(module)
+    prompt = torch.from_numpy(ids)
+    with torch.inference_mode():
+        given: dict[str, Any] = {"input_ids": prompt}
+        if kind == "seq2seq":
+            hidden = module.get_encoder()(input_ids=prompt)
+            given = {"encoder_outputs": hidden, "decoder_input_ids": torch.full((prompts, 1), start_token)}
+        answer = module(**given, use_cache=True, **last)
+        for step in range(steps):
+            final = answer.logits[:, -1].float()
+            top = final.topk(2, dim=-1)
+            tokens[:, step] = final.argmax(dim=-1).numpy()
+            margins[:, step] = (top.values[:, 0] - top.values[:, 1]).numpy()
+            logits[:, step] = final[:stored].numpy()
+            if step + 1 < steps:
+                following = torch.from_numpy(tokens[:, step : step + 1].copy())
+                given = {"encoder_outputs": given["encoder_outputs"]} if kind == "seq2seq" else {}
+                given["decoder_input_ids" if kind == "seq2seq" else "input_ids"] = following
+                answer = module(**given, **{name: getattr(answer, name)}, use_cache=True, **last)
+    return Greedy(tokens, margins, logits)

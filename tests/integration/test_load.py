@@ -1,0 +1,208 @@
+"""Load of the calibration backend, from the plan to the bundle: records, resuming, Ctrl-C, and what verify checks."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness import aggregate, bundle, load, plan, report, verify
+from harness.core import store
+from harness.core.errors import UsageError
+from harness.core.layout import Results
+from harness.core.schemas import LoadRow, Plan, Prediction, Replication, ServiceRun, Summary
+from harness.serving.arrivals import digest, poisson
+from harness.serving.load_case import requests_at, seed_of
+
+CONFIG = """
+models: ["spin:1ms"]
+matrix:
+  - backends: [spin]
+measurement: {threads: 1}
+scenarios:
+  - {scenario: server, bound: p50<9s, max_batch: [2], replications: 2, duration: 0.1s, service_duration: 0.2s}
+  - {scenario: concurrency, clients: [1, 2], replications: 1, duration: 0.1s, service_duration: 0.1s}
+  - {scenario: offline, max_batch: [2], replications: 1, duration: 0.1s, service_duration: 0.1s}
+"""
+
+
+STAGES: Mapping[str, Callable[[Sequence[str]], None]] = {
+    "plan": plan.stage,
+    "load": load.stage,
+    "aggregate": aggregate.stage,
+    "report": report.stage,
+    "bundle": bundle.stage,
+}
+
+
+def options(stage: str, root: Path, *arguments: str) -> list[str]:
+    folders = ["--results", str(root / "results")]
+    return [*folders, *([] if stage == "report" else ["--models-dir", str(root / "models")]), *arguments]
+
+
+def run(stage: str, root: Path, *arguments: str) -> None:
+    STAGES[stage](options(stage, root, *arguments))
+
+
+def planned(root: Path, *arguments: str) -> Results:
+    (root / "load.yaml").write_text(CONFIG)
+    run("plan", root, "--load", "--config", str(root / "load.yaml"), *arguments)
+    return Results(root / "results")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished load of three scenarios."""
+    folder = tmp_path_factory.mktemp("load")
+    planned(folder)
+    run("load", folder)
+    run("aggregate", folder)
+    return folder
+
+
+def rows_of(root: Path) -> dict[str, LoadRow]:
+    found = store.load(Results(root / "results").summary, Summary, "make aggregate")
+    assert found.rows == ()
+    return {row.scenario: row for row in found.loads}
+
+
+def test_every_scenario_has_a_row_with_its_points(root: Path) -> None:
+    rows = rows_of(root)
+    assert {name: (row.status, len(row.points)) for name, row in rows.items()} == {
+        "server": ("measured", 3),
+        "concurrency": ("measured", 2),
+        "offline": ("measured", 1),
+    }
+    server = rows["server"]
+    assert server.predicted_peak_per_s is not None
+    assert [point.factor for point in server.points] == [0.9, 1.0, 1.1]
+    assert all(point.verdict is not None and point.predicted is not None for point in server.points)
+    assert {(cell.max_batch, cell.max_delay_ns) for cell in server.map} >= {(1, 0), (2, 0)}
+    assert [(point.clients, point.verdict) for point in rows["concurrency"].points] == [(1, None), (2, None)]
+    assert rows["offline"].points[0].latency == {}
+    assert all(point.failed == 0 for row in rows.values() for point in row.points)
+
+
+def test_a_replication_serves_the_schedule_of_its_seed_to_the_end(root: Path) -> None:
+    results = Results(root / "results")
+    found = store.load(results.plan, Plan, "make plan")
+    case = next(case for case in found.loads if case.scenario == "server")
+    files = results.load(case.load_id)
+    service = store.load(files.service, ServiceRun, "make load")
+    assert sorted(service.service_ns) == [1, 2]
+    assert all(len(times) >= 20 for times in service.service_ns.values())
+    paths = sorted(files.root.glob("r*/*.json"))
+    assert len(paths) == 6
+    for path in paths:
+        record = store.load(path, Replication, "make load")
+        assert record.rate_per_s is not None
+        count = requests_at(case, record.rate_per_s)
+        schedule = poisson(record.rate_per_s, count, seed_of(found.measurement.seed, record.number))
+        assert record.scheduled_ns == tuple(schedule.tolist())
+        assert record.schedule_sha256 == digest(schedule)
+        assert (sum(record.sizes), record.failed, record.timed_out) == (count, (), False)
+        scheduled = np.array(record.scheduled_ns)
+        start, done = (np.repeat(times, record.sizes) for times in (record.start_ns, record.done_ns))
+        assert np.all(scheduled <= start)
+        assert np.all(start < done)
+        assert np.all(np.array(record.ready_ns) <= record.start_ns)
+
+
+def test_only_what_is_missing_or_damaged_is_measured_again(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    results = Results(root / "results")
+    before = {path: path.stat().st_mtime_ns for path in results.loads.rglob("*.json")}
+    run("load", root)
+    assert "3 measured before are kept" in capfd.readouterr().out
+    gone, damaged, *_ = sorted(path for path in before if path.parent.name.startswith("r"))
+    gone.unlink()
+    damaged.write_bytes(damaged.read_bytes().replace(b'"number":', b'"number": ', 1))
+    run("load", root)
+    said = "".join(capfd.readouterr())
+    assert "1 load case to measure; 2 measured before are kept" in said
+    assert "has changed since it was written" in said
+    changed = {path for path in before if path.stat().st_mtime_ns != before[path]}
+    assert changed == {gone, damaged}
+
+
+def test_the_bundle_has_every_record_and_verify_makes_the_same_report(root: Path) -> None:
+    run("aggregate", root)
+    run("report", root)
+    run("bundle", root)
+    (archive,) = (root / "results").glob("*.tar.xz")
+    verify.stage(["--bundle", str(archive)])  # raises where a checksum or the report differs
+    with tarfile.open(archive) as packed:
+        names = [name for name in packed.getnames() if "/results/load/" in name]
+    assert len(names) == 3 + 1 + 6 + 2 + 1  # service times, prediction, replications
+
+
+def test_another_bound_is_predicted_anew_on_the_same_service_times(root: Path) -> None:
+    results = planned(root, "--scenarios", "server", "--bound", "p60<9s")
+    (case,) = store.load(results.plan, Plan, "make plan").loads
+    files = results.load(case.load_id)
+    before = files.service.read_bytes()
+    run("load", root)
+    assert files.service.read_bytes() == before
+    prediction = store.load(files.prediction, Prediction, "make load")
+    assert prediction.bound.quantile == 0.6
+
+
+def _wait_for(pattern: str, folder: Path, process: subprocess.Popen[str]) -> None:
+    for _ in range(3_000):
+        if list(folder.rglob(pattern)):
+            return
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    raise AssertionError(f"no {pattern} in a minute")
+
+
+def test_ctrl_c_keeps_what_is_measured_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    results = planned(tmp_path, "--scenarios", "server", "--replications", "30")
+    command = [sys.executable, "-m", "harness.load", *options("load", tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        _wait_for("r*/1.json", results.loads, process)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate()
+    assert process.returncode == 130
+    assert "What was measured is kept" in errors
+    kept = {path: path.stat().st_mtime_ns for path in results.loads.rglob("*.json")}
+    assert 0 < len(kept) < 92
+    run("load", tmp_path)
+    now = {path: path.stat().st_mtime_ns for path in results.loads.rglob("*.json")}
+    assert len(now) == 92
+    assert {path: now[path] for path in kept} == kept
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--load"], ["the server scenario needs a bound", "BOUND='p99<50ms'"]),
+        (["--load", "--bound", "p99<50"], ["has no unit", "p99<50ms"]),
+        (
+            ["--load", "--bound", "p99<50ms", "--rates", "0"],
+            ["A rate of 0 requests a second gives no load", "RATES=50"],
+        ),
+        (["--load", "--scenarios", "serve"], ["serve", "server"]),
+        (["--bound", "p99<50ms"], ["belongs to a scenario", "SCENARIOS=server"]),
+    ],
+)
+def test_a_mistake_says_what_to_type(arguments: Sequence[str], words: Sequence[str], tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text('models: ["spin:1ms"]\nmatrix:\n  - backends: [spin]\n')
+    with pytest.raises(UsageError) as error:
+        run("plan", tmp_path, "--config", str(tmp_path / "c.yaml"), *arguments)
+    assert all(word in f"{error.value.problem} {error.value.hint}" for word in words)
+
+
+def test_a_plan_without_a_scenario_has_nothing_to_load(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text('models: ["spin:1ms"]\nmatrix:\n  - backends: [spin]\n')
+    run("plan", tmp_path, "--config", str(tmp_path / "c.yaml"))
+    run("load", tmp_path, "--if-planned")
+    assert not Results(tmp_path / "results").loads.exists()
+    with pytest.raises(UsageError, match="has no scenario to load"):
+        run("load", tmp_path)

@@ -1,0 +1,109 @@
+"""Rows of generation: figures, grades, and the cheats that make a row void or unranked."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.aggregation.generation_rows import (
+    GenerationRecords,
+    GenerationSource,
+    generation_row,
+    reuse_findings,
+    roof_share,
+    token_findings,
+)
+from harness.core.schemas import (
+    CacheSize,
+    CpuLimits,
+    CpuRoof,
+    Generated,
+    GenerationCase,
+    Plan,
+    ReuseCheck,
+    TokenParity,
+    Tolerance,
+)
+from tests.synthetic_generation import CASE, EXPORT, PLAN, parity, record
+
+GATE = Tolerance(relative_l2=1e-4)
+
+
+def names(findings: list) -> list[tuple[str, str]]:  # type: ignore[type-arg]
+    return [(one.flag.name, one.caps_at) for one in findings]
+
+
+def row_of(*records: Generated, case: GenerationCase = CASE, plan: Plan = PLAN):  # type: ignore[no-untyped-def]
+    source = GenerationSource(plan, {case.model: EXPORT}, {}, {}, frozenset())
+    return generation_row(source, case, GenerationRecords(measured=list(records)))
+
+
+def test_a_row_has_its_figures() -> None:
+    row = row_of(record(1), record(2))
+    assert row.status == "measured"
+    assert row.ttft_ns is not None
+    assert row.itl_ns is not None
+    assert row.rates is not None
+    assert row.cache is not None
+    assert (row.ttft_ns.median, row.itl_ns.median, row.itl_ns.n) == (1_000_000, 100_000, 2 * 8 * 3)
+    assert row.rates.per_sequence == pytest.approx(1e9 / 100_000)
+    assert row.rates.prefill == pytest.approx(2 * 5 * 1e9 / 1_000_000)
+    # 2 x layers x kv heads x head size x (P + N - 1) x batch x 4 bytes
+    assert row.cache == CacheSize(measured=7, formula=2 * 2 * 2 * 8 * (5 + 4 - 1) * 2 * 4)
+    assert row.void is None
+
+
+def test_without_the_monitor_no_row_is_grade_a() -> None:
+    row = row_of(record(1), record(2))
+    assert row.grade == "C"
+    assert "UNWATCHED" in {flag.name for flag in row.flags}
+
+
+def test_wrong_tokens_make_a_row_void() -> None:
+    row = row_of(record(1, found=parity(unexplained=1, first_difference=2, first_margin=0.5, first_moved=0.1)))
+    assert (row.grade, row.itl_ns, row.rates) == ("F", None, None)
+    assert row.void is not None
+    assert row.void.itl_ns is not None
+    assert "TOKENS_DIFFER" in {flag.name for flag in row.flags}
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (parity(), []),
+        (parity(relative_l2=1e-3), [("PARITY_FAIL", "F")]),
+        (parity(unexplained=2, first_difference=3, first_margin=1.0, first_moved=0.1), [("TOKENS_DIFFER", "F")]),
+        (parity(free_equal=1, first_difference=3, first_margin=0.1, first_moved=0.2), [("TOKEN_FLIP", "A")]),
+        (parity(nonfinite=1, relative_l2=None, max_abs=None, cosine=None), [("NONFINITE", "F")]),
+        (None, [("PARITY_UNCHECKED", "C")]),
+    ],
+)
+def test_findings_from_tokens(found: TokenParity | None, expected: list[tuple[str, str]]) -> None:
+    assert names(token_findings(CASE, found, GATE)) == expected
+
+
+def test_a_kept_prefix_and_a_stale_cache_are_not_ranked() -> None:
+    honest = ReuseCheck(compared=2, unequal=0, repeated_ns=(100, 102) * 6, fresh_ns=(101, 99) * 6)
+    kept = ReuseCheck(compared=2, unequal=0, repeated_ns=(10,) * 12, fresh_ns=(100,) * 12)
+    stale = ReuseCheck(compared=2, unequal=1)
+    assert names(reuse_findings(CASE, honest)) == []
+    assert names(reuse_findings(CASE, kept)) == [("REPEATS_FASTER", "C")]
+    assert names(reuse_findings(CASE, stale)) == [("STALE_CACHE", "C")]
+
+
+def test_a_skipped_a_failed_and_a_missing_row_say_why() -> None:
+    skipped = CASE.model_copy(update={"skip_reason": "no"})
+    assert (row_of(case=skipped).status, row_of(case=skipped).reason) == ("skipped", "no")
+    assert (row_of().status, row_of().hint) == ("missing", "Run `make generate`.")
+
+
+def test_a_lost_round_costs_a_grade() -> None:
+    assert "ROUNDS_MISSING" in {flag.name for flag in row_of(record(2)).flags}
+
+
+def test_the_memory_roof_counts_weights_and_cache_once_a_step() -> None:
+    row = row_of(record(1), record(2))
+    limits = CpuLimits(threads=2, flops={}, copy_bytes_per_s=1e9)
+    roof = CpuRoof.model_construct(limits=(limits,))
+    elements = 1_000 + 2 * 2 * 2 * 8 * (5 + 2 - 1) * 2
+    assert roof_share(CASE, EXPORT, row.itl_ns, roof, 2) == pytest.approx(4 * elements / 100e-6 / 1e9)
+    assert roof_share(CASE, EXPORT, row.itl_ns, None, 2) is None

@@ -1,0 +1,287 @@
+"""Replications of a service of known duration, by the real loop on a simulated clock → the row of the load case."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.aggregation.load_rows import LoadEvidence, load_row
+from harness.core.schemas import (
+    Clock,
+    GuardTimes,
+    LatencyBound,
+    LoadCase,
+    LoadFailure,
+    LoadRow,
+    Parity,
+    Placement,
+    Replication,
+    ServiceRun,
+    Tolerance,
+)
+from harness.serving.arrivals import digest, loadgen, poisson
+from harness.serving.load_case import points_of, policy_of
+from harness.serving.prediction import predict
+from harness.timing.closed_loop import serve_closed
+from harness.timing.virtual_arrivals import Dispatches, serve
+from tests.fixtures.simulated_clock import SimulatedClock, alone, in_place
+
+MS = 1_000_000
+CLOCK = Clock(name="simulated", resolution_ns=1, overhead_ns=0)
+BASE = {"settings_id": "s", "load_sha256": "l", "artifacts_id": "a", "started_at": "now", "environment_id": "e"}
+RIGHT = Parity(samples=8, relative_l2=1e-6, max_abs=1e-6, cosine=1.0, top1_agreement=None, nonfinite=0)
+WRONG = RIGHT.model_copy(update={"relative_l2": 0.5})
+TOLERANCE = Tolerance(relative_l2=1e-4)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimulatedClock:
+    return in_place(monkeypatch)
+
+
+def case(**more: Any) -> LoadCase:
+    usual = {
+        "load_id": "m-b-server",
+        "model": "m",
+        "slug": "m",
+        "backend": "b",
+        "device": "cpu",
+        "precision": "fp32",
+        "sequence_length": None,
+        "weights": "seeded",
+        "scenario": "server",
+        "bound": LatencyBound(quantile=0.99, limit_ns=50 * MS),
+    }
+    return LoadCase.model_validate({**usual, **more})
+
+
+def service(load: LoadCase, **more: Any) -> ServiceRun:
+    usual = {
+        **BASE,
+        "load_id": load.load_id,
+        "artifacts": {},
+        "threads": 1,
+        "workers": 1,
+        "clock": CLOCK,
+        "load_ns": {1: MS},
+        "service_ns": {1: (5 * MS,) * 100},
+        "parity": {1: RIGHT},
+        "placement": Placement(device="cpu", precision="fp32", provider="p", settings={}, dtype_census={}),
+        "peak_rss_bytes": 1,
+    }
+    return ServiceRun.model_validate({**usual, **more})
+
+
+def replication(load: LoadCase, point: str, number: int, found: Dispatches, **more: Any) -> Replication:
+    usual = {
+        **BASE,
+        "load_id": load.load_id,
+        "point": point,
+        "number": number,
+        "scenario": load.scenario,
+        "workers": 1,
+        "max_batch": load.max_batch,
+        "max_delay_ns": load.max_delay_ns,
+        "seed": number,
+        "threads": 1,
+        "clock": CLOCK,
+        "requests": sum(found.sizes),
+        "parity": RIGHT,
+        **{name: getattr(found, name) for name in vars(found)},
+    }
+    return Replication.model_validate({**usual, **more})
+
+
+Work = Callable[[int, int], int]
+"""(number of the batch, requests) → ns."""
+
+
+def served(
+    clock: SimulatedClock, load: LoadCase, work: Work, requests: int, replications: int, limit_ns: int = 1 << 60
+) -> LoadEvidence:
+    """Every point of a server case, really served on the simulated clock."""
+    steps = points_of(load, None)
+    records: dict[str, list[Replication]] = {}
+    for step in steps:
+        assert step.rate_per_s is not None
+        for number in range(1, replications + 1):
+            draw = loadgen if load.method == "loadgen" else poisson
+            schedule = draw(step.rate_per_s, requests, number)
+            found = serve(schedule.tolist(), policy_of(load), [clock.service(work)], alone, limit_ns)
+            more = {"rate_per_s": step.rate_per_s, "scheduled_ns": schedule.tolist(), "requests": requests}
+            record = replication(load, step.name, number, found, schedule_sha256=digest(schedule), **more)
+            records.setdefault(step.name, []).append(record)
+    return LoadEvidence(service=service(load), steps=steps, replications=records)
+
+
+def row(load: LoadCase, evidence: LoadEvidence) -> LoadRow:
+    return load_row(load, "tensor", TOLERANCE, False, evidence)
+
+
+def test_verdicts_follow_the_load_and_bracket_the_peak(clock: SimulatedClock) -> None:
+    # M/D/1 with 5 ms: p99 of the wait is 50 ms near a load of 0.85, 170 a second.
+    load = case(rates=(60, 120, 196, 230))
+    found = row(load, served(clock, load, lambda *_: 5 * MS, 1_000, 8))
+    verdicts = [point.verdict for point in found.points]
+    assert verdicts == ["PASS", "PASS", "FAIL", "FAIL"]
+    assert (found.peak_pass_per_s, found.peak_fail_per_s) == (120, 196)
+    assert found.status == "measured"
+    first = found.points[0]
+    assert (first.goodput, first.failed, first.requests, first.replications) == (1.0, 0, 8_000, 8)
+    assert first.compute_p50_ns == 5 * MS
+    assert first.dispatch_p99_ns == first.added_p99_ns == 0
+    assert first.latency["p50"].ns is not None
+    assert 5 * MS <= first.latency["p50"].ns < 8 * MS
+
+
+def test_a_slower_server_fails_at_a_load_that_the_service_itself_bears(clock: SimulatedClock) -> None:
+    load = case(rates=(120,))
+    assert row(load, served(clock, load, lambda *_: 5 * MS, 600, 8)).points[0].verdict == "PASS"
+    assert row(load, served(clock, load, lambda *_: 9 * MS, 600, 8)).points[0].verdict == "FAIL"
+
+
+def test_a_stall_of_half_a_second_in_each_replication_is_a_fail_with_p99_near_it(clock: SimulatedClock) -> None:
+    load = case(rates=(200,))
+    evidence = served(clock, load, lambda number, _: 500 * MS if number == 50 else MS, 300, 8)
+    (point,) = row(load, evidence).points
+    assert point.verdict == "FAIL"
+    p99 = point.latency["p99"].ns
+    assert p99 is not None
+    assert p99 == pytest.approx(500 * MS, rel=0.05)
+    assert point.over_share is not None
+    assert point.over_share > 0.3
+
+
+def test_failed_and_unserved_requests_have_an_infinite_latency_and_stay_in_the_denominator(
+    clock: SimulatedClock,
+) -> None:
+    load = case(rates=(100,))
+
+    def work(number: int, _requests: int) -> int:
+        if number % 10 == 0:
+            raise RuntimeError("busy")
+        return MS
+
+    (point,) = row(load, served(clock, load, work, 400, 4)).points
+    assert (point.requests, point.failed, point.verdict) == (1_600, 160, "FAIL")
+    assert point.goodput == 0.9
+    assert (point.latency["p99"].ns, point.latency["p99"].infinite) == (None, True)
+    assert point.latency["p50"].ns is not None
+    cut = row(load, served(clock, load, lambda *_: 50 * MS, 400, 4, limit_ns=4_000 * MS))
+    assert cut.points[0].failed == 4 * (400 - 80)  # the first begins after the first gap
+    assert cut.points[0].goodput is not None
+    assert cut.points[0].goodput < 0.1
+
+
+def test_lateness_that_is_not_queueing_is_a_load_that_was_not_reached(clock: SimulatedClock) -> None:
+    load = case(rates=(10,))
+    evidence = served(clock, load, lambda *_: MS, 300, 4)
+    late = {
+        name: [
+            one.model_copy(
+                update={
+                    "start_ns": tuple(time + 9 * MS for time in one.start_ns),
+                    "done_ns": tuple(time + 9 * MS for time in one.done_ns),
+                }
+            )
+            for one in records
+        ]
+        for name, records in evidence.replications.items()
+    }
+    (point,) = row(load, LoadEvidence(evidence.service, None, evidence.steps, late)).points
+    assert point.dispatch_p99_ns == 9 * MS
+    assert point.verdict == "LOAD NOT REACHED"
+    assert point.added_p99_ns == 9 * MS
+
+
+def test_reality_is_compared_with_replay_at_the_same_rate(clock: SimulatedClock) -> None:
+    load = case(rates=(150,), requests=600)
+    evidence = served(clock, load, lambda *_: 6 * MS, 600, 4)
+    prediction = predict(load, service(load), "0" * 64, 1, "now")
+    (point,) = row(load, LoadEvidence(evidence.service, prediction, evidence.steps, evidence.replications)).points
+    assert point.predicted is not None
+    assert point.predicted.rate_per_s == 150
+    # Under load the service takes 6 ms, alone it took 5 ms: replay is too fast, and the ratio says so.
+    assert point.reality_over_replay["p50"] > 1.2
+    assert point.in_band is not None
+
+
+def test_by_loadgen_s_rules_both_verdicts_stand_side_by_side(clock: SimulatedClock) -> None:
+    load = case(rates=(60, 230), method="loadgen", replications=1, replication_s=20.0, load_id="x")
+    found = row(load, served(clock, load, lambda *_: 5 * MS, 4_000, 1))
+    assert [(point.loadgen, point.verdict) for point in found.points] == [("VALID", "PASS"), ("INVALID", "FAIL")]
+
+
+def test_a_closed_loop_has_latencies_and_throughput_and_no_verdict(clock: SimulatedClock) -> None:
+    load = case(scenario="multi-stream", bound=None, max_batch=8, price_per_hour=3.6)
+    runs = [serve_closed([clock.service(lambda *_: 10 * MS)], 8, alone, 300, 10**12) for _ in range(3)]
+    records = {"all": [replication(load, "all", number + 1, found) for number, found in enumerate(runs)]}
+    found = row(load, LoadEvidence(service(load), None, points_of(load, None), records))
+    (point,) = found.points
+    assert point.samples_per_s == pytest.approx(800)
+    assert point.achieved_per_s == pytest.approx(100)
+    assert (point.verdict, point.queue_p99_ns, point.goodput) == (None, None, None)
+    assert point.latency["p99"].ns == 10 * MS
+    assert found.cost_per_million == pytest.approx(3.6 / 3600 / 800 * 1e6)
+
+
+def test_wrong_outputs_or_skipped_work_void_the_row(clock: SimulatedClock) -> None:
+    load = case(rates=(50,), price_per_hour=1.0)
+    evidence = served(clock, load, lambda *_: MS, 100, 4)
+
+    def with_service(**more: Any) -> LoadRow:
+        return row(load, LoadEvidence(service(load, **more), None, evidence.steps, evidence.replications))
+
+    assert with_service().void is None
+    far = with_service(parity={1: WRONG})
+    assert far.void is not None
+    assert "above the tolerance" in far.void
+    assert far.cost_per_million is None
+    fp16 = Placement(device="cpu", precision="fp16", provider="p", settings={}, dtype_census={})
+    assert with_service(placement=fp16).void == "it ran in fp16 on cpu"
+    usual, half = (float(MS),) * 12, (MS / 2,) * 12
+    skipped = with_service(repeat_input=GuardTimes(usual_ns=usual, other_ns=half))
+    assert skipped.void is not None
+    assert "work was skipped" in skipped.void
+    same = with_service(repeat_input=GuardTimes(usual_ns=usual, other_ns=usual))
+    assert same.void is None
+    assert [(guard.name, guard.ratio) for guard in same.guards] == [("repeat-input", 1.0), ("other-seed", 1.0)]
+
+
+def test_what_was_not_measured_says_why() -> None:
+    load = case(rates=(50,))
+    failure = LoadFailure.model_validate(
+        {**BASE, "load_id": "m", "error": "No memory.", "hint": "Free some.", "phase": "load", "stderr_tail": ""}
+    )
+    missing, failed = row(load, LoadEvidence()), row(load, LoadEvidence(failure=failure))
+    assert (missing.status, missing.hint) == ("missing", "Run `make load`.")
+    assert (failed.status, failed.reason) == ("failed", "No memory. (in load)")
+    skipped = row(case(skip_reason="no bf16 here"), LoadEvidence())
+    assert (skipped.status, skipped.reason) == ("skipped", "no bf16 here")
+    begun = row(load, LoadEvidence(service(load), None, points_of(load, None), {}))
+    assert begun.status == "missing"
+
+
+def test_a_bound_below_the_service_time_has_no_load_and_says_so() -> None:
+    load = case(bound=LatencyBound(quantile=0.99, limit_ns=3 * MS))
+    prediction = predict(load, service(load), "0" * 64, 1, "now")
+    assert prediction.peak_per_s is None
+    found = row(load, LoadEvidence(service(load), prediction, points_of(load, None), {}))
+    assert (found.status, found.points, found.predicted_peak_per_s) == ("measured", (), None)
+    assert any("no load meets the bound: a request alone takes 5 ms" in note for note in found.notes)
+
+
+def test_the_predicted_peak_of_m_d_1_is_that_of_theory() -> None:
+    load = case(requests=2_000, replication_s=1e6)
+    prediction = predict(load, service(load), "0" * 64, 1, "now")
+    assert prediction.peak_per_s is not None
+    assert prediction.capacity_per_s == 200
+    # P[W > 45 ms] of M/D/1 falls as exp(-theta 45 ms), theta of rho (e^(theta s) - 1) = theta s.
+    rho = prediction.peak_per_s * 5e-3
+    theta = max(np.roots([1 / 24, 1 / 6, 1 / 2, 1 - 1 / rho]).real)
+    tail = (1 - rho) / (rho * math.exp(theta) - 1) * math.exp(-theta * 9)
+    assert tail == pytest.approx(0.01, rel=0.4)

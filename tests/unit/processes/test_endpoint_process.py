@@ -1,0 +1,206 @@
+"""A load case of a running service, from its job to its records and its row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.aggregation.load_rows import load_row
+from harness.core import store
+from harness.core.errors import CaseError, UnavailableError
+from harness.core.layout import Models, Results
+from harness.core.protocol import LoadJob
+from harness.core.schemas import LatencyBound, LoadCase, LoadRow, Measurement, Replication, ServiceRun, Tolerance
+from harness.planning.load_evidence import evidence_of
+from harness.planning.load_resume import state_of
+from harness.processes import endpoint_process
+from harness.processes.endpoint_process import serve_endpoint
+from tests import synthetic_results as made
+from tests.fixtures.fault_server import Behaviour, closed_port, fault_server
+
+STORED = 16
+
+
+@pytest.fixture(autouse=True)
+def _short_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bounds of the checks are for real services."""
+    monkeypatch.setattr(endpoint_process, "GUARD_PAIRS", 2)
+    monkeypatch.setattr(endpoint_process, "GUARD_NS", 1_000_000)
+    monkeypatch.setattr(endpoint_process, "TIMEOUT_NS", 1_000_000_000)
+    monkeypatch.setattr(endpoint_process, "TIMEOUT_BOUNDS", 1)
+
+
+@pytest.fixture
+def behaviour() -> Behaviour:
+    return Behaviour()
+
+
+@pytest.fixture
+def port(behaviour: Behaviour) -> Iterator[int]:
+    with fault_server(behaviour) as found:
+        yield found
+
+
+def job_for(root: Path, port: int, **fields: object) -> LoadJob:
+    """A job on an exported model that doubles: 16 inputs x of three numbers, and their reference y."""
+    folder = Models(root / "models").folder("minilm-l6")
+    folder.root.mkdir(parents=True, exist_ok=True)
+    x = np.arange(STORED * 3, dtype=np.float32).reshape(STORED, 3) + 1
+    np.savez(folder.root / "inputs-32.npz", allow_pickle=False, x=x)
+    np.savez(folder.root / "reference-32.npz", allow_pickle=False, y=2 * x)
+    store.save(folder.record, made.export_record(made.MINILM))
+    load = {
+        "load_id": "doubler",
+        "model": "minilm-l6",
+        "slug": "minilm-l6",
+        "backend": "endpoint",
+        "device": "cpu",
+        "precision": "fp32",
+        "sequence_length": 32,
+        "weights": "pretrained",
+        "scenario": "server",
+        "bound": LatencyBound(quantile=0.9, limit_ns=250_000_000),
+        "rates": (200.0,),
+        "replications": 2,
+        "requests": 20,
+        "service_s": 0.05,
+        "replication_s": 0.1,
+        "endpoint": f"kserve+http://127.0.0.1:{port}/v2/models/double",
+        **fields,
+    }
+    return LoadJob(
+        load=LoadCase.model_validate(load),
+        settings_id="settings",
+        measurement=Measurement(parity_samples=STORED),
+        threads=1,
+        results=str(root / "results"),
+        models=str(root / "models"),
+        export=str(folder.record),
+    )
+
+
+def row_of(job: LoadJob) -> tuple[LoadRow, ServiceRun, list[Replication]]:
+    state = state_of(job.load, Results(Path(job.results)).load(job.load.load_id), job.settings_id, lambda _: True)
+    assert state.service is not None
+    row = load_row(job.load, "text", Tolerance(relative_l2=1e-4), False, evidence_of(state, None))
+    return row, state.service, [record for records in state.replications.values() for record in records]
+
+
+def test_each_request_is_a_batch_of_its_own_with_what_its_client_saw(tmp_path: Path, port: int) -> None:
+    job = job_for(tmp_path, port)
+    phases: list[str] = []
+    serve_endpoint(job, phases.append)
+    row, service, records = row_of(job)
+    assert phases[:4] == ["endpoint check", "reference check", "service times", "guards"]
+    assert service.placement.provider == "doubler 1.0"
+    assert len(service.service_ns[1]) >= 20
+    assert [record.number for record in records] == [1, 2]
+    for record in records:
+        assert record.sizes == (1,) * 20
+        assert record.ready_ns == record.scheduled_ns
+        assert all(ready <= start <= done for ready, start, done in zip(*times(record), strict=True))
+        assert record.client is not None
+        assert record.client.compared == 20
+        assert record.client.server is not None
+        assert record.client.server.requests == 20
+        assert record.parity is not None
+        assert record.parity.relative_l2 == 0
+    assert records[0].schedule_sha256 != records[1].schedule_sha256
+    assert (row.status, row.void, row.endpoint) == ("measured", None, job.load.endpoint)
+    (point,) = row.points
+    assert (point.requests, point.failed, point.mean_batch) == (40, 0, 1.0)
+    assert point.client is not None
+    assert (point.client.compared, point.client.reopened) == (40, 0)
+    assert (point.client.server_queue_ns, point.client.server_batch) == (10, 1.0)
+    assert point.added_p99_ns is None
+    assert any("takes CPU time" in note for note in row.notes)
+
+
+def times(record: Replication) -> tuple[tuple[int, ...], ...]:
+    return record.ready_ns, record.start_ns, record.done_ns
+
+
+def test_only_what_is_missing_is_measured_again(tmp_path: Path, behaviour: Behaviour, port: int) -> None:
+    job = job_for(tmp_path, port)
+    serve_endpoint(job, lambda _: None)
+    files = Results(Path(job.results)).load(job.load.load_id)
+    before = files.replication("r200", 1).read_bytes()
+    files.replication("r200", 2).unlink()
+    asked = behaviour.count
+    serve_endpoint(job, lambda _: None)
+    assert files.replication("r200", 1).read_bytes() == before
+    assert files.replication("r200", 2).is_file()
+    # The first request, the reference check, the warm-up and one replication.
+    assert behaviour.count - asked == 1 + STORED + endpoint_process.WARM_UP + 20
+
+
+def test_failures_are_counted_by_kind_and_fail_the_load(tmp_path: Path, behaviour: Behaviour, port: int) -> None:
+    job = job_for(tmp_path, port, replications=3)
+    serve_endpoint(job.model_copy(update={"load": job.load.model_copy(update={"replications": 1})}), lambda _: None)
+    ways = ("status 503", "good", "half", "silent", "good", "good", "good", "good")
+    last = behaviour.count + 1 + STORED + endpoint_process.WARM_UP
+    behaviour.script = lambda number: "good" if number < last else ways[(number - last) % 8]
+    serve_endpoint(job.model_copy(update={"load": job.load.model_copy(update={"replications": 2})}), lambda _: None)
+    row, _, records = row_of(job)
+    client = records[1].client
+    assert client is not None
+    assert {kind: len(found.requests) for kind, found in client.failures.items()} == {
+        "timeout": 3,
+        "closed": 3,
+        "server error": 3,
+    }
+    assert client.failures["server error"].first.startswith("HTTP 503")
+    assert len(records[1].failed) == 9
+    (point,) = row.points
+    assert point.failed == 9
+    assert point.goodput is not None
+    assert point.goodput <= 31 / 40
+    assert point.latency["p90"].infinite or point.latency["p90"].ns is None
+
+
+def test_wrong_answers_void_the_row(tmp_path: Path, behaviour: Behaviour, port: int) -> None:
+    job = job_for(tmp_path, port, replications=1)
+    serve_endpoint(job, lambda _: None)
+    assert row_of(job)[0].void is None
+    last = behaviour.count + 1 + STORED + endpoint_process.WARM_UP
+    behaviour.script = lambda number: "wrong" if number > last else "good"
+    files = Results(Path(job.results)).load(job.load.load_id)
+    files.replication("r200", 1).unlink()
+    serve_endpoint(job, lambda _: None)
+    assert "above the tolerance" in (row_of(job)[0].void or "")
+
+
+@pytest.mark.parametrize(
+    ("fields", "sizes", "clients"),
+    [
+        ({"scenario": "single-stream"}, 1, 1),
+        ({"scenario": "multi-stream", "max_batch": 4}, 1, 1),
+        ({"scenario": "offline", "max_batch": 2}, 2, 1),
+        ({"scenario": "concurrency", "clients": (3,)}, 1, 3),
+    ],
+)
+def test_closed_loops(fields: dict[str, object], sizes: int, clients: int, tmp_path: Path, port: int) -> None:
+    job = job_for(tmp_path, port, bound=None, rates=(), replications=1, replication_s=0.02, **fields)
+    serve_endpoint(job, lambda _: None)
+    row, _, (record,) = row_of(job)
+    assert set(record.sizes) == {sizes}
+    assert record.scheduled_ns == ()
+    assert list(record.start_ns) == sorted(record.start_ns)
+    assert record.workers == clients
+    assert record.requests == sum(record.sizes)
+    (point,) = row.points
+    assert point.samples_per_s > 0
+    assert point.verdict is None
+
+
+def test_a_service_that_is_not_there_or_is_another_model_fails_before_any_load(
+    tmp_path: Path, behaviour: Behaviour, port: int
+) -> None:
+    with pytest.raises(UnavailableError, match="refused"):
+        serve_endpoint(job_for(tmp_path, closed_port()), lambda _: None)
+    behaviour.output = "z"
+    with pytest.raises(CaseError, match="not those of minilm-l6: output `y` is missing"):
+        serve_endpoint(job_for(tmp_path, port), lambda _: None)

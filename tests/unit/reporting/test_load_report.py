@@ -1,0 +1,225 @@
+"""Load rows in every format: tables, charts, first page, page, CSV, Prometheus, MLflow, thresholds and comparison."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+import re
+from collections.abc import Callable
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from harness.comparison.load_changes import compare_loads
+from harness.core.errors import UsageError
+from harness.core.schemas import Difference, LoadPercentile, LoadRow, Summary
+from harness.reporting import thresholds
+from harness.reporting.charts import matplotlib_drawer, plotly_drawer, selection
+from harness.reporting.charts.batching_map_chart import batching_map
+from harness.reporting.charts.load_curve_chart import load_curve
+from harness.reporting.charts.spec import Heat, Lines
+from harness.reporting.first_page import first_page, terminal_answer
+from harness.reporting.html.page import page
+from harness.reporting.load_groups import LoadGroup, by_group
+from harness.reporting.prose.load_answer import load_answer, load_section, load_tables
+from harness.reporting.tables.cheapest_table import cheapest_table, peak_text
+from harness.reporting.writers.csv import csv_tables
+from harness.reporting.writers.markdown import blocks_text
+from harness.reporting.writers.mlflow import load_runs
+from harness.reporting.writers.prometheus import metrics_text
+from tests.synthetic_loads import BOUND, load_rows, loaded
+
+
+@functools.cache
+def server() -> tuple[LoadGroup, list[LoadRow]]:
+    """The server group, first in the report."""
+    return by_group(load_rows())[0]
+
+
+@pytest.fixture(scope="session")
+def with_loads(summary: Summary) -> Summary:
+    return loaded(summary)
+
+
+def row_of(backend: str, precision: str = "fp32", batch: int = 4) -> LoadRow:
+    return next(
+        row for row in server()[1] if (row.backend, row.precision, row.max_batch) == (backend, precision, batch)
+    )
+
+
+def test_the_section_is_as_the_golden_file_has_it(with_loads: Summary, golden: Callable[[str, str], None]) -> None:
+    links = selection.load_links(selection.of_loads(with_loads), "charts")
+    golden("load.md", f"{load_answer(with_loads)}\n\n{blocks_text(load_section(with_loads, links))}\n")
+
+
+def test_scenarios_have_tables_of_their_own() -> None:
+    scenarios = [key.scenario for key, _ in by_group(load_rows())]
+    assert scenarios == ["server", "single-stream", "multi-stream", "concurrency", "offline"]
+    with_prices = cheapest_table(server()[1])
+    assert with_prices is not None
+    assert [row.cost_per_million for row in with_prices.rows] == sorted(
+        row.cost_per_million or 0 for row in server()[1] if row.cost_per_million
+    )
+    assert with_prices.cells()[0][0] == "**openvino int8**"
+
+
+def test_an_infinite_latency_and_a_load_that_none_meets(with_loads: Summary) -> None:
+    row = row_of("openvino")
+    lost = {name: LoadPercentile(ns=None, infinite=True) for name in row.points[0].latency}
+    broken = row.model_copy(
+        update={"points": (row.points[0].model_copy(update={"latency": lost, "failed": 700, "verdict": "FAIL"}),)}
+    )
+    text = blocks_text(load_tables(with_loads, [broken]))
+    assert "∞" in text
+    assert "| 700" in re.sub(" +", " ", text)
+    update = {"points": (), "predicted_peak_per_s": None, "peak_pass_per_s": None, "peak_fail_per_s": None}
+    assert peak_text(row.model_copy(update=update)) == "no load meets it"
+    assert load_curve(*server(), conditions="") is not None
+    assert load_curve(server()[0], [broken], "") is not None
+
+
+def test_the_curve_has_bound_knee_and_every_measured_load() -> None:
+    spec = load_curve(*server(), conditions="")
+    assert isinstance(spec, Lines)
+    p99 = spec.panels[1]
+    assert p99.y.reference == BOUND.limit_ns / 1e6
+    row = row_of("openvino", "int8", 8)
+    mine = [series for series in p99.series if series.name.startswith("openvino int8")]
+    assert {point.x for point in mine[0].points} <= {point.rate_per_s for point in row.predicted}
+    assert [series.look.marker for series in mine].count("*") == 1
+    measured = {point.x: point.mark for point in mine[-1].points}
+    assert set(measured) == {point.asked_per_s for point in row.points}
+    fills = {"PASS": "solid", "UNDECIDED": "tint", "FAIL": "open"}
+    assert [measured[point.asked_per_s or 0].fill for point in row.points] == [
+        fills[point.verdict or ""] for point in row.points
+    ]
+
+
+def test_the_map_has_every_policy_the_best_bold_and_the_measured_one_framed() -> None:
+    spec = batching_map(*server(), conditions="")
+    assert isinstance(spec, Heat)
+    row = row_of("openvino", "int8", 8)
+    panel = next(panel for panel in spec.panels if panel.title == "openvino int8")
+    assert (panel.y, panel.x) == (("8", "4", "2", "1"), ("0 ms", "2 ms", "5 ms", "10 ms"))
+    found = {(int(y), x): cell for y, line in zip(panel.y, panel.cells, strict=True)
+             for x, cell in zip(panel.x, line, strict=True)}  # fmt: skip
+    for cell in row.map:
+        assert found[cell.max_batch, f"{cell.max_delay_ns / 1e6:g} ms"].value == cell.rate_per_s
+    assert max(found.values(), key=lambda cell: cell.value or 0).strong
+    assert [place for place, cell in found.items() if cell.chosen] == [(8, "2 ms")]
+    # A batch of one never waits: one policy, in every column.
+    assert len({found[1, x].value for x in panel.x}) == 1
+
+
+def test_both_drawers_draw_both_charts() -> None:
+    curve, cells = load_curve(*server(), conditions="x"), batching_map(*server(), conditions="x")
+    assert curve is not None
+    assert cells is not None
+    figure = matplotlib_drawer.draw(curve)
+    assert [ax.get_title(loc="left") for ax in figure.axes] == [panel.title for panel in curve.panels]
+    heat = matplotlib_drawer.draw(cells)
+    texts = [[text.get_text() for text in ax.texts] for ax in heat.axes]
+    assert texts == [[cell.text for line in panel.cells for cell in line] for panel in cells.panels]
+    plots = plotly_drawer.draw(cells).plots
+    assert [plot.data[0]["z"] for plot in plots] == [
+        [plotly_drawer.short(cell.value or 0) for line in panel.cells for cell in line] for panel in cells.panels
+    ]
+    names = [trace["name"] for trace in plotly_drawer.draw(curve).plots[0].data if "name" in trace]
+    assert sorted(names) == sorted({series.name for series in curve.legend})
+
+
+def test_first_page_and_page_show_loads(with_loads: Summary, summary: Summary) -> None:
+    assert "p99<50ms: **openvino int8**" in first_page(with_loads, "details.md", ["Load"])
+    assert "details.md#load" in first_page(with_loads, "details.md", ["Load"])
+    assert "requests/s" not in first_page(summary, "details.md", [])
+    text = page(with_loads, with_plots=False)
+    assert 'id="load"' in text
+    assert "the process ended by signal 9" in text
+    assert 'id="load"' not in page(summary, with_plots=False)
+
+
+def test_a_run_of_loads_alone_has_their_answer(with_loads: Summary) -> None:
+    alone = with_loads.model_copy(update={"rows": ()})
+    text = first_page(alone, "details.md", ["Load"])
+    assert text.startswith("# minilm-l6 under load on Intel(R) Xeon(R)")
+    assert "onnxruntime 1.31.1" in text
+    assert "Nothing is measured" not in text
+    assert "p99<50ms: openvino int8 [" in terminal_answer(alone)
+    unverified = [row.model_copy(update={"peak_pass_per_s": None, "peak_fail_per_s": None}) for row in server()[1]]
+    answer = load_answer(with_loads.model_copy(update={"loads": tuple(unverified)}))
+    assert "openvino int8 not verified, predicted" in answer
+
+
+def test_csv_has_every_load_point_and_replayed_load(with_loads: Summary) -> None:
+    tables = csv_tables(with_loads, [])
+    lines = list(csv.DictReader(io.StringIO(tables["load_points"])))
+    rows = [row for row in load_rows() if row.points]
+    assert len(lines) == sum(len(row.points) for row in rows)
+    first = rows[0].points[0]
+    assert float(lines[0]["load_point_latency_p99_ms"]) == (first.latency["p99"].ns or 0) / 1e6
+    assert (lines[0]["load_verdict"], lines[0]["bound"]) == (first.verdict, "p99<50ms")
+    assert len(list(csv.DictReader(io.StringIO(tables["load"])))) == len(rows)
+    replayed = list(csv.DictReader(io.StringIO(tables["load_replay"])))
+    assert len(replayed) == sum(len(row.predicted) + sum(len(cell.points) for cell in row.map) for row in load_rows())
+
+
+def test_prometheus_and_mlflow_have_the_figures(with_loads: Summary) -> None:
+    families = {family.name: family for family in text_string_to_metric_families(metrics_text(with_loads).decode())}
+    peaks = {one.labels["load_id"]: one.value for one in families["inferometer_load_peak_per_second"].samples}
+    assert peaks == {row.load_id: row.peak_pass_per_s for row in server()[1] if row.peak_pass_per_s}
+    points = families["inferometer_load_point_latency_p99_seconds"].samples
+    assert len(points) == sum(len(row.points) for row in load_rows() if row.points and row.scenario != "offline") + 1
+    run = next(run for run in load_runs(with_loads) if run.name == server()[1][0].load_id)
+    first = server()[1][0].points[0]
+    assert run.metrics[f"{first.point}/load_achieved_per_s"] == first.achieved_per_s
+    assert all(re.fullmatch(r"[\w\-. /]+", name) for name in run.metrics)  # the names that MLflow takes
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        ("minilm-l6/openvino/int8:load_peak>=50/s", "PASS"),
+        ("minilm-l6/openvino/int8/server:load_peak>=5000/s", "FAIL"),
+        ("*/single-stream:load_latency_p99<1s", "PASS"),
+        ("minilm-l6/torch-eager:load_peak>=50/s", "UNKNOWN"),
+    ],
+)
+def test_thresholds_judge_loads(with_loads: Summary, text: str, outcome: str) -> None:
+    found = thresholds.judge(thresholds.parse(text), with_loads.rows, with_loads.loads)
+    assert {one.outcome for one in found} == {outcome}
+
+
+def test_a_threshold_on_loads_without_any_is_refused(summary: Summary) -> None:
+    with pytest.raises(UsageError, match="matches no load case"):
+        thresholds.judge(thresholds.parse("load_peak>=50/s"), summary.rows, summary.loads)
+
+
+def test_a_load_that_passed_and_fails_now_is_slower(with_loads: Summary) -> None:
+    def moved(factor: float) -> Summary:
+        rows = [
+            row.model_copy(
+                update={
+                    "peak_pass_per_s": row.peak_pass_per_s and row.peak_pass_per_s * factor,
+                    "peak_fail_per_s": row.peak_fail_per_s and row.peak_fail_per_s * factor,
+                    "predicted_peak_per_s": row.predicted_peak_per_s and row.predicted_peak_per_s * factor,
+                }
+            )
+            for row in with_loads.loads
+        ]
+        return with_loads.model_copy(update={"loads": tuple(rows)})
+
+    def verdicts(current: Summary, differences: tuple[Difference, ...] = ()) -> dict[str, str]:
+        found = compare_loads(with_loads, current, differences)
+        return {one.load_id: one.verdict for one in found if one.scenario == "server"}
+
+    assert set(verdicts(moved(0.5)).values()) == {"SLOWER", "NOT COMPARABLE"}  # the failed one is not comparable
+    assert set(verdicts(moved(2.0)).values()) == {"FASTER", "NOT COMPARABLE"}
+    assert set(verdicts(moved(0.95)).values()) == {"AMBIGUOUS", "NOT COMPARABLE"}
+    other = Difference(name="machine.cpu", baseline="a", current="b", refuses=True)
+    assert set(verdicts(moved(0.5), (other,)).values()) == {"NOT COMPARABLE"}
+    slower = [one for one in compare_loads(with_loads, moved(0.5), ()) if one.fails]
+    assert [one.ratio for one in slower] == pytest.approx([0.5] * len(slower))
+    assert {one.verdict for one in compare_loads(with_loads, with_loads.model_copy(update={"loads": ()}), ())} == {
+        "GONE"
+    }

@@ -1,0 +1,159 @@
+"""Arrivals, batching and queues against right values from theory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from harness.core.errors import UsageError
+from harness.serving import arrivals, lindley, replay
+from harness.serving.batching import BatchPolicy, closes_at, due, prepared_for, prepared_sizes
+from harness.serving.load_points import knee, load_points, policies, policy_map
+from harness.serving.load_verdict import parse_bound
+from harness.serving.peak import peak_rate
+from harness.serving.price import per_million
+
+MS = 1_000_000
+ONE = BatchPolicy()
+
+
+def test_poisson_gaps_are_raw_exponentials_of_their_own_generator() -> None:
+    np.random.seed(1)
+    first = arrivals.poisson(200, 50_000, 7)
+    np.random.seed(2)
+    assert np.array_equal(first, arrivals.poisson(200, 50_000, 7))
+    gaps = np.diff(first) / MS
+    assert gaps.mean() == pytest.approx(5, rel=0.02)
+    assert gaps.std() == pytest.approx(5, rel=0.02)
+    # The rate that chance gave is not forced to the one that was asked for.
+    assert arrivals.rate_of(arrivals.poisson(200, 300, 7)) != pytest.approx(200, rel=1e-3)
+    assert arrivals.digest(first) != arrivals.digest(arrivals.poisson(200, 50_000, 8))
+
+
+@pytest.mark.parametrize("rate", [0, -1, float("nan"), float("inf"), 1e-9])
+def test_a_rate_without_load_is_refused(rate: float) -> None:
+    for schedule in (arrivals.poisson, arrivals.loadgen):
+        if rate == 1e-9 and schedule is arrivals.loadgen:
+            continue
+        with pytest.raises(UsageError, match=r"rate|100 days") as error:
+            schedule(rate, 100, 1)
+        assert "rate" in error.value.hint
+
+
+def test_lindley_is_the_recursion_exactly() -> None:
+    rng = np.random.default_rng(3)
+    scheduled = arrivals.poisson(90, 3_000, 4)
+    service = (rng.gamma(4, 2.5, 3_000) * MS).astype(np.int64)
+    end, ends = 0, []
+    for instant, time in zip(scheduled.tolist(), service.tolist(), strict=True):
+        end = max(end, instant) + time
+        ends.append(end)
+    assert lindley.completions(scheduled, service).tolist() == ends
+    assert replay.recorded(scheduled.tolist(), [1] * 3_000, service.tolist(), ONE, 1).tolist() == ends
+    assert np.array_equal(lindley.waits(scheduled, service), np.array(ends) - service - scheduled)
+
+
+def test_mean_wait_of_m_d_1() -> None:
+    """Pollaczek and Khinchine for a constant service s: rho s / (2 (1 - rho))."""
+    services = replay.ServiceTimes({1: np.full(100, 10 * MS)})
+    (found,) = load_points(services, ONE, 1, [60.0], parse_bound("p99<50ms"), 5_000, 1)
+    assert found.mean_ns / MS - 10 == pytest.approx(0.6 * 10 / (2 * 0.4), rel=0.03)
+    assert found.utilisation == pytest.approx(0.6, rel=0.01)
+    assert found.mean_batch == 1
+
+
+def test_a_batch_closes_when_full_or_after_the_delay_of_its_first() -> None:
+    scheduled = [0, 10, 20, 500]
+    policy = BatchPolicy(3, 100)
+    assert closes_at(scheduled, 0, policy) == 20
+    assert closes_at(scheduled, 1, policy) == 110
+    assert closes_at(scheduled, 3, policy) == 600  # the schedule ends before it fills
+    assert due(scheduled, 0, 10, policy) == 2
+    assert due(scheduled, 0, 1_000, policy) == 3
+    assert due(scheduled, 3, 600, policy) == 4
+    assert prepared_sizes(1) == (1,)
+    assert prepared_sizes(6) == (1, 2, 4, 6)
+    assert prepared_sizes(8) == (1, 2, 4, 8)
+    assert [prepared_for((1, 2, 4, 6), requests) for requests in (1, 3, 5, 6)] == [1, 4, 6, 6]
+    with pytest.raises(UsageError, match="empty"):
+        BatchPolicy(0)
+
+
+def one_by_one(
+    scheduled: list[int], services: replay.ServiceTimes, policy: BatchPolicy, workers: int
+) -> tuple[list[int], list[int], list[int]]:
+    """Completions, batch sizes and service times by the policy's two functions, as the timed loop calls them; every
+    batch of a size takes the same time."""
+    free, before, head = [0] * workers, 0, 0
+    ends: list[int] = []
+    sizes, times = [], []
+    while head < len(scheduled):
+        worker = free.index(min(free))
+        before = max(free[worker], before, closes_at(scheduled, head, policy))
+        taken = due(scheduled, head, before, policy) - head
+        times.append(int(services.traces[prepared_for(services.sizes, taken)][0]))
+        sizes.append(taken)
+        free[worker] = before + times[-1]
+        ends += [free[worker]] * taken
+        head += taken
+    return ends, sizes, times
+
+
+@pytest.mark.parametrize("policy", [ONE, BatchPolicy(4), BatchPolicy(6, 3 * MS)])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_the_simulation_of_many_runs_is_the_policy_request_by_request(policy: BatchPolicy, workers: int) -> None:
+    services = replay.ServiceTimes({size: np.full(9, (4 + size) * MS) for size in prepared_sizes(policy.max_batch)})
+    schedules = np.stack([arrivals.poisson(300, 200, seed) for seed in range(3)])
+    found = replay.simulate(schedules, [services], policy, workers, (1,))
+    for run, scheduled in enumerate(schedules.tolist()):
+        ends, sizes, times = one_by_one(scheduled, services, policy, workers)
+        assert (found.latency_ns[run] + schedules[run]).tolist() == ends
+        assert (found.batches[run], found.busy_ns[run]) == (len(sizes), sum(times))
+        # Only what harness and system add is left of a recorded run: here nothing.
+        assert replay.recorded(scheduled, sizes, times, policy, workers).tolist() == ends
+
+
+def test_the_bootstrap_keeps_neighbours_together() -> None:
+    services = replay.ServiceTimes({1: np.arange(1_000, 2_000)})
+    alone = np.arange(1, 201)[None, :] * 10_000  # nobody waits: the latency is the service time
+    found = replay.simulate(alone, [services], ONE, 1, (5,)).latency_ns[0]
+    steps = np.diff(found)
+    assert np.count_nonzero(steps % 1_000 != 1) == 200 // replay.BLOCK - 1
+
+
+def test_peak_of_a_constant_service() -> None:
+    """M/D/1 with p50 <= s: half of the requests must find the queue empty, so rho = 0.5 (the limit is 1% above s)."""
+    services = replay.ServiceTimes({1: np.full(200, 10 * MS)})
+    found = peak_rate(services, ONE, 1, parse_bound("p50<10.0001ms"), 1_500, 2)
+    assert found is not None
+    assert found.ci95 is not None
+    assert found.rate_per_s == pytest.approx(50, rel=0.02)
+    assert found.ci95.low < 50 < found.ci95.high
+    assert not found.at_capacity
+    assert peak_rate(services, ONE, 1, parse_bound("p99<9ms"), 300, 2) is None
+    endless = peak_rate(services, ONE, 1, parse_bound("p99<100s"), 300, 2)
+    assert endless is not None
+    assert (endless.at_capacity, endless.rate_per_s) == (True, pytest.approx(100))
+
+
+def test_the_map_has_a_peak_for_each_policy_and_batches_pay_off() -> None:
+    services = replay.ServiceTimes({size: np.full(200, (8 + 2 * size) * MS) for size in (1, 2, 4, 8)})
+    tried = policies((1, 4, 8), (0, 5 * MS))
+    assert tried == (ONE, BatchPolicy(4), BatchPolicy(4, 5 * MS), BatchPolicy(8), BatchPolicy(8, 5 * MS))
+    found = policy_map(services, tried, 1, parse_bound("p99<100ms"), (0.25,), 300, 3)
+    peaks = [one.peak.rate_per_s for one in found if one.peak is not None]
+    assert len(peaks) == 5
+    assert peaks[0] < peaks[1] < peaks[3]
+    assert [one.points[0].rate_per_s for one in found] == pytest.approx([0.25 * 8 / 0.024] * 5)
+
+
+def test_the_knee_of_m_d_1() -> None:
+    rho = np.linspace(0.05, 0.95, 19)
+    assert knee(rho, 1 + rho / (2 * (1 - rho))) == pytest.approx(2 - 2**0.5, rel=0.005)
+    assert knee(rho[:5], 1 + rho[:5] / (2 * (1 - rho[:5]))) is None
+
+
+def test_price_of_a_million_requests() -> None:
+    assert per_million(3.6, 100) == pytest.approx(10)
+    with pytest.raises(UsageError, match="price of an hour"):
+        per_million(float("nan"), 1)

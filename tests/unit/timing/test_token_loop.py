@@ -1,0 +1,178 @@
+"""The token loop: instants, identities, and decoders of known behaviour."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.backends.calibration.spin_decoder import PREFILL, SpinDecoder
+from harness.backends.decoder import GenerationJob
+from harness.core.schemas import DecoderShape, GenerationOptions, Measurement, Placement
+from harness.core.schemas.generation_record import ids_digest
+from harness.statistics.token_parity import GreedyAnswer
+from harness.statistics.token_times import Instants
+from harness.timing import token_loop
+from harness.timing.clock import now_ns
+from harness.timing.token_loop import Ids, timed_request
+from harness.timing.token_session import PromptBatches, TokenMeasurements, run_token_session
+
+SHAPE = DecoderShape(kind="causal", layers=2, heads=4, kv_heads=2, head_dim=8, hidden=32, vocabulary=50, longest=64)
+NEW = 6
+
+
+class Arithmetic:
+    """Each token is a function of the whole prompt and of the tokens so far; its clock only moves when it works."""
+
+    compiles = False
+
+    def __init__(self, clock: list[int], stale: bool = False, keeps: bool = False, stall_at: int | None = None) -> None:
+        self.clock, self.stale, self.keeps, self.stall_at = clock, stale, keeps, stall_at
+        self.sums: Ids = np.zeros(0, np.int64)
+        self.last: Ids = np.zeros(0, np.int64)
+        self.seen: bytes = b""
+        self.steps = 0
+
+    def load(self) -> None: ...
+
+    def compile(self) -> None: ...
+
+    def compile_cached(self) -> bool | None:
+        return None
+
+    def prefill(self, ids: Ids) -> None:
+        whole = (ids * np.arange(1, ids.shape[1] + 1)).sum(axis=1)
+        self.sums = self.sums + whole if self.stale and self.sums.size else whole
+        kept = self.keeps and ids.tobytes() == self.seen
+        self.seen = ids.tobytes()
+        self.clock[0] += 10 if kept else 1_000
+        self.last = self.sums % 50
+        self.steps = 0
+
+    def step(self) -> None:
+        self.steps += 1
+        self.sums = self.sums * 3 + self.last + 1
+        self.last = self.sums % 50
+        self.clock[0] += 100_000 if self.steps == self.stall_at else 100
+
+    def tokens(self) -> Ids:
+        return self.last
+
+    def logits(self) -> np.ndarray:
+        found = np.zeros((len(self.last), 50), np.float32)
+        found[np.arange(len(self.last)), self.last] = 5
+        return found
+
+    def force(self, ids: Ids) -> None:
+        self.last = ids.copy()
+
+    def cache_bytes(self) -> int:
+        return 7
+
+    def placement(self) -> Placement:
+        return Placement(device="cpu", precision="fp32", provider="x", settings={}, dtype_census={})
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Time that moves only by work of the decoder, and by 1 at each look."""
+    time = [0]
+
+    def read() -> int:
+        time[0] += 1
+        return time[0]
+
+    monkeypatch.setattr(token_loop, "now_ns", read)
+    return time
+
+
+PROMPTS = np.random.default_rng(1).integers(0, 50, (16, 5))
+
+
+def _truth(prompts: Ids) -> Ids:
+    return timed_request(Arithmetic([0]), prompts, NEW).tokens
+
+
+def _reference() -> GreedyAnswer:
+    tokens = _truth(PROMPTS[:4])
+    logits = np.zeros((4, NEW, 50), np.float32)
+    np.put_along_axis(logits, tokens[:, :, None], 5, axis=2)
+    return GreedyAnswer(tokens, np.full((4, NEW), 5, np.float32), logits)
+
+
+def _session(decoder: Arithmetic, new: int = NEW) -> TokenMeasurements:
+    options, settings = GenerationOptions(requests=8), Measurement(warmup_min_s=0, warmup_max_s=0, min_s=0)
+    return run_token_session(decoder, PROMPTS, _reference(), 2, new, options, settings, lambda _: None, 3)
+
+
+def test_times_of_a_known_decoder_are_known(clock: list[int]) -> None:
+    found = timed_request(Arithmetic(clock), PROMPTS[:2], NEW)
+    one = Instants(found.start_ns, found.token_ns)
+    assert one.ttft == 1_001
+    assert one.itl.tolist() == [101] * (NEW - 1)
+    assert one.ttft + int(one.itl.sum()) == one.end_to_end
+    assert one.tpot == 101
+    assert found.tokens.shape == (2, NEW)
+
+
+def test_one_token_has_no_itl_and_no_tpot(clock: list[int]) -> None:
+    found = timed_request(Arithmetic(clock), PROMPTS[:1], 1)
+    one = Instants(found.start_ns, found.token_ns)
+    assert (one.itl.size, one.tpot, one.end_to_end) == (0, None, one.ttft)
+
+
+def test_a_decoder_of_known_duration_is_never_faster_than_that(tmp_path: Path) -> None:
+    job = GenerationJob("spin:100us", tmp_path, SHAPE, "cpu", "fp32", 2, 4, 5, 1, tmp_path)
+    decoder = SpinDecoder(job)
+    decoder.load()
+    found = timed_request(decoder, PROMPTS[:2, :4], 5)
+    one = Instants(found.start_ns, found.token_ns)
+    assert one.ttft >= PREFILL * 100_000
+    assert one.itl.min() >= 100_000
+    assert now_ns() >= found.token_ns[-1]
+
+
+def test_the_record_has_rows_digest_and_tokens(clock: list[int]) -> None:
+    ids = PROMPTS[:2]
+    record = timed_request(Arithmetic(clock), ids, NEW).record([0, 1], ids)
+    assert record.prompts_sha256 == ids_digest(ids.tolist())
+    assert record.steps_ns == (101,) * (NEW - 1)
+    assert np.array_equal(record.tokens, _truth(ids))
+
+
+def test_batches_take_the_next_rows_and_the_warm_up_the_last_ones() -> None:
+    batches = PromptBatches(PROMPTS, 3)
+    assert batches.rows(0) == [0, 1, 2]
+    assert batches.rows(5) == [15, 0, 1]
+    assert batches.before(1) == [13, 14, 15]
+
+
+def test_a_right_decoder_passes_every_check(clock: list[int]) -> None:
+    found = _session(Arithmetic(clock))
+    assert found.parity is not None
+    assert found.reuse is not None
+    assert (found.parity.free_sequences, found.parity.free_equal, found.parity.unexplained) == (4, 4, 0)
+    assert (found.parity.steps, found.parity.forced_agreement, found.parity.max_abs) == (4 * NEW, 1.0, 0.0)
+    assert (found.reuse.compared, found.reuse.unequal) == (2, 0)
+    assert [request.prompts for request in found.requests[:2]] == [(0, 1), (2, 3)]
+    assert all(one != other for one, other in zip(found.requests, found.requests[1:], strict=False))
+    assert set(found.reuse.repeated_ns) == set(found.reuse.fresh_ns)
+
+
+def test_a_cache_that_is_not_emptied_gives_wrong_tokens(clock: list[int]) -> None:
+    found = _session(Arithmetic(clock, stale=True))
+    assert found.parity is not None
+    assert found.reuse is not None
+    assert found.parity.relative_l2 is not None
+    assert found.parity.relative_l2 > 1
+    assert found.parity.free_equal == 0
+    assert found.reuse.unequal == 2
+
+
+def test_a_kept_prefix_shows_in_the_pairs(clock: list[int]) -> None:
+    found = _session(Arithmetic(clock, keeps=True))
+    assert found.reuse is not None
+    assert max(found.reuse.repeated_ns) < min(found.reuse.fresh_ns)
