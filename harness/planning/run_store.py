@@ -22,10 +22,11 @@ def add_run(files: RunStore, summary: Summary, commit: str | None) -> tuple[Hist
     run = run_of(summary, commit)
     if run is None:
         raise MissingInputError("The summary has no measured row, so there is nothing to add.", "make bench")
+    same = next((one for one in load_runs(files)[0] if one.summary_sha256 == run.summary_sha256), None)
+    if same is not None:
+        return same, False
     path = files.run(run.run_id)
     if path.is_file():
-        if store.load(path, HistoryRun, HOW).summary_sha256 == run.summary_sha256:
-            return run, False
         raise MalformedFileError(
             f"{path} has other results of the same run: a run in the store is never overwritten.",
             "Measure again (make bench FORCE=1), or use another store.",

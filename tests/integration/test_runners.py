@@ -134,7 +134,7 @@ def test_the_ray_runner_conforms_when_a_node_is_removed(folder: Folder, monkeypa
     cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
         usual = {"num_cpus": 1, "resources": {"host_slot": 1}, "object_store_memory": 80_000_000}
-        nodes = {name: cluster.add_node(**usual, env_vars={MACHINE: name}) for name in ("one", "two")}
+        nodes = {name: cluster.add_node(**usual, env_vars={MACHINE: name}) for name in ("one", "two", "three")}
         ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
         cluster.wait_for_nodes()
 
