@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from harness.aggregation.admission import differing
 from harness.aggregation.generation_rows import GenerationSource, generation_rows, used_environments
@@ -39,6 +40,7 @@ from harness.core.schemas import (
     GenerationExport,
     GenerationRow,
     LoadBase,
+    LoadEnergy,
     LoadFailure,
     LoadRow,
     Measured,
@@ -57,6 +59,7 @@ from harness.planning.load_evidence import evidence_of
 from harness.planning.load_resume import state_of
 from harness.reporting import units
 from harness.reporting.writers.csv import summary_text
+from harness.serving.load_case import replication_digest
 
 
 def stage(arguments: Sequence[str]) -> None:
@@ -205,14 +208,18 @@ def no_longer_measured(before: Summary | None, now: Summary) -> list[Row | Gener
     is a row that was measured again and failed."""
     if before is None:
         return []
-    measured = {row.case_id for row in (*before.rows, *before.generations) if row.status == "measured"}
-    return [row for row in (*now.rows, *now.generations) if row.case_id in measured and row.status == "missing"]
+    measured = {row.case_id for row in _every(before) if row.status == "measured"}
+    return [row for row in _every(now) if row.case_id in measured and row.status == "missing"]
+
+
+def _every(summary: Summary) -> list[Row | GenerationRow]:
+    """Rows of `run` and of `generate`."""
+    return [*summary.rows, *summary.generations]
 
 
 def _in_words(lost: Sequence[Row | GenerationRow], before: Summary | None, results: Results) -> tuple[str, str]:
     """(problem, hint)"""
-    rows = [] if before is None else [*before.rows, *before.generations]
-    measured = sum(row.status == "measured" for row in rows)
+    measured = sum(row.status == "measured" for row in (_every(before) if before else ()))
     return (
         f"{results.summary} has {measured} measured rows, and {len(lost)} of them would be missing now, as "
         f"{lost[0].case_id}: {lost[0].reason}. It was left as it is.",
@@ -286,8 +293,8 @@ def load_roof(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str])
 def load_energies(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str]) -> dict[str, Energy]:
     """Results of the energy pass with this plan's settings, by case id; damaged files go into the notes."""
     found: dict[str, Energy] = {}
-    for case in (*plan.cases, *plan.generations):
-        path = results.energy_file(case.case_id)
+    for case_id in (*(case.case_id for case in plan.cases), *(case.case_id for case in plan.generations)):
+        path = results.energy_file(case_id)
         if not path.is_file():
             continue
         try:
@@ -296,7 +303,7 @@ def load_energies(plan: Plan, results: Results, notes: Notes, sums: dict[Path, s
             notes.other.append(f"{error.problem} {error.hint}")
             continue
         if energy.settings_id == plan.settings_id:
-            found[case.case_id] = energy
+            found[case_id] = energy
     return found
 
 
@@ -322,16 +329,17 @@ def load_loads(
 
         state = state_of(load, files, plan.settings_id, comparable, sums)
         notes.other += state.notes
-        failure = None
-        if files.failure.is_file():
-            try:
-                failure = store.load(files.failure, LoadFailure, "make load", sums)
-            except FormatError as error:
-                notes.other.append(f"{error.problem} {error.hint}")
+        failure = _optional(files.failure, LoadFailure, notes, sums)
+        energy = _optional(files.energy, LoadEnergy, notes, sums)
+        if energy is not None and (energy.settings_id, energy.load_sha256) != (
+            plan.settings_id,
+            replication_digest(load),
+        ):
+            energy = None
         export = exports.get(load.slug)
         judge_top1 = export is not None and export.classifier and load.weights != "seeded"
         tolerance = plan.tolerance(load.model, load.precision)
-        rows.append(load_row(load, kinds[load.slug], tolerance, judge_top1, evidence_of(state, failure)))
+        rows.append(load_row(load, kinds[load.slug], tolerance, judge_top1, evidence_of(state, failure, energy)))
     return tuple(rows)
 
 
@@ -395,8 +403,22 @@ def load_neighbours(plan: Plan, results: Results, notes: Notes, sums: dict[Path,
     return found if found.settings_id == plan.settings_id else None
 
 
+R = TypeVar("R", bound=LoadBase)
+
+
+def _optional(path: Path, kind: type[R], notes: Notes, sums: dict[Path, str]) -> R | None:
+    """A record of load; None where there is none, or where it is damaged, which goes into the notes."""
+    if not path.is_file():
+        return None
+    try:
+        return store.load(path, kind, "make load", sums)
+    except FormatError as error:
+        notes.other.append(f"{error.problem} {error.hint}")
+        return None
+
+
 def _say(summary: Summary, results: Results) -> None:
-    every = [*summary.rows, *summary.generations]
+    every = _every(summary)
     counts = Counter(row.status for row in every)
     parts = [f"{counts[status]} {status}" for status in ("measured", "skipped", "failed", "missing") if counts[status]]
     cli.say(f"{results.summary}: {units.count(len(every), 'row')}, {', '.join(parts) or 'none'}.")

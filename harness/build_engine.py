@@ -17,6 +17,7 @@ from typing import Any
 from harness.backends import BACKENDS
 from harness.backends.base import BackendJob, construct
 from harness.backends.batches import load_batches
+from harness.backends.served_cases import served_cases
 from harness.backends.tensorrt import engine_request as requests
 from harness.backends.tensorrt.engine_request import EnginePlace, Options
 from harness.core import cli, store
@@ -83,7 +84,8 @@ def stage(arguments: Sequence[str]) -> None:
 def _wanted(plan: Plan, names: Sequence[str] | None) -> dict[str, list[tuple[Case, Options]]]:
     """Runnable cases that load an engine, with their setting's options, by the model's slug."""
     found: dict[str, list[tuple[Case, Options]]] = {}
-    for case in plan.cases:
+    # A load case serves with an engine of each batch size.
+    for case in (*plan.cases, *served_cases(plan.loads)):
         info = BACKENDS[case.backend]
         if info.artifact == "engine" and case.skip_reason is None and (not names or case.model in names):
             options = requests.options_of(plan.engines, info.setting(case.device, case.setting).options)

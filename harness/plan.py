@@ -24,7 +24,18 @@ from harness.core.layout import Results
 from harness.core.lock import exclusive
 from harness.core.portable import portable, portable_path
 from harness.core.safe_files import Limit, read
-from harness.core.schemas import Boundary, Exporter, GivenInputs, Mode, Plan, Precision, Quantisation, Scenario
+from harness.core.schemas import (
+    Boundary,
+    Case,
+    Exporter,
+    GenerationCase,
+    GivenInputs,
+    Mode,
+    Plan,
+    Precision,
+    Quantisation,
+    Scenario,
+)
 from harness.core.text import short_names, shortened
 from harness.planning import amounts
 from harness.planning.config import MOST, Config, configuration, read_config
@@ -217,26 +228,24 @@ def _add_load(parser: cli.Parser) -> None:
 
 
 def _describe(plan: Plan, path: Path, changed: bool, every_case: bool) -> None:
-    every = [*plan.cases, *plan.generations]
+    every: list[Case | GenerationCase] = [*plan.cases, *plan.generations]
     runnable = [case for case in every if case.skip_reason is None]
     skipped = len(every) - len(runnable)
-    backends = list(dict.fromkeys(case.backend for case in every))
-    weights = {case.model: case.weights for case in every}
-    runnable = [case for case in plan.cases if case.skip_reason is None]
-    skipped = len(plan.cases) - len(runnable)
-    backends = list(dict.fromkeys([*(case.backend for case in plan.cases), *(load.backend for load in plan.loads)]))
+    backends = list(dict.fromkeys([*(case.backend for case in every), *(load.backend for load in plan.loads)]))
+    weights: dict[str, str] = {model.name: model.weights for model in plan.models}
+    weights |= {case.model: case.weights for case in plan.generations}
     cli.say(f"Plan {plan.plan_id} ({'written' if changed else 'unchanged'}): {path}")
     short = short_names(weights)
     cli.say(f"  models    {', '.join(f'{short[name]} ({own})' for name, own in weights.items())}")
     cli.say(f"  backends  {', '.join(backends)} on {plan.device}")
-    if plan.cases:
+    if every:
         cli.say(
             f"  cases     {len(runnable)} to measure in {units.count(plan.measurement.rounds, 'round')}"
             + (f", {skipped} skipped with their reason in the report" if skipped else "")
         )
     if plan.cases and (further := further_in_words(plan.measurement)):
         cli.say(f"  further   {further}")
-    if plan.cases:
+    if every:
         cli.say(f"  time      {in_words(estimate(plan))} to measure, besides export")
     if plan.loads:
         skipped = sum(load.skip_reason is not None for load in plan.loads)

@@ -41,8 +41,8 @@ def history_page(history: History, runs: Sequence[HistoryRun]) -> str:
     return found.get_template("history.html.j2").render(
         title=f"History: {count(history.runs, 'run')}, {count(len(history.series), 'series', 'series')}",
         visible=visible_in_words(history),
-        shifts=html.blocks([shifts]),
-        changes=html.blocks([changes]),
+        shifts=html.blocks([shifts]) if shifts else "",
+        changes=html.blocks([changes]) if changes else "",
         data=page_data(history, runs),
         style=Markup(style),  # noqa: S704 - files of this package
         program=Markup(program),  # noqa: S704 - the same
