@@ -155,13 +155,16 @@ def smallest_visible_shift(values: Sequence[float], series: int = 1) -> float | 
     logs = np.log(np.asarray(values[-WINDOW:], dtype=np.float64))
     # The later runs at the end, or all of them at the beginning: two orders have the largest statistic.
     least_p = 2 / math.comb(logs.size + LATER_RUNS, LATER_RUNS)
-    if logs.size < LEAST_SIDE or least_p > ALPHA / max(1, series):
+    allowed = ALPHA / max(1, series)
+    if logs.size < LEAST_SIDE or least_p > allowed:
         return None
+    # Where few orders are allowed to be as extreme, the shift must beat nearly all of them (fitted to simulations).
+    coarse = math.sqrt(1 + 2 * least_p / allowed)
     scatter = _typical_scatter(logs)
     freedom = logs.size - 1 + PRIOR_DF
     level = ALPHA / max(1, series) / (2 * max(1, logs.size))
     critical = float(special.stdtrit(freedom, 1 - level)) + float(special.stdtrit(freedom, POWER))
-    return math.expm1(critical * scatter * math.sqrt(1 / logs.size + 1 / LATER_RUNS))
+    return math.expm1(coarse * critical * scatter * math.sqrt(1 / logs.size + 1 / LATER_RUNS))
 
 
 def _typical_scatter(logs: Floats) -> float:
