@@ -190,7 +190,7 @@ def main() -> None:
     false_alarms(options.nights, 30)
     known_boundary(options.nights)
     found_steps(options.nights, 25, 0.02)
-    for before in (5, 10, 25, 60):
+    for before in (15, 25, 60):
         shift = visible(before)
         print(f"smallest visible shift after {before} runs, as the history prints it: {shift:.2%}")
         found_steps(options.nights, before, shift)
