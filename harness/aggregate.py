@@ -208,14 +208,18 @@ def no_longer_measured(before: Summary | None, now: Summary) -> list[Row | Gener
     is a row that was measured again and failed."""
     if before is None:
         return []
-    measured = {row.case_id for row in (*before.rows, *before.generations) if row.status == "measured"}
-    return [row for row in (*now.rows, *now.generations) if row.case_id in measured and row.status == "missing"]
+    measured = {row.case_id for row in _every(before) if row.status == "measured"}
+    return [row for row in _every(now) if row.case_id in measured and row.status == "missing"]
+
+
+def _every(summary: Summary) -> list[Row | GenerationRow]:
+    """Rows of `run` and of `generate`."""
+    return [*summary.rows, *summary.generations]
 
 
 def _in_words(lost: Sequence[Row | GenerationRow], before: Summary | None, results: Results) -> tuple[str, str]:
     """(problem, hint)"""
-    rows = [] if before is None else [*before.rows, *before.generations]
-    measured = sum(row.status == "measured" for row in rows)
+    measured = sum(row.status == "measured" for row in (_every(before) if before else ()))
     return (
         f"{results.summary} has {measured} measured rows, and {len(lost)} of them would be missing now, as "
         f"{lost[0].case_id}: {lost[0].reason}. It was left as it is.",
@@ -289,8 +293,8 @@ def load_roof(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str])
 def load_energies(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str]) -> dict[str, Energy]:
     """Results of the energy pass with this plan's settings, by case id; damaged files go into the notes."""
     found: dict[str, Energy] = {}
-    for case in (*plan.cases, *plan.generations):
-        path = results.energy_file(case.case_id)
+    for case_id in (*(case.case_id for case in plan.cases), *(case.case_id for case in plan.generations)):
+        path = results.energy_file(case_id)
         if not path.is_file():
             continue
         try:
@@ -299,7 +303,7 @@ def load_energies(plan: Plan, results: Results, notes: Notes, sums: dict[Path, s
             notes.other.append(f"{error.problem} {error.hint}")
             continue
         if energy.settings_id == plan.settings_id:
-            found[case.case_id] = energy
+            found[case_id] = energy
     return found
 
 
@@ -414,7 +418,7 @@ def _optional(path: Path, kind: type[R], notes: Notes, sums: dict[Path, str]) ->
 
 
 def _say(summary: Summary, results: Results) -> None:
-    every = [*summary.rows, *summary.generations]
+    every = _every(summary)
     counts = Counter(row.status for row in every)
     parts = [f"{counts[status]} {status}" for status in ("measured", "skipped", "failed", "missing") if counts[status]]
     cli.say(f"{results.summary}: {units.count(len(every), 'row')}, {', '.join(parts) or 'none'}.")

@@ -40,9 +40,10 @@ def stage(arguments: Sequence[str]) -> None:
     results, models = Results(options.results), Models(options.models_dir)
     plan = store.load(results.plan, Plan, "make plan")
     summary = chain.load_summary(results.summary)
-    rows = {row.case_id for row in (*summary.rows, *summary.generations)} | {row.load_id for row in summary.loads}
-    cases = {case.case_id for case in (*plan.cases, *plan.generations)} | {load.load_id for load in plan.loads}
-    if rows != cases:
+    rows = {row.case_id for row in summary.rows} | {row.case_id for row in summary.generations}
+    cases = {case.case_id for case in plan.cases} | {case.case_id for case in plan.generations}
+    loads = {row.load_id for row in summary.loads}
+    if rows != cases or loads != {load.load_id for load in plan.loads}:
         raise UsageError(
             f"{results.summary} has other rows than {results.plan} has cases.", "Run `make aggregate report` first."
         )

@@ -21,13 +21,13 @@ from harness.aggregation.load_rows import load_row
 from harness.backends import backend_info
 from harness.backends.served_cases import case_of
 from harness.core import cli, store
-from harness.core.errors import CasesFailedError, UnavailableError, UsageError
+from harness.core.errors import CasesFailedError, ExportError, InferometerError, UnavailableError, UsageError
 from harness.core.host import environment, gpu, limits
 from harness.core.host.gpu import GpuHandle, first_gpu
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
 from harness.core.protocol import LoadJob
-from harness.core.schemas import LoadBase, LoadCase, LoadFailure, LoadRow, Plan
+from harness.core.schemas import ExportFailure, LoadBase, LoadCase, LoadFailure, LoadRow, Plan
 from harness.planning.block_settings import interpreters, threads_of
 from harness.planning.exports import Exports, export_files, keep_exports, read_exports
 from harness.planning.load_cases import estimate_load
@@ -123,6 +123,9 @@ class _LoadPass:
         return failures
 
     def _measure(self, load: LoadCase, progress: RunProgress) -> LoadFailure | None:
+        generates = load.new_tokens is not None
+        own = self._results.export(load.slug)
+        files = own.generation if generates else export_files(load.slug, self._results, self._models).record
         job = LoadJob(
             load=load,
             settings_id=self._plan.settings_id,
@@ -130,10 +133,15 @@ class _LoadPass:
             threads=self._threads_of(load),
             results=str(self._results.root),
             models=str(self._models.root),
-            export=str(export_files(load.slug, self._results, self._models).record),
+            export=str(files),
             engines=self._plan.engines,
         )
-        reason = self._exports.reason_against(case_of(load, load.max_batch))
+        reason: InferometerError | None = None
+        if not generates:
+            reason = self._exports.reason_against(case_of(load, load.max_batch))
+        elif own.generation_failure.is_file():
+            told = store.load(own.generation_failure, ExportFailure, "make export")
+            reason = ExportError(told.error, told.hint)
         if reason is not None:
             return save_failure(job, self._results.load(load.load_id), reason.problem, reason.hint, "export")
         meter = ReplicationMeter(self._gpu, self._idle) if self._gpu and self._idle else None

@@ -164,17 +164,17 @@ _SERVE = (
     Step("load", decides=True),
     Step("aggregate", decides=True),
 )
+_GENERATE = (
+    Step("plan"),
+    Step("export"),
+    Step("roof"),
+    Step("generate", decides=True),
+    Step("aggregate", decides=True),
+)
 
 PIPELINES: Mapping[str, tuple[Step, ...]] = {
     "bench": (*_PREPARE, *_MEASURE, Step("report", ("--print",))),
-    "generate": (
-        Step("plan"),
-        Step("export"),
-        Step("roof"),
-        Step("generate", decides=True),
-        Step("aggregate", decides=True),
-        Step("report", ("--print",)),
-    ),
+    "generate": (*_GENERATE, Step("report", ("--print",))),
     "load": (*_SERVE, Step("report", ("--print",))),
     "profile": (*_PREPARE, Step("profile_ops", decides=True), Step("report", ("--profiles",))),
 }
@@ -184,6 +184,7 @@ PARTS: Mapping[str, tuple[Step, ...]] = {
     "prepare": _PREPARE,
     "measure": _MEASURE,
     "load": _SERVE,
+    "generation": _GENERATE,
     "claim": (
         Step("plan", ("--list",)),
         *_PREPARE[1:],

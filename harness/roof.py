@@ -101,8 +101,8 @@ def needed(plan: Plan, usual: int) -> tuple[list[int], list[Precision]]:
         or usual
         for case in generations
     }
-    every = [case.precision for case in (*cases, *generations)]
-    precisions: dict[Precision, None] = {"fp32": None, **dict.fromkeys(every)}
+    asked = [*(case.precision for case in cases), *(case.precision for case in generations)]
+    precisions: dict[Precision, None] = {"fp32": None, **dict.fromkeys(asked)}
     return sorted(threads), list(precisions)
 
 

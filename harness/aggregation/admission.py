@@ -38,13 +38,15 @@ class References:
     gpus: Mapping[object, str] = field(default_factory=dict)
     by_shape: bool = False
 
-    def gpu_of(self, case: Case) -> str | None:
+    def gpu_of(self, case: Case | GenerationCase) -> str | None:
         """Id of the environment whose GPU and CPUs the records of a case must have."""
         return self.gpus.get(comparison_group(case) if self.by_shape else case.model)
 
 
-def comparison_group(case: Case) -> tuple[object, ...]:
+def comparison_group(case: Case | GenerationCase) -> tuple[object, ...]:
     """The cases with which a case is compared by speed: another backend, precision or setting of the same work."""
+    if isinstance(case, GenerationCase):
+        return (case.model, case.batch_size, case.prompt_length, case.new_tokens)
     return (case.model, case.batch_size, case.sequence_length, case.boundary, case.mode)
 
 

@@ -40,10 +40,12 @@ from harness.core.schemas import (
     GenerationRow,
     Interval,
     Latency,
+    Placement,
     Plan,
     Repeats,
     ReuseCheck,
     Roof,
+    Status,
     TokenEnergy,
     TokenParity,
     TokenRates,
@@ -57,6 +59,7 @@ from harness.statistics.estimators import median, median_interval
 from harness.statistics.token_parity import worst_token_parity
 from harness.statistics.token_times import (
     Instants,
+    Values,
     context_times,
     itls,
     per_sequence_rate,
@@ -154,7 +157,7 @@ def generation_row(source: GenerationSource, case: GenerationCase, records: Gene
 def _measured(source: GenerationSource, case: GenerationCase, found: GenerationRecords) -> GenerationRow:
     records, export = found.measured, source.exports.get(case.model)
     processes = [[_instants(request) for request in record.requests] for record in records]
-    times = {"ttft_ns": ttfts, "itl_ns": itls, "tpot_ns": tpots}
+    times: dict[str, Values] = {"ttft_ns": ttfts, "itl_ns": itls, "tpot_ns": tpots}
     figures: dict[str, Any] = {name: token_times(processes, values) for name, values in times.items()}
     itl, ttft = figures["itl_ns"], figures["ttft_ns"]
     figures["context"] = context_times(processes)
@@ -177,7 +180,7 @@ def _measured(source: GenerationSource, case: GenerationCase, found: GenerationR
         void=void,
         cache=CacheSize(
             measured=max(record.cache_bytes for record in records),
-            formula=elements * case.batch_size * ELEMENT_BYTES.get(case.precision, 4),
+            formula=elements * case.batch_size * _cache_element(case, records[-1].placement),
         ),
         parity=parity,
         reuse=reuse,
@@ -194,6 +197,13 @@ def _measured(source: GenerationSource, case: GenerationCase, found: GenerationR
         usage=utilisation.merged(list(found.usage.values())),
         notes=tuple(dict.fromkeys(note for record in records for note in record.notes)),
     )
+
+
+def _cache_element(case: GenerationCase, placement: Placement) -> int:
+    """Bytes of an element of the cache: of the type that the backend reports, else of the case's precision."""
+    sizes: dict[str, int] = {str(name): size for name, size in ELEMENT_BYTES.items()}
+    reported = str(placement.settings.get("cache_precision", case.precision))
+    return sizes.get(reported, 4)
 
 
 def _rates(case: GenerationCase, processes: Sequence[Sequence[Instants]], ttft: TokenTimes | None) -> TokenRates:
@@ -389,7 +399,7 @@ def _instants(request: Any) -> Instants:
     return Instants(request.start_ns, request.token_ns)
 
 
-def _row(case: GenerationCase, status: str, **known: Any) -> GenerationRow:
+def _row(case: GenerationCase, status: Status, **known: Any) -> GenerationRow:
     of_case = {name: getattr(case, name) for name in (*_OF_CASE, "weights", "setting")}
     return GenerationRow(**of_case, status=status, **known)
 

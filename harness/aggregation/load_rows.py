@@ -418,7 +418,8 @@ def _void(
     ):
         return far[0].flag.detail
     for guard in guards:
-        if guard.name == "repeat-input" and guard.interval and guard.interval.high < MIN_REPEAT_RATIO:
+        repeated = guard.name == "repeat-input" and load.new_tokens is None
+        if repeated and guard.interval and guard.interval.high < MIN_REPEAT_RATIO:
             return (
                 f"a repeated input takes {guard.interval.low:.2g} to {guard.interval.high:.2g} times as long as inputs "
                 "in rotation: work was skipped"
@@ -441,7 +442,9 @@ def _environments(service: ServiceRun, evidence: LoadEvidence) -> tuple[str, ...
 
 
 def _notes(load: LoadCase, evidence: LoadEvidence, points: Sequence[LoadedPoint]) -> list[str]:
-    notes = []
+    service = evidence.service if load.new_tokens is not None else None
+    guards = () if service is None else _guards(service, evidence)
+    notes = [note for guard in guards if (note := _kept_prefixes(guard))]
     if _no_load(load, evidence.prediction) and evidence.service is not None:
         first = evidence.service.service_ns[min(evidence.service.service_ns)]
         notes.append(
@@ -458,6 +461,16 @@ def _notes(load: LoadCase, evidence: LoadEvidence, points: Sequence[LoadedPoint]
     if errors:
         notes.append(f"failed requests: {errors[0]}")
     return notes
+
+
+def _kept_prefixes(guard: Guard) -> str:
+    """On a server that keeps the cache of earlier prompts: prompts repeat here after 128 of them."""
+    if guard.name != "repeat-input" or guard.interval is None or guard.interval.high >= MIN_REPEAT_RATIO:
+        return ""
+    return (
+        f"a repeated prompt takes {guard.ratio:.2g} times as long as others: the server keeps caches of prompts. Start "
+        "it without them to measure the whole pass over a prompt"
+    )
 
 
 def _cost(row: LoadRow) -> float | None:

@@ -108,7 +108,15 @@ def prompt_set(export: GenerationExport, case: GenerationCase) -> PromptSet:
 def load_prompts(folder: ModelFolder, chosen: PromptSet) -> tuple[NDArray[np.int64], GreedyAnswer]:
     """Prompts and reference of a set."""
     prompts, answer = (read_arrays(folder.root / one.path) for one in (chosen.prompts, chosen.reference))
-    return prompts["ids"], GreedyAnswer(answer["tokens"], answer["margins"], answer["logits"])  # type: ignore[arg-type]
+    tokens, margins, logits = (answer[name] for name in ("tokens", "margins", "logits"))
+    return (
+        prompts["ids"].astype(np.int64, copy=False),
+        GreedyAnswer(
+            tokens.astype(np.int64, copy=False),
+            margins.astype(np.float32, copy=False),
+            logits.astype(np.float32, copy=False),
+        ),
+    )
 
 
 def calibration_prompts(case: GenerationCase, seed: int) -> NDArray[np.int64]:
@@ -138,5 +146,5 @@ def _job(
         cache=folder.compile_cache,
         onnx=None if onnx is None else folder.root / onnx.path,
         gguf=None if gguf is None else folder.root / gguf.path,
-        options=info.decoder_setting(case.device, case.setting).told(),
+        options=info.decoder_setting(case.device, case.setting).all_options(),
     )

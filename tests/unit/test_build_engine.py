@@ -214,9 +214,11 @@ def test_the_check_gives_the_engine_every_batch_whatever_boundary_is_planned(fol
 def test_the_list_names_what_would_be_built_and_builds_nothing(
     folder: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder.build("--only-list")
+    path = folder.root / "engines.json"
+    folder.build("--only-list", "--list-file", str(path))
     assert "engine fp16-b8-" in (told := capsys.readouterr().out)
     assert "would be built" in told
+    assert [name.startswith("fp16-b8-") for name in json.loads(path.read_text())] == [True]
     assert folder.records() == []
 
 

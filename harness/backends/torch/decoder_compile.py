@@ -157,7 +157,7 @@ class CompiledDecoder(TorchDecoder):
         """Record one compiled step: its inputs, outputs and cache all lie at fixed addresses."""
         compiled, graph = self._step, torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            logits = compiled()
+            logits: torch.Tensor = compiled()
         self._own_graph = graph
         replay = graph.replay
 

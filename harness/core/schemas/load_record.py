@@ -109,6 +109,9 @@ class LoadCase(Record):
     """Set where the combination cannot run; such a case is reported and never started."""
     endpoint: str | None = None
     """Address of a running service (harness/endpoints/target.py); None: a backend serves in a process of our own."""
+    prompt_length: Annotated[int, Field(ge=1)] | None = None
+    """Completions: tokens of each prompt, and tokens that are asked for; None: a request has arrays."""
+    new_tokens: Annotated[int, Field(ge=1)] | None = None
 
 
 class LoadBase(Record):
@@ -410,4 +413,6 @@ class LoadRow(Record):
     artifacts: dict[str, str] = {}
     endpoint: str | None = None
     """Address of a running service; such a row is never ranked with rows of backends in a process of our own."""
+    prompt_length: int | None = None
+    new_tokens: int | None = None
     notes: tuple[str, ...] = ()

@@ -21,7 +21,7 @@ from harness.zoo.generation.generative import Generative, load_generative, read_
 from harness.zoo.generation.greedy_reference import greedy
 from harness.zoo.generation.prompts import make_prompts
 from harness.zoo.loaded import Request
-from harness.zoo.stored import write_arrays
+from harness.zoo.stored import Arrays, write_arrays
 
 _FORMAT = 1
 """Increased when this module writes other files than before, so that old files are made again."""
@@ -148,7 +148,7 @@ def _prompt_set(
     finally:
         torch.set_num_threads(before)
     write_arrays(folder.prompts(prompt_length), {"ids": prompts.ids})
-    answer = {"tokens": found.tokens, "margins": found.margins, "logits": found.logits}
+    answer: Arrays = {"tokens": found.tokens, "margins": found.margins, "logits": found.logits}
     write_arrays(folder.generation_reference(prompt_length), answer)
     return PromptSet(
         prompt_length=prompt_length,

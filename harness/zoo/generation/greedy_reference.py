@@ -49,7 +49,7 @@ def greedy(module: Any, kind: DecoderKind, ids: NDArray[np.int64], steps: int, s
         given: dict[str, Any] = {"input_ids": prompt}
         if kind == "seq2seq":
             hidden = module.get_encoder()(input_ids=prompt)
-            given = {"encoder_outputs": hidden, "decoder_input_ids": torch.full((prompts, 1), start_token)}
+            given = {"encoder_outputs": hidden, "decoder_input_ids": torch.full((prompts, 1), start_token or 0)}
         answer = module(**given, use_cache=True, **last)
         for step in range(steps):
             final = answer.logits[:, -1].float()

@@ -1,0 +1,183 @@
+"""PyTorch's decoders on tiny seeded models: the tokens of transformers' generate, and the cache by formula."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+from harness.backends.decoder import Decoder, GenerationJob
+from harness.backends.torch.decoder_compile import CompiledDecoder
+from harness.backends.torch.decoder_eager import EagerDecoder
+from harness.core.errors import CaseError
+from harness.core.schemas import DecoderKind, Precision
+from harness.zoo.construct import save_weights
+from harness.zoo.generation.generative import read_parameters, rebuild_generative, shape_of
+from harness.zoo.generation.greedy_reference import greedy
+
+PROMPT, NEW, BATCH, VOCABULARY = 7, 6, 3, 97
+
+TINY: Mapping[str, tuple[DecoderKind, str, dict[str, Any]]] = {
+    "gpt2": ("causal", "GPT2LMHeadModel", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}),
+    "llama": (
+        "causal",
+        "LlamaForCausalLM",
+        {
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "intermediate_size": 64,
+            "max_position_embeddings": 64,
+        },
+    ),
+    "t5": (
+        "seq2seq",
+        "T5ForConditionalGeneration",
+        {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0},
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """A tiny model in a folder. generated: the tokens of transformers' generate."""
+
+    kind: DecoderKind
+    folder: Path
+    model: Any
+    prompts: NDArray[np.int64]
+    generated: NDArray[np.int64]
+
+    def job(self, precision: Precision = "fp32") -> GenerationJob:
+        shape = shape_of(self.model.config, self.kind)
+        return GenerationJob("tiny", self.folder, shape, "cpu", precision, BATCH, PROMPT, NEW, 1, self.folder / "cache")
+
+
+@pytest.fixture(scope="module", params=list(TINY))
+def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    kind, architecture, sizes = TINY[request.param]
+    folder = tmp_path_factory.mktemp(request.param)
+    torch.manual_seed(1)
+    config = AutoConfig.for_model(request.param, vocab_size=VOCABULARY, bos_token_id=1, eos_token_id=2, **sizes)
+    config.architectures = [architecture]
+    auto = AutoModelForSeq2SeqLM if kind == "seq2seq" else AutoModelForCausalLM
+    model = auto.from_config(config).eval()
+    config.save_pretrained(folder)
+    save_weights(model, folder / "weights.safetensors")
+    prompts = np.random.default_rng(0).integers(3, VOCABULARY, (BATCH, PROMPT))
+    ids = torch.from_numpy(prompts)
+    wanted = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
+    answer = model.generate(ids, attention_mask=torch.ones_like(ids), **wanted).numpy()
+    return Tiny(kind, folder, model, prompts, answer[:, -NEW:])
+
+
+def run(decoder: Decoder, prompts: NDArray[np.int64], forced: NDArray[np.int64] | None = None) -> tuple[Any, Any]:
+    decoder.prefill(prompts)
+    tokens, logits = [decoder.tokens().copy()], [decoder.logits()]
+    for step in range(1, NEW):
+        if forced is not None:
+            decoder.force(forced[:, step - 1])
+        decoder.step()
+        tokens.append(decoder.tokens().copy())
+        logits.append(decoder.logits())
+    return np.stack(tokens, axis=1), np.stack(logits, axis=1)
+
+
+def test_the_reference_has_the_tokens_of_generate(tiny: Tiny) -> None:
+    found = greedy(tiny.model, tiny.kind, tiny.prompts, NEW, tiny.model.config.pad_token_id)
+    assert np.array_equal(found.tokens, tiny.generated)
+    assert np.array_equal(found.logits.argmax(axis=2), tiny.generated)
+    top = np.sort(found.logits, axis=2)
+    assert found.margins == pytest.approx(top[..., -1] - top[..., -2], abs=1e-6)
+
+
+def test_eager_has_the_tokens_of_generate_after_other_prompts_too(tiny: Tiny) -> None:
+    decoder = EagerDecoder(tiny.job())
+    decoder.load()
+    try:
+        first, _ = run(decoder, tiny.prompts[::-1].copy())
+        second, logits = run(decoder, tiny.prompts)
+        assert np.array_equal(first, tiny.generated[::-1])
+        assert np.array_equal(second, tiny.generated)
+        shape = decoder.job.shape
+        assert decoder.cache_bytes() == shape.cache_elements(PROMPT, NEW) * BATCH * 4
+        _, forced = run(decoder, tiny.prompts, tiny.generated)
+        assert forced == pytest.approx(logits, abs=1e-5)
+        placed = decoder.placement()
+        assert (placed.device, placed.precision, placed.settings["cache"]) == ("cpu", "fp32", "dynamic")
+    finally:
+        decoder.close()
+
+
+def test_eager_in_bf16_says_so_and_halves_the_cache(tiny: Tiny) -> None:
+    decoder = EagerDecoder(tiny.job("bf16"))
+    decoder.load()
+    try:
+        run(decoder, tiny.prompts)
+        assert decoder.placement().precision == "bf16"
+        assert decoder.cache_bytes() == decoder.job.shape.cache_elements(PROMPT, NEW) * BATCH * 2
+    finally:
+        decoder.close()
+
+
+def test_a_rebuilt_model_is_the_saved_one(tiny: Tiny) -> None:
+    again = rebuild_generative(tiny.folder)
+    ours, theirs = tiny.model.state_dict(), again.state_dict()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert read_parameters(again, tiny.kind) < sum(one.numel() for one in again.parameters())
+
+
+def test_a_folder_without_a_model_is_said(tmp_path: Path) -> None:
+    with pytest.raises(CaseError, match="could not be rebuilt"):
+        rebuild_generative(tmp_path)
+
+
+@pytest.mark.slow
+def test_compiled_is_one_graph_with_the_same_tokens(tiny: Tiny) -> None:
+    decoder = CompiledDecoder(tiny.job())
+    decoder.load()
+    try:
+        decoder.compile()
+        first, _ = run(decoder, tiny.prompts[::-1].copy())
+        second, _ = run(decoder, tiny.prompts)
+        assert np.array_equal(first, tiny.generated[::-1])
+        assert np.array_equal(second, tiny.generated)
+        settings = decoder.placement().settings
+        assert (settings["graphs"], settings["graph_breaks"], settings["max_cache_len"]) == (1, 0, 64)
+    finally:
+        decoder.close()
+
+
+@pytest.mark.slow
+def test_smollm2_has_the_tokens_of_generate(tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    from harness.zoo import model_info
+    from harness.zoo.generation.generative import load_generative
+    from harness.zoo.loaded import Request
+
+    model = load_generative(Request(model_info("smollm2-135m"), "pretrained", 0, None, tmp_path))
+    assert model.tokenizer is not None
+    assert model.gguf is not None
+    ids = torch.tensor([model.tokenizer.encode("The capital of France is", 64)])
+    wanted = {"max_new_tokens": 32, "min_new_tokens": 32, "do_sample": False, "eos_token_id": None}
+    answer = model.module.generate(ids, attention_mask=torch.ones_like(ids), **wanted).numpy()[:, ids.shape[1] :]
+    save_weights(model.module, tmp_path / "weights.safetensors")
+    job = GenerationJob("x", tmp_path, model.shape, "cpu", "fp32", 1, ids.shape[1], 32, 2, tmp_path)
+    decoder = EagerDecoder(job)
+    decoder.load()
+    decoder.prefill(ids.numpy())
+    tokens = [int(decoder.tokens()[0])]
+    for _ in range(31):
+        decoder.step()
+        tokens.append(int(decoder.tokens()[0]))
+    assert tokens == answer[0].tolist()
+    assert decoder.cache_bytes() == model.shape.cache_elements(ids.shape[1], 32) * 4
