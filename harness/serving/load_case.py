@@ -86,17 +86,22 @@ def rate_name(rate: float) -> str:
 
 def service_digest(load: LoadCase) -> str:
     """Identifies what service times were measured of, besides the plan's settings."""
-    return digest_of(load.model_dump(mode="json", exclude=set(_JUDGED | _QUEUE)))
+    return _digest(load, _JUDGED | _QUEUE)
 
 
 def replication_digest(load: LoadCase) -> str:
     """Identifies what a replication was measured of, besides the plan's settings and its point."""
-    return digest_of(load.model_dump(mode="json", exclude=set(_JUDGED | {"service_s"})))
+    return _digest(load, _JUDGED | {"service_s"})
 
 
 def prediction_digest(load: LoadCase) -> str:
     """Identifies what was replayed, besides the service times."""
-    return digest_of(load.model_dump(mode="json", exclude={"price_per_hour", "skip_reason", "replications", "clients"}))
+    return _digest(load, frozenset({"price_per_hour", "skip_reason", "replications", "clients"}))
+
+
+def _digest(load: LoadCase, without: frozenset[str]) -> str:
+    """Of the fields that differ from their defaults, so that a field that comes later changes no digest."""
+    return digest_of(load.model_dump(mode="json", exclude=set(without), exclude_defaults=True))
 
 
 def phase_of(step: LoadStep, number: int) -> str:
