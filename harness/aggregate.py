@@ -203,13 +203,22 @@ def load_before(results: Results) -> Summary | None:
         return None
 
 
-def no_longer_measured(before: Summary | None, now: Summary) -> list[Row | GenerationRow]:
+Kept = Row | GenerationRow | LoadRow
+
+
+def no_longer_measured(before: Summary | None, now: Summary) -> list[Kept]:
     """Rows that were measured before and now have no valid sample. A row that is no longer in the plan is not lost, nor
     is a row that was measured again and failed."""
     if before is None:
         return []
-    measured = {row.case_id for row in _every(before) if row.status == "measured"}
-    return [row for row in _every(now) if row.case_id in measured and row.status == "missing"]
+    had: list[Kept] = [*_every(before), *before.loads]
+    has: list[Kept] = [*_every(now), *now.loads]
+    measured = {_id_of(row) for row in had if row.status == "measured"}
+    return [row for row in has if _id_of(row) in measured and row.status == "missing"]
+
+
+def _id_of(row: Kept) -> str:
+    return row.load_id if isinstance(row, LoadRow) else row.case_id
 
 
 def _every(summary: Summary) -> list[Row | GenerationRow]:
@@ -217,13 +226,15 @@ def _every(summary: Summary) -> list[Row | GenerationRow]:
     return [*summary.rows, *summary.generations]
 
 
-def _in_words(lost: Sequence[Row | GenerationRow], before: Summary | None, results: Results) -> tuple[str, str]:
+def _in_words(lost: Sequence[Kept], before: Summary | None, results: Results) -> tuple[str, str]:
     """(problem, hint)"""
-    measured = sum(row.status == "measured" for row in (_every(before) if before else ()))
+    had: list[Kept] = [*_every(before), *before.loads] if before else []
+    measured = sum(row.status == "measured" for row in had)
+    again = "make load" if all(isinstance(row, LoadRow) for row in lost) else "make run"
     return (
         f"{results.summary} has {measured} measured rows, and {len(lost)} of them would be missing now, as "
-        f"{lost[0].case_id}: {lost[0].reason}. It was left as it is.",
-        "Measure them again: `make run`; or give them up: `make aggregate FORCE=1`.",
+        f"{_id_of(lost[0])}: {lost[0].reason}. It was left as it is.",
+        f"Measure them again: `{again}`; or give them up: `make aggregate FORCE=1`.",
     )
 
 

@@ -16,7 +16,7 @@ import pytest
 from harness import aggregate, bundle, load, plan, report, verify
 from harness.api import ModelProfiler
 from harness.core import store
-from harness.core.errors import UsageError
+from harness.core.errors import MissingInputError, UsageError
 from harness.core.layout import Results
 from harness.core.schemas import LoadRow, Plan, Prediction, Replication, ServiceRun, Summary
 from harness.serving.arrivals import digest, poisson
@@ -130,6 +130,19 @@ def test_only_what_is_missing_or_damaged_is_measured_again(root: Path, capfd: py
     assert "has changed since it was written" in said
     changed = {path for path in before if path.stat().st_mtime_ns != before[path]}
     assert changed == {gone, damaged}
+
+
+def test_a_summary_with_more_measured_load_cases_is_not_replaced(root: Path) -> None:
+    run("aggregate", root)
+    places = sorted((root / "results/load").iterdir())
+    for place in places:
+        place.rename(place.with_name(f"away-{place.name}"))
+    with pytest.raises(MissingInputError, match="3 of them would be missing now") as error:
+        run("aggregate", root)
+    assert "make load" in error.value.hint
+    for place in places:
+        place.with_name(f"away-{place.name}").rename(place)
+    run("aggregate", root)
 
 
 def test_the_bundle_has_every_record_and_verify_makes_the_same_report(root: Path) -> None:
