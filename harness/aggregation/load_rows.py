@@ -457,6 +457,8 @@ def _notes(load: LoadCase, evidence: LoadEvidence, points: Sequence[LoadedPoint]
         notes.append(f"{owed - made} of {owed} replications are missing: `make load` measures them")
     if any(point.verdict == "UNDECIDED" for point in points):
         notes.append("an UNDECIDED load needs more requests: REPLICATIONS=30, or a longer DURATION")
+    if evidence.service is not None and evidence.service.placement.ran_eagerly is not None:
+        notes.append(f"some work ran uncompiled: {evidence.service.placement.ran_eagerly}")
     errors = [record.error for records in evidence.replications.values() for record in records if record.error]
     if errors:
         notes.append(f"failed requests: {errors[0]}")
