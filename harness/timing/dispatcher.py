@@ -98,7 +98,7 @@ class Dispatcher:
 
         Of objects that share their outputs, only the last pass of all has them.
         """
-        found = []
+        found: list[tuple[int, int, Outputs]] = []
         for size, one in self._prepared.items():
             if one.last is not None and (one is self._latest or not one.backend.shares_outputs):
                 one.backend.activate()
