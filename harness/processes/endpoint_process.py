@@ -41,7 +41,7 @@ from harness.timing.session import peak_bytes
 
 Enter = Callable[[str], None]
 
-MOST_CHECKED = 64
+MOST_CHECKED = 16
 """Stored inputs that are sent before anything is timed."""
 
 CHECK_NS = 60_000_000_000
@@ -57,11 +57,14 @@ SERVICE_TIMES = (20, 2_000)
 """Fewest and most requests of the closed loop that measures service times."""
 
 WARM_UP = 8
-"""Requests before each replication, one after the other."""
+WARM_UP_S = 2.0
+"""Requests before each replication, one after the other, and the time after which fewer are enough."""
 
 GUARD_PAIRS = 12
 GUARD_NS = 30_000_000
 """Length of one block of a pair, in service times; at least three requests."""
+GUARD_S = 20.0
+"""Of all pairs; a slow service has fewer, but at least four."""
 
 OFFLINE_IN_FLIGHT = 64
 """Requests in flight of the offline scenario, whose requests are all due at once."""
@@ -136,7 +139,7 @@ class _EndpointRun:
         load, facts = self.job.load, self.facts
         self.enter("service times")
         started_at = utc_now()
-        short = self._closed(self._order(SERVICE_TIMES[0], self.job.measurement.seed), 1)
+        short = self._closed(self._order(LEAST_CLOSED, self.job.measurement.seed), 1)
         count = _count_for(load.service_s, _typical_ns(short), *SERVICE_TIMES)
         run = self._closed(self._order(count, self.job.measurement.seed), 1)
         if run.details:
@@ -168,7 +171,7 @@ class _EndpointRun:
         """One real replication of one point."""
         load = self.job.load
         seed = seed_of(self.job.measurement.seed, number)
-        self._closed(self._order(WARM_UP, seed), 1)
+        self._closed(self._order(_count_for(WARM_UP_S, typical_ns, 1, WARM_UP), seed), 1)
         self.enter(f"replication {number} of {step.name}")
         started_at = utc_now()
         before = self.endpoint.totals(CHECK_NS)
@@ -249,7 +252,8 @@ class _EndpointRun:
         chance = random.Random(self.job.measurement.seed)  # noqa: S311 - an order, not a secret
         count = max(3, round(GUARD_NS / typical_ns))
         usual, other = list[float](), list[float]()
-        for number, usual_first in enumerate(chance.sample([True, False] * (GUARD_PAIRS // 2), GUARD_PAIRS)):
+        pairs = _count_for(GUARD_S, 4 * count * typical_ns, min(2, GUARD_PAIRS // 2), GUARD_PAIRS // 2)
+        for number, usual_first in enumerate(chance.sample([True, False] * pairs, 2 * pairs)):
             for is_usual in (usual_first, not usual_first):
                 order = self._order(count, number) if is_usual else [number % len(self.work.samples)] * count
                 run = self._closed(order, 1)
