@@ -40,6 +40,7 @@ from harness.core.schemas import (
     GenerationRow,
     Interval,
     Latency,
+    Placement,
     Plan,
     Repeats,
     ReuseCheck,
@@ -179,7 +180,7 @@ def _measured(source: GenerationSource, case: GenerationCase, found: GenerationR
         void=void,
         cache=CacheSize(
             measured=max(record.cache_bytes for record in records),
-            formula=elements * case.batch_size * ELEMENT_BYTES.get(case.precision, 4),
+            formula=elements * case.batch_size * _cache_element(case, records[-1].placement),
         ),
         parity=parity,
         reuse=reuse,
@@ -196,6 +197,13 @@ def _measured(source: GenerationSource, case: GenerationCase, found: GenerationR
         usage=utilisation.merged(list(found.usage.values())),
         notes=tuple(dict.fromkeys(note for record in records for note in record.notes)),
     )
+
+
+def _cache_element(case: GenerationCase, placement: Placement) -> int:
+    """Bytes of an element of the cache: of the type that the backend reports, else of the case's precision."""
+    sizes: dict[str, int] = {str(name): size for name, size in ELEMENT_BYTES.items()}
+    reported = str(placement.settings.get("cache_precision", case.precision))
+    return sizes.get(reported, 4)
 
 
 def _rates(case: GenerationCase, processes: Sequence[Sequence[Instants]], ttft: TokenTimes | None) -> TokenRates:

@@ -27,6 +27,9 @@ _TF32_CPU = "TF32 is a GPU's way to multiply"
 _TORCH_INT8 = "int8 is measured through quantised ONNX files, which PyTorch does not run"
 _FP16_CPU = "CPU kernels compute fp16 by way of fp32 on most processors; use bf16"
 
+_UNKNOWN_TO_GENAI = ("gpt2", "gptj", "gpt_neo", "gpt_neox", "opt", "bloom")
+"""Types of causal models that onnxruntime-genai 0.18 builds no graph of."""
+
 _ASK_NVML = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 """A library that looks for a GPU at import must not start CUDA in the case server: CUDA does not survive a fork."""
 
@@ -134,6 +137,45 @@ BUILT_IN: Mapping[str, BackendInfo] = {
             "int8": "measured on a CPU: the CUDA provider computes quantised ONNX files in fp32",
             "bf16": "ONNX Runtime has bf16 kernels for a few operators only",
         },
+        decoder="harness.backends.onnxruntime.decoder:OnnxDecoder",
+        decoder_targets={"cuda": "harness.backends.onnxruntime.decoder_cuda:OnnxDecoderOnGpu"},
+        decoder_settings={"cpu": settings.DECODE_ORT, "cuda": settings.DECODE_ORT},
+        decoder_reads="onnx",
+    ),
+    "ort-genai": BackendInfo(
+        target="harness.backends.onnxruntime.genai_decoder:GenaiDecoder",
+        summary="onnxruntime-genai: generates on the graph of its own builder",
+        requires=("onnxruntime_genai",),
+        preload=("numpy",),
+        environment={"ORT_DISABLE_TELEMETRY": "1"},
+        precisions={},
+        artifact="module",
+        compile_cache=True,
+        decoder="harness.backends.onnxruntime.genai_decoder:GenaiDecoder",
+        decoder_precisions={"cpu": ("fp32", "int8"), "cuda": ("fp16",)},
+        decoder_not_offered={"fp16": "its builder writes fp16 graphs for GPUs", "fp32": "on a GPU it serves fp16"},
+        decodes_no={
+            "seq2seq": "onnxruntime-genai has no graph of T5 and its like",
+            **dict.fromkeys(_UNKNOWN_TO_GENAI, "onnxruntime-genai's builder knows no model of this type"),
+        },
+        extra="genai",
+        distributions=("onnxruntime-genai", "onnxruntime-genai-cuda"),
+    ),
+    "llamacpp": BackendInfo(
+        target="harness.backends.llamacpp.decoder:LlamaCppDecoder",
+        summary="llama.cpp: generates from the quantised GGUF file itself",
+        requires=("llama_cpp", "gguf"),
+        preload=("numpy",),
+        precisions={},
+        artifact="module",
+        decoder="harness.backends.llamacpp.decoder:LlamaCppDecoder",
+        decoder_precisions={"cpu": ("int4",)},
+        decoder_not_offered=dict.fromkeys(
+            ("fp32", "tf32", "fp16", "bf16", "int8"), "llama.cpp reads the weights of 4 bits that the GGUF file has"
+        ),
+        decoder_reads="gguf",
+        extra="llamacpp",
+        distributions=("llama-cpp-python",),
     ),
     "onnxruntime-tensorrt": BackendInfo(
         target="harness.backends.onnxruntime.tensorrt_provider:OnnxRuntimeTensorrt",
@@ -147,6 +189,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         one_stream=None,
         compile_cache=True,
         not_offered={"bf16": "not measured through this provider yet", "int8": "not measured through it yet"},
+        decodes_not="its decoder files are of operator set 23, and TensorRT 8.6 reads up to 17",
     ),
     "tensorrt": BackendInfo(
         target="harness.backends.tensorrt.runtime:TensorRt",
@@ -160,6 +203,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         one_stream=None,
         settings={"cuda": settings.TENSORRT},
         not_quantised={"dynamic": "TensorRT runs no dynamically quantised ONNX: its scales must be fixed beforehand"},
+        decodes_not="TensorRT 8.6 has no operator for a cache, and two engines for prefill and decode are not written",
     ),
     "openvino": BackendInfo(
         target="harness.backends.openvino.runtime:OpenVino",
@@ -175,6 +219,11 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         not_quantised={
             "dynamic": "OpenVINO would run this dynamically quantised file in fp32, so it is not listed as int8"
         },
+        decoder="harness.backends.openvino.decoder:OpenVinoDecoder",
+        decoder_precisions={"cpu": ("fp32", "bf16")},
+        decoder_not_offered={"int8": "OpenVINO compresses weights through NNCF, which is not part of it"},
+        decoder_settings={"cpu": settings.DECODE_STATES},
+        decoder_reads="onnx",
     ),
 }
 

@@ -98,3 +98,12 @@ DECODE_COMPILED_CUDA = {
     "reduce-overhead": Setting("the decode step in torch.compile's CUDA graph", {"mode": "reduce-overhead"}),
     "graph": Setting("the compiled decode step in a CUDA graph of our own, without guards", {"graph": True}),
 }
+
+DECODE_ORT = {
+    "in-place": Setting(
+        "GroupQueryAttention writes into one buffer of keys and values", {"feeds": "in-place"}, variant="in-place"
+    ),
+    "binding": Setting("IO binding between two sets of buffers in turn", {"feeds": "binding"}),
+    "numpy": Setting("run() with NumPy arrays, the cache among them", {"feeds": "numpy"}),
+}
+DECODE_STATES = {"states": Setting("keys and values as states of the request")}

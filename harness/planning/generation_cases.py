@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import get_args
 
 from harness.backends import BackendInfo, backend_info
+from harness.backends.generation_files import onnx_precision
 from harness.core.errors import ConfigError
 from harness.core.schemas import Device, GenerationCase, Plan, Precision, Weights
 from harness.core.text import unknown_name
@@ -85,7 +88,7 @@ def generation_needs(plan: Plan) -> dict[str, GenerationNeeds]:
             weights=own[0].weights,
             lengths=dict(sorted(lengths.items())),
             batch_size=max(case.batch_size for case in own),
-            onnx=tuple(dict.fromkeys(case.precision for case in onnx)),
+            onnx=_file_precisions(onnx),
             forms=tuple(dict.fromkeys(form for form in forms if form is not None)),
         )
     for load in plan.loads:
@@ -101,6 +104,14 @@ def generation_needs(plan: Plan) -> dict[str, GenerationNeeds]:
             else replace(before, lengths=wanted, batch_size=max(before.batch_size, COMPLETIONS_BATCH))
         )
     return found
+
+
+def _file_precisions(cases: Sequence[GenerationCase]) -> tuple[Precision, ...]:
+    """Of the decoder files: that of int8 is made from that of fp32, which comes first."""
+    needed = {onnx_precision(case.precision) for case in cases}
+    if "int8" in needed:
+        needed.add("fp32")
+    return tuple(precision for precision in get_args(Precision) if precision in needed)
 
 
 def generation_id(
@@ -173,7 +184,7 @@ def _of_block(
                         weights=entry.weights or info.default_weights,
                         setting=setting,
                         skip_reason=_reason_to_skip(
-                            backend, table, info, own[name], device, precision, (prompt_length, new_tokens)
+                            backend, table, info, own[name], device, precision, (prompt_length, new_tokens), setting
                         ),
                     )
 
@@ -186,6 +197,7 @@ def _reason_to_skip(
     device: Device,
     precision: Precision,
     lengths: tuple[int, int],
+    setting: str,
 ) -> str | None:
     long = None if usable is None or isinstance(usable, str) else too_long(info.name, usable, *lengths)
     if isinstance(usable, str) or long is not None:
@@ -198,7 +210,26 @@ def _reason_to_skip(
     if precision not in offered:
         reasons = {**table.not_offered, **table.decoder_not_offered}
         return reasons.get(precision, f"{backend} does not generate in {precision} on {device}")
+    if isinstance(usable, DecoderFacts):
+        variant = table.decoder_setting(device, setting).variant
+        cannot = _unsuitable(backend, table, info, usable, variant)
+        if cannot is not None:
+            return cannot
+    absent = [name for name in table.requires if importlib.util.find_spec(name) is None]
+    if table.extra is not None and absent:
+        return f"{', '.join(absent)} is not installed: pip install 'inferometer[{table.extra}]'"
     return None
+
+
+def _unsuitable(
+    backend: str, table: BackendInfo, info: ModelInfo, facts: DecoderFacts, variant: str | None
+) -> str | None:
+    """Why a backend cannot generate with this model, or not in this form; None where it can."""
+    if facts.kind == "seq2seq" and variant == "in-place":
+        return "in-place attention is written for causal models; SETTINGS=binding runs"
+    if table.decoder_reads == "gguf" and not facts.gguf:
+        return f"{backend} reads GGUF files, and the weights of {info.name} come from none"
+    return next((table.decodes_no[name] for name in (facts.kind, facts.model_type) if name in table.decodes_no), None)
 
 
 def _settings_of(block: GenerationBlock, table: BackendInfo, device: Device) -> tuple[str, ...]:

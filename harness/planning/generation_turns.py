@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from harness.aggregation import admission
 from harness.backends import backend_info
+from harness.backends.generation_files import onnx_key
 from harness.core import store
 from harness.core.errors import ExportError, FormatError, InferometerError, MissingInputError
 from harness.core.host import environment
@@ -57,8 +58,7 @@ class GenerationExports:
         record = self.found.get(case.model)
         if record is None:
             return self.absent.get(case.model)
-        variant = info.decoder_setting(case.device, case.setting).variant
-        key = case.precision if variant is None else f"{case.precision}-{variant}"
+        key = onnx_key(info, case)
         if info.decoder_reads == "onnx" and key in record.refused:
             return ExportError(record.refused[key].error, record.refused[key].hint)
         if info.decoder_reads == "gguf" and record.gguf is None:

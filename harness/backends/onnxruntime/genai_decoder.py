@@ -72,8 +72,7 @@ class GenaiDecoder(Decoder):
             self._build()
         config = genai.Config(str(self._graph))
         threads = {"intra_op_num_threads": self.job.threads, "inter_op_num_threads": 1}
-        # No token ends a sequence: this one is never chosen.
-        never = self.job.shape.vocabulary
+        # No token ends a sequence.
         config.overlay(json.dumps({"model": {"eos_token_id": [], "decoder": {"session_options": threads}}}))
         self._model = genai.Model(config)
         self._parameters = genai.GeneratorParams(self._model)

@@ -13,7 +13,7 @@ from openvino._offline_transformations import apply_make_stateful_transformation
 
 from harness.backends.decoder import Decoder, GenerationJob
 from harness.backends.openvino.runtime import HINTS, PRODUCTS, layer_of
-from harness.backends.precision import computing_layers, precision_of
+from harness.backends.precision import computing_layers, floating_precision, precision_of
 from harness.core.errors import CaseError
 from harness.core.schemas import Placement
 
@@ -117,10 +117,9 @@ class OpenVinoDecoder(Decoder):
                 "threads": int(read("INFERENCE_NUM_THREADS")),
                 "streams": int(read("NUM_STREAMS")),
                 "precision_hint": str(read("INFERENCE_PRECISION_HINT").get_type_name()),
-                "cache_precision": str(read("KV_CACHE_PRECISION").get_type_name()),
+                "cache_precision": floating_precision({str(read("KV_CACHE_PRECISION").get_type_name()): 1}),
                 "states": len(self._request.query_state()),
-                "fused_attention": sum(kind == "ScaledDotProductAttentionWithKVCache" for kind, _ in layers)
-                or sum(kind == "ScaledDotProductAttention" for kind, _ in layers),
+                "fused_attention": sum(kind == "ScaledDotProductAttention" for kind, _ in layers),
             },
             dtype_census=dict(Counter(precision for _, precision in layers)),
         )

@@ -222,6 +222,26 @@ class LoadFailure(LoadBase):
     stderr_tail: MessageLines
 
 
+class PointEnergy(Record):
+    """Energy of a GPU during some replications of one point, idle power included."""
+
+    energy_j: float
+    window_ns: int
+    numbers: tuple[int, ...]
+    """The replications."""
+
+
+class LoadEnergy(LoadBase):
+    """results/load/<load_id>/energy.json: the GPU's energy counter around each replication."""
+
+    status: Literal["measured"] = "measured"
+    gpu: str
+    uuid: str
+    idle_w: float
+    """Mean power before the first process used the GPU."""
+    points: dict[str, PointEnergy]
+
+
 class PredictedPoint(Record):
     """One rate in replay: medians over simulated replications, and the 5-95% band of a single replication."""
 
@@ -331,6 +351,8 @@ class LoadedPoint(Record):
     parity: Parity | None = None
     client: ClientFigures | None = None
     """Of an endpoint."""
+    joules_per_request: float | None = None
+    """On a GPU that counts its energy: (energy - idle power x time) / completed requests."""
 
 
 class Guard(Record):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +20,24 @@ EXAMPLES = "smollm2-135m, gpt2, t5-small, llama-1b, or hf:<folder of a causal or
 
 @dataclass(frozen=True)
 class DecoderFacts:
-    """kind: of the model. longest: most positions, None without a limit. tokenizer: None where it is not known."""
+    """kind: of the model. longest: most positions, None without a limit. tokenizer: None where it is not known.
+
+    model_type: of transformers. gguf: whether its weights come from a GGUF file.
+    """
 
     kind: DecoderKind
     longest: int | None
     tokenizer: bool | None = None
+    model_type: str = ""
+    gguf: bool = False
 
 
 KNOWN: Mapping[str, DecoderFacts] = {
-    "gpt2": DecoderFacts("causal", 1024),
-    "smollm2-135m": DecoderFacts("causal", 8192),
-    "llama-1b": DecoderFacts("causal", 131_072),
+    "gpt2": DecoderFacts("causal", 1024, model_type="gpt2"),
+    "smollm2-135m": DecoderFacts("causal", 8192, model_type="llama", gguf=True),
+    "llama-1b": DecoderFacts("causal", 131_072, model_type="llama"),
     # Its positions are distances in buckets: no table ends.
-    "t5-small": DecoderFacts("seq2seq", None),
+    "t5-small": DecoderFacts("seq2seq", None, model_type="t5"),
 }
 
 _NO_CACHE = frozenset({"openai-gpt", "xlm", "flaubert", "bert", "roberta", "electra", "xlnet", "transfo-xl"})
@@ -45,7 +50,8 @@ def facts_of(info: ModelInfo, weights: Weights) -> DecoderFacts | str | None:
     """The facts of a model, the reason why it cannot generate, or None where only its files on the hub say."""
     if info.name in KNOWN:
         own = weights != "seeded" or info.package is not None
-        return DecoderFacts(KNOWN[info.name].kind, KNOWN[info.name].longest, own)
+        known = KNOWN[info.name]
+        return replace(known, tokenizer=own, gguf=known.gguf and weights != "seeded")
     if known_duration.is_spin(info.name):
         return DecoderFacts("causal", None, False)
     if info.kind != "text":
@@ -57,14 +63,17 @@ def facts_of(info: ModelInfo, weights: Weights) -> DecoderFacts | str | None:
     if folder is None or not found:
         return None
     has = any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model"))
-    return of_configuration(info.name, found, tokenizer=has)
+    facts = of_configuration(info.name, found, tokenizer=has)
+    if isinstance(facts, str):
+        return facts
+    return replace(facts, gguf=weights != "seeded" and any(folder.glob("*.gguf")))
 
 
 def of_configuration(name: str, config: Mapping[str, Any], tokenizer: bool | None = None) -> DecoderFacts | str:
     """The same from a config.json.
 
     >>> of_configuration("x", {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_positions": 64})
-    DecoderFacts(kind='causal', longest=64, tokenizer=None)
+    DecoderFacts(kind='causal', longest=64, tokenizer=None, model_type='gpt2', gguf=False)
     >>> of_configuration("x", {"model_type": "bert", "architectures": ["BertModel"]})
     'x is an encoder (BertModel): it gives no next token'
     """
@@ -81,7 +90,7 @@ def of_configuration(name: str, config: Mapping[str, Any], tokenizer: bool | Non
     seq2seq = bool(config.get("is_encoder_decoder"))
     if seq2seq and kind in ("t5", "mt5", "umt5", "longt5", "switch_transformers"):
         longest = None  # n_positions of T5 is what it was trained with, and no table
-    return DecoderFacts("seq2seq" if seq2seq else "causal", longest, tokenizer)
+    return DecoderFacts("seq2seq" if seq2seq else "causal", longest, tokenizer, kind)
 
 
 def too_long(name: str, facts: DecoderFacts, prompt_length: int, new_tokens: int) -> str | None:

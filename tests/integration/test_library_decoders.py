@@ -1,0 +1,217 @@
+"""Each backend's greedy tokens are those of transformers' generate(), on small models with random weights."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.torch import save_model
+
+from harness.backends.decoder import Decoder, construct_decoder
+from harness.core.errors import CaseError
+from harness.core.schemas import Precision
+from harness.zoo.generation.onnx_decoder import write_decoder
+from tests.fixtures import tiny_decoders
+from tests.fixtures.tiny_decoders import BATCH, PROMPT, TOKENS, Tiny, forced, generated
+
+pytestmark = pytest.mark.stages
+
+ORT = "harness.backends.onnxruntime.decoder:OnnxDecoder"
+OPENVINO = "harness.backends.openvino.decoder:OpenVinoDecoder"
+GENAI = "harness.backends.onnxruntime.genai_decoder:GenaiDecoder"
+LLAMACPP = "harness.backends.llamacpp.decoder:LlamaCppDecoder"
+OPTIONAL = {GENAI: "onnxruntime_genai", LLAMACPP: "llama_cpp"}
+WAYS = [(ORT, "numpy"), (ORT, "binding"), (ORT, "in-place"), (OPENVINO, ""), (GENAI, ""), (LLAMACPP, "")]
+SEQ2SEQ_WAYS = [(ORT, "numpy"), (ORT, "binding"), (OPENVINO, "")]
+
+
+@pytest.fixture(scope="module")
+def llama() -> Tiny:
+    return tiny_decoders.tiny("llama")
+
+
+@pytest.fixture(scope="module")
+def folder(llama: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its files for every backend."""
+    place = tmp_path_factory.mktemp("llama")
+    precisions: tuple[Precision, ...] = ("fp32", "int8")
+    for precision in precisions:
+        write_decoder(llama.module, llama.shape, place, precision, in_place=True)
+    config = llama.module.config
+    config.eos_token_id = int(llama.answers[0, 0, 3])  # a token that it generates: it must not end the answer
+    config.save_pretrained(place)
+    save_model(llama.module, str(place / "weights.safetensors"))
+    if importlib.util.find_spec("gguf"):
+        tiny_decoders.write_gguf(llama, place / "model.gguf")
+    return place
+
+
+def made(one: Tiny, place: Path, target: str, feeds: str = "", precision: str = "fp32") -> Decoder:
+    library = OPTIONAL.get(target)
+    if library is not None and importlib.util.find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+    form = "-in-place" if feeds == "in-place" else ""
+    files = {"onnx": Path(f"decoder-{precision}{form}.onnx"), "gguf": Path("model.gguf")}
+    decoder = construct_decoder(target, one.job(place, precision, options={"feeds": feeds}, **files))
+    decoder.load()
+    decoder.compile()
+    return decoder
+
+
+def check_tokens(one: Tiny, decoder: Decoder) -> None:
+    """Of one prompt after the other, again of the first, and of each step with the reference's tokens."""
+    for index in (0, 1, 0):
+        np.testing.assert_array_equal(generated(decoder, one.prompts[index]), one.answers[index])
+    logits = forced(decoder, one.prompts[1], one.answers[1])
+    np.testing.assert_array_equal(np.array(logits).argmax(-1).T, one.answers[1])
+    other = forced(decoder, one.prompts[1], one.answers[0])  # tokens that it would not choose
+    assert not np.array_equal(np.array(other).argmax(-1).T[:, 1:], one.answers[1][:, 1:])
+
+
+@pytest.mark.parametrize(("target", "feeds"), WAYS)
+def test_tokens_of_a_causal_model(llama: Tiny, folder: Path, target: str, feeds: str) -> None:
+    decoder = made(llama, folder, target, feeds)
+    check_tokens(llama, decoder)
+    placed = decoder.placement()
+    assert (placed.device, placed.precision) == ("cpu", "fp32")
+    assert placed.settings["threads"] == 1
+    element = 2 if target == LLAMACPP else 4
+    assert decoder.cache_bytes() >= BATCH * llama.shape.cache_elements(PROMPT, TOKENS) * element
+    decoder.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["gpt2", "t5"])
+def test_tokens_of_other_kinds(kind: str, tmp_path: Path) -> None:
+    one = tiny_decoders.tiny(kind)
+    write_decoder(one.module, one.shape, tmp_path, "fp32", in_place=kind == "gpt2")
+    for target, feeds in WAYS[:4] if kind == "gpt2" else SEQ2SEQ_WAYS:
+        decoder = made(one, tmp_path, target, feeds)
+        check_tokens(one, decoder)
+        decoder.close()
+
+
+@pytest.mark.parametrize("feeds", ["binding", "in-place"])
+def test_weights_in_8_bits_are_multiplied_in_int8(llama: Tiny, folder: Path, feeds: str) -> None:
+    decoder = made(llama, folder, ORT, feeds, "int8")
+    placed = decoder.placement()
+    assert placed.precision == "int8"
+    assert placed.dtype_census == {"int8": 7 * llama.shape.layers + 1}
+    plain = made(llama, folder, ORT, feeds)
+    for own, reference in zip(
+        forced(decoder, llama.prompts[0], llama.answers[0]),
+        forced(plain, llama.prompts[0], llama.answers[0]),
+        strict=True,
+    ):
+        distance = np.linalg.norm(own - reference) / np.linalg.norm(reference)
+        assert 0 < distance < 0.3
+
+
+@pytest.mark.parametrize("feeds", ["binding", "in-place"])
+def test_a_cache_that_is_not_kept_changes_the_tokens(llama: Tiny, folder: Path, feeds: str) -> None:
+    decoder: Any = made(llama, folder, ORT, feeds)
+    way = decoder._way
+    whole = way.step
+
+    def forgetting() -> None:
+        for buffers in (way._buffers,) if feeds == "in-place" else way._sets:
+            for held in buffers.values():
+                held.array[...] = 0
+        whole()
+
+    way.step = forgetting
+    assert not np.array_equal(generated(decoder, llama.prompts[0]), llama.answers[0])
+
+
+def test_genai_says_which_models_it_cannot_build(llama: Tiny, tmp_path: Path) -> None:
+    if importlib.util.find_spec("onnxruntime_genai") is None:
+        pytest.skip("onnxruntime_genai is not installed")
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    with pytest.raises(CaseError, match="builds no graph of gpt2"):
+        construct_decoder(GENAI, llama.job(tmp_path, "fp32"))
+
+
+def test_a_model_without_the_file_of_a_backend_is_named(llama: Tiny, tmp_path: Path) -> None:
+    targets = [ORT, OPENVINO, *(target for target in (LLAMACPP,) if importlib.util.find_spec(OPTIONAL[target]))]
+    for target in targets:
+        with pytest.raises(CaseError, match="llama"):
+            construct_decoder(target, llama.job(tmp_path, "fp32"))
+
+
+def host_as_gpu() -> ModuleType:
+    """pycuda's driver on main memory: a copy is made when the stream is waited for, and not before."""
+    driver = ModuleType("pycuda.driver")
+    queue: list[Any] = []
+
+    class Stream:
+        handle = 0
+
+        def __init__(self, flags: int = 0) -> None: ...
+
+        def synchronize(self) -> None:
+            while queue:
+                queue.pop(0)()
+
+    class Allocation:
+        def __init__(self, size: int) -> None:
+            self.array = np.zeros(size, np.uint8)
+
+        def __int__(self) -> int:
+            return int(self.array.ctypes.data)
+
+    def to_device(target: Allocation, source: Any, stream: Any = None) -> None:
+        target.array[: source.nbytes] = np.ascontiguousarray(source).reshape(-1).view(np.uint8)
+
+    def to_host(target: Any, source: Allocation, stream: Any = None) -> None:
+        queue.append(lambda: target.reshape(-1).view(np.uint8).__setitem__(slice(None), source.array[: target.nbytes]))
+
+    context = SimpleNamespace(push=lambda: None, pop=lambda: None)
+    vars(driver).update(
+        init=lambda: None,
+        Device=lambda index: SimpleNamespace(retain_primary_context=lambda: context),
+        Stream=Stream,
+        mem_alloc=Allocation,
+        pagelocked_empty=np.empty,
+        memcpy_htod=to_device,
+        memcpy_htod_async=to_device,
+        memcpy_dtoh=to_host,
+        memcpy_dtoh_async=to_host,
+    )
+    return driver
+
+
+@pytest.mark.parametrize("feeds", ["numpy", "binding", "in-place"])
+def test_the_gpu_s_decoder_on_memory_that_plays_the_device(
+    llama: Tiny, folder: Path, feeds: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import onnxruntime
+
+    package = ModuleType("pycuda")
+    package.driver = host_as_gpu()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pycuda", package)
+    monkeypatch.setitem(sys.modules, "pycuda.driver", package.driver)
+    for name in ("harness.backends.cuda.context", "harness.backends.onnxruntime.decoder_cuda"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    ours: Any = importlib.import_module("harness.backends.onnxruntime.decoder_cuda")
+
+    def session(wanted: Any) -> Any:
+        options = onnxruntime.SessionOptions()
+        options.enable_profiling = True
+        options.profile_file_prefix = str(wanted.profile)
+        return onnxruntime.InferenceSession(str(wanted.file), options, providers=["CPUExecutionProvider"])
+
+    monkeypatch.setattr(ours, "open_session", session)
+    monkeypatch.setattr(ours.DeviceMemory, "name", "cpu")
+    form = "-in-place" if feeds == "in-place" else ""
+    job = llama.job(folder, "fp32", device="cuda", onnx=Path(f"decoder-fp32{form}.onnx"), options={"feeds": feeds})
+    decoder = ours.OnnxDecoderOnGpu(job)
+    decoder.load()
+    check_tokens(llama, decoder)
+    assert decoder.placement().device == "cuda+cpu", "the profile of the run on this machine names the CPU's provider"
+    decoder.close()
