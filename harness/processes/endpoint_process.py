@@ -22,7 +22,7 @@ from harness.core.errors import CaseError
 from harness.core.host import environment
 from harness.core.layout import LoadFiles, Results
 from harness.core.protocol import LoadJob
-from harness.core.schemas import GuardTimes, Parity, Placement, Replication, ServiceRun
+from harness.core.schemas import GuardTimes, Placement, Replication, ServiceRun
 from harness.core.store import digest_of
 from harness.core.timestamps import utc_now
 from harness.endpoints import open_endpoint
@@ -32,7 +32,7 @@ from harness.endpoints.records import client_times, ended
 from harness.endpoints.target import parse_target
 from harness.endpoints.timeline import Timeline
 from harness.planning.load_resume import LoadState, state_of
-from harness.processes.endpoint_workload import Workload, workload_of
+from harness.processes.endpoint_workload import Judged, Workload, workload_of
 from harness.processes.load_process import same_machine
 from harness.serving import arrivals
 from harness.serving.load_case import LoadStep, replication_digest, requests_at, seed_of, service_digest
@@ -95,14 +95,14 @@ def serve_endpoint(job: LoadJob, enter: Enter) -> None:
 
 @dataclass(frozen=True)
 class _EndpointRun:
-    """Measures and saves the records of one load case. distance: of all stored inputs, before anything is timed."""
+    """Measures and saves the records of one load case. checked: answers to stored inputs, before anything is timed."""
 
     job: LoadJob
     files: LoadFiles
     endpoint: Endpoint
     facts: EndpointFacts
     work: Workload
-    distance: Parity | None
+    checked: Judged
     answer_bytes: int
     enter: Enter
 
@@ -126,7 +126,7 @@ class _EndpointRun:
                 "Serve the ONNX file of this export (models/<model>/<export>/model.onnx), with all its outputs.",
             )
         answer = int(first.answer_bytes.max())
-        return cls(job, files, endpoint, facts, work, judged.distance, answer, enter)
+        return cls(job, files, endpoint, facts, work, judged, answer, enter)
 
     @property
     def artifacts_id(self) -> str:
@@ -160,10 +160,10 @@ class _EndpointRun:
             load_ns={},
             service_ns={load.max_batch: tuple((run.done - run.issued).tolist())},
             repeat_input=self._repeat_guard(_typical_ns(run)),
-            parity={} if self.distance is None else {load.max_batch: self.distance},
+            parity={} if self.checked.distance is None else {load.max_batch: self.checked.distance},
             placement=_placement(facts),
             peak_rss_bytes=peak_bytes(),
-            notes=_notes(facts),
+            notes=_notes(facts, self.checked),
         )
         store.save(self.files.service, record, indent=None)
 
@@ -271,9 +271,10 @@ def _placement(facts: EndpointFacts) -> Placement:
     )
 
 
-def _notes(facts: EndpointFacts) -> tuple[str, ...]:
+def _notes(facts: EndpointFacts, checked: Judged) -> tuple[str, ...]:
+    alone = f"Without load {checked.equal} of {checked.compared} answers are those of greedy fp32."
     shared = ("The client runs on the service's machine and takes CPU time from it.",) if facts.loopback else ()
-    return (*facts.notes, *shared)
+    return (*facts.notes, *(() if checked.equal is None else (alone,)), *shared)
 
 
 def _typical_ns(run: Timeline) -> float:
