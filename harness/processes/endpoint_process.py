@@ -22,7 +22,7 @@ from harness.core.errors import CaseError
 from harness.core.host import environment
 from harness.core.layout import LoadFiles, Results
 from harness.core.protocol import LoadJob
-from harness.core.schemas import GuardTimes, Parity, Placement, Replication, ServiceRun
+from harness.core.schemas import GuardTimes, Placement, Replication, ServiceRun
 from harness.core.store import digest_of
 from harness.core.timestamps import utc_now
 from harness.endpoints import open_endpoint
@@ -32,7 +32,7 @@ from harness.endpoints.records import client_times, ended
 from harness.endpoints.target import parse_target
 from harness.endpoints.timeline import Timeline
 from harness.planning.load_resume import LoadState, state_of
-from harness.processes.endpoint_workload import Workload, workload_of
+from harness.processes.endpoint_workload import Judged, Workload, workload_of
 from harness.processes.load_process import same_machine
 from harness.serving import arrivals
 from harness.serving.load_case import LoadStep, replication_digest, requests_at, seed_of, service_digest
@@ -41,7 +41,7 @@ from harness.timing.session import peak_bytes
 
 Enter = Callable[[str], None]
 
-MOST_CHECKED = 64
+MOST_CHECKED = 16
 """Stored inputs that are sent before anything is timed."""
 
 CHECK_NS = 60_000_000_000
@@ -57,11 +57,14 @@ SERVICE_TIMES = (20, 2_000)
 """Fewest and most requests of the closed loop that measures service times."""
 
 WARM_UP = 8
-"""Requests before each replication, one after the other."""
+WARM_UP_S = 2.0
+"""Requests before each replication, one after the other, and the time after which fewer are enough."""
 
 GUARD_PAIRS = 12
 GUARD_NS = 30_000_000
 """Length of one block of a pair, in service times; at least three requests."""
+GUARD_S = 20.0
+"""Of all pairs; a slow service has fewer, but at least four."""
 
 OFFLINE_IN_FLIGHT = 64
 """Requests in flight of the offline scenario, whose requests are all due at once."""
@@ -92,14 +95,14 @@ def serve_endpoint(job: LoadJob, enter: Enter) -> None:
 
 @dataclass(frozen=True)
 class _EndpointRun:
-    """Measures and saves the records of one load case. distance: of all stored inputs, before anything is timed."""
+    """Measures and saves the records of one load case. checked: answers to stored inputs, before anything is timed."""
 
     job: LoadJob
     files: LoadFiles
     endpoint: Endpoint
     facts: EndpointFacts
     work: Workload
-    distance: Parity | None
+    checked: Judged
     answer_bytes: int
     enter: Enter
 
@@ -123,7 +126,7 @@ class _EndpointRun:
                 "Serve the ONNX file of this export (models/<model>/<export>/model.onnx), with all its outputs.",
             )
         answer = int(first.answer_bytes.max())
-        return cls(job, files, endpoint, facts, work, judged.distance, answer, enter)
+        return cls(job, files, endpoint, facts, work, judged, answer, enter)
 
     @property
     def artifacts_id(self) -> str:
@@ -136,7 +139,7 @@ class _EndpointRun:
         load, facts = self.job.load, self.facts
         self.enter("service times")
         started_at = utc_now()
-        short = self._closed(self._order(SERVICE_TIMES[0], self.job.measurement.seed), 1)
+        short = self._closed(self._order(LEAST_CLOSED, self.job.measurement.seed), 1)
         count = _count_for(load.service_s, _typical_ns(short), *SERVICE_TIMES)
         run = self._closed(self._order(count, self.job.measurement.seed), 1)
         if run.details:
@@ -157,10 +160,10 @@ class _EndpointRun:
             load_ns={},
             service_ns={load.max_batch: tuple((run.done - run.issued).tolist())},
             repeat_input=self._repeat_guard(_typical_ns(run)),
-            parity={} if self.distance is None else {load.max_batch: self.distance},
+            parity={} if self.checked.distance is None else {load.max_batch: self.checked.distance},
             placement=_placement(facts),
             peak_rss_bytes=peak_bytes(),
-            notes=_notes(facts),
+            notes=_notes(facts, self.checked),
         )
         store.save(self.files.service, record, indent=None)
 
@@ -168,7 +171,7 @@ class _EndpointRun:
         """One real replication of one point."""
         load = self.job.load
         seed = seed_of(self.job.measurement.seed, number)
-        self._closed(self._order(WARM_UP, seed), 1)
+        self._closed(self._order(_count_for(WARM_UP_S, typical_ns, 1, WARM_UP), seed), 1)
         self.enter(f"replication {number} of {step.name}")
         started_at = utc_now()
         before = self.endpoint.totals(CHECK_NS)
@@ -249,7 +252,8 @@ class _EndpointRun:
         chance = random.Random(self.job.measurement.seed)  # noqa: S311 - an order, not a secret
         count = max(3, round(GUARD_NS / typical_ns))
         usual, other = list[float](), list[float]()
-        for number, usual_first in enumerate(chance.sample([True, False] * (GUARD_PAIRS // 2), GUARD_PAIRS)):
+        pairs = _count_for(GUARD_S, 4 * count * typical_ns, min(2, GUARD_PAIRS // 2), GUARD_PAIRS // 2)
+        for number, usual_first in enumerate(chance.sample([True, False] * pairs, 2 * pairs)):
             for is_usual in (usual_first, not usual_first):
                 order = self._order(count, number) if is_usual else [number % len(self.work.samples)] * count
                 run = self._closed(order, 1)
@@ -267,9 +271,10 @@ def _placement(facts: EndpointFacts) -> Placement:
     )
 
 
-def _notes(facts: EndpointFacts) -> tuple[str, ...]:
+def _notes(facts: EndpointFacts, checked: Judged) -> tuple[str, ...]:
+    alone = f"Without load {checked.equal} of {checked.compared} answers are those of greedy fp32."
     shared = ("The client runs on the service's machine and takes CPU time from it.",) if facts.loopback else ()
-    return (*facts.notes, *shared)
+    return (*facts.notes, *(() if checked.equal is None else (alone,)), *shared)
 
 
 def _typical_ns(run: Timeline) -> float:

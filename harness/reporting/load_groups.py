@@ -84,6 +84,7 @@ def names(rows: Sequence[LoadRow], policy: bool = True) -> dict[str, str]:
     for row in rows:
         parts = [
             f"{row.backend} {row.precision}" if row.endpoint is None else service_name(row.endpoint),
+            f"{row.prompt_length} + {row.new_tokens} tokens" if row.prompt_length else "",
             row.setting if settings and row.setting != "default" else "",
             ("no batching" if row.max_batch == 1 else f"batch {batching(row)}") if batches else "",
             units.count(row.workers, "worker") if workers else "",

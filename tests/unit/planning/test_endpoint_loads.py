@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import pytest
 
 from harness.core.errors import ConfigError, InferometerError, UsageError
-from harness.core.schemas import LoadCase
+from harness.core.schemas import LoadCase, Plan
 from harness.planning.config import Config
+from harness.planning.generation_cases import generation_needs
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import LoadOverrides, Overrides, apply
 
@@ -68,3 +69,37 @@ def test_a_service_without_its_address_is_skipped_with_the_way_to_load_it() -> N
     scenario = apply(CONFIG, Overrides(backends=("endpoint",), scenarios=("offline",)))
     with pytest.raises(ConfigError, match="no case of the matrix"):
         make_plan(scenario, "test", "0" * 64, loads_alone=True)
+
+
+COMPLETIONS = "openai+http://127.0.0.1:8000/v1/completions"
+
+
+def completions(url: str = COMPLETIONS, **lengths: tuple[int, ...]) -> Plan:
+    load = LoadOverrides(endpoint=url, bound="p99<2s", rates=(1.0,))
+    chosen = Overrides(models=("smollm2-135m",), load=load, loads_alone=True, **lengths)  # type: ignore[arg-type]
+    return make_plan(apply(CONFIG, chosen), "test", "0" * 64, loads_alone=True)
+
+
+def test_completions_need_the_files_of_generation_and_no_others() -> None:
+    plan = completions(prompt_lengths=(16, 32), new_tokens=(8,))
+    assert [(load.prompt_length, load.new_tokens, load.sequence_length) for load in plan.loads] == [
+        (16, 8, None),
+        (32, 8, None),
+    ]
+    assert all(load.load_id.endswith(f"-server-p{load.prompt_length}-n8") for load in plan.loads)
+    assert [model.exported for model in plan.models] == [False]
+    needs = generation_needs(plan)["smollm2-135m"]
+    assert (needs.lengths, needs.batch_size, needs.onnx) == ({16: 8, 32: 8}, 16, ())
+
+
+@pytest.mark.parametrize(
+    ("url", "lengths", "problem"),
+    [
+        (COMPLETIONS, {}, "completions need lengths"),
+        (COMPLETIONS, {"new_tokens": (8,)}, "completions need lengths"),
+        (URL, {"prompt_lengths": (16,), "new_tokens": (8,)}, "belong to completions"),
+    ],
+)
+def test_lengths_belong_to_completions(url: str, lengths: dict[str, tuple[int, ...]], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        completions(url, **lengths)

@@ -1,0 +1,87 @@
+"""Prompts of a generation export as requests, and completions against greedy fp32."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.core.errors import MissingInputError
+from harness.endpoints.contract import Completion, Prompt
+from harness.endpoints.timeline import StreamSteps, Timeline
+from harness.processes import endpoint_workload
+from harness.processes.endpoint_workload import PromptWorkload
+
+
+class _Loaded(PromptWorkload):
+    """A workload of two prompts with a reference and one without, without files."""
+
+    def __init__(self) -> None:
+        self.samples = [Prompt(text, 2, (1, 2)) for text in ("a", "b", "c")]
+        self.artifacts = {}
+        self._expected = [(5, 6), (7, 8)]
+        self._texts = ["five six", "seven eight"]
+
+
+def timeline(replies: dict[int, Completion], sample: list[int]) -> Timeline:
+    zeros = np.zeros(len(sample), np.int64)
+    names = [
+        *("scheduled", "issued", "serialised", "sent", "first", "done", "ended", "connect_ns"),
+        *("request_bytes", "answer_bytes", "server_queue_ns", "server_compute_ns"),
+    ]
+    return Timeline(
+        open_loop=True,
+        **dict.fromkeys(names, zeros),  # type: ignore[arg-type]
+        sample=np.array(sample, np.int64),
+        failures=(None,) * len(sample),
+        details={},
+        steps=StreamSteps(np.zeros(len(sample) + 1, np.int64), zeros[:0], zeros[:0]),
+        replies=replies,
+        connections=1,
+        reopened=0,
+        waited=0,
+        most_in_flight=1,
+    )
+
+
+def completion(text: str, ids: tuple[int, ...] | None = None) -> Completion:
+    return Completion(text, ids, None, "length")
+
+
+@pytest.mark.parametrize(
+    ("reply", "equal"),
+    [
+        (completion("five six"), 1),
+        (completion("five seven"), 0),
+        (completion("other text", (5, 6)), 1),
+        (completion("five six", (5, 7)), 0),
+    ],
+)
+def test_ids_decide_where_there_are_any_and_else_the_text(reply: Completion, equal: int) -> None:
+    judged = _Loaded().judge(timeline({0: reply}, [0]))
+    assert (judged.compared, judged.equal, judged.distance, dict(judged.wrong)) == (1, equal, None, {})
+
+
+def test_a_prompt_without_a_reference_is_not_compared() -> None:
+    replies = {0: completion("seven eight"), 1: completion("x"), 2: completion("five six")}
+    judged = _Loaded().judge(timeline(replies, [1, 2, 0]))
+    assert (judged.compared, judged.equal) == (2, 2)
+
+
+def test_a_missing_length_names_the_stage_that_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class _Export:
+        model, folder = "m", None
+
+        def prompt_set(self, *_: int) -> None:
+            return None
+
+    class _Load:
+        prompt_length, new_tokens, slug = 16, 8, "m"
+
+    class _Job:
+        load, export, models = _Load(), "x", str(Path("models"))
+
+    monkeypatch.setattr(endpoint_workload.store, "load", lambda *_: _Export())
+    with pytest.raises(MissingInputError, match="no 8 tokens after prompts of 16"):
+        PromptWorkload(_Job())  # type: ignore[arg-type]
