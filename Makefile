@@ -23,7 +23,7 @@ MAX_ROUNDS  ?=#? further rounds, up to this, for cases whose interval is wide
 INTERVAL    ?=#? half-width of the 95% interval that ends a case's rounds, as 0.5%
 BUDGET      ?=#? time of the whole command after which no further round begins, as 10m
 
-#- Load: read by plan, bench and load
+#- Load: read by plan, bench, load and profile
 SCENARIOS   ?=#? comma-separated: single-stream,multi-stream,server,offline,concurrency (load: server)
 BOUND       ?=#? server: a percentile and its limit, in quotes: 'p99<50ms'
 RATES       ?=#? server: requests a second, comma-separated; else 0.9, 1 and 1.1 of the predicted peak
@@ -45,7 +45,7 @@ MODELS_DIR  ?= models#? folder of exported models
 FORCE       ?=#? export, engines, roof, run, load, energy, profile, reproduce, ab, bench: 1 does again what is there; aggregate, bundle: 1 replaces a summary by a poorer one
 
 #- Comparing and checking
-PLAIN_CHARTS ?=#? bench, profile, report: 1: charts without title and caption, for papers
+PLAIN_CHARTS ?=#? bench, load, profile, report: 1: charts without title and caption, for papers
 BASELINE    ?=#? compare: earlier results folder, its summary.json, or a store of runs
 THRESHOLD   ?=#? compare, ab: limits, as latency_p50<100ms; several with ; between them
 MAX_REGRESSION ?=#? compare, ab: slow-down that is accepted, as 5%
@@ -261,7 +261,7 @@ endif
 ab: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Measure this folder and a commit or folder in turn, in one run, and compare them (AGAINST)
 	@$(AB)
 
-# Commit and lock file stand in the checkout, which no image has. The report is made anew, so that it is that commit's.
+# The checkout has the commit and the lock file, which no image has. The report is made again, so that it is that commit's.
 bundle verify share history dispatch: $(if $(filter system,$(WHERE)),,$(VENV)/.installed)
 
 bundle: ## Pack one run, from plan to report, into one archive with checksums: results/<plan_id>.tar.xz
