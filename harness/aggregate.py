@@ -421,9 +421,8 @@ def _say(summary: Summary, results: Results) -> None:
     every = _every(summary)
     counts = Counter(row.status for row in every)
     parts = [f"{counts[status]} {status}" for status in ("measured", "skipped", "failed", "missing") if counts[status]]
-    cli.say(f"{results.summary}: {units.count(len(every), 'row')}, {', '.join(parts) or 'none'}.")
-    if summary.rows or not summary.loads:
-        cli.say(f"{results.summary}: {units.count(len(summary.rows), 'row')}, {', '.join(parts) or 'none'}.")
+    if every or not summary.loads:
+        cli.say(f"{results.summary}: {units.count(len(every), 'row')}, {', '.join(parts) or 'none'}.")
     if summary.loads:
         done = sum(row.status == "measured" for row in summary.loads)
         cli.say(f"{results.summary}: {units.count(len(summary.loads), 'load case')}, {done} measured.")
