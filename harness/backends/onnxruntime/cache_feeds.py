@@ -1,4 +1,4 @@
-"""Three ways to hand keys and values from one run of ONNX Runtime to the next; the settings `numpy`, `binding`, `in-place`.
+"""Three ways to hand keys and values from one run of ONNX Runtime to the next, each a setting.
 
 numpy     run() with NumPy arrays: every step copies the whole cache out of the session and back into it
 binding   IO binding between two sets of buffers in turn: a step copies the cache once, inside the graph (Concat)
