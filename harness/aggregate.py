@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from harness.aggregation.admission import differing
 from harness.aggregation.generation_rows import GenerationSource, generation_rows, used_environments
@@ -39,6 +40,7 @@ from harness.core.schemas import (
     GenerationExport,
     GenerationRow,
     LoadBase,
+    LoadEnergy,
     LoadFailure,
     LoadRow,
     Measured,
@@ -57,6 +59,7 @@ from harness.planning.load_evidence import evidence_of
 from harness.planning.load_resume import state_of
 from harness.reporting import units
 from harness.reporting.writers.csv import summary_text
+from harness.serving.load_case import replication_digest
 
 
 def stage(arguments: Sequence[str]) -> None:
@@ -326,16 +329,17 @@ def load_loads(
 
         state = state_of(load, files, plan.settings_id, comparable, sums)
         notes.other += state.notes
-        failure = None
-        if files.failure.is_file():
-            try:
-                failure = store.load(files.failure, LoadFailure, "make load", sums)
-            except FormatError as error:
-                notes.other.append(f"{error.problem} {error.hint}")
+        failure = _optional(files.failure, LoadFailure, notes, sums)
+        energy = _optional(files.energy, LoadEnergy, notes, sums)
+        if energy is not None and (energy.settings_id, energy.load_sha256) != (
+            plan.settings_id,
+            replication_digest(load),
+        ):
+            energy = None
         export = exports.get(load.slug)
         judge_top1 = export is not None and export.classifier and load.weights != "seeded"
         tolerance = plan.tolerance(load.model, load.precision)
-        rows.append(load_row(load, kinds[load.slug], tolerance, judge_top1, evidence_of(state, failure)))
+        rows.append(load_row(load, kinds[load.slug], tolerance, judge_top1, evidence_of(state, failure, energy)))
     return tuple(rows)
 
 
@@ -397,6 +401,20 @@ def load_neighbours(plan: Plan, results: Results, notes: Notes, sums: dict[Path,
         notes.other.append(f"{error.problem} {error.hint}")
         return None
     return found if found.settings_id == plan.settings_id else None
+
+
+R = TypeVar("R", bound=LoadBase)
+
+
+def _optional(path: Path, kind: type[R], notes: Notes, sums: dict[Path, str]) -> R | None:
+    """A record of load; None where there is none, or where it is damaged, which goes into the notes."""
+    if not path.is_file():
+        return None
+    try:
+        return store.load(path, kind, "make load", sums)
+    except FormatError as error:
+        notes.other.append(f"{error.problem} {error.hint}")
+        return None
 
 
 def _say(summary: Summary, results: Results) -> None:

@@ -7,6 +7,7 @@ writes  models/<slug>/engines/<name>.{plan,json}, models/timing-cache/<TensorRT>
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any
 from harness.backends import BACKENDS
 from harness.backends.base import BackendJob, construct
 from harness.backends.batches import load_batches
+from harness.backends.served_cases import served_cases
 from harness.backends.tensorrt import engine_request as requests
 from harness.backends.tensorrt.engine_request import EnginePlace, Options
 from harness.core import cli, store
@@ -45,6 +47,7 @@ def stage(arguments: Sequence[str]) -> None:
     parser = cli.parser("harness.build_engine", __doc__)
     parser.add_argument("--force", action="store_true", help="build again even where nothing changed")
     parser.add_argument("--only-list", action="store_true", help="build nothing, and list what would be built")
+    parser.add_argument("--list-file", type=Path, metavar="PATH", help="with --only-list: also write the names as JSON")
     cli.add_models(parser)
     parser.add_argument("--engines", nargs="+", metavar="NAME", help="only these, by the names that --only-list prints")
     cli.add_interpreters(parser)
@@ -61,13 +64,16 @@ def stage(arguments: Sequence[str]) -> None:
     place = _here()
     results, models = Results(options.results), Models(options.models_dir)
     failures: list[str] = []
+    listed: list[str] = []
     for slug, cases in wanted.items():
         try:
             planned = next(planned for planned in plan.models if planned.slug == slug)
             export = export_of(plan, planned, results, models)
-            failures += _of_model(plan, export, cases, place, models, options)
+            failures += _of_model(plan, export, cases, place, models, options, listed)
         except (ExportError, FormatError, MissingInputError) as error:
             failures.append(f"{slug}: {error.problem} {error.hint}")
+    if options.list_file:
+        store.save_bytes(options.list_file, json.dumps(listed).encode())
     if failures:
         raise ExportError(
             f"{len(failures)} engines were not built. {' | '.join(failures)}",
@@ -78,7 +84,8 @@ def stage(arguments: Sequence[str]) -> None:
 def _wanted(plan: Plan, names: Sequence[str] | None) -> dict[str, list[tuple[Case, Options]]]:
     """Runnable cases that load an engine, with their setting's options, by the model's slug."""
     found: dict[str, list[tuple[Case, Options]]] = {}
-    for case in plan.cases:
+    # A load case serves with an engine of each batch size.
+    for case in (*plan.cases, *served_cases(plan.loads)):
         info = BACKENDS[case.backend]
         if info.artifact == "engine" and case.skip_reason is None and (not names or case.model in names):
             options = requests.options_of(plan.engines, info.setting(case.device, case.setting).options)
@@ -93,6 +100,7 @@ def _continue_in(python: Path, options: argparse.Namespace) -> None:
     words += [f"--{flag.replace('_', '-')}" for flag in ("force", "only_list") if given[flag]]
     for flag in ("models", "engines"):
         words += [f"--{flag}", *given[flag]] if given[flag] else []
+    words += ["--list-file", str(given["list_file"])] if given["list_file"] else []
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     os.execve(python, [str(python), "-m", "harness.build_engine", *words], environment)  # noqa: S606
 
@@ -122,9 +130,16 @@ class _Model:
 
 
 def _of_model(
-    plan: Plan, export: ExportRecord, cases: Wanted, place: EnginePlace, models: Models, flags: argparse.Namespace
+    plan: Plan,
+    export: ExportRecord,
+    cases: Wanted,
+    place: EnginePlace,
+    models: Models,
+    flags: argparse.Namespace,
+    listed: list[str],
 ) -> list[str]:
-    """Build the engines of one model; returns the failures, one line per engine."""
+    """Build the engines of one model; returns the failures, one line per engine. With --only-list, their names are
+    added to `listed` instead."""
     from harness.backends.tensorrt import versions  # noqa: PLC0415
 
     slug, folder = export.slug, models.folder(export.slug, export.folder)
@@ -147,6 +162,7 @@ def _of_model(
             continue
         if flags.only_list:
             cli.say(f"{slug}: engine {name} would be built")
+            listed.append(name)
             continue
         cli.say(f"{slug}: building engine {name} …")
         try:

@@ -464,7 +464,7 @@ def _worst(record: ExportRecord, precision: Precision) -> float:
 def _selected(plan: Plan, asked: Sequence[str] | None) -> list[PlannedModel]:
     """The plan's models that need files; only the requested ones where names are given."""
     known = {planned.name: planned for planned in plan.models}
-    generating = {case.model for case in plan.generations}
+    generating = {case.model for case in plan.generations} | set(generation_needs(plan))
     for name in asked or ():
         if name not in {*known, *generating}:
             raise UsageError(*unknown_name("model of this plan", name, {*known, *generating}))

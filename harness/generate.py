@@ -24,6 +24,7 @@ from harness.planning.generation_turns import (
     generation_turns,
     read_generation_exports,
 )
+from harness.planning.schedule import of_models
 from harness.processes.pool import WorkerPool
 from harness.reporting.units import count
 
@@ -32,12 +33,13 @@ def stage(arguments: Sequence[str]) -> None:
     """Measure the processes of the plan's generation that the results folder lacks."""
     parser = cli.parser("harness.generate", __doc__)
     parser.add_argument("--force", action="store_true", help="measure again what is already there")
+    cli.add_models(parser)
     cli.add_interpreters(parser)
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
     others = interpreters(options.python)
     results, models = Results(options.results), Models(options.models_dir)
-    plan = store.load(results.plan, Plan, "make plan")
+    plan = of_models(store.load(results.plan, Plan, "make plan"), options.models)
     if not plan.generations:
         raise UsageError(
             f"{results.plan} has no case of generation.",

@@ -5,7 +5,7 @@ which predicts the highest rate within the bound, and then serves real replicati
 record is saved at once: after Ctrl-C the same command goes on with what is missing.
 
 reads   results/plan.json, exports/<slug>/export.json and the files that it names, models/<slug>/engines/*.json
-writes  results/load/<load_id>/{service,prediction}.json, load/<load_id>/<point>/<replication>.json,
+writes  results/load/<load_id>/{service,prediction,energy}.json, load/<load_id>/<point>/<replication>.json,
         results/environments/<id>.json; failed.json and load.log of a load case that failed
 """
 
@@ -16,16 +16,18 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from harness.aggregation.energy_pass import MIN_WINDOW_S, EnergySpent
 from harness.aggregation.load_rows import load_row
 from harness.backends import backend_info
 from harness.backends.served_cases import case_of
 from harness.core import cli, store
-from harness.core.errors import CasesFailedError, UsageError
+from harness.core.errors import CasesFailedError, ExportError, InferometerError, UnavailableError, UsageError
 from harness.core.host import environment, gpu, limits
+from harness.core.host.gpu import GpuHandle, first_gpu
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
 from harness.core.protocol import LoadJob
-from harness.core.schemas import LoadBase, LoadCase, LoadFailure, LoadRow, Plan
+from harness.core.schemas import ExportFailure, LoadBase, LoadCase, LoadFailure, LoadRow, Plan
 from harness.planning.block_settings import interpreters, threads_of
 from harness.planning.exports import Exports, export_files, keep_exports, read_exports
 from harness.planning.load_cases import estimate_load
@@ -33,7 +35,9 @@ from harness.planning.load_evidence import evidence_of
 from harness.planning.load_resume import LoadState, state_of
 from harness.planning.resume import same_environment
 from harness.planning.schedule import in_words, of_models
+from harness.processes.energy_meter import idle
 from harness.processes.launcher import Worker
+from harness.processes.load_energy import ReplicationMeter
 from harness.processes.load_launcher import LoadWatcher, measure_load, save_failure, settings_for
 from harness.processes.progress_bar import RunProgress
 from harness.reporting.units import count, significant
@@ -87,6 +91,8 @@ class _LoadPass:
         self._workers: dict[tuple[str, int], Worker] = {}
         self._here: dict[tuple[str, ...], Callable[[LoadBase], bool]] = {}
         self._stack = ExitStack()
+        self._gpu: GpuHandle | None = None
+        self._idle: EnergySpent | None = None
 
     def __enter__(self) -> _LoadPass:
         return self
@@ -106,6 +112,8 @@ class _LoadPass:
         if not todo:
             return 0
         cli.say(f"About {in_words(estimate_load(todo))}; a case ends early where its replications are short.")
+        if self._plan.device == "cuda":
+            self._read_idle()
         failures = 0
         with RunProgress(len(todo)) as progress:
             for load in todo:
@@ -115,6 +123,9 @@ class _LoadPass:
         return failures
 
     def _measure(self, load: LoadCase, progress: RunProgress) -> LoadFailure | None:
+        generates = load.new_tokens is not None
+        own = self._results.export(load.slug)
+        files = own.generation if generates else export_files(load.slug, self._results, self._models).record
         job = LoadJob(
             load=load,
             settings_id=self._plan.settings_id,
@@ -122,13 +133,33 @@ class _LoadPass:
             threads=self._threads_of(load),
             results=str(self._results.root),
             models=str(self._models.root),
-            export=str(export_files(load.slug, self._results, self._models).record),
+            export=str(files),
             engines=self._plan.engines,
         )
-        reason = self._exports.reason_against(case_of(load, load.max_batch))
+        reason: InferometerError | None = None
+        if not generates:
+            reason = self._exports.reason_against(case_of(load, load.max_batch))
+        elif own.generation_failure.is_file():
+            told = store.load(own.generation_failure, ExportFailure, "make export")
+            reason = ExportError(told.error, told.hint)
         if reason is not None:
             return save_failure(job, self._results.load(load.load_id), reason.problem, reason.hint, "export")
-        return measure_load(job, self._worker(load), self._results, LoadWatcher(load.load_id, progress))
+        meter = ReplicationMeter(self._gpu, self._idle) if self._gpu and self._idle else None
+        watcher = LoadWatcher(load.load_id, progress, meter)
+        try:
+            return measure_load(job, self._worker(load), self._results, watcher)
+        finally:
+            if meter is not None:
+                meter.save(job, self._results.load(load.load_id))
+
+    def _read_idle(self) -> None:
+        """Mean power of an idle GPU, before the first process uses it; a warning where its energy is unknown."""
+        try:
+            self._gpu = first_gpu()
+            self._idle = idle(self._gpu, MIN_WINDOW_S)
+            cli.say(f"The GPU uses {self._idle.watts:.0f} W idle.")
+        except UnavailableError as error:
+            cli.warn(f"No energy of a request: {error.problem} {error.hint}")
 
     def _outcome(self, load: LoadCase, failure: LoadFailure | None) -> str:
         if failure is not None:

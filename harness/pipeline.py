@@ -158,16 +158,17 @@ _PREPARE = (Step("plan"), Step("export"), Step("build_engine", on_gpu=True))
 _LOAD = Step("load", ("--if-planned",), decides=True)
 _MEASURE = (Step("roof"), Step("run", decides=True), _LOAD, Step("aggregate", decides=True))
 
+_GENERATE = (
+    Step("plan"),
+    Step("export"),
+    Step("roof"),
+    Step("generate", decides=True),
+    Step("aggregate", decides=True),
+)
+
 PIPELINES: Mapping[str, tuple[Step, ...]] = {
     "bench": (*_PREPARE, *_MEASURE, Step("report", ("--print",))),
-    "generate": (
-        Step("plan"),
-        Step("export"),
-        Step("roof"),
-        Step("generate", decides=True),
-        Step("aggregate", decides=True),
-        Step("report", ("--print",)),
-    ),
+    "generate": (*_GENERATE, Step("report", ("--print",))),
     "load": (
         Step("plan", ("--load",)),
         *_PREPARE[1:],
@@ -182,6 +183,7 @@ PIPELINES: Mapping[str, tuple[Step, ...]] = {
 PARTS: Mapping[str, tuple[Step, ...]] = {
     "prepare": _PREPARE,
     "measure": _MEASURE,
+    "generation": _GENERATE,
     "claim": (
         Step("plan", ("--list",)),
         *_PREPARE[1:],

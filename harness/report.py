@@ -38,7 +38,7 @@ from harness.reporting.html.page import page, stamp
 from harness.reporting.html.profile_section import Profiles
 from harness.reporting.prose.conditions import conditions, with_short_names
 from harness.reporting.prose.generation_text import generation_section, terminal_generation
-from harness.reporting.prose.load_answer import load_section
+from harness.reporting.prose.load_answer import load_section, terminal_loads
 from harness.reporting.table import Block
 from harness.reporting.tables.latency_table import terminal_table
 from harness.reporting.tables.profiles_table import profile_section
@@ -115,9 +115,11 @@ def _say(summary: Summary, what_if: str | None) -> None:
     if what_if is not None and summary.rows:
         cli.say(terminal_table(summary))
         cli.say(f"\n{what_if}\n")
+    if what_if is not None and summary.loads:
+        cli.say(f"{terminal_loads(summary)}\n")
     if what_if is not None and summary.generations:
         cli.say(f"{terminal_generation(summary)}\n")
-    if summary.rows or not summary.generations:
+    if summary.rows or summary.loads or not summary.generations:
         cli.say(f"{terminal_answer(summary)}\n")
 
 

@@ -15,13 +15,14 @@ writes  what build_engine and run write; meanwhile results/cards/<gpu>/…; resu
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import random
-import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -390,13 +391,17 @@ def start(command: Command, environment: dict[str, str], log: Path) -> int:
 
 def _engines_to_build(results: Results, passed: Sequence[str]) -> list[str] | None:
     """Names of missing engines, as listed by the stage that builds them; None where it failed."""
-    command = [sys.executable, "-m", "harness.build_engine", "--results", str(results.root), *passed, "--only-list"]
-    listing = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own module
-    if listing.returncode:
-        # No engines can be built here: their rows fail with the reason, and the other rows are measured.
-        cli.warn(listing.stderr.strip() or "the engines could not be listed")
-        return None
-    return re.findall(r"engine (\S+) would be built", listing.stdout)
+    with tempfile.TemporaryDirectory(prefix="inferometer-") as folder:
+        path = Path(folder) / "engines.json"
+        command = [sys.executable, "-m", "harness.build_engine", "--results", str(results.root), *passed]
+        command += ["--only-list", "--list-file", str(path)]
+        listing = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own module
+        if listing.returncode:
+            # No engines can be built here: their rows fail with the reason, and the other rows are measured.
+            cli.warn(listing.stderr.strip() or "the engines could not be listed")
+            return None
+        # A plan without engines ends before it has a list.
+        return list(map(str, json.loads(path.read_bytes()))) if path.is_file() else []
 
 
 def share(cases: Collection[Case], source: Results, target: Results, samples: bool = True) -> None:

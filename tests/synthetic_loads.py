@@ -122,12 +122,10 @@ def server_row(
     sizes = prepared_sizes(max_batch)
     times = service_times(batch_one_ns, growth, sizes)
     policy = BatchPolicy(max_batch, 2_000_000 if max_batch > 1 else 0)
-    peak = peak_rate(times, policy, workers, BOUND, REQUESTS, 1, runs=10, interval=False)
+    peak = peak_rate(times, policy, workers, BOUND, 400, 1, runs=10, interval=False)
     assert peak is not None
     shares = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-    curve = load_points(
-        times, policy, workers, [share * peak.capacity_per_s for share in shares], BOUND, REQUESTS, 1, 10
-    )
+    curve = load_points(times, policy, workers, [share * peak.capacity_per_s for share in shares], BOUND, 400, 1, 10)
     factors = (0.7, 0.9, 1.0, 1.1, 1.25)
     rates = [factor * peak.rate_per_s for factor in factors]
     under = load_points(times, policy, workers, rates, BOUND, REQUESTS, 1, 30)

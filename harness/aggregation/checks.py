@@ -1,6 +1,6 @@
 """The checks of a row: where each applies, in how many rounds it was made, and its findings (pure).
 
-Grade A means that every check that applies was made in every round and passed (docs/decisions/0011-watching-a-card.md).
+Grade A means that every check that applies was made in every round and passed (docs/decisions/0011-watching-a-gpu.md).
 RULES is the table of the checks of rounds. Everything else that judges a row, such as a roof or a repeat of the run,
 hands its findings and its Check to build_row (harness/aggregation/row.py).
 """

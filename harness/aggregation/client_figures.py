@@ -34,6 +34,7 @@ def client_figures(records: Sequence[Replication]) -> ClientFigures | None:
         reopened=sum(sum(time > 0 for time in client.connect_ns) for client in clients),
         waited=sum(client.waited for client in clients),
         compared=sum(client.compared for client in clients),
+        equal=None if any(client.equal is None for client in clients) else sum(client.equal or 0 for client in clients),
         request_bytes_mean=sum(client.request_bytes for client in clients) / requests,
         answer_bytes_mean=sum(client.answer_bytes for client in clients) / requests,
         failures=dict(failures),

@@ -306,7 +306,7 @@ def _timer(records: Sequence[Measured], latency: Latency) -> list[Finding]:
         return []
     detail = f"the median of {latency.median:.0f} ns is below {MIN_CLOCK_READS} × the clock's own {overhead_ns} ns"
     return [
-        finding("C", "BELOW_TIMER", detail, "Use a larger batch: single inferences are too short to time one by one.")
+        finding("C", "BELOW_TIMER", detail, "Use a larger batch: single inferences are too short to time individually.")
     ]
 
 

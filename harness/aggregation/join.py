@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from harness.aggregation import admission, roofline
-from harness.aggregation import usage as utilisation
 from harness.aggregation.across_rows import contexts
 from harness.aggregation.admission import References
 from harness.aggregation.flags import Checks
@@ -21,6 +20,7 @@ from harness.aggregation.row import (
     build_row,
     draft_of,
 )
+from harness.aggregation.usage import timed
 from harness.core.errors import FormatError, StorageError
 from harness.core.schemas import (
     Case,
@@ -39,7 +39,7 @@ from harness.core.schemas import (
 )
 
 MAX_NAMED = 20
-"""Damaged files that the notes name one by one; a thousand names would hide the other notes."""
+"""Damaged files that the notes name individually; a thousand names would hide the other notes."""
 
 
 @dataclass
@@ -97,7 +97,7 @@ def witnessed(
     unwatched: dict[int, str] = {}
     for record in records.measured:
         found = _usage(record, load_usage)
-        window = utilisation.timed(found) if isinstance(found, Usage) else None
+        window = timed(found) if isinstance(found, Usage) else None
         if window is not None:
             usage[record.round] = window
             continue

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from harness.aggregation import flags
 from harness.aggregation.client_figures import client_figures
+from harness.aggregation.energy_pass import MIN_WINDOW_S
 from harness.core.schemas import (
     NO_FLOATS,
     Guard,
@@ -22,6 +23,7 @@ from harness.core.schemas import (
     Kind,
     LoadCase,
     LoadedPoint,
+    LoadEnergy,
     LoadFailure,
     LoadGenResult,
     LoadPercentile,
@@ -71,6 +73,7 @@ class LoadEvidence:
     steps: Sequence[LoadStep] = ()
     replications: Mapping[str, Sequence[Replication]] = field(default_factory=dict)
     failure: LoadFailure | None = None
+    energy: LoadEnergy | None = None
 
 
 def load_row(
@@ -121,7 +124,7 @@ def load_row(
     )
     if row.reason is None and row.status == "missing":
         row = row.model_copy(update={"reason": "no replication was measured yet", "hint": "Run `make load`."})
-    return row.model_copy(update={"cost_per_million": _cost(row)})
+    return row.model_copy(update={"cost_per_million": _cost(row), "joules_per_request": _best_joules(row)})
 
 
 def _blank(load: LoadCase, kind: Kind) -> LoadRow:
@@ -215,6 +218,7 @@ def _point(load: LoadCase, step: LoadStep, records: Sequence[Replication], evide
         added_p99_ns=_pooled([run.added for run in runs]) if server else None,
         mean_batch=sum(sum(run.record.sizes) for run in runs) / max(1, sum(run.batches for run in runs)),
         loadgen_estimate_ns=_estimate(load, runs),
+        joules_per_request=_joules(runs, step, evidence.energy),
         parity=distance.worst([run.record.parity for run in runs if run.record.parity is not None]),
         client=client_figures(records) if load.endpoint else None,
     )
@@ -341,6 +345,18 @@ def _percentile(runs: Sequence[_Run], quantile: float) -> LoadPercentile:
     return LoadPercentile(ns=centre, interval=median_interval(values) if finite else None)
 
 
+def _joules(runs: Sequence[_Run], step: LoadStep, energy: LoadEnergy | None) -> float | None:
+    """Energy of a completed request without the GPU's idle power; None where its replications were too short to meter,
+    or where the GPU used no more than idle."""
+    spent = energy.points.get(step.name) if energy else None
+    if energy is None or spent is None or spent.window_ns < MIN_WINDOW_S * 1e9:
+        return None
+    metered = [run for run in runs if run.record.number in spent.numbers]
+    served = sum(run.latency.size - run.failed for run in metered)
+    net_j = spent.energy_j - energy.idle_w * spent.window_ns / 1e9
+    return net_j / served if len(metered) == len(spent.numbers) and served and net_j > 0 else None
+
+
 def _pooled(parts: Sequence[NDArray[np.float64]]) -> float | None:
     values = np.concatenate(parts)
     return percentile(values, 0.99) if values.size else None
@@ -402,7 +418,8 @@ def _void(
     ):
         return far[0].flag.detail
     for guard in guards:
-        if guard.name == "repeat-input" and guard.interval and guard.interval.high < MIN_REPEAT_RATIO:
+        repeated = guard.name == "repeat-input" and load.new_tokens is None
+        if repeated and guard.interval and guard.interval.high < MIN_REPEAT_RATIO:
             return (
                 f"a repeated input takes {guard.interval.low:.2g} to {guard.interval.high:.2g} times as long as inputs "
                 "in rotation: work was skipped"
@@ -425,7 +442,9 @@ def _environments(service: ServiceRun, evidence: LoadEvidence) -> tuple[str, ...
 
 
 def _notes(load: LoadCase, evidence: LoadEvidence, points: Sequence[LoadedPoint]) -> list[str]:
-    notes = []
+    service = evidence.service if load.new_tokens is not None else None
+    guards = () if service is None else _guards(service, evidence)
+    notes = [note for guard in guards if (note := _kept_prefixes(guard))]
     if _no_load(load, evidence.prediction) and evidence.service is not None:
         first = evidence.service.service_ns[min(evidence.service.service_ns)]
         notes.append(
@@ -444,6 +463,16 @@ def _notes(load: LoadCase, evidence: LoadEvidence, points: Sequence[LoadedPoint]
     return notes
 
 
+def _kept_prefixes(guard: Guard) -> str:
+    """On a server that keeps the cache of earlier prompts: prompts repeat here after 128 of them."""
+    if guard.name != "repeat-input" or guard.interval is None or guard.interval.high >= MIN_REPEAT_RATIO:
+        return ""
+    return (
+        f"a repeated prompt takes {guard.ratio:.2g} times as long as others: the server keeps caches of prompts. Start "
+        "it without them to measure the whole pass over a prompt"
+    )
+
+
 def _cost(row: LoadRow) -> float | None:
     """Of a million requests at the highest rate that passed; of a closed loop, at its throughput."""
     if row.price_per_hour is None or row.void is not None:
@@ -452,3 +481,12 @@ def _cost(row: LoadRow) -> float | None:
     if row.scenario != "server":
         rate = max((point.samples_per_s for point in row.points), default=None)
     return per_million(row.price_per_hour, rate) if rate else None
+
+
+def _best_joules(row: LoadRow) -> float | None:
+    """Of a request at the highest rate that passed; of a closed loop, at its highest throughput."""
+    if row.void is not None or not row.points:
+        return None
+    if row.scenario == "server":
+        return next((one.joules_per_request for one in row.points if one.asked_per_s == row.peak_pass_per_s), None)
+    return max(row.points, key=lambda one: one.samples_per_s).joules_per_request

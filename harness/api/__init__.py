@@ -6,6 +6,7 @@ the interpreter that calls it. docs/api.md has examples.
 
 from __future__ import annotations
 
+from harness.api.generation import Generation, generate
 from harness.api.profiler import ModelProfiler
 from harness.api.profiles import GpuProfile, LayerProfile, MemoryProfile, Profile
 from harness.api.regressions import Regressions, detect_regressions
@@ -13,6 +14,7 @@ from harness.api.results import Benchmark, Result
 
 __all__ = [
     "Benchmark",
+    "Generation",
     "GpuProfile",
     "LayerProfile",
     "MemoryProfile",
@@ -21,4 +23,5 @@ __all__ = [
     "Regressions",
     "Result",
     "detect_regressions",
+    "generate",
 ]

@@ -173,7 +173,7 @@ class ModelProfiler(Latest):
         depth: int | None = None,
         force: bool = False,
     ) -> LayerProfile:
-        """The requested layers, timed one by one under the backend's profiler.
+        """The requested layers, timed separately under the backend's profiler.
 
         layer_names: groups ("attention", "mlp", "embedding", …), paths of modules with all that they contain
             ("encoder.layer.*"), or classes ("Linear"); None for all. depth: of the module tree; the model is 0.

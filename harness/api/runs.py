@@ -75,6 +75,15 @@ class Run:
             self._start(step, *(self._forced() if step.stage in ("run", "aggregate") else ()))
         return with_typed_hints(load(self.results.summary, Summary, "make aggregate"))
 
+    def generate(self, config: Mapping[str, Any]) -> Summary:
+        """Plan, export, measure generation, and return the summary."""
+        self._write(config)
+        for step in pipeline.steps(
+            pipeline.PARTS["generation"], {**self._folders(), "CONFIG": [str(self.results.config)]}
+        ):
+            self._start(step, *(self._forced() if step.stage in ("generate", "aggregate") else ()))
+        return load(self.results.summary, Summary, "make aggregate")
+
     def ab(
         self,
         config: Mapping[str, Any],

@@ -67,6 +67,9 @@ class Backend(ABC):
     compiles = False
     """True when the time of compile() is a separate part of the cold start."""
 
+    shares_outputs = False
+    """True where a pass of another object of the process may overwrite the outputs: only the last pass has any."""
+
     stream: Any = None
     """On a GPU, from load() on: the pycuda Stream that infer(), upload() and download() enqueue on, so that one event
     clock times every backend (harness/timing/cuda_events.py). None on a CPU."""

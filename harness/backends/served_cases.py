@@ -33,5 +33,6 @@ def case_of(load: LoadCase, batch_size: int) -> Case:
 
 
 def served_cases(loads: Iterable[LoadCase]) -> list[Case]:
-    """A case for each batch size that the load cases prepare: their exports and engines."""
-    return [case_of(load, size) for load in loads for size in sizes_of(load)]
+    """A case for each batch size that the load cases prepare: their exports and engines. Completions need the files of
+    generation instead."""
+    return [case_of(load, size) for load in loads if load.new_tokens is None for size in sizes_of(load)]

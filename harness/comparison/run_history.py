@@ -68,7 +68,6 @@ def run_of(summary: Summary, commit: str | None) -> HistoryRun | None:
         plan_id=summary.plan_id,
         settings_id=summary.settings_id,
         config=summary.config,
-        summary_sha256=summary.digest,
         measured_from=summary.measured_from,
         measured_to=summary.measured_to,
         commit=commit,

@@ -22,7 +22,7 @@ results/exporting.json                        the same for an export
 results/summary.json  summary.csv  report.md  report-details.md  report.html  charts/*.{png,svg}
 results/tables/*.csv  metrics.prom            the report's tables and the rows' figures, for other programs
 results/roof.json                             measured limits of the plan's device
-results/load/<load_id>/{service,prediction}.json  <point>/<replication>.json  failed.json  load.log
+results/load/<load_id>/{service,prediction,energy}.json  <point>/<replication>.json  failed.json  load.log
 results/energy/<case_id>.json                 and energy/runs/…, the timings of that pass
 results/profiles/<case_id>/{model,parts,memory}.json  parts.md  memory.{png,svg}  memory.pickle  *.trace.json
                               <repeat>.usage.json, the monitor's record of that repeat
@@ -194,6 +194,10 @@ class LoadFiles:
     @property
     def prediction(self) -> Path:
         return self.root / "prediction.json"
+
+    @property
+    def energy(self) -> Path:
+        return self.root / "energy.json"
 
     @property
     def failure(self) -> Path:

@@ -120,6 +120,8 @@ class Completions(Endpoint):
     def _choose_form(self, prompt: Prompt, timeout_ns: int) -> tuple[str, ...]:
         """Try forms from the most to the least exact, keep the first that is accepted, and note what it lacks."""
         forms = [RequestForm(ids, extensions) for extensions in (True, False) for ids in (True, False)]
+        if not prompt.text:
+            forms = [form for form in forms if form.ids]
         if prompt.ids is None:
             forms = [form for form in forms if not form.ids]
         refused: list[RequestFailureError] = []
@@ -160,7 +162,7 @@ class _CompletionsConnection(Connection):
         self._model = model
         self._form = form
 
-    def open(self, deadline_ns: int) -> None:
+    def establish(self, deadline_ns: int) -> None:
         self._http.ensure_open(deadline_ns)
 
     def close(self) -> None:

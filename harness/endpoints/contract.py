@@ -115,7 +115,7 @@ class Connection(ABC):
     """One connection, used by one thread, for one request at a time."""
 
     @abstractmethod
-    def open(self, deadline_ns: int) -> None:
+    def establish(self, deadline_ns: int) -> None:
         """Connect now, before anything is timed. Raises RequestFailureError."""
 
     @abstractmethod

@@ -185,7 +185,7 @@ class _Run:
         connection = self._endpoint.connect()
         # Where it fails, the first request of this thread connects again, and counts.
         with suppress(RequestFailureError):
-            connection.open(now_ns() + min(self._timeout_ns, _MOST_OPENING_NS))
+            connection.establish(now_ns() + min(self._timeout_ns, _MOST_OPENING_NS))
         self._ready.release()
         self._start.wait()
         with self._lock:

@@ -129,7 +129,7 @@ class _KserveGrpcConnection(Connection):
         self._channel: Any = None
         self._infer: Any = None
 
-    def open(self, deadline_ns: int) -> None:
+    def establish(self, deadline_ns: int) -> None:
         if self._channel is not None:
             return
         # No retries, no proxy, no channel shared with other threads, and a limit of size.
@@ -163,7 +163,7 @@ class _KserveGrpcConnection(Connection):
     def ask(self, method: str, fields: Mapping[str, object], timeout_ns: int) -> Any:
         """The answer of a method besides inference."""
         deadline = now_ns() + timeout_ns
-        self.open(deadline)
+        self.establish(deadline)
         request = self._messages[f"{method}Request"](**fields).SerializeToString()
         call = self._channel.unary_unary(f"/{SERVICE}/{method}")
         return self._parsed(f"{method}Response", self._call(call, request, deadline))
@@ -174,7 +174,7 @@ class _KserveGrpcConnection(Connection):
         trace.serialised = now_ns()
         if self._channel is None:
             start = now_ns()
-            self.open(deadline_ns)
+            self.establish(deadline_ns)
             trace.connect_ns = now_ns() - start
         answer = self._call(self._infer, request, deadline_ns)
         trace.first = trace.done = now_ns()

@@ -128,7 +128,7 @@ class _KserveHttpConnection(Connection):
         self._binary = binary
         self._target = target
 
-    def open(self, deadline_ns: int) -> None:
+    def establish(self, deadline_ns: int) -> None:
         self._http.ensure_open(deadline_ns)
 
     def close(self) -> None:

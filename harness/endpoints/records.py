@@ -9,8 +9,9 @@ from harness.endpoints.contract import ServerTotals
 from harness.endpoints.timeline import Instants, Timeline
 
 
-def client_times(run: Timeline, compared: int, server: ServerTotals | None) -> ClientTimes:
-    """What the client recorded. server: the service's own sums over this run."""
+def client_times(run: Timeline, compared: int, equal: int | None, server: ServerTotals | None) -> ClientTimes:
+    """What the client recorded. compared: answers held against the reference; equal: of completions those like it;
+    server: the service's own sums over this run."""
     made, sent = run.payload_ns()
     streamed = len(run.steps.at) > 0
     return ClientTimes(
@@ -26,6 +27,7 @@ def client_times(run: Timeline, compared: int, server: ServerTotals | None) -> C
         waited=run.waited,
         most_in_flight=run.most_in_flight,
         compared=compared,
+        equal=equal,
         failures=_failures(run),
         steps=_steps(run) if streamed else None,
         server=None if server is None else ServerSums(**{name: getattr(server, name) for name in _SUMS}),

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.core import lock as alive
 from harness.core import store
 from harness.core.errors import FormatError, MissingInputError, StorageError
 from harness.core.layout import Results
+from harness.core.lock import lives
 from harness.core.schemas import Case, Environment, Exporting, Plan, Running, Usage
 from harness.core.timestamps import seconds_between, utc_now
 from harness.live.progress import (
@@ -139,11 +139,11 @@ def _run(folder: Results, plan: Plan, now: str) -> Run | str | None:
         return f"{error.problem} {error.hint}"
     if running.plan_id != plan.plan_id:
         return f"A run of plan {running.plan_id} was at work here; the plan is now {plan.plan_id}."
-    lives = alive.lives(running.pid, running.place, running.started_at)
+    is_alive = lives(running.pid, running.place, running.started_at)
     longest_s = plan.measurement.timeout_s + START_TIMEOUT_S
-    if lives is None and seconds_between(running.since, now) > longest_s:
-        lives = False  # in any place: no turn lasts so long
-    return running, lives
+    if is_alive is None and seconds_between(running.since, now) > longest_s:
+        is_alive = False  # in any place: no turn lasts so long
+    return running, is_alive
 
 
 _LONGEST_EXPORT_S = 24 * 3600
@@ -156,10 +156,10 @@ def _export(folder: Results, now: str) -> Export | None:
         exporting = store.load(folder.exporting, Exporting, "make export")
     except (MissingInputError, FormatError):
         return None  # the next model writes it again
-    lives = alive.lives(exporting.pid, exporting.place, exporting.started_at)
-    if lives is None and seconds_between(exporting.since, now) > _LONGEST_EXPORT_S:
-        lives = False
-    return exporting, lives
+    is_alive = lives(exporting.pid, exporting.place, exporting.started_at)
+    if is_alive is None and seconds_between(exporting.since, now) > _LONGEST_EXPORT_S:
+        is_alive = False
+    return exporting, is_alive
 
 
 def _stamp(path: Path) -> _Stamp:

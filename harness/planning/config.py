@@ -135,6 +135,9 @@ class ScenarioBlock(_Section):
     price_per_hour: Annotated[float, Field(gt=0)] | None = None
     endpoint: str | None = None
     """Address of a running service of the model, which is then loaded in place of a backend."""
+    prompt_lengths: tuple[Positive, ...] = ()
+    """Completions of a running service: tokens of prompts, and tokens that are asked for."""
+    new_tokens: tuple[Positive, ...] = ()
 
 
 class Config(_Section):
@@ -143,6 +146,7 @@ class Config(_Section):
     device: Device = "cpu"
     models: Annotated[tuple[ModelEntry, ...], Field(min_length=1)]
     matrix: tuple[MatrixBlock, ...] = ()
+    """May be empty where `generation` has a block."""
     generation: tuple[GenerationBlock, ...] = ()
     measurement: Measurement = Measurement()
     gates: dict[Precision, Tolerance] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import get_args
 
@@ -65,6 +65,10 @@ class GenerationNeeds:
     forms: tuple[str, ...] = ()
 
 
+COMPLETIONS_BATCH = 16
+"""Prompts with a reference where completions of a running service are loaded; eight times as many are sent."""
+
+
 def generation_needs(plan: Plan) -> dict[str, GenerationNeeds]:
     """By model, for models with cases that read files."""
     found: dict[str, GenerationNeeds] = {}
@@ -86,6 +90,18 @@ def generation_needs(plan: Plan) -> dict[str, GenerationNeeds]:
             batch_size=max(case.batch_size for case in own),
             onnx=_file_precisions(onnx),
             forms=tuple(dict.fromkeys(form for form in forms if form is not None)),
+        )
+    for load in plan.loads:
+        if load.prompt_length is None or load.new_tokens is None:
+            continue
+        before = found.get(load.model)
+        lengths = dict(before.lengths) if before else {}
+        lengths[load.prompt_length] = max(load.new_tokens, lengths.get(load.prompt_length, 0))
+        wanted = dict(sorted(lengths.items()))
+        found[load.model] = (
+            GenerationNeeds(load.model, load.slug, load.weights, wanted, COMPLETIONS_BATCH)
+            if before is None
+            else replace(before, lengths=wanted, batch_size=max(before.batch_size, COMPLETIONS_BATCH))
         )
     return found
 

@@ -78,7 +78,7 @@ def _common(block: ScenarioBlock, where: str) -> dict[str, Any]:
         raise ConfigError(
             f"{where}: the server scenario needs a bound on the latency.", "Give one, in quotes: BOUND='p99<50ms'."
         )
-    target = parse_target(block.endpoint).url if block.endpoint else None
+    target = _address(block, where)
     if target is not None and server and not block.rates:
         raise ConfigError(
             f"{where}: a running service has no service times to predict a peak from.", "Name the loads: RATES=50,100."
@@ -110,26 +110,47 @@ def _common(block: ScenarioBlock, where: str) -> dict[str, Any]:
     return fields | {name: value for name, value in lengths.items() if value is not None}
 
 
+def _address(block: ScenarioBlock, where: str) -> str | None:
+    """The address of the block's service. Raises ConfigError where its protocol and its lengths do not fit."""
+    given = bool(block.prompt_lengths), bool(block.new_tokens)
+    target = parse_target(block.endpoint) if block.endpoint else None
+    generates = target is not None and target.protocol == "openai"
+    if generates and not all(given):
+        raise ConfigError(f"{where}: completions need lengths.", "Name them: PROMPTS=128 TOKENS=64.")
+    if not generates and any(given):
+        raise ConfigError(
+            f"{where}: lengths of prompts and outputs belong to completions.",
+            "Leave PROMPTS and TOKENS out, or name the endpoint: ENDPOINT=openai+http://…/v1/completions.",
+        )
+    return None if target is None else target.url
+
+
 def _of_case(
     block: ScenarioBlock, case: Case, way: str, common: Mapping[str, Any], policies: Iterable[tuple[int, int, int]]
 ) -> Iterator[LoadCase]:
-    for max_batch, max_delay_ns, workers in policies:
-        name = load_id(case, way, block, max_batch, max_delay_ns, workers, common["endpoint"])
+    lengths: list[tuple[int | None, int | None]] = [*product(block.prompt_lengths, block.new_tokens)]
+    lengths = lengths or [(None, None)]
+    for (max_batch, max_delay_ns, workers), (prompt_length, new_tokens) in product(policies, lengths):
+        # A completion has one prompt.
+        samples = max_batch if prompt_length is None else 1
+        name = load_id(case, way, block, samples, max_delay_ns, workers, common["endpoint"])
         yield LoadCase(
-            load_id=name,
+            load_id=name if prompt_length is None else f"{name}-p{prompt_length}-n{new_tokens}",
             model=case.model,
             slug=case.slug,
             backend=case.backend,
             device=case.device,
             precision=case.precision,
-            sequence_length=case.sequence_length,
+            sequence_length=case.sequence_length if prompt_length is None else None,
             weights=case.weights,
             setting=case.setting,
-            max_batch=max_batch,
+            max_batch=samples,
             max_delay_ns=max_delay_ns,
             workers=workers,
             clients=tuple(dict.fromkeys(block.clients)) if block.scenario == "concurrency" else (),
             skip_reason=None if block.endpoint else case.skip_reason,
+            prompt_length=prompt_length,
+            new_tokens=new_tokens,
             **common,
         )
 
@@ -163,7 +184,7 @@ def load_id(
     Of an endpoint it has eight digits of the address's hash in place of the device: two services are two load cases.
     """
     parts = [case.slug, case.backend, case.device if endpoint is None else digest_of(endpoint)[:8], case.precision]
-    parts += [f"s{case.sequence_length}"] if case.sequence_length else []
+    parts += [f"s{case.sequence_length}"] if case.sequence_length and not block.prompt_lengths else []
     parts += [way] if way else []
     parts += [block.scenario]
     parts += [f"b{max_batch}"] if max_batch > 1 else []

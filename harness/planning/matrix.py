@@ -116,7 +116,7 @@ def make_plan(
     loads = load_cases(config.scenarios, *_deployments(config, models, source, own, given), source)
     cases = [] if loads_alone else cases
     served = [*cases, *served_cases(loads)]
-    needed = {case.model for case in served}
+    needed = {case.model for case in served} | {load.model for load in loads}
     plan = Plan(
         plan_id="unnamed",
         settings_id=settings_id(config.device, config.measurement),

@@ -34,6 +34,8 @@ class LoadOverrides:
     duration: str | None = None
     price_per_hour: float | None = None
     endpoint: str | None = None
+    prompt_lengths: Sequence[int] = ()
+    new_tokens: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ MOST_ROUNDS = 100
 def apply(config: Config, chosen: Overrides) -> Config:
     """The configuration with the options applied; its blocks may then overlap (make_plan merges them)."""
     if chosen.load is not None and chosen.load.endpoint:
-        chosen = _for_endpoint(chosen)
+        chosen = _for_endpoint(chosen, chosen.load)
     update: dict[str, object] = {"matrix": _matrix(config, chosen), "generation": _generation(config, chosen)}
     if chosen.prompts is not None:
         update["generating"] = config.generating.model_copy(update={"prompts": chosen.prompts})
@@ -94,15 +96,24 @@ def apply(config: Config, chosen: Overrides) -> Config:
     return config.model_copy(update=update)
 
 
-def _for_endpoint(chosen: Overrides) -> Overrides:
-    """The options with the running service as the only backend. A precision chooses only the tolerance of answers."""
+def _for_endpoint(chosen: Overrides, load: LoadOverrides) -> Overrides:
+    """The options with the running service as the only backend. A precision chooses only the tolerance of answers; the
+    lengths of prompts and outputs are those of its completions."""
+    if chosen.prompts:
+        raise UsageError(
+            "A running service is loaded with prompts of our own.", "Give their lengths: PROMPTS=128 TOKENS=64."
+        )
     if chosen.backends or chosen.device == "cuda":
         raise UsageError(
             "ENDPOINT names the service to load, so that there is no backend or device to choose.",
             "Leave BACKENDS and DEVICE out.",
         )
     remote = [name for name, info in BACKENDS.items() if info.remote]
-    return replace(chosen, backends=remote, precisions=chosen.precisions or ("fp32",), device="cpu")
+    lengths = replace(load, prompt_lengths=chosen.prompt_lengths, new_tokens=chosen.new_tokens)
+    one = chosen.precisions or ("fp32",)
+    return replace(
+        chosen, backends=remote, precisions=one, device="cpu", load=lengths, prompt_lengths=(), new_tokens=()
+    )
 
 
 def _scenarios(blocks: Sequence[ScenarioBlock], chosen: Overrides) -> tuple[ScenarioBlock, ...]:

@@ -17,8 +17,6 @@ from pathlib import Path
 import numpy as np
 
 from harness.backends import backend_info
-from harness.backends.batches import BatchSet, load_batches
-from harness.backends.loads import artifacts, export_of
 from harness.core import store
 from harness.core.errors import CaseError
 from harness.core.host import environment
@@ -34,14 +32,17 @@ from harness.endpoints.records import client_times, ended
 from harness.endpoints.target import parse_target
 from harness.endpoints.timeline import Timeline
 from harness.planning.load_resume import LoadState, state_of
-from harness.processes.load_process import job_at, same_machine
+from harness.processes.endpoint_workload import Workload, workload_of
+from harness.processes.load_process import same_machine
 from harness.serving import arrivals
 from harness.serving.load_case import LoadStep, replication_digest, requests_at, seed_of, service_digest
-from harness.statistics import parity
 from harness.timing.clock import calibrate
 from harness.timing.session import peak_bytes
 
 Enter = Callable[[str], None]
+
+MOST_CHECKED = 64
+"""Stored inputs that are sent before anything is timed."""
 
 CHECK_NS = 60_000_000_000
 """Longest wait for one answer of the checks: a service may load its model at the first request."""
@@ -97,10 +98,8 @@ class _EndpointRun:
     files: LoadFiles
     endpoint: Endpoint
     facts: EndpointFacts
-    batches: BatchSet
-    classifier: bool
-    artifacts: dict[str, str]
-    distance: Parity
+    work: Workload
+    distance: Parity | None
     answer_bytes: int
     enter: Enter
 
@@ -108,32 +107,29 @@ class _EndpointRun:
     def opened(cls, job: LoadJob, files: LoadFiles, enter: Enter) -> _EndpointRun:
         """Check the service, and compare its answers to all stored inputs with the reference."""
         enter("endpoint check")
-        own = job_at(job, job.load.max_batch)
-        export, folder = export_of(own)
-        batches = load_batches(folder.root, export, own.case, job.measurement.parity_samples)
+        work = workload_of(job)
         endpoint = open_endpoint(parse_target(job.load.endpoint or ""))
-        facts = endpoint.check(batches.inputs[0], CHECK_NS)
+        facts = endpoint.check(work.samples[0], CHECK_NS)
         enter("reference check")
-        first = drive_closed(endpoint, batches.inputs, range(len(batches.inputs)), 1, CHECK_NS)
+        stored = range(min(len(work.samples), MOST_CHECKED))
+        first = drive_closed(endpoint, work.samples, stored, 1, CHECK_NS)
         if first.details:
             kind, said = next(iter(first.details.items()))
             raise CaseError(f"The service failed a request before any load: {kind}: {said}.", "Its own log says why.")
-        found = [_distance(batches, export.classifier, number, first) for number in first.replies]
-        wrong = next((one for one in found if isinstance(one, str)), None)
-        distance = parity.worst(one for one in found if isinstance(one, Parity))
-        if wrong is not None or distance is None:
+        judged = work.judge(first)
+        if judged.wrong:
             raise CaseError(
-                f"The service's outputs are not those of {job.load.model}: {wrong}.",
+                f"The service's outputs are not those of {job.load.model}: {next(iter(judged.wrong.values()))}.",
                 "Serve the ONNX file of this export (models/<model>/<export>/model.onnx), with all its outputs.",
             )
-        loaded, answer = artifacts(export, own.case), int(first.answer_bytes.max())
-        return cls(job, files, endpoint, facts, batches, export.classifier, loaded, distance, answer, enter)
+        answer = int(first.answer_bytes.max())
+        return cls(job, files, endpoint, facts, work, judged.distance, answer, enter)
 
     @property
     def artifacts_id(self) -> str:
         """Another version of the server, or another form of payload, is another service."""
         facts = self.facts
-        return digest_of(self.artifacts, facts.url, facts.server, facts.version, facts.form)
+        return digest_of(self.work.artifacts, facts.url, facts.server, facts.version, facts.form)
 
     def measure_service(self, identity: str) -> None:
         """Service times with one client, the guard, and what is known about the service."""
@@ -154,14 +150,14 @@ class _EndpointRun:
             artifacts_id=self.artifacts_id,
             started_at=started_at,
             environment_id=identity,
-            artifacts=self.artifacts,
+            artifacts=self.work.artifacts,
             threads=self.job.threads,
             workers=1,
             clock=calibrate(),
             load_ns={},
             service_ns={load.max_batch: tuple((run.done - run.issued).tolist())},
             repeat_input=self._repeat_guard(_typical_ns(run)),
-            parity={load.max_batch: self.distance},
+            parity={} if self.distance is None else {load.max_batch: self.distance},
             placement=_placement(facts),
             peak_rss_bytes=peak_bytes(),
             notes=_notes(facts),
@@ -179,7 +175,8 @@ class _EndpointRun:
         run, schedule_sha256 = self._one(step, seed, typical_ns)
         after = self.endpoint.totals(CHECK_NS)
         self.enter("outputs check")
-        distance, compared, run = self._compared(run)
+        judged = self.work.judge(run)
+        run = run.with_wrong(tuple(judged.wrong), next(iter(judged.wrong.values()), ""))
         server = after.since(before) if before is not None and after is not None else None
         order = np.argsort(run.issued, kind="stable") if not run.open_loop else np.arange(len(run.issued))
         if not run.open_loop:
@@ -214,8 +211,8 @@ class _EndpointRun:
             worker=(0,) * len(run.issued),
             failed=tuple(np.flatnonzero(run.failed).tolist()),
             error=next((f"{kind}: {said}" for kind, said in run.details.items()), None),
-            parity=distance,
-            client=client_times(run, compared, server),
+            parity=judged.distance,
+            client=client_times(run, judged.compared, judged.equal, server),
         )
         store.save(self.files.replication(step.name, number), record, indent=None)
 
@@ -230,7 +227,7 @@ class _EndpointRun:
             schedule = draw(step.rate_per_s, count, seed)
             timeout = max(TIMEOUT_NS, TIMEOUT_BOUNDS * (load.bound.limit_ns if load.bound else 0))
             kept, order = keep_every(count, self.answer_bytes), self._order(count, seed)
-            run = drive(self.endpoint, self.batches.inputs, order, schedule, timeout, keep_every=kept)
+            run = drive(self.endpoint, self.work.samples, order, schedule, timeout, keep_every=kept)
             return run, arrivals.digest(schedule)
         clients = step.clients or (OFFLINE_IN_FLIGHT if load.scenario == "offline" else 1)
         count = _count_for(load.replication_s * clients, typical_ns, LEAST_CLOSED * clients, load.requests)
@@ -238,12 +235,12 @@ class _EndpointRun:
 
     def _closed(self, order: Sequence[int], clients: int) -> Timeline:
         kept = keep_every(len(order), self.answer_bytes)
-        return drive_closed(self.endpoint, self.batches.inputs, order, clients, CLOSED_TIMEOUT_NS, keep_every=kept)
+        return drive_closed(self.endpoint, self.work.samples, order, clients, CLOSED_TIMEOUT_NS, keep_every=kept)
 
     def _order(self, count: int, seed: int) -> list[int]:
         """Inputs in random rounds: each appears once before any appears again."""
         chance = random.Random(seed)  # noqa: S311 - an order, not a secret
-        stored = len(self.batches.inputs)
+        stored = len(self.work.samples)
         rounds = [number for _ in range(-(-count // stored)) for number in chance.sample(range(stored), stored)]
         return rounds[:count]
 
@@ -254,26 +251,10 @@ class _EndpointRun:
         usual, other = list[float](), list[float]()
         for number, usual_first in enumerate(chance.sample([True, False] * (GUARD_PAIRS // 2), GUARD_PAIRS)):
             for is_usual in (usual_first, not usual_first):
-                order = self._order(count, number) if is_usual else [number % len(self.batches.inputs)] * count
+                order = self._order(count, number) if is_usual else [number % len(self.work.samples)] * count
                 run = self._closed(order, 1)
                 (usual if is_usual else other).append(float(np.mean(run.done - run.issued)))
         return GuardTimes(usual_ns=tuple(usual), other_ns=tuple(other))
-
-    def _compared(self, run: Timeline) -> tuple[Parity | None, int, Timeline]:
-        """The kept answers against the reference: the worst distance, their number, the run with wrong ones failed."""
-        found = {number: _distance(self.batches, self.classifier, number, run) for number in sorted(run.replies)}
-        wrong = {number: said for number, said in found.items() if isinstance(said, str)}
-        distance = parity.worst(one for one in found.values() if isinstance(one, Parity))
-        return distance, len(found), run.with_wrong(tuple(wrong), next(iter(wrong.values()), ""))
-
-
-def _distance(batches: BatchSet, classifier: bool, number: int, run: Timeline) -> Parity | str:
-    """The distance of a reply from its reference; text where it cannot be compared at all."""
-    reply = run.replies[number]
-    try:
-        return parity.compare(reply, batches.reference(int(run.sample[number])), classifier)  # type: ignore[arg-type]
-    except ValueError as error:
-        return str(error)
 
 
 def _placement(facts: EndpointFacts) -> Placement:

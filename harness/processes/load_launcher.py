@@ -13,6 +13,7 @@ from harness.core.schemas import LoadCase, LoadFailure, Measurement
 from harness.core.timestamps import utc_now
 from harness.planning.load_cases import estimate_load
 from harness.processes.launcher import Observer, Worker
+from harness.processes.load_energy import ReplicationMeter
 from harness.processes.pool import absent_library, explained_end
 from harness.processes.progress_bar import RunProgress
 from harness.serving.load_case import replication_digest
@@ -77,14 +78,18 @@ def save_failure(
 
 @dataclass(frozen=True)
 class LoadWatcher:
-    """Shows the phase of the running load case."""
+    """Shows the phase of the running load case, and reads the energy counter around replications."""
 
     label: str
     progress: RunProgress
+    meter: ReplicationMeter | None = None
+    """Of a GPU that counts its energy."""
 
     def started(self, pid: int) -> None:
         """The process has begun."""
 
     def entered(self, phase: str) -> None:
-        """The process has entered a phase."""
+        """The process has entered a phase. The counter is read first: showing a phase takes longer."""
+        if self.meter is not None:
+            self.meter.entered(phase)
         self.progress.running(self.label, phase)

@@ -9,6 +9,7 @@ Load → compile → reference check → service times → guards → prediction
 from __future__ import annotations
 
 import gc
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,7 @@ from harness.serving import arrivals
 from harness.serving.early_stopping import least_requests
 from harness.serving.load_case import (
     LoadStep,
+    phase_of,
     policy_of,
     replication_digest,
     requests_at,
@@ -134,10 +136,14 @@ class _Loaded:
     dispatcher: Dispatcher
 
     def close(self) -> None:
-        """Release what outlives the process."""
+        """Release what outlives the process. Everything is measured and saved by now: a library that fails while it
+        closes leaves its words in the log, and the process ends."""
         for backend in reversed(list(self.backends.values())):
-            backend.activate()
-            backend.close()
+            try:
+                backend.activate()
+                backend.close()
+            except Exception:
+                traceback.print_exc()
 
 
 class _Service:
@@ -321,7 +327,7 @@ class _LoadRun:
         self._warm(workers, load)
         for place, worker in enumerate(workers):
             worker.reorder(seed + place)
-        self.enter(f"replication {number} of {step.name}")
+        self.enter(phase_of(step, number))
         started_at = utc_now()
         scheduled: list[int] = []
         if load.scenario == "server":

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from harness.aggregation import flags_host
-from harness.aggregation import usage as utilisation
 from harness.aggregation.flags import (
     RANKED,
     Finding,
     finding,
     grade,
 )
+from harness.aggregation.usage import timed
 from harness.core.schemas import Environment, Flag, Grade, Usage
 from harness.core.schemas.profile_record import PartsProfile
 from harness.profiling.reconcile import parts_total, reconcile
@@ -72,7 +72,7 @@ def graded(
 ) -> PartsProfile:
     """The profile with its grade, flags, and the monitor's figures. usage: of the last repeat's process; None where the
     monitor left no record. threads: of that process."""
-    window = None if usage is None else utilisation.timed(usage)
+    window = None if usage is None else timed(usage)
     found = _unsteady(parts)
     if window is None:
         detail = "the monitor left no record of it, so it is unknown what else ran"

@@ -199,10 +199,10 @@ def by_module(columns: Sequence[ComparedColumn]) -> SideBySide | None:
 
 def folded(found: SideBySide) -> SideBySide:
     """The comparison with one line for modules that differ only in the number of their block: `layer.*.mlp`."""
-    kin: dict[str, list[SideBySideLine]] = {}
+    alike_lines: dict[str, list[SideBySideLine]] = {}
     for line in found.lines:
-        kin.setdefault(_FIRST_NUMBER.sub("*", line.name, count=1), []).append(line)
-    lines = [lines[0] if len(lines) == 1 else _sum_of(name, lines) for name, lines in kin.items()]
+        alike_lines.setdefault(_FIRST_NUMBER.sub("*", line.name, count=1), []).append(line)
+    lines = [lines[0] if len(lines) == 1 else _sum_of(name, lines) for name, lines in alike_lines.items()]
     return SideBySide(found.columns, _by_gain(lines))
 
 
@@ -302,17 +302,17 @@ def not_compared(profiled: Iterable[Profiled]) -> list[NotCompared]:
 
 
 def _profile_groups(profiled: Iterable[Profiled]) -> list[list[Profiled]]:
-    kin: dict[GroupKey, list[Profiled]] = {}
+    group: dict[GroupKey, list[Profiled]] = {}
     for one in profiled:
         key = GroupKey.of(one.row).without("boundary", "mode", "backend", "setting")
-        kin.setdefault(key, []).append(one)
-    return list(kin.values())
+        group.setdefault(key, []).append(one)
+    return list(group.values())
 
 
-def _compared(kin: Sequence[Profiled]) -> Alike | NotCompared | None:
+def _compared(group: Sequence[Profiled]) -> Alike | NotCompared | None:
     backends: dict[str, list[tuple[Profiled, ComparedColumn]]] = {}
     left_out: dict[str, tuple[str, str]] = {}
-    for one in kin:
+    for one in group:
         if one.parts is None:
             continue
         column, why = _column(one), one.doubt
@@ -325,7 +325,7 @@ def _compared(kin: Sequence[Profiled]) -> Alike | NotCompared | None:
     columns = [column for _, column in chosen]
     groups, modules = by_group(columns), by_module(columns)
     if groups is None:
-        return NotCompared(_shape(kin[0].row), without) if without and len(columns) + len(without) > 1 else None
+        return NotCompared(_shape(group[0].row), without) if without and len(columns) + len(without) > 1 else None
     return Alike(tuple(one.row for one, _ in chosen), groups, folded(modules) if modules else None, without)
 
 

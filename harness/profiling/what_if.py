@@ -269,7 +269,7 @@ def achieved(row: Row | None, flops: int | None, roof: Roof | CpuRoof | None) ->
             peak_share=None,
             notes=(f"not measured: {why}",),
         )
-    time_ns, rate = pass_ns(row), row.throughput_per_s
+    time_ns, throughput = pass_ns(row), row.throughput_per_s
     rate = None if flops is None else flops / (time_ns or row.latency_ns.median) * 1e9
     peak = best_product(row, roof)
     notes = [f"peak_share: {peak}"] if isinstance(peak, str) else []
@@ -278,8 +278,8 @@ def achieved(row: Row | None, flops: int | None, roof: Roof | CpuRoof | None) ->
     return Achieved(
         latency_ns=row.latency_ns.median,
         device_ns=None if row.device == "cpu" else time_ns,
-        items_per_s=rate,
-        tokens_per_s=rate * row.sequence_length if rate and row.sequence_length else None,
+        items_per_s=throughput,
+        tokens_per_s=throughput * row.sequence_length if throughput and row.sequence_length else None,
         flops_per_s=rate,
         peak_share=None if rate is None or isinstance(peak, str) else rate / peak,
         notes=tuple(notes),

@@ -323,14 +323,14 @@ ENERGY_WINDOW: tuple[Figure[Energy], ...] = (
     Figure(
         "card_mean",
         "power",
-        "Mean power of the card over the window.",
+        "Mean power of the GPU over the window.",
         lambda it: it.energy_j / (it.window_ns / units.SECOND.ns),
-        label="card",
+        label="GPU",
     ),
-    Figure("card_idle", "power", "Power of the card before the first case came to it.", lambda it: it.idle_w),
+    Figure("card_idle", "power", "Power of the GPU before the first case came to it.", lambda it: it.idle_w),
     Figure("window", "time", "The timed inferences and what lies between them.", lambda it: it.window_ns),
     Figure("batches", "count", "Batches of the window.", lambda it: it.batches),
-    Figure("gpu", "text", "The card.", lambda it: it.gpu),
+    Figure("gpu", "text", "The GPU.", lambda it: it.gpu),
 )
 """The measurement that the energy is based on."""
 

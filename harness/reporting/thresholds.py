@@ -123,7 +123,7 @@ def _judged_generation(threshold: Threshold, row: GenerationRow) -> Judgement:
     metric = TOKEN_METRICS[threshold.metric]
     value = metric.figure.number(row)
     reason = None
-    uncertain = {flag.name for flag in row.flags if flag.caps_at not in flags.RANKED} <= {flags.UNCERTAIN}
+    uncertain = {flag.name for flag in row.flags if flag.caps_at not in flags.RANKED} == {flags.UNCERTAIN}
     if row.status != "measured":
         reason = f"{row.status}: {row.reason}" if row.reason else row.status
     elif row.grade not in flags.RANKED and not (row.grade == "C" and uncertain):
@@ -146,6 +146,8 @@ def judge(
     """
     if threshold.metric in LOAD_METRICS:
         return _judge_loads(threshold, loads)
+    if threshold.metric in TOKEN_METRICS:
+        return _judge_generation(threshold, generations)
     computing = [row for row in rows if not is_calibration(row)]
     meant = [row for row in computing if threshold.selector is None or _selects(threshold.selector, row)]
     if not meant:

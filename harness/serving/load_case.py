@@ -6,11 +6,16 @@ import zlib
 from dataclasses import dataclass
 
 from harness.core.schemas import LoadCase
+from harness.core.schemas.load_record import MOST_REQUESTS
 from harness.core.store import digest_of
 from harness.serving.batching import BatchPolicy, prepared_sizes
 
 LEAST_REQUESTS = 20
 """Of a replication, also where they take longer than its time."""
+
+BOUNDS_LONG = 50
+"""A replication lasts so many times the limit of its bound, within its time: a queue that grows by 2% of the capacity
+is then over the limit at its end. 2,000 requests of a fast service would be over before any queue could grow."""
 
 _JUDGED = frozenset({"bound", "price_per_hour", "rates", "factors", "clients", "skip_reason", "replications"})
 """Fields that change no single replication: with other values, what is measured already stays valid."""
@@ -58,8 +63,10 @@ def policy_of(load: LoadCase) -> BatchPolicy:
 
 
 def requests_at(load: LoadCase, rate_per_s: float) -> int:
-    """Requests of one replication at a rate: as many as its time has, up to the case's number."""
-    return min(load.requests, max(LEAST_REQUESTS, round(rate_per_s * load.replication_s)))
+    """Requests of one replication at a rate: the case's number, or as many as BOUNDS_LONG needs, within its time."""
+    by_time = round(rate_per_s * load.replication_s)
+    by_bound = round(rate_per_s * BOUNDS_LONG * load.bound.limit_ns / 1e9) if load.bound else 0
+    return max(LEAST_REQUESTS, min(by_time, max(load.requests, by_bound), MOST_REQUESTS))
 
 
 def seed_of(plan_seed: int, number: int) -> int:
@@ -90,3 +97,18 @@ def replication_digest(load: LoadCase) -> str:
 def prediction_digest(load: LoadCase) -> str:
     """Identifies what was replayed, besides the service times."""
     return digest_of(load.model_dump(mode="json", exclude={"price_per_hour", "skip_reason", "replications", "clients"}))
+
+
+def phase_of(step: LoadStep, number: int) -> str:
+    """The phase of a process that serves this replication."""
+    return f"replication {number} of {step.name}"
+
+
+def replication_of(phase: str) -> tuple[str, int] | None:
+    """(point, number) of such a phase; None for any other.
+
+    >>> replication_of("replication 3 of r53.2")
+    ('r53.2', 3)
+    """
+    words = phase.split()
+    return (words[3], int(words[1])) if len(words) == 4 and words[0] == "replication" else None

@@ -22,6 +22,9 @@ MEASURED_RUNS = 200
 MAP_DELAYS = (0.0, 0.02, 0.05, 0.1, 0.2)
 """Delays of the map, as shares of the bound; the case's own delay is added."""
 
+GUESS_RUNS = 20
+"""Simulated runs of the first prediction, which only decides how long a run is."""
+
 MAP_REQUESTS = 500
 """Requests of a run of the map, which compares policies on the same arrivals."""
 
@@ -74,7 +77,7 @@ def _peak(times: ServiceTimes, load: LoadCase, limit: LatencyBound, seed: int) -
     """The peak for runs as long as the real ones: their number of requests depends on the rate itself."""
     bound, policy, workers = limit, policy_of(load), load.workers
     most = requests_at(load, times.capacity_per_s(policy, workers))
-    guess = peak_rate(times, policy, workers, bound, most, seed, interval=False)
+    guess = peak_rate(times, policy, workers, bound, most, seed, runs=GUESS_RUNS, interval=False)
     if guess is None:
         return None
     return peak_rate(times, policy, workers, bound, requests_at(load, guess.rate_per_s), seed)

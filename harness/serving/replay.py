@@ -72,14 +72,16 @@ def simulate(
     workers: int,
     seed: tuple[int, ...],
     block: int = BLOCK,
+    alike: int = 1,
 ) -> Simulated:
     """Runs with these arrivals: (runs, requests), sorted instants in ns along each row.
 
     services: one for all runs, or one for each of as many equal groups of consecutive runs; all with the same sizes and
-    lengths. seed: of the bootstrap; runs with the same seed use the same blocks at every rate and policy.
+    lengths. seed: of the bootstrap; runs with the same seed use the same blocks at every rate and policy. alike: number
+    of equal groups of consecutive runs that use the same blocks, group by group.
     """
     runs, requests = arrivals.shape
-    table = _Table.of(services, runs, policy, block, seed, requests)
+    table = _Table.of(services, (runs, alike), policy, block, seed, requests)
     if policy.max_batch == 1 and workers == 1:
         service = table.all_of_one_size(requests)
         done = lindley.completions(arrivals, service)
@@ -106,12 +108,13 @@ class _Table:
     def of(
         cls,
         services: Sequence[ServiceTimes],
-        runs: int,
+        counts: tuple[int, int],
         policy: BatchPolicy,
         block: int,
         seed: tuple[int, ...],
         requests: int,
     ) -> _Table:
+        runs, alike = counts
         sizes = services[0].up_to(policy.max_batch)
         group = np.repeat(np.arange(len(services)), runs // len(services))
         flat = np.concatenate([service.traces[size] for size in sizes for service in services]).astype(np.int64)
@@ -119,12 +122,11 @@ class _Table:
         first = np.concatenate([[0], np.cumsum(length * len(services))[:-1]])
         base = first[:, None] + group[None, :] * length[:, None]
         blocks = -(-requests // block)
-        starts = np.stack(
-            [
-                np.random.default_rng((*seed, size)).integers(0, length[at], (runs, blocks))
-                for at, size in enumerate(sizes)
-            ]
-        )
+        drawn = [
+            np.random.default_rng((*seed, size)).integers(0, length[at], (runs // alike, blocks))
+            for at, size in enumerate(sizes)
+        ]
+        starts = np.stack([np.tile(one, (alike, 1)) for one in drawn])
         return cls(flat, np.array(sizes), base, length, starts, block)
 
     def all_of_one_size(self, requests: int) -> NDArray[np.int64]:

@@ -148,18 +148,23 @@ def benjamini_hochberg(p_values: Sequence[float], alpha: float = ALPHA) -> list[
 def smallest_visible_shift(values: Sequence[float], series: int = 1) -> float | None:
     """The smallest shift, as a share, that is found with probability POWER within LATER_RUNS runs after the last one.
 
-    values: of the latest stretch. series: number of series of the night. None with fewer than LEAST_SIDE runs, where
-    nothing can be found. From Welch's t with a level corrected for the night and the splits (Bonferroni), so it is
-    rather too large; benchmarks/change_points.py has the simulated rates.
+    values: of the latest stretch. series: number of series of the night. None where the runs have too few orders for
+    any shift to reach the level of a single series of the night. From Welch's t with a level corrected for the night
+    and the splits (Bonferroni); benchmarks/change_points.py has the simulated rates.
     """
     logs = np.log(np.asarray(values[-WINDOW:], dtype=np.float64))
-    if logs.size < LEAST_SIDE:
+    # The later runs at the end, or all of them at the beginning: two orders have the largest statistic.
+    least_p = 2 / math.comb(logs.size + LATER_RUNS, LATER_RUNS)
+    allowed = ALPHA / max(1, series)
+    if logs.size < LEAST_SIDE or least_p > allowed:
         return None
+    # Where few orders are allowed to be as extreme, the shift must beat nearly all of them (fitted to simulations).
+    coarse = math.sqrt(1 + 2 * least_p / allowed)
     scatter = _typical_scatter(logs)
     freedom = logs.size - 1 + PRIOR_DF
     level = ALPHA / max(1, series) / (2 * max(1, logs.size))
     critical = float(special.stdtrit(freedom, 1 - level)) + float(special.stdtrit(freedom, POWER))
-    return math.expm1(critical * scatter * math.sqrt(1 / logs.size + 1 / LATER_RUNS))
+    return math.expm1(coarse * critical * scatter * math.sqrt(1 / logs.size + 1 / LATER_RUNS))
 
 
 def _typical_scatter(logs: Floats) -> float:

@@ -22,6 +22,10 @@ Outputs = Mapping[str, NDArray[np.generic]]
 class Served(Protocol):
     """The part of a backend that a service calls (harness.backends.base.Backend has it)."""
 
+    @property
+    def shares_outputs(self) -> bool:
+        """Whether a pass of another object may overwrite the outputs."""
+
     def activate(self) -> None:
         """Take the library's state of this thread."""
 
@@ -58,6 +62,7 @@ class Dispatcher:
     def __init__(self, backends: Mapping[int, tuple[Served, int]]) -> None:
         self._prepared = {size: _Prepared(*found) for size, found in sorted(backends.items())}
         sizes = tuple(self._prepared)
+        self._latest: _Prepared | None = None
         # Looked up by the number of requests: the loop that is timed searches nothing.
         self._for = [None, *(self._prepared[prepared_for(sizes, count)] for count in range(1, sizes[-1] + 1))]
 
@@ -70,6 +75,7 @@ class Dispatcher:
         index = chosen.order[chosen.position]
         chosen.position = (chosen.position + 1) % len(chosen.order)
         chosen.last = index
+        self._latest = chosen
         backend.activate()
         backend.select(index)
         backend.infer()
@@ -88,10 +94,13 @@ class Dispatcher:
             one.order, one.position, one.last = (index,), 0, None
 
     def latest(self) -> list[tuple[int, int, Outputs]]:
-        """(prepared size, input batch, outputs) of the last pass of each backend object since reorder()."""
+        """(prepared size, input batch, outputs) of the last pass of each backend object since reorder().
+
+        Of objects that share their outputs, only the last pass of all has them.
+        """
         found = []
         for size, one in self._prepared.items():
-            if one.last is not None:
+            if one.last is not None and (one is self._latest or not one.backend.shares_outputs):
                 one.backend.activate()
                 found.append((size, one.last, one.backend.outputs()))
         return found

@@ -1,4 +1,4 @@
-"""How Make and the scripts call the engine: with a stand-in for it that writes down what it is told."""
+"""How Make and the scripts call the engine: with a stand-in for it that writes down its arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ RECORDER = """#!/bin/sh
 case "$1" in
   --version) echo "${{FAKE_VERSION:-Docker version 20.10}}"; exit 0 ;;
   info) exit ${{FAKE_INFO:-0}} ;;
-  image) [ -e {folder}/no-image ] && exit 1; echo ${{FAKE_ID:-sha256:feed}}; exit 0 ;;
+  image) [ -e {folder}/no-image ] && exit 1
+         case "$4" in *revision*) echo "${{FAKE_REVISION-}}" ;; *) echo "${{FAKE_ID:-sha256:feed}}" ;; esac; exit 0 ;;
   build) printf '%s\\0' "$@" >{folder}/built; echo "step 3 of 9 failed" >&2; exit ${{FAKE_BUILD:-0}} ;;
 esac
 printf '%s\\0' "$@" >{folder}/said
@@ -24,7 +25,7 @@ printf '%s\\0' "$@" >{folder}/said
 
 
 class Engine:
-    """The stand-in: what it was told last, and how it answers."""
+    """The stand-in: its last arguments, and how it answers."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "docker"
@@ -93,6 +94,29 @@ def test_memory_and_processes_have_limits_that_run_flags_change(engine: Engine) 
 def test_an_image_is_on_record_with_the_name_of_its_hash(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_ID", "feed")  # as Podman has it
     assert "INFEROMETER_IMAGE_DIGEST=sha256:feed" in stage(engine, "run")
+
+
+@pytest.mark.parametrize(
+    ("revision", "warning"),
+    [
+        ("", ""),
+        ("HEAD", ""),
+        ("HEAD-dirty", "was built with uncommitted changes. make image-cpu-compile builds it again."),
+        ("0" * 40, "(commit 000000000000) is older than this checkout. make image-cpu-compile builds it again."),
+    ],
+)
+def test_an_image_of_an_older_commit_is_named(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, revision: str, warning: str
+) -> None:
+    head = run(["git", "rev-parse", "HEAD"]).stdout.strip()
+    monkeypatch.setenv("FAKE_REVISION", revision.replace("HEAD", head))
+    folder = engine.path.parent
+    done = make("run", "WHERE=docker", f"DOCKER={engine.path}", f"RESULTS={folder}/r", f"MODELS_DIR={folder}/m")
+    if revision == "HEAD" and run(["git", "status", "--porcelain", "harness", "docker"]).stdout:
+        pytest.skip("this checkout has changes of its own")
+    assert done.returncode == 0
+    assert warning in done.stderr
+    assert ("Warning: image" in done.stderr) is bool(warning)
 
 
 def test_results_and_models_are_mounted_where_they_are_and_inputs_read_only(engine: Engine) -> None:

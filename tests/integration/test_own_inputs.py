@@ -117,8 +117,5 @@ def test_the_api_takes_input_data_for_a_file(tmp_path: Path) -> None:
     found = profiler.benchmark({"backend": "onnxruntime"}, {"x": np.ones((9, 8)) * np.arange(9)[:, None]})
     assert [(row.status, row.batch_size) for row in found.rows] == [("measured", 9)]
     (record,) = (tmp_path / "out" / "models").glob("*/export.json")
-    assert (
-        store.load(record, ExportRecord, "make export")
-        .input_sets[0]
-        .source.startswith("9 different samples of inputs-")
-    )
+    (inputs,) = store.load(record, ExportRecord, "make export").input_sets
+    assert inputs.source.startswith("9 different samples of inputs-")

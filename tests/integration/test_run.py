@@ -43,6 +43,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory, exports: Models) -> Folder:
         {"backends": ["torch-eager"], "models": [POLLUTING]},
         models=(TINY, POLLUTING),
         rounds=2,
+        threads=None,  # as many as usual: with one, OpenVINO computes both layers of the module as one, in fp32
     )
     done = folder("run")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -304,7 +305,7 @@ def test_a_library_that_is_not_there_is_a_row_with_the_install_command(folder: F
         "importlib.util.find_spec = lambda name: None if name == 'onnxruntime' else _find(name)\n"
     )
     folder.environment["PYTHONPATH"] = str(hidden.parent)
-    assert folder("run").returncode == 10
+    assert folder.subprocess("run").returncode == 10
     found = {case: record for (case, _), record in folder.records().items() if isinstance(record, Failed)}
     assert len(found) == 1
     (record,) = found.values()

@@ -129,11 +129,12 @@ def test_the_ray_runner_conforms_when_a_node_is_removed(folder: Folder, monkeypa
     from harness.runners.ray_runner import RayRunner
 
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("RAY_worker_niceness", "0")
     head = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 80_000_000}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
         usual = {"num_cpus": 1, "resources": {"host_slot": 1}, "object_store_memory": 80_000_000}
-        nodes = {name: cluster.add_node(**usual, env_vars={MACHINE: name}) for name in ("one", "two")}
+        nodes = {name: cluster.add_node(**usual, env_vars={MACHINE: name}) for name in ("one", "two", "three")}
         ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
         cluster.wait_for_nodes()
 

@@ -20,6 +20,8 @@ from harness.core.schemas import (
     EngineRecord,
     ExportRecord,
     InputSet,
+    LatencyBound,
+    LoadCase,
     OnnxArtifact,
     Plan,
     TensorSpec,
@@ -32,6 +34,7 @@ from tests.synthetic_results import RESNET, case_of, export_record, plan_of
 
 SAMPLES = np.arange(48, dtype=np.float32).reshape(16, 3, 1) / 7
 MODEL: dict[str, Any] = {"scale": 2.0, "inputs": {"x": "FLOAT"}, "outputs": {"y": "FLOAT"}, "largest": 128}
+SAME = ("model", "slug", "backend", "device", "precision", "sequence_length", "weights")
 STATIC, DYNAMIC = "static+graph", "dynamic+graph"
 
 
@@ -160,6 +163,23 @@ def test_each_setting_gets_the_engines_that_it_asks_for(folder: Folder) -> None:
     ]
 
 
+def test_a_load_case_gets_an_engine_of_each_batch_size_that_it_prepares(folder: Folder) -> None:
+    path = Results(folder.root).plan
+    plan = store.load(path, Plan, "make plan")
+    for setting, names in ((STATIC, ["b1", "b2", "b4"]), (DYNAMIC, ["b1", "b1..4", "b2", "b4"])):
+        load = LoadCase(
+            load_id="load",
+            **{name: getattr(plan.cases[0], name) for name in SAME},
+            setting=setting,
+            scenario="server",
+            bound=LatencyBound(quantile=0.99, limit_ns=1_000_000),
+            max_batch=4,
+        )
+        store.save(path, plan.model_copy(update={"cases": (), "loads": (load,)}))
+        folder.build()
+        assert sorted(record.engine.path.split("-")[1] for record in folder.records()) == names
+
+
 def test_a_plan_of_a_single_batch_can_have_both_profiles(folder: Folder) -> None:
     folder.plan(("tensorrt", 8, STATIC), ("tensorrt", 8, DYNAMIC))
     folder.build()
@@ -194,9 +214,11 @@ def test_the_check_gives_the_engine_every_batch_whatever_boundary_is_planned(fol
 def test_the_list_names_what_would_be_built_and_builds_nothing(
     folder: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder.build("--only-list")
+    path = folder.root / "engines.json"
+    folder.build("--only-list", "--list-file", str(path))
     assert "engine fp16-b8-" in (told := capsys.readouterr().out)
     assert "would be built" in told
+    assert [name.startswith("fp16-b8-") for name in json.loads(path.read_text())] == [True]
     assert folder.records() == []
 
 

@@ -46,6 +46,11 @@ class TorchCompile(TorchBackend):
     compiles = True
     provider = "Inductor"
 
+    @property
+    def shares_outputs(self) -> bool:  # type: ignore[override]  # it depends on the mode
+        """CUDA graphs of all compiled functions share their memory."""
+        return bool(torch._inductor.list_mode_options(self._mode or "default").get("triton.cudagraphs"))
+
     def compile_cached(self) -> bool:
         """Whether an earlier process left compiled code for this case."""
         return self._cache.is_dir() and any(self._cache.iterdir())

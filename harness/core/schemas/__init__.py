@@ -37,6 +37,7 @@ The reader of a format 2 or 3 also accepts the earlier formats. Every file but a
     Replication   1  first format
     LoadFailure   1  first format
     Prediction    1  first format
+    LoadEnergy    1  first format
     Comparison    1  first format; p_rank_holm, rounds, Side.config, design, ComparedRow.relative came later, absent in
                      older files
     States        1  first format
@@ -160,6 +161,7 @@ from harness.core.schemas.load_record import (
     LoadBase,
     LoadCase,
     LoadedPoint,
+    LoadEnergy,
     LoadFailure,
     LoadGenResult,
     LoadMethod,
@@ -167,6 +169,7 @@ from harness.core.schemas.load_record import (
     LoadRow,
     LoadVerdict,
     MapCell,
+    PointEnergy,
     PredictedPoint,
     Prediction,
     Replication,
@@ -335,6 +338,7 @@ __all__ = [
     "Limits",
     "LoadBase",
     "LoadCase",
+    "LoadEnergy",
     "LoadFailure",
     "LoadGenResult",
     "LoadMethod",
@@ -358,6 +362,7 @@ __all__ = [
     "Placement",
     "Plan",
     "PlannedModel",
+    "PointEnergy",
     "Precision",
     "PredictedPoint",
     "Prediction",

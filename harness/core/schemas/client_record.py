@@ -85,6 +85,8 @@ class ClientTimes(Record):
     most_in_flight: int
     compared: int
     """Answers that were compared with the reference."""
+    equal: int | None = None
+    """Completions: compared answers with the same tokens, or text, as greedy fp32."""
     failures: dict[FailureKind, RequestFailures] = {}
     steps: StreamTimes | None = None
     server: ServerSums | None = None
@@ -102,6 +104,7 @@ class ClientFigures(Record):
     """Requests that had to open a connection."""
     waited: int
     compared: int
+    equal: int | None = None
     request_bytes_mean: float
     answer_bytes_mean: float
     failures: dict[FailureKind, int] = {}

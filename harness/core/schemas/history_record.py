@@ -8,7 +8,7 @@ from pydantic import Field
 
 from harness.core.safe_paths import FileName
 from harness.core.schemas.row_parts import Interval
-from harness.core.schemas.vocabulary import Grade, Record, Sha256, Verdict
+from harness.core.schemas.vocabulary import Grade, Record, Verdict
 
 ShiftState = Literal["candidate", "confirmed", "refuted"]
 """A candidate comes from the history alone; an interleaved A/B run of both commits confirms or refutes it."""
@@ -31,8 +31,6 @@ class HistoryRun(Record):
     plan_id: str
     settings_id: str
     config: str
-    summary_sha256: Sha256
-    """Digest of its summary without the date of writing."""
     measured_from: str
     measured_to: str
     commit: str | None

@@ -109,6 +109,9 @@ class LoadCase(Record):
     """Set where the combination cannot run; such a case is reported and never started."""
     endpoint: str | None = None
     """Address of a running service (harness/endpoints/target.py); None: a backend serves in a process of our own."""
+    prompt_length: Annotated[int, Field(ge=1)] | None = None
+    """Completions: tokens of each prompt, and tokens that are asked for; None: a request has arrays."""
+    new_tokens: Annotated[int, Field(ge=1)] | None = None
 
 
 class LoadBase(Record):
@@ -217,6 +220,26 @@ class LoadFailure(LoadBase):
     hint: MessageText
     phase: str
     stderr_tail: MessageLines
+
+
+class PointEnergy(Record):
+    """Energy of a GPU during some replications of one point, idle power included."""
+
+    energy_j: float
+    window_ns: int
+    numbers: tuple[int, ...]
+    """The replications."""
+
+
+class LoadEnergy(LoadBase):
+    """results/load/<load_id>/energy.json: the GPU's energy counter around each replication."""
+
+    status: Literal["measured"] = "measured"
+    gpu: str
+    uuid: str
+    idle_w: float
+    """Mean power before the first process used the GPU."""
+    points: dict[str, PointEnergy]
 
 
 class PredictedPoint(Record):
@@ -328,6 +351,8 @@ class LoadedPoint(Record):
     parity: Parity | None = None
     client: ClientFigures | None = None
     """Of an endpoint."""
+    joules_per_request: float | None = None
+    """On a GPU that counts its energy: (energy - idle power x time) / completed requests."""
 
 
 class Guard(Record):
@@ -388,4 +413,6 @@ class LoadRow(Record):
     artifacts: dict[str, str] = {}
     endpoint: str | None = None
     """Address of a running service; such a row is never ranked with rows of backends in a process of our own."""
+    prompt_length: int | None = None
+    new_tokens: int | None = None
     notes: tuple[str, ...] = ()

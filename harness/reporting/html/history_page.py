@@ -17,8 +17,7 @@ from harness.core.schemas import History, HistoryRun
 from harness.reporting.html import embedded
 from harness.reporting.tables.history_table import changes_table, shifts_table, short_commit, visible_in_words
 from harness.reporting.units import MILLISECOND, count
-from harness.reporting.writers import html as prose
-from harness.reporting.writers.markdown import table_text
+from harness.reporting.writers import html
 from harness.statistics.estimators import median, median_interval
 
 DIGITS = 5
@@ -42,8 +41,8 @@ def history_page(history: History, runs: Sequence[HistoryRun]) -> str:
     return found.get_template("history.html.j2").render(
         title=f"History: {count(history.runs, 'run')}, {count(len(history.series), 'series', 'series')}",
         visible=visible_in_words(history),
-        shifts=prose.blocks(table_text(shifts)) if shifts else "",
-        changes=prose.blocks(table_text(changes)) if changes else "",
+        shifts=html.blocks([shifts]) if shifts else "",
+        changes=html.blocks([changes]) if changes else "",
         data=page_data(history, runs),
         style=Markup(style),  # noqa: S704 - files of this package
         program=Markup(program),  # noqa: S704 - the same

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from harness.core.schemas import LoadRow, Summary
 from harness.reporting import units
 from harness.reporting.load_groups import SCENARIOS, LoadGroup, by_group, highest_load, is_sound, names, ranked
 from harness.reporting.prose.conditions import machine, versions
-from harness.reporting.table import Block, titled
+from harness.reporting.table import Block, Table, titled
 from harness.reporting.tables.cheapest_table import cheapest_table, is_clear, peak_text
 from harness.reporting.tables.client_table import client_table
 from harness.reporting.tables.guards_table import guards_table
 from harness.reporting.tables.load_points_table import parts_table, points_table, policy_name
+from harness.reporting.writers import terminal
 from harness.reporting.writers.markdown import escape
 
 MAX_LINES = 6
@@ -105,6 +107,16 @@ def load_tables(summary: Summary, rows: Sequence[LoadRow], images: Sequence[str]
         _listed(_notes(rows)),
     ]
     return [block for block in blocks if block]
+
+
+def terminal_loads(summary: Summary) -> str:
+    """A table a group for the terminal: peaks of a server, else the measured loads."""
+    blocks = []
+    for key, rows in by_group(summary.loads):
+        table: Table[Any] | None = cheapest_table(rows) or points_table(rows)
+        if table is not None:
+            blocks.append(f"{where(key)}: {SCENARIOS[key.scenario]}\n\n{terminal.table_text(table).replace('**', '')}")
+    return "\n\n".join(blocks)
 
 
 def _listed(lines: Sequence[str]) -> str:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from harness.aggregation.flags import is_calibration, median_ns
 from harness.core.schemas import EngineRecord, ExportRecord, Interval, Precision, Row, Summary
 from harness.reporting import ranking, units
-from harness.reporting import ranking as series
 from harness.reporting.figures import until_first_answer_ns
 from harness.reporting.ranking import USUAL, name, named
 from harness.reporting.tables import cold_start_table as cold
@@ -54,7 +53,7 @@ class Group:
     def series(self) -> Iterator[Sequence[Row]]:
         """Rows that differ only in the batch size, smallest first."""
         found: dict[str, list[Row]] = {}
-        labels = series.labels(self.rows)
+        labels = ranking.labels(self.rows)
         for row in self.rows:
             found.setdefault(labels[row.case_id], []).append(row)
         for rows in found.values():
@@ -452,7 +451,7 @@ MAX_GROUPS = 8
 """Largest number of models and sequence lengths with recommendations, to keep the list short."""
 
 MAX_NAMED = 4
-"""Largest number of rows that are named one by one; more rows are named by their batch sizes and backends."""
+"""Largest number of rows that are named individually; more rows are named by their batch sizes and backends."""
 
 DISTURBANCES = (
     *("CPU_SHARED", "GPU_SHARED", "STEAL", "CPU_QUOTA", "OVERSUBSCRIBED", "THERMAL", "HW_SLOWDOWN", "POWER_CAP"),

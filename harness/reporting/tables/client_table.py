@@ -40,11 +40,13 @@ def client_table(rows: Sequence[LoadRow]) -> Table[Loaded] | None:
         _time("step p99", MILLISECOND, lambda found: found.step_p99_ns),
         _number("tokens a step", lambda found: found.tokens_per_step),
         _number("compared", lambda found: found.compared),
+        _number("the same text", lambda found: found.equal),
         words("failures", _failures),
     ]
     note = (
         "Payload: making the bytes of a request. Send: handing them to the kernel; gRPC does not show it. Server's "
-        "queue, compute and batch: means by its own report. Compared: answers held against the fp32 reference. A step "
+        "queue, compute and batch: means by its own report. Compared: answers held against the fp32 reference; of "
+        "completions those with the same tokens or text as greedy fp32 are counted. A step "
         "is a chunk of a stream: only with one token a step are its times TTFT and ITL."
     )
     return Table(filled(shown, lines), lines, note=note)

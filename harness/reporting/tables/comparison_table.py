@@ -22,7 +22,7 @@ THRESHOLDS = "Thresholds"
 LOADS = "Load"
 
 MAX_NAMED = 3
-"""Cases named one by one with a shared reason; comparison.json has all of them."""
+"""Cases named individually with a shared reason; comparison.json has all of them."""
 
 CORRELATED_ALARMS = "53% to 72%"
 """With 5 to 10 rounds per side: benchmarks/false_alarms.py, docs/speed.md."""

@@ -14,7 +14,7 @@ from harness.reporting.units import ABSENT
 from harness.reporting.writers.markdown import escape
 
 MAX_LISTED = 20
-"""Cases listed one by one below a remedy; summary.json has all of them."""
+"""Cases listed individually below a remedy; summary.json has all of them."""
 
 
 def label(row: Row) -> str:

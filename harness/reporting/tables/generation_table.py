@@ -65,7 +65,7 @@ def generation_table(rows: Sequence[GenerationRow]) -> Table[GenerationRow]:
         Column("memory roof", lambda row: units.whole_percent(row.roof_share)),
         Column("J/token", lambda row: significant(row.energy.joules_per_token) if row.energy else ABSENT),
     ]
-    after = [words("tokens", tokens), words("grade", lambda row: row.grade or ABSENT)]
+    after = [words("tokens", tokens), words("grade", _grade)]
     return Table([*shown, *filled(optional, rows), *after], rows, note=NOTE)
 
 
@@ -131,6 +131,10 @@ def generation_lines(summary: Summary) -> list[Line]:
         for row in summary.generations
         if row.status == "measured" and row.ttft_ns is not None
     ]
+
+
+def _grade(row: GenerationRow) -> str:
+    return ABSENT if row.grade is None else row.grade
 
 
 def _order(row: GenerationRow) -> tuple[tuple[int, int, int], int, float, str]:

@@ -67,7 +67,8 @@ def visible_in_words(history: History) -> str:
             f"{max(known):.1%}, middle {median(known):.1%}."
         )
     if unknown:
-        parts.append(f"{units.count(unknown, 'series', 'series')} of fewer than three runs show nothing yet.")
+        few = units.count(unknown, "series has", "series have")
+        parts.append(f"{few} too few runs since the latest change to show a shift within five more.")
     return " ".join(parts)
 
 

@@ -36,7 +36,9 @@ _SYNTAX = re.compile(r"[\\`*_&]|\]\(")
 
 
 def blocks(parts: Iterable[Block | None]) -> Markup:
-    """Texts and tables, one after the other; empty ones and None are left out."""
+    """Texts and tables, one after the other; empty ones and None are left out. Raises TypeError for a single text."""
+    if isinstance(parts, str):
+        raise TypeError("give a list of texts and tables")
     return Markup("\n").join(_paragraphs(part) if isinstance(part, str) else table(part) for part in parts if part)
 
 

@@ -139,7 +139,7 @@ def weights(auto: Any, origin: str | None, request: Request, options: dict[str, 
     import torch  # noqa: PLC0415
 
     with _translated(request, "weights"):
-        return auto.from_pretrained(
+        found = auto.from_pretrained(
             origin,
             cache_dir=request.cache,
             trust_remote_code=False,
@@ -148,6 +148,21 @@ def weights(auto: Any, origin: str | None, request: Request, options: dict[str, 
             **_gguf_option(origin),
             **options,
         )
+    return found if gguf_of(origin) is None else _plain(found)
+
+
+def _plain(quantised: Any) -> Any:
+    """A model with the de-quantised weights of a GGUF file, which the library takes for a quantised one still."""
+    from transformers.initialization import no_init_weights  # noqa: PLC0415 - only these models need it
+
+    config = quantised.config
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    with no_init_weights():
+        found = type(quantised)(config)
+    found.load_state_dict(quantised.state_dict())
+    found.tie_weights()
+    return found
 
 
 def tokenizer(origin: str | None, request: Request) -> Tokenizer:

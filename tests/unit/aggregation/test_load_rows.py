@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,12 @@ from harness.core.schemas import (
     GuardTimes,
     LatencyBound,
     LoadCase,
+    LoadEnergy,
     LoadFailure,
     LoadRow,
     Parity,
     Placement,
+    PointEnergy,
     Replication,
     ServiceRun,
     Tolerance,
@@ -227,6 +230,19 @@ def test_a_closed_loop_has_latencies_and_throughput_and_no_verdict(clock: Simula
     assert (point.verdict, point.queue_p99_ns, point.goodput) == (None, None, None)
     assert point.latency["p99"].ns == 10 * MS
     assert found.cost_per_million == pytest.approx(3.6 / 3600 / 800 * 1e6)
+
+
+def test_joules_of_a_request_are_those_above_idle_at_the_highest_rate_that_passed(clock: SimulatedClock) -> None:
+    load = case(rates=(60, 196))
+    evidence = served(clock, load, lambda *_: 5 * MS, 1_000, 8)
+    spent = PointEnergy(energy_j=9_000.0, window_ns=60 * 10**9, numbers=tuple(range(1, 9)))
+    more = {"load_id": load.load_id, "gpu": "G", "uuid": "u", "idle_w": 70.0, "points": {"r60": spent, "r196": spent}}
+    energy = LoadEnergy.model_validate({**BASE, **more})
+    found = row(load, replace(evidence, energy=energy))
+    assert found.joules_per_request == pytest.approx((9_000 - 70 * 60) / 8_000)
+    short = spent.model_copy(update={"window_ns": 4 * 10**9})
+    found = row(load, replace(evidence, energy=energy.model_copy(update={"points": {"r60": short}})))
+    assert found.joules_per_request is None
 
 
 def test_wrong_outputs_or_skipped_work_void_the_row(clock: SimulatedClock) -> None:

@@ -160,7 +160,10 @@ def test_points_are_rates_around_the_peak_or_the_rates_that_were_asked_for() -> 
 
 
 def test_a_replication_has_the_requests_of_its_time_up_to_the_number_of_the_case() -> None:
-    assert [requests_at(server(), rate) for rate in (1, 50, 500, 5_000)] == [20, 200, 2_000, 2_000]
+    # p99<50ms: a replication is at least 2.5 s long, and at most 4 s.
+    assert [requests_at(server(), rate) for rate in (1, 50, 500, 700, 5_000)] == [20, 200, 2_000, 2_000, 12_500]
+    fast = server(bound=LatencyBound(quantile=0.99, limit_ns=2_000_000))
+    assert requests_at(fast, 5_000) == 2_000
 
 
 def test_seeds_are_those_of_the_replication_alone() -> None:

@@ -122,7 +122,7 @@ def test_others_count_where_they_take_what_the_profile_wants() -> None:
 def test_what_else_uses_the_card_counts_on_a_gpu() -> None:
     fields: dict[str, Any] = dict.fromkeys(GpuUsage.model_fields)
     busy = GpuUsage(**{**fields, "reasons": {"hw_thermal": 0.5}, "other_processes_max": 1, "samples": 8})
-    watched = grades.utilisation.timed(usage())
+    watched = grades.timed(usage())
     assert watched is not None
     of_the_card = watched.model_copy(update={"gpu": busy})
     found, unmade = grades.flags_host.of_a_pass(of_the_card, 2, True, TWO)

@@ -22,7 +22,7 @@ from harness.reporting.charts.spec import Heat, Lines
 from harness.reporting.first_page import first_page, terminal_answer
 from harness.reporting.html.page import page
 from harness.reporting.load_groups import LoadGroup, by_group
-from harness.reporting.prose.load_answer import load_answer, load_section, load_tables
+from harness.reporting.prose.load_answer import load_answer, load_section, load_tables, terminal_loads
 from harness.reporting.tables.cheapest_table import cheapest_table, peak_text
 from harness.reporting.writers.csv import csv_tables
 from harness.reporting.writers.markdown import blocks_text
@@ -146,6 +146,10 @@ def test_a_run_of_loads_alone_has_their_answer(with_loads: Summary) -> None:
     assert "onnxruntime 1.31.1" in text
     assert "Nothing is measured" not in text
     assert "p99<50ms: openvino int8 [" in terminal_answer(alone)
+    lines = [" ".join(line.split()) for line in terminal_loads(alone).splitlines()]
+    first = server()[1][-1]  # the cheapest
+    assert f"openvino int8 up to 8, waits 2 ms {peak_text(first)}" in " ".join(lines)
+    assert "**" not in terminal_loads(alone)
     unverified = [row.model_copy(update={"peak_pass_per_s": None, "peak_fail_per_s": None}) for row in server()[1]]
     answer = load_answer(with_loads.model_copy(update={"loads": tuple(unverified)}))
     assert "openvino int8 not verified, predicted" in answer

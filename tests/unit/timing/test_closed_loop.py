@@ -28,6 +28,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimulatedClock:
 class Backend:
     """Takes `ns`, or `other_ns` on a batch that it had before."""
 
+    shares_outputs = False
+
     def __init__(self, clock: SimulatedClock, ns: int, repeated_ns: int | None = None) -> None:
         self.clock, self.ns, self.repeated_ns = clock, ns, ns if repeated_ns is None else repeated_ns
         self.calls: list[str] = []
@@ -111,6 +113,16 @@ def test_every_input_takes_its_turn_in_an_order_of_the_seed(clock: SimulatedCloc
     assert [(size, index) for size, index, _ in chosen.latest()] == [(1, orders[2][-1])]
     chosen.reorder(3)
     assert chosen.latest() == []
+
+
+def test_outputs_that_another_pass_may_have_overwritten_are_not_read(clock: SimulatedClock) -> None:
+    chosen, backends = dispatcher(clock)
+    for requests in (1, 2, 4, 2):
+        chosen.run(requests)
+    assert [size for size, _, _ in chosen.latest()] == [1, 2, 4]
+    for backend in backends.values():
+        backend.shares_outputs = True
+    assert [size for size, _, _ in chosen.latest()] == [2]
 
 
 def test_service_times_are_those_of_each_size_in_the_order_measured(clock: SimulatedClock) -> None:

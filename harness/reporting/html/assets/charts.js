@@ -54,8 +54,8 @@ function draw(place, size) {
   for (const trace of spec.data) {
     const kept = trace.customdata.map(shows);
     if (!kept.some(Boolean)) continue;
-    const told = trace.hovertext && { hovertemplate: "%{hovertext}<extra></extra>" };
-    const one = { ...told, ...filtered(trace, kept, kept.length) };
+    const hover = trace.hovertext && { hovertemplate: "%{hovertext}<extra></extra>" };
+    const one = { ...hover, ...filtered(trace, kept, kept.length) };
     for (const part of ["marker", "line", "error_x", "error_y"]) if (one[part]) one[part] = paint(one[part], look);
     data.push(one);
   }
@@ -91,7 +91,7 @@ function draw(place, size) {
   });
 }
 
-// The library is most of the page. It stands there compressed and is unpacked once, when a chart comes into view;
+// The library is most of the page. It is stored compressed and is unpacked once, when a chart comes into view;
 // the page's policy knows its hash.
 let unpacked;
 async function library() {

@@ -2,7 +2,12 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const place = document.getElementById("series");
-  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);
+  // A canvas knows no light-dark(): an element resolves the palette's colour for the theme.
+  const probe = document.body.appendChild(document.createElement("span"));
+  const colour = (name) => {
+    probe.style.color = "var(" + name + ")";
+    return getComputedStyle(probe).color;
+  };
   const left = 56, top = 8, bottom = 18;
 
   const figure = (value) => value.toPrecision(3);

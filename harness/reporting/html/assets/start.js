@@ -47,7 +47,7 @@ const current = new IntersectionObserver((seen) => {
     if (anchor === first) link.setAttribute("aria-current", "true");
     else link.removeAttribute("aria-current");
   });
-  // On a phone the links stand in a line that is longer than the screen.
+  // On a phone the links are in a line that is longer than the screen.
   const link = links.get(first);
   if (link) link.parentNode.scrollLeft = link.offsetLeft - (link.parentNode.clientWidth - link.offsetWidth) / 2;
 }, { rootMargin: "-10% 0px -60%" });

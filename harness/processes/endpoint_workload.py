@@ -1,0 +1,127 @@
+"""The requests to a running service, and the comparison of its answers with the reference: arrays, or prompts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.backends.batches import BatchSet, load_batches
+from harness.backends.loads import artifacts, export_of
+from harness.core import store
+from harness.core.errors import MissingInputError
+from harness.core.layout import Models
+from harness.core.protocol import LoadJob
+from harness.core.schemas import GenerationExport, Parity
+from harness.endpoints.contract import Completion, Prompt, Sample
+from harness.endpoints.timeline import Timeline
+from harness.processes.load_process import job_at
+from harness.statistics import parity
+from harness.zoo.stored import read_arrays
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Kept answers against the reference. distance: of arrays, the worst; wrong: why an answer cannot be compared, by
+    request; equal: completions with the reference's tokens or text."""
+
+    compared: int
+    distance: Parity | None = None
+    wrong: Mapping[int, str] = field(default_factory=dict)
+    equal: int | None = None
+
+
+class Workload(ABC):
+    """Samples that take turns, and their reference."""
+
+    samples: Sequence[Sample]
+    artifacts: dict[str, str]
+    """sha256 by name of the files that were read."""
+
+    @abstractmethod
+    def judge(self, run: Timeline) -> Judged:
+        """Compare the kept answers of a run."""
+
+
+class TensorWorkload(Workload):
+    """Batches of arrays, and the fp32 outputs for each."""
+
+    def __init__(self, job: LoadJob) -> None:
+        own = job_at(job, job.load.max_batch)
+        export, folder = export_of(own)
+        self._batches: BatchSet = load_batches(folder.root, export, own.case, job.measurement.parity_samples)
+        self._classifier = export.classifier
+        self.samples = self._batches.inputs
+        self.artifacts = artifacts(export, own.case)
+
+    def judge(self, run: Timeline) -> Judged:
+        """Distances by harness/statistics/parity.py; an output that is missing or has another shape is wrong."""
+        distances, wrong = list[Parity](), dict[int, str]()
+        for number in sorted(run.replies):
+            reference = self._batches.reference(int(run.sample[number]))
+            try:
+                distances.append(parity.compare(run.replies[number], reference, self._classifier))  # type: ignore[arg-type]
+            except ValueError as error:
+                wrong[number] = str(error)
+        return Judged(len(run.replies), parity.worst(distances), wrong)
+
+
+class PromptWorkload(Workload):
+    """Prompts of one length, and what greedy fp32 answers to the first of them."""
+
+    def __init__(self, job: LoadJob) -> None:
+        length, tokens = job.load.prompt_length or 0, job.load.new_tokens or 0
+        export = store.load(Path(job.export or ""), GenerationExport, "make export")
+        folder = Models(Path(job.models)).folder(job.load.slug, export.folder).root
+        chosen = export.prompt_set(length, tokens)
+        if chosen is None:
+            raise MissingInputError(
+                f"The export of {export.model} has no {tokens} tokens after prompts of {length}.",
+                "Run `make export` again: the plan has changed since.",
+            )
+        ids: NDArray[np.int64] = read_arrays(folder / chosen.prompts.path)["ids"].astype(np.int64)
+        expected = read_arrays(folder / chosen.reference.path)["tokens"][:, :tokens].astype(np.int64)
+        texts, self._texts = _texts_of(export, folder, ids, expected)
+        self._expected = [tuple(row) for row in expected.tolist()]
+        self.samples = [Prompt(text, tokens, tuple(row)) for text, row in zip(texts, ids.tolist(), strict=True)]
+        files = (*export.tokenizer, chosen.prompts, chosen.reference)
+        self.artifacts = {file.path: file.sha256 for file in files}
+
+    def judge(self, run: Timeline) -> Judged:
+        """Equal ids where the server reports them, else equal text. A server in another precision answers otherwise
+        where two tokens are almost as likely, so an unequal answer is no failure."""
+        compared = equal = 0
+        for number, reply in run.replies.items():
+            place = int(run.sample[number])
+            if not isinstance(reply, Completion) or place >= len(self._expected):
+                continue
+            compared += 1
+            equal += reply.ids == self._expected[place] if reply.ids else reply.text == self._texts[place]
+        return Judged(compared, equal=equal)
+
+
+def workload_of(job: LoadJob) -> Workload:
+    """The workload of a load case. Raises FormatError or MissingInputError where a file is missing."""
+    return TensorWorkload(job) if job.load.new_tokens is None else PromptWorkload(job)
+
+
+def _texts_of(
+    export: GenerationExport, folder: Path, ids: NDArray[np.int64], expected: NDArray[np.int64]
+) -> tuple[list[str], list[str]]:
+    """Prompts and expected answers as text; empty prompts where the model has no tokenizer here."""
+    file = next((one for one in export.tokenizer if one.path.endswith("tokenizer.json")), None)
+    if file is None:
+        return [""] * len(ids), [""] * len(expected)
+    from tokenizers import Tokenizer  # noqa: PLC0415 - of the model libraries, for completions alone
+
+    tokenizer = Tokenizer.from_file(str(folder / file.path))
+    prompts = [tokenizer.decode(row, skip_special_tokens=False) for row in ids.tolist()]
+    whole = [
+        tokenizer.decode([*prompt, *answer], skip_special_tokens=False)
+        for prompt, answer in zip(ids.tolist(), expected.tolist(), strict=False)
+    ]
+    return prompts, [text[len(prompt) :] for prompt, text in zip(prompts, whole, strict=False)]

@@ -1,0 +1,100 @@
+"""The stages of `make generate` on a tiny model and on work of known duration, with resuming and a bundle."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from harness import aggregate, bundle, export, generate, plan, report, verify
+from harness.core import store
+from harness.core.layout import Results
+from harness.core.schemas import Generated, Summary
+
+pytestmark = pytest.mark.stages
+
+CONFIG = """
+models: ["hf:{folder}", "spin:1ms"]
+generation:
+  - {{backends: [torch-eager, spin], batch_sizes: [2], prompt_lengths: [8], new_tokens: [5]}}
+measurement: {{rounds: 1, warmup_max_s: 0.2, min_s: 0.1, threads: 1}}
+generating: {{requests: 3}}
+"""
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which everything ran once."""
+    root = tmp_path_factory.mktemp("generate")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    config = AutoConfig.for_model("llama", vocab_size=99, bos_token_id=1, eos_token_id=2, **sizes)
+    AutoModelForCausalLM.from_config(config).save_pretrained(root / "tiny")
+    (root / "c.yaml").write_text(CONFIG.format(folder=root / "tiny"))
+    plan.stage(["--config", str(root / "c.yaml"), *where(root)])
+    export.export(where(root))
+    generate.stage(where(root))
+    aggregate.stage(where(root))
+    report.stage(["--results", str(root / "results")])
+    return root
+
+
+def where(root: Path) -> list[str]:
+    return ["--results", str(root / "results"), "--models-dir", str(root / "models")]
+
+
+def test_the_tokens_are_right_and_the_known_durations_are_found(ran: Path) -> None:
+    rows = store.load(Results(ran / "results").summary, Summary, "").generations
+    measured = [row for row in rows if row.status == "measured"]
+    assert {row.backend for row in measured} == {"torch-eager", "spin"}
+    eager = next(row for row in measured if row.backend == "torch-eager")
+    assert eager.parity is not None
+    assert (eager.parity.free_sequences, eager.parity.free_equal, eager.parity.unexplained) == (4, 4, 0)
+    assert eager.cache is not None
+    assert eager.cache.measured == eager.cache.formula
+    assert "UNWATCHED" not in {flag.name for flag in eager.flags}
+    spin = next(row for row in measured if row.backend == "spin")
+    assert spin.itl_ns is not None
+    assert spin.itl_ns.median >= 1e6
+
+
+def test_every_record_has_n_instants_and_adds_up(ran: Path) -> None:
+    paths = sorted((ran / "results/generation").glob("*/1.json"))
+    assert len(paths) == 2
+    for path in paths:
+        record = store.load_generated(path)
+        assert isinstance(record, Generated)
+        for request in record.requests:
+            assert len(request.token_ns) == 5
+            ttft = request.token_ns[0] - request.start_ns
+            assert ttft + sum(request.steps_ns) == request.token_ns[-1] - request.start_ns
+
+
+def test_the_report_shows_the_model_and_its_chart(ran: Path) -> None:
+    text = (ran / "results/report.md").read_text()
+    assert "## Generation" in text
+    assert "| torch-eager | fp32" in " ".join(text.split())
+    assert list((ran / "results/charts").glob("*-generation-itl.png"))
+
+
+def test_only_what_is_missing_is_measured_again(ran: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(ran, tmp_path / "again", symlinks=True)
+    again = tmp_path / "again"
+    generate.stage(where(again))
+    assert "0 processes of generation to run; 2 measured before are kept" in capsys.readouterr().out
+    spin = next((again / "results/generation").glob("*-spin-*/1.json"))
+    spin.write_bytes(spin.read_bytes()[:-9])
+    generate.stage(where(again))
+    said = capsys.readouterr()
+    assert "It is measured again" in said.err
+    assert "1 process of generation to run" in said.out
+
+
+def test_a_bundle_gives_the_same_report(ran: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bundle.stage(where(ran))
+    packed = next((ran / "results").glob("*.tar.xz"))
+    verify.stage(["--bundle", str(packed)])
+    assert "come out the same" in capsys.readouterr().out
