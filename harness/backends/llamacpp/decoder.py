@@ -175,7 +175,7 @@ def _census(file: Path) -> dict[str, int]:
     return dict(found)
 
 
-@llama_cpp.llama_log_callback  # type: ignore[misc]  # ctypes has no types of its own
+@llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]  # the binding has no types
 def _ignore(level: int, text: bytes, data: ctypes.c_void_p) -> None:
     """Drop llama.cpp's log, pages for each load."""
 

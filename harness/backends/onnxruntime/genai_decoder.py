@@ -60,6 +60,7 @@ class GenaiDecoder(Decoder):
         self._generator: Any = None
         self._history: list[NDArray[Any]] = []
         self._forced = False
+        self._tokens: NDArray[Any] = np.zeros(job.batch_size, np.int64)
 
     def load(self) -> None:
         """Everything that takes time is building."""
@@ -108,7 +109,8 @@ class GenaiDecoder(Decoder):
                 f"The model chose token {self._end}, after which onnxruntime-genai appends padding.",
                 "Leave ort-genai out of this model's backends, or choose other prompts.",
             )
-        return self._tokens.astype(np.int64)
+        found: NDArray[np.int64] = self._tokens.astype(np.int64)
+        return found
 
     def logits(self) -> NDArray[np.float32]:
         """The graph's output in the latest pass."""
