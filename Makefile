@@ -23,7 +23,7 @@ MAX_ROUNDS  ?=#? further rounds, up to this, for cases whose interval is wide
 INTERVAL    ?=#? half-width of the 95% interval that ends a case's rounds, as 0.5%
 BUDGET      ?=#? time of the whole command after which no further round begins, as 10m
 
-#- Load: read by plan, bench, load and profile
+#- Load: read by plan, bench, load, generate and profile
 SCENARIOS   ?=#? comma-separated: single-stream,multi-stream,server,offline,concurrency (load: server)
 BOUND       ?=#? server: a percentile and its limit, in quotes: 'p99<50ms'
 RATES       ?=#? server: requests a second, comma-separated; else 0.9, 1 and 1.1 of the predicted peak
