@@ -45,7 +45,7 @@ MODELS_DIR  ?= models#? folder of exported models
 FORCE       ?=#? export, engines, roof, run, load, energy, profile, reproduce, ab, bench: 1 does again what is there; aggregate, bundle: 1 replaces a summary by a poorer one
 
 #- Comparing and checking
-PLAIN_CHARTS ?=#? bench, load, profile, report: 1: charts without title and caption, for papers
+PLAIN_CHARTS ?=#? bench, load, generate, profile, report: 1: charts without title and caption, for papers
 BASELINE    ?=#? compare: earlier results folder, its summary.json, or a store of runs
 THRESHOLD   ?=#? compare, ab: limits, as latency_p50<100ms; several with ; between them
 MAX_REGRESSION ?=#? compare, ab: slow-down that is accepted, as 5%
