@@ -23,7 +23,7 @@ MAX_ROUNDS  ?=#? further rounds, up to this, for cases whose interval is wide
 INTERVAL    ?=#? half-width of the 95% interval that ends a case's rounds, as 0.5%
 BUDGET      ?=#? time of the whole command after which no further round begins, as 10m
 
-#- Load: read by plan, bench, load and profile
+#- Load: read by plan, bench, load, generate and profile
 SCENARIOS   ?=#? comma-separated: single-stream,multi-stream,server,offline,concurrency (load: server)
 BOUND       ?=#? server: a percentile and its limit, in quotes: 'p99<50ms'
 RATES       ?=#? server: requests a second, comma-separated; else 0.9, 1 and 1.1 of the predicted peak
@@ -45,7 +45,7 @@ MODELS_DIR  ?= models#? folder of exported models
 FORCE       ?=#? export, engines, roof, run, load, energy, profile, reproduce, ab, bench: 1 does again what is there; aggregate, bundle: 1 replaces a summary by a poorer one
 
 #- Comparing and checking
-PLAIN_CHARTS ?=#? bench, load, profile, report: 1: charts without title and caption, for papers
+PLAIN_CHARTS ?=#? bench, load, generate, profile, report: 1: charts without title and caption, for papers
 BASELINE    ?=#? compare: earlier results folder, its summary.json, or a store of runs
 THRESHOLD   ?=#? compare, ab: limits, as latency_p50<100ms; several with ; between them
 MAX_REGRESSION ?=#? compare, ab: slow-down that is accepted, as 5%

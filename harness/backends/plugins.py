@@ -122,7 +122,8 @@ def _wrong(info: BackendInfo, built_in: Mapping[str, BackendInfo], imported: set
         TypeAdapter(BackendInfo).validate_python(vars(info))
     except ValidationError as error:
         return store.first_problem(error)
-    if not info.precisions or not all(info.precisions.values()):
+    offered = [*info.precisions.values(), *(info.decoder_precisions or {}).values()]
+    if not offered or not all(offered):
         return "precisions: no device, or a device without any"
     if info.computes is (info.artifact == "none"):
         return "computes: what loads no artifact has no reference to be checked against, and the other way round"

@@ -145,9 +145,9 @@ class Config(_Section):
 
     device: Device = "cpu"
     models: Annotated[tuple[ModelEntry, ...], Field(min_length=1)]
-    matrix: tuple[MatrixBlock, ...] = ()
-    """May be empty where `generation` has a block."""
-    generation: tuple[GenerationBlock, ...] = ()
+    matrix: Annotated[tuple[MatrixBlock, ...], Field(min_length=1)] = ()
+    """May be absent where `generation` has a block."""
+    generation: Annotated[tuple[GenerationBlock, ...], Field(min_length=1)] = ()
     measurement: Measurement = Measurement()
     gates: dict[Precision, Tolerance] = {}
     report: ReportOptions = ReportOptions()
@@ -223,7 +223,7 @@ def parse_config(data: Mapping[str, Any], source: str) -> Config:
         raise ConfigError(f"{source}: {problem}", hint) from error
     if not config.matrix and not config.generation:
         raise ConfigError(
-            f"{source}: neither `matrix` nor `generation` has a block: there is nothing to measure.",
+            f"{source}: matrix: there is no block, and none of `generation` either: nothing would be measured.",
             "Write a block under one of them: configs/quickstart.yaml and configs/generation.yaml have examples.",
         )
     _refuse_contradictions(config.measurement, source)

@@ -210,15 +210,17 @@ def _reason_to_skip(
     if precision not in offered:
         reasons = {**table.not_offered, **table.decoder_not_offered}
         return reasons.get(precision, f"{backend} does not generate in {precision} on {device}")
-    if isinstance(usable, DecoderFacts):
-        variant = table.decoder_setting(device, setting).variant
-        cannot = _unsuitable(backend, table, info, usable, variant)
-        if cannot is not None:
-            return cannot
+    variant = table.decoder_setting(device, setting).variant
+    cannot = _unsuitable(backend, table, info, usable, variant) if isinstance(usable, DecoderFacts) else None
+    return cannot or _absent(table)
+
+
+def _absent(table: BackendInfo) -> str | None:
+    """The optional libraries of a backend that are not here, and how to install them; None where all are."""
     absent = [name for name in table.requires if importlib.util.find_spec(name) is None]
-    if table.extra is not None and absent:
-        return f"{', '.join(absent)} is not installed: pip install 'inferometer[{table.extra}]'"
-    return None
+    if table.extra is None or not absent:
+        return None
+    return f"{', '.join(absent)} is not installed: pip install 'inferometer[{table.extra}]'"
 
 
 def _unsuitable(

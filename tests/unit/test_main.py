@@ -46,7 +46,8 @@ def bench(folder: Path, *arguments: str, **measurement: float) -> list[str]:
 
 def test_the_table_has_every_stage_that_a_user_starts() -> None:
     modules = {path.stem for path in (ROOT / "harness").glob("*.py") if "cli.main(" in path.read_text()}
-    assert set(program.STAGES) == modules - STARTED_BY_RUN
+    # A pipeline may have the name of the stage that it is for.
+    assert set(program.STAGES) == modules - STARTED_BY_RUN - set(program.PIPELINES)
 
 
 def test_without_arguments_each_stage_has_its_line() -> None:

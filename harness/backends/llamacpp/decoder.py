@@ -26,7 +26,7 @@ _NAMES = {"F32": "fp32", "F16": "fp16", "BF16": "bf16", "Q8_0": "int8", "Q4_0": 
 
 
 class LlamaCppDecoder(Decoder):
-    """Every sequence has a stream of its own in one cache of 16-bit keys and values, llama.cpp's default."""
+    """Every sequence has a stream of its own in one cache of keys and values in fp16, llama.cpp's default."""
 
     def __init__(self, job: GenerationJob) -> None:
         super().__init__(job)
@@ -175,7 +175,7 @@ def _census(file: Path) -> dict[str, int]:
     return dict(found)
 
 
-@llama_cpp.llama_log_callback  # type: ignore[misc]  # ctypes has no types of its own
+@llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]  # the binding has no types
 def _ignore(level: int, text: bytes, data: ctypes.c_void_p) -> None:
     """Drop llama.cpp's log, pages for each load."""
 

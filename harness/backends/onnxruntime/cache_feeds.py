@@ -1,4 +1,4 @@
-"""Three ways to hand keys and values from one run of ONNX Runtime to the next; the settings `numpy`, `binding`, `in-place`.
+"""Three ways to hand keys and values from one run of ONNX Runtime to the next, each a setting.
 
 numpy     run() with NumPy arrays: every step copies the whole cache out of the session and back into it
 binding   IO binding between two sets of buffers in turn: a step copies the cache once, inside the graph (Concat)
@@ -187,6 +187,7 @@ class NumpyFeeds(CacheFeeds):
         self._outputs = [port.name for port in sessions.step.get_outputs()]
         self._first_outputs = [port.name for port in sessions.first.get_outputs()] if self.seq2seq else []
         self._past: dict[str, Array] = {}
+        self._token: Array = self.start
         self._cross: dict[str, Array] = {}
         self._answer: dict[str, Array] = {}
 
@@ -206,8 +207,7 @@ class NumpyFeeds(CacheFeeds):
 
     def tokens(self) -> Ids:
         """Of the latest run."""
-        found: Ids = self._answer["next_token"].reshape(-1).copy()
-        return found
+        return self._answer["next_token"].reshape(-1).astype(np.int64)
 
     def logits(self) -> Array:
         """Of the latest run."""
@@ -259,8 +259,7 @@ class _Bound(CacheFeeds):
 
     def tokens(self) -> Ids:
         """Of the latest run."""
-        found: Ids = self.memory.read(self._tokens[self._number % 2]).reshape(-1)
-        return found
+        return self.memory.read(self._tokens[self._number % 2]).reshape(-1).astype(np.int64, copy=False)
 
     def logits(self) -> Array:
         """Of the latest run."""

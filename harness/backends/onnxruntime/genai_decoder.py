@@ -41,7 +41,7 @@ _CHOSEN = 1e4
 class GenaiDecoder(Decoder):
     """Greedy search of fixed length, in buffers that past and present share. Built graphs are kept in the job's cache.
 
-    Its generator cannot take tokens back where it has several sequences. After force() it is made again, and gets every
+    With several sequences its generator takes back all tokens or none. After force() it begins again, and gets every
     token by logits of our own (`set_logits`), so that the forced steps run as the measured ones do.
     """
 
@@ -55,9 +55,12 @@ class GenaiDecoder(Decoder):
                 f"onnxruntime-genai builds no graph of {kind} models.", "Leave ort-genai out of this model's backends."
             )
         self._graph = (job.cache / f"{job.folder.name}-{job.precision}-{job.device}").resolve()
+        self._end = job.shape.vocabulary - 1
+        """The token that ends a sequence: the last one, which a tokenizer hardly uses."""
         self._generator: Any = None
         self._history: list[NDArray[Any]] = []
         self._forced = False
+        self._tokens: NDArray[Any] = np.zeros(job.batch_size, np.int64)
 
     def load(self) -> None:
         """Everything that takes time is building."""
@@ -72,8 +75,7 @@ class GenaiDecoder(Decoder):
             self._build()
         config = genai.Config(str(self._graph))
         threads = {"intra_op_num_threads": self.job.threads, "inter_op_num_threads": 1}
-        # No token ends a sequence.
-        config.overlay(json.dumps({"model": {"eos_token_id": [], "decoder": {"session_options": threads}}}))
+        config.overlay(json.dumps({"model": {"decoder": {"session_options": threads}}}))
         self._model = genai.Model(config)
         self._parameters = genai.GeneratorParams(self._model)
         self._parameters.set_search_options(
@@ -82,9 +84,11 @@ class GenaiDecoder(Decoder):
             max_length=self.job.prompt_length + self.job.new_tokens,
             past_present_share_buffer=True,
         )
+        # Made once: making one takes tens of milliseconds, whatever the model.
+        self._generator = genai.Generator(self._model, self._parameters)
 
     def prefill(self, ids: NDArray[np.int64]) -> None:
-        """A new generator with an empty cache; the pass over the prompts, and its tokens."""
+        """Take every token back; the pass over the prompts, and its tokens."""
         self._begin(ids)
         self._forced = False
         self._choose()
@@ -99,8 +103,14 @@ class GenaiDecoder(Decoder):
             self._choose()
 
     def tokens(self) -> NDArray[np.int64]:
-        """The tokens of the latest call."""
-        return self._tokens.astype(np.int64)
+        """The tokens of the latest call. CaseError where one of them ends its sequence."""
+        if self._end in self._tokens:
+            raise CaseError(
+                f"The model chose token {self._end}, after which onnxruntime-genai appends padding.",
+                "Leave ort-genai out of this model's backends, or choose other prompts.",
+            )
+        found: NDArray[np.int64] = self._tokens.astype(np.int64)
+        return found
 
     def logits(self) -> NDArray[np.float32]:
         """The graph's output in the latest pass."""
@@ -156,8 +166,7 @@ class GenaiDecoder(Decoder):
 
     def _begin(self, ids: NDArray[np.int64]) -> None:
         self._prompt, self._history = ids, []
-        self._generator = None  # the memory of the old one is free before the new one asks for it
-        self._generator = genai.Generator(self._model, self._parameters)
+        self._generator.rewind_to(0)
         self._generator.append_tokens(ids.astype(np.int32))
 
     def _choose(self) -> None:
@@ -191,8 +200,17 @@ class GenaiDecoder(Decoder):
                 raise CaseError(
                     f"The builder of onnxruntime-genai failed: {words}", "Leave ort-genai out of this model's backends."
                 )
+            _rename_end(target / "genai_config.json", self._end)
             shutil.rmtree(self._graph, ignore_errors=True)
             target.rename(self._graph)
+
+
+def _rename_end(file: Path, end: int) -> None:
+    """Let another token end a sequence: after its end the library appends padding and not what the model chooses, and
+    without an end token it takes the padding's."""
+    config = json.loads(file.read_text())
+    config["model"].update(eos_token_id=end, pad_token_id=end)
+    file.write_text(json.dumps(config))
 
 
 def _as_checkpoint(folder: Path, target: Path) -> None:

@@ -33,18 +33,19 @@ class OpenVinoDecoder(Decoder):
         super().__init__(job)
         if job.onnx is None:
             raise CaseError(f"{job.model} has no ONNX file for generation.", "Export it again: `make generate`.")
+        self._file = job.folder / job.onnx
         self._seq2seq = job.shape.kind == "seq2seq"
         self._reads = "decoder_input_ids" if self._seq2seq else "input_ids"
         self._start = np.full((job.batch_size, 1), job.shape.start_token or 0, np.int64)
 
     def load(self) -> None:
         """Read the files and make the keys and values states."""
-        file = self.job.folder / self.job.onnx
+        file = self._file
         self._core = ov.Core()
         self._model = self._core.read_model(file)
         self._fix_batch(self._model)
         self._make_states(self._model)
-        self._first = None
+        self._first: Any = None
         if self._seq2seq:
             self._first = self._core.read_model(file.with_name(f"{file.stem}-prefill.onnx"))
             self._fix_batch(self._first)
@@ -61,7 +62,7 @@ class OpenVinoDecoder(Decoder):
         }
         self._compiled = self._core.compile_model(self._model, "CPU", properties)
         self._request = self._compiled.create_infer_request()
-        self._prefill = None
+        self._prefill: Any = None
         if self._first is not None:
             compiled = self._core.compile_model(self._first, "CPU", properties)
             self._prefill = compiled.create_infer_request()
@@ -99,10 +100,11 @@ class OpenVinoDecoder(Decoder):
 
     def cache_bytes(self) -> int:
         """Of the states, and of the encoder's keys and values."""
-        states = sum(state.state.byte_size for state in self._request.query_state())
-        ports = () if self._prefill is None else self._prefill.model_outputs
-        names = [name for port in ports for name in port.get_names() if name.startswith(_CROSS)]
-        return int(states) + sum(self._prefill.get_tensor(name).byte_size for name in names if self._prefill)
+        states = sum(int(state.state.byte_size) for state in self._request.query_state())
+        if self._prefill is None:
+            return states
+        names = [name for port in self._prefill.model_outputs for name in port.get_names() if name.startswith(_CROSS)]
+        return states + sum(int(self._prefill.get_tensor(name).byte_size) for name in names)
 
     def placement(self) -> Placement:
         """Precision by layer from the execution graph that really ran."""

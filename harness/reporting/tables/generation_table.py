@@ -93,7 +93,7 @@ def cache(row: GenerationRow) -> str:
     text = units.in_mib(row.cache.measured)
     if not row.cache.formula or row.cache.measured == row.cache.formula:
         return text
-    return f"{text} ({row.cache.measured / row.cache.formula:.2g}× formula)"
+    return f"{text} ({row.cache.measured / row.cache.formula:.3g}× formula)"
 
 
 def tokens(row: GenerationRow) -> str:

@@ -19,7 +19,7 @@ from harness.zoo.loaded import Arrays
 from harness.zoo.onnx.reference_run import open_session, run_session
 from harness.zoo.reference import relative_l2
 
-Steps = list[NDArray[np.float32]]
+Steps = list[NDArray[Any]]
 """Logits (batch, vocabulary) of each pass."""
 
 _GATES: Mapping[Precision, float] = {"fp32": 1e-4, "fp16": 2e-2, "int8": 0.5}

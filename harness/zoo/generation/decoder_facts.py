@@ -64,9 +64,8 @@ def facts_of(info: ModelInfo, weights: Weights) -> DecoderFacts | str | None:
         return None
     has = any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model"))
     facts = of_configuration(info.name, found, tokenizer=has)
-    if isinstance(facts, str):
-        return facts
-    return replace(facts, gguf=weights != "seeded" and any(folder.glob("*.gguf")))
+    gguf = weights != "seeded" and any(folder.glob("*.gguf"))
+    return replace(facts, gguf=gguf) if isinstance(facts, DecoderFacts) else facts
 
 
 def of_configuration(name: str, config: Mapping[str, Any], tokenizer: bool | None = None) -> DecoderFacts | str:

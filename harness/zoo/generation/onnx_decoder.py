@@ -3,12 +3,12 @@
 decoder-<precision>.onnx           input_ids (batch, sequence), past_key_values.<i>.key|value (batch, kv_heads, past,
                                    head_dim) → logits (batch, vocabulary) of the last position, next_token (batch, 1),
                                    present.<i>.key|value: past and sequence together. One file for prefill and decode
-decoder-<precision>-in-place.onnx  the same with ONNX Runtime's GroupQueryAttention, which writes new keys and values into
-                                   a buffer: present is past, (batch, kv_heads, capacity, head_dim). Further inputs:
+decoder-<precision>-in-place.onnx  the same with ONNX Runtime's GroupQueryAttention, which writes new keys and values
+                                   into a buffer: present is past (batch, kv_heads, capacity, head_dim). More inputs:
                                    position_ids (batch, sequence), seqlens_k (batch,) int32, the positions after this
                                    pass less one, total_sequence_length () int32. No other library reads it
 decoder-<precision>-prefill.onnx   of a seq2seq model: input_ids, decoder_input_ids (batch, 1) → logits, next_token,
-                                   present…, cross.<i>.key|value; its decoder file takes decoder_input_ids, past…, cross…
+                                   present, cross.<i>.key|value; its decoder file takes decoder_input_ids, past, cross
 
 The greedy choice is part of the graph, so that the next step on a GPU need not wait for the host.
 """
@@ -329,7 +329,9 @@ def _shared_buffer(past: list[torch.Tensor], seqlens_k: torch.Tensor, total: tor
     class SharedBuffer(DynamicCache):  # type: ignore[misc]  # transformers has no types
         """A cache without content of its own: GroupQueryAttention appends to the buffers and reads them."""
 
-        present: list[torch.Tensor] = list(past)
+        def __init__(self) -> None:
+            super().__init__()
+            self.present = list(past)
 
         def update(
             self, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any

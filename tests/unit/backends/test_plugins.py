@@ -63,7 +63,8 @@ def test_its_versions_are_recorded_and_a_built_in_ones_are_not(site: Path) -> No
     assert libraries["plugin_recorded"] == "1.0"
     assert "absent" not in libraries
     assert environment.plugin_fact(info.plugin) == {environment.PLUGIN: "plugin_recorded 1.0"}
-    assert all(entry.recorded == () for entry in BUILT_IN.values())
+    assert all(entry.recorded == entry.distributions for entry in BUILT_IN.values())
+    assert BUILT_IN["noop"].recorded == ()
     assert environment.plugin_fact(None) == {}
 
 

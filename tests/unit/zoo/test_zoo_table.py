@@ -16,6 +16,7 @@ HEAVY = ("torch", "torchvision", "transformers", "numpy", "onnx", "onnxruntime",
 ISSUE = {
     *("resnet18", "resnet50", "mobilenet_v2", "vit_b_16"),
     *("bert-base", "bert-large", "distilbert", "minilm-l6", "gpt2", "t5-small", "efficientnet-lite0"),
+    *("smollm2-135m", "llama-1b"),
 }
 
 
