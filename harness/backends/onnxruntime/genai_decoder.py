@@ -215,7 +215,9 @@ def _rename_end(file: Path, end: int) -> None:
 
 def _as_checkpoint(folder: Path, target: Path) -> None:
     """A folder as the builder reads it, of an export's files."""
-    shutil.copyfile(folder / "config.json", target / "config.json")
+    config = json.loads((folder / "config.json").read_text())
+    config.pop("quantization_config", None)  # of the file that the weights come from; these are in fp32
+    (target / "config.json").write_text(json.dumps(config))
     (target / "model.safetensors").symlink_to((folder / "weights.safetensors").resolve())
     (target / "tokenizer.json").write_text(json.dumps(_TOKENIZER))
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "unknown"}
