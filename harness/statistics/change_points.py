@@ -36,7 +36,7 @@ ALPHA = 0.03
 """Accepted rate of nights with a false alarm, over all series. Below the 5% that the history promises, because runs are
 not quite exchangeable (benchmarks/change_points.py)."""
 
-POWER = 0.95
+POWER = 0.975
 LATER_RUNS = 5
 """The smallest visible shift is found within so many runs after it with a probability of 90%: of POWER, if the scatter
 were known; it is estimated (rates: benchmarks/change_points.py)."""
