@@ -10,7 +10,8 @@ runs, so it needs no distribution, and looking at every split is accounted for. 
 segmentation (Scott and Knott, Biometrics 30, 1974). Over the series of one night, Benjamini and
 Hochberg (JRSS B 57, 1995) bound the false alarms.
 
-A change of machine, driver or library is a known boundary: no split is looked for across it.
+A change of machine, driver or library is a known boundary: no split is looked for across it. Where runs are not
+exchangeable (a machine that wanders or becomes restless), false alarms are more: docs/history.md has the rates.
 """
 
 from __future__ import annotations
