@@ -16,6 +16,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from harness.core import archive, cli, store
 from harness.core.errors import CasesFailedError, FormatError, InferometerError, MissingInputError
@@ -55,10 +56,13 @@ def stage(arguments: Sequence[str]) -> None:
     plan = store.load(results.plan, Plan, "make plan")
     exports = read_exports(plan, results, models)
     with exclusive(results.lock):
-        for folder in ("machines", "attempts") if options.force else ():
-            shutil.rmtree(results.root / folder, ignore_errors=True)
         shutil.rmtree(results.jobs, ignore_errors=True)
-        fleet = dispatch(plan, exports, results, models, lambda: runner_of(options.runner, options.address, results))
+        start = partial(runner_of, options.runner, options.address, results)
+        if options.force:
+            with start():  # before anything is removed: its library and its cluster may be missing
+                for folder in ("machines", "attempts"):
+                    shutil.rmtree(results.root / folder, ignore_errors=True)
+        fleet = dispatch(plan, exports, results, models, start)
         shutil.rmtree(results.jobs, ignore_errors=True)
         _report(plan, fleet, results, models)
     incomplete = [unit for unit in fleet.units if unit.machine is None]

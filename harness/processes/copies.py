@@ -29,7 +29,7 @@ from harness.processes.launcher import Worker
 from harness.processes.pool import measure_turn
 
 WINDOW_S = 0.2
-WARM_S = 0.05
+WARM_S = 0.1
 
 Step = tuple[Situation, tuple[int, ...]]
 """A situation, and the places of the slots that work in it."""

@@ -54,16 +54,16 @@ def test_copies_of_a_case_work_alone_and_together_and_both_reports_have_them(fol
 
 
 def test_cases_are_spread_and_some_are_measured_alone_again(folder: Folder) -> None:
-    plan = folder.plan({**ONNX, "batch_sizes": [1, 2]}, models=(TINY,), rounds=2)
+    plan = folder.plan({"backends": ["onnxruntime"], "batch_sizes": [1, 2]}, models=(TINY,), rounds=1)
     done = folder("spread", "--cards", "0,1", "--layout", "cases")
     assert done.returncode == 0, done.stdout + done.stderr
     check = store.load(folder.results.neighbours, NeighbourCheck, "make run")
     assert set(check.assigned) == {case.case_id for case in plan.cases}
     assert set(check.assigned.values()) == {0, 1}
     assert len(check.samples) == 2
-    assert all(len(sample.alone_ns) == len(sample.spread_ns) == 2 for sample in check.samples)
+    assert all(len(sample.alone_ns) == len(sample.spread_ns) == 1 for sample in check.samples)
     summary = folder.summary()
-    assert [row.status for row in summary.rows] == ["measured"] * 4
+    assert [row.status for row in summary.rows] == ["measured"] * 2
     assert summary.neighbours == check
 
 
