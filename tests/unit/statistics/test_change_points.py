@@ -136,6 +136,6 @@ def test_the_smallest_visible_shift_falls_with_runs_and_grows_with_scatter_and_s
     assert crowd is not None
     assert alone < crowd < 0.02
     assert smallest_visible_shift([1.0, 1.1]) is None
-    # Of ten runs and five later ones there are 3,003 orders: p is at least 1/1,502, and one of 100 series needs 1/3,333.
+    # Ten runs and five later ones have 3,003 orders: p is at least 1/1,502, and one of 100 series needs 1/3,333.
     assert smallest_visible_shift(noise(10, 1), series=100) is None
     assert smallest_visible_shift(noise(10, 1), series=10) is not None
