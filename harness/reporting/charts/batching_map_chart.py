@@ -59,9 +59,9 @@ def _panel(row: LoadRow, title: str, rows: Sequence[LoadRow]) -> HeatPanel:
 
     return HeatPanel(
         title,
-        "largest delay",
+        "largest delay (ms)",
         "largest batch",
-        tuple(map(delay_text, delays)),
+        tuple(f"{delay / 1e6:g}" for delay in delays),
         tuple(map(str, reversed(batches))),
         tuple(tuple(cell(batch, delay) for delay in delays) for batch in reversed(batches)),
         tags(row),

@@ -370,7 +370,9 @@ def _heat(spec: Heat, plain: bool) -> Figure:
 
 def _heat_panel(ax: Axes, panel: HeatPanel, colour: str) -> None:
     low, high = min(panel.values, default=0.0), max(panel.values, default=0.0)
-    ax.set_title(panel.title)
+    size = float(RC["axes.titlesize"])
+    room = ax.get_position().width * WIDTH_IN
+    ax.set_title(panel.title, fontsize=min(size, size * room / (1.2 * widest_in([panel.title], size) or room)))
     ax.set_xlim(-0.5, len(panel.x) - 0.5)
     ax.set_ylim(len(panel.y) - 0.5, -0.5)
     ax.set_xticks(range(len(panel.x)), panel.x)

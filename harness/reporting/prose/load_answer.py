@@ -42,6 +42,10 @@ def _answer(key: LoadGroup, rows: Sequence[LoadRow]) -> str:
     first, called = lines[0], names(lines, policy=False)
     name = f"**{called[first.load_id]}**" if is_clear(lines) else called[first.load_id]
     others = f"; {units.count(len(lines) - 1, 'other deployment')} in the details" if len(lines) > 1 else ""
+    promising = max(lines[1:], key=lambda row: row.predicted_peak_per_s or 0.0, default=first)
+    if promising.peak_pass_per_s is None and (promising.predicted_peak_per_s or 0.0) > highest_load(first) > 0:
+        rate = units.significant(promising.predicted_peak_per_s)
+        others = f"; not verified: {called[promising.load_id]}, predicted {rate}{others}"
     cost = f", {units.significant(first.cost_per_million)} per million requests" if first.cost_per_million else ""
     if key.scenario == "offline":
         rate = f"{units.significant(highest_load(first))} {units.SAMPLE_NAMES[first.kind]}/s offline"
