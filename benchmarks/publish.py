@@ -6,7 +6,8 @@
 Copies plan, summary, report, charts, environments and the records of engines, limits and energy as they are and packs
 the raw samples; the README's blocks between markers are made from the copied summaries, one a machine, and a test holds
 them together. With --profile the folder ends in -profile (or in --label), has the profiles too, and the README stays as
-it is. With --again every published folder is aggregated and reported from its own raw samples by today's rules.
+it is; --no-headline also leaves the README alone. Load, generation and copies on several GPUs are published from the
+same folder. With --again every published folder is aggregated and reported from its own raw samples by today's rules.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 PUBLISHED = Path("results/published")
 FILES = ("plan.json", "summary.json", "summary.csv", "report.md", "report-details.md", "roof.json")
-FILES += ("selftest.json", "selftest.md")
+FILES += ("selftest.json", "selftest.md", "neighbours.json")
+RAW = ("raw", "load", "generation", "copies")
+"""Folders of raw samples, packed into one archive."""
 MAX_LINES = 10
 """Of the table in a README's block."""
 FOLDERS = ("charts", "environments")
@@ -48,6 +51,7 @@ def main() -> None:
     parser.add_argument("--machine")
     parser.add_argument("--again", action="store_true", help="aggregate every published folder by today's rules")
     parser.add_argument("--label", default="", help="ends the folder's name where a machine has two runs of one day")
+    parser.add_argument("--no-headline", action="store_true", help="leave the README as it is")
     parser.add_argument("--profile", action="store_true", help="publish the profiles of this run, and no headline")
     options = parser.parse_args()
     if options.again:
@@ -66,7 +70,7 @@ def main() -> None:
         # TensorBoard's files say once more what the traces beside them say.
         left_out = shutil.ignore_patterns("events.out.*")
         shutil.copytree(options.results / PROFILES, ROOT / folder / PROFILES, ignore=left_out)
-    else:
+    elif not options.no_headline:
         README.write_text(with_headline(README.read_text(), summary, folder))
     print(ROOT / folder)
 
@@ -82,7 +86,8 @@ def copy(results: Path, models: Path, summary: Summary, target: Path) -> None:
         if (results / name).is_file():
             shutil.copy(results / name, target / name)
     for name in FOLDERS:
-        shutil.copytree(results / name, target / name, ignore=shutil.ignore_patterns("*.svg"))
+        if (results / name).is_dir():
+            shutil.copytree(results / name, target / name, ignore=shutil.ignore_patterns("*.svg"))
     for path in (results / "energy").glob("*.json"):
         _copy(path, target / "energy" / path.name)
     for engine in map(PurePosixPath, summary.engines):
@@ -90,7 +95,11 @@ def copy(results: Path, models: Path, summary: Summary, target: Path) -> None:
         record = Models(models).folder(slug).engine_record(name)
         _copy(record, target / "engines" / slug / record.name)
     with tarfile.open(target / "raw.tar.xz", "w:xz") as archive:
-        archive.add(results / "raw", "raw", filter=lambda info: None if info.name.endswith(".log") else info)
+        for name in RAW:
+            if (results / name).is_dir():
+                archive.add(results / name, name, filter=lambda info: None if info.name.endswith(".log") else info)
+    for path in (results / "exports").glob("*/generation.json"):
+        _copy(path, target / "exports" / path.parent.name / path.name)
 
 
 def again(folder: Path) -> None:
