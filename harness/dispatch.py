@@ -22,6 +22,7 @@ from harness.core import archive, cli, store
 from harness.core.errors import CasesFailedError, FormatError, InferometerError, MissingInputError
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
+from harness.core.safe_files import Limit, read
 from harness.core.safe_paths import inside
 from harness.core.schemas import Attempt, AttemptReport, Fleet, FleetUnit, Plan
 from harness.core.timestamps import utc_now
@@ -236,7 +237,7 @@ def _report(plan: Plan, fleet: Fleet, results: Results, models: Models) -> None:
         part = of_cases(plan, cases)
         store.save(folder.plan, part)
         if results.command.is_file():
-            store.save_bytes(folder.command, results.command.read_bytes())
+            store.save_bytes(folder.command, read(results.command, Limit.TEXT))
         for slug in dict.fromkeys(case.slug for case in cases):
             if results.export(slug).root.is_dir():
                 shutil.copytree(results.export(slug).root, folder.export(slug).root, dirs_exist_ok=True)

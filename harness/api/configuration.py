@@ -93,7 +93,11 @@ def block(choices: Choices, usual: Choices) -> dict[str, list[Any]]:
 
 def every_backend(device: Device, precision: Precision) -> list[str]:
     """Backends that compute and offer a precision on a device."""
-    return [name for name, info in BACKENDS.items() if info.computes and precision in info.precisions.get(device, ())]
+    return [
+        name
+        for name, info in BACKENDS.items()
+        if info.computes and not info.remote and precision in info.precisions.get(device, ())
+    ]
 
 
 def measurement(settings: Mapping[str, Any], subject: Subject, timing: Timing) -> dict[str, Any]:

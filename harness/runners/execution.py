@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import harness
-from harness.core import archive
+from harness.core import archive, store
 from harness.core.errors import MalformedFileError, UsageError
 from harness.core.host import orphans
 from harness.core.host.environment import version
+from harness.core.safe_files import Limit, read, read_text
 from harness.core.safe_paths import inside
 from harness.core.schemas import AttemptReport, UnitRequest
 from harness.core.timestamps import utc_now
@@ -87,10 +88,10 @@ def _measured(request: UnitRequest, folder: Path) -> bytes:
         started_at=started_at,
         ended_at=utc_now(),
         exit_code=done.returncode,
-        output=log.read_bytes()[-OUTPUT_BYTES:].decode(errors="replace"),
+        output=store.tail(log)[-OUTPUT_BYTES:],
     )
     files = {
-        path.relative_to(results).as_posix(): path.read_bytes()
+        path.relative_to(results).as_posix(): read(path, Limit.RECORD)
         for kept in KEPT
         for path in sorted((results / kept).rglob("*"))
         if path.is_file() and not path.is_symlink()
@@ -123,7 +124,7 @@ def execute_in(folder: str) -> None:
     """Run the unit of a folder that both sides see: <folder>/request.json, <folder>/../../files/<sha256>; the archive
     becomes <folder>/<attempt>.tar.xz."""
     place = Path(folder)
-    text = (place / "request.json").read_text(encoding="utf-8")
+    text = read_text(place / "request.json", Limit.RECORD)
     stored = place.parents[1] / "files"
     packed = execute(text, lambda digest: (stored / digest).read_bytes())
     target = place / f"{UnitRequest.model_validate_json(text).attempt}.tar.xz"

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 
+from harness.core import store
 from harness.core.host import orphans
 from harness.core.schemas import UnitRequest
 from harness.core.text import one_line
@@ -55,5 +56,5 @@ class LocalRunner(Runner):
 def _reason(code: int, log: Path) -> str:
     if code < 0:
         return f"its worker was killed (signal {-code}, {signal.Signals(-code).name})"
-    last = (log.read_text(errors="replace").strip().splitlines() or ["no message"])[-1]
+    last = (store.tail(log).strip().splitlines() or ["no message"])[-1]
     return f"its worker ended with exit code {code}: {one_line(last)}"

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from harness.core.safe_files import Limit, read
 from harness.core.schemas import UnitRequest
 
 
@@ -36,4 +37,4 @@ def fill(root: Path, request: UnitRequest, files: Mapping[str, Path]) -> Path:
 def archive_in(folder: Path, request: UnitRequest) -> bytes | None:
     """The archive of an attempt; None where its worker left none."""
     path = folder / f"{request.attempt}.tar.xz"
-    return path.read_bytes() if path.is_file() else None
+    return read(path, Limit.BUNDLE) if path.is_file() else None

@@ -135,7 +135,7 @@ def test_a_scalar_is_shared_by_all_items(models: Models) -> None:
     given = arrays_of(Pair(), (torch.ones(300, 3), torch.tensor(0.5)))
     assert {name: values.shape for name, values in given.items()} == {"ids": (300, 3), "mask": ()}
     subject = subject_of(Pair(), (torch.ones(300, 3), torch.tensor(0.5)), None, models)
-    assert (subject.batch_size, subject.items) == (300, 256)
+    assert (subject.batch_size, subject.samples) == (300, 256)
     with pytest.raises(UsageError, match="in common: `ids` 2, `mask` 3"):
         arrays_of(Pair(), (torch.ones(2, 3), torch.ones(3, 3)))
 
@@ -153,9 +153,9 @@ def test_a_module_says_its_batch_size_by_its_inputs(models: Models) -> None:
     by_data = subject_of(nn.Linear(4, 2), torch.ones(3, 4), None, models)
     by_shape = subject_of(nn.Linear(4, 2), None, (16, 4), models)
     large = subject_of(nn.Linear(4, 2), torch.rand(300, 4), None, models)
-    assert (by_data.label, by_data.batch_size, by_data.items) == ("Linear", 3, 8)
-    assert (by_shape.batch_size, by_shape.items) == (16, 16)
-    assert (large.batch_size, large.items) == (300, 256)
+    assert (by_data.label, by_data.batch_size, by_data.samples) == ("Linear", 3, 8)
+    assert (by_shape.batch_size, by_shape.samples) == (16, 16)
+    assert (large.batch_size, large.samples) == (300, 256)
 
 
 @pytest.mark.parametrize(

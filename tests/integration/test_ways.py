@@ -252,7 +252,7 @@ def test_fed_arrays_answer_like_selected_ones_and_do_not_stick(ran: Folder, back
     raw = load_raw_batches(root, record, found.case, 16)
     answers = []
     for index in (0, 1, 2, 1):
-        batch = raw.prepare(raw.items[index])
+        batch = raw.prepare(raw.samples[index])
         subject.feed(batch)
         del batch  # the backend alone keeps what it reads
         subject.infer()

@@ -77,7 +77,7 @@ def test_limits_are_saved_with_the_card_and_the_environment(
     here = store.load(results.environment(found.environment_id), Environment, "make roof")
     assert here.gpu is not None
     assert here.gpu.uuid == found.uuid
-    assert here.software.build == {"torch_cuda_runtime": "13.0"}
+    assert here.software.build["torch_cuda_runtime"] == "13.0"
     assert peaks.calls[0] == "require"
     said = capsys.readouterr().out
     assert said == "A GPU: 50 fp32, 700 fp16 TFLOP/s, copies 3,000 GB/s, 1.15 µs a kernel.\n"

@@ -49,7 +49,7 @@ def test_every_backend_computes_and_has_the_precision() -> None:
 
 def test_a_call_says_the_last_word_on_timing() -> None:
     settings = {"rounds": 2, "max_s": 1.0}
-    subject = Subject("Net", "pickle:Net-0123456789abcdef", items=8)
+    subject = Subject("Net", "pickle:Net-0123456789abcdef", samples=8)
     assert measurement(settings, subject, Timing(num_runs=50, warmup_runs=5, rounds=4)) == {
         "rounds": 4,
         "max_s": 1.0,
@@ -63,7 +63,7 @@ def test_a_call_says_the_last_word_on_timing() -> None:
 
 
 def test_a_number_of_inputs_that_was_asked_for_is_kept() -> None:
-    subject = Subject("Net", "pickle:Net-0123456789abcdef", items=8)
+    subject = Subject("Net", "pickle:Net-0123456789abcdef", samples=8)
     assert measurement({"parity_samples": 32}, subject, Timing()) == {"parity_samples": 32}
 
 

@@ -28,7 +28,7 @@ def test_limits_are_measured_before_the_rows_on_a_cpu_as_well(tmp_path: Path, mo
 
     monkeypatch.setattr(runs, "run_stage", stage)
     runs.Run(results, Models(tmp_path / "models"), force=True, show=None).measure()
-    assert started == ["roof", "run", "aggregate"]
+    assert started == ["roof", "run", "load", "aggregate"]
 
 
 # --- one answer for one case --------------------------------------------------------------------------------------

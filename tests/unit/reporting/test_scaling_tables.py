@@ -93,7 +93,7 @@ def test_every_report_shows_them() -> None:
 def test_a_run_on_one_device_shows_nothing() -> None:
     plain = summary().model_copy(update={"copies": {}, "neighbours": None})
     assert (over_devices(plain), scaling_table(plain), devices_table(plain), neighbours_table(plain)) == (
-        "",
+        [],
         None,
         None,
         None,

@@ -31,8 +31,8 @@ def test_texts_give_exactly_the_ids_of_the_batch_and_others_are_refused(tmp_path
     batch = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
     found = texts_of(*asked(*NAMES), tmp_path, batch)
     assert isinstance(found, Texts)
-    assert (len(found.items), found.source) == (2, "the model's own tokenizer")
-    made = found.prepare(found.items)
+    assert (len(found.samples), found.source) == (2, "the model's own tokenizer")
+    made = found.prepare(found.samples)
     assert all(np.array_equal(made[name], batch[name]) for name in NAMES)
     assert list(tmp_path.iterdir()) == []
 
