@@ -1,11 +1,11 @@
 # Inferometer: every stage as a target. `make` alone prints this list; README.md explains the stages.
 
-#- What to measure: read by plan, bench, load, generate, profile and, but for TUNE, ab; DEVICE by reproduce too
+#- What to measure: read by plan, bench, load, generate, profile and, but for PROMPTS, TOKENS and TUNE, ab; DEVICE by reproduce too
 CONFIG      ?= $(if $(filter generate,$(MAKECMDGOALS)),configs/generation.yaml,$(if $(filter cuda,$(DEVICE)),configs/cuda.yaml,configs/quickstart.yaml))#? configuration to plan from: quickstart.yaml, cuda.yaml with DEVICE=cuda, generation.yaml for generate
 DEVICE      ?=#? cpu or cuda, instead of the configuration's
 MODELS      ?=#? comma-separated models, instead of the configuration's; name@seeded sets the weights
 BACKENDS    ?=#? comma-separated backends
-PRECISIONS  ?=#? comma-separated: fp32,tf32,fp16,bf16,int8
+PRECISIONS  ?=#? comma-separated: fp32,tf32,fp16,bf16,int8; generate: int4 too
 BATCHES     ?=#? comma-separated batch sizes
 SEQ_LENGTHS ?=#? comma-separated sequence lengths of text models
 BOUNDARIES  ?=#? comma-separated: compute,transfer,e2e
@@ -13,8 +13,8 @@ MODES       ?=#? comma-separated: sync,pipelined,offline
 SETTINGS    ?=#? comma-separated named settings of the backends, as static+graph
 INPUTS      ?=#? own inputs of the models, .npz by input name, first axis items; comma-separated: one a shape
 EXPORTER    ?=#? what writes ONNX files of modules: dynamo or torchscript
-PROMPTS     ?=#? generation: tokens of prompts, comma-separated, or a file of prompts or of length pairs
-TOKENS      ?=#? generation: new tokens of each sequence, comma-separated
+PROMPTS     ?=#? generation, completions of ENDPOINT: tokens of prompts, comma-separated; generation: or a file of prompts or of length pairs
+TOKENS      ?=#? generation, completions of ENDPOINT: new tokens of each sequence, comma-separated
 TUNE        ?=#? 1: try each backend's settings once, and measure the fastest fully
 
 #- How often and how long: read by plan, bench, load, generate, profile; ROUNDS by reproduce and ab too
@@ -42,7 +42,7 @@ ENDPOINT    ?=#? running service to load in place of a backend, as kserve+http:/
 #- Files: read by every target that runs a stage
 RESULTS     ?= results#? folder of results
 MODELS_DIR  ?= models#? folder of exported models
-FORCE       ?=#? export, engines, roof, run, load, energy, profile, reproduce, ab, bench: 1 does again what is there; aggregate, bundle: 1 replaces a summary by a poorer one
+FORCE       ?=#? export, engines, roof, run, load, generate, energy, profile, dispatch, reproduce, ab, bench: 1 does again what is there; aggregate, bundle: 1 replaces a summary by a poorer one
 
 #- Comparing and checking
 PLAIN_CHARTS ?=#? bench, load, generate, profile, report: 1: charts without title and caption, for papers
@@ -73,7 +73,7 @@ AUDIT_SERVICE ?= pypi#? audit: where to ask for known vulnerabilities: pypi or o
 
 #- Where stages run: read by every target that runs a stage
 WHERE       ?= $(or $(value RUN),auto)#? local, docker, auto (docker where an engine answers; builds the CPU image), or system: this PYTHON as it is
-BACKEND_PYTHONS ?= $(value PYTHONS)#? engines, run, load, energy, profile, reproduce, ab, bench: backend=path of a Python that has its libraries, comma-separated, as tensorrt=/opt/trt/bin/python
+BACKEND_PYTHONS ?= $(value PYTHONS)#? engines, run, load, generate, energy, profile, reproduce, ab, bench: backend=path of a Python that has its libraries, comma-separated, as tensorrt=/opt/trt/bin/python
 CARDS       ?=#? bench and run: GPUs to measure on at the same time: all, or as 0,1,2,3
 LAYOUT      ?=#? with CARDS: models (default) or cases are spread over them, or copies of each case run on all at once
 RUNNER      ?=#? dispatch: what measures the plan elsewhere: local (default), ray or slurm
@@ -215,7 +215,7 @@ engines: where ## Build the TensorRT engines that the plan needs, for this very 
 roof: where ## Measure what the CPU or GPU can do at most: matrix products, copies, on a GPU launches
 	@$(ROOF)
 
-run: where ## Measure what the plan owes and the results lack
+run: where ## Measure the cases of the plan that the results lack
 	@$(MEASURE)
 
 load: where ## Measure latency against load and the peak within a bound (BOUND), and report; plans first where there is no plan or MODELS, … are given
