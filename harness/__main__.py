@@ -41,6 +41,9 @@ PIPELINES: Mapping[str, str] = {
     "load": "Measure latency against load and the peak within a bound; plans first where models, a bound, … are given.",
     "profile": "Profile the plan's cases, and report: counts, memory, layers; plans first where models, … are given.",
 }
+SAME_NAME = ("generate", "load")
+"""Pipelines with the name of a stage: `harness.load` is the stage, which docker/stage runs in an image."""
+
 _SIGNALLED = 128
 """Exit code of a process that signal n ended: 128 + n, as in shells."""
 
@@ -64,6 +67,8 @@ def start(arguments: Sequence[str]) -> None:
     elif name in STAGES:
         # Become the stage: its exit code and the signals that it gets are then its own.
         os.execv(sys.executable, _command(name, rest))  # noqa: S606 - a name of the table
+    elif (stage := name.removeprefix("harness.")) != name and stage in (*STAGES, *SAME_NAME):
+        os.execv(sys.executable, _command(stage, rest))  # noqa: S606 - a name of the table
     else:
         raise UsageError(*unknown_name("command", name, (*PIPELINES, *STAGES)))
 

@@ -175,3 +175,11 @@ def test_a_signal_ends_the_stage_and_bench_with_it(number: signal.Signals, code:
         assert process.wait(300) == code
     assert not (tmp_path / "results/summary.json").exists()
     assert list(raw.glob("*/1.json"))
+
+
+@pytest.mark.parametrize("stage", [*program.SAME_NAME, "run"])
+def test_a_dotted_name_is_the_stage_and_never_the_pipeline(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    became: list[list[str]] = []
+    monkeypatch.setattr(os, "execv", lambda _program, command: became.append(command))
+    program.start([f"harness.{stage}", "--results", "x"])
+    assert [command[1:] for command in became] == [["-m", f"harness.{stage}", "--results", "x"]]
