@@ -14,7 +14,7 @@ from harness.core.schemas import Artifact, Exporter, ExportRecord, PlannedModel
 from harness.zoo import ModelInfo, identity
 
 _LIBRARIES = ("torch", "torchvision", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy")
-_FORMAT = 6
+_FORMAT = 7
 """Increased when the export code writes other files than before, so that old files are made again."""
 
 

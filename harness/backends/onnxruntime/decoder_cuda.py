@@ -89,7 +89,7 @@ class OnnxDecoderOnGpu(OnnxDecoder):
         """ONNX Runtime's own build line, and the CUDA that it was built for."""
         from onnxruntime.capi import build_and_package_info as info  # noqa: PLC0415
 
-        return {**super().build_facts(), "onnxruntime_cuda": str(getattr(info, "cuda_version", "not told"))}
+        return {**super().build_facts(), "onnxruntime_cuda": str(getattr(info, "cuda_version", "unknown"))}
 
     def close(self) -> None:
         """Sessions and bindings first: they hold memory on the context. Safe after a load() that failed half-way."""

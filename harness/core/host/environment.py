@@ -271,7 +271,7 @@ def _hypervisor(flags: set[str]) -> str | Unavailable:
     if "hypervisor" not in flags:
         return "none"
     vendor = _fact(Path("/sys/class/dmi/id/sys_vendor"))
-    return vendor if isinstance(vendor, str) and vendor else "present, vendor not told"
+    return vendor if isinstance(vendor, str) and vendor else "present, vendor unknown"
 
 
 def _os_name() -> str:
