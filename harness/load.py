@@ -29,10 +29,10 @@ from harness.core.lock import exclusive
 from harness.core.protocol import LoadJob
 from harness.core.schemas import ExportFailure, LoadBase, LoadCase, LoadFailure, LoadRow, Plan
 from harness.planning.block_settings import interpreters, threads_of
-from harness.planning.exports import Exports, export_files, keep_exports, read_exports
+from harness.planning.exports import Exports, built_engines, export_files, keep_exports, read_exports
 from harness.planning.load_cases import estimate_load
 from harness.planning.load_evidence import evidence_of
-from harness.planning.load_resume import LoadState, state_of
+from harness.planning.load_resume import LoadState, foreign_of, state_of
 from harness.planning.resume import same_environment
 from harness.planning.schedule import in_words, of_models
 from harness.processes.energy_meter import idle
@@ -183,7 +183,13 @@ class _LoadPass:
 
             self._here[also] = same
         files = self._results.load(load.load_id)
-        return state_of(load, files, self._plan.settings_id, self._here[also])
+        unread: list[str] = []
+        engines = built_engines(self._models.folder(load.slug), unread)
+        export = self._exports.found.get(load.model)
+        foreign = foreign_of(load, export, engines, self._results.export(load.slug))
+        state = state_of(load, files, self._plan.settings_id, self._here[also], foreign=foreign)
+        state.notes += unread
+        return state
 
     def _threads_of(self, load: LoadCase) -> int:
         """Threads of each worker: together the workers have those of every backend in the plan."""
