@@ -27,6 +27,7 @@ from harness.serving.load_case import (
     points_of,
     prediction_digest,
     replication_digest,
+    requests_at,
     service_digest,
 )
 
@@ -103,7 +104,7 @@ def state_of(
     state.steps = points_of(load, state.prediction.peak_per_s if state.prediction else None)
     for step, number in turns_of(load, state.steps):
         found = read(files.replication(step.name, number), Replication, replication_digest(load))
-        if found is None or not belongs(found, step, number, service):
+        if found is None or not belongs(found, load, step, number, service):
             state.missing.append((step, number))
         else:
             state.replications.setdefault(step.name, []).append(found)
@@ -139,6 +140,11 @@ def turns_of(load: LoadCase, steps: tuple[LoadStep, ...]) -> Iterator[tuple[Load
             yield step, number
 
 
-def belongs(record: Replication, step: LoadStep, number: int, service: ServiceRun) -> bool:
-    """Whether a record is this replication, and of the same files as the service times."""
+def belongs(record: Replication, load: LoadCase, step: LoadStep, number: int, service: ServiceRun) -> bool:
+    """Whether a record is this replication, of the same files as the service times, with as many requests as asked.
+
+    The number of requests at a rate follows from the bound, which is in no digest of a replication.
+    """
+    if step.rate_per_s is not None and record.requests != requests_at(load, step.rate_per_s):
+        return False
     return (record.point, record.number, record.artifacts_id) == (step.name, number, service.artifacts_id)

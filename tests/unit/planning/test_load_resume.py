@@ -11,7 +11,7 @@ from harness.core import store
 from harness.core.layout import LoadFiles, Results
 from harness.core.schemas import Clock, LatencyBound, LoadCase, Placement, Replication, ServiceRun
 from harness.planning.load_resume import LoadState, foreign_of, state_of
-from harness.serving.load_case import replication_digest, requests_at, service_digest
+from harness.serving.load_case import LoadStep, replication_digest, requests_at, service_digest
 from tests import synthetic_results as made
 from tests.fixtures.engines import PATH, engine_record
 
@@ -114,3 +114,10 @@ def test_an_engine_is_judged_by_its_record_if_it_has_one(files: LoadFiles) -> No
     put(files, {PATH: "0" * 64})
     assert look(files).complete
     assert not look(files, engines=[engine_record(EXPORT)]).complete
+
+
+def test_another_bound_keeps_the_replications_that_have_as_many_requests(files: LoadFiles) -> None:
+    longer = LOAD.model_copy(update={"bound": LatencyBound(quantile=0.9, limit_ns=80 * MS)})
+    assert requests_at(longer, 100) != requests_at(LOAD, 100)
+    assert look(files, longer).missing == [(LoadStep("r100", 100), 1)]
+    assert look(files, LOAD.model_copy(update={"bound": LatencyBound(quantile=0.99, limit_ns=50 * MS)})).complete
