@@ -94,7 +94,7 @@ def stage(arguments: Sequence[str]) -> None:
     engines = {slug: built_engines(models.folder(slug), notes.other, sums) for slug in exports}
     copies = load_copies(plan, results, notes, sums)
     neighbours = load_neighbours(plan, results, notes, sums)
-    calibration = frozenset(name for name, info in BACKENDS.items() if not info.computes)
+    calibration = _calibration()
     summary = join(
         plan,
         exports,
@@ -138,6 +138,11 @@ def stage(arguments: Sequence[str]) -> None:
             f"{units.count(len(lost), 'row')} of the summary before {'are' if len(lost) > 1 else 'is'} lost.",
             "The report gives the reason of each; `make run` measures them again.",
         )
+
+
+def _calibration() -> frozenset[str]:
+    """The backends that compute nothing."""
+    return frozenset(name for name, info in BACKENDS.items() if not info.computes)
 
 
 def with_generations(
@@ -331,6 +336,7 @@ def load_loads(
 ) -> tuple[LoadRow, ...]:
     """A row for every planned load case; damaged files go into the notes."""
     rows = []
+    calibration = _calibration()
     kinds = {model.slug: model.kind for model in plan.models}
     for load in plan.loads:
         files, first = results.load(load.load_id), list[Environment]()
@@ -354,7 +360,8 @@ def load_loads(
             energy = None
         judge_top1 = export is not None and export.classifier and load.weights != "seeded"
         tolerance = plan.tolerance(load.model, load.precision)
-        rows.append(load_row(load, kinds[load.slug], tolerance, judge_top1, evidence_of(state, failure, energy)))
+        evidence = evidence_of(state, failure, energy)
+        rows.append(load_row(load, kinds[load.slug], tolerance, judge_top1, evidence, load.backend in calibration))
     return tuple(rows)
 
 

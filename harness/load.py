@@ -166,7 +166,8 @@ class _LoadPass:
             return f"FAILED in {failure.phase}: {failure.error}"
         kind = next(model.kind for model in self._plan.models if model.slug == load.slug)
         tolerance = self._plan.tolerance(load.model, load.precision)
-        return in_short(load_row(load, kind, tolerance, False, evidence_of(self._state(load), None)))
+        evidence, calibration = evidence_of(self._state(load), None), not backend_info(load.backend).computes
+        return in_short(load_row(load, kind, tolerance, False, evidence, calibration))
 
     def _state(self, load: LoadCase) -> LoadState:
         also = backend_info(load.backend).recorded

@@ -268,6 +268,17 @@ def test_wrong_outputs_or_skipped_work_void_the_row(clock: SimulatedClock) -> No
     assert [(guard.name, guard.ratio) for guard in same.guards] == [("repeat-input", 1.0), ("other-seed", 1.0)]
 
 
+def test_outputs_that_were_not_compared_void_the_row_unless_nothing_is_computed(clock: SimulatedClock) -> None:
+    load = case(scenario="single-stream", bound=None)
+    found = serve_closed([clock.service(lambda *_: MS)], 1, alone, 100, 10**12)
+    records = {"all": [replication(load, "all", 1, found, parity=None)]}
+    evidence = LoadEvidence(service(load, parity={}), None, points_of(load, None), records)
+    assert row(load, evidence).void == "the outputs were not compared with the reference"
+    assert load_row(load, "tensor", TOLERANCE, False, evidence, calibration=True).void is None
+    prompts = load.model_copy(update={"prompt_length": 8, "new_tokens": 4})
+    assert row(prompts, evidence).void is None
+
+
 def test_what_was_not_measured_says_why() -> None:
     load = case(rates=(50,))
     failure = LoadFailure.model_validate(
