@@ -246,7 +246,9 @@ def _judge(load: LoadCase, point: LoadedPoint, runs: Sequence[_Run], evidence: L
     replayed = _replayed(evidence.prediction, point.asked_per_s)
     control = _control(load, runs, replayed, evidence.service)
     decision = _decision(load, runs, over, reached(dispatch, bound.limit_ns), control)
-    scheduled_s = sum(int(run.scheduled[-1]) for run in runs) / 1e9
+    # A closed loop has no schedule: it is divided by its length.
+    server = load.scenario == "server"
+    seconds = sum(int(run.scheduled[-1]) if server else run.length_ns for run in runs) / 1e9
     p99 = [percentile(run.latency, 0.99) for run in runs]
     ratios = {}
     if replayed is not None:
@@ -259,7 +261,7 @@ def _judge(load: LoadCase, point: LoadedPoint, runs: Sequence[_Run], evidence: L
     return point.model_copy(
         update={
             "goodput": good / point.requests,
-            "goodput_per_s": good / scheduled_s if scheduled_s else None,
+            "goodput_per_s": good / seconds if seconds else None,
             "over_share": decision.share,
             "over_explained": decision.explained,
             "over_low": decision.low,

@@ -232,6 +232,16 @@ def test_a_closed_loop_has_latencies_and_throughput_and_no_verdict(clock: Simula
     assert found.cost_per_million == pytest.approx(3.6 / 3600 / 800 * 1e6)
 
 
+@pytest.mark.parametrize("scenario", ["single-stream", "offline"])
+def test_goodput_of_a_closed_loop_is_a_share_of_its_throughput(clock: SimulatedClock, scenario: str) -> None:
+    load = case(scenario=scenario)
+    found = serve_closed([clock.service(lambda *_: 10 * MS)], 1, alone, 4, 10**12)
+    records = {"all": [replication(load, "all", 1, found)]}
+    (point,) = row(load, LoadEvidence(service(load), None, points_of(load, None), records)).points
+    assert point.goodput is not None
+    assert point.goodput_per_s == pytest.approx(point.goodput * point.achieved_per_s)
+
+
 def test_joules_of_a_request_are_those_above_idle_at_the_highest_rate_that_passed(clock: SimulatedClock) -> None:
     load = case(rates=(60, 196))
     evidence = served(clock, load, lambda *_: 5 * MS, 1_000, 8)
