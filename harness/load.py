@@ -69,7 +69,7 @@ def stage(arguments: Sequence[str]) -> None:
         todo = [load for load in plan.loads if load.skip_reason is None]
         if options.force:
             for load in todo:
-                shutil.rmtree(results.load(load.load_id).root, ignore_errors=True)
+                remove_records(results.load(load.load_id).root)
         with _LoadPass(plan, results, models, exports, others) as measuring:
             failures = measuring.run(todo)
     if failures:
@@ -77,6 +77,19 @@ def stage(arguments: Sequence[str]) -> None:
             f"{count(failures, 'load case')} failed; the others are done.",
             "The report lists each with its reason; `make load` tries only the failed ones again.",
         )
+
+
+def remove_records(folder: Path) -> None:
+    """Delete the records of a load case. Raises StorageError where one remains: it would be taken for a new one."""
+
+    def refuse(_function: object, path: str, error: tuple[type[BaseException], BaseException, object]) -> None:
+        """The same error with the whole path."""
+        if isinstance(error[1], OSError):
+            raise OSError(error[1].errno, error[1].strerror, path) from error[1]
+
+    with store.translate_storage_errors(folder):
+        if folder.exists():
+            shutil.rmtree(folder, onerror=refuse)
 
 
 class _LoadPass:
