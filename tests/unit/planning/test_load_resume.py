@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from harness.aggregate import load_loads
+from harness.aggregation.join import Notes
 from harness.core import store
 from harness.core.layout import LoadFiles, Results
 from harness.core.schemas import Clock, LatencyBound, LoadCase, Placement, Replication, ServiceRun
@@ -121,3 +123,16 @@ def test_another_bound_keeps_the_replications_that_have_as_many_requests(files: 
     assert requests_at(longer, 100) != requests_at(LOAD, 100)
     assert look(files, longer).missing == [(LoadStep("r100", 100), 1)]
     assert look(files, LOAD.model_copy(update={"bound": LatencyBound(quantile=0.99, limit_ns=50 * MS)})).complete
+
+
+@pytest.mark.parametrize(("artifacts", "status"), [(INTACT, "measured"), ({"model.onnx": "0" * 64}, "missing")])
+def test_the_summary_leaves_out_records_of_an_earlier_export(
+    tmp_path: Path, files: LoadFiles, artifacts: dict[str, str], status: str
+) -> None:
+    put(files, artifacts)
+    plan = made.plan_of([made.RESNET], []).model_copy(update={"loads": (LOAD,), "settings_id": "s"})
+    slug, notes = made.RESNET.name, Notes()
+    here = {"e": made.environment()}
+    (row,) = load_loads(plan, Results(tmp_path), {slug: EXPORT}, {slug: ()}, here, notes, {})
+    assert row.status == status
+    assert any("model.onnx has changed" in note for note in notes.other) == (status == "missing")
