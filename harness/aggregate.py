@@ -33,6 +33,7 @@ from harness.core.schemas import (
     Copies,
     CpuRoof,
     Energy,
+    EngineRecord,
     Environment,
     ExportRecord,
     Failed,
@@ -56,7 +57,7 @@ from harness.planning.exports import another_request, built_engines, export_file
 from harness.planning.generation_cases import generation_needs
 from harness.planning.generation_turns import read_generation_exports
 from harness.planning.load_evidence import evidence_of
-from harness.planning.load_resume import state_of
+from harness.planning.load_resume import foreign_of, state_of
 from harness.reporting import units
 from harness.reporting.writers.csv import summary_text
 from harness.serving.load_case import replication_digest
@@ -90,9 +91,10 @@ def stage(arguments: Sequence[str]) -> None:
         except MissingInputError:
             return None
 
+    engines = {slug: built_engines(models.folder(slug), notes.other, sums) for slug in exports}
     copies = load_copies(plan, results, notes, sums)
     neighbours = load_neighbours(plan, results, notes, sums)
-    calibration = frozenset(name for name, info in BACKENDS.items() if not info.computes)
+    calibration = _calibration()
     summary = join(
         plan,
         exports,
@@ -102,7 +104,7 @@ def stage(arguments: Sequence[str]) -> None:
         calibration=calibration,
         notes=notes,
         created_at=utc_now(),
-        engines={slug: built_engines(models.folder(slug), notes.other, sums) for slug in exports},
+        engines=engines,
         roof=load_roof(plan, results, notes, sums),
         absent=absent,
         by_shape=neighbours is not None,
@@ -110,7 +112,7 @@ def stage(arguments: Sequence[str]) -> None:
     summary = with_devices(summary, copies, neighbours, environments_of_slots(results, copies, notes, sums))
     energies = load_energies(plan, results, notes, sums)
     summary = with_generations(summary, plan, results, notes, sums, environments, energies, calibration)
-    loads = load_loads(plan, results, exports, environments, notes, sums)
+    loads = load_loads(plan, results, exports, engines, environments, notes, sums)
     metrics, problems = installed_metrics()
     notes.other += problems
     inputs = chain.inputs_of(sums, results, models)
@@ -136,6 +138,11 @@ def stage(arguments: Sequence[str]) -> None:
             f"{units.count(len(lost), 'row')} of the summary before {'are' if len(lost) > 1 else 'is'} lost.",
             "The report gives the reason of each; `make run` measures them again.",
         )
+
+
+def _calibration() -> frozenset[str]:
+    """The backends that compute nothing."""
+    return frozenset(name for name, info in BACKENDS.items() if not info.computes)
 
 
 def with_generations(
@@ -322,12 +329,14 @@ def load_loads(
     plan: Plan,
     results: Results,
     exports: Mapping[str, ExportRecord],
+    engines: Mapping[str, Sequence[EngineRecord]],
     environments: Mapping[str, Environment],
     notes: Notes,
     sums: dict[Path, str],
 ) -> tuple[LoadRow, ...]:
     """A row for every planned load case; damaged files go into the notes."""
     rows = []
+    calibration = _calibration()
     kinds = {model.slug: model.kind for model in plan.models}
     for load in plan.loads:
         files, first = results.load(load.load_id), list[Environment]()
@@ -338,7 +347,9 @@ def load_loads(
             first += [there] if there is not None and not first else []
             return there is not None and not differing(there, first[0])
 
-        state = state_of(load, files, plan.settings_id, comparable, sums)
+        export = exports.get(load.slug)
+        foreign = foreign_of(load, export, engines.get(load.slug, ()), results.export(load.slug), sums)
+        state = state_of(load, files, plan.settings_id, comparable, sums, foreign)
         notes.other += state.notes
         failure = _optional(files.failure, LoadFailure, notes, sums)
         energy = _optional(files.energy, LoadEnergy, notes, sums)
@@ -347,10 +358,10 @@ def load_loads(
             replication_digest(load),
         ):
             energy = None
-        export = exports.get(load.slug)
         judge_top1 = export is not None and export.classifier and load.weights != "seeded"
         tolerance = plan.tolerance(load.model, load.precision)
-        rows.append(load_row(load, kinds[load.slug], tolerance, judge_top1, evidence_of(state, failure, energy)))
+        evidence = evidence_of(state, failure, energy)
+        rows.append(load_row(load, kinds[load.slug], tolerance, judge_top1, evidence, load.backend in calibration))
     return tuple(rows)
 
 

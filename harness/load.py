@@ -29,10 +29,10 @@ from harness.core.lock import exclusive
 from harness.core.protocol import LoadJob
 from harness.core.schemas import ExportFailure, LoadBase, LoadCase, LoadFailure, LoadRow, Plan
 from harness.planning.block_settings import interpreters, threads_of
-from harness.planning.exports import Exports, export_files, keep_exports, read_exports
+from harness.planning.exports import Exports, built_engines, export_files, keep_exports, read_exports
 from harness.planning.load_cases import estimate_load
 from harness.planning.load_evidence import evidence_of
-from harness.planning.load_resume import LoadState, state_of
+from harness.planning.load_resume import LoadState, foreign_of, state_of
 from harness.planning.resume import same_environment
 from harness.planning.schedule import in_words, of_models
 from harness.processes.energy_meter import idle
@@ -69,7 +69,7 @@ def stage(arguments: Sequence[str]) -> None:
         todo = [load for load in plan.loads if load.skip_reason is None]
         if options.force:
             for load in todo:
-                shutil.rmtree(results.load(load.load_id).root, ignore_errors=True)
+                remove_records(results.load(load.load_id).root)
         with _LoadPass(plan, results, models, exports, others) as measuring:
             failures = measuring.run(todo)
     if failures:
@@ -77,6 +77,19 @@ def stage(arguments: Sequence[str]) -> None:
             f"{count(failures, 'load case')} failed; the others are done.",
             "The report lists each with its reason; `make load` tries only the failed ones again.",
         )
+
+
+def remove_records(folder: Path) -> None:
+    """Delete the records of a load case. Raises StorageError where one remains: it would be taken for a new one."""
+
+    def refuse(_function: object, path: str, error: tuple[type[BaseException], BaseException, object]) -> None:
+        """The same error with the whole path."""
+        if isinstance(error[1], OSError):
+            raise OSError(error[1].errno, error[1].strerror, path) from error[1]
+
+    with store.translate_storage_errors(folder):
+        if folder.exists():
+            shutil.rmtree(folder, onerror=refuse)
 
 
 class _LoadPass:
@@ -166,7 +179,8 @@ class _LoadPass:
             return f"FAILED in {failure.phase}: {failure.error}"
         kind = next(model.kind for model in self._plan.models if model.slug == load.slug)
         tolerance = self._plan.tolerance(load.model, load.precision)
-        return in_short(load_row(load, kind, tolerance, False, evidence_of(self._state(load), None)))
+        evidence, calibration = evidence_of(self._state(load), None), not backend_info(load.backend).computes
+        return in_short(load_row(load, kind, tolerance, False, evidence, calibration))
 
     def _state(self, load: LoadCase) -> LoadState:
         also = backend_info(load.backend).recorded
@@ -183,7 +197,13 @@ class _LoadPass:
 
             self._here[also] = same
         files = self._results.load(load.load_id)
-        return state_of(load, files, self._plan.settings_id, self._here[also])
+        unread: list[str] = []
+        engines = built_engines(self._models.folder(load.slug), unread)
+        export = self._exports.found.get(load.model)
+        foreign = foreign_of(load, export, engines, self._results.export(load.slug))
+        state = state_of(load, files, self._plan.settings_id, self._here[also], foreign=foreign)
+        state.notes += unread
+        return state
 
     def _threads_of(self, load: LoadCase) -> int:
         """Threads of each worker: together the workers have those of every backend in the plan."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
 from harness.core.host.environment import ALLOCATOR, VARIABLES
+from harness.core.layout import ENGINE_SUFFIX
 from harness.core.schemas import (
     SOURCES,
     Case,
@@ -20,6 +22,7 @@ from harness.core.schemas import (
     ExportRecord,
     Failed,
     GenerationCase,
+    ServiceRun,
     TimedRecord,
 )
 
@@ -64,6 +67,17 @@ def known_artifacts(export: ExportRecord | None, engines: Iterable[EngineRecord]
     return {**{file.path: file.sha256 for file in files}, **code}
 
 
+def foreign_service(service: ServiceRun, export: ExportRecord, engines: Sequence[EngineRecord]) -> str | None:
+    """Which file of a load case differs from the current export. An engine is judged by its record, if it has one."""
+    recorded = {record.engine.path for record in engines}
+    judged = {
+        name: sha256
+        for name, sha256 in service.artifacts.items()
+        if name in recorded or PurePosixPath(name).suffix != ENGINE_SUFFIX
+    }
+    return foreign_file(judged, known_artifacts(export, engines))
+
+
 def other_settings(record: TimedRecord | Failed, settings_id: str) -> str | None:
     """Why a record was not measured as the plan says."""
     if record.settings_id == settings_id:
@@ -73,7 +87,12 @@ def other_settings(record: TimedRecord | Failed, settings_id: str) -> str | None
 
 def foreign_artifact(record: TimedRecord, known: Mapping[str, str]) -> str | None:
     """Which loaded file differs from the file in the model's folder now."""
-    for name, sha256 in sorted(record.artifacts.items()):
+    return foreign_file(record.artifacts, known)
+
+
+def foreign_file(loaded: Mapping[str, str], known: Mapping[str, str]) -> str | None:
+    """As foreign_artifact, of the sha256 by path of each loaded file."""
+    for name, sha256 in sorted(loaded.items()):
         if name not in known:
             return f"{name} that it loaded is not in the current export"
         if known[name] != sha256:

@@ -77,9 +77,15 @@ class LoadEvidence:
 
 
 def load_row(
-    load: LoadCase, kind: Kind, tolerance: Tolerance | None, judge_top1: bool, evidence: LoadEvidence
+    load: LoadCase,
+    kind: Kind,
+    tolerance: Tolerance | None,
+    judge_top1: bool,
+    evidence: LoadEvidence,
+    calibration: bool = False,
 ) -> LoadRow:
-    """The row of a load case. tolerance: of its outputs; judge_top1: whether equal answers are part of it."""
+    """The row of a load case. tolerance: of its outputs; judge_top1: whether equal answers are part of it; calibration:
+    whether its backend computes nothing."""
     blank = _blank(load, kind)
     if load.skip_reason is not None:
         return blank.model_copy(update={"status": "skipped", "reason": load.skip_reason})
@@ -103,7 +109,9 @@ def load_row(
     row = blank.model_copy(
         update={
             "status": "measured" if points or _no_load(load, prediction) else "failed" if failure else "missing",
-            "void": _misplaced(load, service) or _void(load, tolerance, judge_top1, found, guards),
+            "void": _misplaced(load, service)
+            or _unchecked(load, found, calibration)
+            or _void(load, tolerance, judge_top1, found, guards),
             "points": points,
             "service_median_ns": {size: median(times) for size, times in service.service_ns.items()},
             "predicted_peak_per_s": prediction.peak_per_s if prediction else None,
@@ -238,7 +246,9 @@ def _judge(load: LoadCase, point: LoadedPoint, runs: Sequence[_Run], evidence: L
     replayed = _replayed(evidence.prediction, point.asked_per_s)
     control = _control(load, runs, replayed, evidence.service)
     decision = _decision(load, runs, over, reached(dispatch, bound.limit_ns), control)
-    scheduled_s = sum(int(run.scheduled[-1]) for run in runs) / 1e9
+    # A closed loop has no schedule: it is divided by its length.
+    server = load.scenario == "server"
+    seconds = sum(int(run.scheduled[-1]) if server else run.length_ns for run in runs) / 1e9
     p99 = [percentile(run.latency, 0.99) for run in runs]
     ratios = {}
     if replayed is not None:
@@ -251,7 +261,7 @@ def _judge(load: LoadCase, point: LoadedPoint, runs: Sequence[_Run], evidence: L
     return point.model_copy(
         update={
             "goodput": good / point.requests,
-            "goodput_per_s": good / scheduled_s if scheduled_s else None,
+            "goodput_per_s": good / seconds if seconds else None,
             "over_share": decision.share,
             "over_explained": decision.explained,
             "over_low": decision.low,
@@ -404,6 +414,12 @@ def _seed_guard(evidence: LoadEvidence) -> Guard | None:
                 interval=log_t_interval(ratios),
             )
     return None
+
+
+def _unchecked(load: LoadCase, found: Parity | None, calibration: bool) -> str | None:
+    """Outputs without a comparison prove nothing. Completions are compared as text; calibration computes nothing."""
+    compared = found is not None or calibration or load.new_tokens is not None
+    return None if compared else "the outputs were not compared with the reference"
 
 
 def _void(

@@ -48,6 +48,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+ENGINE_SUFFIX = ".plan"
+"""Of a TensorRT engine."""
+
 
 @dataclass(frozen=True)
 class Models:
@@ -134,7 +137,7 @@ class ModelFolder(ExportFiles):
         return self.home / "engines"
 
     def engine(self, name: str) -> Path:
-        return self.engines / f"{name}.plan"
+        return self.engines / f"{name}{ENGINE_SUFFIX}"
 
     def engine_record(self, name: str) -> Path:
         return self.engines / f"{name}.json"

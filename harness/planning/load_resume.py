@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from harness.aggregation.admission import foreign_file, foreign_service
 from harness.core import store
 from harness.core.errors import FormatError
-from harness.core.layout import LoadFiles
-from harness.core.schemas import LoadBase, LoadCase, Prediction, Replication, ServiceRun
+from harness.core.layout import ExportFiles, LoadFiles
+from harness.core.schemas import (
+    EngineRecord,
+    ExportRecord,
+    GenerationExport,
+    LoadBase,
+    LoadCase,
+    Prediction,
+    Replication,
+    ServiceRun,
+)
+from harness.planning.generation_turns import known_files
 from harness.serving.load_case import (
     LoadStep,
     points_of,
     prediction_digest,
     replication_digest,
+    requests_at,
     service_digest,
 )
 
@@ -23,13 +35,16 @@ MADE_BY = "make load"
 
 R = TypeVar("R", bound=LoadBase)
 
+Foreign = Callable[[ServiceRun], str | None]
+"""Which loaded file is not of the present export; None where all are."""
+
 Turns = list[tuple[LoadStep, int]]
 """(point, number of the replication, from 1)."""
 
 
 @dataclass
 class LoadState:
-    """The valid records of a load case. notes: damaged files, which are measured again."""
+    """The valid records of a load case. notes: damaged and old records, which are measured again."""
 
     service: ServiceRun | None = None
     service_sha256: str = ""
@@ -54,9 +69,11 @@ def state_of(
     settings_id: str,
     same_machine: Callable[[LoadBase], bool],
     sums: dict[Path, str] | None = None,
+    foreign: Foreign | None = None,
 ) -> LoadState:
     """Read the records of a load case. same_machine: whether a record is comparable with those of this machine. sums:
-    as in store.load, of every record that was read."""
+    as in store.load, of every record that was read. foreign: which file is not of the current export; None where that
+    is not known: then the files are not judged."""
     state = LoadState(needs_replay=load.scenario == "server" and load.endpoint is None)
     sums = {} if sums is None else sums
 
@@ -74,6 +91,10 @@ def state_of(
     state.service = service = read(files.service, ServiceRun, service_digest(load))
     if service is None:
         return state
+    if foreign is not None and (why := foreign(service)) is not None:
+        state.notes.append(f"{load.load_id}: {why}. `make load` measures it again.")
+        state.service = None
+        return state
     state.service_sha256 = sums[files.service]
     if state.needs_replay:
         prediction = read(files.prediction, Prediction, prediction_digest(load))
@@ -83,11 +104,32 @@ def state_of(
     state.steps = points_of(load, state.prediction.peak_per_s if state.prediction else None)
     for step, number in turns_of(load, state.steps):
         found = read(files.replication(step.name, number), Replication, replication_digest(load))
-        if found is None or not belongs(found, step, number, service):
+        if found is None or not belongs(found, load, step, number, service):
             state.missing.append((step, number))
         else:
             state.replications.setdefault(step.name, []).append(found)
     return state
+
+
+def foreign_of(
+    load: LoadCase,
+    export: ExportRecord | None,
+    engines: Sequence[EngineRecord],
+    files: ExportFiles,
+    sums: dict[Path, str] | None = None,
+) -> Foreign | None:
+    """How service times are compared with the present export of their model, or with its export for generation; None
+    where there is none. sums: as in store.load."""
+    if load.new_tokens is None:
+        return None if export is None else lambda service: foreign_service(service, export, engines)
+    if not files.generation.is_file():
+        return None
+    try:
+        known = known_files(store.load(files.generation, GenerationExport, "make export", sums))
+    except FormatError as error:
+        problem = error.problem.rstrip(".")
+        return lambda _: problem
+    return lambda service: foreign_file(service.artifacts, known)
 
 
 def turns_of(load: LoadCase, steps: tuple[LoadStep, ...]) -> Iterator[tuple[LoadStep, int]]:
@@ -98,6 +140,11 @@ def turns_of(load: LoadCase, steps: tuple[LoadStep, ...]) -> Iterator[tuple[Load
             yield step, number
 
 
-def belongs(record: Replication, step: LoadStep, number: int, service: ServiceRun) -> bool:
-    """Whether a record is this replication, and of the same files as the service times."""
+def belongs(record: Replication, load: LoadCase, step: LoadStep, number: int, service: ServiceRun) -> bool:
+    """Whether a record is this replication, of the same files as the service times, with as many requests as asked.
+
+    The number of requests at a rate follows from the bound, which is in no digest of a replication.
+    """
+    if step.rate_per_s is not None and record.requests != requests_at(load, step.rate_per_s):
+        return False
     return (record.point, record.number, record.artifacts_id) == (step.name, number, service.artifacts_id)

@@ -416,7 +416,12 @@ LOADED: tuple[Figure[LoadedPoint], ...] = (
     Figure("load_over_low", "share", "Its lower end, one-sided 99%.", lambda it: it.over_low),
     Figure("load_over_high", "share", "Its upper end, one-sided 99%.", lambda it: it.over_high),
     Figure("load_goodput", "share", "Scheduled requests within the bound.", lambda it: it.goodput),
-    Figure("load_good", "rate", "Requests within the bound, per second of the schedule.", lambda it: it.goodput_per_s),
+    Figure(
+        "load_good",
+        "rate",
+        "Requests within the bound a second: of the schedule, or of a closed loop.",
+        lambda it: it.goodput_per_s,
+    ),
     Figure("load_mean_batch", "ratio", "Requests of a batch.", lambda it: it.mean_batch),
     Figure("load_queue_p99", "time", "Scheduled instant to start of the batch.", lambda it: it.queue_p99_ns),
     Figure("load_compute_p50", "time", "Start of a batch to its end.", lambda it: it.compute_p50_ns),

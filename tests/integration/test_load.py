@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import subprocess
 import sys
@@ -16,7 +18,7 @@ import pytest
 from harness import aggregate, bundle, load, plan, report, verify
 from harness.api import ModelProfiler
 from harness.core import store
-from harness.core.errors import MissingInputError, UsageError
+from harness.core.errors import MissingInputError, StorageError, UsageError
 from harness.core.layout import Results
 from harness.core.schemas import LoadRow, Plan, Prediction, Replication, ServiceRun, Summary
 from harness.serving.arrivals import digest, poisson
@@ -165,6 +167,20 @@ def test_another_bound_is_predicted_anew_on_the_same_service_times(root: Path) -
     assert files.service.read_bytes() == before
     prediction = store.load(files.prediction, Prediction, "make load")
     assert prediction.bound.quantile == 0.6
+
+
+def test_forced_load_stops_where_old_records_cannot_be_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = planned(tmp_path, "--scenarios", "offline")
+    (case,) = store.load(results.plan, Plan, "make plan").loads
+    files = results.load(case.load_id)
+    store.save_bytes(files.service, b"old")
+
+    def refuse(path: str, **_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    with pytest.raises(StorageError, match="Permission denied"):
+        run("load", tmp_path, "--force")
 
 
 def _wait_for(pattern: str, folder: Path, process: subprocess.Popen[str]) -> None:

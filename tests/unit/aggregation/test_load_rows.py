@@ -232,6 +232,16 @@ def test_a_closed_loop_has_latencies_and_throughput_and_no_verdict(clock: Simula
     assert found.cost_per_million == pytest.approx(3.6 / 3600 / 800 * 1e6)
 
 
+@pytest.mark.parametrize("scenario", ["single-stream", "offline"])
+def test_goodput_of_a_closed_loop_is_a_share_of_its_throughput(clock: SimulatedClock, scenario: str) -> None:
+    load = case(scenario=scenario)
+    found = serve_closed([clock.service(lambda *_: 10 * MS)], 1, alone, 4, 10**12)
+    records = {"all": [replication(load, "all", 1, found)]}
+    (point,) = row(load, LoadEvidence(service(load), None, points_of(load, None), records)).points
+    assert point.goodput is not None
+    assert point.goodput_per_s == pytest.approx(point.goodput * point.achieved_per_s)
+
+
 def test_joules_of_a_request_are_those_above_idle_at_the_highest_rate_that_passed(clock: SimulatedClock) -> None:
     load = case(rates=(60, 196))
     evidence = served(clock, load, lambda *_: 5 * MS, 1_000, 8)
@@ -266,6 +276,17 @@ def test_wrong_outputs_or_skipped_work_void_the_row(clock: SimulatedClock) -> No
     same = with_service(repeat_input=GuardTimes(usual_ns=usual, other_ns=usual))
     assert same.void is None
     assert [(guard.name, guard.ratio) for guard in same.guards] == [("repeat-input", 1.0), ("other-seed", 1.0)]
+
+
+def test_outputs_that_were_not_compared_void_the_row_unless_nothing_is_computed(clock: SimulatedClock) -> None:
+    load = case(scenario="single-stream", bound=None)
+    found = serve_closed([clock.service(lambda *_: MS)], 1, alone, 100, 10**12)
+    records = {"all": [replication(load, "all", 1, found, parity=None)]}
+    evidence = LoadEvidence(service(load, parity={}), None, points_of(load, None), records)
+    assert row(load, evidence).void == "the outputs were not compared with the reference"
+    assert load_row(load, "tensor", TOLERANCE, False, evidence, calibration=True).void is None
+    prompts = load.model_copy(update={"prompt_length": 8, "new_tokens": 4})
+    assert row(prompts, evidence).void is None
 
 
 def test_what_was_not_measured_says_why() -> None:
