@@ -120,6 +120,11 @@ class _EndpointRun:
             kind, said = next(iter(first.details.items()))
             raise CaseError(f"The service failed a request before any load: {kind}: {said}.", "Its own log says why.")
         judged = work.judge(first)
+        if judged.wrong and job.load.new_tokens is not None:
+            raise CaseError(
+                f"An answer has not the length that was asked for: {next(iter(judged.wrong.values()))}.",
+                "Serve with a server that takes ignore_eos, or ask for fewer tokens: TOKENS=<number>.",
+            )
         if judged.wrong:
             raise CaseError(
                 f"The service's outputs are not those of {job.load.model}: {next(iter(judged.wrong.values()))}.",

@@ -27,7 +27,7 @@ server error  status 5xx
 redirect      status 3xx: never followed, because the other address was not named by the user
 malformed     an answer that the protocol does not allow
 too large     an answer above the limit of size
-wrong output  a complete answer that differs too much from the reference"""
+wrong output  a complete answer that cannot be compared with the reference, or a completion of another length"""
 
 
 class RequestFailures(Record):
