@@ -103,7 +103,9 @@ def load_row(
     row = blank.model_copy(
         update={
             "status": "measured" if points or _no_load(load, prediction) else "failed" if failure else "missing",
-            "void": _misplaced(load, service) or _void(load, tolerance, judge_top1, found, guards),
+            "void": _misplaced(load, service)
+            or _void(load, tolerance, judge_top1, found, guards)
+            or _another_model(points),
             "points": points,
             "service_median_ns": {size: median(times) for size, times in service.service_ns.items()},
             "predicted_peak_per_s": prediction.peak_per_s if prediction else None,
@@ -425,6 +427,19 @@ def _void(
                 "in rotation: work was skipped"
             )
     return None
+
+
+LEAST_COMPARED = 8
+"""Compared completions, from which on not one equal answer shows another model."""
+
+
+def _another_model(points: Sequence[LoadedPoint]) -> str | None:
+    """Of completions, where no compared answer of any load is that of greedy fp32."""
+    clients = [point.client for point in points if point.client is not None and point.client.equal is not None]
+    compared = sum(client.compared for client in clients)
+    if compared < LEAST_COMPARED or any(client.equal for client in clients):
+        return None
+    return f"none of {compared} completions has the tokens or text of greedy fp32: it is another model"
 
 
 def _misplaced(load: LoadCase, service: ServiceRun) -> str | None:

@@ -130,6 +130,11 @@ class _EndpointRun:
                 f"The service's outputs are not those of {job.load.model}: {next(iter(judged.wrong.values()))}.",
                 "Serve the ONNX file of this export (models/<model>/<export>/model.onnx), with all its outputs.",
             )
+        if judged.compared and judged.equal == 0:
+            raise CaseError(
+                f"None of {judged.compared} answers has the tokens or text of greedy fp32 {job.load.model}.",
+                "Serve the same weights, and the same tokenizer: `?model=<name>` chooses one of several models.",
+            )
         answer = int(first.answer_bytes.max())
         return cls(job, files, endpoint, facts, work, judged, answer, enter)
 
