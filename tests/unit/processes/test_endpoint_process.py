@@ -208,6 +208,16 @@ def test_a_service_that_is_not_there_or_is_another_model_fails_before_any_load(
         serve_endpoint(job_for(tmp_path, port), lambda _: None)
 
 
+def test_a_failed_request_of_the_guard_fails_the_case(tmp_path: Path, behaviour: Behaviour, port: int) -> None:
+    phases: list[str] = []
+    behaviour.script = lambda _: "status 503" if "guards" in phases else "good"
+    job = job_for(tmp_path, port)
+    with pytest.raises(CaseError, match="failed without load: server error"):
+        serve_endpoint(job, phases.append)
+    assert phases[-1] == "guards"
+    assert not Results(Path(job.results)).load(job.load.load_id).service.exists()
+
+
 class _Prompts(PromptWorkload):
     """One prompt of two tokens, whose answer is `ab`, without files."""
 
