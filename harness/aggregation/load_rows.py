@@ -220,7 +220,7 @@ def _point(load: LoadCase, step: LoadStep, records: Sequence[Replication], evide
         added_p99_ns=_pooled([run.added for run in runs]) if server else None,
         mean_batch=sum(sum(run.record.sizes) for run in runs) / max(1, sum(run.batches for run in runs)),
         loadgen_estimate_ns=_estimate(load, runs),
-        joules_per_request=_joules(runs, step, evidence.energy),
+        joules_per_request=None if load.endpoint else _joules(runs, step, evidence.energy, samples),
         parity=distance.worst([run.record.parity for run in runs if run.record.parity is not None]),
         client=client_figures(records) if load.endpoint else None,
     )
@@ -347,14 +347,14 @@ def _percentile(runs: Sequence[_Run], quantile: float) -> LoadPercentile:
     return LoadPercentile(ns=centre, interval=median_interval(values) if finite else None)
 
 
-def _joules(runs: Sequence[_Run], step: LoadStep, energy: LoadEnergy | None) -> float | None:
-    """Energy of a completed request without the GPU's idle power; None where its replications were too short to meter,
-    or where the GPU used no more than idle."""
+def _joules(runs: Sequence[_Run], step: LoadStep, energy: LoadEnergy | None, samples: int) -> float | None:
+    """Energy of a completed request, of a query of several samples by sample, without the GPU's idle power; None where
+    its replications were too short to meter, or where the GPU used no more than idle."""
     spent = energy.points.get(step.name) if energy else None
     if energy is None or spent is None or spent.window_ns < MIN_WINDOW_S * 1e9:
         return None
     metered = [run for run in runs if run.record.number in spent.numbers]
-    served = sum(run.latency.size - run.failed for run in metered)
+    served = samples * sum(run.latency.size - run.failed for run in metered)
     net_j = spent.energy_j - energy.idle_w * spent.window_ns / 1e9
     return net_j / served if len(metered) == len(spent.numbers) and served and net_j > 0 else None
 

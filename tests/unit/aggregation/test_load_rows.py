@@ -246,6 +246,20 @@ def test_joules_of_a_request_are_those_above_idle_at_the_highest_rate_that_passe
     assert found.joules_per_request is None
 
 
+def test_joules_of_multi_stream_are_by_sample_as_its_cost_is_and_a_service_elsewhere_has_none(
+    clock: SimulatedClock,
+) -> None:
+    load = case(scenario="multi-stream", bound=None, max_batch=8)
+    run = serve_closed([clock.service(lambda *_: 100 * MS)], 8, alone, 100, 10**12)
+    spent = PointEnergy(energy_j=900.0, window_ns=10 * 10**9, numbers=(1,))
+    more = {"load_id": load.load_id, "gpu": "G", "uuid": "u", "idle_w": 10.0, "points": {"all": spent}}
+    energy = LoadEnergy.model_validate({**BASE, **more})
+    records = {"all": [replication(load, "all", 1, run)]}
+    evidence = LoadEvidence(service(load), None, points_of(load, None), records, energy=energy)
+    assert row(load, evidence).joules_per_request == pytest.approx((900 - 10 * 10) / 100 / 8)
+    assert row(load.model_copy(update={"endpoint": "http://h:1"}), evidence).joules_per_request is None
+
+
 def test_wrong_outputs_or_skipped_work_void_the_row(clock: SimulatedClock) -> None:
     load = case(rates=(50,), price_per_hour=1.0)
     evidence = served(clock, load, lambda *_: MS, 100, 4)
