@@ -114,8 +114,11 @@ class ClientFigures(Record):
     server_batch: float | None = None
     """Mean requests of an execution."""
     first_p50_ns: float | None = None
-    """Streams: scheduled instant to the first chunk (TTFT where a chunk has one token), of complete answers."""
+    """Streams: scheduled instant to the first chunk (TTFT where a chunk has one token). A failed request counts with an
+    infinite time. None where the percentile is infinite, or where nothing was streamed."""
     first_p99_ns: float | None = None
+    first_p50_infinite: bool = False
+    first_p99_infinite: bool = False
     step_p50_ns: float | None = None
     """Streams: gap between two chunks (ITL where a chunk has one token)."""
     step_p99_ns: float | None = None
