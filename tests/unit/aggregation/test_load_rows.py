@@ -260,6 +260,24 @@ def test_joules_of_multi_stream_are_by_sample_as_its_cost_is_and_a_service_elsew
     assert row(load.model_copy(update={"endpoint": "http://h:1"}), evidence).joules_per_request is None
 
 
+def client(requests: int, **more: Any) -> ClientTimes:
+    """Of a replication of completions: nothing was visible."""
+    unseen = dict.fromkeys(
+        ("serialise_ns", "send_ns", "connect_ns", "first_ns", "server_queue_ns", "server_compute_ns"), (-1,) * requests
+    )
+    counts = dict.fromkeys(("request_bytes", "answer_bytes", "connections", "waited", "most_in_flight", "compared"), 0)
+    return ClientTimes.model_validate({**unseen, **counts, **more})
+
+
+@pytest.mark.parametrize(("compared", "equal", "void"), [(8, 0, True), (7, 0, False), (8, 1, False), (8, None, False)])
+def test_completions_without_one_equal_answer_void_the_row(compared: int, equal: int | None, void: bool) -> None:
+    load = case(scenario="single-stream", bound=None, endpoint="openai+http://h:1/v1/completions", new_tokens=2)
+    found = Dispatches((1,) * 10, (0,) * 10, (0,) * 10, (MS,) * 10, (0,) * 10)
+    record = replication(load, "all", 1, found, client=client(10, compared=compared, equal=equal))
+    one = row(load, LoadEvidence(service(load), None, points_of(load, None), {"all": [record]}))
+    assert ("another model" in (one.void or "")) == void
+
+
 def test_wrong_outputs_or_skipped_work_void_the_row(clock: SimulatedClock) -> None:
     load = case(rates=(50,), price_per_hour=1.0)
     evidence = served(clock, load, lambda *_: MS, 100, 4)
@@ -281,24 +299,6 @@ def test_wrong_outputs_or_skipped_work_void_the_row(clock: SimulatedClock) -> No
     same = with_service(repeat_input=GuardTimes(usual_ns=usual, other_ns=usual))
     assert same.void is None
     assert [(guard.name, guard.ratio) for guard in same.guards] == [("repeat-input", 1.0), ("other-seed", 1.0)]
-
-
-def client(requests: int, **more: Any) -> ClientTimes:
-    """Of a replication of completions: nothing was visible."""
-    unseen = dict.fromkeys(
-        ("serialise_ns", "send_ns", "connect_ns", "first_ns", "server_queue_ns", "server_compute_ns"), (-1,) * requests
-    )
-    counts = dict.fromkeys(("request_bytes", "answer_bytes", "connections", "waited", "most_in_flight", "compared"), 0)
-    return ClientTimes.model_validate({**unseen, **counts, **more})
-
-
-@pytest.mark.parametrize(("compared", "equal", "void"), [(8, 0, True), (7, 0, False), (8, 1, False), (8, None, False)])
-def test_completions_without_one_equal_answer_void_the_row(compared: int, equal: int | None, void: bool) -> None:
-    load = case(scenario="single-stream", bound=None, endpoint="openai+http://h:1/v1/completions", new_tokens=2)
-    found = Dispatches((1,) * 10, (0,) * 10, (0,) * 10, (MS,) * 10, (0,) * 10)
-    record = replication(load, "all", 1, found, client=client(10, compared=compared, equal=equal))
-    one = row(load, LoadEvidence(service(load), None, points_of(load, None), {"all": [record]}))
-    assert ("another model" in (one.void or "")) == void
 
 
 def test_what_was_not_measured_says_why() -> None:
