@@ -37,7 +37,7 @@ from harness.planning.resume import same_environment
 from harness.planning.schedule import in_words, of_models
 from harness.processes.energy_meter import idle
 from harness.processes.launcher import Worker
-from harness.processes.load_energy import ReplicationMeter
+from harness.processes.load_energy import meter_for
 from harness.processes.load_launcher import LoadWatcher, measure_load, save_failure, settings_for
 from harness.processes.progress_bar import RunProgress
 from harness.reporting.units import count, significant
@@ -125,7 +125,7 @@ class _LoadPass:
         if not todo:
             return 0
         cli.say(f"About {in_words(estimate_load(todo))}; a case ends early where its replications are short.")
-        if self._plan.device == "cuda":
+        if self._plan.device == "cuda" and any(load.endpoint is None for load in todo):
             self._read_idle()
         failures = 0
         with RunProgress(len(todo)) as progress:
@@ -157,7 +157,7 @@ class _LoadPass:
             reason = ExportError(told.error, told.hint)
         if reason is not None:
             return save_failure(job, self._results.load(load.load_id), reason.problem, reason.hint, "export")
-        meter = ReplicationMeter(self._gpu, self._idle) if self._gpu and self._idle else None
+        meter = meter_for(load, self._gpu, self._idle)
         watcher = LoadWatcher(load.load_id, progress, meter)
         try:
             return measure_load(job, self._worker(load), self._results, watcher)

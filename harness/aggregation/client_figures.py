@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.core.schemas.client_record import ClientFigures, ClientTimes, FailureKind, StreamTimes
+from harness.core.schemas.client_record import ClientFigures, ClientTimes, FailureKind
 from harness.core.schemas.load_record import Replication
 from harness.statistics.estimators import percentile
-
-Times = NDArray[np.int64]
 
 
 def client_figures(records: Sequence[Replication]) -> ClientFigures | None:
@@ -25,8 +24,9 @@ def client_figures(records: Sequence[Replication]) -> ClientFigures | None:
     failures: Counter[FailureKind] = Counter()
     for client in clients:
         failures.update({kind: len(one.requests) for kind, one in client.failures.items()})
-    first = _joined(found, _first_ns)
-    gaps = _joined(found, _gaps_ns)
+    first = _first_ns(found)
+    first_p50, first_p99 = (percentile(first, share) if first.size else math.nan for share in (0.5, 0.99))
+    gaps = _gaps_ns(found)
     return ClientFigures(
         serialise_p50_ns=_middle([client.serialise_ns for client in clients]),
         send_p50_ns=_middle([client.send_ns for client in clients]),
@@ -39,8 +39,10 @@ def client_figures(records: Sequence[Replication]) -> ClientFigures | None:
         answer_bytes_mean=sum(client.answer_bytes for client in clients) / requests,
         failures=dict(failures),
         **_server(clients),
-        first_p50_ns=percentile(first, 0.5) if first.size else None,
-        first_p99_ns=percentile(first, 0.99) if first.size else None,
+        first_p50_ns=first_p50 if math.isfinite(first_p50) else None,
+        first_p99_ns=first_p99 if math.isfinite(first_p99) else None,
+        first_p50_infinite=math.isinf(first_p50),
+        first_p99_infinite=math.isinf(first_p99),
         step_p50_ns=percentile(gaps, 0.5) if gaps.size else None,
         step_p99_ns=percentile(gaps, 0.99) if gaps.size else None,
         tokens_per_step=_tokens_per_step(found),
@@ -80,27 +82,34 @@ def _mean(parts: Sequence[Sequence[int]]) -> float | None:
 Found = Sequence[tuple[Replication, ClientTimes]]
 
 
-def _joined(found: Found, part: Callable[[Replication, ClientTimes, StreamTimes], Times]) -> Times:
-    """A figure of all streams; empty where nothing was streamed."""
-    parts = [part(record, client, client.steps) for record, client in found if client.steps is not None]
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
-
-
 def _complete(record: Replication) -> NDArray[np.intp]:
     failed = frozenset(record.failed)
     return np.array([number for number in range(len(record.start_ns)) if number not in failed], dtype=np.intp)
 
 
-def _first_ns(record: Replication, client: ClientTimes, _steps: StreamTimes) -> Times:
-    """From the scheduled instant (closed loop: from the issue) to the first chunk."""
-    since = record.scheduled_ns or record.start_ns
-    good = _complete(record)
-    return (np.array(client.first_ns, np.int64) - np.array(since, np.int64))[good]
+def _first_ns(found: Found) -> NDArray[np.float64]:
+    """From the scheduled instant (closed loop: from the issue) to the first chunk, of every request: +∞ where it
+    failed. Empty where nothing was streamed."""
+    if all(client.steps is None and client.equal is None for _, client in found):
+        return np.empty(0)
+    return np.concatenate([_firsts_ns(record, client) for record, client in found])
 
 
-def _gaps_ns(record: Replication, _client: ClientTimes, steps: StreamTimes) -> Times:
-    at = np.array(steps.at_ns, np.int64)
-    parts = [np.diff(at[steps.offsets[number] : steps.offsets[number + 1]]) for number in _complete(record)]
+def _firsts_ns(record: Replication, client: ClientTimes) -> NDArray[np.float64]:
+    first = np.array(client.first_ns, np.int64)
+    missing = first < 0
+    missing[list(record.failed)] = True
+    return np.where(missing, np.inf, first - np.array(record.scheduled_ns or record.start_ns, np.int64))
+
+
+def _gaps_ns(found: Found) -> NDArray[np.int64]:
+    """Between the steps of complete streams; empty where nothing was streamed."""
+    parts = [
+        np.diff(np.array(steps.at_ns[steps.offsets[number] : steps.offsets[number + 1]], np.int64))
+        for record, client in found
+        if (steps := client.steps) is not None
+        for number in _complete(record)
+    ]
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 

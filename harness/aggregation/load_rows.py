@@ -111,7 +111,8 @@ def load_row(
             "status": "measured" if points or _no_load(load, prediction) else "failed" if failure else "missing",
             "void": _misplaced(load, service)
             or _unchecked(load, found, calibration)
-            or _void(load, tolerance, judge_top1, found, guards),
+            or _void(load, tolerance, judge_top1, found, guards)
+            or _another_model(points),
             "points": points,
             "service_median_ns": {size: median(times) for size, times in service.service_ns.items()},
             "predicted_peak_per_s": prediction.peak_per_s if prediction else None,
@@ -226,7 +227,7 @@ def _point(load: LoadCase, step: LoadStep, records: Sequence[Replication], evide
         added_p99_ns=_pooled([run.added for run in runs]) if server else None,
         mean_batch=sum(sum(run.record.sizes) for run in runs) / max(1, sum(run.batches for run in runs)),
         loadgen_estimate_ns=_estimate(load, runs),
-        joules_per_request=_joules(runs, step, evidence.energy),
+        joules_per_request=None if load.endpoint else _joules(runs, step, evidence.energy, samples),
         parity=distance.worst([run.record.parity for run in runs if run.record.parity is not None]),
         client=client_figures(records) if load.endpoint else None,
     )
@@ -355,14 +356,14 @@ def _percentile(runs: Sequence[_Run], quantile: float) -> LoadPercentile:
     return LoadPercentile(ns=centre, interval=median_interval(values) if finite else None)
 
 
-def _joules(runs: Sequence[_Run], step: LoadStep, energy: LoadEnergy | None) -> float | None:
-    """Energy of a completed request without the GPU's idle power; None where its replications were too short to meter,
-    or where the GPU used no more than idle."""
+def _joules(runs: Sequence[_Run], step: LoadStep, energy: LoadEnergy | None, samples: int) -> float | None:
+    """Energy of a completed request, of a query of several samples by sample, without the GPU's idle power; None where
+    its replications were too short to meter, or where the GPU used no more than idle."""
     spent = energy.points.get(step.name) if energy else None
     if energy is None or spent is None or spent.window_ns < MIN_WINDOW_S * 1e9:
         return None
     metered = [run for run in runs if run.record.number in spent.numbers]
-    served = sum(run.latency.size - run.failed for run in metered)
+    served = samples * sum(run.latency.size - run.failed for run in metered)
     net_j = spent.energy_j - energy.idle_w * spent.window_ns / 1e9
     return net_j / served if len(metered) == len(spent.numbers) and served and net_j > 0 else None
 
@@ -441,6 +442,19 @@ def _void(
                 "in rotation: work was skipped"
             )
     return None
+
+
+LEAST_COMPARED = 8
+"""Compared completions, from which on not one equal answer shows another model."""
+
+
+def _another_model(points: Sequence[LoadedPoint]) -> str | None:
+    """Of completions, where no compared answer of any load is that of greedy fp32."""
+    clients = [point.client for point in points if point.client is not None and point.client.equal is not None]
+    compared = sum(client.compared for client in clients)
+    if compared < LEAST_COMPARED or any(client.equal for client in clients):
+        return None
+    return f"none of {compared} completions has the tokens or text of greedy fp32: it is another model"
 
 
 def _misplaced(load: LoadCase, service: ServiceRun) -> str | None:

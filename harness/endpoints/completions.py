@@ -138,7 +138,7 @@ class Completions(Endpoint):
         if prompt.ids is not None and not self._form.ids:
             notes.append(f"The server takes no token ids, so prompts travel as text ({refused[0]}).")
         if not self._form.extensions:
-            notes.append(f"The server refuses ignore_eos: outputs may be shorter than asked for ({refused[0]}).")
+            notes.append(f"The server refuses ignore_eos: an output may end early, and then fails ({refused[0]}).")
         return tuple(notes)
 
     def _try(self, prompt: Prompt, timeout_ns: int) -> RequestFailureError | None:

@@ -36,7 +36,7 @@ KEPT_BYTES = 256 << 20
 """Answers that are kept for the comparison with the reference: all where they fit, else every k-th."""
 
 _LEAD_NS = 20_000_000
-"""From the last preparation to the zero of the schedule."""
+"""From the last preparation to the zero of the schedule; a closed loop has none and begins at once."""
 _MOST_OPENING_NS = 1_000_000_000
 """For a connection that is opened before its first request."""
 _SET_TIMER_SLACK = 29
@@ -134,7 +134,7 @@ class _Run:
         gc.collect()
         gc.disable()
         try:
-            self._zero = now_ns() + _LEAD_NS
+            self._zero = now_ns() + (0 if self._schedule is None else _LEAD_NS)
             self._due = [] if self._schedule is None else (self._schedule + self._zero).tolist()
             self._start.set()
             if self._schedule is not None:

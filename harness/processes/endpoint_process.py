@@ -120,10 +120,20 @@ class _EndpointRun:
             kind, said = next(iter(first.details.items()))
             raise CaseError(f"The service failed a request before any load: {kind}: {said}.", "Its own log says why.")
         judged = work.judge(first)
+        if judged.wrong and job.load.new_tokens is not None:
+            raise CaseError(
+                f"An answer has not the length that was asked for: {next(iter(judged.wrong.values()))}.",
+                "Serve with a server that takes ignore_eos, or ask for fewer tokens: TOKENS=<number>.",
+            )
         if judged.wrong:
             raise CaseError(
                 f"The service's outputs are not those of {job.load.model}: {next(iter(judged.wrong.values()))}.",
                 "Serve the ONNX file of this export (models/<model>/<export>/model.onnx), with all its outputs.",
+            )
+        if judged.compared and judged.equal == 0:
+            raise CaseError(
+                f"None of {judged.compared} answers has the tokens or text of greedy fp32 {job.load.model}.",
+                "Serve the same weights, and the same tokenizer: `?model=<name>` chooses one of several models.",
             )
         answer = int(first.answer_bytes.max())
         return cls(job, files, endpoint, facts, work, judged, answer, enter)
@@ -139,12 +149,9 @@ class _EndpointRun:
         load, facts = self.job.load, self.facts
         self.enter("service times")
         started_at = utc_now()
-        short = self._closed(self._order(LEAST_CLOSED, self.job.measurement.seed), 1)
+        short = self._alone(self._order(LEAST_CLOSED, self.job.measurement.seed))
         count = _count_for(load.service_s, _typical_ns(short), *SERVICE_TIMES)
-        run = self._closed(self._order(count, self.job.measurement.seed), 1)
-        if run.details:
-            kind, said = next(iter(run.details.items()))
-            raise CaseError(f"A request failed without load: {kind}: {said}.", "The server's own log says why.")
+        run = self._alone(self._order(count, self.job.measurement.seed))
         self.enter("guards")
         record = ServiceRun(
             load_id=load.load_id,
@@ -240,6 +247,15 @@ class _EndpointRun:
         kept = keep_every(len(order), self.answer_bytes)
         return drive_closed(self.endpoint, self.work.samples, order, clients, CLOSED_TIMEOUT_NS, keep_every=kept)
 
+    def _alone(self, order: Sequence[int]) -> Timeline:
+        """A closed loop of one client, of which every request is answered. Raises CaseError where one fails: its time
+        is no time of the service."""
+        run = self._closed(order, 1)
+        if run.details:
+            kind, said = next(iter(run.details.items()))
+            raise CaseError(f"A request failed without load: {kind}: {said}.", "The server's own log says why.")
+        return run
+
     def _order(self, count: int, seed: int) -> list[int]:
         """Inputs in random rounds: each appears once before any appears again."""
         chance = random.Random(seed)  # noqa: S311 - an order, not a secret
@@ -256,7 +272,7 @@ class _EndpointRun:
         for number, usual_first in enumerate(chance.sample([True, False] * pairs, 2 * pairs)):
             for is_usual in (usual_first, not usual_first):
                 order = self._order(count, number) if is_usual else [number % len(self.work.samples)] * count
-                run = self._closed(order, 1)
+                run = self._alone(order)
                 (usual if is_usual else other).append(float(np.mean(run.done - run.issued)))
         return GuardTimes(usual_ns=tuple(usual), other_ns=tuple(other))
 

@@ -73,6 +73,8 @@ class TensorWorkload(Workload):
 class PromptWorkload(Workload):
     """Prompts of one length, and what greedy fp32 answers to the first of them."""
 
+    samples: Sequence[Prompt]
+
     def __init__(self, job: LoadJob) -> None:
         length, tokens = job.load.prompt_length or 0, job.load.new_tokens or 0
         export = store.load(Path(job.export or ""), GenerationExport, "make export")
@@ -93,20 +95,35 @@ class PromptWorkload(Workload):
 
     def judge(self, run: Timeline) -> Judged:
         """Equal ids where the server reports them, else equal text. A server in another precision answers otherwise
-        where two tokens are almost as likely, so an unequal answer is no failure."""
+        where two tokens are almost as likely, so an unequal answer is no failure. One of another length is wrong: it
+        took less, or more, work than was asked for."""
         compared = equal = 0
-        for number, reply in run.replies.items():
+        wrong = dict[int, str]()
+        for number, reply in sorted(run.replies.items()):
+            if not isinstance(reply, Completion):
+                continue
             place = int(run.sample[number])
-            if not isinstance(reply, Completion) or place >= len(self._expected):
+            if (why := _other_length(reply, self.samples[place].new_tokens)) is not None:
+                wrong[number] = why
+            if place >= len(self._expected):
                 continue
             compared += 1
             equal += reply.ids == self._expected[place] if reply.ids else reply.text == self._texts[place]
-        return Judged(compared, equal=equal)
+        return Judged(compared, wrong=wrong, equal=equal)
 
 
 def workload_of(job: LoadJob) -> Workload:
     """The workload of a load case. Raises FormatError or MissingInputError where a file is missing."""
     return TensorWorkload(job) if job.load.new_tokens is None else PromptWorkload(job)
+
+
+def _other_length(reply: Completion, asked: int) -> str | None:
+    """Why an answer has not the number of tokens that was asked for; None where it has, or ended by that limit."""
+    if reply.tokens is not None:
+        return None if reply.tokens == asked else f"{reply.tokens} instead of {asked} tokens"
+    if reply.finish == "length":
+        return None
+    return f"the server gives no number of tokens, and its reason to stop is {reply.finish or 'unknown'}, not length"
 
 
 def _texts_of(

@@ -11,7 +11,7 @@ from harness.core.errors import InferometerError
 from harness.core.host.gpu import GpuHandle, facts_of
 from harness.core.layout import LoadFiles
 from harness.core.protocol import LoadJob
-from harness.core.schemas import LoadEnergy, PointEnergy
+from harness.core.schemas import LoadCase, LoadEnergy, PointEnergy
 from harness.core.timestamps import utc_now
 from harness.processes.energy_meter import read
 from harness.serving.load_case import replication_digest, replication_of
@@ -64,6 +64,13 @@ class ReplicationMeter:
             points=points,
         )
         store.save(files.energy, record)
+
+
+def meter_for(load: LoadCase, handle: GpuHandle | None, idle: EnergySpent | None) -> ReplicationMeter | None:
+    """A meter for a load case; None without a counter, and for a running service, whose GPU may be another one."""
+    if handle is None or idle is None or load.endpoint is not None:
+        return None
+    return ReplicationMeter(handle, idle)
 
 
 def add(points: dict[str, PointEnergy], name: str, energy_j: float, window_ns: int, numbers: tuple[int, ...]) -> None:

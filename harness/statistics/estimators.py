@@ -77,6 +77,8 @@ def _of_sorted(ordered: NDArray[np.float64], quantile: float) -> float:
     above = min(below + 1, ordered.size)
     share = min(max(position - below, 0.0), 1.0)
     low, high = float(ordered[below - 1]), float(ordered[above - 1])
+    if share == 0 or low == high:  # with infinite samples, 0 * inf and inf - inf are no numbers
+        return low
     return low + share * (high - low)
 
 

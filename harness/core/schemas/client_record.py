@@ -27,7 +27,7 @@ server error  status 5xx
 redirect      status 3xx: never followed, because the other address was not named by the user
 malformed     an answer that the protocol does not allow
 too large     an answer above the limit of size
-wrong output  a complete answer that differs too much from the reference"""
+wrong output  a complete answer that cannot be compared with the reference, or a completion of another length"""
 
 
 class RequestFailures(Record):
@@ -114,8 +114,11 @@ class ClientFigures(Record):
     server_batch: float | None = None
     """Mean requests of an execution."""
     first_p50_ns: float | None = None
-    """Streams: scheduled instant to the first chunk (TTFT where a chunk has one token), of complete answers."""
+    """Streams: scheduled instant to the first chunk (TTFT where a chunk has one token). A failed request counts with an
+    infinite time. None where the percentile is infinite, or where nothing was streamed."""
     first_p99_ns: float | None = None
+    first_p50_infinite: bool = False
+    first_p99_infinite: bool = False
     step_p50_ns: float | None = None
     """Streams: gap between two chunks (ITL where a chunk has one token)."""
     step_p99_ns: float | None = None

@@ -352,7 +352,8 @@ class LoadedPoint(Record):
     client: ClientFigures | None = None
     """Of an endpoint."""
     joules_per_request: float | None = None
-    """On a GPU that counts its energy: (energy - idle power x time) / completed requests."""
+    """On a GPU that counts its energy: (energy - idle power x time) / completed requests; in multi-stream
+    / their samples, as for the cost. None for a running service."""
 
 
 class Guard(Record):

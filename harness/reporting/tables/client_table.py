@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from harness.core.schemas import LoadRow, Summary
@@ -34,8 +35,12 @@ def client_table(rows: Sequence[LoadRow]) -> Table[Loaded] | None:
         _time("server's queue", MILLISECOND, lambda found: found.server_queue_ns),
         _time("server's compute", MILLISECOND, lambda found: found.server_compute_ns),
         _number("server's batch", lambda found: found.server_batch),
-        _time("first chunk p50", MILLISECOND, lambda found: found.first_p50_ns),
-        _time("first chunk p99", MILLISECOND, lambda found: found.first_p99_ns),
+        _time(
+            "first chunk p50", MILLISECOND, lambda found: math.inf if found.first_p50_infinite else found.first_p50_ns
+        ),
+        _time(
+            "first chunk p99", MILLISECOND, lambda found: math.inf if found.first_p99_infinite else found.first_p99_ns
+        ),
         _time("step p50", MILLISECOND, lambda found: found.step_p50_ns),
         _time("step p99", MILLISECOND, lambda found: found.step_p99_ns),
         _number("tokens a step", lambda found: found.tokens_per_step),
@@ -87,6 +92,7 @@ def _number(header: str, of: Callable[[ClientFigures], float | None]) -> Column[
 
 def _time(header: str, unit: TimeUnit, of: Callable[[ClientFigures], float | None]) -> Column[Loaded]:
     def cell(line: Loaded) -> str:
-        return units.in_unit(of(line.point.client), unit) if line.point.client else ABSENT
+        value = of(line.point.client) if line.point.client else None
+        return "∞" if value == math.inf else units.in_unit(value, unit)
 
     return Column(f"{header} {unit.name}", cell)

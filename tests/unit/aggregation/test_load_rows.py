@@ -26,6 +26,7 @@ from harness.core.schemas import (
     ServiceRun,
     Tolerance,
 )
+from harness.core.schemas.client_record import ClientTimes
 from harness.serving.arrivals import digest, loadgen, poisson
 from harness.serving.load_case import points_of, policy_of
 from harness.serving.prediction import predict
@@ -253,6 +254,38 @@ def test_joules_of_a_request_are_those_above_idle_at_the_highest_rate_that_passe
     short = spent.model_copy(update={"window_ns": 4 * 10**9})
     found = row(load, replace(evidence, energy=energy.model_copy(update={"points": {"r60": short}})))
     assert found.joules_per_request is None
+
+
+def test_joules_of_multi_stream_are_by_sample_as_its_cost_is_and_a_service_elsewhere_has_none(
+    clock: SimulatedClock,
+) -> None:
+    load = case(scenario="multi-stream", bound=None, max_batch=8)
+    run = serve_closed([clock.service(lambda *_: 100 * MS)], 8, alone, 100, 10**12)
+    spent = PointEnergy(energy_j=900.0, window_ns=10 * 10**9, numbers=(1,))
+    more = {"load_id": load.load_id, "gpu": "G", "uuid": "u", "idle_w": 10.0, "points": {"all": spent}}
+    energy = LoadEnergy.model_validate({**BASE, **more})
+    records = {"all": [replication(load, "all", 1, run)]}
+    evidence = LoadEvidence(service(load), None, points_of(load, None), records, energy=energy)
+    assert row(load, evidence).joules_per_request == pytest.approx((900 - 10 * 10) / 100 / 8)
+    assert row(load.model_copy(update={"endpoint": "http://h:1"}), evidence).joules_per_request is None
+
+
+def client(requests: int, **more: Any) -> ClientTimes:
+    """Of a replication of completions: nothing was visible."""
+    unseen = dict.fromkeys(
+        ("serialise_ns", "send_ns", "connect_ns", "first_ns", "server_queue_ns", "server_compute_ns"), (-1,) * requests
+    )
+    counts = dict.fromkeys(("request_bytes", "answer_bytes", "connections", "waited", "most_in_flight", "compared"), 0)
+    return ClientTimes.model_validate({**unseen, **counts, **more})
+
+
+@pytest.mark.parametrize(("compared", "equal", "void"), [(8, 0, True), (7, 0, False), (8, 1, False), (8, None, False)])
+def test_completions_without_one_equal_answer_void_the_row(compared: int, equal: int | None, void: bool) -> None:
+    load = case(scenario="single-stream", bound=None, endpoint="openai+http://h:1/v1/completions", new_tokens=2)
+    found = Dispatches((1,) * 10, (0,) * 10, (0,) * 10, (MS,) * 10, (0,) * 10)
+    record = replication(load, "all", 1, found, client=client(10, compared=compared, equal=equal))
+    one = row(load, LoadEvidence(service(load), None, points_of(load, None), {"all": [record]}))
+    assert ("another model" in (one.void or "")) == void
 
 
 def test_wrong_outputs_or_skipped_work_void_the_row(clock: SimulatedClock) -> None:

@@ -14,10 +14,12 @@ from harness.core.errors import CaseError, UnavailableError
 from harness.core.layout import Models, Results
 from harness.core.protocol import LoadJob
 from harness.core.schemas import LatencyBound, LoadCase, LoadRow, Measurement, Replication, ServiceRun, Tolerance
+from harness.endpoints.contract import Prompt
 from harness.planning.load_evidence import evidence_of
 from harness.planning.load_resume import state_of
 from harness.processes import endpoint_process
 from harness.processes.endpoint_process import serve_endpoint
+from harness.processes.endpoint_workload import PromptWorkload
 from tests import synthetic_results as made
 from tests.fixtures.fault_server import Behaviour, closed_port, fault_server
 
@@ -204,3 +206,36 @@ def test_a_service_that_is_not_there_or_is_another_model_fails_before_any_load(
     behaviour.output = "z"
     with pytest.raises(CaseError, match="not those of minilm-l6: output `y` is missing"):
         serve_endpoint(job_for(tmp_path, port), lambda _: None)
+
+
+def test_a_failed_request_of_the_guard_fails_the_case(tmp_path: Path, behaviour: Behaviour, port: int) -> None:
+    phases: list[str] = []
+    behaviour.script = lambda _: "status 503" if "guards" in phases else "good"
+    job = job_for(tmp_path, port)
+    with pytest.raises(CaseError, match="failed without load: server error"):
+        serve_endpoint(job, phases.append)
+    assert phases[-1] == "guards"
+    assert not Results(Path(job.results)).load(job.load.load_id).service.exists()
+
+
+class _Prompts(PromptWorkload):
+    """One prompt of two tokens, whose answer is `ab`, without files."""
+
+    def __init__(self) -> None:
+        self.samples = [Prompt("once", 2)]
+        self.artifacts = {}
+        self._expected, self._texts = [(5, 6)], ["ab"]
+
+
+@pytest.mark.parametrize(
+    ("letters", "problem"), [("cd", "None of 1 answers has the tokens or text of greedy fp32"), ("a", "1 instead of 2")]
+)
+def test_completions_of_another_model_or_length_fail_before_any_load(
+    letters: str, problem: str, tmp_path: Path, behaviour: Behaviour, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint_process, "workload_of", lambda _: _Prompts())
+    behaviour.steps = [(0.0, {"text": letter}) for letter in letters]
+    behaviour.usage = len(letters)
+    url = f"openai+http://127.0.0.1:{port}/v1/completions"
+    with pytest.raises(CaseError, match=problem):
+        serve_endpoint(job_for(tmp_path, port, endpoint=url, prompt_length=1, new_tokens=2), lambda _: None)

@@ -63,6 +63,30 @@ def test_ids_decide_where_there_are_any_and_else_the_text(reply: Completion, equ
     assert (judged.compared, judged.equal, judged.distance, dict(judged.wrong)) == (1, equal, None, {})
 
 
+@pytest.mark.parametrize(
+    ("tokens", "finish", "wrong"),
+    [
+        (2, "stop", None),
+        (None, "length", None),
+        (1, "length", "1 instead of 2 tokens"),
+        (3, "length", "3 instead of 2 tokens"),
+        (None, "stop", "reason to stop is stop"),
+        (None, None, "reason to stop is unknown"),
+    ],
+)
+def test_an_answer_of_another_length_is_wrong_with_or_without_a_reference(
+    tokens: int | None, finish: str | None, wrong: str | None
+) -> None:
+    reply = Completion("five six", None, tokens, finish)
+    judged = _Loaded().judge(timeline({0: reply, 1: reply}, [0, 2]))
+    assert judged.compared == 1
+    if wrong is None:
+        assert not judged.wrong
+    else:
+        assert sorted(judged.wrong) == [0, 1]
+        assert all(wrong in why for why in judged.wrong.values())
+
+
 def test_a_prompt_without_a_reference_is_not_compared() -> None:
     replies = {0: completion("seven eight"), 1: completion("x"), 2: completion("five six")}
     judged = _Loaded().judge(timeline(replies, [1, 2, 0]))

@@ -15,7 +15,7 @@ from harness.core.layout import LoadFiles
 from harness.core.protocol import LoadJob
 from harness.core.schemas import LatencyBound, LoadCase, LoadEnergy, Measurement
 from harness.processes import load_energy
-from harness.processes.load_energy import ReplicationMeter
+from harness.processes.load_energy import ReplicationMeter, meter_for
 from harness.serving.load_case import LoadStep, phase_of, replication_of
 
 S = 1_000_000_000
@@ -64,6 +64,16 @@ def test_energy_belongs_to_the_replication_that_it_was_spent_in(meter: Replicati
         "r9": (100.0, S, (1,)),
     }
     assert replication_of("prediction") is None
+
+
+def test_a_running_service_has_no_meter_of_a_gpu_here(meter: ReplicationMeter) -> None:
+    handle: Any = object()
+    here, elsewhere = job().load, job(endpoint="kserve+http://h:1/v2/models/m").load
+    found = meter_for(here, handle, meter.idle)
+    assert found is not None
+    assert found.handle is handle
+    assert meter_for(elsewhere, handle, meter.idle) is None
+    assert meter_for(here, None, meter.idle) is None
 
 
 def test_an_earlier_process_of_the_same_case_keeps_its_replications(meter: ReplicationMeter, tmp_path: Path) -> None:

@@ -53,6 +53,16 @@ def test_median_is_numpys(values: np.ndarray) -> None:
     assert estimators.percentile(values, 0.5) == pytest.approx(estimators.median(values), rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("samples", "quantile", "expected"),
+    [([1, math.inf, math.inf, math.inf], 0.5, math.inf), ([1, 2, math.inf], 0.5, 2), ([1, 2, 3, math.inf], 0.5, 2.5)],
+)
+def test_infinite_samples_give_a_percentile_and_never_nan(
+    samples: list[float], quantile: float, expected: float
+) -> None:
+    assert estimators.percentile(samples, quantile) == expected
+
+
 @pytest.mark.parametrize(("count", "known"), [(63, 0), (64, 1), (129, 1), (130, 2), (661, 2), (662, 3)])
 def test_percentiles_are_withheld_below_their_minimum(count: int, known: int) -> None:
     found = [estimators.process_percentiles([np.arange(1, count + 1)], quantile) for quantile in (0.90, 0.95, 0.99)]
