@@ -159,6 +159,7 @@ def _cases(asked: _Request, pool: _Pool) -> int:
     assigned = assign(plan.cases, len(slots), before.assigned if before else {})
     cli.say(f"{count(len(assigned), 'case')} to measure on {_named(slots)}.")
     own = [[case for case in plan.cases if assigned.get(case.case_id) == place] for place in range(len(slots))]
+    old = _written(assigned, results)
     began = now_ns()
     ended: dict[int, int] = {}
     commands = []
@@ -179,8 +180,38 @@ def _cases(asked: _Request, pool: _Pool) -> int:
         busy_s=tuple((ended[place] - began) / 1e9 for place in range(len(slots))),
         samples=(),
     )
+    check = with_earlier_times(check, before, old, _written(assigned, results))
     store.save(results.neighbours, check)
     return failures + _alone_again(asked, pool, check)
+
+
+Written = Mapping[Path, int]
+"""When each measured record was written, in ns. A copy keeps it."""
+
+
+def _written(assigned: Collection[str], results: Results) -> Written:
+    """Of the records with samples of these cases."""
+    found: dict[Path, int] = {}
+    for path in (path for case_id in assigned for path in results.raw_case(case_id).glob("*.json")):
+        try:
+            if isinstance(store.load_raw(path), Measured):
+                found[path] = path.stat().st_mtime_ns
+        except (FormatError, MissingInputError):
+            continue
+    return found
+
+
+def with_earlier_times(
+    check: NeighbourCheck, before: NeighbourCheck | None, old: Written, new: Written
+) -> NeighbourCheck:
+    """The times of both commands where records of an earlier one are kept; of the earlier one where none is new."""
+    kept = old.items() & new.items()
+    if before is None or not kept:
+        return check
+    if new.items() <= old.items():
+        return check.model_copy(update={"wall_s": before.wall_s, "busy_s": before.busy_s})
+    busy_s = tuple(one + other for one, other in zip(before.busy_s, check.busy_s, strict=True))
+    return check.model_copy(update={"wall_s": before.wall_s + check.wall_s, "busy_s": busy_s})
 
 
 def _checked(asked: _Request) -> NeighbourCheck | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from harness import spread
+from harness.core import store
 from harness.core.errors import UsageError
-from harness.core.layout import Results
-from harness.core.schemas import Case, DeviceSlot
+from harness.core.layout import Models, Results
+from harness.core.schemas import Case, DeviceSlot, NeighbourCheck, Plan
 from harness.planning.schedule import of_cases
 from harness.processes import device_slots
-from harness.spread import _Pool, assign, sampled, share
+from harness.spread import _cases, _Pool, _Request, assign, sampled, share
 from tests import synthetic_results as made
 from tests.synthetic_results import MINILM
 
@@ -139,3 +141,32 @@ def test_a_part_of_a_plan_keeps_its_ids() -> None:
     part = of_cases(plan, cases[:1])
     assert (part.plan_id, part.settings_id) == (plan.plan_id, plan.settings_id)
     assert [model.name for model in part.models] == [MINILM.name]
+
+
+def measure_missing(command: Sequence[str], _environment: dict[str, str], _log: Path) -> int:
+    """Stands for `run`: writes the records that its folder lacks."""
+    folder = Results(Path(command[command.index("--results") + 1]))
+    for case in store.load(folder.plan, Plan, "make plan").cases:
+        if not folder.raw_file(case.case_id, 1).exists():
+            store.save_raw(folder.raw_file(case.case_id, 1), made.measured(case, MINILM, 1))
+    return 0
+
+
+def test_a_second_command_keeps_the_times_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = itertools.count(step=10**9)
+    monkeypatch.setattr(spread, "now_ns", lambda: next(seconds))
+    results, slots = Results(tmp_path), pinned("0", "1", cpus=False)
+    plan = made.plan_of([MINILM], shaped(("onnxruntime", 1), ("onnxruntime", 2)), rounds=1)
+    asked = _Request(plan, results, Models(tmp_path), slots, [], {}, force=False)
+
+    def spread_once() -> NeighbourCheck:
+        assert _cases(asked, _Pool(slots, results, measure_missing)) == 0
+        return store.load(results.neighbours, NeighbourCheck, "make run")
+
+    first = spread_once()
+    assert (first.wall_s, sorted(first.busy_s)) == (3, [1, 2])
+    again = spread_once()
+    assert (again.wall_s, again.busy_s) == (first.wall_s, first.busy_s)
+    results.raw_file(plan.cases[0].case_id, 1).unlink()
+    more = spread_once()
+    assert (more.wall_s, sum(more.busy_s)) == (6, 6)
