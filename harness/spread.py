@@ -32,6 +32,7 @@ from queue import SimpleQueue
 
 from harness.aggregation.admission import comparison_group
 from harness.aggregation.batch_times import batch_ns
+from harness.aggregation.join import checks_for
 from harness.aggregation.scaling import copies_of, disturbance, scaling
 from harness.backends import backend_info
 from harness.core import cli, store
@@ -312,7 +313,8 @@ def _copies(asked: _Request, _pool: _Pool) -> int:
                 for number in range(1, rounds + 1)
                 for place, record in enumerate(working.measure(case, number))
             }
-            found = copies_of(case, slots, records, plan.settings_id, WINDOW_S, utc_now())
+            checks = checks_for(plan, case, exports.found.get(case.model), frozenset())
+            found = copies_of(case, slots, records, plan.settings_id, WINDOW_S, utc_now(), checks)
             store.save(results.copies(case.case_id), found)
             failures += len(found.failures)
             cli.say(f"{done}/{len(cases)} {case.case_id}: {_in_words(found)}")
