@@ -95,6 +95,8 @@ def stage(arguments: Sequence[str]) -> None:
         passed += ["--python", text]
     asked = _Request(plan, results, Models(options.models_dir), slots, passed, others, options.force)
     with exclusive(results.lock):
+        if options.force:
+            forget(plan, options.layout, results)
         pool = _Pool(slots, results, start)
         failures = _build(asked, pool) if plan.device == "cuda" else 0
         failures += {"models": _models, "cases": _cases, "copies": _copies}[options.layout](asked, pool)
@@ -103,6 +105,21 @@ def stage(arguments: Sequence[str]) -> None:
             f"{count(failures, 'measurement')} or started stages did not end well.",
             f"Their messages are above and below {results.root / 'logs'}; the same command tries only what is missing.",
         )
+
+
+def forget(plan: Plan, layout: str, results: Results) -> None:
+    """Remove the old records first: a forced spread that is interrupted must not present them as new."""
+    cases = [case.case_id for case in plan.cases if case.skip_reason is None]
+    if layout == "copies":
+        old = [results.copies(name) for name in cases]
+    else:
+        old = [*map(results.raw_case, cases), results.neighbours, results.neighbours_alone.root]
+    for path in old:
+        with store.translate_storage_errors(path):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
 
 
 def _build(asked: _Request, pool: _Pool) -> int:

@@ -143,6 +143,31 @@ def test_a_part_of_a_plan_keeps_its_ids() -> None:
     assert [model.name for model in part.models] == [MINILM.name]
 
 
+@pytest.mark.parametrize("layout", spread.LAYOUTS)
+def test_a_forced_spread_that_is_interrupted_leaves_no_old_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
+) -> None:
+    cases = shaped(("onnxruntime", 1), ("onnxruntime", 2))
+    results, slots = Results(tmp_path), pinned("0", "1", cpus=False)
+    store.save(results.plan, made.plan_of([MINILM], cases[:1], device="cuda"))
+    copied = layout == "copies"
+    old, other = (results.copies(case.case_id) if copied else results.raw_file(case.case_id, 1) for case in cases)
+    alone = results.neighbours_alone.raw_file(cases[0].case_id, 1)
+    for path in (old, other, results.neighbours, alone):
+        store.save_bytes(path, b"old")
+    monkeypatch.setattr(spread, "find_slots", lambda *_: slots)
+
+    def interrupted(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(spread, "_build", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        spread.stage(["--force", "--cards", "0,1", "--layout", layout, "--results", str(tmp_path)])
+    assert not old.exists()
+    assert other.exists()
+    assert (results.neighbours.exists(), alone.exists()) == (copied, copied)
+
+
 def measure_missing(command: Sequence[str], _environment: dict[str, str], _log: Path) -> int:
     """Stands for `run`: writes the records that its folder lacks."""
     folder = Results(Path(command[command.index("--results") + 1]))
