@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
-from harness.aggregation.admission import comparison_group
+from harness.aggregation.admission import comparison_group, foreign_artifact, known_artifacts
 from harness.aggregation.batch_times import batch_ns
 from harness.aggregation.join import checks_for
 from harness.aggregation.scaling import copies_of, disturbance, scaling
@@ -43,7 +43,7 @@ from harness.core.safe_files import open_to_write
 from harness.core.schemas import Case, Copies, DeviceSlot, Measured, NeighbourCheck, NeighbourSample, Plan
 from harness.core.timestamps import utc_now
 from harness.planning.block_settings import interpreters
-from harness.planning.exports import Exports, keep_exports, read_exports
+from harness.planning.exports import Exports, built_engines, keep_exports, read_exports
 from harness.planning.schedule import of_cases
 from harness.processes.copies import WINDOW_S, CopiesPool
 from harness.processes.device_slots import find_slots, pin, variables
@@ -342,19 +342,30 @@ def _to_copy(asked: _Request, exports: Exports) -> tuple[list[Case], int]:
     """(cases that are to be measured, number of cases that cannot be)."""
     plan, results = asked.plan, asked.results
     runnable = [case for case in plan.cases if case.skip_reason is None and backend_info(case.backend).computes]
-    open_cases = [case for case in runnable if asked.force or not _copied(asked, results.copies(case.case_id))]
+    open_cases = [case for case in runnable if asked.force or not _copied(asked, case, exports)]
     turns = split_off_unexported(plan, [(1, case) for case in open_cases], exports, results)
     return [case for _, case in turns], len(open_cases) - len(turns)
 
 
-def _copied(asked: _Request, path: Path) -> bool:
-    """Whether a complete record with these settings and slots is there."""
+def _copied(asked: _Request, case: Case, exports: Exports) -> bool:
+    """Whether a complete record with these settings, slots and files is there."""
+    rounds, results = asked.plan.measurement.rounds, asked.results
+    export, unread = exports.found.get(case.model), list[str]()
+    engines = () if export is None else built_engines(asked.models.folder(export.slug, export.folder), unread)
+    known = known_artifacts(export, engines)
     try:
-        found = store.load(path, Copies, "make run LAYOUT=copies")
+        found = store.load(results.copies(case.case_id), Copies, "make run LAYOUT=copies")
+        complete = len(found.processes) == rounds * len(asked.slots)
+        if not complete or found.settings_id != asked.plan.settings_id or found.slots != tuple(asked.slots):
+            return False
+        records = [
+            store.load_raw(results.copies_of(place).raw_file(case.case_id, number))
+            for place in range(len(asked.slots))
+            for number in range(1, rounds + 1)
+        ]
     except (FormatError, MissingInputError):
         return False
-    complete = len(found.processes) == asked.plan.measurement.rounds * len(asked.slots)
-    return complete and found.settings_id == asked.plan.settings_id and found.slots == tuple(asked.slots)
+    return all(isinstance(one, Measured) and foreign_artifact(one, known) is None for one in records)
 
 
 def _in_words(found: Copies) -> str:

@@ -14,9 +14,11 @@ from harness.core import store
 from harness.core.errors import UsageError
 from harness.core.layout import Models, Results
 from harness.core.schemas import Case, DeviceSlot, NeighbourCheck, Plan
+from harness.planning.exports import Exports
 from harness.planning.schedule import of_cases
 from harness.processes import device_slots
-from harness.spread import _cases, _Pool, _Request, assign, sampled, share
+from harness.spread import _cases, _copied, _Pool, _Request, assign, sampled, share
+from tests import synthetic_devices
 from tests import synthetic_results as made
 from tests.synthetic_results import MINILM
 
@@ -195,3 +197,21 @@ def test_a_second_command_keeps_the_times_of_the_first(tmp_path: Path, monkeypat
     results.raw_file(plan.cases[0].case_id, 1).unlink()
     more = spread_once()
     assert (more.wall_s, sum(more.busy_s)) == (6, 6)
+
+
+@pytest.mark.parametrize(("artifacts", "kept"), [({}, True), ({"model.onnx": "0" * 64}, False)])
+def test_copies_of_another_file_are_measured_again(tmp_path: Path, artifacts: dict[str, str], kept: bool) -> None:
+    results, slots = Results(tmp_path), pinned("0", "1", cpus=False)
+    case = made.case_of(MINILM, "torch-eager", "fp32", 1, 32)
+    plan = made.plan_of([MINILM], [case], rounds=3)
+    found = synthetic_devices.copies(case.case_id, 1.0)
+    store.save(
+        results.copies(case.case_id),
+        found.model_copy(update={"settings_id": plan.settings_id, "slots": tuple(slots)}),
+    )
+    for place, number in itertools.product(range(2), range(1, 4)):
+        record = made.measured(case, MINILM, number, samples=10, artifacts=artifacts)
+        store.save_raw(results.copies_of(place).raw_file(case.case_id, number), record)
+    export = made.export_record(MINILM)
+    asked = _Request(plan, results, Models(tmp_path), slots, [], {}, force=False)
+    assert _copied(asked, case, Exports({MINILM.name: export}, {})) == kept
