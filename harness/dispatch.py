@@ -18,15 +18,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from harness.aggregation import admission
 from harness.core import archive, cli, store
 from harness.core.errors import CasesFailedError, FormatError, InferometerError, MissingInputError
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
 from harness.core.safe_files import Limit, read
 from harness.core.safe_paths import inside
-from harness.core.schemas import Attempt, AttemptReport, Fleet, FleetUnit, Plan
+from harness.core.schemas import Attempt, AttemptReport, Fleet, FleetUnit, Measured, Plan
 from harness.core.timestamps import utc_now
-from harness.planning.exports import Exports, read_exports
+from harness.planning.exports import Exports, built_engines, read_exports
 from harness.planning.schedule import of_cases
 from harness.planning.work_units import WorkUnit, request_of, units_of
 from harness.processes.stages import run_stage
@@ -103,7 +104,7 @@ def dispatch(
     start: makes the runner, when there is anything to run.
     """
     units = [_Unit(unit, attempts_of(unit, results)) for unit in units_of(plan.cases)]
-    open_units = {one.unit.unit_id: one for one in units if not _is_complete(one, plan, results)}
+    open_units = {one.unit.unit_id: one for one in units if not _is_complete(one, plan, exports, results, models)}
     cli.say(f"{count(len(units), 'unit')} of compared cases, {len(open_units)} to measure.")
     if open_units:
         with start() as runner:
@@ -146,18 +147,24 @@ def attempts_of(unit: WorkUnit, results: Results) -> list[Attempt]:
     return sorted(found, key=lambda one: one.number)
 
 
-def _is_complete(one: _Unit, plan: Plan, results: Results) -> bool:
-    """Whether a complete attempt left the records of all rounds with these settings."""
+def _is_complete(one: _Unit, plan: Plan, exports: Exports, results: Results, models: Models) -> bool:
+    """Whether a complete attempt measured all rounds with these settings, on the present export and its engines."""
     machine = next((found.machine for found in reversed(one.attempts) if found.outcome == "complete"), None)
     if machine is None:
         return False
+    unread: list[str] = []  # a damaged engine record: its engine counts as another one
     for case in one.unit.cases:
+        export = exports.found.get(case.model)
+        engines = () if export is None else built_engines(models.folder(export.slug, export.folder), unread)
+        known = admission.known_artifacts(export, engines)
         for number in range(1, plan.measurement.rounds + 1):
             try:
                 record = store.load_raw(results.machine(machine).raw_file(case.case_id, number))
             except (FormatError, MissingInputError):
                 return False
-            if record.settings_id != plan.settings_id:
+            if not isinstance(record, Measured) or record.settings_id != plan.settings_id:
+                return False
+            if admission.foreign_artifact(record, known) is not None:
                 return False
     return True
 

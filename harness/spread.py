@@ -30,8 +30,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
-from harness.aggregation.admission import comparison_group
+from harness.aggregation.admission import comparison_group, foreign_artifact, known_artifacts
 from harness.aggregation.batch_times import batch_ns
+from harness.aggregation.join import checks_for
 from harness.aggregation.scaling import copies_of, disturbance, scaling
 from harness.backends import backend_info
 from harness.core import cli, store
@@ -42,7 +43,7 @@ from harness.core.safe_files import open_to_write
 from harness.core.schemas import Case, Copies, DeviceSlot, Measured, NeighbourCheck, NeighbourSample, Plan
 from harness.core.timestamps import utc_now
 from harness.planning.block_settings import interpreters
-from harness.planning.exports import Exports, keep_exports, read_exports
+from harness.planning.exports import Exports, built_engines, keep_exports, read_exports
 from harness.planning.schedule import of_cases
 from harness.processes.copies import WINDOW_S, CopiesPool
 from harness.processes.device_slots import find_slots, pin, variables
@@ -94,6 +95,8 @@ def stage(arguments: Sequence[str]) -> None:
         passed += ["--python", text]
     asked = _Request(plan, results, Models(options.models_dir), slots, passed, others, options.force)
     with exclusive(results.lock):
+        if options.force:
+            forget(plan, options.layout, results)
         pool = _Pool(slots, results, start)
         failures = _build(asked, pool) if plan.device == "cuda" else 0
         failures += {"models": _models, "cases": _cases, "copies": _copies}[options.layout](asked, pool)
@@ -102,6 +105,21 @@ def stage(arguments: Sequence[str]) -> None:
             f"{count(failures, 'measurement')} or started stages did not end well.",
             f"Their messages are above and below {results.root / 'logs'}; the same command tries only what is missing.",
         )
+
+
+def forget(plan: Plan, layout: str, results: Results) -> None:
+    """Remove the old records first: a forced spread that is interrupted must not present them as new."""
+    cases = [case.case_id for case in plan.cases if case.skip_reason is None]
+    if layout == "copies":
+        old = [results.copies(name) for name in cases]
+    else:
+        old = [*map(results.raw_case, cases), results.neighbours, results.neighbours_alone.root]
+    for path in old:
+        with store.translate_storage_errors(path):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
 
 
 def _build(asked: _Request, pool: _Pool) -> int:
@@ -159,6 +177,7 @@ def _cases(asked: _Request, pool: _Pool) -> int:
     assigned = assign(plan.cases, len(slots), before.assigned if before else {})
     cli.say(f"{count(len(assigned), 'case')} to measure on {_named(slots)}.")
     own = [[case for case in plan.cases if assigned.get(case.case_id) == place] for place in range(len(slots))]
+    old = _written(assigned, results)
     began = now_ns()
     ended: dict[int, int] = {}
     commands = []
@@ -179,8 +198,38 @@ def _cases(asked: _Request, pool: _Pool) -> int:
         busy_s=tuple((ended[place] - began) / 1e9 for place in range(len(slots))),
         samples=(),
     )
+    check = with_earlier_times(check, before, old, _written(assigned, results))
     store.save(results.neighbours, check)
     return failures + _alone_again(asked, pool, check)
+
+
+Written = Mapping[Path, int]
+"""When each measured record was written, in ns. A copy keeps it."""
+
+
+def _written(assigned: Collection[str], results: Results) -> Written:
+    """Of the records with samples of these cases."""
+    found: dict[Path, int] = {}
+    for path in (path for case_id in assigned for path in results.raw_case(case_id).glob("*.json")):
+        try:
+            if isinstance(store.load_raw(path), Measured):
+                found[path] = path.stat().st_mtime_ns
+        except (FormatError, MissingInputError):
+            continue
+    return found
+
+
+def with_earlier_times(
+    check: NeighbourCheck, before: NeighbourCheck | None, old: Written, new: Written
+) -> NeighbourCheck:
+    """The times of both commands where records of an earlier one are kept; of the earlier one where none is new."""
+    kept = old.items() & new.items()
+    if before is None or not kept:
+        return check
+    if new.items() <= old.items():
+        return check.model_copy(update={"wall_s": before.wall_s, "busy_s": before.busy_s})
+    busy_s = tuple(one + other for one, other in zip(before.busy_s, check.busy_s, strict=True))
+    return check.model_copy(update={"wall_s": before.wall_s + check.wall_s, "busy_s": busy_s})
 
 
 def _checked(asked: _Request) -> NeighbourCheck | None:
@@ -281,7 +330,8 @@ def _copies(asked: _Request, _pool: _Pool) -> int:
                 for number in range(1, rounds + 1)
                 for place, record in enumerate(working.measure(case, number))
             }
-            found = copies_of(case, slots, records, plan.settings_id, WINDOW_S, utc_now())
+            checks = checks_for(plan, case, exports.found.get(case.model), frozenset())
+            found = copies_of(case, slots, records, plan.settings_id, WINDOW_S, utc_now(), checks)
             store.save(results.copies(case.case_id), found)
             failures += len(found.failures)
             cli.say(f"{done}/{len(cases)} {case.case_id}: {_in_words(found)}")
@@ -292,19 +342,30 @@ def _to_copy(asked: _Request, exports: Exports) -> tuple[list[Case], int]:
     """(cases that are to be measured, number of cases that cannot be)."""
     plan, results = asked.plan, asked.results
     runnable = [case for case in plan.cases if case.skip_reason is None and backend_info(case.backend).computes]
-    open_cases = [case for case in runnable if asked.force or not _copied(asked, results.copies(case.case_id))]
+    open_cases = [case for case in runnable if asked.force or not _copied(asked, case, exports)]
     turns = split_off_unexported(plan, [(1, case) for case in open_cases], exports, results)
     return [case for _, case in turns], len(open_cases) - len(turns)
 
 
-def _copied(asked: _Request, path: Path) -> bool:
-    """Whether a complete record with these settings and slots is there."""
+def _copied(asked: _Request, case: Case, exports: Exports) -> bool:
+    """Whether a complete record with these settings, slots and files is there."""
+    rounds, results = asked.plan.measurement.rounds, asked.results
+    export, unread = exports.found.get(case.model), list[str]()
+    engines = () if export is None else built_engines(asked.models.folder(export.slug, export.folder), unread)
+    known = known_artifacts(export, engines)
     try:
-        found = store.load(path, Copies, "make run LAYOUT=copies")
+        found = store.load(results.copies(case.case_id), Copies, "make run LAYOUT=copies")
+        complete = len(found.processes) == rounds * len(asked.slots)
+        if not complete or found.settings_id != asked.plan.settings_id or found.slots != tuple(asked.slots):
+            return False
+        records = [
+            store.load_raw(results.copies_of(place).raw_file(case.case_id, number))
+            for place in range(len(asked.slots))
+            for number in range(1, rounds + 1)
+        ]
     except (FormatError, MissingInputError):
         return False
-    complete = len(found.processes) == asked.plan.measurement.rounds * len(asked.slots)
-    return complete and found.settings_id == asked.plan.settings_id and found.slots == tuple(asked.slots)
+    return all(isinstance(one, Measured) and foreign_artifact(one, known) is None for one in records)
 
 
 def _in_words(found: Copies) -> str:

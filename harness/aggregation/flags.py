@@ -149,8 +149,19 @@ def flags_for(
         return [_calibration(case), *made_on_purpose(records)]
     noise = [*steady(records), *_intervals(records, latency, checks.target_ci), *round_drift(latency)]
     noise += speed_groups(latency)
-    proof = [*_parity(case, parity, records, checks), *misplaced(case, records), *_eager(case, records)]
+    proof = _proof(case, records, parity, checks)
     return [*proof, *_timer(records, latency), *noise, *compile_cached(records), *made_on_purpose(records)]
+
+
+def void_reason(case: Case, records: Sequence[Measured], parity: Parity | None, checks: Checks) -> str | None:
+    """Why the times of these records are of other work than the label says; None where nothing shows it."""
+    proof = _proof(case, records, parity, checks)
+    return next((one.flag.detail for one in proof if one.caps_at == "F"), None)
+
+
+def _proof(case: Case, records: Sequence[Measured], parity: Parity | None, checks: Checks) -> list[Finding]:
+    """Findings on what ran: its outputs, its place and precision, and whether it was compiled."""
+    return [*_parity(case, parity, records, checks), *misplaced(case, records), *_eager(case, records)]
 
 
 def _parity(case: Case, parity: Parity | None, records: Sequence[Measured], checks: Checks) -> list[Finding]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.aggregation.flags import Checks, void_reason
+from harness.aggregation.row import worst_parity
 from harness.core.schemas import (
     Case,
     Copies,
@@ -47,12 +49,16 @@ def copies_of(
     settings_id: str,
     window_s: float,
     created_at: str,
+    checks: Checks,
 ) -> Copies:
-    """The record of one case. records: by (round, place of the slot). Only complete rounds count."""
+    """The record of one case. records: by (round, place of the slot). Only complete rounds count.
+
+    checks: a process with outputs beyond the tolerance, or on another device than planned, counts as failed.
+    """
     failures = tuple(
         CopyFailure(round=number, slot=place, reason=reason)
         for (number, place), record in sorted(records.items())
-        if (reason := _reason_against(record))
+        if (reason := _reason_against(case, record, checks))
     )
     complete = sorted({number for number, _ in records} - {failure.round for failure in failures})
     sound = {
@@ -83,13 +89,13 @@ def copies_of(
     )
 
 
-def _reason_against(record: Measured | Failed) -> str | None:
+def _reason_against(case: Case, record: Measured | Failed, checks: Checks) -> str | None:
     if isinstance(record, Failed):
         return record.error
     situations = {window.situation for window in record.windows}
     if len(record.windows) != len(record.blocks) or situations != {"alone", "together"}:
         return "its windows are incomplete"
-    return None
+    return void_reason(case, [record], worst_parity([record]), checks)
 
 
 def _times(record: Measured, situation: Situation, batch_size: int) -> CopyTimes:

@@ -20,8 +20,12 @@ from harness.core.schemas import (
     Generated,
     GenerationCase,
     GenerationExport,
+    GenerationOptions,
     Plan,
 )
+
+NEARLY = 0.9
+"""Share of the time limit that the requests of a process take which it ended."""
 
 GenerationTurn = tuple[int, GenerationCase]
 """(round, counted from 1; case)."""
@@ -135,7 +139,7 @@ def finished_generation(
         except FormatError as error:
             found.notes.append(f"{error.problem} It is measured again.")
             continue
-        if isinstance(record, Failed) or not _is_of(record, turn, plan):
+        if isinstance(record, Failed) or not _is_of(record, turn, plan) or not is_enough(record, plan.generation):
             continue
         also = backend_info(case.backend).recorded
         if also not in here:
@@ -155,6 +159,16 @@ def known_files(export: GenerationExport | None) -> dict[str, str]:
 def _is_of(record: Generated, turn: GenerationTurn, plan: Plan) -> bool:
     number, case = turn
     return (record.case_id, record.round, record.settings_id) == (case.case_id, number, plan.settings_id)
+
+
+def is_enough(record: Generated, options: GenerationOptions) -> bool:
+    """Whether a record has the warm-ups and requests of these options, or went on for as long as they allow."""
+    if len(record.warmups) < options.warmups:
+        return False
+    # Before the first request and after the last one the process works a little, and the time limit counts it.
+    timed_s = (record.requests[-1].token_ns[-1] - record.requests[0].start_ns) / 1e9
+    out_of_time = record.stop == "time limit" and timed_s >= NEARLY * options.max_s
+    return out_of_time or len(record.requests) >= options.requests
 
 
 def _same_machine(record: Generated, here: Environment, results: Results, libraries: bool) -> bool:

@@ -3,8 +3,10 @@
 Two comparisons. Forced: at every step the decoder gets the reference's tokens as inputs, and its logits are compared.
 Free: the tokens of timed requests. At the first free difference all inputs were still equal, so the forced logits of
 that step show by how much the decoder's numbers differ there. A gap between two logits moves by at most twice the
-largest difference of a logit: a different token is explained only where the reference's own gap, the margin between
-its two best tokens, is no larger than that. Otherwise the token is wrong.
+largest difference of a logit: a different token is explained only where the reference's own gap, between its best
+token and this one, is no larger than that. Where the reference's logits are not stored, the gap is the margin between
+its two best tokens, the smallest that there can be. At a forced step the decoder's own logits are there: a different
+token must be the best by them. Otherwise the token is wrong.
 """
 
 from __future__ import annotations
@@ -41,6 +43,8 @@ class ParityTally:
     reference: GreedyAnswer
     moved: dict[tuple[int, int], float] = field(default_factory=dict)
     """(sequence, step) → twice the largest difference of a logit."""
+    _best: dict[tuple[int, int], Ids] = field(default_factory=dict)
+    """(sequence, step) → the tokens with the decoder's own highest logit: several where they are equal."""
     _agree: int = 0
     _forced: int = 0
     _unexplained: int = 0
@@ -64,6 +68,7 @@ class ParityTally:
         difference = ours - theirs
         largest = float(np.abs(difference).max())
         self.moved[sequence, step] = 2 * largest
+        self._best[sequence, step] = np.flatnonzero(ours == ours.max())
         self._max_abs = max(self._max_abs, largest)
         norm = math.sqrt(float(theirs @ theirs))
         self._worst_l2 = max(self._worst_l2, math.sqrt(float(difference @ difference)) / norm if norm else 0.0)
@@ -72,11 +77,12 @@ class ParityTally:
         self._agree += int(ours.argmax()) == int(self.reference.tokens[sequence, step])
 
     def forced_token(self, sequence: int, step: int, chosen: int) -> None:
-        """The token that the decoder itself chose at a forced step: it must be the one its logits say, within rounding.
+        """The token that the decoder itself chose at a forced step: the reference's, or the best by its own logits.
 
-        Right logits beside wrong tokens would pass for right.
+        Right logits beside wrong tokens would pass for right. Call force() for the step before.
         """
-        if chosen != int(self.reference.tokens[sequence, step]) and not self._explained(sequence, step):
+        own = self._best.get((sequence, step), ())
+        if chosen != int(self.reference.tokens[sequence, step]) and chosen not in own:
             self._unexplained += 1
 
     def free(self, sequence: int, tokens: Ids) -> None:
@@ -91,7 +97,7 @@ class ParityTally:
         margin, moved = float(self.reference.margins[sequence, step]), self._moved(sequence, step)
         if self._first is None or step < self._first[0]:
             self._first = step, margin, moved
-        if not self._explained(sequence, step):
+        if self._gap(sequence, step, int(tokens[step])) > moved:
             self._unexplained += 1
 
     def result(self) -> TokenParity:
@@ -117,8 +123,14 @@ class ParityTally:
         """Where the step's logits are not stored: the largest of all that are."""
         return self.moved.get((sequence, step), 2 * self._max_abs)
 
-    def _explained(self, sequence: int, step: int) -> bool:
-        return float(self.reference.margins[sequence, step]) <= self._moved(sequence, step)
+    def _gap(self, sequence: int, step: int, token: int) -> float:
+        """How far the reference has a token below its own; the margin where its logits are not stored."""
+        if sequence >= len(self.reference.logits):
+            return float(self.reference.margins[sequence, step])
+        logits = self.reference.logits[sequence, step].astype(np.float64)
+        if not 0 <= token < logits.size:
+            return math.inf
+        return float(logits[self.reference.tokens[sequence, step]] - logits[token])
 
 
 def worst_token_parity(parts: list[TokenParity]) -> TokenParity | None:

@@ -11,7 +11,7 @@ import pytest
 from harness.core import archive, store
 from harness.core.errors import MalformedFileError, UsageError
 from harness.core.layout import Models, Results
-from harness.core.schemas import Attempt, AttemptReport, Fleet, Plan, UnitFile, UnitRequest
+from harness.core.schemas import Attempt, AttemptReport, Failed, Fleet, Measured, Plan, UnitFile, UnitRequest
 from harness.dispatch import MOST_ATTEMPTS, dispatch
 from harness.planning.exports import read_exports
 from harness.planning.work_units import units_of
@@ -148,6 +148,18 @@ def test_only_records_of_its_own_cases_are_kept(plan: Plan, tmp_path: Path) -> N
     assert not folder.summary.exists()
     assert not folder.raw_file(CASES[1].case_id, 9).exists()
     assert folder.environment("a").exists()
+
+
+@pytest.mark.parametrize(
+    "record", [made.failed(CASES[0], 2), made.measured(CASES[0], MINILM, 2, artifacts={"model.onnx": "0" * 64})]
+)
+def test_a_failed_record_and_one_of_another_file_are_measured_again(
+    plan: Plan, tmp_path: Path, record: Measured | Failed
+) -> None:
+    run(plan, tmp_path, {})
+    store.save_raw(Results(tmp_path).machine("m1").raw_file(CASES[0].case_id, 2), record)
+    _, runner = run(plan, tmp_path, {UNITS[0]: [packed] * 2})
+    assert runner.seen == [(UNITS[0], 2)]
 
 
 @pytest.mark.parametrize(

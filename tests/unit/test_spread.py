@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,12 +10,15 @@ from pathlib import Path
 import pytest
 
 from harness import spread
+from harness.core import store
 from harness.core.errors import UsageError
-from harness.core.layout import Results
-from harness.core.schemas import Case, DeviceSlot
+from harness.core.layout import Models, Results
+from harness.core.schemas import Case, DeviceSlot, NeighbourCheck, Plan
+from harness.planning.exports import Exports
 from harness.planning.schedule import of_cases
 from harness.processes import device_slots
-from harness.spread import _Pool, assign, sampled, share
+from harness.spread import _cases, _copied, _Pool, _Request, assign, sampled, share
+from tests import synthetic_devices
 from tests import synthetic_results as made
 from tests.synthetic_results import MINILM
 
@@ -139,3 +143,75 @@ def test_a_part_of_a_plan_keeps_its_ids() -> None:
     part = of_cases(plan, cases[:1])
     assert (part.plan_id, part.settings_id) == (plan.plan_id, plan.settings_id)
     assert [model.name for model in part.models] == [MINILM.name]
+
+
+@pytest.mark.parametrize("layout", spread.LAYOUTS)
+def test_a_forced_spread_that_is_interrupted_leaves_no_old_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
+) -> None:
+    cases = shaped(("onnxruntime", 1), ("onnxruntime", 2))
+    results, slots = Results(tmp_path), pinned("0", "1", cpus=False)
+    store.save(results.plan, made.plan_of([MINILM], cases[:1], device="cuda"))
+    copied = layout == "copies"
+    old, other = (results.copies(case.case_id) if copied else results.raw_file(case.case_id, 1) for case in cases)
+    alone = results.neighbours_alone.raw_file(cases[0].case_id, 1)
+    for path in (old, other, results.neighbours, alone):
+        store.save_bytes(path, b"old")
+    monkeypatch.setattr(spread, "find_slots", lambda *_: slots)
+
+    def interrupted(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(spread, "_build", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        spread.stage(["--force", "--cards", "0,1", "--layout", layout, "--results", str(tmp_path)])
+    assert not old.exists()
+    assert other.exists()
+    assert (results.neighbours.exists(), alone.exists()) == (copied, copied)
+
+
+def measure_missing(command: Sequence[str], _environment: dict[str, str], _log: Path) -> int:
+    """Stands for `run`: writes the records that its folder lacks."""
+    folder = Results(Path(command[command.index("--results") + 1]))
+    for case in store.load(folder.plan, Plan, "make plan").cases:
+        if not folder.raw_file(case.case_id, 1).exists():
+            store.save_raw(folder.raw_file(case.case_id, 1), made.measured(case, MINILM, 1))
+    return 0
+
+
+def test_a_second_command_keeps_the_times_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = itertools.count(step=10**9)
+    monkeypatch.setattr(spread, "now_ns", lambda: next(seconds))
+    results, slots = Results(tmp_path), pinned("0", "1", cpus=False)
+    plan = made.plan_of([MINILM], shaped(("onnxruntime", 1), ("onnxruntime", 2)), rounds=1)
+    asked = _Request(plan, results, Models(tmp_path), slots, [], {}, force=False)
+
+    def spread_once() -> NeighbourCheck:
+        assert _cases(asked, _Pool(slots, results, measure_missing)) == 0
+        return store.load(results.neighbours, NeighbourCheck, "make run")
+
+    first = spread_once()
+    assert (first.wall_s, sorted(first.busy_s)) == (3, [1, 2])
+    again = spread_once()
+    assert (again.wall_s, again.busy_s) == (first.wall_s, first.busy_s)
+    results.raw_file(plan.cases[0].case_id, 1).unlink()
+    more = spread_once()
+    assert (more.wall_s, sum(more.busy_s)) == (6, 6)
+
+
+@pytest.mark.parametrize(("artifacts", "kept"), [({}, True), ({"model.onnx": "0" * 64}, False)])
+def test_copies_of_another_file_are_measured_again(tmp_path: Path, artifacts: dict[str, str], kept: bool) -> None:
+    results, slots = Results(tmp_path), pinned("0", "1", cpus=False)
+    case = made.case_of(MINILM, "torch-eager", "fp32", 1, 32)
+    plan = made.plan_of([MINILM], [case], rounds=3)
+    found = synthetic_devices.copies(case.case_id, 1.0)
+    store.save(
+        results.copies(case.case_id),
+        found.model_copy(update={"settings_id": plan.settings_id, "slots": tuple(slots)}),
+    )
+    for place, number in itertools.product(range(2), range(1, 4)):
+        record = made.measured(case, MINILM, number, samples=10, artifacts=artifacts)
+        store.save_raw(results.copies_of(place).raw_file(case.case_id, number), record)
+    export = made.export_record(MINILM)
+    asked = _Request(plan, results, Models(tmp_path), slots, [], {}, force=False)
+    assert _copied(asked, case, Exports({MINILM.name: export}, {})) == kept

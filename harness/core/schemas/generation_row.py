@@ -49,7 +49,7 @@ class TokenRates(Record):
     per_sequence: float | None
     """(N - 1) / (t_N - t_1), mean over requests of a process; None for one-token outputs."""
     total: float
-    """All tokens of the timed requests / (last token - first t_0): token-weighted, prefill included."""
+    """All tokens of the timed requests / the sum of their end-to-end times: token-weighted, prefill included."""
     total_ci95: Interval | None = None
     """Over processes."""
     decode: float | None

@@ -6,12 +6,24 @@ import math
 
 import pytest
 
+from harness.aggregation.flags import Checks
 from harness.aggregation.scaling import copies_of, disturbance, scaling
-from harness.core.schemas import Block, Copies, DeviceSlot, Failed, Measured, NeighbourSample, Situation, TimedWindow
+from harness.core.schemas import (
+    Block,
+    Copies,
+    DeviceSlot,
+    Failed,
+    Measured,
+    NeighbourSample,
+    Situation,
+    TimedWindow,
+    Tolerance,
+)
 from tests import synthetic_results as made
 from tests.synthetic_results import MINILM
 
 MS = 1_000_000
+CHECKS = Checks(tolerance=Tolerance(relative_l2=1e-3), judge_top1=False, target_ci=0.01, calibration=False)
 CASE = made.case_of(MINILM, "onnxruntime", "fp32", 4, 32)
 SLOTS = [DeviceSlot(name=str(n), device="cpu", gpu=None, uuid=None, cpus=(n,), near=False) for n in range(3)]
 
@@ -41,7 +53,7 @@ def process(number: int, alone_ms: int, together_ms: int) -> Measured:
 
 
 def copies(records: dict[tuple[int, int], Measured | Failed]) -> Copies:
-    return copies_of(CASE, SLOTS, records, "settings", 0.1, "2026-11-30T00:00:00+00:00")
+    return copies_of(CASE, SLOTS, records, "settings", 0.1, "2026-11-30T00:00:00+00:00", CHECKS)
 
 
 def test_throughput_efficiency_and_interference_of_equal_devices() -> None:
@@ -93,6 +105,28 @@ def test_a_round_with_a_failed_process_does_not_count() -> None:
     nothing = copies(records)
     assert nothing.processes == ()
     assert scaling(nothing) is None
+
+
+@pytest.mark.parametrize(
+    ("field", "changes", "reason"),
+    [
+        ("parity_timed", {"nonfinite": 3}, "NaN"),
+        ("parity_before", {"relative_l2": 0.5, "item_relative_l2": 0.5}, "above the tolerance"),
+        ("placement", {"device": "cuda"}, "fp32 on cuda"),
+    ],
+)
+def test_a_process_with_wrong_outputs_or_elsewhere_does_not_count(
+    field: str, changes: dict[str, object], reason: str
+) -> None:
+    records: dict[tuple[int, int], Measured | Failed] = {
+        (n, place): process(n, 10, 20) for n in (1, 2) for place in range(3)
+    }
+    wrong = process(2, 10, 20)
+    records[2, 1] = wrong.model_copy(update={field: getattr(wrong, field).model_copy(update=changes)})
+    found = copies(records)
+    assert {one.round for one in found.processes} == {1}
+    assert [(one.round, one.slot) for one in found.failures] == [(2, 1)]
+    assert reason in found.failures[0].reason
 
 
 def test_the_overlap_is_of_the_time_that_all_devices_worked() -> None:

@@ -49,6 +49,25 @@ def test_right_logits_beside_a_wrong_token_are_wrong() -> None:
     assert tally.result().unexplained == 1
 
 
+@pytest.mark.parametrize(("token", "unexplained"), [(1, 0), (2, 0), (3, 1)])
+def test_a_forced_token_must_be_the_best_by_the_decoders_own_logits(token: int, unexplained: int) -> None:
+    tally = ParityTally(answer(0.1))
+    # The numbers differ by more than the margin: token 2 leads by the decoder's own logits.
+    forced(tally, 0.06)
+    tally.forced_token(0, 1, token)
+    assert tally.result().unexplained == unexplained
+
+
+@pytest.mark.parametrize(("token", "unexplained"), [(2, 0), (3, 1), (9, 1)])
+def test_a_free_token_is_explained_by_its_own_gap_and_not_by_that_of_the_second_best(
+    token: int, unexplained: int
+) -> None:
+    tally = ParityTally(answer(0.1))
+    forced(tally, 0.06)
+    tally.free(0, np.array([1, token, 1]))
+    assert tally.result().unexplained == unexplained
+
+
 def test_a_logit_that_is_not_finite_leaves_no_distance() -> None:
     tally = ParityTally(answer(0.5))
     tally.force(0, 0, np.array([np.nan, 0, 0, np.inf], np.float32))

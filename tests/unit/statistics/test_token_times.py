@@ -90,6 +90,12 @@ def test_rates() -> None:
     assert total_rate(requests, 4) == pytest.approx(4 * 12 / 2)
 
 
+def test_the_time_between_two_requests_is_in_no_rate() -> None:
+    tokens = [100_000_000] * 5
+    apart = [request(0, 500_000_000, tokens), request(3_000_000_000, 500_000_000, tokens)]
+    assert total_rate(apart, 4) == pytest.approx(4 * 12 / 2)
+
+
 def test_the_interval_over_requests_holds_the_spread_between_them() -> None:
     # Within a request nothing varies: intervals over tokens would be far too narrow.
     requests = [request(0, 1, [step] * 50) for step in (90, 95, 100, 105, 110, 115)]
