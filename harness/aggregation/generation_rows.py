@@ -265,7 +265,7 @@ def _judged(
     checks[REPEATS] = check_of([_reuse_missing(record, reuse) for record in records])
     noise = [*flags.steady(records), *flags.compile_cached(records), *flags.made_on_purpose(records)]
     if headline is not None:
-        latency = _as_latency(headline)
+        latency = token_latency(headline)
         noise += [*flags.over_processes(latency), *flags.round_drift(latency), *flags.speed_groups(latency)]
     findings = [
         *token_findings(case, parity, source.plan.tolerance(case.model, case.precision)),
@@ -363,8 +363,8 @@ def _merged_reuse(parts: Sequence[ReuseCheck]) -> ReuseCheck | None:
     )
 
 
-def _as_latency(times: TokenTimes) -> Latency:
-    """The headline as the findings of rows of `run` read it."""
+def token_latency(times: TokenTimes) -> Latency:
+    """Times between tokens in the form of a row's latency, as findings and comparisons of rows read it."""
     return Latency(
         median=times.median,
         ci95=times.ci95,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from harness.aggregation.flags import CALIBRATION
-from harness.core.schemas import GenerationRow, Latency, Row, Summary, TokenTimes
+from harness.aggregation.generation_rows import token_latency
+from harness.core.schemas import GenerationRow, Row, Summary, TokenTimes
 
 
 def with_token_rows(summary: Summary) -> Summary:
@@ -40,7 +41,7 @@ def as_row(row: GenerationRow, name: str, times: TokenTimes | None) -> Row:
         grade=row.grade,
         reason=row.reason,
         hint=row.hint,
-        latency_ns=None if times is None else _latency(times),
+        latency_ns=None if times is None else token_latency(times),
         placement=row.placement,
         cold_ns=row.cold_ns,
         threads=row.threads,
@@ -49,23 +50,4 @@ def as_row(row: GenerationRow, name: str, times: TokenTimes | None) -> Row:
         flags=row.flags,
         checks=row.checks,
         usage=row.usage,
-    )
-
-
-def _latency(times: TokenTimes) -> Latency:
-    return Latency(
-        median=times.median,
-        ci95=times.ci95,
-        p50=times.p50,
-        p90=None,
-        p95=times.p95,
-        p99=times.p99,
-        max=times.max,
-        mean=times.mean,
-        iqr=None,
-        cv=None,
-        lag1_autocorrelation=None,
-        n=times.n,
-        rounds=times.rounds,
-        process_medians=times.process_medians,
     )
