@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.backends.info import imported
 from harness.core.errors import CaseError
 from harness.core.schemas import Case, Device, EngineRecord, ExportRecord, Placement
 from harness.timing.cuda_overlap import IN_FLIGHT
@@ -160,8 +160,7 @@ class Backend(ABC):
 
 def construct(target: str, job: BackendJob) -> Backend:
     """The backend of a table entry's `module:Class`, its outputs with the batch first; imports its libraries."""
-    module, _, name = target.partition(":")
-    found: Backend = getattr(importlib.import_module(module), name)(job)
+    found: Backend = imported(target)(job)
     _give_batch_first(found, {spec.name: spec.batch_axis for spec in job.export.outputs if spec.batch_axis})
     return found
 

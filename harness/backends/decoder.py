@@ -6,7 +6,6 @@ greedy and ignores the end token, so that every sequence has the requested lengt
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.backends.info import imported
 from harness.core.schemas import Device, Placement, Precision
 from harness.core.schemas.generation_record import DecoderShape
 
@@ -125,6 +125,5 @@ class Decoder(ABC):
 
 def construct_decoder(target: str, job: GenerationJob) -> Decoder:
     """The decoder of a table entry's `module:Class`; imports its libraries."""
-    module, _, name = target.partition(":")
-    found: Decoder = getattr(importlib.import_module(module), name)(job)
+    found: Decoder = imported(target)(job)
     return found

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import StringConstraints
 
@@ -19,6 +20,12 @@ Target = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w
 TopLevel = Annotated[str, StringConstraints(pattern=r"^\w+$")]
 """A module without a dot: to check that a dotted module exists, its parents would have to be imported."""
 Line = Annotated[str, StringConstraints(min_length=1, pattern=r"^.*$")]
+
+
+def imported(target: Target) -> Any:
+    """The class or function of a `module:name`; imports its libraries."""
+    module, _, name = target.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 @dataclass(frozen=True)

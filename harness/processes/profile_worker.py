@@ -7,14 +7,13 @@ writes  the phases that it comes to and then its answer, one record, a JSON line
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 from harness.backends import backend_info, profile_timing
 from harness.backends.base import BackendJob, Batch, construct, is_out_of_memory, out_of_memory
 from harness.backends.batches import load_batches
+from harness.backends.info import imported
 from harness.backends.loads import export_of, job_of
 from harness.core import cli, store
 from harness.core.errors import CaseError, UnavailableError
@@ -112,7 +112,7 @@ def _memory(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batche
     if info.allocations is not None:
         results = Results(asked.results)
         make = partial(construct, info.target_on(case.device))
-        timeline = _target(info.allocations)(given, make, results.profile(case.case_id))
+        timeline = imported(info.allocations)(given, make, results.profile(case.case_id))
         store.save(results.memory_profile(case.case_id), timeline, indent=None)
         peak, by = timeline.pass_peak_bytes, timeline.by
     elif info.peak is not None:
@@ -131,7 +131,7 @@ def _memory(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batche
 def _peak(target: str, given: BackendJob) -> tuple[int | None, str]:
     """(bytes, how they were measured) or (None, why they were not)."""
     try:
-        peak, by = _target(target)(given)
+        peak, by = imported(target)(given)
     except UnavailableError as error:
         return None, f"not measured: {error.problem}"
     return peak, by
@@ -147,7 +147,7 @@ def _parts(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches
     with store.translate_storage_errors(traces):
         traces.mkdir(parents=True, exist_ok=True)
     profile_timing.entered("measure")  # for a plugin's profiler, which may report no phase itself
-    found: PartsProfile = _target(profiler)(job_of(asked.job, export, folder, batches), batches, traces, asked.runs)
+    found: PartsProfile = imported(profiler)(job_of(asked.job, export, folder, batches), batches, traces, asked.runs)
     return with_launch_gaps(found, traces, cli.warn).model_copy(update={"runs": asked.runs})
 
 
@@ -162,12 +162,6 @@ _LEVELS: Mapping[Level, Callable[[ProfileJob, ExportRecord, ModelFolder, Sequenc
     "parts": _parts,
     "tokenising": _tokenising,
 }
-
-
-def _target(text: str) -> Any:
-    """The function of a table entry's `module:function`; imports its libraries."""
-    module, _, name = text.partition(":")
-    return getattr(importlib.import_module(module), name)
 
 
 def _answers() -> IO[str]:
