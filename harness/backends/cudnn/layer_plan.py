@@ -15,7 +15,7 @@ import numpy as np
 from onnx import helper, numpy_helper
 
 from harness.backends.base import Array
-from harness.core.errors import CaseError
+from harness.core.errors import NotSupportedError
 
 Extents = tuple[int, int, int, int]
 """(N, C, H, W) of a value, whatever its layout in memory."""
@@ -109,7 +109,7 @@ def plan_of(model: Any, extents: Sequence[int], channel_multiple: int = 1) -> La
     """The steps of an onnx ModelProto for an input of these extents (N, C, H, W).
 
     channel_multiple: the input has its channels padded with zeros to a multiple of it, and so have the weights that
-    read it. Raises CaseError, which names the operator, for a graph that has more than these steps.
+    read it. Raises NotSupportedError, which names the operators, for a graph that has more than these steps.
     """
     return _Reader(model.graph, extents, channel_multiple).plan()
 
@@ -140,11 +140,11 @@ class _Reader:
         n, c, h, w = self.given
         self.extents[inputs[0]] = (n, -(-c // self.channel_multiple) * self.channel_multiple, h, w)
         self.input_channels = c
+        unknown = sorted({_operator(node) for node in graph.node} - _READERS.keys())
+        if unknown:
+            raise _refused(f"the operator{'s' * (len(unknown) > 1)} {', '.join(unknown)}")
         for node in graph.node:
-            read = _READERS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
-            if read is None:
-                raise _refused(f"the operator {node.op_type}", node)
-            read(self, node)
+            _READERS[node.op_type](self, node)
         result = self._value(graph.output[0].name)
         if result not in self.made_by:
             raise _refused("an output that no step computes")
@@ -389,6 +389,11 @@ def convolved(extents: Extents, weight: tuple[int, ...], step: Convolution) -> E
     return n, weight[0], height, width
 
 
+def _operator(node: Any) -> str:
+    """Its type, with its domain where that is not ONNX's own."""
+    return str(node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}:{node.op_type}")
+
+
 def _attribute(node: Any, name: str, default: Any) -> Any:
     for one in node.attribute:
         if one.name == name:
@@ -413,20 +418,12 @@ def _name(node: Any) -> str:
     return str(node.name or node.output[0])
 
 
-def _refused(what: str, node: Any = None) -> CaseError:
+def _refused(what: str, node: Any = None) -> NotSupportedError:
     where = "" if node is None else f" (node {_name(node)})"
-    return CaseError(
+    return NotSupportedError(
         f"The cudnn backend does not run {what}{where}.",
         "Leave cudnn out for this model (`make bench BACKENDS=…`): it runs " + ", ".join(sorted(_RUNS)) + ".",
     )
 
 
 _RUNS = frozenset(_READERS) - {"Cast", "Constant", "Dropout", "Identity"}
-
-
-def channels_last(values: Array, channels: int | None = None) -> Array:
-    """(N, C, H, W) in fp32 or fp16 → (N, H, W, C) in fp16, padded with zeros to so many channels; weights likewise."""
-    n, c, h, w = values.shape
-    laid_out = np.zeros((n, h, w, channels or c), np.float16)
-    laid_out[..., :c] = values.transpose(0, 2, 3, 1)
-    return laid_out

@@ -11,6 +11,7 @@ from typing import Any
 from pycuda import driver
 
 from harness.backends.cuda.graph import Graph
+from harness.core.errors import CaseError
 
 LAUNCHES = 5
 """In one captured graph: short kernels would else be timed by how fast the host launches them."""
@@ -32,7 +33,7 @@ class Timed:
 
 
 def fastest(stream: Any, candidates: Sequence[Launch]) -> list[Timed]:
-    """The candidates that could be captured, the fastest first; `index` counts in `candidates`."""
+    """The FINALISTS among those that could be captured, the fastest first; `index` counts in `candidates`."""
     first: list[Timed] = []
     for index, launch in enumerate(candidates):
         best = min((one.device_ns for one in first), default=math.inf)
@@ -46,15 +47,18 @@ def fastest(stream: Any, candidates: Sequence[Launch]) -> list[Timed]:
 
 
 def time_of(stream: Any, launch: Launch, warm: int, trials: int, launches: int = LAUNCHES) -> float | None:
-    """Median ns of one launch; None where it cannot be captured, so that no graph of the inference could hold it."""
+    """Median ns of one launch; None where it cannot be launched or captured: no graph of an inference could hold it."""
 
     def repeat() -> None:
         for _ in range(launches):
             launch()
 
-    launch()  # a library may load its kernel on the first launch, which no graph can capture
-    stream.synchronize()
-    graph = Graph(stream, repeat)
+    try:
+        launch()  # a library may load its kernel on the first launch, which no graph can capture
+        stream.synchronize()
+        graph = Graph(stream, repeat)
+    except (CaseError, RuntimeError):  # of Graph, of cuDNN's frontend; a fault of the device itself is neither
+        return None
     try:
         for _ in range(warm):
             graph.launch()
