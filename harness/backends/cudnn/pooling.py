@@ -1,7 +1,7 @@
 """Poolings in NHWC and fp16 by cudnnPoolingForward, and by kernels of our own (pooling.cu).
 
-The graph API of Python has no node for them. cuDNN's kernel reads the largest picture of ResNet-50 at batch 128 in
-156 µs on an H200, 2.5 times what its memory takes.
+The graph API of Python has no node for them. In ResNet-50 at batch 128 cuDNN's max pooling takes 156 µs on an H200 for
+257 MB that it reads and writes.
 
 Source: cuDNN's API reference, ops library (cudnnSetPooling2dDescriptor, cudnnPoolingForward).
 """

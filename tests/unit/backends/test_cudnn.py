@@ -43,7 +43,11 @@ def library(monkeypatch: pytest.MonkeyPatch, gpu: FakeGpu) -> fake.Library:
 @pytest.fixture
 def make(tmp_path: Path, library: fake.Library) -> Make:
     def backend(
-        options: Any = GRAPH, boundary: str = "compute", mode: str = "sync", network: Any = NETWORK, batches: Any = BATCHES
+        options: Any = GRAPH,
+        boundary: str = "compute",
+        mode: str = "sync",
+        network: Any = NETWORK,
+        batches: Any = BATCHES,
     ) -> Any:
         onnx.save(network, str(tmp_path / "model-fp16.onnx"))
         case = Case.model_validate(
@@ -310,6 +314,14 @@ def test_its_profile_has_a_row_for_each_step(tmp_path: Path, make: Make) -> None
     (tmp_path / "profile").mkdir()
     found = importlib.import_module("harness.backends.cudnn.profile").profile(job, BATCHES, tmp_path / "profile", 3)
     assert [row.name for row in found.layers][:2] == ["Conv-c0 + Relu-r0", "MaxPool-p"]
-    assert [row.kind for row in found.layers] == ["Conv", "MaxPool", "Conv", "Conv", "Conv", "GlobalAveragePool", "Conv"]
+    assert [row.kind for row in found.layers] == [
+        "Conv",
+        "MaxPool",
+        "Conv",
+        "Conv",
+        "Conv",
+        "GlobalAveragePool",
+        "Conv",
+    ]
     assert found.layers[0].members == ("Conv-c0", "Relu-r0")
     assert (tmp_path / "profile" / found.traces[0]).is_file()

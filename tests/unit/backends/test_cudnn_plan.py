@@ -20,7 +20,9 @@ from harness.core.errors import NotSupportedError
 RNG = np.random.default_rng(5)
 
 
-def model(nodes: Sequence[Any], output: str, shape: Sequence[int] = (2, 3, 9, 8), flat: bool = True, **more: Any) -> Any:
+def model(
+    nodes: Sequence[Any], output: str, shape: Sequence[int] = (2, 3, 9, 8), flat: bool = True, **more: Any
+) -> Any:
     """A graph of nodes from input `x`; more: weights, by name."""
     graph = helper.make_graph(
         list(nodes),
