@@ -68,7 +68,7 @@ def time_of(stream: Any, launch: Launch, warm: int, trials: int, launches: int =
             graph.launch()
             end.record(stream)
         stream.synchronize()
-        return median(begin.time_till(end) for begin, end in events) * 1e6 / launches
+        return float(median(begin.time_till(end) for begin, end in events)) * 1e6 / launches
     finally:
         graph.close()
 
