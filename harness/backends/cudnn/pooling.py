@@ -25,6 +25,8 @@ _MODES = {"max": 0, "average": 2}
 
 KERNELS = Path(__file__).with_name("pooling.ptx")
 """Made from pooling.cu, which has the command. The driver compiles it for its GPU; no compiler is needed to measure."""
+OLDEST = (8, 0)
+"""Compute capability that the kernels need."""
 GROUP = 8
 """Channels of a thread."""
 _THREADS = 256
@@ -56,11 +58,18 @@ class OwnPooling:
 
 
 def load_kernels() -> Any:
-    """Our kernels as a module of this GPU; None where its driver does not take them: cuDNN's are used then."""
+    """Our kernels as a module of this GPU; None on one that is older than them: cuDNN's are used there.
+
+    Raises CaseError where the driver refuses them.
+    """
+    if driver.Device(0).compute_capability() < OLDEST:
+        return None
     try:
         return driver.module_from_file(str(KERNELS))
-    except driver.Error:
-        return None
+    except driver.Error as error:
+        raise CaseError(
+            f"The GPU's driver does not take {KERNELS.name}: {error}.", "Update the driver, or leave cudnn out."
+        ) from error
 
 
 class PoolingCall:

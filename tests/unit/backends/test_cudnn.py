@@ -293,6 +293,13 @@ def test_our_pooling_is_used_where_it_is_faster_and_gives_the_same(
     backend.close()
 
 
+@pytest.mark.usefixtures("library")
+def test_a_driver_that_refuses_our_kernels_is_named(make: Make, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.install(monkeypatch, gpu, sm=(9, 0))
+    with pytest.raises(CaseError, match=r"does not take pooling\.ptx: the driver takes no kernels"):
+        make().load()
+
+
 def test_a_layer_without_a_kernel_is_refused_by_its_nodes(make: Make) -> None:
     nodes = [node("Conv", "x w", "c"), node("Conv", "c d", "y", group=8)]
     network = model(nodes, "y", (2, 3, 19, 28), False, w=random(8, 3, 3, 3), d=random(8, 1, 3, 3))
