@@ -500,6 +500,8 @@ def _notes(load: LoadCase, evidence: LoadEvidence, points: Sequence[LoadedPoint]
     service = evidence.service if load.new_tokens is not None else None
     guards = () if service is None else _guards(service, evidence)
     notes = [note for guard in guards if (note := _kept_prefixes(guard))]
+    every = () if evidence.service is None else _guards(evidence.service, evidence)
+    notes += [note for guard in every if (note := _depends(guard))]
     if _no_load(load, evidence.prediction) and evidence.service is not None:
         first = evidence.service.service_ns[min(evidence.service.service_ns)]
         notes.append(
@@ -520,6 +522,16 @@ def _notes(load: LoadCase, evidence: LoadEvidence, points: Sequence[LoadedPoint]
     if errors:
         notes.append(f"failed requests: {errors[0]}")
     return notes
+
+
+def _depends(guard: Guard) -> str:
+    """Where times depend on what should not matter, by the whole interval."""
+    names = {"other-order": "another order of the inputs", "other-seed": "schedules of another seed"}
+    if guard.name not in names or guard.interval is None:
+        return ""
+    if guard.interval.low <= 1 / MIN_REPEAT_RATIO and guard.interval.high >= MIN_REPEAT_RATIO:
+        return ""
+    return f"{names[guard.name]} takes {guard.ratio:.3g} times as long: its times depend on it"
 
 
 def _kept_prefixes(guard: Guard) -> str:

@@ -142,9 +142,10 @@ class WatchedFolder:
         stamp, before = _stamp(path), self._records.get(path)
         if before is None or before[0] != stamp:
             record: LoadBase | None = None
-            with contextlib.suppress(MissingInputError, FormatError):
-                whole = store.load(path, kind, "make load")
-                record = whole.model_copy(update={name: () for name in _SAMPLES if hasattr(whole, name)})
+            if stamp is not None:
+                with contextlib.suppress(MissingInputError, FormatError):
+                    whole = store.load(path, kind, "make load")
+                    record = whole.model_copy(update={name: () for name in _SAMPLES if hasattr(whole, name)})
             self._records[path] = before = stamp, record
         return before[1] if isinstance(before[1], kind) else None
 

@@ -333,6 +333,27 @@ def test_wrong_outputs_or_skipped_work_void_the_row(clock: SimulatedClock) -> No
     same = with_service(repeat_input=GuardTimes(usual_ns=usual, other_ns=usual))
     assert same.void is None
     assert [(guard.name, guard.ratio) for guard in same.guards] == [("repeat-input", 1.0), ("other-seed", 1.0)]
+    slower = with_service(other_order=GuardTimes(usual_ns=usual, other_ns=tuple(1.5 * time for time in usual)))
+    assert [(guard.name, guard.ratio) for guard in slower.guards] == [("other-order", 1.5), ("other-seed", 1.0)]
+    assert slower.void is None
+    assert any("another order of the inputs takes 1.5 times as long" in note for note in slower.notes)
+    assert not any("times as long" in note for note in same.notes)
+
+
+def test_schedules_of_other_seeds_are_held_against_each_other(clock: SimulatedClock) -> None:
+    load = case(rates=(60,))
+    evidence = served(clock, load, lambda *_: 5 * MS, 200, 6)
+    (even,) = [guard for guard in row(load, evidence).guards if guard.name == "other-seed"]
+    assert even.ratio == 1.0
+    ((name, records),) = evidence.replications.items()
+    slow = [
+        one.model_copy(update={"done_ns": tuple(end + (2 - one.number % 2) * MS for end in one.done_ns)})
+        for one in records
+    ]
+    found = row(load, replace(evidence, replications={name: slow}))
+    (odd,) = [guard for guard in found.guards if guard.name == "other-seed"]
+    assert odd.ratio == pytest.approx(7 / 6)
+    assert any("schedules of another seed takes 1.17 times as long" in note for note in found.notes)
 
 
 def test_outputs_that_were_not_compared_void_the_row_unless_nothing_is_computed(clock: SimulatedClock) -> None:

@@ -145,6 +145,27 @@ def test_issued_batches_take_turns_and_their_latest_outputs_are_compared(clock: 
     assert latest == [(1, backends[1].seen[0]), *((4, index) for index in backends[4].seen[-2:])]
 
 
+def test_the_guard_of_order_sees_a_backend_whose_time_depends_on_the_input_before(clock: SimulatedClock) -> None:
+    class Follower(Backend):
+        """Twice as slow where an input does not follow the one that it followed in the first order."""
+
+        def __init__(self) -> None:
+            super().__init__(clock, MS)
+            self.after: dict[int, int] = {}
+
+        def infer(self) -> None:
+            last, now = ([-1, *self.seen])[-2:]
+            first = self.after.setdefault(last, now)
+            self.clock.ns += self.ns if first == now else 2 * self.ns
+
+    for backend, least in ((Backend(clock, MS), 1.0), (Follower(), 1.3)):
+        found = service.order_guard(Dispatcher({1: (backend, 8)}), 1, seed=1)
+        ratios = np.array(found.other_ns) / np.array(found.usual_ns)
+        assert len(ratios) == service.GUARD_PAIRS
+        assert np.median(ratios) >= least
+        assert (np.median(ratios) == 1.0) == (least == 1.0)
+
+
 def closed(chosen: Dispatcher) -> service.Served:
     return lambda size, most, duration_ns, least: serve_closed([chosen.run], size, alone, most, duration_ns, least)
 
