@@ -27,7 +27,7 @@ REPLICATIONS = 2
 
 _SERVER = {
     "scenario": "server",
-    "bound": "p99<50ms",
+    "bound": "p99<100ms",
     "factors": [0.5, 0.7, 0.9, 1.0, 1.1],
     # A p99 needs 662 requests.
     "requests": 700,

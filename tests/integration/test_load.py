@@ -73,6 +73,19 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_a_plan_of_loads_alone_names_its_models_and_no_rounds(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    planned(tmp_path)
+    said = capfd.readouterr().out
+    assert "models    spin:1ms (own)" in said
+    assert "3 load cases" in said
+    assert "cases   " not in said.replace("load cases", "")
+    run("aggregate", tmp_path)
+    assert "3 load cases, 0 measured" in (said := capfd.readouterr().out)
+    assert "0 rows" not in said
+
+
 def rows_of(root: Path) -> dict[str, LoadRow]:
     found = store.load(Results(root / "results").summary, Summary, "make aggregate")
     assert found.rows == ()
@@ -94,6 +107,7 @@ def test_every_scenario_has_a_row_with_its_points(root: Path) -> None:
     assert [(point.clients, point.verdict) for point in rows["concurrency"].points] == [(1, None), (2, None)]
     assert rows["offline"].points[0].latency == {}
     assert all(point.failed == 0 for row in rows.values() for point in row.points)
+    assert all(row.memory_bytes is not None and row.memory_bytes > 1 << 20 for row in rows.values())
 
 
 def test_a_replication_serves_the_schedule_of_its_seed_to_the_end(root: Path) -> None:
