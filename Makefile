@@ -154,7 +154,7 @@ PROFILE = $(STAGE).profile_ops $(PLACE) --models-dir "$$MODELS_DIR" --python "$$
 # The user named what to plan: load and profile then plan again.
 ASKED = $(strip $(if $(filter override,$(origin CONFIG)),CONFIG) $(DEVICE) $(MODELS) $(BACKENDS) $(PRECISIONS) $(BATCHES) $(SEQ_LENGTHS) \
         $(BOUNDARIES) $(MODES) $(SETTINGS) $(INPUTS) $(EXPORTER) $(PROMPTS) $(TOKENS) $(TUNE) $(ROUNDS) $(MAX_ROUNDS) $(INTERVAL) $(BUDGET) \
-        $(SCENARIOS) $(BOUND) $(RATES) $(MAX_BATCH) $(MAX_DELAY) $(WORKERS) $(CLIENTS) $(SAMPLES) $(REPLICATIONS) $(REQUESTS) \
+        $(SCENARIOS) $(BOUND) $(RATES) $(MAX_BATCH) $(MAX_DELAY) $(WORKERS) $(IN_FLIGHT) $(CLIENTS) $(SAMPLES) $(REPLICATIONS) $(REQUESTS) \
         $(DURATION) $(PRICE) $(LOADGEN) $(ENDPOINT))
 AGGREGATE = $(STAGE).aggregate $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
 REPORT = $(STAGE).report $(PLACE) $(if $(PLAIN_CHARTS),--plain-charts)

@@ -207,7 +207,8 @@ class CaseProgress(Record):
     batch_size: int
     sequence_length: int | None
     way: str
-    """Setting, boundary and mode where they are not the usual ones; else empty."""
+    """Setting, boundary and mode where they are not the usual ones; else empty. Of a load case scenario and policy."""
+    turn: Literal["round", "replication"] = "round"
     state: RowState
     done: int
     planned: int
@@ -408,6 +409,7 @@ def _load_row(load: LoadCase, seen: LoadSeen, at_work: bool) -> CaseProgress:
         batch_size=load.max_batch,
         sequence_length=load.sequence_length,
         way=_load_way(load),
+        turn="replication",
         state=state,
         done=done,
         planned=planned,

@@ -181,9 +181,9 @@ def _cells(row: CaseProgress) -> tuple[str, ...]:
 
 def _one_line(row: CaseProgress) -> str:
     median, spread = _times(row)
-    times = f"{median} ms, range {spread}" if row.median_ns is not None else "no time"
+    times = f": {median} ms, range {spread}" if row.median_ns is not None else ": no time"
     remarks = "".join(f"; {one_line(remark)}" for remark in row.remarks)
-    return f"{one_line(row.case_id)}  rounds {_rounds(row)}: {times}{remarks}"
+    return f"{one_line(row.case_id)}  {row.turn}s {_rounds(row)}{times if row.turn == 'round' else ''}{remarks}"
 
 
 def _rounds(row: CaseProgress) -> str:

@@ -146,7 +146,9 @@ def test_a_load_run_shows_cases_loads_and_replications_as_they_come(results: Res
     half = looked(watched)
     assert (row(half).done, row(half).planned) == (3, 6)
     assert row(half).remarks == ("1 of 3 loads complete", "predicted peak 400/s")
-    assert "[3/7]" in "".join(terminal_view.changes(begun, half))
+    (line,) = terminal_view.changes(begun, half)
+    assert line.startswith("[3/7]")
+    assert "replications 3/6; 1 of 3 loads complete" in line
 
     presence.close()
     assert (looked(watched).state, row(looked(watched)).state) == ("stopped", "partly")

@@ -101,6 +101,9 @@ def test_a_backend_that_does_not_compute_asynchronously_is_skipped_beside_one_th
 def test_without_scenarios_a_plan_has_the_id_that_it_had_before_there_were_any() -> None:
     assert "loads" not in planned().model_dump(exclude_defaults=True)
     assert planned().plan_id == planned().plan_id != planned(SERVER).plan_id
+    # As it was before batches could be in flight.
+    assert planned({**SERVER, "backends": ["openvino"]}).plan_id == "df57db72913a"
+    assert planned({**SERVER, "in_flight": [1]}).plan_id != planned({**SERVER, "workers": [1]}).plan_id
 
 
 def test_exports_and_engines_know_every_prepared_batch_size() -> None:
