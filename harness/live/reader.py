@@ -82,11 +82,11 @@ class WatchedFolder:
         folders, now = (self._results, *self._results.gpu_folders()), utc_now()
         # Runs first: so a run never reports more turns done than the records that are read after it.
         runs = [result for folder in folders if (result := _run(folder, plan, now)) is not None]
-        cases = [(folder.raw_case(case.case_id), case) for folder in folders for case in plan.cases]
-        generations = [
-            (folder.of_generation.raw_case(case.case_id), case) for folder in folders for case in plan.generations
-        ]
-        found = [result for folder, case in (*cases, *generations) for result in self._contents(folder, plan, case)]
+        places: list[tuple[Path, TurnCase]] = []
+        for one in folders:
+            places += [(one.raw_case(case.case_id), case) for case in plan.cases]
+            places += [(one.of_generation.raw_case(case.case_id), case) for case in plan.generations]
+        found = [result for folder, case in places for result in self._contents(folder, plan, case)]
         loads = {load.load_id: self._load(self._results.load(load.load_id), plan, load) for load in plan.loads}
         answers = [result for result in found if isinstance(result, EndedTurn)]
         notes = [result for result in (*found, *runs) if isinstance(result, str)]
