@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from harness.aggregation import flags
 from harness.aggregation.flags import medians_by_round
 from harness.comparison import compatibility, paired
+from harness.comparison.compatibility import renamed
 from harness.core.schemas import ComparedRow, Design, Difference, Row, Summary, Verdict
 from harness.statistics import estimators
 from harness.statistics.ratios import (
@@ -26,7 +27,6 @@ from harness.statistics.ratios import (
     change_of_ratios,
     holm,
 )
-from harness.zoo.families.handed_over import renamed
 
 SIGNIFICANCE = 0.05
 ENOUGH_ROUNDS = 5
