@@ -88,7 +88,9 @@ def _environment(summary: Summary) -> Environment | None:
 
 
 def _versions(name: str, environments: Sequence[Environment]) -> list[str]:
-    return sorted({one.software.libraries[name] for one in environments if name in one.software.libraries})
+    return sorted(
+        {environment.software.libraries[name] for environment in environments if name in environment.software.libraries}
+    )
 
 
 def _placement(row: Row) -> dict[str, str]:

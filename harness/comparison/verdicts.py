@@ -118,7 +118,7 @@ class Judged:
 def compare(
     baseline: Summary,
     current: Summary,
-    found: Sequence[Difference],
+    differences: Sequence[Difference],
     margins: Margins,
     design: Design = "separate",
 ) -> tuple[ComparedRow, ...]:
@@ -131,7 +131,7 @@ def compare(
     if design == "across":
         pairs = {key: _pair_across(before, after, key) for key in after if key in before}
     else:
-        forbidden = _forbidden(found)
+        forbidden = _forbidden(differences)
         pairs = {key: _pair(before[key], row, forbidden, design) for key, row in after.items() if key in before}
     tested = {key: pair.change for key, pair in pairs.items() if pair.change}
     judged = dict(zip(tested, judge(list(tested.values()), margins.equivalence, RULES[design]), strict=True))
@@ -198,8 +198,8 @@ def _key(row: Row) -> Key:
     return (row.case_id, row.boundary, row.mode, row.weights)
 
 
-def _forbidden(found: Sequence[Difference]) -> str | None:
-    names = [f"{one.name} {one.baseline} → {one.current}" for one in found if one.refuses]
+def _forbidden(differences: Sequence[Difference]) -> str | None:
+    names = [f"{one.name} {one.baseline} → {one.current}" for one in differences if one.refuses]
     return f"measured on another machine or with another share of it: {'; '.join(names)}" if names else None
 
 

@@ -99,7 +99,9 @@ class Completions(Endpoint):
             raise failure
         listed = object_of(body).get("data")
         entries = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-        return head, {one["id"]: str(one.get("owned_by", "")) for one in entries if isinstance(one.get("id"), str)}
+        return head, {
+            entry["id"]: str(entry.get("owned_by", "")) for entry in entries if isinstance(entry.get("id"), str)
+        }
 
     def _chosen(self, models: Mapping[str, str]) -> tuple[str, str]:
         """The named model, or the only one, and its owner."""

@@ -88,10 +88,10 @@ def nodes_of(name: str, graph: NodeIndex) -> tuple[Node, ...]:
     """
     region = _REGION.match(name)
     known = {member: graph.by_name.get(member) or (None if region else named(member)) for member in members_of(name)}
-    found = [node for node in known.values() if node is not None]
-    if not region or len(found) < 2:
-        return tuple(found)
-    first, last = sorted(graph.nodes.index(node) for node in found)
+    nodes = [node for node in known.values() if node is not None]
+    if not region or len(nodes) < 2:
+        return tuple(nodes)
+    first, last = sorted(graph.nodes.index(node) for node in nodes)
     return graph.nodes[first : last + 1]
 
 

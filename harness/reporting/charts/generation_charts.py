@@ -36,18 +36,18 @@ def ttft_against_prompt(rows: Sequence[GenerationRow], conditions: str) -> Lines
 
 
 def _ttft_panel(rows: Sequence[GenerationRow], size: int) -> LinePanel:
-    found = series_of(rows, _ttft_points, lambda one: one.points[-1].mark.value)
-    values = [point.mark.value for one in found for point in one.points]
+    series = series_of(rows, _ttft_points, lambda one: one.points[-1].mark.value)
+    values = [point.mark.value for one in series for point in one.points]
     y = decades("ms to the first token, log scale", *widened(values))
     x = numbers_axis("tokens of the prompt", [row.prompt_length for row in rows])
-    return LinePanel(f"batch {size}", x, y, found)
+    return LinePanel(f"batch {size}", x, y, series)
 
 
 def _ttft_points(row: GenerationRow) -> list[Point]:
     if row.ttft_ns is None:
         return []
-    found = row.ttft_ns.ci95
-    interval = None if found is None else Interval(low=found.low / 1e6, high=found.high / 1e6)
+    ci95 = row.ttft_ns.ci95
+    interval = None if ci95 is None else Interval(low=ci95.low / 1e6, high=ci95.high / 1e6)
     # Rows that differ in their output alone have one point each at the same prompt.
     return [Point(row.prompt_length, mark(row, row.ttft_ns.median / 1e6, interval))]
 
@@ -69,12 +69,12 @@ def tokens_against_batch(rows: Sequence[GenerationRow], conditions: str) -> Line
 
 
 def _rate_panel(rows: Sequence[GenerationRow], length: int) -> LinePanel:
-    found = series_of(rows, _rate_points, lambda one: -one.points[-1].mark.value)
-    rates = [point.mark.value for one in found for point in one.points]
+    series = series_of(rows, _rate_points, lambda one: -one.points[-1].mark.value)
+    rates = [point.mark.value for one in series for point in one.points]
     log = max(rates) > LOG_FROM * min(rates)
     label = f"tokens per second{', log scale' if log else ''}"
     y = decades(label, min(rates) / 1.25, max(rates) * 1.25) if log else from_zero(label, max(rates), 1.08, most=5)
-    return LinePanel(f"prompt of {length}", numbers_axis("batch size", [row.batch_size for row in rows]), y, found)
+    return LinePanel(f"prompt of {length}", numbers_axis("batch size", [row.batch_size for row in rows]), y, series)
 
 
 def _rate_points(row: GenerationRow) -> list[Point]:
@@ -99,12 +99,12 @@ def itl_against_context(rows: Sequence[GenerationRow], conditions: str) -> Lines
 
 
 def _itl_panel(rows: Sequence[GenerationRow], size: int) -> LinePanel:
-    found = series_of(rows, _itl_points, lambda one: min(point.mark.value for point in one.points))
-    points = [point for one in found for point in one.points]
+    series = series_of(rows, _itl_points, lambda one: min(point.mark.value for point in one.points))
+    points = [point for one in series for point in one.points]
     high = max(point.x for point in points)
     x = Axis("tokens of context", 0.0, 1.05 * high, tuple(even_ticks(0.0, high)))
     y = from_zero("ms between tokens", max(point.mark.value for point in points), 1.1)
-    return LinePanel(f"batch {size}", x, y, found)
+    return LinePanel(f"batch {size}", x, y, series)
 
 
 def _itl_points(row: GenerationRow) -> list[Point]:

@@ -201,8 +201,8 @@ def of_loads(summary: Summary) -> list[LoadChart]:
 def load_links(charts: Sequence[LoadChart], folder: str) -> dict[LoadGroup, list[tuple[str, str]]]:
     """Group → (alternative text, path) of its charts."""
     found: dict[LoadGroup, list[tuple[str, str]]] = {}
-    for one in charts:
-        found.setdefault(one.group, []).append((one.chart.spec.title, f"{folder}/{one.chart.name}.png"))
+    for chart in charts:
+        found.setdefault(chart.group, []).append((chart.chart.spec.title, f"{folder}/{chart.chart.name}.png"))
     return found
 
 

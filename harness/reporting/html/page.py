@@ -337,14 +337,14 @@ def _filters(rows: Iterable[Row]) -> list[tuple[str, list[str]]]:
 
 
 def _environment() -> Environment:
-    found = Environment(
+    environment = Environment(
         loader=PackageLoader("harness.reporting.html"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.policies["json.dumps_kwargs"] = {"sort_keys": True, "ensure_ascii": False, "separators": (",", ":")}
-    found.filters["inline"] = html.inline
-    found.filters["count"] = count
-    return found
+    environment.policies["json.dumps_kwargs"] = {"sort_keys": True, "ensure_ascii": False, "separators": (",", ":")}
+    environment.filters["inline"] = html.inline
+    environment.filters["count"] = count
+    return environment
