@@ -169,6 +169,9 @@ def test_on_paper_every_chart_is_drawn_every_section_open_and_no_control_left(op
     tab.emulate_media(media="screen")
     tab.evaluate("dispatchEvent(new Event('afterprint'))")
     assert tab.locator("details.profile[open]").count() == 0
+    tab.wait_for_function("document.querySelector('.plot .main-svg')")
+    too_wide = "(found) => found.filter((one) => one.clientWidth && one._fullLayout.width > one.clientWidth).length"
+    assert tab.locator(".plot:visible").evaluate_all(too_wide) == 0
 
 
 def test_a_grade_folds_out_its_reasons_by_keyboard(opened: Open) -> None:

@@ -129,7 +129,7 @@ def _axis(axis: Axis) -> dict[str, Any]:
     found: dict[str, Any] = {"title": {"text": escape(axis.label)}}
     if axis.scale == "linear":
         suffix = {"ticksuffix": axis.suffix} if axis.suffix else {}
-        return {**found, **suffix, "range": [short(axis.low), short(axis.high)]}
+        return {**found, **suffix, "separatethousands": True, "range": [short(axis.low), short(axis.high)]}
     ticks = {"tickvals": list(axis.ticks), "ticktext": [axis.text(tick) for tick in axis.ticks]}
     return {**found, "type": "log", **ticks, "range": [short(math.log10(axis.low)), short(math.log10(axis.high))]}
 
