@@ -10,8 +10,8 @@ from typing import Literal
 from harness.backends import BACKENDS, BackendInfo, backend_info
 from harness.backends.served_cases import served_cases
 from harness.backends.tensorrt.engine_request import VARIANT as ENGINE_VARIANT
-from harness.core.case_names import case_id
 from harness.core.errors import ConfigError
+from harness.core.layout import case_id
 from harness.core.schemas import (
     Artifact,
     Boundary,
