@@ -159,6 +159,9 @@ def plan_id(plan: Plan) -> str:
         asked["generation"]["prompts"] = ""
     if not plan.loads:
         del asked["loads"]
+    for load in asked.get("loads", ()):
+        if load["in_flight"] is None:
+            del load["in_flight"]
     for model in asked["models"]:
         own = model.pop("inputs")
         if own:  # the content of the files, not their folders

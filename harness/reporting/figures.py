@@ -447,6 +447,12 @@ LOAD: tuple[Figure[LoadRow], ...] = (
     _only("p50"),
     _only("p90"),
     _only("p99"),
+    Figure(
+        "load_peak_memory",
+        "bytes",
+        "Peak resident memory of the process of a load case.",
+        lambda row: row.memory_bytes,
+    ),
     Figure("load_cost_per_million", "price", "Price of a million requests.", lambda row: row.cost_per_million),
     Figure(
         "load_energy_per_request", "energy", "Energy of a request, where measured.", lambda row: row.joules_per_request
