@@ -83,15 +83,15 @@ class WatchedFolder:
         # Runs first: so a run never reports more turns done than the records that are read after it.
         runs = [result for folder in folders if (result := _run(folder, plan, now)) is not None]
         places: list[tuple[Path, TurnCase]] = []
-        for own in folders:
-            places += [(own.raw_case(case.case_id), case) for case in plan.cases]
-            places += [(own.of_generation.raw_case(case.case_id), case) for case in plan.generations]
+        for place in folders:
+            places += [(place.raw_case(case.case_id), case) for case in plan.cases]
+            places += [(place.of_generation.raw_case(case.case_id), case) for case in plan.generations]
         found = [result for folder, case in places for result in self._contents(folder, plan, case)]
         loads = {load.load_id: self._load(self._results.load(load.load_id), plan, load) for load in plan.loads}
         answers = [result for result in found if isinstance(result, EndedTurn)]
         notes = [result for result in (*found, *runs) if isinstance(result, str)]
         alive = [result for result in runs if not isinstance(result, str)]
-        exports = [one for folder in folders if (one := _export(folder, now)) is not None]
+        exports = [export for folder in folders if (export := _export(folder, now)) is not None]
         return progress(plan, answers, alive, now, self._conditions(folders, answers), notes, exports, loads)
 
     def _conditions(self, folders: Sequence[Results], answers: Sequence[EndedTurn]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from harness.aggregation.flags import RANKED
+from harness.aggregation.flags import MAX_PRINTED_FACTOR, RANKED
 from harness.core.schemas import GenerationRow, Interval
 from harness.reporting.charts.scales import decades, even_ticks, from_zero, widened
 from harness.reporting.charts.spec import Axis, Fill, LinePanel, Lines, Mark, Point, Series, Tags
@@ -31,7 +31,9 @@ def ttft_against_prompt(rows: Sequence[GenerationRow], conditions: str) -> Lines
     panels = [_ttft_panel([row for row in shown if row.batch_size == size], size) for size in sizes]
     legend = series_of(shown, _ttft_points, lambda one: one.points[-1].mark.value)
     title = "time to the first token against prompt length"
-    reading = "Median of the process medians, with the 95% interval over processes. Hollow: not ranked."
+    reading = (
+        f"Median of the process medians, with the 95% interval over processes. Hollow: not ranked.{_arrows(legend)}"
+    )
     return Lines(f"{shown[0].model}: {title}", title.capitalize(), reading, conditions, tuple(panels), legend)
 
 
@@ -63,7 +65,7 @@ def tokens_against_batch(rows: Sequence[GenerationRow], conditions: str) -> Line
     title = "tokens a second against batch size"
     reading = (
         "Every token of the batch by the time from its prompts to its last token, prefill included, median over "
-        "processes. Hollow: not ranked."
+        f"processes. Hollow: not ranked.{_arrows(legend)}"
     )
     return Lines(f"{shown[0].model}: {title}", title.capitalize(), reading, conditions, tuple(panels), legend)
 
@@ -156,6 +158,12 @@ def mark(row: GenerationRow, value: float, interval: Interval | None = None, tex
         hover=text or hover(row),
         tags=(row.model, row.backend, row.precision, str(row.batch_size), row.grade or row.status),
     )
+
+
+def _arrows(lines: Iterable[Series]) -> str:
+    """The meaning of arrows, where a chart has any."""
+    wide = any(point.mark.wide for line in lines for point in line.points)
+    return f" Arrows: interval wider than ×{MAX_PRINTED_FACTOR:g}, not to scale." if wide else ""
 
 
 def hover(row: GenerationRow) -> str:

@@ -11,9 +11,10 @@ from harness.aggregation.generation_rows import GenerationRecords, GenerationSou
 from harness.aggregation.join import blank_summary
 from harness.comparison.token_rows import with_token_rows
 from harness.core.errors import UsageError
-from harness.core.schemas import GenerationRow, Grade, Summary
+from harness.core.schemas import GenerationRow, Grade, Interval, Summary
 from harness.reporting import thresholds
 from harness.reporting.charts import matplotlib_drawer, plotly_drawer, selection
+from harness.reporting.charts.generation_charts import ttft_against_prompt
 from harness.reporting.charts.spec import Lines
 from harness.reporting.html.page import page
 from harness.reporting.prose.generation_text import generation_first, generation_section, terminal_generation
@@ -92,10 +93,22 @@ def test_three_charts_and_both_drawers() -> None:
 
 def test_the_page_has_no_empty_summary_and_shows_figures_before_charts() -> None:
     shown = page(SEVERAL)
-    assert "Nothing is measured yet" not in shown
+    assert "othing is measured" not in shown
+    assert "nothing measured" not in shown
     assert 'id="summary"' not in shown
     assert shown.index("<table") < shown.index('class="plot"')
     assert shown.count("greedy, end token ignored") == 1
+
+
+def test_arrows_of_wide_intervals_are_explained() -> None:
+    ttft = SEVERAL.generations[0].ttft_ns
+    assert ttft is not None
+    wide = ttft.model_copy(update={"ci95": Interval(low=1e3, high=1e9)})
+    rows = (SEVERAL.generations[0].model_copy(update={"ttft_ns": wide}), *SEVERAL.generations[1:])
+    for shown, expected in ((SEVERAL.generations, False), (rows, True)):
+        chart = ttft_against_prompt(shown, "")
+        assert chart is not None
+        assert ("Arrows: interval wider than ×1.5" in chart.reading) is expected
 
 
 def test_one_shape_has_no_chart_over_batches_or_prompts() -> None:
