@@ -230,12 +230,28 @@ def roof_share(
 
     The weights once, and the cache at half of the output.
     """
-    size = ELEMENT_BYTES.get(case.precision)
+    read = None if export is None else step_bytes(case, export)
     limits = roof.of(threads) if isinstance(roof, CpuRoof) else roof
-    if export is None or itl is None or size is None or limits is None or not limits.copy_bytes_per_s:
+    if read is None or itl is None or limits is None or not limits.copy_bytes_per_s:
         return None
-    cached = export.shape.cache_elements(case.prompt_length, (case.new_tokens + 1) // 2) * case.batch_size
-    return size * (export.read_parameters + cached) / (itl.median / 1e9) / limits.copy_bytes_per_s
+    return read / (itl.median / 1e9) / limits.copy_bytes_per_s
+
+
+def step_bytes(case: GenerationCase, export: GenerationExport) -> int | None:
+    """Bytes that a decode step at half of the output reads: the weights once, and the cache. None for int8 and int4,
+    where the types of a file's tensors differ."""
+    return _bytes(case, export, (case.new_tokens + 1) // 2)
+
+
+def prefill_bytes(case: GenerationCase, export: GenerationExport) -> int | None:
+    """Bytes of the weights, read once, and of the cache that a prefill leaves."""
+    return _bytes(case, export, 1)
+
+
+def _bytes(case: GenerationCase, export: GenerationExport, tokens: int) -> int | None:
+    size = ELEMENT_BYTES.get(case.precision)
+    cached = export.shape.cache_elements(case.prompt_length, tokens) * case.batch_size
+    return None if size is None else size * (export.read_parameters + cached)
 
 
 def _energy(case: GenerationCase, found: Energy | None) -> TokenEnergy | None:
