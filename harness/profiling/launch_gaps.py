@@ -1,4 +1,4 @@
-"""Idle time of a GPU in a trace, and the part in which it waited for the host; of a CPU time without an operator (pure).
+"""Idle time of a GPU in a trace, and the part in which it waited for the host; a CPU's time without operators (pure).
 
 Kernels that overlap on several streams count once: busy is the union of their intervals, idle the rest of the window.
 

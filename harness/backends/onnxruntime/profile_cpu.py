@@ -1,4 +1,4 @@
-"""The profilers of onnxruntime and its decoder: a per-node profile by a copy of the timed session that profiles itself."""
+"""The profilers of onnxruntime and its decoder: per node, by a copy of the timed session that profiles itself."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def gaps_line(found: IdleShare) -> str:
 
 
 def operator_gaps_line(found: OperatorGaps) -> str:
-    """On a CPU: the share of traced time in which no operator ran. A profiler slows the host, so it is an upper bound."""
+    """On a CPU: the share of traced time in which no operator ran; an upper bound, as a profiler slows the host."""
     share = units.percent(without_operator(found))
     return f"Time without an operator: {share} of the traced passes, at most; Python and waits between calls."
 

@@ -47,7 +47,8 @@ class GenerationRequest:
     """One model to export for generation.
 
     lengths: most new tokens by prompt length. batch_size: the largest. onnx: precisions of decoder files; forms: their
-    further forms. rounded: precisions whose rounding is measured, on `device`. prompts: the user's texts; prompts_sha256: of that file.
+    further forms. rounded: precisions whose rounding is measured, on `device`. prompts: the user's texts;
+    prompts_sha256: of that file.
     """
 
     info: ModelInfo
