@@ -106,11 +106,12 @@ def test_a_row_is_judged_by_the_rounding_of_its_own_prompts_and_precision() -> N
     case = CASE.model_copy(update={"precision": "fp16"})
     plan = PLAN.model_copy(update={"gates": {"fp16": Tolerance(relative_l2=1e-2)}})
     prompts = EXPORT.sets[0].model_copy(update={"rounding": {"fp16": 2e-2}})
-    for sets, grade in (((prompts,), "C"), (EXPORT.sets, "F")):
+    for sets, fails in (((prompts,), False), (EXPORT.sets, True)):
         export = EXPORT.model_copy(update={"sets": sets})
         source = GenerationSource(plan, {case.model: export}, {}, {}, frozenset())
         records = [record(number, found=parity(relative_l2=3e-2), case=case) for number in (1, 2)]
-        assert generation_row(source, case, GenerationRecords(measured=records)).grade == grade
+        row = generation_row(source, case, GenerationRecords(measured=records))
+        assert ("PARITY_FAIL" in {flag.name for flag in row.flags}) is fails
 
 
 def test_a_kept_prefix_and_a_stale_cache_are_not_ranked() -> None:
