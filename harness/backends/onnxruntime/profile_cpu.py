@@ -69,7 +69,8 @@ class ProfiledOnnxDecoder(OnnxDecoder):
 
     def end_profiling(self) -> Path:
         """Ends the profile of the phase's session; the file that has it."""
-        return Path((self._first if self._in_first else self._session).end_profiling())
+        session: Any = self._first if self._in_first else self._session
+        return Path(session.end_profiling())
 
     @property
     def phase_file(self) -> Path:
