@@ -1,7 +1,7 @@
 # Inferometer: every stage as a target. `make` alone prints this list; README.md explains the stages.
 
 #- What to measure: read by plan, bench, load, generate, profile and, but for PROMPTS, TOKENS and TUNE, ab; DEVICE by reproduce too
-CONFIG      ?= $(if $(filter generate,$(MAKECMDGOALS)),configs/generation.yaml,$(if $(filter cuda,$(DEVICE)),configs/cuda.yaml,configs/quickstart.yaml))#? configuration to plan from: quickstart.yaml, cuda.yaml with DEVICE=cuda, generation.yaml for generate
+CONFIG      ?= $(if $(or $(filter generate,$(MAKECMDGOALS)),$(and $(filter profile,$(MAKECMDGOALS)),$(PROMPTS)$(TOKENS))),configs/generation.yaml,$(if $(filter cuda,$(DEVICE)),configs/cuda.yaml,configs/quickstart.yaml))#? configuration to plan from: quickstart.yaml, cuda.yaml with DEVICE=cuda, generation.yaml for generate, and for profile with PROMPTS or TOKENS
 DEVICE      ?=#? cpu or cuda, instead of the configuration's
 MODELS      ?=#? comma-separated models, instead of the configuration's; name@seeded sets the weights
 BACKENDS    ?=#? comma-separated backends

@@ -90,6 +90,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         preload=("torch", *_MODEL_CODE, "harness.zoo.construct"),
         settings={"cuda": settings.EAGER_CUDA},
         decoder="harness.backends.torch.decoder_eager:EagerDecoder",
+        decoder_profilers=dict.fromkeys(("cpu", "cuda"), "harness.backends.torch.profile:eager_decoder"),
     ),
     "torch-script": _torch(
         target="harness.backends.torch.script:TorchScript",
@@ -108,6 +109,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         one_stream="its CUDA graphs write every answer over the one before, which is being copied then",
         settings={"cuda": settings.COMPILE_CUDA},
         decoder="harness.backends.torch.decoder_compile:CompiledDecoder",
+        decoder_profilers=dict.fromkeys(("cpu", "cuda"), "harness.backends.torch.profile:compiled_decoder"),
         decoder_settings={"cuda": settings.DECODE_COMPILED_CUDA},
     ),
     "torch-aoti": _torch(
@@ -141,6 +143,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         decoder="harness.backends.onnxruntime.decoder:OnnxDecoder",
         decoder_targets={"cuda": "harness.backends.onnxruntime.decoder_cuda:OnnxDecoderOnGpu"},
         decoder_settings={"cpu": settings.DECODE_ORT, "cuda": settings.DECODE_ORT},
+        decoder_profilers={"cpu": "harness.backends.onnxruntime.profile_cpu:decoder"},
         decoder_reads="onnx",
     ),
     "ort-genai": BackendInfo(

@@ -63,6 +63,8 @@ class BackendInfo:
         `decodes_not`. decoder_targets: by device, where there are several. decoder_precisions: None: as `precisions`.
         decoder_not_offered, decoder_settings: as not_offered and settings. decoder_reads: its files. decodes_no: why it
         generates with no model of a type of transformers, or with none of a kind (`seq2seq`).
+    decoder_profilers: by device, `module:function` that measures the layers or operators of one phase of its decoder;
+        called `(job, prompts, phase, folder, runs)` as profiler is, job a GenerationJob.
     extra: the optional part of our package that installs its libraries; its cases are skipped where these are missing.
         None: `cpu` or `cuda` does, and their absence is a failure.
     remote: True for a running service, which is reached by its address and only loaded, never run as a case.
@@ -104,6 +106,7 @@ class BackendInfo:
     decoder_settings: Mapping[Device, Mapping[str, Setting]] = field(default_factory=dict)
     decoder_reads: Literal["module", "onnx", "gguf", "none"] = "module"
     decodes_no: Mapping[str, Line] = field(default_factory=dict)
+    decoder_profilers: Mapping[Device, Target] = field(default_factory=dict)
     extra: str | None = None
 
     @property
