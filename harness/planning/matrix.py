@@ -252,7 +252,6 @@ def _of_backend(
     given: Sequence[GivenInputs] = (),
 ) -> Iterator[Case]:
     """Every combination of a block's lists for one model and backend."""
-    settings = settings_of(block, table, device, info.kind)
     usual = next(iter(table.settings_on(device)))
     lengths: Sequence[int | None] = block.sequence_lengths if info.kind == "text" else (None,)
     if given:
@@ -260,6 +259,7 @@ def _of_backend(
         info = replace(info, preprocessing=False)
     precisions: Sequence[Precision] = block.precisions if quantised is None else ("int8",)
     for precision, boundary, mode in product(precisions, block.boundaries, block.modes):
+        settings = settings_of(block, table, device, info.kind, precision)
         skip = _skip_reason(table, info, device, precision, quantised or info.quantisation)
         skip = skip or skipped(backend, table, info, device, boundary, mode)
         for batch_size, length, setting in product(block.batch_sizes, lengths, settings):

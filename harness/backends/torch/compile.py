@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import torch
 from torch._dynamo.utils import counters
 from torch._inductor.cudagraph_trees import get_manager
+from torch._inductor.output_code import CompiledFxGraph
 
 from harness.backends.torch.base import TorchBackend
 from harness.backends.torch.place import Call
@@ -38,9 +40,9 @@ def require_compiler(device: Device) -> None:
 class TorchCompile(TorchBackend):
     """Static shapes; the compiled code is kept below the model's folder, so that only the first process pays.
 
-    Option `mode`: torch.compile's own. Where it includes CUDA graphs, a call first copies its inputs into the graph's
-    (part of the sample, because torch.compile does so for its users), except at the transfer and e2e boundaries, where
-    the only set of inputs is declared static.
+    Options: `mode`, torch.compile's own; `freezing: True`, which makes constants of the weights. Where the mode includes
+    CUDA graphs, a call first copies its inputs into the graph's (part of the sample, because torch.compile does so for
+    its users), except at the transfer and e2e boundaries, where the only set of inputs is declared static.
     """
 
     compiles = True
@@ -63,6 +65,8 @@ class TorchCompile(TorchBackend):
         os.environ["TRITON_CACHE_DIR"] = str(self._cache / "triton")
         # A service compiles one object a batch size and worker from the same code: none may fall back to eager.
         torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MOST_OBJECTS)
+        # Not as an option of torch.compile: Dynamo, which hands the weights over as inputs otherwise, does not see those.
+        torch._inductor.config.freezing = self._freezing
         counters.clear()
         super().compile()
         self._recorded = self._cuda_graphs()
@@ -87,15 +91,28 @@ class TorchCompile(TorchBackend):
         return call
 
     def _settings(self) -> dict[str, str | int | float | bool]:
-        return {**({} if self._mode is None else {"mode": self._mode}), **self._counted().settings()}
+        mode = {} if self._mode is None else {"mode": self._mode}
+        frozen = {"frozen_weights": _frozen_weights()} if self._freezing else {}
+        return {**mode, **frozen, **self._counted().settings()}
 
     def _ran_precision(self, precision: str) -> str:
-        return with_shortfalls(precision, self._counted().shortfalls())
+        unfrozen = self._freezing and self._has_weights and not _frozen_weights()
+        return with_shortfalls(
+            precision, [*(["no weight was frozen"] if unfrozen else []), *self._counted().shortfalls()]
+        )
 
     @property
     def _mode(self) -> str | None:
         mode = self.job.options.get("mode")
         return None if mode is None else str(mode)
+
+    @property
+    def _freezing(self) -> bool:
+        return bool(self.job.options.get("freezing"))
+
+    @property
+    def _has_weights(self) -> bool:
+        return next(self._module.parameters(), None) is not None
 
     @property
     def _cache(self) -> Path:
@@ -112,3 +129,9 @@ class TorchCompile(TorchBackend):
             return None
         manager = get_manager(torch.cuda.current_device(), create_if_none_exists=False)
         return 0 if manager is None else sum(1 + root.num_descendants() for root in manager.get_roots())
+
+
+def _frozen_weights() -> int:
+    """Weights that are constants of the compiled graphs of this process, found among its objects: no call lists them."""
+    graphs = [one for one in gc.get_objects() if type(one) is CompiledFxGraph]
+    return sum(len(graph.frozen_param_names) for graph in graphs)
