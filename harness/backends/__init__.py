@@ -134,7 +134,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         not_offered={
             "tf32": _TF32_CPU,
             "fp16": "ONNX Runtime's CPU provider has few fp16 kernels and casts to fp32 around the others",
-            "int8": "measured on a CPU: on a GPU QLinearConv runs on the CPU (onnxruntime#24807) and QDQ nodes in floats",
+            "int8": "measured on a CPU: with a GPU QLinearConv stays there (onnxruntime#24807), and QDQ runs in floats",
             "bf16": "ONNX Runtime has bf16 kernels for a few operators only",
         },
         decoder="harness.backends.onnxruntime.decoder:OnnxDecoder",

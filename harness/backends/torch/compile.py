@@ -40,9 +40,9 @@ def require_compiler(device: Device) -> None:
 class TorchCompile(TorchBackend):
     """Static shapes; the compiled code is kept below the model's folder, so that only the first process pays.
 
-    Options: `mode`, torch.compile's own; `freezing: True`, which makes constants of the weights. Where the mode includes
-    CUDA graphs, a call first copies its inputs into the graph's (part of the sample, because torch.compile does so for
-    its users), except at the transfer and e2e boundaries, where the only set of inputs is declared static.
+    Options: `mode`, torch.compile's own; `freezing: True` makes constants of the weights. Where the mode includes CUDA
+    graphs, a call first copies its inputs into the graph's (part of the sample, because torch.compile does so for its
+    users), except at the transfer and e2e boundaries, where the only set of inputs is declared static.
     """
 
     compiles = True
@@ -65,7 +65,7 @@ class TorchCompile(TorchBackend):
         os.environ["TRITON_CACHE_DIR"] = str(self._cache / "triton")
         # A service compiles one object a batch size and worker from the same code: none may fall back to eager.
         torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MOST_OBJECTS)
-        # Not as an option of torch.compile: Dynamo, which hands the weights over as inputs otherwise, does not see those.
+        # No option of torch.compile: Dynamo does not see those, and hands the weights over as inputs.
         torch._inductor.config.freezing = self._freezing
         counters.clear()
         super().compile()
@@ -132,6 +132,6 @@ class TorchCompile(TorchBackend):
 
 
 def _frozen_weights() -> int:
-    """Weights that are constants of the compiled graphs of this process, found among its objects: no call lists them."""
+    """Weights that are constants of this process's compiled graphs, found among its objects: no call lists them."""
     graphs = [one for one in gc.get_objects() if type(one) is CompiledFxGraph]
     return sum(len(graph.frozen_param_names) for graph in graphs)

@@ -207,7 +207,7 @@ def _heads_of(loaded: Loaded) -> tuple[int, int]:
 
 CHANNELS = 8
 """Tensor Cores read fp16 in vectors of eight elements, of a pixel where channels come last."""
-_LEAVE_PADDED_OUT = "Leave `nhwc+tf32+bias+padded+graph` out of its settings (SETTINGS=…; `settings:` in the configuration), and `tune`."
+_LEAVE_PADDED_OUT = _LEAVE_OUT.replace("fused+graph", "nhwc+tf32+bias+padded+graph")
 
 
 def pad_channels(graph: Any) -> int:
