@@ -4,8 +4,8 @@
 
 Every named engine, whose record `make engines` wrote, is built again in a process of its own with an empty timing
 cache: twice in turn (two serial builds differ, too), in turn while every other CPU multiplies matrices, and all at
-once on one GPU. For each build: seconds, layers with the same tactic as the first serial build, and the median time of a pass
-in a CUDA graph. A way to build is safe where both are as near as the second serial build.
+once on one GPU. For each build: seconds, layers with the same tactic as the first serial build, and the median time of
+a pass in a CUDA graph. A way to build is safe where both are as near as the second serial build.
 """
 
 from __future__ import annotations
