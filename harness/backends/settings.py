@@ -18,6 +18,7 @@ class Setting:
     kinds: models that it makes a difference for. precisions: the same of precisions; None: all.
     tried: whether `tune: true` measures it beside the others.
     threads: how many the backend gets; None: as many as the plan gives every backend.
+    own_core: whether the thread that launches gets a CPU of its own (harness/processes/own_core.py).
     """
 
     summary: str
@@ -27,6 +28,7 @@ class Setting:
     precisions: tuple[Precision, ...] | None = None
     tried: bool = True
     threads: int | None = None
+    own_core: bool = False
 
     def all_options(self) -> Mapping[str, str | int | bool]:
         """All its options for the backend's class."""
@@ -53,6 +55,7 @@ EAGER_CUDA = {
         "convolutions as the weights lie", {"channels_last": False}, kinds=("image", "tensor"), tried=False
     ),
     "graph": _GRAPH,
+    "own-core": Setting("as default, the launching thread on a CPU of its own", tried=False, own_core=True),
 }
 SCRIPT_CUDA = {"default": Setting("convolutions in channels_last"), "graph": _GRAPH}
 _FROZEN = "weights as constants of the compiled code (Inductor's freezing)"
@@ -68,6 +71,12 @@ COMPILE_CUDA = {
     "default+graph": Setting(_GRAPH.summary, {"mode": "default", "graph": True}, tried=False),
     "freezing+graph": Setting(
         f"{_GRAPH.summary}; {_FROZEN}", {"mode": "default", "graph": True, "freezing": True}, tried=False
+    ),
+    "reduce-overhead+own-core": Setting(
+        "as reduce-overhead, the launching thread on a CPU of its own",
+        {"mode": "reduce-overhead"},
+        tried=False,
+        own_core=True,
     ),
     "max-autotune": Setting("every template tried; compiles for minutes", {"mode": "max-autotune"}, tried=False),
 }
