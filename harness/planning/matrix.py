@@ -308,10 +308,10 @@ def _refuse_impossible(
             )
     for precision in block.precisions:
         if not any(precision in table.precisions[device] for _, table in backends):
-            reasons = {table.not_offered.get(precision, "not offered") for _, table in backends}
+            reasons = "; ".join(sorted({table.not_offered.get(precision, "not offered") for _, table in backends}))
             raise ConfigError(
                 f"{where}.precisions: none of these backends runs {precision} on {device}.",
-                f"{'; '.join(sorted(reasons))}.".capitalize(),
+                f"{reasons[0].upper()}{reasons[1:]}.",
             )
 
     refuse_impossible(block, [table for _, table in backends], device, where)

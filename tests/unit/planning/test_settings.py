@@ -78,6 +78,17 @@ def test_settings_and_tuning_exclude_each_other() -> None:
         plan(backends=["onnxruntime"], settings=["graph"], tune=True)
 
 
+def test_int8_files_are_not_planned_for_onnxruntime_on_a_gpu_and_the_reason_is_named() -> None:
+    with pytest.raises(ConfigError, match="int8") as found:
+        plan(backends=["onnxruntime"], precisions=["int8"])
+    assert "QLinearConv" in found.value.hint
+    config = {"device": "cuda", "models": [{"name": "onnx:own.onnx"}], "matrix": [{"backends": ["onnxruntime"]}]}
+    (case,) = make_plan(parse_config(config, "x.yaml"), "x.yaml", "", quantised={"onnx:own.onnx": "static"}).cases
+    assert case.precision == "int8"
+    assert case.skip_reason is not None
+    assert "QLinearConv" in case.skip_reason
+
+
 def test_a_cpu_has_one_setting_with_the_old_ids() -> None:
     config = {"models": [{"name": "resnet18", "weights": "seeded"}], "matrix": [{"backends": ["onnxruntime"]}]}
     (case,) = make_plan(parse_config(config, "x.yaml"), "x.yaml", "").cases
