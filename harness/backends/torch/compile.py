@@ -92,11 +92,12 @@ class TorchCompile(TorchBackend):
 
     def _settings(self) -> dict[str, str | int | float | bool]:
         mode = {} if self._mode is None else {"mode": self._mode}
-        frozen = {"frozen_weights": _frozen_weights()} if self._freezing else {}
+        seen = _frozen_weights() if self._freezing else None
+        frozen = {"frozen_weights": "not seen" if seen is None else seen} if self._freezing else {}
         return {**mode, **frozen, **self._counted().settings()}
 
     def _ran_precision(self, precision: str) -> str:
-        unfrozen = self._freezing and self._has_weights and not _frozen_weights()
+        unfrozen = self._freezing and self._has_weights and _frozen_weights() == 0
         return with_shortfalls(
             precision, [*(["no weight was frozen"] if unfrozen else []), *self._counted().shortfalls()]
         )
@@ -131,7 +132,8 @@ class TorchCompile(TorchBackend):
         return 0 if manager is None else sum(1 + root.num_descendants() for root in manager.get_roots())
 
 
-def _frozen_weights() -> int:
-    """Weights that are constants of this process's compiled graphs, found among its objects: no call lists them."""
+def _frozen_weights() -> int | None:
+    """Weights that are constants of this process's compiled graphs, found among its objects: no call lists them. None
+    where no such object is found."""
     graphs = [one for one in gc.get_objects() if type(one) is CompiledFxGraph]
-    return sum(len(graph.frozen_param_names) for graph in graphs)
+    return sum(len(graph.frozen_param_names) for graph in graphs) if graphs else None
