@@ -70,6 +70,8 @@ class TorchCompile(TorchBackend):
         counters.clear()
         super().compile()
         self._recorded = self._cuda_graphs()
+        # Now: gc.freeze(), which a session calls before it times, hides the graphs.
+        self._frozen = _frozen_weights() if self._freezing else None
 
     def placement(self) -> Placement:
         """As of every module, and whether all of it ran compiled."""
@@ -92,12 +94,11 @@ class TorchCompile(TorchBackend):
 
     def _settings(self) -> dict[str, str | int | float | bool]:
         mode = {} if self._mode is None else {"mode": self._mode}
-        seen = _frozen_weights() if self._freezing else None
-        frozen = {"frozen_weights": "not seen" if seen is None else seen} if self._freezing else {}
+        frozen = {"frozen_weights": "not seen" if self._frozen is None else self._frozen} if self._freezing else {}
         return {**mode, **frozen, **self._counted().settings()}
 
     def _ran_precision(self, precision: str) -> str:
-        unfrozen = self._freezing and self._has_weights and _frozen_weights() == 0
+        unfrozen = self._freezing and self._has_weights and self._frozen == 0
         return with_shortfalls(
             precision, [*(["no weight was frozen"] if unfrozen else []), *self._counted().shortfalls()]
         )
