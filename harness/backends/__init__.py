@@ -107,7 +107,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         preload=("torch", "torch._inductor.compile_fx", *_MODEL_CODE, "harness.zoo.construct"),
         compile_cache=True,
         one_stream="its CUDA graphs write every answer over the one before, which is being copied then",
-        settings={"cuda": settings.COMPILE_CUDA},
+        settings={"cpu": settings.COMPILE_CPU, "cuda": settings.COMPILE_CUDA},
         decoder="harness.backends.torch.decoder_compile:CompiledDecoder",
         decoder_profilers=dict.fromkeys(("cpu", "cuda"), "harness.backends.torch.profile:compiled_decoder"),
         decoder_settings={"cuda": settings.DECODE_COMPILED_CUDA},
@@ -137,7 +137,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         not_offered={
             "tf32": _TF32_CPU,
             "fp16": "ONNX Runtime's CPU provider has few fp16 kernels and casts to fp32 around the others",
-            "int8": "measured on a CPU: the CUDA provider computes quantised ONNX files in fp32",
+            "int8": "measured on a CPU: with a GPU QLinearConv stays there (onnxruntime#24807), and QDQ runs in floats",
             "bf16": "ONNX Runtime has bf16 kernels for a few operators only",
         },
         decoder="harness.backends.onnxruntime.decoder:OnnxDecoder",
