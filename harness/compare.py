@@ -29,8 +29,10 @@ from harness.core import (
 )
 from harness.core.errors import MissingInputError, NotComparableError, RegressionError, UsageError
 from harness.core.layout import Results, RunStore
+from harness.core.lock import exclusive
 from harness.core.schemas import Comparison, Design, Side, States, Summary
 from harness.core.timestamps import utc_now
+from harness.planning.remote_store import RemoteStore, is_url
 from harness.planning.run_store import baseline_in, is_store
 from harness.reporting import thresholds
 from harness.reporting.prose.conditions import short_conditions
@@ -112,7 +114,9 @@ def judge(
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = cli.parser("harness.compare", __doc__)
-    parser.add_argument("--baseline", type=Path, help="results folder, summary.json or store of runs to compare with")
+    parser.add_argument(
+        "--baseline", help="results folder, summary.json, or folder or URL of a store of runs to compare with"
+    )
     parser.add_argument(
         "--threshold", action="append", default=[], help="[model/backend:]metric<limit; repeat it, or separate with ;"
     )
@@ -153,10 +157,17 @@ def _margins(equivalence: str, max_regression: str | None) -> Margins:
     return Margins(same, allowed)
 
 
-def _summary_path(given: Path, results: Results) -> Path:
+def _summary_path(text: str, results: Results) -> Path:
     """The baseline's summary; in a store of runs that of the latest earlier run of this machine."""
+    if is_url(text):
+        remote = RemoteStore(text)
+        files = results.store_copy(remote.url)
+        with exclusive(files.lock):
+            remote.fetch(files)
+            return remote.fetch_summary(files, baseline_in(files, chain.load_summary(results.summary)))
+    given = cli.path(text.removeprefix("file://"))
     if given.is_dir() and is_store(given):
-        return baseline_in(RunStore(given), chain.load_summary(results.summary))
+        return RunStore(given).summary(baseline_in(RunStore(given), chain.load_summary(results.summary)))
     return given if given.is_file() or given.suffix == ".json" else Results(given).summary
 
 

@@ -39,12 +39,14 @@ results/machines/<machine>/…                  a results folder for each machin
 results/attempts/<unit>/<number>.json         fleet.json  fleet.md     which machine measured what, in how many attempts
 <store>/runs/<run_id>/{run.json,summary.json}  history.json  history.html     runs over time (harness/history.py)
 <store>/decisions/<shift_id>.json              results of A/B runs about shifts
+results/stores/<sha256>/…                      what a store behind a URL has, copied here
 results/<plan_id>.tar.xz                      the whole run in one archive, with manifest.json
 results/reproduce/<claim>/…    a results folder for each claim: config.yaml, reproduction.json and reproduction.md
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -253,6 +255,10 @@ class Results:
 
     def written(self, stage: str) -> Path:
         return self.root / "written" / f"{stage}.json"
+
+    def store_copy(self, url: str) -> RunStore:
+        """Here the records of a store behind a URL are copied."""
+        return RunStore(self.root / "stores" / hashlib.sha256(url.encode()).hexdigest()[:12])
 
     @property
     def lock(self) -> Path:
