@@ -75,7 +75,9 @@ NOISES: dict[str, Noise] = {
 
 def series_of(chance: np.random.Generator, logs: Logs, boundaries: Sequence[int] = ()) -> Series:
     spread = SCATTER**2 * chance.chisquare(PROCESSES - 1, logs.size) / (PROCESSES - 1) / PROCESSES
-    return Series(list(np.exp(logs)), list(spread * math.pi / 2), boundaries)
+    return Series(
+        list(np.exp(logs)), list(spread * math.pi / 2), boundaries, "m", [str(run) for run in range(logs.size)]
+    )
 
 
 def false_alarms(nights: int, runs: int) -> None:
@@ -183,11 +185,14 @@ def main() -> None:
     parser.add_argument("--nights", type=int, default=400)
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--page", type=Path, help="with --speed: keep the page here")
+    parser.add_argument("--only-noise", action="store_true", help="only the false alarms of noise")
     options = parser.parse_args()
     if options.speed:
         speed(options.page)
         return
     false_alarms(options.nights, 30)
+    if options.only_noise:
+        return
     known_boundary(options.nights)
     found_steps(options.nights, 25, 0.02)
     for before in (15, 25, 60):
