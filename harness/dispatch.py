@@ -21,7 +21,7 @@ from functools import partial
 
 from harness.aggregation import admission
 from harness.core import archive, chain, cli, store
-from harness.core.errors import CasesFailedError, FormatError, InferometerError, MissingInputError
+from harness.core.errors import CasesFailedError, FormatError, InferometerError, MissingInputError, UsageError
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
 from harness.core.safe_files import Limit, read
@@ -59,6 +59,11 @@ def stage(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     results, models = Results(options.results), Models(options.models_dir)
     plan = store.load(results.plan, Plan, "make plan")
+    if pickled := next((model.name for model in plan.models if model.name.startswith("pickle:")), None):
+        raise UsageError(
+            f"{pickled} is a pickle, and a worker unpickles nothing.",
+            "Save the module with torch.export or as ONNX, or name a function of every host: MODELS=module:….",
+        )
     exports = read_exports(plan, results, models)
     with exclusive(results.lock):
         shutil.rmtree(results.jobs, ignore_errors=True)

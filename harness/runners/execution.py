@@ -16,13 +16,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import harness
 from harness.core import archive, store
 from harness.core.errors import MalformedFileError, UsageError
 from harness.core.host import orphans
 from harness.core.host.environment import version
+from harness.core.layout import ModelFolder
 from harness.core.safe_files import Limit, read, read_text
 from harness.core.safe_paths import inside
 from harness.core.schemas import AttemptReport, UnitRequest
@@ -36,6 +37,7 @@ CODE = ("*.py", "*.cu", "*.ptx")
 """Files of the package that decide what is measured."""
 KEPT = ("raw", "environments", "logs")
 """Folders of the results that travel back."""
+PICKLED = ModelFolder(Path()).pickled.name
 OUTPUT_BYTES = 20_000
 
 
@@ -56,14 +58,19 @@ def installed_version() -> str:
 def execute(request_json: str, read: Callable[[str], bytes]) -> bytes:
     """Run a unit and return its archive: attempt.json, and the records below raw/, environments/ and logs/.
 
-    read: content of a file by its sha256. Raises UsageError where this installation has other code, and
-    MalformedFileError where a file is not what the request names.
+    read: content of a file by its sha256. Raises UsageError where this installation has other code or where it would
+    have to read a pickle, and MalformedFileError where a file is not what the request names.
     """
     request = UnitRequest.model_validate_json(request_json)
     if request.inferometer.rpartition(" ")[2] != package_digest():
         raise UsageError(
             f"The worker has Inferometer {installed_version()}, the plan is of {request.inferometer}.",
             "Install the same one on every machine: one wheel, or one commit without changes.",
+        )
+    if any(PurePosixPath(file.path).name == PICKLED for file in request.files):
+        raise UsageError(
+            f"The unit has a {PICKLED}, and a worker unpickles nothing.",
+            "Save the module with torch.export or as ONNX, or name a function of every host: MODELS=module:….",
         )
     with _host_slot(), tempfile.TemporaryDirectory(prefix="inferometer-unit-") as temporary:
         folder = Path(temporary)

@@ -46,7 +46,7 @@ LATER_RUNS = 5
 were known; it is estimated (rates: benchmarks/change_points.py)."""
 
 MOST_PERMUTATIONS = 19_999
-BATCH = 500
+FIRST_BATCH, LARGEST_BATCH = 50, 2_000
 ENOUGH_EXCEEDED = 20
 """Permutations end early after so many statistics at least as large (Besag and Clifford, Biometrika 78, 1991)."""
 
@@ -321,7 +321,7 @@ def _permutation_p(logs: Floats, weights: Floats, scale: Floats, observed: float
     """
     exceeded = done = 0
     while done < MOST_PERMUTATIONS:
-        batch = min(BATCH, MOST_PERMUTATIONS - done)
+        batch = min(done + FIRST_BATCH, LARGEST_BATCH, MOST_PERMUTATIONS - done)
         orders = chance.permuted(np.tile(np.arange(logs.size), (batch, 1)), axis=1)
         largest = _scores(logs[orders] * scale, weights[orders] / scale**2).max(axis=1)
         exceeded += int(np.sum(largest >= observed - 1e-9))

@@ -12,11 +12,12 @@ from harness.core import archive, store
 from harness.core.errors import MalformedFileError, UsageError
 from harness.core.layout import Models, Results
 from harness.core.schemas import Attempt, AttemptReport, Failed, Fleet, Measured, Plan, UnitFile, UnitRequest
-from harness.dispatch import MOST_ATTEMPTS, dispatch
+from harness.dispatch import MOST_ATTEMPTS, dispatch, stage
 from harness.planning.exports import read_exports
 from harness.planning.work_units import units_of
 from harness.reporting.tables.fleet_table import fleet_document
-from harness.runners.execution import execute, installed_version
+from harness.runners import execution
+from harness.runners.execution import execute, installed_version, package_digest
 from harness.runners.runner import EndedAttempt, Requirements, Runner
 from tests import synthetic_results as made
 from tests.synthetic_results import MINILM
@@ -185,6 +186,34 @@ def test_a_worker_refuses_another_version_and_a_changed_file() -> None:
     file = UnitFile(path="results/plan.json", sha256="0" * 64)
     with pytest.raises(MalformedFileError, match="is not what the request names"):
         execute(request(files=(file,)), lambda _digest: b"changed")
+
+
+def test_a_worker_unpickles_nothing(tmp_path: Path) -> None:
+    file = UnitFile(path="models/net/0123/module.pkl", sha256="0" * 64)
+    with pytest.raises(UsageError, match="unpickles nothing"):
+        execute(request(files=(file,)), lambda _digest: b"")
+    plan = made.plan_of([MINILM], [], rounds=2)
+    pickled = plan.models[0].model_copy(update={"name": "pickle:net-0123"})
+    store.save(Results(tmp_path).plan, plan.model_copy(update={"models": (pickled,)}))
+    with pytest.raises(UsageError, match="unpickles nothing"):
+        stage(["--results", str(tmp_path)])
+
+
+def test_the_code_of_both_sides_is_compared_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "harness"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    monkeypatch.setattr(execution.harness, "__file__", str(package / "__init__.py"))
+    digests = []
+    for name, text in (("__init__.py", ""), ("run.py", "a"), ("run.py", "b"), ("notes.txt", "c")):
+        (package / name).write_text(text)
+        package_digest.cache_clear()
+        digests.append(package_digest())
+    monkeypatch.undo()
+    package_digest.cache_clear()
+    assert len(set(digests[:3])) == 3
+    assert digests[2] == digests[3]
+    assert installed_version().endswith(f" of code {package_digest()}")
 
 
 def test_a_file_of_a_request_stays_below_the_units_folder() -> None:
