@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from harness import compare
 from harness.core import archive, store
 from harness.core.errors import MalformedFileError, UsageError
 from harness.core.layout import Models, Results
 from harness.core.schemas import Attempt, AttemptReport, Failed, Fleet, Measured, Plan, UnitFile, UnitRequest
-from harness.dispatch import MOST_ATTEMPTS, dispatch, stage
+from harness.dispatch import MOST_ATTEMPTS, _report, dispatch, stage
 from harness.planning.exports import read_exports
 from harness.planning.work_units import units_of
 from harness.reporting.tables.fleet_table import fleet_document
@@ -172,6 +174,35 @@ def test_an_archive_that_is_not_its_own_is_refused(plan: Plan, tmp_path: Path, a
     assert first.outcome == "lost"
     assert "its archive is refused" in str(first.reason)
     assert second.outcome == "complete"
+
+
+def test_the_report_of_a_fleet_has_its_machines_side_by_side(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = {unit: [partial(packed, machine=name)] for unit, name in zip(UNITS, ("m1", "m2", "m2"), strict=True)}
+    fleet, _ = run(plan, tmp_path, answers)
+    compared = [made.case_of(MINILM, name, "fp32", 1, 32) for name in ("torch-eager", "openvino")]
+
+    def stages(name: str, *words: str) -> None:
+        """aggregate finds one case and its baseline on each machine; compare is itself."""
+        folder = Results(Path(words[words.index("--results") + 1]))
+        if name == "aggregate":
+            found = made.Synthetic(models=(MINILM,), cases=compared).summary()
+            here = made.environment(cpu=f"CPU of {folder.root.name}")
+            store.save(folder.summary, found.model_copy(update={"environments": {made.ENVIRONMENT_ID: here}}))
+        elif name == "compare":
+            compare.stage(words)
+
+    monkeypatch.setattr("harness.dispatch.run_stage", stages)
+    results = Results(tmp_path)
+    _report(plan, fleet, results, Models(tmp_path / "models"))
+    text = results.fleet_report.read_text()
+    assert "## Machines side by side" in text
+    assert "(charts/machines.png)" in text
+    assert "CPU of m1" in text
+    assert "CPU of m2" in text
+    assert text.count("minilm-l6 openvino fp32 b1 s32") == 1
+    assert results.machines_chart.is_file()
 
 
 def request(**changes: object) -> str:
