@@ -21,7 +21,7 @@ from typing import IO, Any
 from harness.core import store
 from harness.core.errors import InferometerError, MalformedFileError, StorageError, UnavailableError, UsageError
 from harness.core.layout import RunStore
-from harness.core.safe_files import Limit
+from harness.core.safe_files import Limit, read
 from harness.core.safe_paths import FILE_NAME
 from harness.core.text import one_line
 
@@ -131,7 +131,7 @@ class RemoteStore:
 
     def _created(self, files: RunStore, path: Path) -> None:
         name = path.relative_to(files.root).as_posix()
-        content = path.read_bytes()
+        content = read(path, Limit.RECORD)
         with self._translated("written"):
             place = f"{self._root}/{name}"
             if self._protocol in WITH_FOLDERS:
@@ -151,7 +151,8 @@ class RemoteStore:
         """Write what follows from the records: the page and the analysis."""
         with self._translated("written"):
             for path in paths:
-                self._files.pipe_file(f"{self._root}/{path.relative_to(files.root).as_posix()}", path.read_bytes())
+                place = f"{self._root}/{path.relative_to(files.root).as_posix()}"
+                self._files.pipe_file(place, read(path, Limit.RECORD))
 
     def _names(self, folder: str) -> list[str]:
         """Names in a folder of the store that a record may have; none where the folder is missing."""
