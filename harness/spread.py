@@ -382,11 +382,14 @@ def _copied(asked: _Request, case: Case, exports: Exports, present: dict[tuple[s
 def on_slot(here: Environment, slot: DeviceSlot, there: Environment) -> Environment:
     """The environment that a process on a slot has now. The slot's uuid names its GPU, whose other facts are as before;
     only its driver may be another one."""
-    threads = limits.threads(len(slot.cpus) or None)
+    own = {
+        "affinity": tuple(sorted(slot.cpus)) or here.limits.affinity,
+        "threads": limits.threads(len(slot.cpus) or None),
+    }
     gpu = here.gpu
     if gpu is not None and there.gpu is not None:
         gpu = there.gpu.model_copy(update={"driver": gpu.driver, "cuda": gpu.cuda})
-    return here.model_copy(update={"gpu": gpu, "limits": here.limits.model_copy(update={"threads": threads})})
+    return here.model_copy(update={"gpu": gpu, "limits": here.limits.model_copy(update=own)})
 
 
 def _in_words(found: Copies) -> str:

@@ -21,6 +21,7 @@ from harness.processes import device_slots
 from harness.spread import _cases, _copied, _Pool, _Request, assign, sampled, share
 from tests import synthetic_devices
 from tests import synthetic_results as made
+from tests.synthetic_cuda import gpu_environment
 from tests.synthetic_results import MINILM
 
 
@@ -198,6 +199,19 @@ def test_a_second_command_keeps_the_times_of_the_first(tmp_path: Path, monkeypat
     results.raw_file(plan.cases[0].case_id, 1).unlink()
     more = spread_once()
     assert (more.wall_s, sum(more.busy_s)) == (6, 6)
+
+
+def test_a_process_on_a_slot_has_its_cpus_and_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "cpu_quota", lambda: None)
+    here, there = made.environment(), gpu_environment()
+    assert there.gpu is not None
+    upgraded = there.model_copy(update={"gpu": there.gpu.model_copy(update={"driver": "999.1", "uuid": "another"})})
+    slot = DeviceSlot(name="1", device="cuda", gpu="A", uuid="1", cpus=(3, 2), near=True)
+    found = spread.on_slot(upgraded, slot, there)
+    assert found.gpu == there.gpu.model_copy(update={"driver": "999.1"})
+    assert (found.limits.affinity, found.limits.threads) == ((2, 3), 2)
+    free = spread.on_slot(here, slot.model_copy(update={"cpus": ()}), here)
+    assert free.limits.affinity == here.limits.affinity
 
 
 @pytest.mark.parametrize(
