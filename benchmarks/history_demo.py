@@ -115,7 +115,7 @@ def main() -> None:
     text = said(files, commits, options.slower_from, backends, after, problems)
     print(text)
     if options.publish:
-        publish(work, files, options.publish, text)
+        publish(files, options.publish, text)
     if problems:
         sys.exit(1)
 
@@ -269,8 +269,8 @@ def said(
     return "\n".join(lines) + "\n"
 
 
-def publish(work: Path, files: RunStore, target: Path, text: str) -> None:
-    """Copy the page, the analysis, the records of the runs and decisions, and the comparison of the A/B run."""
+def publish(files: RunStore, target: Path, text: str) -> None:
+    """Copy the page, the analysis, and the records of the runs and of the decision, which has the A/B run's verdict."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     copied = RunStore(target)
@@ -281,9 +281,6 @@ def publish(work: Path, files: RunStore, target: Path, text: str) -> None:
         shutil.copy(files.run(run.run_id), copied.run(run.run_id))
     if load_decisions(files)[0]:
         shutil.copytree(files.decisions, copied.decisions)
-    for path in (Results(work / "ab").ab.comparison, Results(work / "ab").ab.comparison_report):
-        if path.is_file():
-            shutil.copy(path, target / path.name)
     (target / "README.md").write_text(text)
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     print(f"{target}: {size / 1e6:.2f} MB")
