@@ -53,7 +53,7 @@ MAX_REGRESSION ?=#? compare, ab: slow-down that is accepted, as 5%
 EQUIVALENCE ?=#? compare, ab: change that counts as none, as 2% (1%)
 ACROSS      ?=#? compare: 1: another machine or version: name every difference, judge ratios over the baseline backend alone
 AGAINST     ?=#? ab: commit, folder, or backend=python to hold this folder against
-STORE       ?=#? history: folder that keeps runs over time
+STORE       ?=#? history: folder that keeps runs over time, or its URL
 COMMIT      ?=#? history: state of the measured code, if not Inferometer's checkout
 CONFIRM     ?=#? history: candidate that the A/B run in results/ab decides
 CLAIM       ?= list#? reproduce: published claim; list prints them all
