@@ -122,6 +122,15 @@ ORT_CUDA = {
         kinds=("text",),
     ),
 }
+CUDNN = {
+    "graph": Setting(_GRAPH.summary, {"graph": True}),
+    "folded+graph": Setting(
+        "2 × 2 pixels of the input as one with four times the channels, laid out on the host; CUDA graph",
+        {"graph": True, "folded": True},
+        kinds=("image", "tensor"),
+    ),
+    "plain": Setting("kernels launched one by one", tried=False),
+}
 TENSORRT = {
     "static+graph": Setting("an engine for exactly this batch, CUDA graph", {"profiles": "static", "graph": True}),
     "dynamic+graph": Setting(

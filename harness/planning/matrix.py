@@ -336,9 +336,7 @@ def _skip_reason(
         return "an ONNX file has no PyTorch module to run"
     if precision not in table.precisions[device]:
         return table.not_offered.get(precision, f"{precision} is not offered on {device}")
-    if precision == "int8":
-        return table.not_quantised.get(quantisation)
-    return None
+    return table.not_run.get(info.kind) or (table.not_quantised.get(quantisation) if precision == "int8" else None)
 
 
 def _unique(cases: Iterable[Case], source: str, merge: bool, quantised: Collection[str]) -> list[Case]:

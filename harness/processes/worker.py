@@ -28,7 +28,7 @@ from harness.backends.calibration.slowdown import slow_down, slowdown_of
 from harness.backends.loads import artifacts, export_of, job_of
 from harness.backends.served_cases import case_of
 from harness.core import cli, store
-from harness.core.errors import InferometerError, StorageError
+from harness.core.errors import InferometerError, NotSupportedError, StorageError
 from harness.core.extensions import reason
 from harness.core.host import environment
 from harness.core.host.environment import loaded_runtimes
@@ -298,6 +298,7 @@ def _failed(job: TurnJob, error: BaseException, phase: str, log: Path) -> Failed
         hint=hint,
         phase=phase,
         stderr_tail=store.tail(log),
+        refused=isinstance(error, NotSupportedError),
     )
 
 
