@@ -90,6 +90,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         preload=("torch", *_MODEL_CODE, "harness.zoo.construct"),
         settings={"cuda": settings.EAGER_CUDA},
         decoder="harness.backends.torch.decoder_eager:EagerDecoder",
+        decoder_profilers=dict.fromkeys(("cpu", "cuda"), "harness.backends.torch.profile:eager_decoder"),
     ),
     "torch-script": _torch(
         target="harness.backends.torch.script:TorchScript",
@@ -106,8 +107,9 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         preload=("torch", "torch._inductor.compile_fx", *_MODEL_CODE, "harness.zoo.construct"),
         compile_cache=True,
         one_stream="its CUDA graphs write every answer over the one before, which is being copied then",
-        settings={"cuda": settings.COMPILE_CUDA},
+        settings={"cpu": settings.COMPILE_CPU, "cuda": settings.COMPILE_CUDA},
         decoder="harness.backends.torch.decoder_compile:CompiledDecoder",
+        decoder_profilers=dict.fromkeys(("cpu", "cuda"), "harness.backends.torch.profile:compiled_decoder"),
         decoder_settings={"cuda": settings.DECODE_COMPILED_CUDA},
     ),
     "torch-aoti": _torch(
@@ -129,17 +131,19 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         artifact="onnx",
         transfers=True,
         one_stream=None,
+        asynchronous={"cpu": "run_async"},
         settings={"cuda": settings.ORT_CUDA},
         targets={"cuda": "harness.backends.onnxruntime.cuda:OnnxRuntimeOnGpu"},
         not_offered={
             "tf32": _TF32_CPU,
             "fp16": "ONNX Runtime's CPU provider has few fp16 kernels and casts to fp32 around the others",
-            "int8": "measured on a CPU: the CUDA provider computes quantised ONNX files in fp32",
+            "int8": "measured on a CPU: with a GPU QLinearConv stays there (onnxruntime#24807), and QDQ runs in floats",
             "bf16": "ONNX Runtime has bf16 kernels for a few operators only",
         },
         decoder="harness.backends.onnxruntime.decoder:OnnxDecoder",
         decoder_targets={"cuda": "harness.backends.onnxruntime.decoder_cuda:OnnxDecoderOnGpu"},
         decoder_settings={"cpu": settings.DECODE_ORT, "cuda": settings.DECODE_ORT},
+        decoder_profilers={"cpu": "harness.backends.onnxruntime.profile_cpu:decoder"},
         decoder_reads="onnx",
     ),
     "ort-genai": BackendInfo(
@@ -235,6 +239,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         environment={"CI": "true"},
         precisions={"cpu": ("fp32", "bf16", "int8")},
         modes=("sync", "pipelined", "offline"),
+        asynchronous={"cpu": "AsyncInferQueue"},
         artifact="onnx",
         not_offered={"tf32": _TF32_CPU, "fp16": _FP16_CPU},
         not_quantised={

@@ -10,8 +10,8 @@ from typing import Literal
 from harness.backends import BACKENDS, BackendInfo, backend_info
 from harness.backends.served_cases import served_cases
 from harness.backends.tensorrt.engine_request import VARIANT as ENGINE_VARIANT
-from harness.core.case_names import case_id
 from harness.core.errors import ConfigError
+from harness.core.layout import case_id
 from harness.core.schemas import (
     Artifact,
     Boundary,
@@ -159,6 +159,9 @@ def plan_id(plan: Plan) -> str:
         asked["generation"]["prompts"] = ""
     if not plan.loads:
         del asked["loads"]
+    for load in asked.get("loads", ()):
+        if load["in_flight"] is None:
+            del load["in_flight"]
     for model in asked["models"]:
         own = model.pop("inputs")
         if own:  # the content of the files, not their folders
@@ -252,7 +255,6 @@ def _of_backend(
     given: Sequence[GivenInputs] = (),
 ) -> Iterator[Case]:
     """Every combination of a block's lists for one model and backend."""
-    settings = settings_of(block, table, device, info.kind)
     usual = next(iter(table.settings_on(device)))
     lengths: Sequence[int | None] = block.sequence_lengths if info.kind == "text" else (None,)
     if given:
@@ -260,6 +262,7 @@ def _of_backend(
         info = replace(info, preprocessing=False)
     precisions: Sequence[Precision] = block.precisions if quantised is None else ("int8",)
     for precision, boundary, mode in product(precisions, block.boundaries, block.modes):
+        settings = settings_of(block, table, device, info.kind, precision)
         skip = _skip_reason(table, info, device, precision, quantised or info.quantisation)
         skip = skip or skipped(backend, table, info, device, boundary, mode)
         for batch_size, length, setting in product(block.batch_sizes, lengths, settings):
@@ -308,10 +311,10 @@ def _refuse_impossible(
             )
     for precision in block.precisions:
         if not any(precision in table.precisions[device] for _, table in backends):
-            reasons = {table.not_offered.get(precision, "not offered") for _, table in backends}
+            reasons = "; ".join(sorted({table.not_offered.get(precision, "not offered") for _, table in backends}))
             raise ConfigError(
                 f"{where}.precisions: none of these backends runs {precision} on {device}.",
-                f"{'; '.join(sorted(reasons))}.".capitalize(),
+                f"{reasons[0].upper()}{reasons[1:]}.",
             )
 
     refuse_impossible(block, [table for _, table in backends], device, where)

@@ -49,8 +49,8 @@ def test_outputs_placement_precision_and_clocks(gpu: Gpu) -> None:
 def test_every_setting_computes_the_same(gpu: Gpu) -> None:
     settings = {
         "torch-eager": ["default", "nchw", "graph"],
-        "torch-compile": ["reduce-overhead", "default"],
-        "onnxruntime": ["graph", "plain", "nhwc+graph"],
+        "torch-compile": ["reduce-overhead", "reduce-overhead+freezing", "default"],
+        "onnxruntime": ["graph", "plain", "nhwc+graph", "nhwc+tf32+bias+graph"],
         "tensorrt": ["static+graph", "dynamic+graph", "static", "static+graph+fp16io"],
     }
     blocks = [
