@@ -36,8 +36,6 @@ from harness.core.timestamps import utc_now
 from harness.planning.remote_store import RemoteStore, is_url
 from harness.planning.run_store import baseline_in, is_store
 from harness.reporting import thresholds
-from harness.reporting.charts import matplotlib_drawer
-from harness.reporting.charts.machines_chart import machines_chart
 from harness.reporting.prose.conditions import short_conditions
 from harness.reporting.tables import comparison_table as tables
 from harness.reporting.tables.machines_table import machines_blocks
@@ -129,6 +127,10 @@ def _compare_machines(results: Results) -> None:
             "Fewer than two machines have a summary.", f"make bench RESULTS={results.machine('<name>').root}, on each."
         )
     summaries = {name: chain.load_summary(folder.summary) for name, folder in folders.items()}
+    # Other comparisons draw nothing, and do not wait for the library of charts.
+    from harness.reporting.charts import matplotlib_drawer  # noqa: PLC0415
+    from harness.reporting.charts.machines_chart import machines_chart  # noqa: PLC0415
+
     chart, image = machines_chart(summaries), None
     results.machines_chart.unlink(missing_ok=True)
     if chart is not None:
