@@ -16,6 +16,7 @@ results/exports/<slug>/generation.json        record of the export for generatio
 results/generation/<case_id>/<round>.json     and .usage.json, .log, as in raw/, for generation
 results/raw/<case_id>/<round>.usage.json      the monitor's record of that process
 results/raw/<case_id>/<round>.json            and <round>.log while a case runs or after it failed
+results/raw/<slug>.parquet                    the raw records of a model, and summary.parquet the rows, of a large run
 results/written/<stage>.json                  sums of a stage's files that have no seal
 results/running.json                          the case that a run measures now; deleted when the run ends
 results/exporting.json                        the same for an export
@@ -283,6 +284,11 @@ class Results:
         return self.root / "summary.json"
 
     @property
+    def packed_rows(self) -> Path:
+        """The rows of a large summary (core/packed.py)."""
+        return self.root / "summary.parquet"
+
+    @property
     def summary_csv(self) -> Path:
         return self.root / "summary.csv"
 
@@ -479,6 +485,10 @@ class Results:
 
     def raw_case(self, case_id: str) -> Path:
         return self.raw / case_id
+
+    def packed_raw(self, slug: str) -> Path:
+        """The raw records of a model in one file (core/packed.py)."""
+        return self.raw / f"{slug}.parquet"
 
     def raw_file(self, case_id: str, round_number: int) -> Path:
         return self.raw / case_id / f"{round_number}.json"
