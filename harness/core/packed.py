@@ -289,4 +289,3 @@ def _damaged(path: Path, what: str, made_by: str) -> MalformedFileError:
 
 def _again(made_by: str) -> str:
     return f"Put back the file that was written; or delete it and run `{made_by}` again."
-

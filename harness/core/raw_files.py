@@ -100,15 +100,13 @@ def pack(plan: Plan, results: Results, without: Collection[tuple[str, int]] = ()
     return sum(_pack_model(slug, cases, results, frozenset(without)) for slug, cases in models.items())
 
 
-def _pack_model(
-    slug: str, cases: Sequence[Case], results: Results, without: frozenset[tuple[str, int]]
-) -> int:
+def _pack_model(slug: str, cases: Sequence[Case], results: Results, without: frozenset[tuple[str, int]]) -> int:
     path = results.packed_raw(slug)
     folders = [folder for case in cases if (folder := results.raw_case(case.case_id)).is_dir()]
     if not folders and not (without and path.is_file()):
         return 0
     files = RawFiles(results, cases)
-    before = files._file(cases[0].case_id, None)  # noqa: SLF001 - of this module
+    before = files._file(cases[0].case_id, None)
     kept = [key for key in (before.keys() if before else ()) if key not in without]
     written: list[Path] = []
     temporary = path.with_name(f".{path.name}.partial")
