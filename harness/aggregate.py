@@ -142,6 +142,16 @@ def stage(arguments: Sequence[str]) -> None:
         if large:
             large.writer.discard()
         raise MissingInputError(*_in_words(lost, before, results))
+    _save(summary, large, results)
+    _say(summary, results)
+    if lost:
+        raise CasesFailedError(
+            f"{units.count(len(lost), 'row')} of the summary before {'are' if len(lost) > 1 else 'is'} lost.",
+            "The report gives the reason of each; `make run` measures them again.",
+        )
+
+
+def _save(summary: Summary, large: _Large | None, results: Results) -> None:
     if large:
         large.writer.keep()
     store.save(results.summary, summary)
@@ -149,12 +159,6 @@ def stage(arguments: Sequence[str]) -> None:
         results.packed_rows.unlink(missing_ok=True)
     lines = large.csv if large else [summary_text(summary)]
     chain.save(results, "aggregate", {results.summary_csv: "".join(lines).encode()})
-    _say(summary, results)
-    if lost:
-        raise CasesFailedError(
-            f"{units.count(len(lost), 'row')} of the summary before {'are' if len(lost) > 1 else 'is'} lost.",
-            "The report gives the reason of each; `make run` measures them again.",
-        )
 
 
 def _load(raw: RawFiles, sums: dict[Path, str], case_id: str, round_number: int) -> Measured | Failed | None:

@@ -51,6 +51,11 @@ def load_summary(path: Path, made_by: str = "make aggregate") -> Summary:
     return summary
 
 
+def is_large(path: Path) -> bool:
+    """Whether a summary has its rows in a file of their own. False where there is none: its reader says so."""
+    return path.is_file() and isinstance(store.load_head(path, "make aggregate"), PackedSummary)
+
+
 class ByModel:
     """A summary and its rows by model. The rows of a large run stay in their file: only those of a model are read.
 

@@ -25,7 +25,7 @@ class RawFiles:
     def __init__(self, results: Results, cases: Sequence[Case]) -> None:
         self._results = results
         self._slugs = {case.case_id: case.slug for case in cases}
-        self._packed: dict[str, packed.PackedRaw | InferometerError | None] = {}
+        self._opened: dict[str, packed.PackedRaw | InferometerError | None] = {}
         self._sums: dict[Path, str] = {}
         self._names: set[str] = set()
         with suppress(FileNotFoundError):
@@ -55,19 +55,16 @@ class RawFiles:
             raise MissingInputError(f"There is no usage of {case_id}, round {number}.", f"Run `{MADE_BY}` first.")
         return found
 
-    def has(self, case_id: str, number: int) -> bool:
-        """Whether there is a record. Raises FormatError where the model's Parquet file is damaged."""
-        if case_id in self._names and self._results.raw_file(case_id, number).is_file():
-            return True
-        file = self._file(case_id, None)
-        return file is not None and (case_id, number) in file
+    def packed(self, case_id: str) -> packed.PackedRaw | None:
+        """The Parquet file of a case's model; None where there is none. Raises FormatError where it is damaged."""
+        return self._file(case_id, None)
 
     def _file(self, case_id: str, sums: dict[Path, str] | None) -> packed.PackedRaw | None:
         slug = self._slugs.get(case_id, "")
         path = self._results.packed_raw(slug)
-        if slug not in self._packed:
-            self._packed[slug] = self._opened(path)
-        file = self._packed[slug]
+        if slug not in self._opened:
+            self._opened[slug] = self._open(path)
+        file = self._opened[slug]
         if isinstance(file, InferometerError):
             raise file
         if file is not None and sums is not None:
@@ -76,7 +73,7 @@ class RawFiles:
             sums[path] = self._sums[path]
         return file
 
-    def _opened(self, path: Path) -> packed.PackedRaw | InferometerError | None:
+    def _open(self, path: Path) -> packed.PackedRaw | InferometerError | None:
         if path.name not in self._names:
             return None
         try:
@@ -105,42 +102,51 @@ def _pack_model(slug: str, cases: Sequence[Case], results: Results, without: fro
     folders = [folder for case in cases if (folder := results.raw_case(case.case_id)).is_dir()]
     if not folders and not (without and path.is_file()):
         return 0
-    files = RawFiles(results, cases)
-    before = files._file(cases[0].case_id, None)
-    kept = [key for key in (before.keys() if before else ()) if key not in without]
-    written: list[Path] = []
-    temporary = path.with_name(f".{path.name}.partial")
-
-    def lines() -> Iterator[packed.RawLine]:
-        numbers: dict[str, set[int]] = {}
-        for case_id, number in kept:
-            numbers.setdefault(case_id, set()).add(number)
-        for folder in folders:
-            found = (int(one.stem) for one in folder.glob("*.json") if one.stem.isdecimal())
-            numbers.setdefault(folder.name, set()).update(found)
-        for case in cases:
-            for number in sorted(numbers.get(case.case_id, ())):
-                raw, usage = results.raw_file(case.case_id, number), results.usage_file(case.case_id, number)
-                try:
-                    record = files.load(case.case_id, number)
-                    watched = _usage(files, case.case_id, number)
-                except FormatError:
-                    continue
-                if (record.case_id, record.round) == (case.case_id, number):
-                    yield record, watched
-                    written.extend((raw, usage))
-
+    files, temporary = RawFiles(results, cases), path.with_name(f".{path.name}.partial")
+    keys = _keys(files, cases, folders, without)
+    written: list[tuple[str, int]] = []
     with store.translate_storage_errors(path):
-        packed.write_raw(temporary, lines())
+        packed.write_raw(temporary, _lines(files, keys, written))
         temporary.replace(path)
         moved = 0
-        for file in written:
-            moved += file.is_file() and not file.name.endswith(".usage.json")
-            file.unlink(missing_ok=True)
+        for key in written:
+            moved += results.raw_file(*key).is_file()
+            results.raw_file(*key).unlink(missing_ok=True)
+            results.usage_file(*key).unlink(missing_ok=True)
         for folder in folders:
             if not any(folder.iterdir()):
                 shutil.rmtree(folder)
     return moved
+
+
+def _keys(
+    files: RawFiles, cases: Sequence[Case], folders: Sequence[Path], without: Collection[tuple[str, int]]
+) -> list[tuple[str, int]]:
+    """(case id, round) of every record, in the plan's order. Raises FormatError where the Parquet file is damaged."""
+    before = files.packed(cases[0].case_id)
+    numbers: dict[str, set[int]] = {}
+    for case_id, number in before.keys() if before else ():
+        if (case_id, number) not in without:
+            numbers.setdefault(case_id, set()).add(number)
+    for folder in folders:
+        found = (int(one.stem) for one in folder.glob("*.json") if one.stem.isdecimal())
+        numbers.setdefault(folder.name, set()).update(found)
+    return [(case.case_id, number) for case in cases for number in sorted(numbers.get(case.case_id, ()))]
+
+
+def _lines(
+    files: RawFiles, keys: Sequence[tuple[str, int]], written: list[tuple[str, int]]
+) -> Iterator[packed.RawLine]:
+    """The records that can be read; their keys go into `written`."""
+    for case_id, number in keys:
+        try:
+            record = files.load(case_id, number)
+            usage = _usage(files, case_id, number)
+        except FormatError:
+            continue
+        if (record.case_id, record.round) == (case_id, number):
+            yield record, usage
+            written.append((case_id, number))
 
 
 def _usage(files: RawFiles, case_id: str, number: int) -> Usage | None:
