@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -27,10 +28,13 @@ def map_forked(work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
         yield from map(work, items)
         return
     _WORK.append(work)
+    # The collector of the processes leaves alone what they share: looking at it would copy it.
+    gc.freeze()
     try:
         with multiprocessing.get_context("fork").Pool(processes) as pool:
             yield from pool.imap(_call, items)
     finally:
+        gc.unfreeze()
         _WORK.pop()
 
 

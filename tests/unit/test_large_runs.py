@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,14 @@ import pytest
 
 from harness import aggregate, bundle, compare, report, verify
 from harness.core import chain, packed, raw_files, store
-from harness.core.errors import FormatError, MalformedFileError, MissingInputError, NewerFormatError, UsageError
+from harness.core.errors import (
+    FormatError,
+    MalformedFileError,
+    MissingInputError,
+    NewerFormatError,
+    RegressionError,
+    UsageError,
+)
 from harness.core.layout import Models, Results
 from harness.core.raw_files import RawFiles
 from harness.core.schemas import Case, Comparison, Measured, PackedSummary, Plan, Summary
@@ -122,8 +130,9 @@ def cut(path: Path) -> None:
 
 
 def flip(path: Path) -> None:
+    column = pq.ParquetFile(path).metadata.row_group(0).column(2)
     content = bytearray(path.read_bytes())
-    content[len(content) // 3] ^= 1
+    content[column.data_page_offset + column.total_compressed_size // 2] ^= 1
     path.write_bytes(content)
 
 
@@ -227,7 +236,8 @@ def test_a_smaller_plan_leaves_no_rows_of_the_larger(large: Run) -> None:
 
 
 def compared(run: Run, against: Run) -> Comparison:
-    compare.stage([*run.folders[:2], "--baseline", str(against.results.root), "--threshold", "latency_p50<10s"])
+    with suppress(RegressionError):  # the failed case has no figure for the threshold
+        compare.stage([*run.folders[:2], "--baseline", str(against.results.root), "--threshold", "latency_p50<10s"])
     return store.load(run.results.comparison, Comparison, "make compare")
 
 
@@ -258,8 +268,8 @@ def test_the_report_has_a_line_a_model_and_the_page_its_rows(large: Run) -> None
     assert [anchor for anchor, _ in parts] == ["model-minilm-l6", "model-efficientnet-lite0"]
     opened = [gzip.decompress(base64.b64decode(content)).decode() for _, content in parts]
     for case in large.plan.cases:
-        if case.case_id != BROKEN and case.skip_reason is None:
-            assert any(f'id="case-{case.case_id}"' in body for body in opened)
+        if case.case_id != BROKEN and case.skip_reason is None and case.backend != "noop":
+            assert any(f'id="case-{case.case_id}"' in body for body in opened), case.case_id
             assert f'id="case-{case.case_id}"' not in page
     assert not list(large.results.charts.glob("*"))
 

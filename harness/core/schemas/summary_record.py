@@ -313,8 +313,14 @@ orders, and `verify` compares files."""
 
 def rounded(value: Any) -> Any:
     """A JSON value with its floats in DIGITS significant digits."""
-    if isinstance(value, float):
+    kind = type(value)
+    if kind is float:
         return float(f"{value:.{DIGITS}g}")
-    if isinstance(value, dict):
-        return {key: rounded(entry) for key, entry in value.items()}
-    return [rounded(entry) for entry in value] if isinstance(value, list | tuple) else value
+    if kind is dict:
+        return {key: entry if type(entry) in _UNROUNDED else rounded(entry) for key, entry in value.items()}
+    if kind is list or kind is tuple:
+        return [entry if type(entry) in _UNROUNDED else rounded(entry) for entry in value]
+    return value
+
+
+_UNROUNDED = frozenset({str, int, bool, type(None)})
