@@ -4,8 +4,8 @@
 
 Each stage runs as its own process, as in `make bench`; report writes the page too. compare has a baseline whose process
 medians are up to 0.5% away. Beyond packed.PACK_FROM cases the raw records are in Parquet, as `run` leaves them. Wall
-and CPU seconds and peak resident memory are of a stage with all of its processes, which count shared pages each: where
-wall is far above CPU, something else had the cores.
+and CPU seconds and peak resident memory (looked at five times a second) are of a stage with all of its processes: where
+wall is far above half of CPU, something else had the cores.
 """
 
 from __future__ import annotations
@@ -167,16 +167,16 @@ def _measure(stage: str, arguments: list[str]) -> tuple[float, float, int]:
         found, status, usage = os.wait4(child.pid, os.WNOHANG)
         if found:
             break
-        time.sleep(0.05)
+        time.sleep(0.2)
     child.returncode = os.waitstatus_to_exitcode(status)
     seconds = time.perf_counter() - started
     if child.returncode:
         raise SystemExit(f"{stage} ended with exit code {child.returncode}")
-    return seconds, usage.ru_utime + usage.ru_stime, max(peak, usage.ru_maxrss * 1024)
+    return seconds, usage.ru_utime + usage.ru_stime, peak
 
 
 def _resident(pid: int) -> int:
-    """Bytes of a process and its children."""
+    """Bytes of a process and its children, a shared page counted once."""
     try:
         process = psutil.Process(pid)
         family = [process, *process.children(recursive=True)]
@@ -185,7 +185,7 @@ def _resident(pid: int) -> int:
     total = 0
     for one in family:
         try:
-            total += one.memory_info().rss
+            total += one.memory_full_info().pss
         except psutil.Error:
             continue
     return total

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -44,6 +45,8 @@ RawLine = tuple[Measured | Failed, Usage | None]
 
 def needs_pyarrow(purpose: str) -> None:
     """Raise UnavailableError where pyarrow is not installed."""
+    # Without it pyarrow's allocator starts a thread, and processes with threads are not forked safely.
+    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
     try:
         import pyarrow.parquet  # noqa: F401, PLC0415 - 55 MB that only large runs need
     except ImportError as error:
@@ -75,7 +78,7 @@ class PackedRaw:
         self._path = path
         self._file = _opened(path, _raw_schema(), "make run")
         with _translated(path, "make run"):
-            names = self._file.read(columns=["case_id", "round"])
+            names = self._file.read(columns=["case_id", "round"], use_threads=False)
         keys = zip(names["case_id"].to_pylist(), names["round"].to_pylist(), strict=True)
         self._places = {key: at for at, key in enumerate(keys)}
         sizes = [self._file.metadata.row_group(at).num_rows for at in range(self._file.metadata.num_row_groups)]
@@ -85,9 +88,9 @@ class PackedRaw:
     def __contains__(self, key: tuple[str, int]) -> bool:
         return key in self._places
 
-    def keys(self) -> Iterable[tuple[str, int]]:
+    def __iter__(self) -> Iterator[tuple[str, int]]:
         """(case id, round) of every record, in the order of the file."""
-        return self._places
+        return iter(self._places)
 
     def record(self, case_id: str, number: int) -> Measured | Failed | None:
         """A record; None where it is not here."""
@@ -121,7 +124,7 @@ class PackedRaw:
         at = bisect_right(self._starts, place) - 1
         if self._group is None or self._group[0] != at:
             with _translated(self._path, "make run"):
-                self._group = at, self._file.read_row_group(at).to_pydict()
+                self._group = at, self._file.read_row_group(at, use_threads=False).to_pydict()
         return self._group[1], place - self._starts[at]
 
 
@@ -174,7 +177,7 @@ class PackedRows:
     def group(self, at: int) -> tuple[Row, ...]:
         """The rows of one group."""
         with _translated(self._path, "make aggregate"):
-            texts = self._file.read_row_group(at, columns=["row"])["row"].to_pylist()
+            texts = self._file.read_row_group(at, columns=["row"], use_threads=False)["row"].to_pylist()
         if _sum(texts) != self._groups[at].sha256:
             raise _damaged(self._path, f"the rows of {self._groups[at].model}", "make aggregate")
         try:
@@ -185,7 +188,7 @@ class PackedRows:
     def statuses(self) -> Iterator[tuple[str, str]]:
         """(case id, status) of every row."""
         with _translated(self._path, "make aggregate"):
-            found = self._file.read(columns=["case_id", "status"])
+            found = self._file.read(columns=["case_id", "status"], use_threads=False)
         return zip(found["case_id"].to_pylist(), found["status"].to_pylist(), strict=True)
 
 

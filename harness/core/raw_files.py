@@ -26,7 +26,7 @@ class RawFiles:
         self._results = results
         self._slugs = {case.case_id: case.slug for case in cases}
         self._opened: dict[str, packed.PackedRaw | InferometerError | None] = {}
-        self._sums: dict[Path, str] = {}
+        self._sums: dict[str, tuple[Path, str]] = {}
         self._names: set[str] = set()
         with suppress(FileNotFoundError):
             self._names = {entry.name for entry in os.scandir(results.raw)}
@@ -61,16 +61,17 @@ class RawFiles:
 
     def _file(self, case_id: str, sums: dict[Path, str] | None) -> packed.PackedRaw | None:
         slug = self._slugs.get(case_id, "")
-        path = self._results.packed_raw(slug)
         if slug not in self._opened:
-            self._opened[slug] = self._open(path)
+            self._opened[slug] = self._open(self._results.packed_raw(slug))
         file = self._opened[slug]
         if isinstance(file, InferometerError):
             raise file
         if file is not None and sums is not None:
-            if path not in self._sums:
-                self._sums[path] = store.sha256_file(path)
-            sums[path] = self._sums[path]
+            if slug not in self._sums:
+                path = self._results.packed_raw(slug)
+                self._sums[slug] = path, store.sha256_file(path)
+            path, digest = self._sums[slug]
+            sums[path] = digest
         return file
 
     def _open(self, path: Path) -> packed.PackedRaw | InferometerError | None:
@@ -125,7 +126,7 @@ def _keys(
     """(case id, round) of every record, in the plan's order. Raises FormatError where the Parquet file is damaged."""
     before = files.packed(cases[0].case_id)
     numbers: dict[str, set[int]] = {}
-    for case_id, number in before.keys() if before else ():
+    for case_id, number in before or ():
         if (case_id, number) not in without:
             numbers.setdefault(case_id, set()).add(number)
     for folder in folders:

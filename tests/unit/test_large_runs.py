@@ -29,6 +29,8 @@ from harness.core.errors import (
 from harness.core.layout import Models, Results
 from harness.core.raw_files import RawFiles
 from harness.core.schemas import Case, Comparison, Measured, PackedSummary, Plan, Summary
+from harness.live import server
+from harness.live.reader import WatchedFolder
 from harness.planning import resume
 from harness.planning.schedule import schedule
 from tests.synthetic_results import EFFICIENTNET, MINILM, Synthetic, failed, measured, restless, slowed, usage_of
@@ -323,3 +325,41 @@ def test_only_large_runs_need_pyarrow(tmp_path: Path) -> None:
     assert done.returncode == 5
     assert "needs pyarrow" in done.stderr
     assert "pip install 'inferometer[parquet]'" in done.stderr
+
+
+def test_watch_shows_packed_results_and_newer_files(large: Run) -> None:
+    done = sum(1 for _ in large.made.records())
+    watched = WatchedFolder(large.results)
+    found = watched.look()
+    assert found is not None
+    assert found.done == done
+    assert not found.notes
+    again = measured(CASES[0], MINILM, 1, 50, seed=7)
+    store.save_raw(large.results.raw_file(again.case_id, 1), again)
+    now = watched.look()
+    assert now is not None
+    assert now.done == done
+    medians = [next(row.median_ns for row in one.rows if row.case_id == again.case_id) for one in (found, now)]
+    assert medians[0] != medians[1]
+
+
+def test_watch_reads_many_packed_results_bit_by_bit(large: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.live.reader._READING_NS", -1)
+    watched = WatchedFolder(large.results)
+    first = watched.look()
+    assert first is not None
+    assert first.notes == ("Reading earlier results: 0 of 2 models.",)
+    monkeypatch.setattr("harness.live.reader._READING_NS", 10**12)
+    second = watched.look()
+    assert second is not None
+    assert not second.notes
+
+
+def test_the_live_page_gets_the_cases_that_matter(large: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MAX_ROWS", 1)
+    found = WatchedFolder(large.results).look()
+    assert found is not None
+    kept = server.shown(found)
+    assert [row.case_id for row in kept.rows] == [BROKEN]
+    assert "1 of 12 cases are shown" in kept.notes[-1]
+    assert server.shown(kept) == kept
