@@ -33,7 +33,7 @@ _SHARE = 0.02
 _SHORTEST_S, _LONGEST_S = 1.0, 10.0
 _LARGE_LONGEST_S = 60.0
 """The same for more cases than JSON is used for: a look at 100,000 takes seconds."""
-_READING_NS = 1_000_000_000
+_READING_NS = 5_000_000_000
 """Time of one look for packed results that it has not read yet."""
 _Stamp = tuple[int, int] | None
 """(inode, time of the last change): differs after a file was replaced, also for its folder."""
@@ -49,6 +49,7 @@ class WatchedFolder:
         self._plan: tuple[_Stamp, Plan] | None = None
         self._environments: dict[str, Environment] = {}
         self._folders: dict[Path, _Folder] = {}
+        self._unread = False
         self._packed: dict[Path, tuple[_Stamp, tuple[EndedTurn | str, ...]]] = {}
 
     def look(self) -> Progress | None:
@@ -58,7 +59,7 @@ class WatchedFolder:
             return self._look()
         finally:
             large = self._plan is not None and len(self._plan[1].cases) > packed.PACK_FROM
-            longest_s = _LARGE_LONGEST_S if large else _LONGEST_S
+            longest_s = _SHORTEST_S if self._unread else _LARGE_LONGEST_S if large else _LONGEST_S
             self.pause_s = min(max(_SHORTEST_S, (now_ns() - began) / 1e9 / _SHARE), longest_s)
 
     def _look(self) -> Progress | None:
@@ -70,6 +71,7 @@ class WatchedFolder:
         # Runs first: so a run never reports more turns done than the records that are read after it.
         runs = [result for folder in folders if (result := _run(folder, plan, now)) is not None]
         found: list[EndedTurn | str] = []
+        self._unread = False
         for folder in folders:
             stamps = _stamps(folder.raw)
             newer = {name for name in stamps if not name.endswith(store.PARQUET)}
@@ -105,7 +107,7 @@ class WatchedFolder:
         return self._plan[1]
 
     def _unpacked(self, folder: Results, plan: Plan, stamps: Mapping[str, _Stamp]) -> Iterator[EndedTurn | str]:
-        """Results in the Parquet files of a large run. A look reads new files for a second; the next goes on."""
+        """Results in the Parquet files of a large run. A look reads new files for some seconds; the next goes on."""
         cases: dict[str, list[Case]] = {}
         for case in plan.cases:
             cases.setdefault(case.slug, []).append(case)
@@ -121,6 +123,7 @@ class WatchedFolder:
                 self._packed[path] = stamp, tuple(_of_packed(path, plan, cases[slug]))
             yield from self._packed[path][1]
         if left:
+            self._unread = True
             yield f"Reading earlier results: {len(files) - left} of {len(files)} models."
 
     def _contents(self, folder: Path, plan: Plan, case: Case, stamp: _Stamp) -> Sequence[EndedTurn | str]:

@@ -349,6 +349,7 @@ def test_watch_reads_many_packed_results_bit_by_bit(large: Run, monkeypatch: pyt
     first = watched.look()
     assert first is not None
     assert first.notes == ("Reading earlier results: 0 of 2 models.",)
+    assert watched.pause_s == 1.0
     monkeypatch.setattr("harness.live.reader._READING_NS", 10**12)
     second = watched.look()
     assert second is not None
