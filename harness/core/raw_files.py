@@ -55,7 +55,7 @@ class RawFiles:
             raise MissingInputError(f"There is no usage of {case_id}, round {number}.", f"Run `{MADE_BY}` first.")
         return found
 
-    def packed(self, case_id: str) -> packed.PackedRaw | None:
+    def parquet_of(self, case_id: str) -> packed.PackedRaw | None:
         """The Parquet file of a case's model; None where there is none. Raises FormatError where it is damaged."""
         return self._file(case_id, None)
 
@@ -124,7 +124,7 @@ def _keys(
     files: RawFiles, cases: Sequence[Case], folders: Sequence[Path], without: Collection[tuple[str, int]]
 ) -> list[tuple[str, int]]:
     """(case id, round) of every record, in the plan's order. Raises FormatError where the Parquet file is damaged."""
-    before = files.packed(cases[0].case_id)
+    before = files.parquet_of(cases[0].case_id)
     numbers: dict[str, set[int]] = {}
     for case_id, number in before or ():
         if (case_id, number) not in without:

@@ -27,7 +27,7 @@ from harness.core.errors import (
     StorageError,
     UsageError,
 )
-from harness.core.packed import PackedRows
+from harness.core.packed import PackedRows, RowsWriter, row_line
 from harness.core.portable import portable_failure
 from harness.core.safe_files import Limit, at_most, open_to_read
 from harness.core.safe_paths import inside
@@ -77,6 +77,20 @@ def save(path: Path, record: BaseModel, indent: int | None = 2) -> bool:
     content = encoded(record, indent)
     _check_fits(path, len(content))
     return save_bytes(path, content)
+
+
+def save_summary(path: Path, summary: Summary) -> None:
+    """Write a summary; the rows of a large one into summary.parquet beside it. Raises as save."""
+    if not isinstance(summary, PackedSummary):
+        save(path, summary)
+        return
+    with translate_storage_errors(path):
+        writer = RowsWriter(path.with_suffix(PARQUET))
+        for model in dict.fromkeys(row.model for row in summary.rows):
+            writer.add(model, [row_line(row) for row in summary.rows if row.model == model])
+        groups = writer.close()
+        writer.keep()
+    save(path, summary.model_copy(update={"rows": (), "row_groups": groups}))
 
 
 def _check_fits(path: Path, size: int) -> None:

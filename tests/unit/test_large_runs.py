@@ -364,3 +364,11 @@ def test_the_live_page_gets_the_cases_that_matter(large: Run, monkeypatch: pytes
     assert [row.case_id for row in kept.rows] == [BROKEN]
     assert "1 of 12 cases are shown" in kept.notes[-1]
     assert server.shown(kept) == kept
+
+
+def test_a_large_summary_is_kept_with_its_rows(large: Run, tmp_path: Path) -> None:
+    found = large.aggregate()
+    path = Results(tmp_path / "kept").summary
+    store.save_summary(path, found)
+    assert store.load(path, Summary, "make aggregate") == found
+    assert b"torch-eager" not in path.read_bytes()
