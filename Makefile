@@ -30,6 +30,7 @@ RATES       ?=#? server: requests a second, comma-separated; else 0.9, 1 and 1.1
 MAX_BATCH   ?=#? server, offline: most requests of a batch, comma-separated (8)
 MAX_DELAY   ?=#? server: longest wait for a fuller batch, comma-separated, as 0,2ms (0)
 WORKERS     ?=#? server, offline: threads with backend objects of their own, comma-separated (1)
+IN_FLIGHT   ?=#? server, offline: batches in flight, issued by one thread, in place of WORKERS, comma-separated (OpenVINO, ONNX Runtime on a CPU)
 CLIENTS     ?=#? concurrency: clients with one request in flight each (1,2,4)
 SAMPLES     ?=#? multi-stream: samples of a query (8)
 REPLICATIONS ?=#? runs of each load, each with its own arrivals (10)
@@ -133,7 +134,7 @@ PLAN   = $(STAGE).plan --config "$$CONFIG" $(CHOSEN) --prompts "$$PROMPTS" --tok
          $(if $(ROUNDS),--rounds "$$ROUNDS") \
          $(if $(MAX_ROUNDS),--max-rounds "$$MAX_ROUNDS") $(if $(INTERVAL),--target-interval "$$INTERVAL") $(if $(BUDGET),--budget "$$BUDGET") $(SCENARIO) $(PLACE) --models-dir "$$MODELS_DIR"
 SCENARIO = --scenarios "$$SCENARIOS" --bound "$$BOUND" --rates "$$RATES" --max-batch "$$MAX_BATCH" --max-delay "$$MAX_DELAY" \
-           --workers "$$WORKERS" --clients "$$CLIENTS" $(if $(SAMPLES),--samples "$$SAMPLES") \
+           --workers "$$WORKERS" --in-flight "$$IN_FLIGHT" --clients "$$CLIENTS" $(if $(SAMPLES),--samples "$$SAMPLES") \
            $(if $(REPLICATIONS),--replications "$$REPLICATIONS") $(if $(REQUESTS),--requests "$$REQUESTS") \
            $(if $(DURATION),--duration "$$DURATION") $(if $(PRICE),--price "$$PRICE") $(if $(LOADGEN),--loadgen) \
            $(if $(ENDPOINT),--endpoint "$$ENDPOINT")
@@ -154,7 +155,7 @@ PROFILE = $(STAGE).profile_ops $(PLACE) --models-dir "$$MODELS_DIR" --python "$$
 # The user named what to plan: load and profile then plan again.
 ASKED = $(strip $(if $(filter override,$(origin CONFIG)),CONFIG) $(DEVICE) $(MODELS) $(BACKENDS) $(PRECISIONS) $(BATCHES) $(SEQ_LENGTHS) \
         $(BOUNDARIES) $(MODES) $(SETTINGS) $(INPUTS) $(EXPORTER) $(PROMPTS) $(TOKENS) $(TUNE) $(ROUNDS) $(MAX_ROUNDS) $(INTERVAL) $(BUDGET) \
-        $(SCENARIOS) $(BOUND) $(RATES) $(MAX_BATCH) $(MAX_DELAY) $(WORKERS) $(CLIENTS) $(SAMPLES) $(REPLICATIONS) $(REQUESTS) \
+        $(SCENARIOS) $(BOUND) $(RATES) $(MAX_BATCH) $(MAX_DELAY) $(WORKERS) $(IN_FLIGHT) $(CLIENTS) $(SAMPLES) $(REPLICATIONS) $(REQUESTS) \
         $(DURATION) $(PRICE) $(LOADGEN) $(ENDPOINT))
 AGGREGATE = $(STAGE).aggregate $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
 REPORT = $(STAGE).report $(PLACE) $(if $(PLAIN_CHARTS),--plain-charts) $(if $(MODEL),--model "$$MODEL")

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harness.comparison import compatibility, verdicts
+from harness.comparison.compatibility import renamed
 from harness.comparison.load_changes import compare_loads
 from harness.comparison.token_rows import with_token_rows
 from harness.comparison.verdicts import EQUIVALENCE, Margins, Paired
@@ -42,7 +43,6 @@ from harness.reporting.writers import github
 from harness.reporting.writers.github import pr_comment
 from harness.reporting.writers.junit import junit
 from harness.reporting.writers.markdown import document_text
-from harness.zoo.families.handed_over import renamed
 
 
 def stage(arguments: Sequence[str]) -> None:

@@ -79,6 +79,12 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("MAX_BATCH", "--max-batch", ("plan",), "server, offline: most requests of a batch (8)"),
     Variable("MAX_DELAY", "--max-delay", ("plan",), "server: longest wait for a fuller batch, as 0,2ms (0)"),
     Variable("WORKERS", "--workers", ("plan",), "server, offline: threads with backend objects of their own (1)"),
+    Variable(
+        "IN_FLIGHT",
+        "--in-flight",
+        ("plan",),
+        "server, offline: batches in flight, issued by one thread, in place of WORKERS (OpenVINO, ONNX Runtime; CPU)",
+    ),
     Variable("CLIENTS", "--clients", ("plan",), "concurrency: clients with one request in flight each (1,2,4)"),
     Variable("SAMPLES", "--samples", ("plan",), "multi-stream: samples of a query (8)"),
     Variable("REPLICATIONS", "--replications", ("plan",), "runs of each load, each with its own arrivals (10)"),

@@ -83,6 +83,7 @@ def stage(arguments: Sequence[str]) -> None:
             max_batch=options.max_batch,
             max_delay=options.max_delay,
             workers=options.workers,
+            in_flight=options.in_flight,
             clients=options.clients,
             samples=options.samples,
             loadgen=options.loadgen,
@@ -216,6 +217,8 @@ def _add_load(parser: cli.Parser) -> None:
     parser.add_argument("--max-batch", type=_list(_positive), default=(), help=f"most requests of a batch, {text}")
     parser.add_argument("--max-delay", type=_list(str), default=(), help="server: longest wait for a batch, as 0,2ms")
     parser.add_argument("--workers", type=_list(_positive), default=(), help=f"threads that take batches, {text}")
+    text_in_flight = f"batches in flight that one thread issues, in place of workers, {text}"
+    parser.add_argument("--in-flight", type=_list(_positive), default=(), help=text_in_flight)
     parser.add_argument("--clients", type=_list(_positive), default=(), help=f"concurrency: numbers of clients, {text}")
     parser.add_argument("--samples", type=_positive, help="multi-stream: samples of a query (8)")
     parser.add_argument("--replications", type=_positive, help="runs of each load, each with a seed of its own (10)")

@@ -44,6 +44,9 @@ class BackendInfo:
         1.29 and OpenVINO start a thread at import that reports over the network, in the process that measures.
     modes: how it can run; each mode needs its calls of base.py.
     modes_not_offered: why a mode is missing, shown in the report of a plan that asks for it.
+    asynchronous: by device, the function of its library that computes several batches asynchronously; it must implement
+        issue() and issued() of base.py. Elsewhere load cases with IN_FLIGHT are skipped, for the reason
+        `not_asynchronous`.
     compile_cache: True when compiling takes so long that later processes reuse the work of the first process.
     settings: named ways to run it, by device; the first is the default of a case whose configuration names none.
     transfers: True where it can copy inputs and outputs as part of a sample on a GPU: the transfer boundary.
@@ -80,6 +83,8 @@ class BackendInfo:
     modes_not_offered: Mapping[Mode, str] = field(
         default_factory=lambda: {"pipelined": "a call of it runs one request at a time"}
     )
+    asynchronous: Mapping[Device, Line] = field(default_factory=dict)
+    not_asynchronous: Line = "a call of it returns when its batch is computed"
     compile_cache: bool = False
     settings: Mapping[Device, Mapping[str, Setting]] = field(default_factory=dict)
     transfers: bool = False
@@ -152,6 +157,12 @@ class BackendInfo:
                 f"No setting `{name}` of this backend's decoder on {device}.", "Write the plan again: `make plan`."
             )
         return found
+
+    def no_issuing_on(self, device: Device) -> str | None:
+        """Why one thread cannot issue several batches to it there; None where it can."""
+        if device in self.asynchronous:
+            return None
+        return "on a GPU only workers are written, each with a stream" if device == "cuda" else self.not_asynchronous
 
     def modes_on(self, device: Device) -> tuple[Mode, ...]:
         """How it can run there. A GPU's stream is a queue: every backend can have two passes in flight on it."""

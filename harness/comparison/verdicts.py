@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from harness.aggregation import flags
 from harness.aggregation.flags import medians_by_round
 from harness.comparison import compatibility, paired
+from harness.comparison.compatibility import renamed
 from harness.core.schemas import ComparedRow, Design, Difference, Row, Summary, Verdict
 from harness.statistics import estimators
 from harness.statistics.ratios import (
@@ -26,7 +27,6 @@ from harness.statistics.ratios import (
     change_of_ratios,
     holm,
 )
-from harness.zoo.families.handed_over import renamed
 
 SIGNIFICANCE = 0.05
 ENOUGH_ROUNDS = 5
@@ -118,15 +118,16 @@ class Judged:
 def compare(
     baseline: Summary,
     current: Summary,
-    found: Sequence[Difference],
+    differences: Sequence[Difference],
     margins: Margins,
     design: Design = "separate",
 ) -> tuple[ComparedRow, ...]:
     """A row for each case of either summary, in the order of the current summary; cases that are gone come last.
 
-    found: differences between the two summaries (compatibility.differences).
+    differences: between the two summaries (compatibility.differences).
     """
-    return judged_rows([paired_rows(renamed(baseline, current), current.rows, found, design)], margins, design)
+    paired = paired_rows(renamed(baseline, current), current.rows, differences, design)
+    return judged_rows([paired], margins, design)
 
 
 @dataclass(frozen=True)
@@ -141,11 +142,11 @@ class Paired:
 
 
 def paired_rows(
-    baseline: Iterable[Row], current: Iterable[Row], found: Sequence[Difference], design: Design = "separate"
+    baseline: Iterable[Row], current: Iterable[Row], differences: Sequence[Difference], design: Design = "separate"
 ) -> Paired:
-    """The rows of both summaries in pairs: of all models, or of one."""
+    """The rows of both summaries in pairs: of all models, or of one. differences: as in compare."""
     before, after = {_key(row): row for row in baseline}, {_key(row): row for row in current}
-    forbidden = _forbidden(found)
+    forbidden = _forbidden(differences)
 
     def pair(key: Key) -> tuple[ComparedRow, Change | None]:
         if key not in before:
@@ -226,8 +227,8 @@ def _key(row: Row) -> Key:
     return (row.case_id, row.boundary, row.mode, row.weights)
 
 
-def _forbidden(found: Sequence[Difference]) -> str | None:
-    names = [f"{one.name} {one.baseline} → {one.current}" for one in found if one.refuses]
+def _forbidden(differences: Sequence[Difference]) -> str | None:
+    names = [f"{one.name} {one.baseline} → {one.current}" for one in differences if one.refuses]
     return f"measured on another machine or with another share of it: {'; '.join(names)}" if names else None
 
 

@@ -118,8 +118,10 @@ class ScenarioBlock(_Section):
     """Server and offline."""
     max_delay: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ("0ms",)
     """Server."""
-    workers: tuple[Annotated[int, Field(ge=1, le=MOST_WORKERS)], ...] = (1,)
-    """Server and offline."""
+    workers: tuple[Annotated[int, Field(ge=1, le=MOST_WORKERS)], ...] = ()
+    """Server and offline: threads that serve; 1 where neither it nor in_flight is given."""
+    in_flight: tuple[Annotated[int, Field(ge=1, le=MOST_WORKERS)], ...] = ()
+    """Server and offline: batches in flight that one thread issues, besides the cases of `workers`."""
     clients: tuple[Annotated[int, Field(ge=1, le=MOST_WORKERS)], ...] = (1, 2, 4)
     """Concurrency."""
     samples: Annotated[int, Field(ge=1, le=MOST_BATCH)] = 8

@@ -10,8 +10,8 @@ from typing import Literal
 from harness.backends import BACKENDS, BackendInfo, backend_info
 from harness.backends.served_cases import served_cases
 from harness.backends.tensorrt.engine_request import VARIANT as ENGINE_VARIANT
-from harness.core.case_names import case_id
 from harness.core.errors import ConfigError
+from harness.core.layout import case_id
 from harness.core.schemas import (
     Artifact,
     Boundary,
@@ -159,6 +159,9 @@ def plan_id(plan: Plan) -> str:
         asked["generation"]["prompts"] = ""
     if not plan.loads:
         del asked["loads"]
+    for load in asked.get("loads", ()):
+        if load["in_flight"] is None:
+            del load["in_flight"]
     for model in asked["models"]:
         own = model.pop("inputs")
         if own:  # the content of the files, not their folders

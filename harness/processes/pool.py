@@ -129,8 +129,8 @@ class Presence:
         self._place = lock.place()
         self._started_at = utc_now()
 
-    def turn(self, job: TurnJob, done: int, turns: int) -> None:
-        """A turn begins. Raises StorageError where the file cannot be written."""
+    def turn(self, case_id: str, number: int, done: int, turns: int) -> None:
+        """A turn begins; number: its round. Raises StorageError where the file cannot be written."""
         running = Running(
             plan_id=self._plan_id,
             pid=os.getpid(),
@@ -138,8 +138,8 @@ class Presence:
             started_at=self._started_at,
             turns=turns,
             done=done,
-            case_id=job.case.case_id,
-            round=job.round,
+            case_id=case_id,
+            round=number,
             since=utc_now(),
         )
         store.save(self._path, running)
@@ -341,7 +341,7 @@ class WorkerPool:
             export=str(export_files(case.slug, self._results, self._models).record),
             engines=self._plan.engines,
         )
-        self._presence.turn(job, self.progress.done, self.progress.total)
+        self._presence.turn(job.case.case_id, job.round, self.progress.done, self.progress.total)
         label = f"round {number}  {case.case_id}{self._label}"
         watcher = _Watcher(job, label, self.progress, self._monitor)
         record = measure_turn(job, self._worker(job), self._results, watcher)
@@ -364,7 +364,7 @@ class WorkerPool:
             export=str(self._results.export(case.slug).generation),
             options=self._plan.generation,
         )
-        self._presence.turn(task, self.progress.done, self.progress.total)
+        self._presence.turn(task.case.case_id, task.round, self.progress.done, self.progress.total)
         label = f"round {number}  {case.case_id}"
         results = self._results.of_generation
         watcher = _Watcher(task, label, self.progress, self._monitor, results.usage_file(case.case_id, number))

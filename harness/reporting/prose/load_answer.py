@@ -90,12 +90,12 @@ def load_conditions(summary: Summary, rows: Sequence[LoadRow]) -> str:
 
 def load_section(summary: Summary, images: Images) -> list[Block]:
     """All groups with their tables and charts; empty without load rows."""
-    found: list[Block] = []
+    blocks: list[Block] = []
     for key, rows in by_group(summary.loads):
         shown = [f"![{escape(text)}]({path})" for text, path in images.get(key, ())]
-        found += titled(f"{where(key)}: {SCENARIOS[key.scenario]}", *load_tables(summary, rows, shown), level=3)
+        blocks += titled(f"{where(key)}: {SCENARIOS[key.scenario]}", *load_tables(summary, rows, shown), level=3)
     lost = unserved(summary)
-    return [*found, *(titled("Without a result", _listed(lost), level=3) if lost else [])]
+    return [*blocks, *(titled("Without a result", _listed(lost), level=3) if lost else [])]
 
 
 def load_tables(summary: Summary, rows: Sequence[LoadRow], images: Sequence[str] = ()) -> list[Block]:

@@ -29,9 +29,9 @@ def profile_section(
     """
     links = {found.case_id: _files(found, parts.get(found.case_id), folder) for found in profiles}
     shapes: dict[tuple[str, int | None, int], list[ModelProfile]] = {}
-    for found in profiles:
-        if found.case_id in parts:
-            shapes.setdefault((found.model, found.sequence_length, found.batch_size), []).append(found)
+    for profile in profiles:
+        if profile.case_id in parts:
+            shapes.setdefault((profile.model, profile.sequence_length, profile.batch_size), []).append(profile)
     alone = [
         block
         for group in shapes.values()
@@ -52,7 +52,7 @@ def trust_table(
 
     parts: by case id.
     """
-    with_parts = [(found, parts[found.case_id]) for found in profiles if found.case_id in parts]
+    with_parts = [(profile, parts[profile.case_id]) for profile in profiles if profile.case_id in parts]
     if not with_parts:
         return None
     with_length = any(found.sequence_length for found, _ in with_parts)
@@ -71,8 +71,8 @@ def trust_table(
     return Table(columns, with_parts, how, "\n".join(why))
 
 
-def _backend(found: ModelProfile) -> str:
-    return found.backend if found.setting == "default" else f"{found.backend} {found.setting}"
+def _backend(profile: ModelProfile) -> str:
+    return profile.backend if profile.setting == "default" else f"{profile.backend} {profile.setting}"
 
 
 def _ratio(parts: PartsProfile) -> str:
@@ -115,24 +115,24 @@ def _shape(group: Sequence[ModelProfile], named: Mapping[str, PartsProfile]) -> 
     return titled(title, how, groups, level=3)
 
 
-def _name(found: ModelProfile) -> str:
-    way = "" if found.setting == "default" else f" {found.setting}"
-    return f"{found.backend} {found.precision}{way}"
+def _name(profile: ModelProfile) -> str:
+    way = "" if profile.setting == "default" else f" {profile.setting}"
+    return f"{profile.backend} {profile.precision}{way}"
 
 
-def _files(found: ModelProfile, parts: PartsProfile | None, folder: str) -> list[str]:
-    names = ["model.json", *found.memory_files, *(["parts.md", *parts.traces] if parts else [])]
-    return [f"{folder}/{found.case_id}/{name}" for name in names]
+def _files(profile: ModelProfile, parts: PartsProfile | None, folder: str) -> list[str]:
+    names = ["model.json", *profile.memory_files, *(["parts.md", *parts.traces] if parts else [])]
+    return [f"{folder}/{profile.case_id}/{name}" for name in names]
 
 
-def sum_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
+def sum_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each case with parts: whether they add up to the latency, and explanations where they do not."""
-    return [about(summary, one.row, _sums(one, one.parts)) for one in found if one.parts]
+    return [about(summary, one.row, _sums(one, one.parts)) for one in cases if one.parts]
 
 
-def _sums(one: Profiled, parts: PartsProfile) -> Line:
-    measured = one.model.achieved.latency_ns
-    sums = reconcile(parts, one.row.device == "cuda", None if measured is None else round(measured))
+def _sums(profiled: Profiled, parts: PartsProfile) -> Line:
+    measured = profiled.model.achieved.latency_ns
+    sums = reconcile(parts, profiled.row.device == "cuda", None if measured is None else round(measured))
     gaps = idle_share(parts, measured)
     return {
         "profile_grade": grade_of(parts),

@@ -15,6 +15,7 @@ from harness.core.schemas import GenerationRow, Grade, Summary
 from harness.reporting import thresholds
 from harness.reporting.charts import matplotlib_drawer, plotly_drawer, selection
 from harness.reporting.charts.spec import Lines
+from harness.reporting.html.page import page
 from harness.reporting.prose.generation_text import generation_first, generation_section, terminal_generation
 from harness.reporting.tables.generation_table import generation_table, tokens
 from harness.reporting.writers.csv import csv_tables
@@ -87,6 +88,14 @@ def test_three_charts_and_both_drawers() -> None:
     itl = charts[0].spec
     assert isinstance(itl, Lines)
     assert [point.x for point in itl.panels[0].series[0].points[:4]] == [7.25, 9.75, 12.25, 14.75]
+
+
+def test_the_page_has_no_empty_summary_and_shows_figures_before_charts() -> None:
+    shown = page(SEVERAL)
+    assert "Nothing is measured yet" not in shown
+    assert 'id="summary"' not in shown
+    assert shown.index("<table") < shown.index('class="plot"')
+    assert shown.count("greedy, end token ignored") == 1
 
 
 def test_one_shape_has_no_chart_over_batches_or_prompts() -> None:
