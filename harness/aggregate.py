@@ -113,7 +113,8 @@ def stage(arguments: Sequence[str]) -> None:
         )
         return with_devices(found, copies, neighbours, slots)
 
-    large = None
+    large: _Large | None = None
+    summary: Summary
     if len(plan.cases) > packed.PACK_FROM:
         agreed = references(plan, environments, partial(_load, raw, {}), neighbours is not None)
         large = _by_model(plan, partial(part, agreed=agreed), metrics, results, _measured_before(before, results))

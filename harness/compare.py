@@ -127,7 +127,9 @@ def _part(
 ) -> Part:
     rows = with_token_rows(current).rows
     pairs = None if baseline is None else verdicts.paired_rows(baseline, rows, found, design)
-    judged = [thresholds.judge(one, current.rows, current.loads, current.generations) for one in wanted]
+    judged: list[Sequence[Judgement]] = [
+        thresholds.judge(one, current.rows, current.loads, current.generations) for one in wanted
+    ]
     return pairs, judged
 
 

@@ -102,9 +102,9 @@ class WatchedFolder:
             for case in plan.cases:
                 if case.case_id in newer:
                     found += self._contents(folder.raw_case(case.case_id), plan, case, stamps[case.case_id])
-            for one in plan.generations:
-                place = folder.of_generation.raw_case(one.case_id)
-                found += self._contents(place, plan, one, _stamp(place))
+            for generated in plan.generations:
+                place = folder.of_generation.raw_case(generated.case_id)
+                found += self._contents(place, plan, generated, _stamp(place))
         loads = {load.load_id: self._load(self._results.load(load.load_id), plan, load) for load in plan.loads}
         answers = [result for result in found if isinstance(result, EndedTurn)]
         notes = [result for result in (*found, *runs) if isinstance(result, str)]
