@@ -114,7 +114,6 @@ def stage(arguments: Sequence[str]) -> None:
         return with_devices(found, copies, neighbours, slots)
 
     large: _Large | None = None
-    summary: Summary
     if len(plan.cases) > packed.PACK_FROM:
         agreed = references(plan, environments, partial(_load, raw, {}), neighbours is not None)
         large = _by_model(plan, partial(part, agreed=agreed), metrics, results, _measured_before(before, results))
@@ -200,7 +199,7 @@ class _Large:
     notes: list[Notes]
     sums: list[dict[Path, str]]
 
-    def joined(self, notes: Notes, sums: dict[Path, str]) -> PackedSummary:
+    def joined(self, notes: Notes, sums: dict[Path, str]) -> Summary:
         """The summary without its rows; adds the notes and the sums of all models."""
         for note in self.notes:
             notes.add(note)
