@@ -16,6 +16,7 @@ import argparse
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain as chained
 from pathlib import Path
 
 from harness.comparison import compatibility, verdicts
@@ -77,12 +78,27 @@ def stage(arguments: Sequence[str]) -> None:
     sides = (before, _side(results.summary, current.head))
     if options.design == "paired":
         sides = _states(sides, results)
-    found = judge(baseline, current, sides, margins, wanted, options.design)
+    found = judge_by_model(baseline, current, sides, margins, wanted, options.design)
     _write(found, current, results)
     _end(found, results)
 
 
 def judge(
+    baseline: Summary | None,
+    current: Summary,
+    sides: tuple[Side | None, Side],
+    margins: Margins,
+    wanted: Sequence[Threshold],
+    design: Design = "separate",
+) -> Comparison:
+    """Both kinds of verdict in one record."""
+    found = () if baseline is None else compatibility.differences(baseline, current)
+    before = None if baseline is None else renamed(with_token_rows(baseline), with_token_rows(current))
+    parts = [_part(before, current, found, wanted, design)]
+    return _judged(parts, (baseline, current), found, sides, margins, design)
+
+
+def judge_by_model(
     baseline: chain.ByModel | None,
     current: chain.ByModel,
     sides: tuple[Side | None, Side],
@@ -90,15 +106,26 @@ def judge(
     wanted: Sequence[Threshold],
     design: Design = "separate",
 ) -> Comparison:
-    """Both kinds of verdict in one record."""
-    found = () if baseline is None else compatibility.differences(baseline.head, current.head)
-    if current.is_large or (baseline is not None and baseline.is_large):
-        parts = list(_by_model(baseline, current, found, wanted, design))
-    else:
-        before = None if baseline is None else renamed(with_token_rows(baseline.head), with_token_rows(current.head))
-        parts = [_part(before, current.head, found, wanted, design)]
-    paired = [part for part, _ in parts if part is not None]
-    rows = verdicts.judged_rows(paired, margins, design)
+    """The same where either run is large."""
+    head = None if baseline is None else baseline.head
+    if not (current.is_large or (baseline is not None and baseline.is_large)):
+        return judge(head, current.head, sides, margins, wanted, design)
+    found = () if head is None else compatibility.differences(head, current.head)
+    parts = list(_by_model(baseline, current, found, wanted, design))
+    return _judged(parts, (head, current.head), found, sides, margins, design)
+
+
+def _judged(
+    parts: Sequence[Part],
+    summaries: tuple[Summary | None, Summary],
+    found: tuple[Difference, ...],
+    sides: tuple[Side | None, Side],
+    margins: Margins,
+    design: Design,
+) -> Comparison:
+    """The verdicts on all parts together. summaries: of the loads alone."""
+    rows = verdicts.judged_rows([part for part, _ in parts if part is not None], margins, design)
+    baseline, current = summaries
     return Comparison(
         design=design,
         created_at=utc_now(),
@@ -109,8 +136,10 @@ def judge(
         common_ratio=verdicts.common_ratio(rows),
         differences=found,
         rows=rows,
-        judgements=tuple(one for at in range(len(wanted)) for _, judged in parts for one in judged[at]),
-        loads=() if baseline is None else compare_loads(baseline.head, current.head, found),
+        judgements=tuple(
+            chained.from_iterable(chained.from_iterable(zip(*(judged for _, judged in parts), strict=True)))
+        ),
+        loads=() if baseline is None else compare_loads(baseline, current, found),
     )
 
 
