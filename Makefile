@@ -1,7 +1,7 @@
 # Inferometer: every stage as a target. `make` alone prints this list; README.md explains the stages.
 
 #- What to measure: read by plan, bench, load, generate, profile and, but for PROMPTS, TOKENS and TUNE, ab; DEVICE by reproduce too
-CONFIG      ?= $(if $(filter generate,$(MAKECMDGOALS)),configs/generation.yaml,$(if $(filter cuda,$(DEVICE)),configs/cuda.yaml,configs/quickstart.yaml))#? configuration to plan from: quickstart.yaml, cuda.yaml with DEVICE=cuda, generation.yaml for generate
+CONFIG      ?= $(if $(or $(filter generate,$(MAKECMDGOALS)),$(and $(filter profile,$(MAKECMDGOALS)),$(PROMPTS)$(TOKENS))),configs/generation.yaml,$(if $(filter cuda,$(DEVICE)),configs/cuda.yaml,configs/quickstart.yaml))#? configuration to plan from: quickstart.yaml, cuda.yaml with DEVICE=cuda, generation.yaml for generate, and for profile with PROMPTS or TOKENS
 DEVICE      ?=#? cpu or cuda, instead of the configuration's
 MODELS      ?=#? comma-separated models, instead of the configuration's; name@seeded sets the weights
 BACKENDS    ?=#? comma-separated backends
@@ -54,7 +54,7 @@ MAX_REGRESSION ?=#? compare, ab: slow-down that is accepted, as 5%
 EQUIVALENCE ?=#? compare, ab: change that counts as none, as 2% (1%)
 ACROSS      ?=#? compare: 1: another machine or version: name every difference, judge ratios over the baseline backend alone
 AGAINST     ?=#? ab: commit, folder, or backend=python to hold this folder against
-STORE       ?=#? history: folder that keeps runs over time
+STORE       ?=#? history: folder that keeps runs over time, or its URL
 COMMIT      ?=#? history: state of the measured code, if not Inferometer's checkout
 CONFIRM     ?=#? history: candidate that the A/B run in results/ab decides
 CLAIM       ?= list#? reproduce: published claim; list prints them all

@@ -123,7 +123,8 @@ def _choices(command: str, given: argparse.Namespace) -> dict[str, list[str]]:
     if given.model:
         found["MODELS"] = [",".join([*given.model, *filter(None, [named.get("MODELS")])])]
     device = named.get("DEVICE")
-    if "CONFIG" not in found and command == "generate":
+    of_generation = command == "generate" or (command == "profile" and {"PROMPTS", "TOKENS"} & found.keys())
+    if "CONFIG" not in found and of_generation:
         found["CONFIG"] = ["configs/generation.yaml"]
     elif "CONFIG" not in found and device == "cuda":
         found["CONFIG"] = ["configs/cuda.yaml"]

@@ -114,7 +114,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("EQUIVALENCE", "--equivalence", ("compare", "ab"), "difference that counts as none, as 1%%"),
     Variable("ACROSS", "--across", ("compare",), "compare ratios across machines or versions", switch=True),
     Variable("AGAINST", "--against", ("ab",), "commit, folder or backend=python to measure against"),
-    Variable("STORE", "--store", ("history",), "folder that keeps runs over time"),
+    Variable("STORE", "--store", ("history",), "folder that keeps runs over time, or its URL"),
     Variable("COMMIT", "--commit", ("history",), "state of the measured code, if not Inferometer's checkout"),
     Variable("CONFIRM", "--confirm", ("history",), "candidate that the A/B run in results/ab decides"),
     Variable("CLAIM", "--claim", ("reproduce",), "published claim; list prints them all"),

@@ -42,7 +42,7 @@ from harness.planning.config import MOST, Config, configuration, read_config
 from harness.planning.load_cases import estimate_load
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import LoadOverrides, Overrides, apply
-from harness.planning.schedule import estimate, further_in_words, in_words
+from harness.planning.schedule import engines_in_words, estimate, further_in_words, in_words, tuning_in_words
 from harness.reporting import units
 from harness.zoo import model_info
 from harness.zoo.generation.prompt_files import length_pairs
@@ -248,8 +248,13 @@ def _describe(plan: Plan, path: Path, changed: bool, every_case: bool) -> None:
         )
     if plan.cases and (further := further_in_words(plan.measurement)):
         cli.say(f"  further   {further}")
+    if tuning := tuning_in_words(plan):
+        cli.say(f"  tuning    {tuning}")
+    if engines := engines_in_words(plan):
+        cli.say(f"  engines   {engines}")
     if every:
-        cli.say(f"  time      {in_words(estimate(plan))} to measure, besides export")
+        besides = "export and engines" if engines else "export"
+        cli.say(f"  time      {in_words(estimate(plan))} to measure, besides {besides}")
     if plan.loads:
         skipped = sum(load.skip_reason is not None for load in plan.loads)
         left_out = f", {skipped} skipped with their reason in the report" if skipped else ""

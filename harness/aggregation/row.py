@@ -236,6 +236,8 @@ def draft_of(case: Case, kind: Kind, records: CaseRecords, settings: Measurement
     damage = tuple(_damage(records))
     if records.failed:
         last = records.failed[-1]
+        if last.refused:
+            return Draft(_row(case, kind, "skipped", reason=last.error, hint=last.hint), damage)
         return Draft(_row(case, kind, "failed", reason=f"{last.phase}: {last.error}", hint=last.hint), damage)
     reason = "; ".join(dict.fromkeys(why for _, why in (*records.left_out, *records.damaged)))
     return Draft(missing_row(case, kind, reason or "never measured", "Run `make run`."), damage)

@@ -94,6 +94,20 @@ class Backend(ABC):
         """True when compile() would find the work of an earlier process; None where nothing is compiled."""
         return None
 
+    @property
+    def inputs(self) -> int:
+        """Number of input batches."""
+        return len(self.job.batches)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether passes run on a GPU; known after load()."""
+        return self.stream is not None
+
+    def alone(self, passes: int) -> int:
+        """So many passes can follow each other with no other work between them: of a whole model, any number."""
+        return passes
+
     def activate(self) -> None:  # noqa: B027 - most libraries keep no state that a second object would change
         """Make this object the one that the library's state of this thread belongs to.
 

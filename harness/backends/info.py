@@ -12,7 +12,7 @@ from pydantic import StringConstraints
 from harness.backends import settings
 from harness.backends.settings import Setting
 from harness.core.errors import ConfigError
-from harness.core.schemas import Device, Mode, Precision, Quantisation
+from harness.core.schemas import Device, Kind, Mode, Precision, Quantisation
 
 Artifact = Literal["module", "onnx", "engine", "none"]
 Target = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
@@ -39,6 +39,8 @@ class BackendInfo:
     artifact: its files: "module" (weights and Python code), "onnx", "engine" (built from ONNX on this GPU), or "none".
     not_offered: why a precision is missing, shown in the report of a plan that asks for it.
     not_quantised: why int8 files of one kind of quantisation are not run.
+    not_run: why no model of a kind is run, shown in the report of a plan that asks for it. What only the exported file
+        shows, the backend refuses itself (NotSupportedError).
     computes: False for a backend that only measures the harness; such rows are never ranked.
     environment: variables set before its libraries are imported. Both telemetry switches are here: ONNX Runtime from
         1.29 and OpenVINO start a thread at import that reports over the network, in the process that measures.
@@ -63,6 +65,8 @@ class BackendInfo:
         `decodes_not`. decoder_targets: by device, where there are several. decoder_precisions: None: as `precisions`.
         decoder_not_offered, decoder_settings: as not_offered and settings. decoder_reads: its files. decodes_no: why it
         generates with no model of a type of transformers, or with none of a kind (`seq2seq`).
+    decoder_profilers: by device, `module:function` that measures the layers or operators of one phase of its decoder;
+        called `(job, prompts, phase, folder, runs)` as profiler is, job a GenerationJob.
     extra: the optional part of our package that installs its libraries; its cases are skipped where these are missing.
         None: `cpu` or `cuda` does, and their absence is a failure.
     remote: True for a running service, which is reached by its address and only loaded, never run as a case.
@@ -77,6 +81,7 @@ class BackendInfo:
     artifact: Artifact
     not_offered: Mapping[Precision, str] = field(default_factory=dict)
     not_quantised: Mapping[Quantisation, str] = field(default_factory=dict)
+    not_run: Mapping[Kind, Line] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     computes: bool = True
     modes: tuple[Mode, ...] = ("sync", "offline")
@@ -104,6 +109,7 @@ class BackendInfo:
     decoder_settings: Mapping[Device, Mapping[str, Setting]] = field(default_factory=dict)
     decoder_reads: Literal["module", "onnx", "gguf", "none"] = "module"
     decodes_no: Mapping[str, Line] = field(default_factory=dict)
+    decoder_profilers: Mapping[Device, Target] = field(default_factory=dict)
     extra: str | None = None
 
     @property

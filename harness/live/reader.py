@@ -109,7 +109,7 @@ class WatchedFolder:
         answers = [result for result in found if isinstance(result, EndedTurn)]
         notes = [result for result in (*found, *runs) if isinstance(result, str)]
         alive = [result for result in runs if not isinstance(result, str)]
-        exports = [one for folder in folders if (one := _export(folder, now)) is not None]
+        exports = [export for folder in folders if (export := _export(folder, now)) is not None]
         return progress(plan, answers, alive, now, self._conditions(folders, answers), notes, exports, loads)
 
     def _conditions(self, folders: Sequence[Results], answers: Sequence[EndedTurn]) -> str:

@@ -255,7 +255,6 @@ def _of_backend(
     given: Sequence[GivenInputs] = (),
 ) -> Iterator[Case]:
     """Every combination of a block's lists for one model and backend."""
-    settings = settings_of(block, table, device, info.kind)
     usual = next(iter(table.settings_on(device)))
     lengths: Sequence[int | None] = block.sequence_lengths if info.kind == "text" else (None,)
     if given:
@@ -263,6 +262,7 @@ def _of_backend(
         info = replace(info, preprocessing=False)
     precisions: Sequence[Precision] = block.precisions if quantised is None else ("int8",)
     for precision, boundary, mode in product(precisions, block.boundaries, block.modes):
+        settings = settings_of(block, table, device, info.kind, precision)
         skip = _skip_reason(table, info, device, precision, quantised or info.quantisation)
         skip = skip or skipped(backend, table, info, device, boundary, mode)
         for batch_size, length, setting in product(block.batch_sizes, lengths, settings):
@@ -311,10 +311,10 @@ def _refuse_impossible(
             )
     for precision in block.precisions:
         if not any(precision in table.precisions[device] for _, table in backends):
-            reasons = {table.not_offered.get(precision, "not offered") for _, table in backends}
+            reasons = "; ".join(sorted({table.not_offered.get(precision, "not offered") for _, table in backends}))
             raise ConfigError(
                 f"{where}.precisions: none of these backends runs {precision} on {device}.",
-                f"{'; '.join(sorted(reasons))}.".capitalize(),
+                f"{reasons[0].upper()}{reasons[1:]}.",
             )
 
     refuse_impossible(block, [table for _, table in backends], device, where)
@@ -336,9 +336,7 @@ def _skip_reason(
         return "an ONNX file has no PyTorch module to run"
     if precision not in table.precisions[device]:
         return table.not_offered.get(precision, f"{precision} is not offered on {device}")
-    if precision == "int8":
-        return table.not_quantised.get(quantisation)
-    return None
+    return table.not_run.get(info.kind) or (table.not_quantised.get(quantisation) if precision == "int8" else None)
 
 
 def _unique(cases: Iterable[Case], source: str, merge: bool, quantised: Collection[str]) -> list[Case]:

@@ -37,12 +37,12 @@ def generated(job: GenerationTask, results: Results, enter: Callable[[str], None
     case, started_at = job.case, utc_now()
     info = backend_info(case.backend)
     if info.decoder_reads == "none":
-        given = _job(job, CALIBRATION_SHAPE, Models(Path(job.models)).folder(case.slug))
+        given = generation_job(job, CALIBRATION_SHAPE, Models(Path(job.models)).folder(case.slug))
         prompts, reference, loaded = calibration_prompts(case, job.measurement.seed), None, {}
     else:
         export, folder = export_for(job)
         chosen = prompt_set(export, case)
-        given = _job(job, export.shape, folder, export)
+        given = generation_job(job, export.shape, folder, export)
         prompts, reference = load_prompts(folder, chosen)
         loaded = {
             file.path: file.sha256 for file in (*files_read(export, info, case), chosen.prompts, chosen.reference)
@@ -126,9 +126,10 @@ def calibration_prompts(case: GenerationCase, seed: int) -> NDArray[np.int64]:
     return generator.integers(0, CALIBRATION_SHAPE.vocabulary, (rows, case.prompt_length), dtype=np.int64)
 
 
-def _job(
+def generation_job(
     job: GenerationTask, shape: DecoderShape, folder: ModelFolder, export: GenerationExport | None = None
 ) -> GenerationJob:
+    """A task as its decoder gets it. export: None for a decoder that reads no files."""
     case = job.case
     info = backend_info(case.backend)
     onnx = None if export is None else onnx_file(export, info, case)

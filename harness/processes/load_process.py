@@ -193,6 +193,11 @@ class _Service:
                     if info.artifact == "none"
                     else load_batches(folder.root, export, own.case, job.measurement.parity_samples)
                 )
+                if info.setting(own.case.device, own.case.setting).own_core:
+                    raise CaseError(
+                        "A service has several threads that launch, and none gets a CPU of its own.",
+                        "Choose a setting without `own-core` for loads.",
+                    )
                 given = job_of(own, export, folder, batches[size].inputs, load.in_flight or 0)
                 files.update(artifacts(export, own.case, given.engine))
                 backends[size] = backend = construct(info.target_on(load.device), given)

@@ -71,7 +71,7 @@ def _measure(
         return load(raw)
     last_words = store.tail(log) or store.tail(worker.log)
     error, hint = (
-        absent_library(outcome.absent)
+        absent_library(outcome.absent, job.case.backend)
         if outcome.absent
         else explained_end(outcome, job.measurement.timeout_s, job.case.batch_size, last_words)
     )
@@ -112,11 +112,13 @@ def explained_end(outcome: Outcome, timeout_s: float, batch_size: int, last_word
     return f"Ended with exit code {outcome.code} and no result.", "The log's tail below may say why."
 
 
-def absent_library(absent: Sequence[str]) -> tuple[str, str]:
+def absent_library(absent: Sequence[str], backend: str) -> tuple[str, str]:
     """(error, hint) for a backend whose libraries its interpreter lacks."""
+    extra = backend_info(backend).extra
+    packages = " ".join(absent) if extra is None else f"'inferometer[{extra}]'"
     return (
         f"{', '.join(absent)} is not installed.",
-        f"Install it: pip install {' '.join(absent)}; or name a Python that has it: BACKEND_PYTHONS=<backend>=<path>.",
+        f"Install it: pip install {packages}; or name a Python that has it: BACKEND_PYTHONS=<backend>=<path>.",
     )
 
 
@@ -392,7 +394,7 @@ class WorkerPool:
 
 def _in_words(record: Measured | Failed) -> str:
     if isinstance(record, Failed):
-        return f"FAILED in {record.phase}: {record.error}"
+        return f"skipped: {record.error}" if record.refused else f"FAILED in {record.phase}: {record.error}"
     steady = "" if record.steady else ", not steady"
     return f"{batch_ns(record) / 1e6:.3g} ms  n={batches(record)}, {record.stop}{steady}"
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from harness.aggregation.flags import RANKED
+from harness.aggregation.flags import MAX_PRINTED_FACTOR, RANKED
 from harness.core.schemas import GenerationRow, Interval
 from harness.reporting.charts.scales import decades, even_ticks, from_zero, widened
 from harness.reporting.charts.spec import Axis, Fill, LinePanel, Lines, Mark, Point, Series, Tags
@@ -32,7 +32,9 @@ def ttft_against_prompt(rows: Sequence[GenerationRow], conditions: str) -> Lines
     legend = series_of(shown, _ttft_points, lambda one: one.points[-1].mark.value)
     title = "time to the first token against prompt length"
     reading = "Median of the process medians, with the 95% interval over processes. Hollow: not ranked."
-    return Lines(f"{shown[0].model}: {title}", title.capitalize(), reading, conditions, tuple(panels), legend)
+    return Lines(
+        f"{shown[0].model}: {title}", title.capitalize(), reading + _arrows(legend), conditions, tuple(panels), legend
+    )
 
 
 def _ttft_panel(rows: Sequence[GenerationRow], size: int) -> LinePanel:
@@ -58,20 +60,24 @@ def tokens_against_batch(rows: Sequence[GenerationRow], conditions: str) -> Line
     if len({row.batch_size for row in shown}) < 2:
         return None
     lengths = sorted({row.prompt_length for row in shown})[:MAX_PANELS]
-    panels = [_rate_panel([row for row in shown if row.prompt_length == length], length) for length in lengths]
+    rates = [row.rates.total for row in shown if row.rates is not None]
+    # One scale for all panels, which share the label of the first.
+    log = max(rates) > LOG_FROM * min(rates)
+    panels = [_rate_panel([row for row in shown if row.prompt_length == length], length, log) for length in lengths]
     legend = series_of(shown, _rate_points, lambda one: -one.points[-1].mark.value)
     title = "tokens a second against batch size"
     reading = (
         "Every token of the batch by the time from its prompts to its last token, prefill included, median over "
         "processes. Hollow: not ranked."
     )
-    return Lines(f"{shown[0].model}: {title}", title.capitalize(), reading, conditions, tuple(panels), legend)
+    return Lines(
+        f"{shown[0].model}: {title}", title.capitalize(), reading + _arrows(legend), conditions, tuple(panels), legend
+    )
 
 
-def _rate_panel(rows: Sequence[GenerationRow], length: int) -> LinePanel:
+def _rate_panel(rows: Sequence[GenerationRow], length: int, log: bool) -> LinePanel:
     series = series_of(rows, _rate_points, lambda one: -one.points[-1].mark.value)
     rates = [point.mark.value for one in series for point in one.points]
-    log = max(rates) > LOG_FROM * min(rates)
     label = f"tokens per second{', log scale' if log else ''}"
     y = decades(label, min(rates) / 1.25, max(rates) * 1.25) if log else from_zero(label, max(rates), 1.08, most=5)
     return LinePanel(f"prompt of {length}", numbers_axis("batch size", [row.batch_size for row in rows]), y, series)
@@ -101,8 +107,10 @@ def itl_against_context(rows: Sequence[GenerationRow], conditions: str) -> Lines
 def _itl_panel(rows: Sequence[GenerationRow], size: int) -> LinePanel:
     series = series_of(rows, _itl_points, lambda one: min(point.mark.value for point in one.points))
     points = [point for one in series for point in one.points]
-    high = max(point.x for point in points)
-    x = Axis("tokens of context", 0.0, 1.05 * high, tuple(even_ticks(0.0, high)))
+    low, high = min(point.x for point in points), max(point.x for point in points)
+    # Contexts of one prompt lie close together: from 0 on, they would fill a corner of the panel.
+    left = low - (high - low) / 4 if 2 * low > high else 0.0
+    x = Axis("tokens of context", left, high + (high - left) / 20, tuple(even_ticks(left, high)))
     y = from_zero("ms between tokens", max(point.mark.value for point in points), 1.1)
     return LinePanel(f"batch {size}", x, y, series)
 
@@ -156,6 +164,12 @@ def mark(row: GenerationRow, value: float, interval: Interval | None = None, tex
         hover=text or hover(row),
         tags=(row.model, row.backend, row.precision, str(row.batch_size), row.grade or row.status),
     )
+
+
+def _arrows(lines: Iterable[Series]) -> str:
+    """The meaning of arrows, where a chart has any."""
+    wide = any(point.mark.wide for line in lines for point in line.points)
+    return f" Arrows: interval wider than ×{MAX_PRINTED_FACTOR:g}, not to scale." if wide else ""
 
 
 def hover(row: GenerationRow) -> str:

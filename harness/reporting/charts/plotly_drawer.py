@@ -129,7 +129,13 @@ def _axis(axis: Axis) -> dict[str, Any]:
     found: dict[str, Any] = {"title": {"text": escape(axis.label)}}
     if axis.scale == "linear":
         suffix = {"ticksuffix": axis.suffix} if axis.suffix else {}
-        return {**found, **suffix, "separatethousands": True, "range": [short(axis.low), short(axis.high)]}
+        return {
+            **found,
+            **suffix,
+            "separatethousands": True,
+            "exponentformat": "none",
+            "range": [short(axis.low), short(axis.high)],
+        }
     ticks = {"tickvals": list(axis.ticks), "ticktext": [axis.text(tick) for tick in axis.ticks]}
     return {**found, "type": "log", **ticks, "range": [short(math.log10(axis.low)), short(math.log10(axis.high))]}
 
@@ -362,6 +368,7 @@ def _heat_panel(panel: HeatPanel, colour: str) -> Plot:
         "z": [None if cell.value is None else short(cell.value) for _, _, cell in cells],
         "text": [f"<b>{escape(cell.text)}</b>" if cell.strong else escape(cell.text) for _, _, cell in cells],
         "texttemplate": "%{text}",
+        "textfont": {"size": 11},
         "hovertext": [cell.hover for _, _, cell in cells],
         "colorscale": [[0, shade(colour, 0.1)], [1, colour]],
         "showscale": False,

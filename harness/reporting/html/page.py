@@ -39,7 +39,7 @@ from harness.reporting.prose.conditions import (
 )
 from harness.reporting.prose.generation_text import generation_conditions, of_model, of_no_model
 from harness.reporting.prose.guide import guide
-from harness.reporting.prose.load_answer import load_answer, load_conditions, load_tables, unserved, where
+from harness.reporting.prose.load_answer import load_answer, load_tables, unserved, where
 from harness.reporting.prose.recommendations import recommend
 from harness.reporting.ranking import TableKey
 from harness.reporting.table import Block, Column
@@ -337,7 +337,6 @@ def _loads(summary: Summary, with_plots: bool) -> Iterable[Section]:
             "groups": [plotly_drawer.draw(spec) for spec in selection.of_load(summary, key, rows).values()]
             if with_plots
             else [],
-            "caption": load_conditions(summary, rows),
             "body": html.blocks(load_tables(summary, rows)),
         }
         for key, rows in by_group(summary.loads)

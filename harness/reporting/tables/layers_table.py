@@ -10,11 +10,12 @@ from harness.core.schemas import Summary
 from harness.core.schemas.profile_record import (
     Group,
     LayerRow,
+    OperatorGaps,
     OperatorRow,
     PartsProfile,
 )
 from harness.profiling.grades import flags_of, grade_of, spread
-from harness.profiling.launch_gaps import IdleShare, idle_share
+from harness.profiling.launch_gaps import IdleShare, idle_share, without_operator
 from harness.profiling.layers import (
     EVERYTHING,
     LayerChoice,
@@ -62,6 +63,7 @@ def trust_lines(parts: PartsProfile, on_gpu: bool, measured_ns: int | None = Non
         *([reconciliation_line(found)] if found else []),
         *([repeats_line(parts)] if parts.ratios else []),
         *([gaps_line(gaps)] if gaps else []),
+        *([operator_gaps_line(parts.operator_gaps)] if parts.operator_gaps else []),
     ]
 
 
@@ -86,6 +88,12 @@ def repeats_line(parts: PartsProfile) -> str:
 def gaps_line(share: IdleShare) -> str:
     """The share of the latency in which no kernel ran, and which latency that is."""
     return f"Launch gaps: in {units.percent(share.share)} of the {share.of} no kernel ran on the GPU."
+
+
+def operator_gaps_line(found: OperatorGaps) -> str:
+    """On a CPU: the share of traced time in which no operator ran; an upper bound, as a profiler slows the host."""
+    share = units.percent(without_operator(found))
+    return f"Time without an operator: {share} of the traced passes, at most; Python and waits between calls."
 
 
 def mark(parts: PartsProfile) -> str:

@@ -8,12 +8,12 @@ from harness.aggregation.flags import RANKED
 from harness.core.schemas import Summary
 from harness.core.schemas.profile_record import ModelProfile, PartsProfile
 from harness.profiling.grades import flags_of, grade_of, spread
-from harness.profiling.launch_gaps import idle_share
+from harness.profiling.launch_gaps import idle_share, without_operator
 from harness.profiling.load_profiles import Profiled
 from harness.profiling.reconcile import are_kernels, reconcile
 from harness.reporting import units
 from harness.reporting.labels import Line, about, per
-from harness.reporting.table import Block, Column, Table, titled, words
+from harness.reporting.table import Block, Column, Table, filled, titled, words
 from harness.reporting.tables.layers_table import groups_table, mark
 from harness.reporting.tables.model_costs_table import model_tables
 from harness.reporting.units import MILLISECOND
@@ -57,6 +57,7 @@ def trust_table(
         return None
     with_length = any(found.sequence_length for found, _ in with_parts)
     columns = [column for column in _TRUST if with_length or column.header != "seq"]
+    gaps = filled([_GAPS], with_parts)
     why = [
         f"- `{found.case_id}`: " + " ".join(f"{flag.name}: {flag.detail}. {flag.remedy}" for flag in flags_of(of))
         for found, of in with_parts
@@ -68,7 +69,12 @@ def trust_table(
         "what was measured beside them it comes to the figure there. Of grade C and of an unexplained sum nothing is "
         "concluded."
     )
-    return Table(columns, with_parts, how, "\n".join(why))
+    if gaps:
+        how += (
+            " No kernel or operator: on a GPU the share of the latency in which none ran; on a CPU of traced passes, "
+            "which the profiler stretches."
+        )
+    return Table([*columns, *gaps], with_parts, how, "\n".join(why))
 
 
 def _backend(profile: ModelProfile) -> str:
@@ -87,6 +93,14 @@ def _outcome(parts: PartsProfile) -> str:
     return f"explained, {found.corrected:.2f}" if found.outcome == "explained" else found.outcome
 
 
+def _without(found: ModelProfile, parts: PartsProfile) -> str:
+    """The share of time in which nothing computed: on a GPU of the latency, on a CPU of the traced passes."""
+    gaps = idle_share(parts, found.achieved.latency_ns)
+    if gaps is not None:
+        return units.percent(gaps.share)
+    return units.percent(None if parts.operator_gaps is None else without_operator(parts.operator_gaps))
+
+
 _TRUST: Sequence[Column[tuple[ModelProfile, PartsProfile]]] = (
     words("model", lambda row: row[0].model),
     words("backend", lambda row: _backend(row[0])),
@@ -99,6 +113,7 @@ _TRUST: Sequence[Column[tuple[ModelProfile, PartsProfile]]] = (
     Column("repeats", lambda row: str(len(row[1].ratios) or units.ABSENT)),
     Column("spread", lambda row: units.percent(spread(row[1].ratios))),
 )
+_GAPS: Column[tuple[ModelProfile, PartsProfile]] = Column("no kernel or operator", lambda row: _without(*row))
 
 
 def _shape(group: Sequence[ModelProfile], named: Mapping[str, PartsProfile]) -> list[Block]:
@@ -149,6 +164,7 @@ def _sums(profiled: Profiled, parts: PartsProfile) -> Line:
         "profiling_overhead_share": sums.overhead if sums else None,
         "launch_gap_share": gaps.share if gaps else None,
         "launch_gap_share_of": gaps.of if gaps else None,
+        "without_operator_share": without_operator(parts.operator_gaps) if parts.operator_gaps else None,
         "tokenising_ms": per(parts.tokenising.time_ns if parts.tokenising else None, MILLISECOND),
         "reasons": "; ".join(sums.reasons) if sums else None,
         "notes": "; ".join(parts.notes),
