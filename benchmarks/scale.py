@@ -1,9 +1,11 @@
-"""How plan, aggregate and report grow: 1,000 and 10,000 synthetic cases × 3 rounds × 200 samples.
+"""How plan, aggregate, compare and report grow: 1,000 to 100,000 synthetic cases × 3 rounds × 200 samples.
 
-    .venv/bin/python benchmarks/scale.py [--cases 1000 10000] [--keep FOLDER]
+    .venv/bin/python benchmarks/scale.py [--cases 1000 10000 100000] [--keep FOLDER]
 
-Each stage runs as its own process, as in `make bench`. Wall and CPU seconds and peak resident memory are of that
-process: where wall is far above CPU, something else had the cores.
+Each stage runs as its own process, as in `make bench`; report writes the page too. compare has a baseline whose process
+medians are up to 0.5% away. Beyond packed.PACK_FROM cases the raw records are in Parquet, as `run` leaves them. Wall
+and CPU seconds and peak resident memory (looked at five times a second) are of a stage with all of its processes: where
+wall is far above half of CPU, something else had the cores.
 """
 
 from __future__ import annotations
@@ -14,17 +16,25 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from pathlib import Path
+
+import numpy as np
+import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tabulate import tabulate  # noqa: E402
 
+from harness.core import chain, packed, store  # noqa: E402 - after the path is set
+from harness.core.layout import Models, Results  # noqa: E402
+from harness.core.parallel import map_forked  # noqa: E402
+from harness.core.schemas import Row  # noqa: E402
 from tests.synthetic_results import FakeModel, Synthetic, case_of  # noqa: E402 - after the path is set
 
 ROUNDS, SAMPLES, BACKENDS, BATCHES = 3, 200, 10, 20
-GOAL_S, GOAL_BYTES = 20.0, 1 << 30
+GOAL_S, GOAL_BYTES, GOAL_CASES = 60.0, 2 << 30, 100_000
 
 
 def main() -> None:
@@ -33,17 +43,20 @@ def main() -> None:
     for cases in options.cases:
         with tempfile.TemporaryDirectory() as folder:
             root = Path(options.keep or folder) / str(cases)
-            print(f"writing {cases:,} cases …", file=sys.stderr, flush=True)
-            _write(root, cases)
+            if not (root / "scale.yaml").is_file():
+                print(f"writing {cases:,} cases …", file=sys.stderr, flush=True)
+                _write(root, cases)
             for stage, arguments in _stages(root):
+                if stage == "compare":
+                    _write_baseline(root)
                 rows.setdefault(stage, []).append(_measure(stage, arguments))
     print(_table(options.cases, rows))
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=int, nargs="+", default=[1_000, 10_000])
-    parser.add_argument("--keep", help="write the synthetic results here and leave them")
+    parser.add_argument("--cases", type=int, nargs="+", default=[1_000, 10_000, 100_000])
+    parser.add_argument("--keep", help="write the synthetic results here and leave them, or use those that are here")
     return parser.parse_args()
 
 
@@ -63,12 +76,35 @@ def _write(root: Path, cases: int) -> None:
         for backend in backends
     ]
     synthetic = Synthetic(models=tuple(models), cases=planned, rounds=ROUNDS, samples=SAMPLES)
+    if cases > packed.PACK_FROM:
+        _write_packed(root, synthetic)
+        _config(root / "scale.yaml", cases)
+        return
     fsync, os.fsync = os.fsync, lambda _handle: None  # 30,000 synthetic files need not survive a power cut
     try:
         synthetic.write(root / "results", root / "models")
     finally:
         os.fsync = fsync
     _config(root / "scale.yaml", cases)
+
+
+def _write_packed(root: Path, synthetic: Synthetic) -> None:
+    """The same as a run of so many cases leaves it: raw records in a Parquet file a model."""
+    results, models = Results(root / "results"), Models(root / "models")
+    store.save(results.plan, synthetic.plan, indent=None)
+    for identity, found in synthetic.environments.items():
+        store.save(results.environment(identity), found)
+    results.raw.mkdir(parents=True)
+
+    def write(model: FakeModel) -> None:
+        store.save(models.folder(model.name).record, synthetic.export(model))
+        cases = [case for case in synthetic.cases if case.model == model.name]
+        ours = Synthetic(models=(model,), cases=cases, rounds=ROUNDS, samples=SAMPLES)
+        lines = ((record, ours.watch(record.case_id, record.round)) for record in ours.records())
+        packed.write_raw(results.packed_raw(model.name), lines)
+
+    for _ in map_forked(write, synthetic.models):
+        pass
 
 
 def _config(path: Path, cases: int) -> None:
@@ -86,8 +122,38 @@ def _stages(root: Path) -> list[tuple[str, list[str]]]:
     return [
         ("plan", ["--config", str(root / "scale.yaml"), "--results", str(root / "planned")]),
         ("aggregate", ["--results", results, "--models-dir", models]),
+        ("compare", ["--results", results, "--baseline", str(_baseline(root))]),
         ("report", ["--results", results]),
     ]
+
+
+def _baseline(root: Path) -> Path:
+    """Folder of the summary that `compare` compares with."""
+    return root / "before"
+
+
+def _write_baseline(root: Path) -> None:
+    """The run of before: the same rows, each process median up to 0.5% away."""
+    before, now = Results(_baseline(root)), chain.ByModel(Results(root / "results").summary)
+    if not now.is_large:
+        rows = tuple(row for model in now.models for row in map(_moved, now.rows(model)))
+        store.save(before.summary, now.head.model_copy(update={"rows": rows}))
+        return
+    writer = packed.RowsWriter(before.packed_rows)
+    lines = map_forked(lambda model: [packed.row_line(_moved(row)) for row in now.rows(model)], now.models)
+    for model, found in zip(now.models, lines, strict=True):
+        writer.add(model, found)
+    head = now.head.model_copy(update={"row_groups": writer.close()})
+    writer.keep()
+    store.save(before.summary, head)
+
+
+def _moved(row: Row) -> Row:
+    if row.latency_ns is None:
+        return row
+    random = np.random.default_rng(zlib.crc32(row.case_id.encode()))
+    medians = tuple(value * (1 + random.uniform(-0.005, 0.005)) for value in row.latency_ns.process_medians)
+    return row.model_copy(update={"latency_ns": row.latency_ns.model_copy(update={"process_medians": medians})})
 
 
 def _measure(stage: str, arguments: list[str]) -> tuple[float, float, int]:
@@ -95,12 +161,34 @@ def _measure(stage: str, arguments: list[str]) -> tuple[float, float, int]:
     started = time.perf_counter()
     command = [sys.executable, "-m", f"harness.{stage}", *arguments]
     child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(child.pid, 0)
+    peak = 0
+    while True:
+        peak = max(peak, _resident(child.pid))
+        found, status, usage = os.wait4(child.pid, os.WNOHANG)
+        if found:
+            break
+        time.sleep(0.2)
     child.returncode = os.waitstatus_to_exitcode(status)
     seconds = time.perf_counter() - started
     if child.returncode:
         raise SystemExit(f"{stage} ended with exit code {child.returncode}")
-    return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+    return seconds, usage.ru_utime + usage.ru_stime, peak
+
+
+def _resident(pid: int) -> int:
+    """Bytes of a process and its children, a shared page counted once."""
+    try:
+        process = psutil.Process(pid)
+        family = [process, *process.children(recursive=True)]
+    except psutil.Error:
+        return 0
+    total = 0
+    for one in family:
+        try:
+            total += one.memory_full_info().pss
+        except psutil.Error:
+            continue
+    return total
 
 
 def _table(cases: list[int], rows: dict[str, list[tuple[float, float, int]]]) -> str:
@@ -116,7 +204,7 @@ def _table(cases: list[int], rows: dict[str, list[tuple[float, float, int]]]) ->
         lines.append([name, *cells, *growth])
     if len(cases) > 1:
         headers.append(f"CPU time for {cases[-1] / cases[0]:g}× the cases")
-    goal = f"Goal at 10,000 cases: ≤ {GOAL_S:g} s together, ≤ {GOAL_BYTES >> 20} MiB each."
+    goal = f"Goal at {GOAL_CASES:,} cases: ≤ {GOAL_S:g} s together, ≤ {GOAL_BYTES >> 20:,} MiB."
     return f"{tabulate(lines, headers, tablefmt='github', disable_numparse=True)}\n\n{goal}"
 
 

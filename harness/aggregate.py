@@ -3,7 +3,7 @@
 reads   results/plan.json, exports/<slug>/export.json, raw/<case>/<round>.json and .usage.json, environments/*.json,
         roof.json, energy/*.json, load/<load_id>/…, copies/*.json, neighbours.json, summary.json of before;
         models/<slug>/engines/*.json
-writes  results/summary.json, summary.csv, written/aggregate.json
+writes  results/summary.json, summary.csv, written/aggregate.json; the rows of a large run into summary.parquet
 
 A summary that has more measured rows is not replaced, unless --force is given; then the exit code is 10.
 """
@@ -11,25 +11,31 @@ A summary that has more measured rows is not replaced, unless --force is given; 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from harness.aggregation.admission import differing
+from harness.aggregation.admission import References, differing
 from harness.aggregation.generation_rows import GenerationSource, generation_rows, used_environments
-from harness.aggregation.join import Notes, join
+from harness.aggregation.join import Notes, join, references
 from harness.aggregation.load_rows import load_row
-from harness.aggregation.plugin_metrics import installed_metrics, with_custom
+from harness.aggregation.plugin_metrics import Installed, installed_metrics, with_custom
 from harness.backends import BACKENDS
 from harness.core import (
     chain,
     cli,
+    packed,
     store,
 )
 from harness.core.errors import CasesFailedError, FormatError, MissingInputError
 from harness.core.layout import Models, Results
+from harness.core.parallel import map_forked
 from harness.core.portable import portable, portable_failure
+from harness.core.raw_files import RawFiles
 from harness.core.schemas import (
+    Case,
     Copies,
     CpuRoof,
     Energy,
@@ -46,9 +52,11 @@ from harness.core.schemas import (
     LoadRow,
     Measured,
     NeighbourCheck,
+    PackedSummary,
     Plan,
     Roof,
     Row,
+    RowGroup,
     Summary,
     Usage,
 )
@@ -77,66 +85,193 @@ def stage(arguments: Sequence[str]) -> None:
     exports, absent = load_exports(plan, results, models, notes, sums, before)
     environments = load_environments(results, notes, sums)
 
-    def load(case_id: str, round_number: int) -> Measured | Failed | None:
-        try:
-            found = store.load_raw(results.raw_file(case_id, round_number), sums)
-        except MissingInputError:
-            return None
-        return portable_failure(found) if isinstance(found, Failed) else found
-
-    def load_usage(case_id: str, round_number: int) -> Usage | None:
-        try:
-            return store.load(results.usage_file(case_id, round_number), Usage, "make run", sums)
-        except MissingInputError:
-            return None
-
+    raw = RawFiles(results, plan.cases)
     engines = {slug: built_engines(models.folder(slug), notes.other, sums) for slug in exports}
     copies = load_copies(plan, results, notes, sums)
     neighbours = load_neighbours(plan, results, notes, sums)
     calibration = _calibration()
-    summary = join(
-        plan,
-        exports,
-        environments,
-        load,
-        load_usage,
-        calibration=calibration,
-        notes=notes,
-        created_at=utc_now(),
-        engines=engines,
-        roof=load_roof(plan, results, notes, sums),
-        absent=absent,
-        by_shape=neighbours is not None,
-    )
-    summary = with_devices(summary, copies, neighbours, environments_of_slots(results, copies, notes, sums))
+    metrics, problems = installed_metrics()
+    slots = environments_of_slots(results, copies, notes, sums)
+    roof, created_at = load_roof(plan, results, notes, sums), utc_now()
+
+    def part(plan: Plan, notes: Notes, sums: dict[Path, str], agreed: References | None = None) -> Summary:
+        """The summary of the plan, or of some of its models."""
+        found = join(
+            plan,
+            exports,
+            environments,
+            partial(_load, raw, sums),
+            partial(_load_usage, raw, sums),
+            calibration=calibration,
+            notes=notes,
+            created_at=created_at,
+            engines=engines,
+            roof=roof,
+            absent=absent,
+            by_shape=neighbours is not None,
+            agreed=agreed,
+        )
+        return with_devices(found, copies, neighbours, slots)
+
+    large: _Large | None = None
+    if len(plan.cases) > packed.PACK_FROM:
+        agreed = references(plan, environments, partial(_load, raw, {}), neighbours is not None)
+        large = _by_model(plan, partial(part, agreed=agreed), metrics, results, _measured_before(before, results))
+        summary = large.joined(notes, sums)
+    else:
+        summary = part(plan, notes, sums)
     energies = load_energies(plan, results, notes, sums)
     summary = with_generations(summary, plan, results, notes, sums, environments, energies, calibration)
     loads = load_loads(plan, results, exports, engines, environments, notes, sums)
-    metrics, problems = installed_metrics()
     notes.other += problems
     inputs = chain.inputs_of(sums, results, models)
-    lines = tuple(map(portable, notes.lines()))
+    noted = tuple(map(portable, notes.lines()))
     used = {identity: environments[identity] for row in loads for identity in row.environment_ids}
     update = {
         "energies": energies,
         "loads": loads,
         "environments": dict(sorted({**summary.environments, **used}.items())),
-        "notes": lines,
+        "notes": noted,
         "inputs": inputs,
     }
     summary = with_custom(summary.model_copy(update=update), metrics)
     summary = summary.as_stored()
-    lost = no_longer_measured(before, summary)
+    lost = [*no_longer_measured(before, summary), *(large.lost if large else ())]
     if lost and not options.force:
+        if large:
+            large.writer.discard()
         raise MissingInputError(*_in_words(lost, before, results))
-    store.save(results.summary, summary)
-    chain.save(results, "aggregate", {results.summary_csv: summary_text(summary).encode()})
+    _save(summary, large, results)
     _say(summary, results)
     if lost:
         raise CasesFailedError(
             f"{units.count(len(lost), 'row')} of the summary before {'are' if len(lost) > 1 else 'is'} lost.",
             "The report gives the reason of each; `make run` measures them again.",
         )
+
+
+def _save(summary: Summary, large: _Large | None, results: Results) -> None:
+    if large:
+        large.writer.keep()
+    store.save(results.summary, summary)
+    if not large:
+        results.packed_rows.unlink(missing_ok=True)
+    lines = large.csv if large else [summary_text(summary)]
+    chain.save(results, "aggregate", {results.summary_csv: "".join(lines).encode()})
+
+
+def _load(raw: RawFiles, sums: dict[Path, str], case_id: str, round_number: int) -> Measured | Failed | None:
+    try:
+        found = raw.load(case_id, round_number, sums)
+    except MissingInputError:
+        return None
+    return portable_failure(found) if isinstance(found, Failed) else found
+
+
+def _load_usage(raw: RawFiles, sums: dict[Path, str], case_id: str, round_number: int) -> Usage | None:
+    try:
+        return raw.load_usage(case_id, round_number, sums)
+    except MissingInputError:
+        return None
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The rows of one model on their way to the files. lost: rows that were measured before and are missing now."""
+
+    summary: Summary
+    lines: list[dict[str, Any]]
+    csv: str
+    lost: list[Row]
+    notes: Notes
+    sums: dict[Path, str]
+
+
+@dataclass
+class _Large:
+    """A run of so many cases that their rows are never in memory together."""
+
+    writer: packed.RowsWriter
+    groups: tuple[RowGroup, ...]
+    heads: list[Summary]
+    csv: list[str]
+    lost: list[Row]
+    notes: list[Notes]
+    sums: list[dict[Path, str]]
+
+    def joined(self, notes: Notes, sums: dict[Path, str]) -> Summary:
+        """The summary without its rows; adds the notes and the sums of all models."""
+        for note in self.notes:
+            notes.add(note)
+        for found in self.sums:
+            sums |= found
+        first = self.heads[0]
+        began = [one.measured_from for one in self.heads if one.measured_from]
+        ended = [one.measured_to for one in self.heads if one.measured_to]
+        update = {
+            "schema_version": store.PACKED,
+            "measured_from": min(began, default=None),
+            "measured_to": max(ended, default=None),
+            "environments": {key: found for one in self.heads for key, found in one.environments.items()},
+            "exports": {key: found for one in self.heads for key, found in one.exports.items()},
+            "engines": {key: found for one in self.heads for key, found in one.engines.items()},
+            "roof": next((one.roof for one in self.heads if one.roof), None),
+            "rows": (),
+            "row_groups": self.groups,
+        }
+        return PackedSummary(**{**dict(first), **update})
+
+
+def _by_model(
+    plan: Plan,
+    part: Callable[[Plan, Notes, dict[Path, str]], Summary],
+    metrics: Mapping[str, Installed],
+    results: Results,
+    measured_before: frozenset[str],
+) -> _Large:
+    """Aggregate each model by itself, in several processes, and write its rows to the file of rows."""
+    cases: dict[str, list[Case]] = {}
+    for case in plan.cases:
+        cases.setdefault(case.slug, []).append(case)
+    models = {model.slug: model for model in plan.models}
+    blank = plan.model_copy(update={"cases": (), "models": (), "loads": (), "generations": ()})
+
+    def one(slug: str) -> _Part:
+        notes, sums = Notes(), dict[Path, str]()
+        ours = blank.model_copy(update={"cases": tuple(cases[slug]), "models": (models[slug],)})
+        found = with_custom(part(ours, notes, sums), metrics)
+        lines = [packed.row_line(row) for row in found.rows]
+        stored = found.model_copy(update={"rows": tuple(Row.model_validate_json(line["row"]) for line in lines)})
+        lost = [row for row in stored.rows if row.status == "missing" and row.case_id in measured_before]
+        return _Part(stored.model_copy(update={"rows": ()}), lines, summary_text(stored), lost, notes, sums)
+
+    large = _Large(packed.RowsWriter(results.packed_rows), (), [], [], [], [], [])
+    try:
+        for slug, found in zip(cases, map_forked(one, list(cases)), strict=True):
+            large.writer.add(models[slug].name, found.lines)
+            header, _, rest = found.csv.partition("\n")
+            large.csv.append(rest if large.csv else f"{header}\n{rest}")
+            large.heads.append(found.summary)
+            large.lost += found.lost
+            large.notes.append(found.notes)
+            large.sums.append(found.sums)
+        large.groups = large.writer.close()
+    except BaseException:
+        large.writer.discard()
+        raise
+    return large
+
+
+def _measured_before(before: Summary | None, results: Results) -> frozenset[str]:
+    """Ids of the cases that the existing summary has figures of."""
+    if isinstance(before, PackedSummary):
+        try:
+            found = packed.PackedRows(results.packed_rows, before.row_groups).statuses()
+        except (FormatError, MissingInputError):
+            return frozenset()
+    else:
+        found = ((row.case_id, row.status) for row in (before.rows if before else ()))
+    return frozenset(case_id for case_id, status in found if status == "measured")
 
 
 def _calibration() -> frozenset[str]:
@@ -204,7 +339,7 @@ def with_generations(
 def load_before(results: Results) -> Summary | None:
     """The existing summary; None where there is none of this format."""
     try:
-        return store.load(results.summary, Summary, "make aggregate")
+        return store.load_head(results.summary, "make aggregate")
     except (FormatError, MissingInputError):
         return None
 
@@ -236,6 +371,8 @@ def _in_words(lost: Sequence[Kept], before: Summary | None, results: Results) ->
     """(problem, hint)"""
     had: list[Kept] = [*_every(before), *before.loads] if before else []
     measured = sum(row.status == "measured" for row in had)
+    if isinstance(before, PackedSummary):
+        measured += sum(group.measured for group in before.row_groups)
     again = "make load" if all(isinstance(row, LoadRow) for row in lost) else "make run"
     return (
         f"{results.summary} has {measured} measured rows, and {len(lost)} of them would be missing now, as "
@@ -441,8 +578,12 @@ def _optional(path: Path, kind: type[R], notes: Notes, sums: dict[Path, str]) ->
 def _say(summary: Summary, results: Results) -> None:
     every = _every(summary)
     counts = Counter(row.status for row in every)
+    if isinstance(summary, PackedSummary):
+        measured, rows = (sum(getattr(group, name) for group in summary.row_groups) for name in ("measured", "rows"))
+        said = f"{measured:,} measured, {rows - measured:,} without a figure"
+        cli.say(f"{results.summary}: {rows:,} rows in {results.packed_rows.name}, {said}.")
     parts = [f"{counts[status]} {status}" for status in ("measured", "skipped", "failed", "missing") if counts[status]]
-    if every or not summary.loads:
+    if every or not (summary.loads or isinstance(summary, PackedSummary)):
         cli.say(f"{results.summary}: {units.count(len(every), 'row')}, {', '.join(parts) or 'none'}.")
     if summary.loads:
         done = sum(row.status == "measured" for row in summary.loads)

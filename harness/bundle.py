@@ -1,7 +1,7 @@
 """Pack one run, with all inputs of its report, into one archive with checksums.
 
 reads   results/plan.json, command.txt, exports/, raw/, generation/, environments/, roof.json, energy/, load/,
-        profiles/, selftest.{json,md}, summary.{json,csv}, report.md, report-details.md, charts/,
+        profiles/, selftest.{json,md}, summary.{json,csv,parquet}, report.md, report-details.md, charts/,
         written/{plan,selftest}.json; models/<slug>/engines/*.json; the configuration and the lock file
 writes  results/<plan_id>.tar.xz
 """
@@ -75,6 +75,8 @@ def collect(plan: Plan, results: Results, models: Models) -> dict[str, bytes]:
 
 def _content(path: Path, results: Results) -> bytes:
     """Content of a file; folders of this machine are removed from failed records of earlier versions."""
+    if path.suffix == store.PARQUET:
+        return read(path, Limit.BUNDLE)
     if path.is_relative_to(results.raw) and not path.name.endswith(".usage.json"):
         with suppress(FormatError):  # a damaged file is packed unchanged: aggregate reported it
             record = store.load_raw(path)
@@ -84,7 +86,11 @@ def _content(path: Path, results: Results) -> bytes:
 
 
 def _warn_of_folders(files: Mapping[str, bytes]) -> None:
-    texts = {name: content.decode(errors="replace") for name, content in files.items() if not name.endswith(".png")}
+    texts = {
+        name: content.decode(errors="replace")
+        for name, content in files.items()
+        if not name.endswith((".png", ".parquet"))
+    }
     with_paths = [name for name, text in sorted(texts.items()) if portable(text) != text]
     if with_paths:
         cli.warn(
@@ -128,7 +134,8 @@ def manifest_of(plan: Plan, files: dict[str, bytes], results: Results) -> Bundle
 
 def _of_results(plan: Plan, results: Results) -> Iterator[Path]:
     yield from (results.plan, results.command, results.roof, results.selftest, results.selftest_table)
-    yield from (results.summary, results.summary_csv, results.report, results.report_details)
+    yield from (results.summary, results.packed_rows, results.summary_csv, results.report, results.report_details)
+    yield from (results.packed_raw(slug) for slug in dict.fromkeys(case.slug for case in plan.cases))
     yield from (*results.charts.glob("*.png"), *results.charts.glob("*.svg"))
     yield from map(results.written, ("plan", "selftest"))
     yield from results.environments.glob("*.json")

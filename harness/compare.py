@@ -16,22 +16,26 @@ from __future__ import annotations
 import argparse
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain as chained
 from pathlib import Path
 
 from harness.comparison import compatibility, verdicts
+from harness.comparison.compatibility import renamed
 from harness.comparison.load_changes import compare_loads
 from harness.comparison.token_rows import with_token_rows
-from harness.comparison.verdicts import EQUIVALENCE, Margins
+from harness.comparison.verdicts import EQUIVALENCE, Margins, Paired
 from harness.core import (
     chain,
     cli,
+    packed,
     store,
 )
 from harness.core.errors import MissingInputError, NotComparableError, RegressionError, UsageError
 from harness.core.layout import Results, RunStore
 from harness.core.lock import exclusive
-from harness.core.schemas import Comparison, Design, Side, States, Summary
+from harness.core.parallel import map_forked
+from harness.core.schemas import Comparison, Design, Difference, Judgement, Row, Side, States, Summary
 from harness.core.timestamps import utc_now
 from harness.planning.remote_store import RemoteStore, is_url
 from harness.planning.run_store import baseline_in, is_store
@@ -66,21 +70,22 @@ def stage(arguments: Sequence[str]) -> None:
             f"{baseline_path} is the baseline and the current summary at once.",
             "Keep an earlier run in another folder: make bench RESULTS=results/again, then compare the two.",
         )
-    current = chain.load_summary(results.summary)
+    current = chain.ByModel(results.summary)
     if baseline_path is not None and not baseline_path.is_file():
         raise MissingInputError(
             f"{baseline_path} does not exist.",
             "Name the results folder of an earlier run, or its summary.json: make compare BASELINE=<folder>.",
         )
-    baseline = None if baseline_path is None else chain.load_summary(baseline_path)
+    baseline = None if baseline_path is None else chain.ByModel(baseline_path)
     if baseline is None and options.design != "separate":
         raise UsageError(
             f"--{options.design} compares two runs.", "Name the other one: make compare BASELINE=<folder>."
         )
-    sides = (None if baseline is None else _side(baseline_path or Path(), baseline), _side(results.summary, current))
+    before = None if baseline is None else _side(baseline_path or Path(), baseline.head)
+    sides = (before, _side(results.summary, current.head))
     if options.design == "paired":
         sides = _states(sides, results)
-    found = judge(baseline, current, sides, margins, wanted, options.design)
+    found = judge_by_model(baseline, current, sides, margins, wanted, options.design)
     _write(found, current, results)
     _end(found, results)
 
@@ -94,10 +99,40 @@ def judge(
     design: Design = "separate",
 ) -> Comparison:
     """Both kinds of verdict in one record."""
-    baseline = None if baseline is None else with_token_rows(baseline)
-    compared = with_token_rows(current)
     found = () if baseline is None else compatibility.differences(baseline, current)
-    rows = () if baseline is None else verdicts.compare(baseline, compared, found, margins, design)
+    before = None if baseline is None else renamed(with_token_rows(baseline), with_token_rows(current))
+    parts = [_part(before, current, found, wanted, design)]
+    return _judged(parts, (baseline, current), found, sides, margins, design)
+
+
+def judge_by_model(
+    baseline: chain.ByModel | None,
+    current: chain.ByModel,
+    sides: tuple[Side | None, Side],
+    margins: Margins,
+    wanted: Sequence[Threshold],
+    design: Design = "separate",
+) -> Comparison:
+    """The same where either run is large."""
+    head = None if baseline is None else baseline.head
+    if not (current.is_large or (baseline is not None and baseline.is_large)):
+        return judge(head, current.head, sides, margins, wanted, design)
+    found = () if head is None else compatibility.differences(head, current.head)
+    parts = list(_by_model(baseline, current, found, wanted, design))
+    return _judged(parts, (head, current.head), found, sides, margins, design)
+
+
+def _judged(
+    parts: Sequence[Part],
+    summaries: tuple[Summary | None, Summary],
+    found: tuple[Difference, ...],
+    sides: tuple[Side | None, Side],
+    margins: Margins,
+    design: Design,
+) -> Comparison:
+    """The verdicts on all parts together. summaries: of the loads alone."""
+    rows = verdicts.judged_rows([part for part, _ in parts if part is not None], margins, design)
+    baseline, current = summaries
     return Comparison(
         design=design,
         created_at=utc_now(),
@@ -109,12 +144,50 @@ def judge(
         differences=found,
         rows=rows,
         judgements=tuple(
-            one
-            for threshold in wanted
-            for one in thresholds.judge(threshold, current.rows, current.loads, current.generations)
+            chained.from_iterable(chained.from_iterable(zip(*(judged for _, judged in parts), strict=True)))
         ),
         loads=() if baseline is None else compare_loads(baseline, current, found),
     )
+
+
+Part = tuple[Paired | None, list[Sequence[Judgement]]]
+"""The pairs of rows of a run or of one model of it, and what each threshold says of its rows."""
+
+
+def _part(
+    baseline: Sequence[Row] | None,
+    current: Summary,
+    found: Sequence[Difference],
+    wanted: Sequence[Threshold],
+    design: Design,
+) -> Part:
+    rows = with_token_rows(current).rows
+    pairs = None if baseline is None else verdicts.paired_rows(baseline, rows, found, design)
+    judged: list[Sequence[Judgement]] = [
+        thresholds.judge(one, current.rows, current.loads, current.generations) for one in wanted
+    ]
+    return pairs, judged
+
+
+def _by_model(
+    baseline: chain.ByModel | None,
+    current: chain.ByModel,
+    found: Sequence[Difference],
+    wanted: Sequence[Threshold],
+    design: Design,
+) -> Iterator[Part]:
+    """Each model by itself, in several processes: no process has all rows. What has no model comes last."""
+
+    def one(model: str) -> Part:
+        before = None if baseline is None else baseline.rows(model)
+        return _part(before, current.of(model), found, wanted, design)
+
+    models = dict.fromkeys([*current.models, *(baseline.models if baseline else ())])
+    yield from map_forked(one, list(models))
+    rest = current.head.model_copy(update={"rows": ()})
+    before = None if baseline is None else with_token_rows(baseline.head.model_copy(update={"rows": ()})).rows
+    if rest.loads or rest.generations or before:
+        yield _part(before, rest, found, wanted, design)
 
 
 def _compare_machines(results: Results) -> None:
@@ -211,10 +284,11 @@ def _side(path: Path, summary: Summary) -> Side:
     )
 
 
-def _write(found: Comparison, current: Summary, results: Results) -> None:
-    measured = [row for row in current.rows if row.status == "measured"]
-    document = document_text(tables.document(found, short_conditions(current, measured)))
-    store.save(results.comparison, found)
+def _write(found: Comparison, current: chain.ByModel, results: Results) -> None:
+    shown = current.of(current.models[0]) if current.is_large else current.head
+    measured = [row for row in shown.rows if row.status == "measured"]
+    document = document_text(tables.document(found, short_conditions(shown, measured)))
+    store.save(results.comparison, found, indent=None if len(found.rows) > packed.PACK_FROM else 2)
     texts = {
         results.comparison_report: document.encode(),
         results.pr_comment: pr_comment(found).encode(),

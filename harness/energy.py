@@ -27,12 +27,13 @@ from harness.aggregation.energy_pass import (
 )
 from harness.backends import BACKENDS
 from harness.core import cli, store
-from harness.core.errors import CaseError, CasesFailedError, FormatError, UsageError
+from harness.core.errors import CaseError, CasesFailedError, FormatError, MissingInputError, UsageError
 from harness.core.host import gpu, limits
 from harness.core.host.gpu import GpuHandle, first_gpu
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
 from harness.core.protocol import GenerationTask, Job
+from harness.core.raw_files import RawFiles
 from harness.core.schemas import Case, Energy, Failed, Generated, GenerationCase, Measured, Plan
 from harness.planning.block_settings import interpreters
 from harness.planning.exports import export_files
@@ -101,12 +102,12 @@ def stage(arguments: Sequence[str]) -> None:
 
 def _dropped(plan: Plan, results: Results) -> frozenset[str]:
     """Case ids of the settings that `run` tried and that were slower than another setting: not used for serving."""
-    tried = Finished(plan)
+    tried, raw = Finished(plan), RawFiles(results, plan.cases)
     for case in plan.cases:
-        path = results.raw_file(case.case_id, FIRST_ROUND)
-        if case.tuned and path.is_file():
-            with suppress(FormatError):  # aggregate reports a damaged file; here no setting is dropped because of it
-                record = store.load_raw(path)
+        if case.tuned:
+            # aggregate reports a damaged file; here no setting is dropped because of it
+            with suppress(FormatError, MissingInputError):
+                record = raw.load(case.case_id, FIRST_ROUND)
                 if isinstance(record, Measured) and record.settings_id == plan.settings_id:
                     tried.add(record, case)
     return losers(plan.cases, tried.medians, tried.unsound)

@@ -3,25 +3,31 @@
 reads   results/summary.json and the sums of what it was computed from, command.txt, comparison.json,
         profiles/<case_id>/{model,parts}.json, *.trace.json
 writes  results/report.md, results/report-details.md, charts/*.{png,svg}, results/report.html; with --profiles
-        results/profile.{md,html}, profiles/charts/*.{png,svg}; written/{report,profile}.json
+        results/profile.{md,html}, profiles/charts/*.{png,svg}; with --model reports/<slug>/…;
+        written/{report,profile}.json
+
+Of a large run (summary.parquet) report.md has a line a model, and the page the rows and charts of each.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from harness.aggregation.flags import slug_of
 from harness.core import (
     chain,
     cli,
     hints,
     store,
 )
-from harness.core.errors import FormatError, MissingInputError
+from harness.core.errors import FormatError, MissingInputError, UsageError
 from harness.core.layout import Results
+from harness.core.parallel import map_forked
 from harness.core.safe_files import Limit, read_text
 from harness.core.schemas import Comparison, Plan, SelfTest, Summary
 from harness.core.timestamps import utc_now
@@ -33,6 +39,8 @@ from harness.reporting.charts import matplotlib_drawer, selection
 from harness.reporting.charts.selection import Chart
 from harness.reporting.details import document
 from harness.reporting.first_page import answer, first_page, how_sure, terminal_answer
+from harness.reporting.html.by_model import how_sure as how_sure_of_all
+from harness.reporting.html.by_model import model_part, models_details, models_page, models_report
 from harness.reporting.html.compared import is_of
 from harness.reporting.html.embedded import can_draw
 from harness.reporting.html.page import page, stamp
@@ -59,10 +67,18 @@ def stage(arguments: Sequence[str]) -> None:
     parser.add_argument("--no-charts", action="store_true", help="write the tables only")
     parser.add_argument("--print", action="store_true", help="print the main table and what would bring most, too")
     parser.add_argument("--plain-charts", action="store_true", help="charts without title and caption, for papers")
+    parser.add_argument("--model", help="of this model alone, with all tables and charts, into reports/<model>/")
     parser.add_argument("--profiles", action="store_true", help="of the profiled cases alone, measured or not")
     options = parser.parse_args(arguments)
     results = Results(options.results)
-    whole, place = _of_profiles(results) if options.profiles else _of_run(results)
+    if not (options.profiles or options.model) and chain.is_large(results.summary):
+        _by_model(chain.ByModel(results.summary), results, options.no_charts)
+    else:
+        _write(results, options, *_chosen(options, results))
+
+
+def _write(results: Results, options: argparse.Namespace, whole: Summary, place: _Place) -> None:
+    """The report of rows that are in memory together."""
     summary = with_short_names(whole)
     chain.check(results, "plan", [results.command], "make plan")
     asked = hints.of_command(read_text(results.command, Limit.TEXT) if results.command.is_file() else None)
@@ -78,7 +94,7 @@ def stage(arguments: Sequence[str]) -> None:
     of_loads = selection.of_loads(summary) if drawing else []
     drawn = [*found.charts, *of_layers, *(one.chart for one in of_loads), *selection.all_of(of_tokens)]
     files = _drawn(drawn, place.charts, options.plain_charts)
-    charts_folder = place.charts.relative_to(results.root).as_posix()
+    charts_folder = place.charts.relative_to(place.report.parent).as_posix()
     images = [f"![{chart.spec.title}]({charts_folder}/{chart.name}.png)" for chart in of_layers]
     profile = _profile(compared, profiled, beside, images)
     parts = {one.row.case_id: one.parts for one in profiled.found if one.parts}
@@ -152,6 +168,46 @@ def _of_run(results: Results) -> tuple[Summary, _Place]:
     """All measured cases."""
     summary = chain.load_summary(results.summary)
     return summary, _Place("report", results.report, results.report_details, results.report_page, results.charts)
+
+
+def _chosen(options: argparse.Namespace, results: Results) -> tuple[Summary, _Place]:
+    if options.profiles:
+        return _of_profiles(results)
+    return _of_model(results, options.model) if options.model else _of_run(results)
+
+
+def _of_model(results: Results, name: str) -> tuple[Summary, _Place]:
+    """The cases of one model. Raises UsageError where the run has no such model."""
+    run = chain.ByModel(results.summary)
+    if name not in run.models:
+        known = ", ".join(run.models[:5]) + (", …" if len(run.models) > 5 else "")
+        raise UsageError(f"{results.summary} has no model `{name}`.", f"It has: {known}.")
+    summary = run.of(name)
+    slug = slug_of(summary.rows[0])
+    own = results.of_model(slug)
+    return summary, _Place(f"report-{slug}", own.report, own.report_details, own.report_page, own.charts)
+
+
+def _by_model(run: chain.ByModel, results: Results, no_charts: bool) -> None:
+    """The report of a large run: a line a model, and a page that opens the rows of one."""
+    chain.check(results, "plan", [results.command], "make plan")
+    asked = hints.of_command(read_text(results.command, Limit.TEXT) if results.command.is_file() else None)
+    summary, with_plots = run.head, run.head.charts and not no_charts and can_draw()
+    parts = list(map_forked(lambda name: model_part(run.of(name), with_plots), run.models))
+    compared = _comparison(summary, results)
+    names = results.report_page.name, results.report_details.name
+    texts = {
+        results.report: models_report(summary, parts, *names),
+        results.report_details: models_details(summary, parts),
+    }
+    files = {path: document_text(hints.typed(text, asked)).encode() for path, text in texts.items()}
+    shown = models_page(summary, parts, compared, with_plots, stamp(summary))
+    files[results.report_page] = hints.typed_html(shown, asked).encode()
+    for path in (path for form in FORMS for path in results.charts.glob(f"*.{form}")):
+        path.unlink()
+    chain.save(results, "report", files)
+    cli.say(how_sure_of_all(parts))
+    cli.say(f"Report: {results.report} and {results.report_page.name}; `make report MODEL=<name>`: that of one model")
 
 
 def _of_profiles(results: Results) -> tuple[Summary, _Place]:

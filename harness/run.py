@@ -1,7 +1,8 @@
 """run: measure every case of the plan, each in a fresh process per round, and keep the raw samples.
 
 reads   results/plan.json, exports/<slug>/export.json and the files that it names, models/<slug>/engines/*.json
-writes  results/raw/<case_id>/<round>.json, results/environments/<id>.json; results/running.json meanwhile
+writes  results/raw/<case_id>/<round>.json, results/environments/<id>.json; results/running.json meanwhile; at its start
+        and end the raw records of a large plan move into results/raw/<slug>.parquet
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from harness.core.errors import CasesFailedError
 from harness.core.host import gpu, limits
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
+from harness.core.raw_files import pack
 from harness.core.schemas import Measured, Plan
 from harness.planning.block_settings import interpreters, threads_of
 from harness.planning.exports import Exports, built_engines, keep_exports, read_exports
@@ -44,17 +46,19 @@ def stage(arguments: Sequence[str]) -> None:
     before_s = 0.0 if options.began is None else max(0.0, unix_s() - options.began)
     others = interpreters(options.python)
     results, models = Results(options.results), Models(options.models_dir)
-    plan = of_models(store.load(results.plan, Plan, "make plan"), options.models)
+    whole = store.load(results.plan, Plan, "make plan")
+    plan = of_models(whole, options.models)
     gpu.require(plan.device)
     exports = read_exports(plan, results, models)
     with exclusive(results.lock):
         keep_exports(exports, results)
         for folder in results.raw.glob("*"):
             store.sweep_temporary(folder)  # no other run writes here
+        pack(whole, results)
         settings = plan.measurement
         turns = schedule(plan.cases, max(settings.rounds, settings.max_rounds or 0), settings.seed)
         if options.force:
-            _forget(turns, results)
+            _forget(turns, whole, results)
             _forget_compiled(turns, exports, models)
         damaged: list[str] = []
         engines = {
@@ -75,6 +79,7 @@ def stage(arguments: Sequence[str]) -> None:
         fork = options.isolation == "fork"
         with WorkerPool(plan, models, results, threads, len(todo), fork, others) as pool:
             failures = unexported + _measure_all(plan, todo, done, pool, before_s)
+        pack(whole, results)
     if failures:
         raise CasesFailedError(
             f"{count(failures, 'measurement')} failed; the others are done.",
@@ -124,12 +129,13 @@ def _forget_compiled(turns: Sequence[Turn], exports: Exports, models: Models) ->
             shutil.rmtree(models.folder(export.slug, export.folder).compile_cache / case_id, ignore_errors=True)
 
 
-def _forget(turns: Sequence[Turn], results: Results) -> None:
+def _forget(turns: Sequence[Turn], plan: Plan, results: Results) -> None:
     """Remove the old records first: a forced run that is interrupted must not present them as new."""
     for number, case in turns:
         path = results.raw_file(case.case_id, number)
         with store.translate_storage_errors(path):
             path.unlink(missing_ok=True)
+    pack(plan, results, without={(case.case_id, number) for number, case in turns})
 
 
 def _announcement(plan: Plan, planned: int, todo: Sequence[Turn], threads: int) -> str:

@@ -35,7 +35,7 @@ from harness.aggregation.batch_times import batch_ns
 from harness.aggregation.join import checks_for
 from harness.aggregation.scaling import copies_of, disturbance, scaling
 from harness.backends import backend_info
-from harness.core import cli, store
+from harness.core import cli, packed, store
 from harness.core.errors import CasesFailedError, FormatError, MissingInputError, UsageError
 from harness.core.host import environment, limits
 from harness.core.layout import Models, Results
@@ -87,6 +87,11 @@ def stage(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     results = Results(options.results)
     plan = store.load(results.plan, Plan, "make plan")
+    if len(plan.cases) > packed.PACK_FROM:
+        raise UsageError(
+            f"A plan of more than {packed.PACK_FROM:,} cases cannot be spread over devices.",
+            "Plan a part of the models in each results folder: make plan MODELS=… RESULTS=<folder>",
+        )
     if plan.device != "cuda" and options.layout == "models":
         raise UsageError("Only a plan for GPUs can be spread over them by model.", "make plan DEVICE=cuda")
     others = interpreters(options.python)

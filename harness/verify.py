@@ -15,11 +15,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness.core import archive, cli, store
+from harness.core import archive, cli, packed, store
 from harness.core.archive import ASK_AGAIN
 from harness.core.errors import MalformedFileError, MissingInputError, UsageError
 from harness.core.layout import BUNDLE_MANIFEST, Results
-from harness.core.schemas import Bundle
+from harness.core.schemas import Bundle, PackedSummary
 from harness.core.seal import opened
 
 _CREATED = re.compile(rb'(?m)^  "created_at": "[^"\n]*"')
@@ -51,6 +51,9 @@ def stage(arguments: Sequence[str]) -> None:
             for path in Path(folder).rglob("*")
             if path.is_file() and is_derived(path.relative_to(folder).as_posix())
         }
+        # Two versions of pyarrow write the same rows in other bytes: the sums in the summary are of the rows.
+        for name, found in (("derived", derived), ("made", made)):
+            _check_rows(options.bundle, found, Path(folder) / name)
     check_derived(options.bundle, manifest, derived, made)
     cli.say(f"{options.bundle}: {len(manifest.files)} files as packed; {', '.join(sorted(derived))} come out the same.")
     cli.say(f"Plan {manifest.plan_id}, Inferometer {_code(manifest)}.")
@@ -101,10 +104,25 @@ def check_derived(bundle: Path, manifest: Bundle, packed: Mapping[str, bytes], m
             )
 
 
+def _check_rows(bundle: Path, files: dict[str, bytes], folder: Path) -> None:
+    """Take summary.parquet out of the files. Raises MalformedFileError where its rows are not those of the summary."""
+    content = files.pop(str(_INSIDE.packed_rows), None)
+    if content is None:
+        return
+    inside = Results(folder)
+    archive.write({inside.packed_rows.name: content, inside.summary.name: files[str(_INSIDE.summary)]}, inside.root)
+    summary = store.load_head(inside.summary, "make bundle")
+    if not isinstance(summary, PackedSummary):
+        raise MalformedFileError(f"{bundle} is refused: {inside.packed_rows.name} has no summary.", ASK_AGAIN)
+    rows = packed.PackedRows(inside.packed_rows, summary.row_groups)
+    for at in range(len(summary.row_groups)):
+        rows.group(at)
+
+
 def is_derived(name: str) -> bool:
     """True for files that `aggregate` and `report` write."""
     path = Path(name)
-    texts = (_INSIDE.summary, _INSIDE.summary_csv, _INSIDE.report, _INSIDE.report_details)
+    texts = (_INSIDE.summary, _INSIDE.packed_rows, _INSIDE.summary_csv, _INSIDE.report, _INSIDE.report_details)
     return path in texts or path.parent == _INSIDE.charts
 
 

@@ -537,8 +537,11 @@ def _under(record: Measured, depth: int) -> str | None:
 def _long(record: TimedRecord) -> tuple[int, float]:
     """(number of long iterations, their share of the time); of blocks in offline mode, which times nothing shorter."""
     times: Sequence[float] = record.latency_ns or [block.wall_ns / block.iterations for block in record.blocks]
-    weights = [1] * len(times) if record.latency_ns else [block.iterations for block in record.blocks]
     limit = _limit([record]) * estimators.median(times)
+    if record.latency_ns:
+        longer = [time for time in times if time > limit]
+        return len(longer), sum(longer) / sum(times) if longer else 0.0
+    weights = [block.iterations for block in record.blocks]
     long = [(time, weight) for time, weight in zip(times, weights, strict=True) if time > limit]
     whole = sum(time * weight for time, weight in zip(times, weights, strict=True))
     return sum(weight for _, weight in long), sum(time * weight for time, weight in long) / whole if whole else 0.0

@@ -51,6 +51,14 @@ class Notes:
     reasons: dict[str, list[str]] = field(default_factory=dict)
     unwatched: dict[str, list[str]] = field(default_factory=dict)
 
+    def add(self, later: Notes) -> None:
+        """Add the notes about another part of the run."""
+        self.other += [line for line in later.other if line not in self.other]
+        self.damaged += later.damaged
+        for ours, theirs in ((self.reasons, later.reasons), (self.unwatched, later.unwatched)):
+            for reason, names in theirs.items():
+                ours.setdefault(reason, []).extend(names)
+
     def leave_out(self, case_id: str, round_number: int, reason: str) -> None:
         """Remember one record that exists and must not be used."""
         self.reasons.setdefault(reason, []).append(f"{case_id}/{round_number}")
@@ -138,15 +146,16 @@ def join(
     roof: Roof | CpuRoof | None = None,
     absent: Mapping[str, str] = MappingProxyType({}),
     by_shape: bool = False,
+    agreed: References | None = None,
 ) -> Summary:
     """A row for every planned case, in plan order.
 
     exports, engines: by slug. environments: by id. calibration: names of backends that compute nothing. notes: files
     already known to be unusable; this function adds what it leaves out. roof: limits of the device, if measured.
     absent: by slug, why there is no export to compare the records with. by_shape: the cases of one model were spread
-    over devices (admission.References).
+    over devices (admission.References). agreed: `references` of a whole plan, where this is a part of it.
     """
-    agreed = _references(plan, environments, load, by_shape)
+    agreed = references(plan, environments, load, by_shape) if agreed is None else agreed
     artifacts = {slug: admission.known_artifacts(export, engines.get(slug, ())) for slug, export in exports.items()}
     kinds = {model.slug: model.kind for model in plan.models}
     drafts: list[Draft] = []
@@ -304,7 +313,7 @@ def _foreign(
     )
 
 
-def _references(plan: Plan, environments: Mapping[str, Environment], load: Load, by_shape: bool) -> References:
+def references(plan: Plan, environments: Mapping[str, Environment], load: Load, by_shape: bool) -> References:
     """The environments that records must agree with."""
     if admission.all_agree(environments):
         return References()

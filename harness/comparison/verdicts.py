@@ -11,7 +11,7 @@ NOT COMPARABLE  one side has no sound figure, or the two were not measured under
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.aggregation import flags
@@ -124,23 +124,52 @@ def compare(
 ) -> tuple[ComparedRow, ...]:
     """A row for each case of either summary, in the order of the current summary; cases that are gone come last.
 
-    found: differences between the two summaries (compatibility.differences).
+    differences: between the two summaries (compatibility.differences).
     """
-    before = {_key(row): row for row in renamed(baseline, current)}
-    after = {_key(row): row for row in current.rows}
-    if design == "across":
-        pairs = {key: _pair_across(before, after, key) for key in after if key in before}
-    else:
-        forbidden = _forbidden(differences)
-        pairs = {key: _pair(before[key], row, forbidden, design) for key, row in after.items() if key in before}
-    tested = {key: pair.change for key, pair in pairs.items() if pair.change}
-    judged = dict(zip(tested, judge(list(tested.values()), margins.equivalence, RULES[design]), strict=True))
+    paired = paired_rows(renamed(baseline, current), current.rows, differences, design)
+    return judged_rows([paired], margins, design)
+
+
+@dataclass(frozen=True)
+class Paired:
+    """The rows of a comparison, or of one model of it, before they are judged.
+
+    rows: of the current summary, each with its change where it has one. gone: rows of the baseline alone.
+    """
+
+    rows: tuple[tuple[ComparedRow, Change | None], ...]
+    gone: tuple[ComparedRow, ...]
+
+
+def paired_rows(
+    baseline: Iterable[Row], current: Iterable[Row], differences: Sequence[Difference], design: Design = "separate"
+) -> Paired:
+    """The rows of both summaries in pairs: of all models, or of one. differences: as in compare."""
+    before, after = {_key(row): row for row in baseline}, {_key(row): row for row in current}
+    forbidden = _forbidden(differences)
+
+    def pair(key: Key) -> tuple[ComparedRow, Change | None]:
+        if key not in before:
+            return _alone(after[key], "NEW"), None
+        if design == "across":
+            return _unjudged(_pair_across(before, after, key))
+        return _unjudged(_pair(before[key], after[key], forbidden, design))
+
+    gone = tuple(_alone(row, "GONE") for key, row in before.items() if key not in after)
+    return Paired(tuple(map(pair, after)), gone)
+
+
+def judged_rows(parts: Sequence[Paired], margins: Margins, design: Design = "separate") -> tuple[ComparedRow, ...]:
+    """The verdicts, adjusted over the rows of all parts; rows that are gone come last."""
+    changes_ = [change for part in parts for _, change in part.rows if change]
+    judged = iter(judge(changes_, margins.equivalence, RULES[design]))
     return (
         *(
-            _compared(pairs[key], judged.get(key), margins) if key in pairs else _alone(row, "NEW")
-            for key, row in after.items()
+            row if change is None else _judged(row, change, next(judged), margins)
+            for part in parts
+            for row, change in part.rows
         ),
-        *(_alone(row, "GONE") for key, row in before.items() if key not in after),
+        *(row for part in parts for row in part.gone),
     )
 
 
@@ -284,16 +313,21 @@ def _flaw(row: Row, allowed: frozenset[str] = frozenset()) -> str | None:
     return f"grade {row.grade}: {', '.join(dict.fromkeys(flag.name for flag in row.flags))}"
 
 
-def _compared(pair: _Pair, judged: Judged | None, margins: Margins) -> ComparedRow:
-    change = pair.change
-    if change is None or judged is None:
+def _unjudged(pair: _Pair) -> tuple[ComparedRow, Change | None]:
+    if pair.change is None:
         refused = _row(pair.current, "NOT COMPARABLE", pair.baseline, pair.current)
-        return refused.model_copy(update={"reason": pair.refusal})
+        return refused.model_copy(update={"reason": pair.refusal}), None
     # Readers would take times of two machines side by side for a comparison of the machines.
     sides = (None, None) if pair.relative else (pair.baseline, pair.current)
-    return _row(pair.current, judged.verdict, *sides).model_copy(
+    changed = compatibility.row_changes(pair.baseline, pair.current)
+    found = _row(pair.current, "AMBIGUOUS", *sides)
+    return found.model_copy(update={"relative": pair.relative, "changed": changed}), pair.change
+
+
+def _judged(row: ComparedRow, change: Change, judged: Judged, margins: Margins) -> ComparedRow:
+    return row.model_copy(
         update={
-            "relative": pair.relative,
+            "verdict": judged.verdict,
             "reason": judged.doubt,
             "ratio": change.value,
             "ci95": change.ci95,
@@ -301,7 +335,6 @@ def _compared(pair: _Pair, judged: Judged | None, margins: Margins) -> ComparedR
             "p_rank_holm": judged.rank_p,
             "rounds": change.rounds,
             "fails": judged.verdict == "SLOWER" and change.value > 1 + margins.max_regression,
-            "changed": compatibility.row_changes(pair.baseline, pair.current),
         }
     )
 

@@ -17,8 +17,9 @@ from pathlib import Path
 from harness.core import cli, store
 from harness.core.errors import MalformedFileError, MissingInputError
 from harness.core.layout import Models, Results
+from harness.core.packed import PackedRows
 from harness.core.safe_paths import inside, relative
-from harness.core.schemas import Plan, Summary, Written
+from harness.core.schemas import PackedSummary, Plan, Row, Summary, Written
 from harness.core.seal import UNSEALED
 
 MODELS = "models/"
@@ -48,6 +49,60 @@ def load_summary(path: Path, made_by: str = "make aggregate") -> Summary:
     if path.name == Results(path.parent).summary.name:
         check_inputs(summary, Results(path.parent))
     return summary
+
+
+def is_large(path: Path) -> bool:
+    """Whether a summary has its rows in a file of their own. False where there is none: its reader says so."""
+    return path.is_file() and isinstance(store.load_head(path, "make aggregate"), PackedSummary)
+
+
+class ByModel:
+    """A summary and its rows by model. The rows of a large run stay in their file: only those of a model are read.
+
+    head: the summary, of a large run without its rows.
+    """
+
+    def __init__(self, path: Path, made_by: str = "make aggregate") -> None:
+        """Read and check a summary as load_summary does, and raise as it does."""
+        self.head = store.load_head(path, made_by)
+        if path.name == Results(path.parent).summary.name:
+            check_inputs(self.head, Results(path.parent))
+        self._path = path
+        self._places: dict[str, list[int]] = {}
+        self._rows: dict[str, list[Row]] = {}
+        if isinstance(self.head, PackedSummary):
+            for at, group in enumerate(self.head.row_groups):
+                self._places.setdefault(group.model, []).append(at)
+        for row in self.head.rows:
+            self._rows.setdefault(row.model, []).append(row)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the rows are in a file of their own."""
+        return isinstance(self.head, PackedSummary)
+
+    @property
+    def models(self) -> list[str]:
+        """Names of the models, in the plan's order."""
+        return list(self._places or self._rows)
+
+    def rows(self, model: str) -> tuple[Row, ...]:
+        """The rows of a model; empty where it has none. Raises MalformedFileError."""
+        if not isinstance(self.head, PackedSummary):
+            return tuple(self._rows.get(model, ()))
+        packed = PackedRows(self._path.with_suffix(store.PARQUET), self.head.row_groups)
+        return tuple(row for at in self._places.get(model, ()) for row in packed.group(at))
+
+    def of(self, model: str) -> Summary:
+        """The summary of one model by itself."""
+        names = set(type(self.head).model_fields) & set(Summary.model_fields)
+        found = {name: getattr(self.head, name) for name in names}
+        rows = self.rows(model)
+        cases = {row.case_id for row in rows}
+        exports = {name: one for name, one in self.head.exports.items() if name == model}
+        energies = {name: one for name, one in self.head.energies.items() if name in cases}
+        own = {"rows": rows, "exports": exports, "energies": energies, "inputs": {}, "schema_version": 3}
+        return Summary.model_construct(**{**found, **own, "loads": (), "generations": (), "notes": ()})
 
 
 def check_inputs(summary: Summary, results: Results, models: Models | None = None, complete: bool = False) -> None:

@@ -16,11 +16,13 @@ results/exports/<slug>/generation.json        record of the export for generatio
 results/generation/<case_id>/<round>.json     and .usage.json, .log, as in raw/, for generation
 results/raw/<case_id>/<round>.usage.json      the monitor's record of that process
 results/raw/<case_id>/<round>.json            and <round>.log while a case runs or after it failed
+results/raw/<slug>.parquet                    the raw records of a model, and summary.parquet the rows, of a large run
 results/written/<stage>.json                  sums of a stage's files that have no seal
 results/running.json                          the case that a run measures now; deleted when the run ends
 results/exporting.json                        the same for an export
 results/summary.json  summary.csv  report.md  report-details.md  report.html  charts/*.{png,svg}
 results/tables/*.csv  metrics.prom            the report's tables and the rows' figures, for other programs
+results/reports/<slug>/…                      the report of one model (make report MODEL=<name>)
 results/roof.json                             measured limits of the plan's device
 results/load/<load_id>/{service,prediction,energy}.json  <point>/<replication>.json  failed.json  load.log
 results/energy/<case_id>.json                 and energy/runs/…, the timings of that pass
@@ -290,6 +292,11 @@ class Results:
         return self.root / "summary.json"
 
     @property
+    def packed_rows(self) -> Path:
+        """The rows of a large summary (core/packed.py)."""
+        return self.root / "summary.parquet"
+
+    @property
     def summary_csv(self) -> Path:
         return self.root / "summary.csv"
 
@@ -304,6 +311,10 @@ class Results:
     @property
     def report_page(self) -> Path:
         return self.root / "report.html"
+
+    def of_model(self, slug: str) -> Results:
+        """A folder for the report of one model of a large run (`make report MODEL=`)."""
+        return Results(self.root / "reports" / slug)
 
     @property
     def tables(self) -> Path:
@@ -498,6 +509,10 @@ class Results:
 
     def raw_case(self, case_id: str) -> Path:
         return self.raw / case_id
+
+    def packed_raw(self, slug: str) -> Path:
+        """The raw records of a model in one file (core/packed.py)."""
+        return self.raw / f"{slug}.parquet"
 
     def raw_file(self, case_id: str, round_number: int) -> Path:
         return self.raw / case_id / f"{round_number}.json"

@@ -27,6 +27,7 @@ from harness.core.errors import (
     StorageError,
     UsageError,
 )
+from harness.core.packed import PackedRows, RowsWriter, row_line
 from harness.core.portable import portable_failure
 from harness.core.safe_files import Limit, at_most, open_to_read
 from harness.core.safe_paths import inside
@@ -37,8 +38,10 @@ from harness.core.schemas import (
     Generated,
     GenerationExport,
     Measured,
+    PackedSummary,
     RawBase,
     RawRecord,
+    Summary,
 )
 from harness.core.seal import UNSEALED, Opened, opened, sealed
 
@@ -48,6 +51,9 @@ T = TypeVar("T")
 _RAW: TypeAdapter[Measured | Failed] = TypeAdapter(RawRecord)
 _GENERATED: TypeAdapter[Generated | Failed] = TypeAdapter(Annotated[Generated | Failed, Field(discriminator="status")])
 MAX_RECORD_BYTES: int = Limit.RECORD
+PARQUET = ".parquet"
+PACKED = 4
+"""schema_version of a PackedSummary."""
 MAX_LOG_BYTES = 1 << 20
 """Longest log of a failed case; its end is the most useful part."""
 TAIL_BYTES = 64 << 10
@@ -71,6 +77,20 @@ def save(path: Path, record: BaseModel, indent: int | None = 2) -> bool:
     content = encoded(record, indent)
     _check_fits(path, len(content))
     return save_bytes(path, content)
+
+
+def save_summary(path: Path, summary: Summary) -> None:
+    """Write a summary; the rows of a large one into summary.parquet beside it. Raises as save."""
+    if not isinstance(summary, PackedSummary):
+        save(path, summary)
+        return
+    with translate_storage_errors(path):
+        writer = RowsWriter(path.with_suffix(PARQUET))
+        for model in dict.fromkeys(row.model for row in summary.rows):
+            writer.add(model, [row_line(row) for row in summary.rows if row.model == model])
+        groups = writer.close()
+        writer.keep()
+    save(path, summary.model_copy(update={"rows": (), "row_groups": groups}))
 
 
 def _check_fits(path: Path, size: int) -> None:
@@ -139,12 +159,15 @@ def load(path: Path, kind: type[R], made_by: str, sums: dict[Path, str] | None =
 def parse(path: Path, content: bytes, kind: type[R], made_by: str, sums: dict[Path, str] | None = None) -> R:
     """A record from the content of a file; `path` names it in messages. Raises as `load` does."""
     found = _opened(path, content, made_by)
-    _check_version(path, found.content, _versions_of(kind), made_by)
+    known = _versions_of(kind)
+    _check_version(path, found.content, (*known, PACKED) if kind is Summary else known, made_by)
     if found.seal is None:
         UNSEALED[path] = None
     if sums is not None:
         sums[path] = found.digest
     try:
+        if kind is Summary and _version(found.content) == PACKED:
+            return _with_rows(path, PackedSummary.model_validate_json(found.content))  # type: ignore[return-value]
         return kind.model_validate_json(found.content)
     except ValidationError as error:
         raise MalformedFileError(
@@ -153,8 +176,27 @@ def parse(path: Path, content: bytes, kind: type[R], made_by: str, sums: dict[Pa
         ) from error
 
 
+def _with_rows(path: Path, summary: PackedSummary) -> PackedSummary:
+    """The summary with its rows, all in memory: 12 kB each."""
+    packed = PackedRows(path.with_suffix(PARQUET), summary.row_groups)
+    rows = (row for at in range(len(summary.row_groups)) for row in packed.group(at))
+    return summary.model_copy(update={"rows": tuple(rows)})
+
+
+def load_head(path: Path, made_by: str) -> Summary:
+    """A summary; of a large run a PackedSummary without its rows. Raises as load."""
+    content = read_bytes(path, made_by)
+    packed = _version(content) == PACKED
+    if not packed:
+        return parse(path, content, Summary, made_by)
+    return parse(path, content, PackedSummary, made_by)
+
+
 def content_sum(path: Path, made_by: str) -> str:
-    """sha256 of a record without its seal, which is checked, as in `sums` of load and load_raw. Raises as they do."""
+    """sha256 of a record without its seal, which is checked, as in `sums` of load and load_raw; of a Parquet file that
+    of the file. Raises as they do."""
+    if path.suffix == PARQUET:
+        return sha256_file(path)
     content = read_bytes(path, made_by)
     if content.startswith(_SEAL_HEAD):
         return _passed_on(*_opened_raw(path, content))
@@ -374,20 +416,31 @@ def _versions_of(kind: type[BaseModel]) -> tuple[int, ...]:
 def _check_version(path: Path, content: bytes, known: tuple[int, ...], made_by: str) -> None:
     """Detect older and newer formats before validation, which would only show many field errors."""
     # The version is near the start of every file that Inferometer writes: no need to parse 100 kB of samples twice.
-    head = content[:64].replace(b" ", b"").replace(b"\n", b"")
-    prefix = b'{"schema_version":'
-    if not head.startswith(prefix):
+    head = _head(content)
+    if not head.startswith(_VERSION):
         raise MalformedFileError(f"{path} was not written by Inferometer.", _run_again(made_by))
-    digits = head[len(prefix) :].split(b",")[0].split(b"}")[0]
-    if not digits.isdigit():
+    version = _version(content)
+    if version is None:
         raise MalformedFileError(f"{path} has no readable schema_version.", _run_again(made_by))
-    if int(digits) < known[0]:
+    if version < known[0]:
         raise OlderFormatError(
-            f"{path} has format {int(digits)}; this Inferometer writes format {known[-1]}.",
+            f"{path} has format {version}; this Inferometer writes format {known[-1]}.",
             f"Run `{made_by}` again to make a new one.",
         )
-    if int(digits) > known[-1]:
+    if version > known[-1]:
         raise NewerFormatError(
-            f"{path} has format {int(digits)}; this Inferometer knows up to {known[-1]}.",
+            f"{path} has format {version}; this Inferometer knows up to {known[-1]}.",
             "Update Inferometer, or name another results folder: `RESULTS=<folder>`.",
         )
+
+
+_VERSION = b'{"schema_version":'
+
+
+def _head(content: bytes) -> bytes:
+    return content[:64].replace(b" ", b"").replace(b"\n", b"")
+
+
+def _version(content: bytes) -> int | None:
+    digits = _head(content)[len(_VERSION) :].split(b",")[0].split(b"}")[0]
+    return int(digits) if digits.isdigit() else None

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from harness.core import store
+from harness.core import packed, store
 from harness.core.errors import FormatError, MissingInputError, StorageError
 from harness.core.layout import LoadFiles, Results
 from harness.core.lock import lives
+from harness.core.packed import PackedRaw
 from harness.core.schemas import (
     Case,
     Environment,
@@ -49,6 +51,10 @@ from harness.timing.clock import now_ns
 _SHARE = 0.02
 """Share of one CPU for looking. A look at 2,025 cases with 5,400 records took 70 ms on two EPYC vCPUs: every 3.5 s."""
 _SHORTEST_S, _LONGEST_S = 1.0, 10.0
+_LARGE_LONGEST_S = 60.0
+"""The same for more cases than JSON is used for: a look at 100,000 takes seconds."""
+_READING_NS = 5_000_000_000
+"""Time of one look for packed results that it has not read yet."""
 R = TypeVar("R", bound=LoadBase)
 _Stamp = tuple[int, int] | None
 """(inode, time of the last change): differs after a file was replaced, also for its folder."""
@@ -64,6 +70,8 @@ class WatchedFolder:
         self._plan: tuple[_Stamp, Plan] | None = None
         self._environments: dict[str, Environment] = {}
         self._folders: dict[Path, _Folder] = {}
+        self._unread = False
+        self._packed: dict[Path, tuple[_Stamp, tuple[EndedTurn | str, ...]]] = {}
         self._records: dict[Path, tuple[_Stamp, LoadBase | None]] = {}
 
     def look(self) -> Progress | None:
@@ -72,7 +80,9 @@ class WatchedFolder:
         try:
             return self._look()
         finally:
-            self.pause_s = min(max(_SHORTEST_S, (now_ns() - began) / 1e9 / _SHARE), _LONGEST_S)
+            large = self._plan is not None and len(self._plan[1].cases) > packed.PACK_FROM
+            longest_s = _SHORTEST_S if self._unread else _LARGE_LONGEST_S if large else _LONGEST_S
+            self.pause_s = min(max(_SHORTEST_S, (now_ns() - began) / 1e9 / _SHARE), longest_s)
 
     def _look(self) -> Progress | None:
         try:
@@ -82,11 +92,19 @@ class WatchedFolder:
         folders, now = (self._results, *self._results.gpu_folders()), utc_now()
         # Runs first: so a run never reports more turns done than the records that are read after it.
         runs = [result for folder in folders if (result := _run(folder, plan, now)) is not None]
-        places: list[tuple[Path, TurnCase]] = []
-        for place in folders:
-            places += [(place.raw_case(case.case_id), case) for case in plan.cases]
-            places += [(place.of_generation.raw_case(case.case_id), case) for case in plan.generations]
-        found = [result for folder, case in places for result in self._contents(folder, plan, case)]
+        found: list[EndedTurn | str] = []
+        self._unread = False
+        for folder in folders:
+            stamps = _stamps(folder.raw)
+            newer = {name for name in stamps if not name.endswith(store.PARQUET)}
+            unpacked = self._unpacked(folder, plan, stamps)
+            found += (result for result in unpacked if _is_current(result, newer, folder))
+            for case in plan.cases:
+                if case.case_id in newer:
+                    found += self._contents(folder.raw_case(case.case_id), plan, case, stamps[case.case_id])
+            for generated in plan.generations:
+                place = folder.of_generation.raw_case(generated.case_id)
+                found += self._contents(place, plan, generated, _stamp(place))
         loads = {load.load_id: self._load(self._results.load(load.load_id), plan, load) for load in plan.loads}
         answers = [result for result in found if isinstance(result, EndedTurn)]
         notes = [result for result in (*found, *runs) if isinstance(result, str)]
@@ -112,7 +130,28 @@ class WatchedFolder:
         if self._plan is None or self._plan[0] != stamp:
             self._plan = stamp, store.load(self._results.plan, Plan, "make plan")
             self._folders.clear()
+            self._packed.clear()
         return self._plan[1]
+
+    def _unpacked(self, folder: Results, plan: Plan, stamps: Mapping[str, _Stamp]) -> Iterator[EndedTurn | str]:
+        """Results in the Parquet files of a large run. A look reads new files for some seconds; the next goes on."""
+        cases: dict[str, list[Case]] = {}
+        for case in plan.cases:
+            cases.setdefault(case.slug, []).append(case)
+        files = {folder.packed_raw(slug): slug for slug in cases}
+        files = {path: slug for path, slug in files.items() if path.name in stamps}
+        until, left = now_ns() + _READING_NS, 0
+        for path, slug in files.items():
+            stamp = stamps[path.name]
+            if self._packed.get(path, (None, ()))[0] != stamp:
+                if now_ns() > until:
+                    left += 1
+                    continue
+                self._packed[path] = stamp, tuple(_of_packed(path, plan, cases[slug]))
+            yield from self._packed[path][1]
+        if left:
+            self._unread = True
+            yield f"Reading earlier results: {len(files) - left} of {len(files)} models."
 
     def _load(self, files: LoadFiles, plan: Plan, load: LoadCase) -> LoadSeen:
         """What is there of a load case. Damaged and other records are as if missing: `make load` measures them."""
@@ -149,9 +188,9 @@ class WatchedFolder:
             self._records[path] = before = stamp, record
         return before[1] if isinstance(before[1], kind) else None
 
-    def _contents(self, folder: Path, plan: Plan, case: TurnCase) -> Sequence[EndedTurn | str]:
+    def _contents(self, folder: Path, plan: Plan, case: TurnCase, stamp: _Stamp) -> Sequence[EndedTurn | str]:
         """Results in a case's folder, and for each unusable file what is wrong with it."""
-        stamp, before = _stamp(folder), self._folders.get(folder)
+        before = self._folders.get(folder)
         if before is None or before.stamp != stamp or not before.settled:
             again = before is not None and before.stamp == stamp
             self._folders[folder] = _Folder(stamp, again, tuple(_answers(folder, plan, case)) if stamp else ())
@@ -165,6 +204,41 @@ class _Folder:
     stamp: _Stamp
     settled: bool
     contents: tuple[EndedTurn | str, ...]
+
+
+def _stamps(folder: Path) -> dict[str, _Stamp]:
+    """The stamp of everything in a folder, by name."""
+    found: dict[str, _Stamp] = {}
+    try:
+        with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    seen = entry.stat()
+                    found[entry.name] = seen.st_ino, seen.st_mtime_ns
+    except OSError as error:
+        raise StorageError(f"{folder} cannot be read: {error.strerror}.", "Check its owner and permissions.") from error
+    return found
+
+
+def _is_current(one: EndedTurn | str, newer: Collection[str], folder: Results) -> bool:
+    """Whether no JSON file replaces a packed result."""
+    if isinstance(one, str) or one.case_id not in newer:
+        return True
+    return not folder.raw_file(one.case_id, one.round).is_file()
+
+
+def _of_packed(path: Path, plan: Plan, cases: Sequence[Case]) -> Iterator[EndedTurn | str]:
+    """The results in a Parquet file, or what is wrong with it."""
+    by_id = {case.case_id: case for case in cases}
+    try:
+        file = PackedRaw(path)
+        for case_id, number in file:
+            record, case = file.record(case_id, number), by_id.get(case_id)
+            if record is not None and case is not None and record.settings_id == plan.settings_id:
+                tolerance = plan.tolerance(case.model, case.precision)
+                yield answer_of(record, file.usage(case_id, number), tolerance)
+    except (FormatError, MissingInputError) as error:
+        yield f"{error.problem} {error.hint}"
 
 
 _SAMPLES = ("scheduled_ns", "sizes", "ready_ns", "start_ns", "done_ns", "worker", "service_ns", "points", "map")

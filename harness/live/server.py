@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import re
 import threading
+from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Protocol
 
 from harness.core.errors import InferometerError, UsageError
-from harness.live.progress import Progress
+from harness.live.progress import CaseProgress, Progress
 from harness.live.terminal_view import NO_PLAN
 from harness.timing.clock import now_ns
 
@@ -28,6 +29,8 @@ _FILES = {
     "/watch.css": (_HERE / "assets/watch.css", "text/css; charset=utf-8"),
     "/watch.js": (_HERE / "assets/watch.js", "text/javascript; charset=utf-8"),
 }
+MAX_ROWS = 2_000
+"""Cases that the page gets: a browser draws the table again at each look."""
 _STATE = "/state.json"
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -86,7 +89,25 @@ def _encoded(watched: StateSource) -> tuple[HTTPStatus, bytes]:
         return HTTPStatus.SERVICE_UNAVAILABLE, json.dumps({"problem": error.problem, "hint": error.hint}).encode()
     if found is None:
         return HTTPStatus.SERVICE_UNAVAILABLE, json.dumps({"problem": NO_PLAN, "hint": ""}).encode()
-    return HTTPStatus.OK, found.model_dump_json().encode()
+    return HTTPStatus.OK, shown(found).model_dump_json().encode()
+
+
+def shown(found: Progress) -> Progress:
+    """The state with at most MAX_ROWS cases, which a browser can show: running, failed and void ones first, then
+    those with results, in the plan's order."""
+    if len(found.rows) <= MAX_ROWS:
+        return found
+    order = {"running": 0, "failed": 1, "partly": 3, "done": 4}
+    places = sorted(range(len(found.rows)), key=lambda at: _urgency(found.rows[at], order))
+    kept = [found.rows[at] for at in sorted(places[:MAX_ROWS])]
+    note = (
+        f"{MAX_ROWS:,} of {len(found.rows):,} cases are shown: those at work, failed or void, then those with results."
+    )
+    return found.model_copy(update={"rows": tuple(kept), "notes": (*found.notes, note)})
+
+
+def _urgency(row: CaseProgress, order: Mapping[str, int]) -> int:
+    return 2 if any("void" in remark for remark in row.remarks) else order.get(row.state, 5)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -10,9 +10,10 @@ from harness.aggregation import admission
 from harness.aggregation.batch_times import batch_ns
 from harness.backends import backend_info
 from harness.core import store
-from harness.core.errors import FormatError, InferometerError
+from harness.core.errors import FormatError, InferometerError, MissingInputError
 from harness.core.host import environment
 from harness.core.layout import Results
+from harness.core.raw_files import RawFiles
 from harness.core.schemas import Case, EngineRecord, Environment, ExportRecord, Measured, Plan
 from harness.planning.schedule import Turn
 
@@ -60,12 +61,13 @@ def finished_turns(
     here: dict[tuple[str, ...], Environment] = {}
     comparable: dict[tuple[str | None, bool, tuple[str, ...]], bool] = {}
     known = {model: admission.known_artifacts(export, engines.get(model, ())) for model, export in exports.items()}
-    for number, case in turns:
-        path = results.raw_file(case.case_id, number)
-        if not path.is_file():
-            continue
+    raw = RawFiles(results, plan.cases)
+    places = {case.case_id: at for at, case in enumerate(plan.cases)}
+    for number, case in sorted(turns, key=lambda turn: (places.get(turn[1].case_id, 0), turn[0])):
         try:
-            record = store.load_raw(path)
+            record = raw.load(case.case_id, number)
+        except MissingInputError:
+            continue
         except FormatError as error:
             finished.notes.append(f"{error.problem} It is measured again.")
             continue

@@ -30,7 +30,7 @@ def add_run(files: RunStore, summary: Summary, commit: str | None) -> tuple[Hist
             f"{files.run(same.run_id)} has other results of the same run: a run in the store is never overwritten.",
             "Measure again (make bench FORCE=1), or use another store.",
         )
-    store.save(files.summary(run.run_id), summary)
+    store.save_summary(files.summary(run.run_id), summary)
     store.save(files.run(run.run_id), run, indent=None)
     return run, True
 

@@ -200,16 +200,7 @@ def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> Block:
     baseline = SHOWN.get(summary.baseline_backend, summary.baseline_backend)
     names = ("model", f"fastest with the same answers ({FULL})", "fastest at all", "what that costs")
     headers: list[tuple[str, Align]] = [*((name, "left") for name in names), (baseline, "right")]
-    lines = [
-        [
-            one.where,
-            in_words(one.same, _backend),
-            "the same" if one.is_same else in_words(one.fastest, named),
-            "nothing" if one.is_same else cost(one.fastest.named),
-            _baseline(one.baseline),
-        ]
-        for one in shown
-    ]
+    lines = list(map(answer_cells, shown))
     table = texts(headers, lines)
     cells = " ".join(cell for line in lines for cell in line)
     notes = [f"Medians of a batch{_ways(summary)}."]
@@ -222,6 +213,17 @@ def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> Block:
     if (more := len(_first_tables(summary)) - len({one.model for one in shown})) > 0:
         notes.append(f"{units.count(more, 'more model')} in the details.")
     return replace(table, note=" ".join(notes))
+
+
+def answer_cells(one: Answer) -> list[str]:
+    """An answer as a line of the table."""
+    return [
+        one.where,
+        in_words(one.same, _backend),
+        "the same" if one.is_same else in_words(one.fastest, named),
+        "nothing" if one.is_same else cost(one.fastest.named),
+        _baseline(one.baseline),
+    ]
 
 
 def nothing(summary: Summary) -> str:

@@ -117,15 +117,22 @@ def lag1_autocorrelation(samples: ArrayLike) -> float | None:
     if values.size < 3:
         return None
     centred = values - values.mean()
-    power = math.fsum(centred * centred)
+    power = math.fsum((centred * centred).tolist())
     # When all values are equal, rounding in the mean leaves ~1e-16 of their size.
     if power <= values.size * (1e-12 * float(np.abs(values).max())) ** 2:
         return None
-    return math.fsum(centred[:-1] * centred[1:]) / power
+    return math.fsum((centred[:-1] * centred[1:]).tolist()) / power
+
+
+FEW = 500
+"""Values up to which Python sorts a list faster than NumPy makes an array of it."""
 
 
 def median(values: ArrayLike) -> float:
     """The median of samples; of process medians it is the headline latency."""
+    if isinstance(values, tuple | list) and len(values) <= FEW:
+        few = sorted(values)  # an array costs more than it saves
+        return (float(few[(len(few) - 1) // 2]) + float(few[len(few) // 2])) / 2
     ordered = np.sort(np.asarray(values, dtype=np.float64))
     return (float(ordered[(ordered.size - 1) // 2]) + float(ordered[ordered.size // 2])) / 2
 

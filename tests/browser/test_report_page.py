@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from harness.core.schemas import Summary
+from harness.reporting.html import by_model
 from harness.reporting.html.page import page as page_of
+from harness.reporting.html.page import stamp
 from harness.reporting.html.profile_section import Profiles
 
 DESKTOP, PHONE = (1280, 900), (375, 812)
@@ -448,3 +450,34 @@ def test_without_scripts_every_figure_and_reason_stands_there(opened: Open) -> N
     assert tab.locator("details.profile .legend").first.is_visible()
     assert tab.get_by_role("link", name="parts.json").first.is_visible()
     assert not tab.locator(".layers-part").first.is_visible()
+
+
+@pytest.fixture(scope="session")
+def large(published: Summary, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of a large run with the models of the published one."""
+    models = list(dict.fromkeys(row.model for row in published.rows))
+    rows = [tuple(row for row in published.rows if row.model == model) for model in models]
+    parts = [by_model.model_part(published.model_copy(update={"rows": ours}), True) for ours in rows]
+    path = tmp_path_factory.mktemp("large") / "report.html"
+    head = published.model_copy(update={"rows": ()})
+    path.write_text(by_model.models_page(head, parts, None, True, stamp(published)))
+    return path.as_uri()
+
+
+def test_a_large_page_opens_one_model_at_a_time(opened: Open, large: str, published: Summary) -> None:
+    tab = opened(at=large)
+    assert tab.locator(".cases").count() == 0
+    models = list(dict.fromkeys(row.model for row in published.rows))
+    links = tab.locator("#all-models tbody a")
+    assert links.count() == len(models)
+    for place in (0, len(models) - 1):
+        links.nth(place).click()
+        tab.wait_for_selector(f'#opened section[data-model="{models[place]}"] .cases')
+        assert {one.get_attribute("data-model") for one in tab.locator("#opened section").all()} == {models[place]}
+    tab.locator("#opened .plot").first.scroll_into_view_if_needed()
+    tab.wait_for_selector("#opened .plot .main-svg")
+    head = tab.locator("#opened .cases thead th button").nth(1)
+    head.click()
+    assert tab.locator('#opened .cases th[aria-sort="ascending"]').count() == 1
+    tab.fill("#find-model", models[0])
+    assert tab.locator("#all-models tbody tr:not([hidden])").count() < len(models)

@@ -34,6 +34,8 @@ The reader of a format 2 or 3 also accepts the earlier formats. Every file but a
                      plan_id and settings_id as in Plan since format 2; throughput_ci95 came later, None in older files,
                      whose percentiles pool samples; Row.checks, inputs and Latency.process_rounds came later, empty in
                      older files; copies and loads too, and neighbours, None there
+    PackedSummary 4  a Summary whose rows are in summary.parquet; the JSON files of raw records may be in
+                     raw/<slug>.parquet (core/packed.py)
     ServiceRun    1  first format
     Replication   1  first format
     LoadFailure   1  first format
@@ -221,9 +223,11 @@ from harness.core.schemas.summary_record import (
     CustomMetric,
     DeviceTimes,
     Latency,
+    PackedSummary,
     Part,
     Roofline,
     Row,
+    RowGroup,
     Speedup,
     Split,
     Summary,
@@ -358,6 +362,7 @@ __all__ = [
     "OnnxArtifact",
     "OnnxCheck",
     "OutputsTime",
+    "PackedSummary",
     "Parity",
     "Part",
     "Placement",
@@ -388,6 +393,7 @@ __all__ = [
     "Roof",
     "Roofline",
     "Row",
+    "RowGroup",
     "Running",
     "Scenario",
     "SelfTest",

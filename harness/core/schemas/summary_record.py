@@ -270,11 +270,11 @@ class Summary(Identified):
 
     @field_serializer("rows", "loads", "generations", mode="wrap")
     def _rows_of_any_cpu(self, rows: tuple[Record, ...], serialise: SerializerFunctionWrapHandler) -> Any:
-        return _rounded(serialise(rows))
+        return rounded(serialise(rows))
 
     def as_stored(self) -> Summary:
         """The same with the digits that its file has, so that whatever is made of it is the same on every processor."""
-        return Summary.model_validate_json(self.model_dump_json())
+        return type(self).model_validate_json(self.model_dump_json())
 
     @property
     def digest(self) -> str:
@@ -282,15 +282,45 @@ class Summary(Identified):
         return hashlib.sha256(self.model_dump_json(exclude={"created_at"}).encode()).hexdigest()
 
 
+class RowGroup(Record):
+    """The rows of one model in summary.parquet (core/packed.py)."""
+
+    model: str
+    rows: int
+    measured: int
+    sha256: Sha256
+    """Of the rows as JSON, a line each."""
+
+
+class PackedSummary(Summary):
+    """summary.json of a run that is too large for JSON: its rows are in summary.parquet beside it."""
+
+    schema_version: Literal[4] = 4  # type: ignore[assignment]  # a reader of format 3 would find no rows
+    rows: tuple[Row, ...] = ()
+    """Empty in the file; core/store.py fills it from summary.parquet."""
+    row_groups: tuple[RowGroup, ...]
+
+    @property
+    def digest(self) -> str:
+        """As that of a Summary; row_groups has the sums of the rows."""
+        return hashlib.sha256(self.model_dump_json(exclude={"created_at", "rows"}).encode()).hexdigest()
+
+
 DIGITS = 12
 """Significant digits of a figure in a file. The 16th differs between processors, whose vector units add in different
 orders, and `verify` compares files."""
 
 
-def _rounded(value: Any) -> Any:
+def rounded(value: Any) -> Any:
     """A JSON value with its floats in DIGITS significant digits."""
-    if isinstance(value, float):
+    kind = type(value)
+    if kind is float:
         return float(f"{value:.{DIGITS}g}")
-    if isinstance(value, dict):
-        return {key: _rounded(entry) for key, entry in value.items()}
-    return [_rounded(entry) for entry in value] if isinstance(value, list | tuple) else value
+    if kind is dict:
+        return {key: entry if type(entry) in _UNROUNDED else rounded(entry) for key, entry in value.items()}
+    if kind is list or kind is tuple:
+        return [entry if type(entry) in _UNROUNDED else rounded(entry) for entry in value]
+    return value
+
+
+_UNROUNDED = frozenset({str, int, bool, type(None)})

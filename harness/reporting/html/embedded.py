@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
 
-PROGRAM = ("base", "charts", "tables", "layers", "profiles", "filters", "print", "start")
+PROGRAM = ("base", "charts", "tables", "layers", "profiles", "filters", "print", "start", "models")
 """Parts of the page's program in the order in which they run; they share one scope."""
 
 
@@ -25,9 +25,14 @@ def plotly_js() -> str:
     return str(get_plotlyjs())
 
 
+def compressed(text: str) -> str:
+    """The text compressed and in base64; the same text gives the same result."""
+    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
+
+
 @cache
 def packed(text: str) -> str:
-    """The text compressed and in base64, a third of the library's size; the same text gives the same result."""
+    """The library compressed and in base64, a third of its size."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 

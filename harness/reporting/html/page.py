@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import groupby
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from harness.core.schemas import Comparison, Flag, Row, Summary
@@ -159,22 +160,31 @@ def page(
     drawn = any(
         part.get("groups") for section in sections for part in (section.content, *section.content.get("parts", ()))
     )
+    filters = _filters(row for _, rows in tables for row in rows)
+    return document(summary, sections, summary.title, drawn, of or stamp(summary), filters)
+
+
+def document(
+    summary: Summary,
+    sections: Sequence[Section],
+    title: str,
+    drawn: bool,
+    of: Markup,
+    filters: Sequence[tuple[str, list[str]]] = (),
+) -> str:
+    """The page of these sections. drawn: whether any has a chart. of: the stamp."""
     library, program = (embedded.plotly_js() if drawn else ""), embedded.program()
-    return (
-        _environment()
-        .get_template("report.html.j2")
-        .render(
-            title=summary.title,
-            stamp=of or stamp(summary),
-            measured=html.inline(run_conditions(summary)),
-            provenance=html.inline(details.provenance(summary)),
-            sections=sections,
-            filters=_filters(row for _, rows in tables for row in rows),
-            style=Markup(embedded.style() + group_style()),  # noqa: S704 - files of this package
-            program=Markup(program),  # noqa: S704 - the same
-            library=embedded.packed(library) if library else "",
-            hashes=[embedded.sha256(text) for text in (library, program) if text],
-        )
+    return template("report.html.j2").render(
+        title=title,
+        stamp=of,
+        measured=html.inline(run_conditions(summary)),
+        provenance=html.inline(details.provenance(summary)),
+        sections=sections,
+        filters=filters,
+        style=Markup(embedded.style() + group_style()),  # noqa: S704 - files of this package
+        program=Markup(program),  # noqa: S704 - the same
+        library=embedded.packed(library) if library else "",
+        hashes=[embedded.sha256(text) for text in (library, program) if text],
     )
 
 
@@ -207,17 +217,17 @@ def _sections(
         yield Section("summary", "Summary", "summary.html.j2", content)
     families = profile_groups(profiled)
     explained = {case.case_id for group in families for case in group.cases} if profile else set()
-    chapters = list(_chapters(summary, tables, with_plots, explained))
+    tabled = list(chapters(summary, tables, with_plots, explained=explained))
     overview = list(_overview(summary, tables)) if with_plots and tables else []
     # The first figures must appear within two screens: at most one row of panels may be above them.
     above = bool(overview) and len(overview[0].content["groups"][0].plots) <= MAX_ABOVE
-    yield from (*overview, *chapters) if above else (*chapters, *overview)
+    yield from (*overview, *tabled) if above else (*tabled, *overview)
     advice = recommend(summary)
     if advice:
         about = [(title, list(ones)) for title, ones in groupby(advice, key=lambda one: one.about)]
         yield Section("recommendations", "Recommendations", "recommendations.html.j2", {"about": about})
     if what_if:
-        yield _prose("what-if", "What if", *what_if)
+        yield prose("what-if", "What if", *what_if)
     if over_devices := details.over_devices(summary):
         title, *blocks = over_devices
         groups = [plotly_drawer.draw(chart.spec) for chart in selection.of_devices(summary)] if with_plots else []
@@ -231,28 +241,32 @@ def _sections(
         yield Section("profile", "Profile", "profile.html.j2", content)
     calibrated = details.calibrated(summary)
     if calibrated:
-        yield _prose("harness", "Harness overhead", *calibrated)
+        yield prose("harness", "Harness overhead", *calibrated)
     unmeasured = unmeasured_table(summary.rows)
     if unmeasured:
-        yield _prose("not-measured", "Not measured", unmeasured)
+        yield prose("not-measured", "Not measured", unmeasured)
     if summary.notes:
         yield Section("left-out", "Left out", "list.html.j2", {"notes": summary.notes})
-    yield _prose("guide", "How to read this", guide(summary), proof)
-    yield _prose("environment", "Environment", environment_table(summary.environments))
+    yield prose("guide", "How to read this", guide(summary), proof)
+    yield prose("environment", "Environment", environment_table(summary.environments))
 
 
-def _chapters(
-    summary: Summary, tables: Sequence[tuple[TableKey, list[Row]]], with_plots: bool, explained: Set[str]
+def chapters(
+    summary: Summary,
+    tables: Sequence[tuple[TableKey, list[Row]]],
+    with_plots: bool,
+    anchor: str = "table",
+    explained: Set[str] = frozenset(),
 ) -> Iterable[Section]:
     """A chapter per table; a table of a single row (e2e, offline) is part of the preceding chapter of its model.
 
-    explained: cases whose profile is in the page.
+    anchor: start of the anchors. explained: cases whose profile is in the page.
     """
     by_id = {row.case_id: row for row in summary.rows}
     drawn = selection.tables_drawn(tables) if with_plots else 0
-    chapters: list[tuple[TableKey, str, list[dict[str, Any]]]] = []
+    found: list[tuple[TableKey, str, list[dict[str, Any]]]] = []
     for number, (key, rows) in enumerate(tables):
-        joins = len(rows) == 1 and chapters and chapters[-1][0][:3] == key[:3]
+        joins = len(rows) == 1 and found and found[-1][0][:3] == key[:3]
         part = {
             "title": short(rows[0]) if joins else "",
             "caption": short_conditions(summary, rows),
@@ -263,13 +277,13 @@ def _chapters(
             "details": [(title, html.blocks(blocks)) for title, blocks in details.details(summary, key, rows, by_id)],
         }
         if joins:
-            chapters[-1][2].append(part)
+            found[-1][2].append(part)
         else:
-            chapters.append((key, f"table-{number + 1}", [part]))
-    titles = details.table_titles([key for key, _, _ in chapters])
-    for key, anchor, parts in chapters:
+            found.append((key, f"{anchor}-{number + 1}", [part]))
+    titles = details.table_titles([key for key, _, _ in found])
+    for key, name, parts in found:
         content = {"model": key[0], "parts": parts}
-        yield Section(anchor, titles[key], "table.html.j2", content)
+        yield Section(name, titles[key], "table.html.j2", content)
 
 
 def _overview(summary: Summary, tables: Sequence[tuple[TableKey, list[Row]]]) -> Iterable[Section]:
@@ -331,7 +345,8 @@ def _loads(summary: Summary, with_plots: bool) -> Iterable[Section]:
     yield Section("load", "Load", "load.html.j2", {"parts": parts, "lost": unserved(summary), "answer": answer})
 
 
-def _prose(anchor: str, title: str, *blocks: Block) -> Section:
+def prose(anchor: str, title: str, *blocks: Block) -> Section:
+    """A section of texts and tables."""
     return Section(anchor, title, "prose.html.j2", {"body": html.blocks(blocks)})
 
 
@@ -343,6 +358,12 @@ def _filters(rows: Iterable[Row]) -> list[tuple[str, list[str]]]:
     return [(name, sorted(values) if name == "grade" else values) for name, values in ordered if len(values) > 1]
 
 
+def template(name: str) -> Template:
+    """A template of the page."""
+    return _environment().get_template(name)
+
+
+@cache
 def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("harness.reporting.html"),

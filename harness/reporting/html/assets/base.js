@@ -7,4 +7,8 @@ const made = (tag, text = "", attributes = {}) => {
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   return element;
 };
-
+// Text that the page holds as gzip in base64.
+const unzipped = (text) => {
+  const packed = Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
+  return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+};

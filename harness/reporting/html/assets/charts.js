@@ -1,5 +1,5 @@
 // --- charts ------------------------------------------------------------------------------------------------------
-const specs = new Map(all(".plot").map((place) => [place, JSON.parse(place.nextElementSibling.textContent)]));
+const specs = new Map();
 const hidden = {};  // filter → values that are switched off
 const FILTERS = ["model", "backend", "precision", "batch", "grade"];  // the order of a point's customdata
 
@@ -95,9 +95,7 @@ function draw(place, size) {
 // the page's policy knows its hash.
 let unpacked;
 async function library() {
-  const packed = Uint8Array.from(atob(document.getElementById("library").textContent), (one) => one.charCodeAt(0));
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-  document.head.append(made("script", await new Response(stream).text()));
+  document.head.append(made("script", await unzipped(document.getElementById("library").textContent)));
 }
 
 const drawn = new Set();
@@ -115,16 +113,14 @@ const redraw = () => drawn.forEach((place) => draw(place));
 const fileName = (...parts) => parts.filter(Boolean).join(" ").replace(/[^\p{L}\p{N}.]+/gu, "-").replace(/^-+|-+$/g, "").slice(0, 120);
 const headings = (element) => ["section > h2", "figure > h3"].map((one) => element.closest(one.split(" ")[0])?.querySelector(`:scope > ${one.split(" ")[2]}`)?.textContent.trim());
 
-for (const button of all("button.svg")) {
-  button.addEventListener("click", async () => {
-    const panel = button.closest(".panel");
-    const place = panel.querySelector(".plot");
-    await (unpacked ??= library());
-    drawn.add(place);
-    draw(place);
-    await Plotly.downloadImage(place, {
-      format: "svg", width: place.clientWidth, height: place.clientHeight,
-      filename: fileName(...headings(place), panel.querySelector("h4")?.textContent.trim()),
-    });
+async function saveChart(button) {
+  const panel = button.closest(".panel");
+  const place = panel.querySelector(".plot");
+  await (unpacked ??= library());
+  drawn.add(place);
+  draw(place);
+  await Plotly.downloadImage(place, {
+    format: "svg", width: place.clientWidth, height: place.clientHeight,
+    filename: fileName(...headings(place), panel.querySelector("h4")?.textContent.trim()),
   });
 }

@@ -31,7 +31,6 @@ function sortable(table) {
     head.append(control);
   });
 }
-all("table.sortable").forEach(sortable);
 
 // What a row is stays in sight when its figures scroll: the leading columns among these.
 const KEYS = new Set(["grade", "model", "case", "backend", "setting", "precision", "batch", "sequence", "seq"]);
@@ -55,7 +54,6 @@ function stick(table) {
 const inSight = new IntersectionObserver((seen) => {
   for (const { target, isIntersecting } of seen) if (isIntersecting) stick(target.querySelector("table"));
 }, { rootMargin: "300px" });
-all(".scroll:has(> table.sortable)").forEach((place) => inSight.observe(place));
 addEventListener("resize", () => all("table[data-keys]").forEach(stick));
 
 // A cell that a spreadsheet would run as a formula is text.
@@ -83,7 +81,16 @@ function downloadable(table) {
   const place = table.parentNode;
   place.before(control);
 }
-all("section table.sortable").forEach(downloadable);
+
+// Whatever the page shows from now on within an element: the whole page at the start, a model when it is opened.
+function activate(within) {
+  all("table.sortable", within).forEach(sortable);
+  all(".scroll:has(> table.sortable)", within).forEach((place) => inSight.observe(place));
+  all("section table.sortable", within).forEach(downloadable);
+  all(".plot", within).forEach((place) => specs.set(place, JSON.parse(place.nextElementSibling.textContent)));
+  all("button.svg", within).forEach((button) => button.addEventListener("click", () => saveChart(button)));
+}
+activate(document);
 
 function unfold(control, open) {
   control.setAttribute("aria-expanded", String(open));

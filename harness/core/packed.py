@@ -1,0 +1,294 @@
+"""Records in Parquet files, where JSON is outgrown: raw samples, and the rows of a summary.
+
+    results/raw/<slug>.parquet    a line a process, in the plan's order: case_id, round, latency_ns, warmup_ns, the rest
+                                  of its record and the monitor's record as JSON
+    results/summary.parquet       a line a case, a row group a model: names, grade, figures, the row as JSON
+
+The schemas are those of the JSON files: a record that is read from here equals the record that was written. The only
+module that imports pyarrow (the extra `parquet`), when such a file is read or written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from harness.core.errors import MalformedFileError, MissingInputError, NewerFormatError, UnavailableError
+from harness.core.schemas import Failed, Measured, RawRecord, Row, RowGroup, Usage
+from harness.core.schemas.summary_record import rounded
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PACK_FROM = 10_000
+"""Cases of a plan above which `run` packs raw records and `aggregate` packs rows. Up to here JSON is fast enough
+(docs/speed.md), and any program reads it."""
+
+GROUP_RECORDS: Final = 1_500
+"""Raw records of a row group, which is read at once: about 5 MB."""
+
+_RAW: TypeAdapter[Measured | Failed] = TypeAdapter(RawRecord)
+_KIND = b"inferometer"
+_RAW_FORMAT, _ROWS_FORMAT = b"raw 1", b"rows 1"
+_SAMPLES = ("latency_ns", "warmup_ns")
+RawLine = tuple[Measured | Failed, Usage | None]
+
+
+def needs_pyarrow(purpose: str) -> None:
+    """Raise UnavailableError where pyarrow is not installed."""
+    # Without it pyarrow's allocator starts a thread, and processes with threads are not forked safely.
+    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
+    try:
+        import pyarrow.parquet  # noqa: F401, PLC0415 - 55 MB that only large runs need
+    except ImportError as error:
+        raise UnavailableError(f"{purpose} needs pyarrow.", "pip install 'inferometer[parquet]'") from error
+
+
+def write_raw(path: Path, lines: Iterable[RawLine]) -> None:
+    """Write raw records, with the monitor's, to a file that no reader has open. Holds one row group at a time."""
+    _write(path, _raw_schema(), map(_raw_line, lines), GROUP_RECORDS)
+
+
+def _raw_line(line: RawLine) -> dict[str, Any]:
+    record, usage = line
+    samples: dict[str, Any] = {name: getattr(record, name, None) for name in _SAMPLES}
+    rest = record.model_copy(update=dict.fromkeys(_SAMPLES, ())) if isinstance(record, Measured) else record
+    return {
+        "case_id": record.case_id,
+        "round": record.round,
+        **samples,
+        "record": rest.model_dump_json(),
+        "usage": None if usage is None else usage.model_dump_json(),
+    }
+
+
+class PackedRaw:
+    """A file of raw records, read by row groups. Raises MalformedFileError where it is damaged or of another kind."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = _opened(path, _raw_schema(), "make run")
+        with _translated(path, "make run"):
+            names = self._file.read(columns=["case_id", "round"], use_threads=False)
+        keys = zip(names["case_id"].to_pylist(), names["round"].to_pylist(), strict=True)
+        self._places = {key: at for at, key in enumerate(keys)}
+        sizes = [self._file.metadata.row_group(at).num_rows for at in range(self._file.metadata.num_row_groups)]
+        self._starts = [0, *accumulate(sizes)]
+        self._group: tuple[int, dict[str, list[Any]]] | None = None
+
+    def __contains__(self, key: tuple[str, int]) -> bool:
+        return key in self._places
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        """(case id, round) of every record, in the order of the file."""
+        return iter(self._places)
+
+    def record(self, case_id: str, number: int) -> Measured | Failed | None:
+        """A record; None where it is not here."""
+        found = self._line(case_id, number)
+        if found is None:
+            return None
+        group, at = found
+        try:
+            record = _RAW.validate_json(group["record"][at])
+        except ValidationError as error:
+            raise _damaged(self._path, f"{case_id}, round {number}", "make run") from error
+        if isinstance(record, Failed):
+            return record
+        return record.model_copy(update={name: tuple(group[name][at]) for name in _SAMPLES})
+
+    def usage(self, case_id: str, number: int) -> Usage | None:
+        """The monitor's record; None where there is none."""
+        found = self._line(case_id, number)
+        text = None if found is None else found[0]["usage"][found[1]]
+        if text is None:
+            return None
+        try:
+            return Usage.model_validate_json(text)
+        except ValidationError as error:
+            raise _damaged(self._path, f"the usage of {case_id}, round {number}", "make run") from error
+
+    def _line(self, case_id: str, number: int) -> tuple[dict[str, list[Any]], int] | None:
+        place = self._places.get((case_id, number))
+        if place is None:
+            return None
+        at = bisect_right(self._starts, place) - 1
+        if self._group is None or self._group[0] != at:
+            with _translated(self._path, "make run"):
+                self._group = at, self._file.read_row_group(at, use_threads=False).to_pydict()
+        return self._group[1], place - self._starts[at]
+
+
+class RowsWriter:
+    """Writes the rows of a summary, a row group a model, beside an existing file until `keep` replaces that."""
+
+    def __init__(self, path: Path) -> None:
+        needs_pyarrow(f"A summary of more than {PACK_FROM:,} cases")
+        import pyarrow.parquet as pq  # noqa: PLC0415 - as above
+
+        self._path, self._temporary = path, path.with_name(f".{path.name}.partial")
+        self._groups: list[RowGroup] = []
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._writer = pq.ParquetWriter(self._temporary, _rows_schema(), **_WRITTEN_AS)
+
+    def add(self, model: str, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Add the rows of a model, each by `row_line`."""
+        import pyarrow as pa  # noqa: PLC0415 - as above
+
+        self._writer.write_table(pa.Table.from_pylist(lines, schema=_rows_schema()), row_group_size=len(lines))
+        measured = sum(line["status"] == "measured" for line in lines)
+        total = _sum(line["row"] for line in lines)
+        self._groups.append(RowGroup(model=model, rows=len(lines), measured=measured, sha256=total))
+
+    def close(self) -> tuple[RowGroup, ...]:
+        """What was written, for the summary."""
+        self._writer.close()
+        return tuple(self._groups)
+
+    def keep(self) -> None:
+        """Put the file in its place."""
+        self._temporary.replace(self._path)
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        self._writer.close()
+        self._temporary.unlink(missing_ok=True)
+
+
+class PackedRows:
+    """The rows of a summary, read by model. Raises MalformedFileError where they are not those of the summary."""
+
+    def __init__(self, path: Path, groups: Sequence[RowGroup]) -> None:
+        self._path, self._groups = path, groups
+        self._file = _opened(path, _rows_schema(), "make aggregate")
+        counts = [self._file.metadata.row_group(at).num_rows for at in range(self._file.metadata.num_row_groups)]
+        if counts != [group.rows for group in groups]:
+            raise _damaged(path, "the number of rows", "make aggregate")
+
+    def group(self, at: int) -> tuple[Row, ...]:
+        """The rows of one group."""
+        with _translated(self._path, "make aggregate"):
+            texts = self._file.read_row_group(at, columns=["row"], use_threads=False)["row"].to_pylist()
+        if _sum(texts) != self._groups[at].sha256:
+            raise _damaged(self._path, f"the rows of {self._groups[at].model}", "make aggregate")
+        try:
+            return tuple(map(Row.model_validate_json, texts))
+        except ValidationError as error:
+            raise _damaged(self._path, f"a row of {self._groups[at].model}", "make aggregate") from error
+
+    def statuses(self) -> Iterator[tuple[str, str]]:
+        """(case id, status) of every row."""
+        with _translated(self._path, "make aggregate"):
+            found = self._file.read(columns=["case_id", "status"], use_threads=False)
+        return zip(found["case_id"].to_pylist(), found["status"].to_pylist(), strict=True)
+
+
+def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns besides the row itself, which programs read without its schema."""
+    latency, speedup = row.get("latency_ns") or {}, row.get("speedup") or {}
+    interval = latency.get("ci95") or {}
+    names = ("case_id", "model", "backend", "precision", "batch_size", "sequence_length", "boundary", "mode")
+    return {
+        **{name: row.get(name) for name in (*names, "setting", "status", "grade", "throughput_per_s")},
+        "median_ns": latency.get("median"),
+        "ci95_low_ns": interval.get("low"),
+        "ci95_high_ns": interval.get("high"),
+        "speedup": speedup.get("ratio"),
+    }
+
+
+def row_line(row: Row) -> dict[str, Any]:
+    """A row as a line of the file, with the digits of a figure in any file."""
+    values: dict[str, Any] = rounded(row.model_dump(mode="json"))
+    return {**_figures(values), "row": json.dumps(values, separators=(",", ":"), ensure_ascii=False)}
+
+
+def _sum(texts: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+
+
+_WRITTEN_AS: Final[dict[str, Any]] = {"compression": "zstd", "write_page_checksum": True, "use_dictionary": False}
+
+
+def _raw_schema() -> pa.Schema:
+    needs_pyarrow("A Parquet file")
+    import pyarrow as pa  # noqa: PLC0415 - as above
+
+    samples = [(name, pa.list_(pa.int64())) for name in _SAMPLES]
+    columns = [("case_id", pa.string()), ("round", pa.int32()), *samples]
+    return pa.schema([*columns, ("record", pa.string()), ("usage", pa.string())], metadata={_KIND: _RAW_FORMAT})
+
+
+def _rows_schema() -> pa.Schema:
+    needs_pyarrow("A Parquet file")
+    import pyarrow as pa  # noqa: PLC0415 - as above
+
+    words = ("case_id", "model", "backend", "precision", "boundary", "mode", "setting", "status", "grade", "row")
+    figures = ("throughput_per_s", "median_ns", "ci95_low_ns", "ci95_high_ns", "speedup")
+    columns = [(name, pa.string()) for name in words] + [(name, pa.float64()) for name in figures]
+    sizes = [(name, pa.int64()) for name in ("batch_size", "sequence_length")]
+    return pa.schema([*columns, *sizes], metadata={_KIND: _ROWS_FORMAT})
+
+
+def _write(path: Path, schema: pa.Schema, lines: Iterable[Mapping[str, Any]], group: int) -> None:
+    import pyarrow as pa  # noqa: PLC0415 - as above
+    import pyarrow.parquet as pq  # noqa: PLC0415 - as above
+
+    kept: list[Mapping[str, Any]] = []
+    with pq.ParquetWriter(path, schema, **_WRITTEN_AS) as writer:
+        for line in lines:
+            kept.append(line)
+            if len(kept) == group:
+                writer.write_table(pa.Table.from_pylist(kept, schema=schema))
+                kept.clear()
+        if kept:
+            writer.write_table(pa.Table.from_pylist(kept, schema=schema))
+
+
+def _opened(path: Path, schema: pa.Schema, made_by: str) -> Any:
+    import pyarrow.parquet as pq  # noqa: PLC0415 - as above
+
+    if not path.is_file():
+        raise MissingInputError(f"{path} does not exist.", f"Run `{made_by}` first.")
+    with _translated(path, made_by):
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+    found: pa.Schema = file.schema_arrow
+    kind, expected = (found.metadata or {}).get(_KIND, b""), schema.metadata[_KIND]
+    if kind.split(b" ")[0] != expected.split(b" ")[0]:
+        raise MalformedFileError(f"{path} was not written by Inferometer.", _again(made_by))
+    if kind != expected:
+        raise NewerFormatError(
+            f"{path} has format {kind.decode(errors='replace')}; this Inferometer knows {expected.decode()}.",
+            "Update Inferometer, or name another results folder: `RESULTS=<folder>`.",
+        )
+    if not found.equals(schema):
+        raise MalformedFileError(f"{path} has other columns than such a file.", _again(made_by))
+    return file
+
+
+@contextmanager
+def _translated(path: Path, made_by: str) -> Iterator[None]:
+    """Turn pyarrow's errors about a file into MalformedFileError."""
+    import pyarrow as pa  # noqa: PLC0415 - as above
+
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise MalformedFileError(f"{path} is cut off, damaged or no Parquet file.", _again(made_by)) from error
+
+
+def _damaged(path: Path, what: str, made_by: str) -> MalformedFileError:
+    return MalformedFileError(f"{path} is damaged: {what} cannot be used.", _again(made_by))
+
+
+def _again(made_by: str) -> str:
+    return f"Put back the file that was written; or delete it and run `{made_by}` again."

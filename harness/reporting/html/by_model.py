@@ -1,0 +1,133 @@
+"""The page of a large run (pure): the answer of each model, and its rows and charts, unpacked when they are opened."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from harness.aggregation.flags import slug_of
+from harness.core.schemas import Comparison, Grade, Status, Summary
+from harness.reporting import ranking, units
+from harness.reporting.first_page import GRADES, SHOWN, answer_cells, answers
+from harness.reporting.html import embedded
+from harness.reporting.html.compared import compared
+from harness.reporting.html.page import Section, chapters, document, prose, template
+from harness.reporting.prose import conditions
+from harness.reporting.prose.guide import guide
+from harness.reporting.table import Align, Block, texts
+from harness.reporting.writers import html
+from harness.reporting.writers.markdown import section, table_text
+
+MAX_COMPARED = 1_000
+"""Compared rows of the page, the worst first; comparison.json has all."""
+
+
+@dataclass(frozen=True)
+class ModelPart:
+    """What the report has of one model.
+
+    cells: of its line in the table of answers; rows: by status; grades: of measured rows. packed: its sections of the
+    page, compressed and in base64. beside: its conditions, as one line.
+    """
+
+    model: str
+    anchor: str
+    cells: tuple[str, ...]
+    rows: Counter[Status]
+    grades: Counter[Grade]
+    packed: str
+    beside: str
+
+
+def model_part(summary: Summary, with_plots: bool) -> ModelPart:
+    """The part of one model. summary: with its rows alone."""
+    tables = ranking.by_table(summary.rows)
+    anchor = f"model-{slug_of(summary.rows[0])}"
+    sections = list(chapters(summary, tables, with_plots, anchor))
+    found = answers(summary, 1)
+    body = template("chapters.html.j2").render(sections=sections)
+    return ModelPart(
+        model=summary.rows[0].model,
+        anchor=anchor,
+        cells=tuple(answer_cells(found[0])) if found else (f"{summary.rows[0].model}: no answer", "", "", "", ""),
+        rows=Counter(row.status for row in summary.rows),
+        grades=Counter(row.grade for row in summary.rows if row.grade),
+        packed=embedded.compressed(body),
+        beside=conditions.run_conditions(summary),
+    )
+
+
+def headings(baseline: str) -> list[tuple[str, Align]]:
+    """Of the table of answers."""
+    words = ("model", "fastest with the same answers (fp32)", "fastest at all", "what that costs")
+    return [*((word, "left") for word in words), (SHOWN.get(baseline, baseline), "right"), ("cases", "right")]
+
+
+def title(summary: Summary, parts: Sequence[ModelPart]) -> str:
+    """`500 models, 100,000 cases on AMD EPYC`."""
+    total = sum(part.rows.total() for part in parts)
+    return f"{units.count(len(parts), 'model')}, {total:,} cases on {conditions.processor(summary.environments)}"
+
+
+def how_sure(parts: Sequence[ModelPart]) -> str:
+    """Cases with and without figures, and the number of rows of each grade."""
+    statuses: Counter[Status] = sum((part.rows for part in parts), Counter())
+    grades: Counter[Grade] = sum((part.grades for part in parts), Counter())
+    counts = ", ".join(f"{number:,} {grade} ({GRADES[grade]})" for grade, number in sorted(grades.items()))
+    cases = ", ".join(f"{number:,} {status}" for status, number in statuses.items())
+    return f"**How sure**: {cases}. Grades: {counts}."
+
+
+def models_report(summary: Summary, parts: Sequence[ModelPart], page: str, details: str) -> str:
+    """report.md of a large run: a line a model. page, details: names of the other files of the report."""
+    lines = [[*part.cells, f"{part.rows.total():,}"] for part in parts]
+    more = (
+        f"The cases and charts of each model are in [{page}]({page}); `make report MODEL=<name>` writes the whole "
+        f"report of one. How to read this, and the environment: [{details}]({details})."
+    )
+    answers_table = table_text(texts(headings(summary.baseline_backend), lines))
+    note = "Smallest shape of each model. Medians of a batch. **Bold**: clearly the fastest."
+    return (
+        section(title(summary, parts), _conditions(parts), how_sure(parts), answers_table, note, more, level=1) + "\n"
+    )
+
+
+def models_details(summary: Summary, parts: Sequence[ModelPart]) -> str:
+    """report-details.md of a large run: what its models share."""
+    left_out = "\n".join(f"- {note}" for note in summary.notes)
+    shared = section("Environment", conditions.environment_table(summary.environments))
+    body = [section("How to read this", guide(summary)), section("Left out", left_out) if left_out else "", shared]
+    return "\n\n".join([f"# {title(summary, parts)}: details", *filter(None, body)]) + "\n"
+
+
+def models_page(
+    summary: Summary, parts: Sequence[ModelPart], comparison: Comparison | None, with_plots: bool, of: Markup
+) -> str:
+    """The whole page. summary: without rows. of: the stamp of the summary."""
+    sections = []
+    if comparison:
+        worst = sorted(comparison.rows, key=lambda row: -abs((row.ratio or 1.0) - 1))[:MAX_COMPARED]
+        content = compared(comparison.model_copy(update={"rows": tuple(worst)}), _conditions(parts))
+        content["groups"] = []
+        left = len(comparison.rows) - len(worst)
+        content["remarks"] = [*content["remarks"], *([f"{left:,} more rows in comparison.json."] if left else [])]
+        sections.append(Section("comparison", "Comparison", "compared.html.j2", content))
+    blocks: list[Block] = [_conditions(parts), how_sure(parts)]
+    sections.append(prose("summary", "Summary", *blocks))
+    lines = [([html.inline(cell) for cell in part.cells], part) for part in parts]
+    content = {"headers": headings(summary.baseline_backend), "lines": lines}
+    sections.append(Section("models", "Models", "models.html.j2", content))
+    if summary.notes:
+        sections.append(Section("left-out", "Left out", "list.html.j2", {"notes": summary.notes}))
+    sections.append(prose("guide", "How to read this", guide(summary)))
+    sections.append(prose("environment", "Environment", conditions.environment_table(summary.environments)))
+    return document(summary, sections, title(summary, parts), with_plots, of)
+
+
+def _conditions(parts: Sequence[ModelPart]) -> str:
+    """The conditions where all models share them, else those of the first with a word about the others."""
+    found = list(dict.fromkeys(part.beside for part in parts if part.beside))
+    return " ".join([*found[:1], *(["Other models have other conditions: see each."] if len(found) > 1 else [])])
