@@ -33,8 +33,8 @@ def test_the_target_is_a_class_in_a_file_of_the_backends(name: str) -> None:
 
 def test_no_class_that_infers_is_left_out_of_the_table() -> None:
     targets = {target for info in BUILT_IN.values() for target in (info.target, *info.targets.values())}
-    shared = {"Backend", "TorchBackend", "SpinOnGpu"}
-    """What backends inherit, and the form of spin that it makes by itself."""
+    shared = {"Backend", "TorchBackend", "SpinOnGpu", "DecoderPhase", "TimedPass"}
+    """What backends inherit, the form of spin that it makes by itself, and the passes that profilers time."""
     modules = (
         ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in (ROOT / "harness/backends").rglob("*.py")
     )

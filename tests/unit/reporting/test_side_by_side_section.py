@@ -224,9 +224,9 @@ def test_every_profile_stands_in_the_report_with_its_grade_and_how_it_adds_up() 
     text = blocks_text(profile_section([one.model for one in cases], told, "profiles"))
     table = text[text.index("| model    | backend     | precision   |   batch | grade") :]
     assert lines(table.partition("\n\n")[0])[2:] == [
-        ["resnet50", "torch-eager", "fp32", "1", "A", "0.95", "adds up", "2", "2.1%"],
-        ["resnet50", "onnxruntime", "fp32", "1", "C CPU_SHARED", "0.95", "adds up", "2", "25.0%"],
-        ["resnet50", "tensorrt", "fp32", "1", "B UNWATCHED", "0.61", "explained, 1.01", "–", "–"],
+        ["resnet50", "torch-eager", "fp32", "1", "A", "0.95", "adds up", "2", "2.1%", "–"],
+        ["resnet50", "onnxruntime", "fp32", "1", "C CPU_SHARED", "0.95", "adds up", "2", "25.0%", "–"],
+        ["resnet50", "tensorrt", "fp32", "1", "B UNWATCHED", "0.61", "explained, 1.01", "–", "–", "40.0%"],
     ]
     case_id = cases[1].model.case_id
     assert f"- `{case_id}`: CPU_SHARED: others ran. Stop them." in text
