@@ -40,6 +40,7 @@ from harness.core.schemas import (
     GenerationRow,
     Interval,
     Latency,
+    LoadCase,
     Placement,
     Plan,
     Repeats,
@@ -279,7 +280,9 @@ def _judged(
     return findings, checks
 
 
-def token_findings(case: GenerationCase, parity: TokenParity | None, tolerance: Tolerance | None) -> list[Finding]:
+def token_findings(
+    case: GenerationCase | LoadCase, parity: TokenParity | None, tolerance: Tolerance | None
+) -> list[Finding]:
     """Findings from the tokens and logits. tolerance: of the precision; None where the plan has none."""
     if parity is None or not parity.steps:
         detail = "the tokens were not compared with fp32 eager"

@@ -155,8 +155,10 @@ from harness.core.schemas.history_record import (
     ShiftState,
 )
 from harness.core.schemas.load_record import (
+    GeneratedBatches,
     Guard,
     GuardTimes,
+    JudgedBound,
     LatencyBound,
     LoadBase,
     LoadCase,
@@ -175,6 +177,7 @@ from harness.core.schemas.load_record import (
     Replication,
     Scenario,
     ServiceRun,
+    TokenLoad,
 )
 from harness.core.schemas.plan_record import (
     Case,
@@ -312,6 +315,7 @@ __all__ = [
     "Fleet",
     "FleetUnit",
     "Generated",
+    "GeneratedBatches",
     "GeneratedRequest",
     "GenerationCase",
     "GenerationExport",
@@ -330,6 +334,7 @@ __all__ = [
     "ImagePreparation",
     "InputSet",
     "Interval",
+    "JudgedBound",
     "Judgement",
     "Kind",
     "Latency",
@@ -416,6 +421,7 @@ __all__ = [
     "TimedRecord",
     "TimedWindow",
     "TokenEnergy",
+    "TokenLoad",
     "TokenParity",
     "TokenRates",
     "TokenTimes",

@@ -19,7 +19,7 @@ from harness.planning.load_evidence import evidence_of
 from harness.planning.load_resume import state_of
 from harness.processes import endpoint_process
 from harness.processes.endpoint_process import serve_endpoint
-from harness.processes.endpoint_workload import PromptWorkload
+from harness.processes.endpoint_workload import Answer, PromptWorkload
 from tests import synthetic_results as made
 from tests.fixtures.fault_server import Behaviour, closed_port, fault_server
 
@@ -31,8 +31,7 @@ def _short_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bounds of the checks are for real services."""
     monkeypatch.setattr(endpoint_process, "GUARD_PAIRS", 2)
     monkeypatch.setattr(endpoint_process, "GUARD_NS", 1_000_000)
-    monkeypatch.setattr(endpoint_process, "TIMEOUT_NS", 1_000_000_000)
-    monkeypatch.setattr(endpoint_process, "TIMEOUT_BOUNDS", 1)
+    monkeypatch.setattr(endpoint_process, "patience_ns", lambda _: 1_000_000_000)
 
 
 @pytest.fixture
@@ -224,7 +223,8 @@ class _Prompts(PromptWorkload):
     def __init__(self) -> None:
         self.samples = [Prompt("once", 2)]
         self.artifacts = {}
-        self._expected, self._texts = [(5, 6)], ["ab"]
+        self._answers = [Answer((5, 6), "ab")]
+        self._pairs = self._distinct = ((1, 2),)
 
 
 @pytest.mark.parametrize(
