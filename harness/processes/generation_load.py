@@ -24,7 +24,7 @@ from harness.core.host import environment
 from harness.core.host.environment import loaded_runtimes
 from harness.core.layout import LoadFiles, Models, Results
 from harness.core.protocol import LoadJob
-from harness.core.schemas import GeneratedBatches, GenerationExport, LoadCase, Replication, ServiceRun, TokenParity
+from harness.core.schemas import GenerationExport, LoadCase, Replication, ServiceRun, TokenParity
 from harness.core.store import digest_of
 from harness.core.timestamps import utc_now
 from harness.planning.load_resume import state_of
@@ -55,7 +55,7 @@ from harness.timing.clock import calibrate, now_ns
 from harness.timing.session import peak_bytes
 from harness.timing.token_loop import Ids
 from harness.timing.token_serving import ServedBatch, StaticBatches, TokenRequest, generate, padded
-from harness.timing.virtual_arrivals import Dispatches, serve
+from harness.timing.virtual_arrivals import serve
 from harness.timing.worker_threads import WorkerThreads
 
 Enter = Callable[[str], None]
@@ -338,24 +338,9 @@ class _GenerationRun:
             failed=found.failed,
             error=found.error,
             timed_out=found.timed_out,
-            generated=_generated(pairs, batches.batches, found, service.prompts),
+            generated=batches.record(found.zero_ns, _compared(batches.batches, service.prompts)),
         )
         store.save(self.files.replication(step.name, number), record, indent=None)
-
-
-def _generated(
-    pairs: Sequence[tuple[int, int]], batches: Sequence[ServedBatch], found: Dispatches, prompts: _PromptRows
-) -> GeneratedBatches:
-    """The tokens of a replication, with their comparison."""
-    return GeneratedBatches(
-        prompt_tokens=tuple(prompt for prompt, _ in pairs),
-        new_tokens=tuple(new for _, new in pairs),
-        slots=tuple(batch.slots for batch in batches),
-        token_ns=tuple(
-            () if batch.timed is None else tuple(at - found.zero_ns for at in batch.timed.token_ns) for batch in batches
-        ),
-        parity=_compared(batches, prompts),
-    )
 
 
 def _compared(batches: Sequence[ServedBatch], prompts: _PromptRows) -> TokenParity | None:

@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.core.schemas import GeneratedBatches, TokenParity
 from harness.serving.batching import prepared_for
 from harness.timing.token_loop import Generator, Ids, TimedRequest, timed_request
 
@@ -80,6 +81,19 @@ class StaticBatches:
             timed = generate(self._decoders[slots], taken, slots)
         finally:
             self.batches.append(ServedBatch(taken, slots, timed))
+
+    def record(self, zero_ns: int, parity: TokenParity | None) -> GeneratedBatches:
+        """Lengths and instants of a replication. zero_ns: of its schedule; parity: of its tokens."""
+        return GeneratedBatches(
+            prompt_tokens=tuple(len(request.prompt) for request in self._requests),
+            new_tokens=tuple(request.new_tokens for request in self._requests),
+            slots=tuple(batch.slots for batch in self.batches),
+            token_ns=tuple(
+                () if batch.timed is None else tuple(at - zero_ns for at in batch.timed.token_ns)
+                for batch in self.batches
+            ),
+            parity=parity,
+        )
 
 
 def generate(decoder: PaddedGenerator, requests: Sequence[TokenRequest], slots: int) -> TimedRequest:

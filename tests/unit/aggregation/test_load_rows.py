@@ -95,7 +95,7 @@ def replication(load: LoadCase, point: str, number: int, found: Dispatches, **mo
         "clock": CLOCK,
         "requests": sum(found.sizes),
         "parity": RIGHT,
-        **{name: getattr(found, name) for name in vars(found)},
+        **{name: getattr(found, name) for name in vars(found) if name != "zero_ns"},
     }
     return Replication.model_validate({**usual, **more})
 
