@@ -546,7 +546,9 @@ def _wrong_tokens(
     if not load.generates_here or calibration:
         return None
     found = token_findings(load, parity, tolerance)
-    return next((one.flag.detail for one in found if one.grade == "F" or one.flag.name == "PARITY_UNCHECKED"), None)
+    return next(
+        (one.flag.detail for one in found if one.flag.caps_at == "F" or one.flag.name == "PARITY_UNCHECKED"), None
+    )
 
 
 LEAST_COMPARED = 8

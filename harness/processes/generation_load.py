@@ -22,7 +22,7 @@ from harness.core import store
 from harness.core.errors import CaseError, MissingInputError
 from harness.core.host import environment
 from harness.core.host.environment import loaded_runtimes
-from harness.core.layout import LoadFiles, Models, Results
+from harness.core.layout import LoadFiles, ModelFolder, Models, Results
 from harness.core.protocol import LoadJob
 from harness.core.schemas import GenerationExport, LoadCase, Replication, ServiceRun, TokenParity
 from harness.core.store import digest_of
@@ -129,13 +129,13 @@ class _Service:
         cases = {size: decoder_case_of(load, size, *longest) for size in sizes}
         if info.decoder_reads == "none":
             folder, export, shape = Models(Path(job.models)).folder(load.slug), None, CALIBRATION_SHAPE
-            prompts, artifacts = _seeded(load, job.measurement.seed), {}
+            prompts, artifacts = _seeded(load, job.measurement.seed), dict[str, str]()
         else:
             if job.export is None or not Path(job.export).is_file():
                 raise MissingInputError(f"{load.model} has no files for generation.", "Run `make export` first.")
             export = store.load(Path(job.export), GenerationExport, "make export")
             folder, shape = Models(Path(job.models)).folder(load.slug, export.folder), export.shape
-            prompts, artifacts = _stored(load, export, folder.root)
+            prompts, artifacts = _stored(load, export, folder)
             artifacts |= {file.path: file.sha256 for file in files_read(export, info, cases[sizes[0]])}
         decoders: dict[int, Decoder] = {}
         load_ns: dict[int, int] = {}
@@ -176,7 +176,7 @@ def _seeded(load: LoadCase, seed: int) -> _PromptRows:
     return _PromptRows({length: calibration_prompts(load.max_batch, length, seed) for length in lengths}, {})
 
 
-def _stored(load: LoadCase, export: GenerationExport, folder: Path) -> tuple[_PromptRows, dict[str, str]]:
+def _stored(load: LoadCase, export: GenerationExport, folder: ModelFolder) -> tuple[_PromptRows, dict[str, str]]:
     """Prompts and answers of the export, and the hashes of their files."""
     ids: dict[int, Ids] = {}
     tallies: dict[int, ParityTally] = {}
@@ -185,7 +185,7 @@ def _stored(load: LoadCase, export: GenerationExport, folder: Path) -> tuple[_Pr
         most = max(new for prompt, new in load.pairs if prompt == length)
         chosen = prompt_set(export, length, most)
         for file in (chosen.prompts, chosen.reference):
-            store.check_artifact(folder, file, "make export")
+            store.check_artifact(folder.root, file, "make export")
             hashes[file.path] = file.sha256
         ids[length], answer = load_prompts(folder, chosen)
         tallies[length] = ParityTally(answer.first(most))

@@ -231,9 +231,13 @@ def _token_columns(lines: Sequence[Loaded]) -> list[Column[Loaded]]:
     return [
         *times("ttft"),
         *times("itl"),
-        Column("tokens/s", lambda line: units.significant(line.point.tokens and line.point.tokens.tokens_per_s)),
+        Column("tokens/s", lambda line: _tokens_per_s(line.point)),
         Column("useful", lambda line: _useful(line.point)),
     ]
+
+
+def _tokens_per_s(point: LoadedPoint) -> str:
+    return ABSENT if point.tokens is None else units.significant(point.tokens.tokens_per_s)
 
 
 def _useful(point: LoadedPoint) -> str:

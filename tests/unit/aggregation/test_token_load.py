@@ -148,7 +148,7 @@ def test_times_count_from_the_scheduled_instant_and_add_up_to_the_latency(clock:
 
 def test_a_stalled_token_is_in_the_itl_p99_and_in_the_ttft_behind_it(clock: SimulatedClock) -> None:
     load = case("itl_p99<5ms")
-    count = 300
+    count = 700
     instants = [20 * number for number in range(count)]
 
     def step(number: int) -> int:
@@ -156,11 +156,11 @@ def test_a_stalled_token_is_in_the_itl_p99_and_in_the_ttft_behind_it(clock: Simu
 
     (point,) = row(load, [replication(clock, load, instants, [5] * count, step_ns=step)]).points
     assert point.tokens is not None
-    # Three of 1,200 are stalled, and half a second of requests waits behind each of them.
+    # Seven of 2,800 are stalled, and half a second of requests waits behind each of them.
     assert point.tokens.itl["p99"].ns == MS
-    assert (point.judged[0].bound, point.judged[0].over_share) == ("itl_p99<5ms", 3 / 1200)
+    assert (point.judged[0].bound, point.judged[0].over_share) == ("itl_p99<5ms", 7 / 2800)
     assert (point.tokens.ttft["p99"].ns or 0) > 400 * MS
-    assert point.goodput == 1 - 3 / count
+    assert point.goodput == 1 - 7 / count
     many = row(
         load, [replication(clock, load, instants, [5] * count, step_ns=lambda n: 500 * MS if n % 50 == 9 else MS)]
     )
@@ -194,8 +194,8 @@ def test_goodput_needs_every_bound_and_counts_failures_as_scheduled(clock: Simul
 
 def test_a_request_is_within_an_itl_bound_by_the_share_of_its_own_gaps(clock: SimulatedClock) -> None:
     load = case("itl_p75<2ms")
-    one_of_four = replication(clock, load, [0], [5], step_ns=lambda number: 3 * MS if number == 1 else MS)
-    two_of_four = replication(clock, load, [0], [5], step_ns=lambda number: 3 * MS if number < 2 else MS)
+    one_of_four = replication(clock, load, [20], [5], step_ns=lambda number: 3 * MS if number == 1 else MS)
+    two_of_four = replication(clock, load, [20], [5], step_ns=lambda number: 3 * MS if number < 2 else MS)
     assert [row(load, [record]).points[0].goodput for record in (one_of_four, two_of_four)] == [1.0, 0.0]
 
 
@@ -217,9 +217,9 @@ def test_a_verdict_needs_every_bound(clock: SimulatedClock) -> None:
 
 def test_wrong_or_uncompared_tokens_void_the_row(clock: SimulatedClock) -> None:
     load = case("ttft_p90<1s")
-    right = replication(clock, load, [0], [5])
+    right = replication(clock, load, [20], [5])
     assert row(load, [right]).void is None
-    wrong = replication(clock, load, [0], [5], parity=EQUAL.model_copy(update={"free_equal": 1, "unexplained": 1}))
+    wrong = replication(clock, load, [20], [5], parity=EQUAL.model_copy(update={"free_equal": 1, "unexplained": 1}))
     assert "differ from fp32 eager" in (row(load, [wrong]).void or "")
     assert "were not compared" in (row(load, [right], token_parity=None).void or "")
     elsewhere = PLACED.model_copy(update={"precision": "bf16"})
@@ -227,5 +227,72 @@ def test_wrong_or_uncompared_tokens_void_the_row(clock: SimulatedClock) -> None:
 
 
 def test_static_batching_is_said(clock: SimulatedClock) -> None:
-    record = replication(clock, case("ttft_p90<1s"), [0], [5])
+    record = replication(clock, case("ttft_p90<1s"), [20], [5])
     assert row(case("ttft_p90<1s", max_batch=4), [record]).notes[0].startswith("static batching")
+
+
+def streamed(load: LoadCase, tokens: tuple[int, int], failed: tuple[int, ...] = ()) -> Replication:
+    """Two requests of a service at 20 and 40 ms, each with chunks 10, 11 and 13 ms later."""
+    scheduled = [20 * MS, 40 * MS]
+    unseen = dict.fromkeys(("serialise_ns", "send_ns", "server_queue_ns", "server_compute_ns"), (-1, -1))
+    client = {
+        **unseen,
+        **dict.fromkeys(("request_bytes", "answer_bytes", "connections", "waited", "most_in_flight", "compared"), 0),
+        "connect_ns": (0, 0),
+        "first_ns": [at + 10 * MS for at in scheduled],
+        "equal": 0,
+        "steps": {
+            "offsets": (0, 3, 6),
+            "at_ns": [at + step * MS for at in scheduled for step in (10, 11, 13)],
+            "tokens": (1, *tokens) * 2,
+        },
+    }
+    return Replication.model_validate(
+        {
+            **BASE,
+            "load_id": load.load_id,
+            "point": "r10",
+            "number": 1,
+            "scenario": "server",
+            "rate_per_s": 10.0,
+            "workers": 1,
+            "max_batch": 1,
+            "max_delay_ns": 0,
+            "seed": 1,
+            "threads": 1,
+            "clock": CLOCK,
+            "scheduled_ns": scheduled,
+            "requests": 2,
+            "sizes": (1, 1),
+            "ready_ns": scheduled,
+            "start_ns": scheduled,
+            "done_ns": [at + 13 * MS for at in scheduled],
+            "worker": (0, 0),
+            "failed": failed,
+            "client": client,
+        }
+    )
+
+
+def test_the_steps_of_a_stream_are_tokens_only_where_each_has_one() -> None:
+    load = case("ttft_p50<11ms,itl_p50<1500us", endpoint="openai+http://h/v1/completions", new_tokens=3)
+    (point,) = row(load, [streamed(load, (1, 1))]).points
+    assert point.tokens is not None
+    assert (point.tokens.ttft["p50"].ns, point.tokens.itl["p50"].ns) == (10 * MS, 1.5 * MS)
+    assert [one.over_share for one in point.judged] == [0.0, 0.5]
+    assert (point.goodput, point.tokens.useful_share) == (1.0, None)
+    found = row(load, [streamed(load, (2, 1))])
+    chunked = found.points[0].tokens
+    assert chunked is not None
+    assert (chunked.ttft["p50"].ns, chunked.itl) == (10 * MS, {})
+    assert any("held against the steps of the streams" in note for note in found.notes)
+
+
+def test_a_failed_stream_has_an_infinite_ttft_and_infinite_times_between_all_its_tokens() -> None:
+    load = case("ttft_p50<11ms,itl_p50<1500us", endpoint="openai+http://h/v1/completions", new_tokens=3)
+    (point,) = row(load, [streamed(load, (1, 1), failed=(1,))]).points
+    assert point.tokens is not None
+    assert point.tokens.ttft["p50"].infinite
+    assert [one.over_share for one in point.judged] == [0.5, 3 / 4]
+    assert point.goodput == 0.5
+    assert point.tokens.tokens_per_s == pytest.approx(3 / 0.053)
