@@ -123,7 +123,8 @@ def _choices(command: str, given: argparse.Namespace) -> dict[str, list[str]]:
     if given.model:
         found["MODELS"] = [",".join([*given.model, *filter(None, [named.get("MODELS")])])]
     device = named.get("DEVICE")
-    if "CONFIG" not in found and command == "generate":
+    prompts = command == "load" and ("PROMPTS" in named or "TOKENS" in named) and "ENDPOINT" not in named
+    if "CONFIG" not in found and (command == "generate" or prompts):
         found["CONFIG"] = ["configs/generation.yaml"]
     elif "CONFIG" not in found and device == "cuda":
         found["CONFIG"] = ["configs/cuda.yaml"]
