@@ -297,7 +297,9 @@ def test_generation_under_load_has_its_tokens_in_table_chart_and_csv(summary: Su
     chart = load_curve(key, rows, "")
     assert chart is not None
     assert [panel.title for panel in chart.panels] == ["TTFT p50", "TTFT p99, bound 500 ms", "goodput"]
-    lines = list(csv.DictReader(io.StringIO(csv_tables(summary.model_copy(update={"loads": (row,)}))["load_points"])))
+    lines = list(
+        csv.DictReader(io.StringIO(csv_tables(summary.model_copy(update={"loads": (row,)}), ())["load_points"]))
+    )
     assert lines[1]["load_judged"] == "ttft_p99<500ms 0.00% PASS; itl_p99<50ms 20.00% FAIL"
     assert float(lines[1]["load_point_ttft_p99_ms"]) == 400.0
     assert (lines[0]["load_point_tokens_per_s"], lines[0]["length_pairs"]) == ("40.0", "2")
