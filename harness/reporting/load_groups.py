@@ -28,7 +28,7 @@ SCENARIOS: Mapping[Scenario, str] = {
 
 class LoadGroup(NamedTuple):
     """Model, scenario, bound as text (empty without one), device, weights and sequence length; service: of running
-    services."""
+    services; bits: `int4` where the weights of the model's file have 4 bits, which are not ranked with others."""
 
     model: str
     scenario: Scenario
@@ -37,13 +37,15 @@ class LoadGroup(NamedTuple):
     weights: str
     sequence_length: int | None
     service: bool = False
+    bits: str = ""
 
 
 def group_of(row: LoadRow) -> LoadGroup:
     """The group that a row belongs to."""
     bound = row.bounds_text
     service = row.endpoint is not None
-    return LoadGroup(row.model, row.scenario, bound, row.device, row.weights, row.sequence_length, service)
+    bits = row.precision if row.precision == "int4" else ""
+    return LoadGroup(row.model, row.scenario, bound, row.device, row.weights, row.sequence_length, service, bits)
 
 
 def by_group(rows: Iterable[LoadRow]) -> list[tuple[LoadGroup, list[LoadRow]]]:

@@ -305,6 +305,11 @@ def test_generation_under_load_has_its_tokens_in_table_chart_and_csv(summary: Su
     assert (lines[0]["load_point_tokens_per_s"], lines[0]["length_pairs"]) == ("40.0", "2")
 
 
+def test_weights_of_four_bits_are_not_ranked_with_others() -> None:
+    four = generating(load_id="four", precision="int4", peak=2.0)
+    assert [key.bits for key, _ in by_group([generating(), four])] == ["", "int4"]
+
+
 @pytest.mark.parametrize(
     ("text", "peak", "outcomes"),
     [
