@@ -1,7 +1,7 @@
 # Inferometer: every stage as a target. `make` alone prints this list; README.md explains the stages.
 
 #- What to measure: read by plan, bench, load, generate, profile and, but for PROMPTS, TOKENS and TUNE, ab; DEVICE by reproduce too
-CONFIG      ?= $(if $(filter generate,$(MAKECMDGOALS))$(and $(filter load,$(MAKECMDGOALS)),$(PROMPTS)$(TOKENS),$(if $(ENDPOINT),,1)),configs/generation.yaml,$(if $(filter cuda,$(DEVICE)),configs/cuda.yaml,configs/quickstart.yaml))#? configuration to plan from: quickstart.yaml, cuda.yaml with DEVICE=cuda, generation.yaml for generate and for load with PROMPTS
+CONFIG      ?= $(if $(or $(filter generate,$(MAKECMDGOALS)),$(and $(filter profile,$(MAKECMDGOALS)),$(PROMPTS)$(TOKENS)),$(and $(filter load,$(MAKECMDGOALS)),$(PROMPTS)$(TOKENS),$(if $(ENDPOINT),,1))),configs/generation.yaml,$(if $(filter cuda,$(DEVICE)),configs/cuda.yaml,configs/quickstart.yaml))#? configuration to plan from: quickstart.yaml, cuda.yaml with DEVICE=cuda, generation.yaml for generate, and for load and profile with PROMPTS or TOKENS
 DEVICE      ?=#? cpu or cuda, instead of the configuration's
 MODELS      ?=#? comma-separated models, instead of the configuration's; name@seeded sets the weights
 BACKENDS    ?=#? comma-separated backends
@@ -30,6 +30,7 @@ RATES       ?=#? server: requests a second, comma-separated; else 0.9, 1 and 1.1
 MAX_BATCH   ?=#? server, offline: most requests of a batch, comma-separated (8)
 MAX_DELAY   ?=#? server: longest wait for a fuller batch, comma-separated, as 0,2ms (0)
 WORKERS     ?=#? server, offline: threads with backend objects of their own, comma-separated (1)
+IN_FLIGHT   ?=#? server, offline: batches in flight, issued by one thread, in place of WORKERS, comma-separated (OpenVINO, ONNX Runtime on a CPU)
 CLIENTS     ?=#? concurrency: clients with one request in flight each (1,2,4)
 SAMPLES     ?=#? multi-stream: samples of a query (8)
 REPLICATIONS ?=#? runs of each load, each with its own arrivals (10)
@@ -52,7 +53,7 @@ MAX_REGRESSION ?=#? compare, ab: slow-down that is accepted, as 5%
 EQUIVALENCE ?=#? compare, ab: change that counts as none, as 2% (1%)
 ACROSS      ?=#? compare: 1: another machine or version: name every difference, judge ratios over the baseline backend alone
 AGAINST     ?=#? ab: commit, folder, or backend=python to hold this folder against
-STORE       ?=#? history: folder that keeps runs over time
+STORE       ?=#? history: folder that keeps runs over time, or its URL
 COMMIT      ?=#? history: state of the measured code, if not Inferometer's checkout
 CONFIRM     ?=#? history: candidate that the A/B run in results/ab decides
 CLAIM       ?= list#? reproduce: published claim; list prints them all
@@ -132,7 +133,7 @@ PLAN   = $(STAGE).plan --config "$$CONFIG" $(CHOSEN) --prompts "$$PROMPTS" --tok
          $(if $(ROUNDS),--rounds "$$ROUNDS") \
          $(if $(MAX_ROUNDS),--max-rounds "$$MAX_ROUNDS") $(if $(INTERVAL),--target-interval "$$INTERVAL") $(if $(BUDGET),--budget "$$BUDGET") $(SCENARIO) $(PLACE) --models-dir "$$MODELS_DIR"
 SCENARIO = --scenarios "$$SCENARIOS" --bound "$$BOUND" --rates "$$RATES" --max-batch "$$MAX_BATCH" --max-delay "$$MAX_DELAY" \
-           --workers "$$WORKERS" --clients "$$CLIENTS" $(if $(SAMPLES),--samples "$$SAMPLES") \
+           --workers "$$WORKERS" --in-flight "$$IN_FLIGHT" --clients "$$CLIENTS" $(if $(SAMPLES),--samples "$$SAMPLES") \
            $(if $(REPLICATIONS),--replications "$$REPLICATIONS") $(if $(REQUESTS),--requests "$$REQUESTS") \
            $(if $(DURATION),--duration "$$DURATION") $(if $(PRICE),--price "$$PRICE") $(if $(LOADGEN),--loadgen) \
            $(if $(ENDPOINT),--endpoint "$$ENDPOINT")
@@ -153,7 +154,7 @@ PROFILE = $(STAGE).profile_ops $(PLACE) --models-dir "$$MODELS_DIR" --python "$$
 # The user named what to plan: load and profile then plan again.
 ASKED = $(strip $(if $(filter override,$(origin CONFIG)),CONFIG) $(DEVICE) $(MODELS) $(BACKENDS) $(PRECISIONS) $(BATCHES) $(SEQ_LENGTHS) \
         $(BOUNDARIES) $(MODES) $(SETTINGS) $(INPUTS) $(EXPORTER) $(PROMPTS) $(TOKENS) $(TUNE) $(ROUNDS) $(MAX_ROUNDS) $(INTERVAL) $(BUDGET) \
-        $(SCENARIOS) $(BOUND) $(RATES) $(MAX_BATCH) $(MAX_DELAY) $(WORKERS) $(CLIENTS) $(SAMPLES) $(REPLICATIONS) $(REQUESTS) \
+        $(SCENARIOS) $(BOUND) $(RATES) $(MAX_BATCH) $(MAX_DELAY) $(WORKERS) $(IN_FLIGHT) $(CLIENTS) $(SAMPLES) $(REPLICATIONS) $(REQUESTS) \
         $(DURATION) $(PRICE) $(LOADGEN) $(ENDPOINT))
 AGGREGATE = $(STAGE).aggregate $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
 REPORT = $(STAGE).report $(PLACE) $(if $(PLAIN_CHARTS),--plain-charts)

@@ -1,7 +1,8 @@
 """Error rates of the change points of a history, on simulated nights of 100 cases, and the speed of the whole history.
 
-    python benchmarks/change_points.py --nights 400       # rates: false alarms, found steps
-    python benchmarks/change_points.py --speed            # 500 runs of 100 cases: analysis, page
+    python -m benchmarks.change_points --nights 400       # rates: false alarms, found steps
+    python -m benchmarks.change_points --nights 1000 --noise normal heavy
+    python -m benchmarks.change_points --speed            # 500 runs of 100 cases: analysis, page
 
 A night is wrong where any of its cases shows a shift that was not put in. The scatter between runs is 0.5%; each run
 has five processes of 0.5%, so its own interval is known.
@@ -40,18 +41,22 @@ Noise = Callable[[np.random.Generator, int], Logs]
 
 
 def plain(chance: np.random.Generator, runs: int) -> Logs:
+    """Normal scatter."""
     return chance.normal(0, SCATTER, runs)
 
 
 def heavy(chance: np.random.Generator, runs: int) -> Logs:
+    """Heavy tails: t with three degrees of freedom."""
     return chance.standard_t(3, runs) * SCATTER / math.sqrt(3)
 
 
 def restless_end(chance: np.random.Generator, runs: int) -> Logs:
+    """Three times the scatter in the last third, in every case."""
     return chance.normal(0, SCATTER, runs) * np.where(np.arange(runs) >= runs * 2 // 3, 3, 1)
 
 
 def correlated(chance: np.random.Generator, runs: int) -> Logs:
+    """Each run correlates with the next by 0.3, in every case."""
     values = chance.normal(0, SCATTER, runs)
     for place in range(1, runs):
         values[place] = 0.3 * values[place - 1] + math.sqrt(1 - 0.09) * values[place]
@@ -59,6 +64,7 @@ def correlated(chance: np.random.Generator, runs: int) -> Logs:
 
 
 def one_outlier(chance: np.random.Generator, runs: int) -> Logs:
+    """One outlier of 20% in every case."""
     values = plain(chance, runs)
     values[chance.integers(runs)] += 0.2
     return values
@@ -66,21 +72,23 @@ def one_outlier(chance: np.random.Generator, runs: int) -> Logs:
 
 NOISES: dict[str, Noise] = {
     "normal": plain,
-    "heavy tails (t with 3 degrees of freedom)": heavy,
-    "one outlier of 20% in every case": one_outlier,
-    "three times the scatter in the last third": restless_end,
-    "each run correlates with the next by 0.3": correlated,
+    "heavy": heavy,
+    "outlier": one_outlier,
+    "restless": restless_end,
+    "correlated": correlated,
 }
 
 
 def series_of(chance: np.random.Generator, logs: Logs, boundaries: Sequence[int] = ()) -> Series:
     spread = SCATTER**2 * chance.chisquare(PROCESSES - 1, logs.size) / (PROCESSES - 1) / PROCESSES
-    return Series(list(np.exp(logs)), list(spread * math.pi / 2), boundaries)
+    return Series(
+        list(np.exp(logs)), list(spread * math.pi / 2), boundaries, "m", [str(run) for run in range(logs.size)]
+    )
 
 
-def false_alarms(nights: int, runs: int) -> None:
-    for name, noise in NOISES.items():
-        wrong = 0
+def false_alarms(nights: int, runs: int, names: Sequence[str]) -> None:
+    for name in names:
+        noise, wrong = NOISES[name], 0
         for night in range(nights):
             chance = np.random.default_rng([1, night])
             wrong += any(changes_of_a_night([series_of(chance, noise(chance, runs)) for _ in range(CASES)], seed=night))
@@ -183,11 +191,14 @@ def main() -> None:
     parser.add_argument("--nights", type=int, default=400)
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--page", type=Path, help="with --speed: keep the page here")
+    parser.add_argument("--noise", nargs="+", choices=NOISES, help="only the false alarms of these")
     options = parser.parse_args()
     if options.speed:
         speed(options.page)
         return
-    false_alarms(options.nights, 30)
+    false_alarms(options.nights, 30, options.noise or list(NOISES))
+    if options.noise:
+        return
     known_boundary(options.nights)
     found_steps(options.nights, 25, 0.02)
     for before in (15, 25, 60):

@@ -18,13 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 from tabulate import tabulate
 
-from harness.serving import lindley
 from harness.serving.arrivals import at_rate
 from harness.serving.batching import BatchPolicy
 from harness.serving.early_stopping import is_enough
 from harness.serving.load_verdict import Control, decide, parse_bound
 from harness.serving.peak import peak_rate
-from harness.serving.replay import ServiceTimes, simulate
+from harness.serving.replay import ServiceTimes, completions, simulate
 
 SERVICE_NS = 10e6
 CV = 0.15
@@ -55,7 +54,7 @@ def schedules(rng: np.random.Generator, rate: float, runs: int, requests: int) -
 
 def over(arrivals: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
     """Requests over the bound of each run."""
-    return np.count_nonzero(lindley.completions(arrivals, times) - arrivals > BOUND.limit_ns, axis=1)
+    return np.count_nonzero(completions(arrivals, times) - arrivals > BOUND.limit_ns, axis=1)
 
 
 def true_peak(seed: int) -> float:

@@ -44,6 +44,11 @@ PROFILES = "profiles"
 BLOCK = re.compile(r"<!-- headline (?P<folder>\S+) -->\n(?P<text>.*?)\n<!-- /headline -->", flags=re.DOTALL)
 
 
+def published_runs() -> list[Path]:
+    """The published folders of runs, without those of histories (benchmarks/history_demo.py)."""
+    return sorted(path.parent for path in (ROOT / PUBLISHED).glob("*/*/plan.json"))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=Path("results"))
@@ -55,7 +60,7 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="publish the profiles of this run, and no headline")
     options = parser.parse_args()
     if options.again:
-        for place in sorted((ROOT / PUBLISHED).glob("*/*")):
+        for place in published_runs():
             again(place)
             print(place)
         return

@@ -1,11 +1,12 @@
 """Compare a summary with an earlier summary and with thresholds: a verdict per row, and an exit code for CI.
 
 SLOWER, FASTER and SAME need at least five rounds on each side. --across compares runs of two machines or versions only
-by their ratios over the baseline backend. --paired is for the two states of `ab`, whose rounds were measured in turn.
+by their ratios over the baseline backend; without a baseline, all of results/machines/ in one report. --paired is for
+the two states of `ab`, whose rounds were measured in turn.
 
-reads   results/summary.json, the baseline's summary.json; states.json with --paired
+reads   results/summary.json, the baseline's summary.json; states.json with --paired; machines/*/summary.json
 writes  results/comparison.json, comparison.md, pr-comment.md, junit.xml, written/compare.json; under GitHub Actions the
-        step summary and annotations
+        step summary and annotations; or, of several machines, machines.md and charts/machines.png
 
 Exit code 1: a row regressed or a threshold is missed; 2: nothing could be compared; 0 otherwise.
 """
@@ -29,17 +30,22 @@ from harness.core import (
 )
 from harness.core.errors import MissingInputError, NotComparableError, RegressionError, UsageError
 from harness.core.layout import Results, RunStore
+from harness.core.lock import exclusive
 from harness.core.schemas import Comparison, Design, Side, States, Summary
 from harness.core.timestamps import utc_now
+from harness.planning.remote_store import RemoteStore, is_url
 from harness.planning.run_store import baseline_in, is_store
 from harness.reporting import thresholds
+from harness.reporting.charts import matplotlib_drawer
+from harness.reporting.charts.machines_chart import machines_chart
 from harness.reporting.prose.conditions import short_conditions
 from harness.reporting.tables import comparison_table as tables
+from harness.reporting.tables.machines_table import machines_blocks
 from harness.reporting.thresholds import Threshold
 from harness.reporting.writers import github
 from harness.reporting.writers.github import pr_comment
 from harness.reporting.writers.junit import junit
-from harness.reporting.writers.markdown import document_text
+from harness.reporting.writers.markdown import document_text, section
 
 
 def stage(arguments: Sequence[str]) -> None:
@@ -49,6 +55,9 @@ def stage(arguments: Sequence[str]) -> None:
     margins = _margins(options.equivalence, options.max_regression)
     results = Results(options.results)
     baseline_path = None if options.baseline is None else _summary_path(options.baseline, results)
+    if baseline_path is None and not wanted and options.design == "across" and len(results.machines()) > 1:
+        _compare_machines(results)
+        return
     if baseline_path is None and not wanted:
         raise UsageError(
             "There is nothing to compare with.",
@@ -110,9 +119,31 @@ def judge(
     )
 
 
+def _compare_machines(results: Results) -> None:
+    """Write the machines of results/machines/ side by side. Raises MissingInputError with fewer than two summaries."""
+    folders = {name: folder for name, folder in results.machines().items() if folder.summary.is_file()}
+    for name in results.machines().keys() - folders.keys():
+        cli.warn(f"{name} has no summary.json and is left out: make aggregate RESULTS={results.machine(name).root}.")
+    if len(folders) < 2:
+        raise MissingInputError(
+            "Fewer than two machines have a summary.", f"make bench RESULTS={results.machine('<name>').root}, on each."
+        )
+    summaries = {name: chain.load_summary(folder.summary) for name, folder in folders.items()}
+    chart, image = machines_chart(summaries), None
+    results.machines_chart.unlink(missing_ok=True)
+    if chart is not None:
+        store.save_bytes(results.machines_chart, matplotlib_drawer.image(matplotlib_drawer.draw(chart), "png"))
+        image = f"![{chart.title}]({results.machines_chart.relative_to(results.root).as_posix()})"
+    text = document_text(section("Machines", *machines_blocks(summaries, image), level=1))
+    store.save_bytes(results.machines_report, f"{text}\n".encode())
+    cli.say(f"Machines side by side: {results.machines_report}")
+
+
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = cli.parser("harness.compare", __doc__)
-    parser.add_argument("--baseline", type=Path, help="results folder, summary.json or store of runs to compare with")
+    parser.add_argument(
+        "--baseline", help="results folder, summary.json, or folder or URL of a store of runs to compare with"
+    )
     parser.add_argument(
         "--threshold", action="append", default=[], help="[model/backend:]metric<limit; repeat it, or separate with ;"
     )
@@ -153,10 +184,17 @@ def _margins(equivalence: str, max_regression: str | None) -> Margins:
     return Margins(same, allowed)
 
 
-def _summary_path(given: Path, results: Results) -> Path:
+def _summary_path(text: str, results: Results) -> Path:
     """The baseline's summary; in a store of runs that of the latest earlier run of this machine."""
+    if is_url(text):
+        remote = RemoteStore(text)
+        files = results.store_copy(remote.url)
+        with exclusive(files.lock):
+            remote.fetch(files)
+            return remote.fetch_summary(files, baseline_in(files, chain.load_summary(results.summary)))
+    given = cli.path(text.removeprefix("file://"))
     if given.is_dir() and is_store(given):
-        return baseline_in(RunStore(given), chain.load_summary(results.summary))
+        return RunStore(given).summary(baseline_in(RunStore(given), chain.load_summary(results.summary)))
     return given if given.is_file() or given.suffix == ".json" else Results(given).summary
 
 

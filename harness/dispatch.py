@@ -8,7 +8,8 @@ A host runs one unit at a time. A lost worker is an attempt with its reason, and
 records of each machine stay in a folder of its own, with its own summary and report: machines are never mixed.
 
 reads   results/plan.json, exports/<slug>/export.json, the files of models/, engines
-writes  results/machines/<machine>/…, attempts/<unit>/<number>.json, fleet.json, fleet.md; meanwhile jobs/…
+writes  results/machines/<machine>/…, attempts/<unit>/<number>.json, fleet.json, fleet.md, with several machines
+        machines.md and charts/machines.png; meanwhile jobs/…
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from harness.aggregation import admission
-from harness.core import archive, cli, store
-from harness.core.errors import CasesFailedError, FormatError, InferometerError, MissingInputError
+from harness.core import archive, chain, cli, store
+from harness.core.errors import CasesFailedError, FormatError, InferometerError, MissingInputError, UsageError
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
 from harness.core.safe_files import Limit, read
@@ -31,7 +32,9 @@ from harness.planning.exports import Exports, built_engines, read_exports
 from harness.planning.schedule import of_cases
 from harness.planning.work_units import WorkUnit, request_of, units_of
 from harness.processes.stages import run_stage
+from harness.reporting.table import Block
 from harness.reporting.tables.fleet_table import fleet_document
+from harness.reporting.tables.machines_table import machines_blocks
 from harness.reporting.units import count
 from harness.runners.execution import REPORT, installed_version
 from harness.runners.local_runner import LocalRunner
@@ -56,6 +59,11 @@ def stage(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     results, models = Results(options.results), Models(options.models_dir)
     plan = store.load(results.plan, Plan, "make plan")
+    if pickled := next((model.name for model in plan.models if model.name.startswith("pickle:")), None):
+        raise UsageError(
+            f"{pickled} is a pickle, and a worker unpickles nothing.",
+            "Save the module with torch.export or as ONNX, or name a function of every host: MODELS=module:….",
+        )
     exports = read_exports(plan, results, models)
     with exclusive(results.lock):
         shutil.rmtree(results.jobs, ignore_errors=True)
@@ -251,7 +259,15 @@ def _report(plan: Plan, fleet: Fleet, results: Results, models: Models) -> None:
         where = ["--results", str(folder.root)]
         run_stage("aggregate", *where, "--models-dir", str(models.root), "--force")
         run_stage("report", *where)
-    store.save_bytes(results.fleet_report, fleet_document(fleet).encode())
+    across: Sequence[Block | None] = ()
+    measured = {name: folder for name, folder in results.machines().items() if folder.summary.is_file()}
+    if len(measured) > 1:
+        run_stage("compare", "--across", "--results", str(results.root))
+        place = results.machines_chart
+        image = f"![Speed-up by machine]({place.parent.name}/{place.name})" if place.is_file() else None
+        summaries = {name: chain.load_summary(folder.summary) for name, folder in measured.items()}
+        across = machines_blocks(summaries, image)
+    store.save_bytes(results.fleet_report, fleet_document(fleet, across).encode())
     cli.say(f"Report: {results.fleet_report}, and report.md of each machine below {results.root / 'machines'}.")
 
 

@@ -190,14 +190,15 @@ class _EnergyPass:
             cli.warn(f"{name}: {record.error if isinstance(record, Failed) else 'it was never timed'}")
             return False
         try:
-            found = energy_of(record, batch_size, spent, self._idle, self._facts)
+            energy = energy_of(record, batch_size, spent, self._idle, self._facts)
         except CaseError as error:
             cli.warn(f"{name}: {error.problem} {error.hint}")
             return False
-        store.save(self._results.energy_file(name), found)
+        store.save(self._results.energy_file(name), energy)
         cli.say(
-            f"{name}: {significant(found.joules_per_inference)} J an inference, {significant(found.joules_per_item)} J "
-            f"a sample, at {spent.watts:.0f} W of which {self._idle.watts:.0f} W idle."
+            f"{name}: {significant(energy.joules_per_inference)} J an inference, "
+            f"{significant(energy.joules_per_item)} J a sample, at {spent.watts:.0f} W of which "
+            f"{self._idle.watts:.0f} W idle."
         )
         return True
 

@@ -154,6 +154,8 @@ def _exported_for_generation(
         seed=plan.measurement.seed,
         onnx=needs.onnx,
         forms=needs.forms,
+        rounded=needs.rounded,
+        device=plan.device,
         prompts=None if prompts is None else Path(prompts).expanduser(),
         prompts_sha256=plan.generation.prompts_sha256,
         cache=given.cache_dir,

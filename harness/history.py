@@ -11,6 +11,7 @@ Exit code 1: a shift to a slower level is confirmed that was not before.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from harness.core.lock import exclusive
 from harness.core.schemas import Comparison, Decision, History, HistoryRun, Shift
 from harness.core.text import unknown_name
 from harness.core.timestamps import utc_now
+from harness.planning.remote_store import RemoteStore, is_url
 from harness.planning.run_store import add_run, load_decisions, load_runs
 from harness.reporting.html.history_page import history_page
 from harness.reporting.tables.history_table import how_to_decide, terminal_history
@@ -30,37 +32,59 @@ from harness.reporting.tables.history_table import how_to_decide, terminal_histo
 def stage(arguments: Sequence[str]) -> None:
     """Add the run of the results folder, or decide a shift; then analyse the store and write its page."""
     parser = cli.parser("harness.history", __doc__)
-    parser.add_argument("--store", type=cli.path, help="folder of the store")
+    parser.add_argument("--store", default="", help="folder of the store, or its URL")
     parser.add_argument("--commit", help="state of the measured code, if it is not Inferometer's checkout")
     parser.add_argument("--confirm", metavar="SHIFT", help="decide this shift by the A/B run in results/ab")
     cli.add_folders(parser, models=False)
     options = parser.parse_args(arguments)
-    if options.store is None:
+    if not options.store:
         raise UsageError("There is no store.", "make history STORE=<folder>; the folder is made where it is missing.")
-    files, results = RunStore(options.store), Results(options.results)
+    results = Results(options.results)
+    remote = RemoteStore(options.store) if is_url(options.store) else None
+    files = results.store_copy(remote.url) if remote else RunStore(cli.path(options.store.removeprefix("file://")))
     with store.translate_storage_errors(files.root):
         files.root.mkdir(parents=True, exist_ok=True)
     with exclusive(files.lock):
-        decision = _decide(files, results, options.confirm) if options.confirm else None
-        if decision is None:
-            _add(files, results, options.commit)
+        if remote is not None:
+            remote.fetch(files)
+        decision = _changed(files, results, remote, options)
         runs, history = _analysed(files)
         store.save(files.history, history, indent=None)
         store.save_bytes(files.page, history_page(history, runs).encode())
+        if remote is not None and not remote.read_only:
+            remote.replace(files, (files.history, files.page))
     cli.say(terminal_history(history, runs))
     cli.say(f"Page: {files.page}")
     if decision is not None:
         _end(decision.shift)
 
 
-def _add(files: RunStore, results: Results, commit: str | None) -> None:
+def _changed(
+    files: RunStore, results: Results, remote: RemoteStore | None, options: argparse.Namespace
+) -> Decision | None:
+    """Add the run, or decide a shift, here and behind the URL; returns the decision."""
+    if remote is not None and remote.read_only:
+        if options.confirm:
+            raise UsageError(f"{remote.url} can only be read.", "Name the store where it is written: STORE=<folder>.")
+        cli.say(f"{remote.url} can only be read, so nothing is added.")
+        return None
+    decision = _decide(files, results, options.confirm) if options.confirm else None
+    new = _add(files, results, options.commit) if decision is None else [files.decision(decision.shift.shift_id)]
+    if remote is not None:
+        remote.create(files, new)
+    return decision
+
+
+def _add(files: RunStore, results: Results, commit: str | None) -> list[Path]:
+    """Add the run of the results folder; returns its new files, in the order in which a reader needs them."""
     if not results.summary.is_file():
         if any(files.runs.glob("*/run.json")):
             cli.say(f"{results.summary} does not exist, so nothing is added.")
-            return
+            return []
         raise MissingInputError(f"{results.summary} does not exist, and the store is empty.", "make bench")
     run, is_new = add_run(files, chain.load_summary(results.summary), commit)
     cli.say(f"Run {run.run_id} {'is added' if is_new else 'is in the store already'}: {run.machine}.")
+    return [files.summary(run.run_id), files.run(run.run_id)] if is_new else []
 
 
 def _analysed(files: RunStore) -> tuple[list[HistoryRun], History]:

@@ -6,14 +6,14 @@ record is saved at once: after Ctrl-C the same command goes on with what is miss
 
 reads   results/plan.json, exports/<slug>/export.json and the files that it names, models/<slug>/engines/*.json
 writes  results/load/<load_id>/{service,prediction,energy}.json, load/<load_id>/<point>/<replication>.json,
-        results/environments/<id>.json; failed.json and load.log of a load case that failed
+        results/environments/<id>.json; failed.json and load.log of a load case that failed; running.json meanwhile
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from harness.aggregation.energy_pass import MIN_WINDOW_S, EnergySpent
@@ -31,14 +31,14 @@ from harness.core.schemas import ExportFailure, LoadBase, LoadCase, LoadFailure,
 from harness.planning.block_settings import interpreters, threads_of
 from harness.planning.exports import Exports, built_engines, export_files, keep_exports, read_exports
 from harness.planning.load_cases import estimate_load
-from harness.planning.load_evidence import evidence_of
-from harness.planning.load_resume import LoadState, foreign_of, state_of
+from harness.planning.load_resume import LoadState, evidence_of, foreign_of, state_of
 from harness.planning.resume import same_environment
 from harness.planning.schedule import in_words, of_models
 from harness.processes.energy_meter import idle
 from harness.processes.launcher import Worker
 from harness.processes.load_energy import meter_for
 from harness.processes.load_launcher import LoadWatcher, measure_load, save_failure, settings_for
+from harness.processes.pool import Presence
 from harness.processes.progress_bar import RunProgress
 from harness.reporting.units import count, significant
 
@@ -128,8 +128,9 @@ class _LoadPass:
         if self._plan.device == "cuda" and any(load.endpoint is None for load in todo):
             self._read_idle()
         failures = 0
-        with RunProgress(len(todo)) as progress:
-            for load in todo:
+        with closing(Presence(self._results, self._plan.plan_id)) as presence, RunProgress(len(todo)) as progress:
+            for done, load in enumerate(todo):
+                presence.turn(load.load_id, 0, done, len(todo))
                 failure = self._measure(load, progress)
                 failures += failure is not None
                 progress.finished(load.load_id, self._outcome(load, failure))

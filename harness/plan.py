@@ -43,7 +43,7 @@ from harness.planning.config import MOST, Config, configuration, read_config
 from harness.planning.load_cases import estimate_load
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import LoadOverrides, Overrides, apply
-from harness.planning.schedule import estimate, further_in_words, in_words
+from harness.planning.schedule import engines_in_words, estimate, further_in_words, in_words, tuning_in_words
 from harness.reporting import units
 from harness.zoo import model_info
 from harness.zoo.generation.prompt_files import length_pairs
@@ -85,6 +85,7 @@ def stage(arguments: Sequence[str]) -> None:
             max_batch=options.max_batch,
             max_delay=options.max_delay,
             workers=options.workers,
+            in_flight=options.in_flight,
             clients=options.clients,
             samples=options.samples,
             loadgen=options.loadgen,
@@ -229,6 +230,8 @@ def _add_load(parser: cli.Parser) -> None:
     parser.add_argument("--max-batch", type=_list(_positive), default=(), help=f"most requests of a batch, {text}")
     parser.add_argument("--max-delay", type=_list(str), default=(), help="server: longest wait for a batch, as 0,2ms")
     parser.add_argument("--workers", type=_list(_positive), default=(), help=f"threads that take batches, {text}")
+    text_in_flight = f"batches in flight that one thread issues, in place of workers, {text}"
+    parser.add_argument("--in-flight", type=_list(_positive), default=(), help=text_in_flight)
     parser.add_argument("--clients", type=_list(_positive), default=(), help=f"concurrency: numbers of clients, {text}")
     parser.add_argument("--samples", type=_positive, help="multi-stream: samples of a query (8)")
     parser.add_argument("--replications", type=_positive, help="runs of each load, each with a seed of its own (10)")
@@ -258,8 +261,13 @@ def _describe(plan: Plan, path: Path, changed: bool, every_case: bool) -> None:
         )
     if plan.cases and (further := further_in_words(plan.measurement)):
         cli.say(f"  further   {further}")
+    if tuning := tuning_in_words(plan):
+        cli.say(f"  tuning    {tuning}")
+    if engines := engines_in_words(plan):
+        cli.say(f"  engines   {engines}")
     if every:
-        cli.say(f"  time      {in_words(estimate(plan))} to measure, besides export")
+        besides = "export and engines" if engines else "export"
+        cli.say(f"  time      {in_words(estimate(plan))} to measure, besides {besides}")
     if plan.loads:
         skipped = sum(load.skip_reason is not None for load in plan.loads)
         left_out = f", {skipped} skipped with their reason in the report" if skipped else ""

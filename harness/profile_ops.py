@@ -4,7 +4,10 @@ Every level of every case has a fresh process: counting, one pass whose allocati
 the backend's own profiler. The last level is repeated, each time in a fresh process beside a monitor, until the sums
 agree. Latencies are those that `run` measured; the times of this stage are no latencies.
 
-reads   results/plan.json, models/<model>/export.json and the files that it names; results/summary.json if there is one
+Of a case of generation, its two phases are profiled apart: <case_id>-prefill and <case_id>-decode.
+
+reads   results/plan.json, models/<model>/export.json or generation.json, and the files that it names;
+        results/summary.json if there is one
 writes  results/profiles/<case_id>/{model,parts,memory}.json, parts.md, memory.{png,svg}, memory.pickle, *.trace.json,
         <repeat>.usage.json, and events.out.tfevents.profile where TensorBoard is installed
 
@@ -22,21 +25,29 @@ from harness.backends import BACKENDS, backend_info
 from harness.core import cli, store
 from harness.core.errors import (
     CasesFailedError,
-    FormatError,
     InferometerError,
-    MissingInputError,
     StorageError,
     UsageError,
 )
 from harness.core.host import gpu, limits
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
-from harness.core.protocol import Job
-from harness.core.schemas import Case, Environment, ExportRecord, Plan, Precision, Summary, Usage
-from harness.core.schemas.profile_record import Counts, MeasuredMemory, ModelProfile, PartsProfile, Tokenising
+from harness.core.protocol import GenerationTask, Job
+from harness.core.schemas import (
+    Case,
+    Environment,
+    ExportRecord,
+    GenerationCase,
+    GenerationExport,
+    Plan,
+    Summary,
+    Usage,
+)
+from harness.core.schemas.profile_record import Counts, MeasuredMemory, ModelProfile, PartsProfile, Phase, Tokenising
 from harness.core.timestamps import utc_now
 from harness.planning.block_settings import interpreters, threads_of
 from harness.planning.exports import built_engines, export_files, export_of
+from harness.planning.generation_turns import GenerationExports, read_generation_exports
 from harness.planning.matrix import files_of, profiled_cases
 from harness.planning.schedule import of_models
 from harness.processes import profile_launcher
@@ -49,7 +60,8 @@ from harness.processes.profile_launcher import (
 from harness.profiling.grades import graded, until_steady
 from harness.profiling.layers import LayerChoice, near_names, unmatched
 from harness.profiling.load_profiles import with_launch_gaps
-from harness.profiling.what_if import model_profile
+from harness.profiling.phases import generation_files, phase_bytes, phase_case, phase_rows, phases_of, with_phases
+from harness.profiling.what_if import model_profile, phase_profile
 from harness.reporting import units
 from harness.reporting.tables.layers_table import profile_blocks, terminal_layers, tokenising_line
 from harness.reporting.tables.model_costs_table import progress_line
@@ -80,7 +92,8 @@ def stage(arguments: Sequence[str]) -> None:
     results = Results(options.results)
     plan = of_models(store.load(results.plan, Plan, "make plan"), options.models)
     cases = profiled_cases(plan.cases, [name for name, info in BACKENDS.items() if info.computes])
-    if not cases:
+    subjects = [*map(_Subject, cases), *_phases(plan.generations)]
+    if not subjects:
         raise UsageError(
             "No case of this plan can be profiled: none of them computes at the compute boundary.",
             "make plan BOUNDARIES=compute",
@@ -88,14 +101,16 @@ def stage(arguments: Sequence[str]) -> None:
     gpu.require(plan.device)
     with exclusive(results.lock):
         summary = _summary(results)
-        work = _ProfilePass(plan, results, Models(options.models_dir), options.runs or DEFAULT_RUNS, others, summary)
-        todo = [case for case in cases if options.force or not work.has(case, options.runs or 1)]
+        models, generated = Models(options.models_dir), list(dict.fromkeys(case.model for case in plan.generations))
+        exports = read_generation_exports(plan, generated, results, models)
+        work = _ProfilePass(plan, results, models, options.runs or DEFAULT_RUNS, others, summary, exports)
+        todo = [subject for subject in subjects if options.force or not work.has(subject, options.runs or 1)]
         if not todo:
             cli.say("Every case has its profile already; `make profile FORCE=1` profiles again.")
-        failures = sum(not work.profile(case) for case in todo)
-        parts = _show(results, [case for case in cases if work.has(case)], choice)
+        failures = sum(not work.profile(subject) for subject in todo)
+        parts = _show(results, [subject for subject in subjects if work.has(subject)], choice)
     if summary is not None and summary.settings_id == plan.settings_id:
-        cli.say(f"\n{terminal_what_if(summary, parts)}")
+        cli.say(f"\n{terminal_what_if(with_phases(summary, parts.__contains__), parts)}")
     if failures:
         raise CasesFailedError(
             f"{units.count(failures, 'case')} could not be profiled to the end; the others are.",
@@ -103,12 +118,33 @@ def stage(arguments: Sequence[str]) -> None:
         )
 
 
-def _show(results: Results, cases: Sequence[Case], choice: LayerChoice) -> dict[str, PartsProfile]:
+@dataclass(frozen=True)
+class _Subject:
+    """A case to be profiled: of a model's pass, or of one phase of generation, whose `case` is that of the phase."""
+
+    case: Case
+    generation: GenerationCase | None = None
+    phase: Phase | None = None
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether its backend can time its layers or operators."""
+        info = backend_info(self.case.backend)
+        return (info.profiler if self.phase is None else info.decoder_profilers.get(self.case.device)) is not None
+
+
+def _phases(cases: Sequence[GenerationCase]) -> list[_Subject]:
+    """Every phase of the cases of generation that read a model; a profile of the others would show nothing."""
+    able = [case for case in cases if case.skip_reason is None and backend_info(case.backend).decoder_reads != "none"]
+    return [_Subject(phase_case(case, phase, case.slug), case, phase) for case in able for phase in phases_of(case)]
+
+
+def _show(results: Results, subjects: Sequence[_Subject], choice: LayerChoice) -> dict[str, PartsProfile]:
     """Write the chosen layers into the parts.md of cases that have a profile, and print the longest.
 
     Returns the profiles by case id. Raises UsageError for a word that matches no layer, before anything is written.
     """
-    profiled = [case for case in cases if backend_info(case.backend).profiler is not None]
+    profiled = [subject.case for subject in subjects if subject.has_parts]
     found = [_parts(results, case) for case in profiled]
     layers = [parts.layers for parts in found]
     for word in unmatched(choice.words, layers) if found else ():
@@ -150,33 +186,36 @@ class _ProfilePass:
     runs: int
     interpreters: Mapping[str, Path]
     summary: Summary | None
-    counted: dict[tuple[str, int | None, Precision], Counts] = field(default_factory=dict)
+    exports: GenerationExports
+    counted: dict[tuple[object, ...], Counts] = field(default_factory=dict)
     tokenised: dict[tuple[str, int | None, int], Tokenising] = field(default_factory=dict)
 
-    def has(self, case: Case, runs: int = 1) -> bool:
+    def has(self, subject: _Subject, runs: int = 1) -> bool:
         """Whether a case has a profile of the current settings and export, with parts from at least `runs` runs."""
+        case = subject.case
         try:
             model = store.load(self.results.model_profile(case.case_id), ModelProfile, "make profile")
-            if backend_info(case.backend).profiler is not None:
+            if subject.has_parts:
                 parts = store.load(self.results.parts_profile(case.case_id), PartsProfile, "make profile")
                 if parts.runs is not None and parts.runs < runs:
                     return False
-            export = self._export(case)
-        except (FormatError, MissingInputError):
+            request = self._generated(subject.generation) if subject.generation else self._export(case)
+        except InferometerError:
             return False
-        return model.settings_id == self.plan.settings_id and model.export_sha256 in (None, export.request_sha256)
+        return model.settings_id == self.plan.settings_id and model.export_sha256 in (None, request.request_sha256)
 
-    def profile(self, case: Case) -> bool:
+    def profile(self, subject: _Subject) -> bool:
         """Profile one case and print a line; False where a level failed. Results of the other levels are kept."""
+        case = subject.case
         try:
-            found = self._model_level(case)
+            found = self._phase_level(subject) if subject.phase else self._model_level(case)
             files = profile_launcher.memory_files(self.results, case.case_id)
             found = found.model_copy(update={"memory_files": files})
             store.save(self.results.model_profile(case.case_id), found)
             cli.say(progress_line(found))
-            if backend_info(case.backend).profiler is not None:
-                parts = self._repeated(case, found.environment_id)
-                parts = parts.model_copy(update={"tokenising": self._tokenised(case)})
+            if subject.has_parts:
+                parts = self._repeated(subject, found.environment_id)
+                parts = parts.model_copy(update={"tokenising": None if subject.phase else self._tokenised(case)})
                 store.save(self.results.parts_profile(case.case_id), parts)
         except StorageError:
             raise
@@ -185,11 +224,41 @@ class _ProfilePass:
             return False
         return True
 
+    def _phase_level(self, subject: _Subject) -> ModelProfile:
+        case, generation, phase = subject.case, subject.generation, subject.phase
+        if generation is None or phase is None:
+            raise TypeError("this case is no phase of generation")
+        export = self._generated(generation)
+        key = (case.slug, generation.prompt_length, generation.new_tokens, phase)
+        if key not in self.counted:
+            self.counted[key] = Counts.model_validate_json(self._ask("count", subject, own=False))
+        memory = MeasuredMemory.model_validate_json(self._ask("memory", subject, own=True))
+        rows = phase_rows(self.summary.generations, lambda _: True) if self.summary else ()
+        return phase_profile(
+            case,
+            phase,
+            (self.plan.settings_id, utc_now()),
+            export.request_sha256,
+            generation_files(export),
+            phase_bytes(generation, phase, export),
+            self.counted[key],
+            memory,
+            next((row for row in rows if (row.case_id, row.weights) == (case.case_id, case.weights)), None),
+            self.summary.roof if self.summary else None,
+        )
+
+    def _generated(self, case: GenerationCase) -> GenerationExport:
+        """The export of a case of generation; raises the reason why there is none that serves it."""
+        reason = self.exports.reason_against(case)
+        if reason is not None:
+            raise reason
+        return self.exports.found[case.model]
+
     def _model_level(self, case: Case) -> ModelProfile:
         export = self._export(case)
         folder = self.models.folder(case.slug, export.folder)
         counts = self._counted(case)
-        memory = MeasuredMemory.model_validate_json(self._ask("memory", case, own=True))
+        memory = MeasuredMemory.model_validate_json(self._ask("memory", _Subject(case), own=True))
         rows = self.summary.rows if self.summary else ()
         unread: list[str] = []
         engines = built_engines(folder, unread)
@@ -206,13 +275,14 @@ class _ProfilePass:
             self.summary.roof if self.summary else None,
         )
 
-    def _repeated(self, case: Case, environment_id: str) -> PartsProfile:
+    def _repeated(self, subject: _Subject, environment_id: str) -> PartsProfile:
         """Layers and operators, profiled until the sums of two repeats agree, and graded by the monitor's records."""
+        case = subject.case
         profile_launcher.forget_usage(self.results, case.case_id)
         watched: list[Usage | None] = []
 
         def take(repeat: int) -> PartsProfile:
-            asked = self._asked("parts", case, repeat)
+            asked = self._asked("parts", subject, repeat)
             answer, usage = watched_profile(asked, self.results.profile_log(case.case_id, "parts"), self._own(case))
             watched.append(usage)
             return PartsProfile.model_validate_json(answer)
@@ -220,7 +290,7 @@ class _ProfilePass:
         on_gpu, begin = case.device == "cuda", now_ns()
         parts = until_steady(take, on_gpu, lambda: (now_ns() - begin) / 1e9)
         environment = store.load(self.results.environment(environment_id), Environment, "make profile")
-        return graded(parts, watched[-1], self._threads(case), on_gpu, environment)
+        return graded(parts, watched[-1], self._threads(subject), on_gpu, environment)
 
     def _export(self, case: Case) -> ExportRecord:
         planned = next(planned for planned in self.plan.models if planned.name == case.model)
@@ -230,7 +300,7 @@ class _ProfilePass:
         """Counts of one sample, the same for every backend and batch size."""
         key = (case.slug, case.sequence_length, case.precision)
         if key not in self.counted:
-            self.counted[key] = Counts.model_validate_json(self._ask("count", case, own=False))
+            self.counted[key] = Counts.model_validate_json(self._ask("count", _Subject(case), own=False))
         return self.counted[key]
 
     def _tokenised(self, case: Case) -> Tokenising | None:
@@ -239,27 +309,44 @@ class _ProfilePass:
             return None
         key = (case.slug, case.sequence_length, case.batch_size)
         if key not in self.tokenised:
-            self.tokenised[key] = Tokenising.model_validate_json(self._ask("tokenising", case, own=False))
+            self.tokenised[key] = Tokenising.model_validate_json(self._ask("tokenising", _Subject(case), own=False))
         return self.tokenised[key]
 
-    def _ask(self, level: Level, case: Case, own: bool) -> bytes:
+    def _ask(self, level: Level, subject: _Subject, own: bool) -> bytes:
         """The answer of a fresh process. own: in the backend's interpreter, which may differ from this one."""
-        log = self.results.profile_log(case.case_id, level)
-        return profile_in_a_process(self._asked(level, case), log, self._own(case) if own else None)
+        log = self.results.profile_log(subject.case.case_id, level)
+        return profile_in_a_process(self._asked(level, subject), log, self._own(subject.case) if own else None)
 
     def _own(self, case: Case) -> Path | None:
         return self.interpreters.get(case.backend)
 
-    def _threads(self, case: Case) -> int:
-        return threads_of(case, self.plan.measurement.threads or limits.threads())
+    def _threads(self, subject: _Subject) -> int:
+        case, usual = subject.case, self.plan.measurement.threads or limits.threads()
+        if subject.phase is None:
+            return threads_of(case, usual)
+        return backend_info(case.backend).decoder_setting(case.device, case.setting).threads or usual
 
-    def _asked(self, level: Level, case: Case, repeat: int = 1) -> ProfileJob:
+    def _asked(self, level: Level, subject: _Subject, repeat: int = 1) -> ProfileJob:
+        case = subject.case
+        if subject.generation is not None:
+            task = GenerationTask(
+                case=subject.generation.model_copy(update={"case_id": case.case_id}),
+                round=repeat,
+                settings_id=self.plan.settings_id,
+                measurement=self.plan.measurement,
+                threads=self._threads(subject),
+                results=str(self.results.root),
+                models=str(self.models.root),
+                export=str(self.results.export(case.slug).generation),
+                options=self.plan.generation,
+            )
+            return ProfileJob(level=level, job=task, runs=self.runs, phase=subject.phase)
         job = Job(
             case=case,
             round=repeat,
             settings_id=self.plan.settings_id,
             measurement=self.plan.measurement,
-            threads=self._threads(case),
+            threads=self._threads(subject),
             results=str(self.results.root),
             models=str(self.models.root),
             export=str(export_files(case.slug, self.results, self.models).record),

@@ -26,6 +26,7 @@ from harness.core.safe_files import Limit, read_text
 from harness.core.schemas import Comparison, Plan, SelfTest, Summary
 from harness.core.timestamps import utc_now
 from harness.profiling.load_profiles import only_profiled, profiled_rows
+from harness.profiling.phases import with_phases
 from harness.profiling.side_by_side import Alike, alike, not_compared
 from harness.reporting import units
 from harness.reporting.charts import matplotlib_drawer, selection
@@ -72,15 +73,16 @@ def stage(arguments: Sequence[str]) -> None:
     proof = selftest_line(tested, results.selftest_table.name)
     profiled = Profiles(results.model_profile("").parent.name, profiled_rows(summary, results, cli.warn))
     beside = alike(profiled.found)
-    of_layers = selection.of_layers(summary, beside) if drawing else []
+    compared = with_phases(summary, {one.row.case_id for one in profiled.found}.__contains__)
+    of_layers = selection.of_layers(compared, beside) if drawing else []
     of_loads = selection.of_loads(summary) if drawing else []
     drawn = [*found.charts, *of_layers, *(one.chart for one in of_loads), *selection.all_of(of_tokens)]
     files = _drawn(drawn, place.charts, options.plain_charts)
     charts_folder = place.charts.relative_to(results.root).as_posix()
     images = [f"![{chart.spec.title}]({charts_folder}/{chart.name}.png)" for chart in of_layers]
-    profile = _profile(summary, profiled, beside, images)
+    profile = _profile(compared, profiled, beside, images)
     parts = {one.row.case_id: one.parts for one in profiled.found if one.parts}
-    changes = what_if_section(summary, parts)
+    changes = what_if_section(compared, parts)
     linked = found.links(charts_folder)
     load = load_section(summary, selection.load_links(of_loads, charts_folder))
     generation = generation_section(summary, selection.images_of(of_tokens, charts_folder))
@@ -92,22 +94,26 @@ def stage(arguments: Sequence[str]) -> None:
     files |= {path: document_text(hints.typed(text, asked)).encode() for path, text in texts.items()}
     if drawing and not can_draw():
         cli.warn(f"{place.page.name} has no charts: plotly is not installed. Install it, then `make report`.")
-    compared = _comparison(whole, results)
-    tables = _profile(summary, profiled, beside)
+    earlier = _comparison(whole, results)
+    tables = _profile(compared, profiled, beside)
     shown = page(
-        summary, proof, drawing and can_draw(), tables, profiled, compared, changes, how_sure(summary), stamp(whole)
+        summary, proof, drawing and can_draw(), tables, profiled, earlier, changes, how_sure(summary), stamp(whole)
     )
     files[place.page] = hints.typed_html(shown, asked).encode()
     chain.save(results, place.stage, files)
-    _say(summary, terminal_what_if(summary, parts) if options.print else None)
+    _say(summary, terminal_what_if(compared, parts) if options.print else None)
     cli.say(f"Report: {place.report} and {place.page.name}")
     if options.profiles:
-        measured = sum(row.status == "measured" for row in summary.rows)
-        cli.say(
-            f"Next: `make bench` measures {units.count(len(summary.rows) - measured, 'profiled case')}."
-            if measured < len(summary.rows)
-            else f"Next: `make report` shows these profiles in {results.report} too."
-        )
+        cli.say(f"Next: {_next(summary, results)}")
+
+
+def _next(summary: Summary, results: Results) -> str:
+    """What to type after a profile: the command that measures the profiled cases, or the one that shows both."""
+    for command, rows in (("bench", summary.rows), ("generate", summary.generations)):
+        missing = sum(row.status != "measured" for row in rows)
+        if missing:
+            return f"`make {command}` measures {units.count(missing, 'profiled case')}."
+    return f"`make report` shows these profiles in {results.report} too."
 
 
 def _say(summary: Summary, what_if: str | None) -> None:
@@ -153,7 +159,7 @@ def _of_profiles(results: Results) -> tuple[Summary, _Place]:
     plan = store.load(results.plan, Plan, "make plan")
     measured = chain.load_summary(results.summary) if results.summary.is_file() else None
     summary = only_profiled(plan, measured, results, utc_now())
-    if not summary.rows:
+    if not summary.rows and not summary.generations:
         raise MissingInputError("No case of this plan has a profile.", "make profile")
     return summary, _Place(
         "profile", file := results.profile_summary, file, results.profile_page, results.profile_charts

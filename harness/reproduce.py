@@ -121,14 +121,14 @@ def _reproduction(
     )
 
 
-def _end(found: Reproduction, place: Results) -> None:
-    store.save(place.reproduction, found)
-    store.save_bytes(place.reproduction_report, document_text(tables.document(found), addresses=True).encode())
-    cli.say(tables.terminal(found))
+def _end(reproduction: Reproduction, place: Results) -> None:
+    store.save(place.reproduction, reproduction)
+    store.save_bytes(place.reproduction_report, document_text(tables.document(reproduction), addresses=True).encode())
+    cli.say(tables.terminal(reproduction))
     cli.say(f"Reproduction: {place.reproduction_report}")
-    if any(row.verdict == "NOT REPRODUCED" for row in found.rows):
-        raise NotReproducedError(tables.headline(found), f"{place.reproduction_report} names what differs.")
-    cli.say(tables.headline(found))
+    if any(row.verdict == "NOT REPRODUCED" for row in reproduction.rows):
+        raise NotReproducedError(tables.headline(reproduction), f"{place.reproduction_report} names what differs.")
+    cli.say(tables.headline(reproduction))
 
 
 if __name__ == "__main__":

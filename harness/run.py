@@ -83,12 +83,14 @@ def stage(arguments: Sequence[str]) -> None:
 
 
 def _measure_all(plan: Plan, todo: Sequence[Turn], done: Finished, pool: WorkerPool, before_s: float) -> int:
-    """Run every turn, then further rounds while they are requested; returns the number of failed processes.
+    """Run every turn, then further rounds while they are requested; returns the number of failed processes, without
+    those whose backend does not run the model.
 
     before_s: seconds that the command spent before this run, for example on exports.
     """
     started, settings = now_ns() - round(before_s * 1e9), plan.measurement
     failed: list[str] = []
+    refused = 0
     while todo:
         for turn in todo:
             if _lost(turn, plan, done):
@@ -101,10 +103,11 @@ def _measure_all(plan: Plan, todo: Sequence[Turn], done: Finished, pool: WorkerP
                 done.add(record, turn[1])
             else:
                 failed.append(record.case_id)
+                refused += record.refused
         elapsed_s = (now_ns() - started) / 1e9
         todo = further_turns(plan.cases, done.medians, settings, elapsed_s, failed)
         pool.progress.extend(len(todo))
-    return len(failed)
+    return len(failed) - refused
 
 
 def _lost(turn: Turn, plan: Plan, done: Finished) -> bool:

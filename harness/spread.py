@@ -30,17 +30,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
-from harness.aggregation.admission import comparison_group, foreign_artifact, known_artifacts
+from harness.aggregation.admission import comparison_group, differing, foreign_artifact, known_artifacts
 from harness.aggregation.batch_times import batch_ns
 from harness.aggregation.join import checks_for
 from harness.aggregation.scaling import copies_of, disturbance, scaling
 from harness.backends import backend_info
 from harness.core import cli, store
 from harness.core.errors import CasesFailedError, FormatError, MissingInputError, UsageError
+from harness.core.host import environment, limits
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
 from harness.core.safe_files import open_to_write
-from harness.core.schemas import Case, Copies, DeviceSlot, Measured, NeighbourCheck, NeighbourSample, Plan
+from harness.core.schemas import Case, Copies, DeviceSlot, Environment, Measured, NeighbourCheck, NeighbourSample, Plan
 from harness.core.timestamps import utc_now
 from harness.planning.block_settings import interpreters
 from harness.planning.exports import Exports, built_engines, keep_exports, read_exports
@@ -342,13 +343,17 @@ def _to_copy(asked: _Request, exports: Exports) -> tuple[list[Case], int]:
     """(cases that are to be measured, number of cases that cannot be)."""
     plan, results = asked.plan, asked.results
     runnable = [case for case in plan.cases if case.skip_reason is None and backend_info(case.backend).computes]
-    open_cases = [case for case in runnable if asked.force or not _copied(asked, case, exports)]
+    present: dict[tuple[str, ...], Environment] = {}
+    open_cases = [case for case in runnable if asked.force or not _copied(asked, case, exports, present)]
     turns = split_off_unexported(plan, [(1, case) for case in open_cases], exports, results)
     return [case for _, case in turns], len(open_cases) - len(turns)
 
 
-def _copied(asked: _Request, case: Case, exports: Exports) -> bool:
-    """Whether a complete record with these settings, slots and files is there."""
+def _copied(asked: _Request, case: Case, exports: Exports, present: dict[tuple[str, ...], Environment]) -> bool:
+    """Whether a complete record with these settings, slots and files, of this machine and its libraries, is there.
+
+    present: the environment here by the distributions that backends record; filled as needed.
+    """
     rounds, results = asked.plan.measurement.rounds, asked.results
     export, unread = exports.found.get(case.model), list[str]()
     engines = () if export is None else built_engines(asked.models.folder(export.slug, export.folder), unread)
@@ -358,14 +363,33 @@ def _copied(asked: _Request, case: Case, exports: Exports) -> bool:
         complete = len(found.processes) == rounds * len(asked.slots)
         if not complete or found.settings_id != asked.plan.settings_id or found.slots != tuple(asked.slots):
             return False
-        records = [
-            store.load_raw(results.copies_of(place).raw_file(case.case_id, number))
-            for place in range(len(asked.slots))
-            for number in range(1, rounds + 1)
-        ]
+        also = backend_info(case.backend).recorded
+        here = present.setdefault(also, present.get(also) or environment.collect({}, asked.plan.device, also))
+        for place, slot in enumerate(asked.slots):
+            for number in range(1, rounds + 1):
+                own = results.copies_of(place)
+                record = store.load_raw(own.raw_file(case.case_id, number))
+                if not isinstance(record, Measured) or foreign_artifact(record, known) is not None:
+                    return False
+                there = store.load(own.environment(record.environment_id or ""), Environment, "make run LAYOUT=copies")
+                if differing(there, on_slot(here, slot, there), case.backend not in asked.interpreters):
+                    return False
     except (FormatError, MissingInputError):
         return False
-    return all(isinstance(one, Measured) and foreign_artifact(one, known) is None for one in records)
+    return True
+
+
+def on_slot(here: Environment, slot: DeviceSlot, there: Environment) -> Environment:
+    """The environment that a process on a slot has now. The slot's uuid names its GPU, whose other facts are as before;
+    only its driver may be another one."""
+    own = {
+        "affinity": tuple(sorted(slot.cpus)) or here.limits.affinity,
+        "threads": limits.threads(len(slot.cpus) or None),
+    }
+    gpu = here.gpu
+    if gpu is not None and there.gpu is not None:
+        gpu = there.gpu.model_copy(update={"driver": gpu.driver, "cuda": gpu.cuda})
+    return here.model_copy(update={"gpu": gpu, "limits": here.limits.model_copy(update=own)})
 
 
 def _in_words(found: Copies) -> str:

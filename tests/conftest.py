@@ -1,4 +1,4 @@
-"""Order of test files, seconds of each part, and what no test may leave behind for those after it in its process.
+"""Order of test files, seconds of parts, CPU seconds of files, and what no test may leave behind for those after it.
 
 `make test` runs files side by side (pytest-xdist, --dist loadfile); which files share a process differs each time.
 """
@@ -75,16 +75,45 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _turn(_part(item.nodeid)))
 
 
+_CPU_S = pytest.StashKey[float]()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    item.stash[_CPU_S] = _cpu_s()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[pytest.TestReport]:
+    report: pytest.TestReport = yield  # type: ignore[assignment]
+    if report.when == "teardown" and _CPU_S in item.stash:
+        report.user_properties.append(("cpu_s", _cpu_s() - item.stash[_CPU_S]))
+    return report  # type: ignore[return-value]
+
+
+def _cpu_s() -> float:
+    """CPU seconds of this process, of its children that have ended, and of forked stages."""
+    times, forked = os.times(), sys.modules.get("tests.fixtures.forked")
+    return sum(times[:4]) + (forked.spent_s if forked else 0.0)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Seconds of the tests of each part, added up over all processes."""
-    seconds = Counter[str]()
+    """Seconds of the tests of each part, added up over all processes, and the files that cost most CPU time.
+
+    CPU seconds can be compared on a busy machine as well.
+    """
+    seconds, cpu = Counter[str](), Counter[str]()
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
                 seconds[_part(report.nodeid)] += report.duration  # type: ignore[assignment]
+                cpu[report.nodeid.partition("::")[0]] += dict(report.user_properties).get("cpu_s", 0)  # type: ignore[assignment]
     said = ", ".join(f"{part} {spent:.0f}" for part, spent in seconds.most_common())
     if said:
         terminalreporter.write_line(f"Seconds of tests, by part: {said}")
+        costly = "".join(f"\n  {spent:6.1f}  {file}" for file, spent in cpu.most_common(25) if spent >= 1)
+        terminalreporter.write_line(f"CPU seconds of tests, {sum(cpu.values()):.0f} in all; of files:{costly}")
 
 
 def _part(nodeid: str) -> str:

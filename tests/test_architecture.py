@@ -7,12 +7,14 @@ import functools
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
 from harness.backends import BACKENDS
+from tests.fixtures.forked import run_forked
 
 ROOT = Path(__file__).parents[1]
 HARNESS = ROOT / "harness"
@@ -45,7 +47,9 @@ def each(paths: list[Path]) -> pytest.MarkDecorator:
 
 @functools.cache
 def nodes(path: Path) -> tuple[ast.AST, ...]:
-    return tuple(ast.walk(ast.parse(path.read_text())))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SyntaxWarning)
+        return tuple(ast.walk(ast.parse(path.read_text())))
 
 
 def lines_of(found: list[ast.AST]) -> list[int]:
@@ -149,24 +153,21 @@ def test_every_stage_of_the_drawing_is_a_module_and_the_other_way_round() -> Non
     assert all(f"│ {name} " in drawing for name in stages)
 
 
+def started(path: Path, argument: str) -> subprocess.CompletedProcess[str]:
+    """A stage in a fork; each has a test in a fresh interpreter too (tests/integration)."""
+    return run_forked(module_of(path), [argument], ROOT, os.environ)
+
+
 @each(STAGES)
 def test_every_stage_helps_and_leaves_with_zero(path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", module_of(path), "--help"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONWARNINGS": "error::SyntaxWarning"},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    done = started(path, "--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert f"python -m {module_of(path)}" in done.stdout
 
 
 @each(STAGES)
 def test_every_stage_refuses_an_unknown_option_in_two_lines(path: Path) -> None:
-    command = [sys.executable, "-m", module_of(path), "--no-such-option"]
-    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    done = started(path, "--no-such-option")
     assert done.returncode == 2
     error, hint = done.stderr.splitlines()
     assert error.startswith("Error: ")

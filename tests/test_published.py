@@ -8,15 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.publish import BLOCK, aggregated, copy, headline_block, with_headline
+from benchmarks.publish import BLOCK, aggregated, copy, headline_block, published_runs, with_headline
+from harness.comparison.run_history import analyse
 from harness.core import store
-from harness.core.layout import Models, Results
-from harness.core.schemas import EngineRecord, Measured, Plan, Summary
+from harness.core.layout import Models, Results, RunStore
+from harness.core.schemas import EngineRecord, History, Measured, Plan, Summary
+from harness.planning.run_store import load_decisions, load_runs
 from tests.synthetic_cuda import MODELS, cuda_run, cuda_summary, engines_of
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-PUBLISHED = sorted((ROOT / "results/published").glob("*/*"))
+PUBLISHED = published_runs()
+HISTORIES = sorted(path.parent for path in (ROOT / "results/published").glob("*/*/history.json"))
 FOLDER = Path("results/published/h100/2026-11-27")
 
 
@@ -62,6 +65,18 @@ def test_every_published_summary_follows_the_rules_of_this_commit(folder: Path, 
     published = store.load(Results(folder).summary, Summary, "make aggregate")
     now = store.load(Results(aggregated(folder, tmp_path)).summary, Summary, "make aggregate")
     assert now.digest == published.digest, "run `python -m benchmarks.publish --again`"
+
+
+@pytest.mark.parametrize("folder", HISTORIES, ids=lambda folder: f"{folder.parent.name}-{folder.name}")
+def test_every_published_history_follows_from_its_runs(folder: Path) -> None:
+    files = RunStore(folder)
+    (runs, bad), (decisions, worse) = load_runs(files), load_decisions(files)
+    published = store.load(files.history, History, "make history")
+    assert not bad
+    assert not worse
+    assert analyse(runs, decisions, published.created_at) == published, "run `make history STORE=<folder>`"
+    page = files.page.read_text()
+    assert all(one.case_id in page for one in published.series)
 
 
 # --- publishing ---------------------------------------------------------------------------------------------------

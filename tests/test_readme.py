@@ -224,8 +224,11 @@ def settings_table() -> str:
             for name, setting in info.settings_on(device).items():
                 kinds = "all" if len(setting.kinds) == len(get_args(Kind)) else ", ".join(setting.kinds)
                 tried = "yes" if setting.tried else "no"
-                rows.append(f"| `{backend}` | `{name}` | {setting.summary} | {kinds} | {tried} |")
-    head = ["| backend | setting | what it is | models | tried by `TUNE=1` |", "|---|---|---|---|---|"]
+                if setting.precisions:
+                    kinds += f", in {', '.join(setting.precisions)}"
+                where = {"cpu": "CPU", "cuda": "GPU"}[device]
+                rows.append(f"| `{backend}` | {where} | `{name}` | {setting.summary} | {kinds} | {tried} |")
+    head = ["| backend | on a | setting | what it is | models | tried by `TUNE=1` |", "|---|---|---|---|---|---|"]
     return "\n".join([*head, *rows])
 
 

@@ -165,7 +165,7 @@ def rounds_of(
     environment: Environment | None,
 ) -> list[Round]:
     """The records of a row, each with the monitor's record; `usage` and `unwatched` by round."""
-    return [Round(one, usage.get(one.round), unwatched.get(one.round), environment) for one in records]
+    return [Round(record, usage.get(record.round), unwatched.get(record.round), environment) for record in records]
 
 
 def judge(case: Case, rounds: Sequence[Round]) -> tuple[list[Finding], dict[str, Check]]:
@@ -315,9 +315,9 @@ def skipped_work(case: Case, records: Sequence[Measured]) -> tuple[list[Finding]
     too_few = _too_few(records)
     return found, {
         # Too few pairs decide nothing: then the check was made in no round.
-        REPEATS: check_of([_repeats_missing(one) or too_few for one in records]),
+        REPEATS: check_of([_repeats_missing(record) or too_few for record in records]),
         OUTPUTS: check_of(
-            [None if case.boundary == "e2e" or one.outputs_time is not None else _OLD for one in records]
+            [None if case.boundary == "e2e" or record.outputs_time is not None else _OLD for record in records]
         ),
     }
 

@@ -231,7 +231,7 @@ def misplaced(case: Case | GenerationCase, records: Sequence[TimedRecord]) -> li
     if not wrong:
         return []
     what = ", ".join(f"{precision} on {device}" for device, precision in wrong)
-    detail = f"{what} ran where the label says {case.precision} on {case.device}"
+    detail = f"{what} ran where the label says {case.precision} on {case.device}{_on_cpu(records)}"
     remedy = f"Ask for what {case.backend} really runs, or turn its automatic choice off; see `placement` in the row."
     if case.precision == "int8":
         remedy = (
@@ -239,6 +239,16 @@ def misplaced(case: Case | GenerationCase, records: Sequence[TimedRecord]) -> li
             "out of its rows; `placement` in the row counts what ran."
         )
     return [finding("F", "PLACEMENT", detail, remedy)]
+
+
+def _on_cpu(records: Sequence[TimedRecord]) -> str:
+    """The operators and nodes that a GPU row computed on the CPU, where its backend reports them."""
+    for record in records:
+        settings = record.placement.settings
+        if operators := settings.get("computed_on_cpu"):
+            nodes = settings.get("nodes_computed_on_cpu")
+            return f"; on the CPU: {operators}" + (f" ({nodes})" if nodes else "")
+    return ""
 
 
 def _eager(case: Case, records: Sequence[Measured]) -> list[Finding]:

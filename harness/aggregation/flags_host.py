@@ -371,7 +371,7 @@ def allowance_changed(one: Round) -> str | None:
 
 def other_threads(records: Sequence[TimedRecord]) -> list[Finding]:
     """A library may take fewer threads than it is given, as OpenVINO does beyond the physical cores."""
-    own = {(one.placement.settings.get("threads"), one.threads) for one in records if not on_gpu(one)}
+    own = {(record.placement.settings.get("threads"), record.threads) for record in records if not on_gpu(record)}
     other = [(ran, given) for ran, given in own if isinstance(ran, int) and ran != given]
     if not other:
         return []

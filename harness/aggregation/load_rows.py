@@ -33,6 +33,7 @@ from harness.core.schemas import (
     LoadPercentile,
     LoadRow,
     Parity,
+    PointEnergy,
     PredictedPoint,
     Prediction,
     Replication,
@@ -136,6 +137,7 @@ def load_row(
             "token_parity": tokens,
             "placement": service.placement,
             "threads": service.threads,
+            "memory_bytes": None if load.endpoint else service.peak_rss_bytes,
             "environment_ids": _environments(service, evidence),
             "artifacts": service.artifacts,
             "notes": (*service.notes, *_notes(load, evidence, points)),
@@ -143,7 +145,9 @@ def load_row(
     )
     if row.reason is None and row.status == "missing":
         row = row.model_copy(update={"reason": "no replication was measured yet", "hint": "Run `make load`."})
-    return row.model_copy(update={"cost_per_million": _cost(row), "joules_per_request": _best_joules(row)})
+    joules = _best_joules(row)
+    idle_w = evidence.energy.idle_w if evidence.energy and joules is not None else None
+    return row.model_copy(update={"cost_per_million": _cost(row), "joules_per_request": joules, "idle_w": idle_w})
 
 
 def _blank(load: LoadCase, kind: Kind) -> LoadRow:
@@ -338,7 +342,7 @@ def _control(
     if replayed.over_error <= 0 or len({run.scheduled.size for run in runs}) > 1:
         return None
     schedules = np.stack([run.scheduled for run in runs])
-    found = simulate(schedules, [times_of(service)], policy_of(load), load.workers, (runs[0].record.seed,))
+    found = simulate(schedules, [times_of(service)], policy_of(load), load.parallel, (runs[0].record.seed,))
     shares = np.mean(found.latency_ns > load.bound.limit_ns, axis=1)
     return Control(tuple(shares.tolist()), replayed.over_share, replayed.over_error)
 
@@ -432,14 +436,35 @@ def _percentile(parts: Sequence[NDArray[np.float64]], quantile: float) -> LoadPe
 
 def _joules(runs: Sequence[_Run], step: LoadStep, energy: LoadEnergy | None, samples: int) -> float | None:
     """Energy of a completed request, of a query of several samples by sample, without the GPU's idle power; None where
-    its replications were too short to meter, or where the GPU used no more than idle."""
+    a replication is too short a window of the counter, or where the GPU used no more than idle."""
     spent = energy.points.get(step.name) if energy else None
-    if energy is None or spent is None or spent.window_ns < MIN_WINDOW_S * 1e9:
+    if energy is None or spent is None or _window_s(spent) < MIN_WINDOW_S:
         return None
     metered = [run for run in runs if run.record.number in spent.numbers]
     served = samples * sum(run.latency.size - run.failed for run in metered)
     net_j = spent.energy_j - energy.idle_w * spent.window_ns / 1e9
     return net_j / served if len(metered) == len(spent.numbers) and served and net_j > 0 else None
+
+
+def _window_s(spent: PointEnergy) -> float:
+    """Each replication is a window of its own; those of a point are about equally long."""
+    return spent.window_ns / len(spent.numbers) / 1e9 if spent.numbers else 0.0
+
+
+def _no_energy(load: LoadCase, energy: LoadEnergy | None, points: Sequence[LoadedPoint]) -> str | None:
+    """Why no load of a row on a GPU of our own has its energy; None where one has."""
+    if load.device != "cuda" or load.endpoint or not points or any(point.joules_per_request for point in points):
+        return None
+    if energy is None or not energy.points:
+        return "no energy: the GPU's counter was not read"
+    longest_s = max(map(_window_s, energy.points.values()))
+    if longest_s >= MIN_WINDOW_S:
+        return "no energy: the GPU used no more than idle, or not all of its replications were metered"
+    rate = max(point.achieved_per_s for point in points)
+    return (
+        f"no energy: the GPU's counter needs {MIN_WINDOW_S:g} s, and a replication lasts {longest_s:.2g} s: "
+        f"DURATION={MIN_WINDOW_S + 1:g}s REQUESTS={math.ceil(rate * (MIN_WINDOW_S + 1)):d}"
+    )
 
 
 def _pooled(parts: Sequence[NDArray[np.float64]]) -> float | None:
@@ -584,6 +609,8 @@ def _notes(load: LoadCase, evidence: LoadEvidence, points: Sequence[LoadedPoint]
     guards = () if service is None else _guards(service, evidence)
     notes = [note for guard in guards if (note := _kept_prefixes(guard))]
     notes += _about_tokens(load, points)
+    every = () if evidence.service is None else _guards(evidence.service, evidence)
+    notes += [note for guard in every if (note := _depends(guard))]
     if _no_load(load, evidence.prediction) and evidence.service is not None:
         first = evidence.service.service_ns[min(evidence.service.service_ns)]
         notes.append(
@@ -598,6 +625,8 @@ def _notes(load: LoadCase, evidence: LoadEvidence, points: Sequence[LoadedPoint]
         notes.append("an UNDECIDED load needs more requests: REPLICATIONS=30, or a longer DURATION")
     if evidence.service is not None and evidence.service.placement.ran_eagerly is not None:
         notes.append(f"some work ran uncompiled: {evidence.service.placement.ran_eagerly}")
+    if (lacking := _no_energy(load, evidence.energy, points)) is not None:
+        notes.append(lacking)
     errors = [record.error for records in evidence.replications.values() for record in records if record.error]
     if errors:
         notes.append(f"failed requests: {errors[0]}")
@@ -622,6 +651,16 @@ def _about_tokens(load: LoadCase, points: Sequence[LoadedPoint]) -> list[str]:
     if between and (alone := sum(one.one_token for one in found)):
         notes.append(f"{alone} requests of one token have no time between tokens")
     return notes
+
+
+def _depends(guard: Guard) -> str:
+    """Where times depend on what should not matter, by the whole interval."""
+    names = {"other-order": "another order of the inputs", "other-seed": "schedules of another seed"}
+    if guard.name not in names or guard.interval is None:
+        return ""
+    if guard.interval.low <= 1 / MIN_REPEAT_RATIO and guard.interval.high >= MIN_REPEAT_RATIO:
+        return ""
+    return f"{names[guard.name]} takes {guard.ratio:.3g} times as long: its times depend on it"
 
 
 def _kept_prefixes(guard: Guard) -> str:

@@ -157,7 +157,7 @@ def other_device(roof: Roof | CpuRoof, environments: Iterable[Environment]) -> s
 
 def other_gpu(roof: Roof, environments: Iterable[Environment]) -> str | None:
     """Why the limits are not those of the GPU that these environments name, in words; None where they are."""
-    names = {found.gpu.name for found in environments if found.gpu is not None}
+    names = {environment.gpu.name for environment in environments if environment.gpu is not None}
     if names <= {roof.device}:  # models may be spread over equal GPUs
         return None
     return f"The limits in roof.json are those of another GPU ({roof.device}): no rooflines. Run `make roof`."
@@ -170,13 +170,13 @@ _SAME_CPU = ("cpu", "architecture", "logical_cpus", "sockets", "cpu_features", "
 def other_cpu(roof: CpuRoof, environments: Iterable[Environment]) -> str | None:
     """The same for a CPU: name, number of CPUs and instruction sets decide, because no CPU has a serial number. Limits
     that were measured on fewer CPUs than the samples are too low as well."""
-    for found in environments:
+    for environment in environments:
         for name in _SAME_CPU:
-            theirs, ours = getattr(roof.machine, name), getattr(found.machine, name)
+            theirs, ours = getattr(roof.machine, name), getattr(environment.machine, name)
             if theirs != ours:
                 fact = f"{name.replace('_', ' ')} {_fact(theirs)}, here {_fact(ours)}"
                 return f"The limits in roof.json are those of another machine ({fact}): no rooflines. Run `make roof`."
-        cpus = len(found.limits.affinity)
+        cpus = len(environment.limits.affinity)
         if cpus > roof.cpus:
             few = f"The limits in roof.json were measured on {roof.cpus} of {cpus} CPUs"
             return f"{few}: no rooflines. Run `make roof FORCE=1` with the affinity of the run."

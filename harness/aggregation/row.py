@@ -59,13 +59,13 @@ from harness.statistics.parity import worst_sample
 def split_of(records: Sequence[Measured]) -> Split | None:
     """Median of process medians of each part, and its mean share of a process's time; None without parts."""
     parts = [record.split_ns for record in records if record.split_ns is not None]
-    totals = [sum(found.preprocess) + sum(found.inference) + sum(found.postprocess) for found in parts]
+    totals = [sum(part.preprocess) + sum(part.inference) + sum(part.postprocess) for part in parts]
     if not parts or not all(totals):
         return None
     return Split(
-        preprocess=_part([found.preprocess for found in parts], totals),
-        inference=_part([found.inference for found in parts], totals),
-        postprocess=_part([found.postprocess for found in parts], totals),
+        preprocess=_part([part.preprocess for part in parts], totals),
+        inference=_part([part.inference for part in parts], totals),
+        postprocess=_part([part.postprocess for part in parts], totals),
     )
 
 
@@ -88,9 +88,9 @@ def device_of(records: Sequence[Measured], mode: Mode) -> DeviceTimes | None:
         device=estimators.median(medians),
         device_ci95=estimators.median_interval(medians),
         enqueue=estimators.median([enqueue for _, enqueue in times]),
-        h2d=_part_of_device_times([found.h2d_ns for found in samples]),
-        compute=_part_of_device_times([found.compute_ns for found in samples]),
-        d2h=_part_of_device_times([found.d2h_ns for found in samples]),
+        h2d=_part_of_device_times([sample.h2d_ns for sample in samples]),
+        compute=_part_of_device_times([sample.compute_ns for sample in samples]),
+        d2h=_part_of_device_times([sample.d2h_ns for sample in samples]),
         overlap=_overlap(records) if mode == "pipelined" else None,
     )
 
@@ -236,6 +236,8 @@ def draft_of(case: Case, kind: Kind, records: CaseRecords, settings: Measurement
     damage = tuple(_damage(records))
     if records.failed:
         last = records.failed[-1]
+        if last.refused:
+            return Draft(_row(case, kind, "skipped", reason=last.error, hint=last.hint), damage)
         return Draft(_row(case, kind, "failed", reason=f"{last.phase}: {last.error}", hint=last.hint), damage)
     reason = "; ".join(dict.fromkeys(why for _, why in (*records.left_out, *records.damaged)))
     return Draft(missing_row(case, kind, reason or "never measured", "Run `make run`."), damage)

@@ -163,12 +163,12 @@ class Scaling:
         return self.overlap >= FULL_OVERLAP
 
 
-def scaling(found: Copies) -> Scaling | None:
+def scaling(copies: Copies) -> Scaling | None:
     """The figures of a case; None without a complete round."""
-    if not found.processes or found.least_overlap is None:
+    if not copies.processes or copies.least_overlap is None:
         return None
-    numbers = sorted({process.round for process in found.processes})
-    by_round = [[process for process in found.processes if process.round == number] for number in numbers]
+    numbers = sorted({process.round for process in copies.processes})
+    by_round = [[process for process in copies.processes if process.round == number] for number in numbers]
     alone = [math.fsum(one.alone.per_s for one in ones) for ones in by_round]
     together = [math.fsum(one.together.per_s for one in ones) for ones in by_round]
     slowdowns = [[one.together.latency_ns / one.alone.latency_ns for one in ones] for ones in by_round]
@@ -178,15 +178,15 @@ def scaling(found: Copies) -> Scaling | None:
         together_per_s=median(together),
         efficiency=_over_rounds([both / single for both, single in zip(together, alone, strict=True)]),
         interference=_over_rounds([float(np.exp(np.mean(np.log(ratios)))) for ratios in slowdowns]),
-        slots=tuple(_of_slot(found, place, by_round) for place in range(len(found.slots))),
-        overlap=found.least_overlap,
+        slots=tuple(_of_slot(copies, place, by_round) for place in range(len(copies.slots))),
+        overlap=copies.least_overlap,
     )
 
 
-def _of_slot(found: Copies, place: int, by_round: Sequence[Sequence[CopyProcess]]) -> SlotScaling:
+def _of_slot(copies: Copies, place: int, by_round: Sequence[Sequence[CopyProcess]]) -> SlotScaling:
     own = [next(one for one in ones if one.slot == place) for ones in by_round]
     return SlotScaling(
-        slot=found.slots[place],
+        slot=copies.slots[place],
         alone_per_s=median([one.alone.per_s for one in own]),
         together_per_s=median([one.together.per_s for one in own]),
         alone_ns=median([one.alone.latency_ns for one in own]),

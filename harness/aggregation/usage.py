@@ -182,10 +182,10 @@ def merged(rounds: Sequence[UsageSummary]) -> UsageSummary | None:
     )
 
 
-def _busiest(found: Sequence[BusyProcess]) -> tuple[BusyProcess, ...]:
+def _busiest(processes: Sequence[BusyProcess]) -> tuple[BusyProcess, ...]:
     """Each process once, with its largest share; the busiest first."""
     largest: dict[tuple[int, str], BusyProcess] = {}
-    for one in sorted(found, key=lambda process: -process.cpu_percent):
+    for one in sorted(processes, key=lambda process: -process.cpu_percent):
         largest.setdefault((one.pid, one.name), one)
     return tuple(largest.values())[:MAX_BUSIEST]
 

@@ -7,11 +7,10 @@ the interpreter that calls it. docs/api.md has examples.
 from __future__ import annotations
 
 from harness.api.generation import Generation, generate
-from harness.api.loads import Load
 from harness.api.profiler import ModelProfiler
 from harness.api.profiles import GpuProfile, LayerProfile, MemoryProfile, Profile
 from harness.api.regressions import Regressions, detect_regressions
-from harness.api.results import Benchmark, Result
+from harness.api.results import Benchmark, Load, Result
 
 __all__ = [
     "Benchmark",

@@ -112,8 +112,8 @@ class GpuProfile(Profile):
     @property
     def kernels(self) -> tuple[OperatorRow, ...]:
         """Kernels on the GPU, the longest first."""
-        found = [row for row in self.operators if row.self_device_ns]
-        return tuple(sorted(found, key=lambda row: -(row.self_device_ns or 0)))
+        rows = [row for row in self.operators if row.self_device_ns]
+        return tuple(sorted(rows, key=lambda row: -(row.self_device_ns or 0)))
 
     def blocks(self) -> list[Block]:
         """The profile, and the GPU's clocks and power."""
@@ -163,20 +163,20 @@ class MemoryProfile(Result):
         """A dictionary per batch size, in bytes: weights, and activations estimated and measured."""
         return [
             {
-                "case_id": found.case_id,
-                "batch_size": found.batch_size,
-                "weight_bytes": found.weight_bytes.get(found.precision),
-                "activation_estimated_bytes": found.activation_estimated_bytes,
-                "activation_measured_bytes": found.activation_measured_bytes,
-                "activation_measured_by": found.activation_measured_by,
+                "case_id": model.case_id,
+                "batch_size": model.batch_size,
+                "weight_bytes": model.weight_bytes.get(model.precision),
+                "activation_estimated_bytes": model.activation_estimated_bytes,
+                "activation_measured_bytes": model.activation_measured_bytes,
+                "activation_measured_by": model.activation_measured_by,
             }
-            for found in self.models
+            for model in self.models
         ]
 
     def document(self) -> Any:
         """The models' profiles and the timelines."""
         return {
-            "models": [found.model_dump(mode="json") for found in self.models],
+            "models": [model.model_dump(mode="json") for model in self.models],
             "timelines": {name: found.model_dump(mode="json") for name, found in self.timelines.items()},
         }
 
@@ -200,16 +200,16 @@ class MemoryProfile(Result):
 
 def _shown(models: Sequence[ModelProfile]) -> list[ModelProfile]:
     """The profiles with the short names of tables."""
-    short = short_names(found.model for found in models)
-    return [found.model_copy(update={"model": short[found.model]}) for found in models]
+    short = short_names(model.model for model in models)
+    return [model.model_copy(update={"model": short[model.model]}) for model in models]
 
 
-def _what(found: ModelProfile) -> str:
+def _what(profile: ModelProfile) -> str:
     """The conditions of times under a profiler."""
-    length = f", sequence {found.sequence_length}" if found.sequence_length else ""
+    length = f", sequence {profile.sequence_length}" if profile.sequence_length else ""
     return (
-        f"{found.model} · {found.backend} {found.precision} · batch {found.batch_size}{length} · under a profiler · "
-        f"{found.created_at[:10]} · settings {found.settings_id}."
+        f"{profile.model} · {profile.backend} {profile.precision} · batch {profile.batch_size}{length} · "
+        f"under a profiler · {profile.created_at[:10]} · settings {profile.settings_id}."
     )
 
 
@@ -222,7 +222,9 @@ def _flat(row: LayerRow) -> dict[str, Any]:
     }
 
 
-def some_layers(folder: Path, found: CaseProfile, names: Sequence[str] | str | None, depth: int | None) -> LayerProfile:
+def some_layers(
+    folder: Path, profile: CaseProfile, names: Sequence[str] | str | None, depth: int | None
+) -> LayerProfile:
     """The layers that match any of the names; all for None.
 
     Raises UsageError for a depth below 0 and for a name that matches nothing, with similar names, and UnavailableError
@@ -230,11 +232,11 @@ def some_layers(folder: Path, found: CaseProfile, names: Sequence[str] | str | N
     """
     if depth is not None and depth < 0:
         raise UsageError(f"depth={depth} is above the model itself.", "At least 0: the model as a whole.")
-    layers = found.parts.layers if found.parts else ()
+    layers = profile.parts.layers if profile.parts else ()
     if not layers:
-        raise UnavailableError(f"{found.model.backend} has no per-layer profile.", "Use backend='torch-eager'.")
+        raise UnavailableError(f"{profile.model.backend} has no per-layer profile.", "Use backend='torch-eager'.")
     words = (names,) if isinstance(names, str) else tuple(names or ())
     for word in unmatched(words, [layers]):
         near = ", ".join(f"`{name}`" for name in near_names(word, [layers]))
         raise UsageError(f"No layer matches `{word}`.", f"Near: {near}. A group, a path of modules or a class.")
-    return LayerProfile(folder, found.model, layers, LayerChoice(words, depth))
+    return LayerProfile(folder, profile.model, layers, LayerChoice(words, depth))

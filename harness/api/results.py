@@ -1,4 +1,4 @@
-"""Base class of all results of a profiler, and the result of a benchmark."""
+"""Base class of all results of a profiler, and the results of a benchmark and of a load."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.core.schemas import Row, Summary
+from harness.core.schemas import LoadRow, Row, Summary
 from harness.reporting import ranking
 from harness.reporting.prose.conditions import short_conditions, with_short_names
+from harness.reporting.prose.load_answer import load_section
 from harness.reporting.table import Block
 from harness.reporting.tables.custom_metrics_table import csv_columns
 from harness.reporting.tables.flags_table import flags_table
 from harness.reporting.tables.latency_table import latency_table, terminal_table
+from harness.reporting.tables.load_points_table import point_lines
 from harness.reporting.tables.summary_table import COLUMNS
 from harness.reporting.tables.unmeasured_table import unmeasured_table
 from harness.reporting.writers import html
@@ -118,3 +120,32 @@ class Benchmark(Result):
         parts = [short_conditions(shown, measured), terminal_table(shown)] if measured else []
         unmeasured = table_text(unmeasured_table(shown.rows))
         return "\n\n".join(part for part in ("\n".join(parts), unmeasured, *self.remarks) if part)
+
+
+@dataclass(frozen=True, repr=False)
+class Load(Result):
+    """Load cases with their points, as `load` measured and `aggregate` judged them."""
+
+    summary: Summary
+
+    @property
+    def rows(self) -> tuple[LoadRow, ...]:
+        """A row per load case; a failed or impossible one has a row with the reason."""
+        return self.summary.loads
+
+    @property
+    def peaks(self) -> dict[str, tuple[float | None, float | None]]:
+        """(highest rate with PASS, lowest rate with FAIL) by the id of each server case."""
+        return {row.load_id: (row.peak_pass_per_s, row.peak_fail_per_s) for row in self.rows if row.bound is not None}
+
+    def records(self) -> list[dict[str, Any]]:
+        """A line for each point of each load case: the columns of tables/load_points.csv."""
+        return [dict(line) for line in point_lines(self.summary)]
+
+    def document(self) -> Any:
+        """The whole summary: load cases, export, conditions."""
+        return self.summary.model_dump(mode="json")
+
+    def blocks(self) -> list[Block]:
+        """The section Load of the report, without charts."""
+        return load_section(self.summary, {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ class BackendJob:
     engine: the engine built for the case; None where the backend loads none.
     engine_folder: where the path of its file begins; None: in `folder`.
     process: name of this process among all processes of a run.
+    in_flight: passes that issue() may have in flight; 0: it is not called.
     """
 
     case: Case
@@ -46,6 +47,7 @@ class BackendJob:
     engine: EngineRecord | None = None
     engine_folder: Path | None = None
     process: str = ""
+    in_flight: int = 0
 
     @property
     def slots(self) -> int:
@@ -92,6 +94,20 @@ class Backend(ABC):
         """True when compile() would find the work of an earlier process; None where nothing is compiled."""
         return None
 
+    @property
+    def inputs(self) -> int:
+        """Number of input batches."""
+        return len(self.job.batches)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether passes run on a GPU; known after load()."""
+        return self.stream is not None
+
+    def alone(self, passes: int) -> int:
+        """So many passes can follow each other with no other work between them: of a whole model, any number."""
+        return passes
+
     def activate(self) -> None:  # noqa: B027 - most libraries keep no state that a second object would change
         """Make this object the one that the library's state of this thread belongs to.
 
@@ -135,6 +151,21 @@ class Backend(ABC):
         """Wait until the oldest pass in flight is done; outputs() are then those of that pass."""
         raise CaseError(f"{self.job.case.backend} runs one request at a time.", "Leave `modes: [pipelined]` out.")
 
+    def issue(self, index: int, done: Callable[[str | None], None]) -> None:
+        """Start one forward pass of input batch `index` and return; up to job.in_flight are in flight.
+
+        The library calls done once, from a thread of its own, when the pass is complete, with the reason where it
+        failed. Of a backend whose table entry names its asynchronous function.
+        """
+        raise CaseError(
+            f"{self.job.case.backend} does not compute asynchronously.", "Serve with threads: WORKERS=2, no IN_FLIGHT."
+        )
+
+    def issued(self) -> list[tuple[int, dict[str, Array]]]:
+        """(input batch, copies of its outputs as of outputs()) of the latest issued passes that are complete, at most
+        job.in_flight."""
+        return []
+
     def synchronize(self) -> None:  # noqa: B027 - on a CPU infer() returns when the work is done
         """Wait until everything enqueued is done."""
 
@@ -169,12 +200,14 @@ def _give_batch_first(backend: Backend, axes: Mapping[str, int]) -> None:
     """Make outputs() of this object move the batch to the first axis, as in the stored references; axes: its place."""
     if not axes:
         return
-    outputs = backend.outputs
+    outputs, issued = backend.outputs, backend.issued
 
-    def moved() -> dict[str, Array]:
-        return {name: np.moveaxis(values, axes.get(name, 0), 0) for name, values in outputs().items()}
+    def moved(found: Mapping[str, Array]) -> dict[str, Array]:
+        return {name: np.moveaxis(values, axes.get(name, 0), 0) for name, values in found.items()}
 
-    backend.outputs = moved  # type: ignore[method-assign]  # every way of running asks the same object
+    # Every way of running asks the same object.
+    backend.outputs = lambda: moved(outputs())  # type: ignore[method-assign]
+    backend.issued = lambda: [(index, moved(found)) for index, found in issued()]  # type: ignore[method-assign]
 
 
 _WORDS = re.compile(r"out ?of ?memory|failed to allocate|MemoryAllocation|ALLOC_FAILED|bad.alloc", re.IGNORECASE)

@@ -12,7 +12,7 @@ from pydantic import StringConstraints
 from harness.backends import settings
 from harness.backends.settings import Setting
 from harness.core.errors import ConfigError
-from harness.core.schemas import Device, Mode, Precision, Quantisation
+from harness.core.schemas import Device, Kind, Mode, Precision, Quantisation
 
 Artifact = Literal["module", "onnx", "engine", "none"]
 Target = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
@@ -39,11 +39,16 @@ class BackendInfo:
     artifact: its files: "module" (weights and Python code), "onnx", "engine" (built from ONNX on this GPU), or "none".
     not_offered: why a precision is missing, shown in the report of a plan that asks for it.
     not_quantised: why int8 files of one kind of quantisation are not run.
+    not_run: why no model of a kind is run, shown in the report of a plan that asks for it. What only the exported file
+        shows, the backend refuses itself (NotSupportedError).
     computes: False for a backend that only measures the harness; such rows are never ranked.
     environment: variables set before its libraries are imported. Both telemetry switches are here: ONNX Runtime from
         1.29 and OpenVINO start a thread at import that reports over the network, in the process that measures.
     modes: how it can run; each mode needs its calls of base.py.
     modes_not_offered: why a mode is missing, shown in the report of a plan that asks for it.
+    asynchronous: by device, the function of its library that computes several batches asynchronously; it must implement
+        issue() and issued() of base.py. Elsewhere load cases with IN_FLIGHT are skipped, for the reason
+        `not_asynchronous`.
     compile_cache: True when compiling takes so long that later processes reuse the work of the first process.
     settings: named ways to run it, by device; the first is the default of a case whose configuration names none.
     transfers: True where it can copy inputs and outputs as part of a sample on a GPU: the transfer boundary.
@@ -61,6 +66,8 @@ class BackendInfo:
         decoder_not_offered, decoder_settings: as not_offered and settings. decoder_reads: its files. decoder_pads:
         whether a causal decoder has prefill_padded(). decodes_no: why it generates with no model of a type of
         transformers, or with none of a kind (`seq2seq`).
+    decoder_profilers: by device, `module:function` that measures the layers or operators of one phase of its decoder;
+        called `(job, prompts, phase, folder, runs)` as profiler is, job a GenerationJob.
     extra: the optional part of our package that installs its libraries; its cases are skipped where these are missing.
         None: `cpu` or `cuda` does, and their absence is a failure.
     remote: True for a running service, which is reached by its address and only loaded, never run as a case.
@@ -75,12 +82,15 @@ class BackendInfo:
     artifact: Artifact
     not_offered: Mapping[Precision, str] = field(default_factory=dict)
     not_quantised: Mapping[Quantisation, str] = field(default_factory=dict)
+    not_run: Mapping[Kind, Line] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     computes: bool = True
     modes: tuple[Mode, ...] = ("sync", "offline")
     modes_not_offered: Mapping[Mode, str] = field(
         default_factory=lambda: {"pipelined": "a call of it runs one request at a time"}
     )
+    asynchronous: Mapping[Device, Line] = field(default_factory=dict)
+    not_asynchronous: Line = "a call of it returns when its batch is computed"
     compile_cache: bool = False
     settings: Mapping[Device, Mapping[str, Setting]] = field(default_factory=dict)
     transfers: bool = False
@@ -101,6 +111,7 @@ class BackendInfo:
     decoder_reads: Literal["module", "onnx", "gguf", "none"] = "module"
     decoder_pads: bool = False
     decodes_no: Mapping[str, Line] = field(default_factory=dict)
+    decoder_profilers: Mapping[Device, Target] = field(default_factory=dict)
     extra: str | None = None
 
     @property
@@ -154,6 +165,12 @@ class BackendInfo:
                 f"No setting `{name}` of this backend's decoder on {device}.", "Write the plan again: `make plan`."
             )
         return found
+
+    def no_issuing_on(self, device: Device) -> str | None:
+        """Why one thread cannot issue several batches to it there; None where it can."""
+        if device in self.asynchronous:
+            return None
+        return "on a GPU only workers are written, each with a stream" if device == "cuda" else self.not_asynchronous
 
     def modes_on(self, device: Device) -> tuple[Mode, ...]:
         """How it can run there. A GPU's stream is a queue: every backend can have two passes in flight on it."""

@@ -33,8 +33,11 @@ def onnx_of(export: ExportRecord, precision: Precision, variant: str | None = No
     return found
 
 
-def job_of(job: Job, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> BackendJob:
-    """A job as its backend gets it. Raises FormatError or MissingInputError for an engine that it needs."""
+def job_of(
+    job: Job, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch], in_flight: int = 0
+) -> BackendJob:
+    """A job as its backend gets it. in_flight: passes that are issued at once. Raises FormatError or MissingInputError
+    for an engine that it needs."""
     case, info = job.case, backend_info(job.case.backend)
     options = info.setting(case.device, case.setting).all_options()
     needs_engine = info.artifact == "engine"
@@ -52,6 +55,7 @@ def job_of(job: Job, export: ExportRecord, folder: ModelFolder, batches: Sequenc
         engine=engine,
         engine_folder=folder.home,
         process=process,
+        in_flight=in_flight,
     )
 
 

@@ -68,9 +68,9 @@ def means(runs: Sequence[Mapping[str, Times]]) -> dict[str, Times]:
 
 def _mean(times: Sequence[Times]) -> Times:
     return Times(
-        calls=sum(one.calls for one in times) / len(times),
-        total_ns=round(sum(one.total_ns for one in times) / len(times)),
-        self_ns=round(sum(one.self_ns for one in times) / len(times)),
+        calls=sum(time.calls for time in times) / len(times),
+        total_ns=round(sum(time.total_ns for time in times) / len(times)),
+        self_ns=round(sum(time.self_ns for time in times) / len(times)),
     )
 
 

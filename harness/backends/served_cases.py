@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harness.backends import backend_info
-from harness.core.case_names import case_id
+from harness.core.layout import case_id
 from harness.core.schemas import Case, GenerationCase, LoadCase
 from harness.serving.load_case import sizes_of
 

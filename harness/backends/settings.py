@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from harness.core.schemas import Kind
+from harness.core.schemas import Kind, Precision
 
 
 @dataclass(frozen=True)
@@ -15,17 +15,20 @@ class Setting:
 
     options: options for the backend's class (base.Job.options).
     variant: which form of the ONNX file it loads (ExportRecord.onnx_variants); None: the plain file.
-    kinds: models that it makes a difference for.
+    kinds: models that it makes a difference for. precisions: the same of precisions; None: all.
     tried: whether `tune: true` measures it beside the others.
     threads: how many the backend gets; None: as many as the plan gives every backend.
+    own_core: whether the thread that launches gets a CPU of its own (harness/processes/own_core.py).
     """
 
     summary: str
     options: Mapping[str, str | int | bool] = field(default_factory=dict)
     variant: str | None = None
     kinds: tuple[Kind, ...] = ("image", "text", "tensor")
+    precisions: tuple[Precision, ...] | None = None
     tried: bool = True
     threads: int | None = None
+    own_core: bool = False
 
     def all_options(self) -> Mapping[str, str | int | bool]:
         """All its options for the backend's class."""
@@ -52,12 +55,29 @@ EAGER_CUDA = {
         "convolutions as the weights lie", {"channels_last": False}, kinds=("image", "tensor"), tried=False
     ),
     "graph": _GRAPH,
+    "own-core": Setting("as default, the launching thread on a CPU of its own", tried=False, own_core=True),
 }
 SCRIPT_CUDA = {"default": Setting("convolutions in channels_last"), "graph": _GRAPH}
+_FROZEN = "weights as constants of the compiled code (Inductor's freezing)"
+
+COMPILE_CPU = {
+    "default": Setting("as torch.compile comes"),
+    "freezing": Setting(_FROZEN, {"freezing": True}),
+}
 COMPILE_CUDA = {
     "reduce-overhead": Setting("CUDA graphs", {"mode": "reduce-overhead"}),
+    "reduce-overhead+freezing": Setting(f"CUDA graphs, {_FROZEN}", {"mode": "reduce-overhead", "freezing": True}),
     "default": Setting("as torch.compile comes", {"mode": "default"}, tried=False),
     "default+graph": Setting(_GRAPH.summary, {"mode": "default", "graph": True}, tried=False),
+    "freezing+graph": Setting(
+        f"{_GRAPH.summary}; {_FROZEN}", {"mode": "default", "graph": True, "freezing": True}, tried=False
+    ),
+    "reduce-overhead+own-core": Setting(
+        "as reduce-overhead, the launching thread on a CPU of its own",
+        {"mode": "reduce-overhead"},
+        tried=False,
+        own_core=True,
+    ),
     "max-autotune": Setting("every template tried; compiles for minutes", {"mode": "max-autotune"}, tried=False),
 }
 AOTI_CUDA = {
@@ -74,12 +94,42 @@ ORT_CUDA = {
         variant="opset17",
         kinds=("image", "tensor"),
     ),
+    "nhwc+tf32+graph": Setting(
+        "as nhwc+graph with use_tf32, ONNX Runtime's default, which decides about Tensor Core kernels of fp16 too",
+        {"graph": True, "nhwc": True, "tf32": True},
+        variant="opset17",
+        kinds=("image", "tensor"),
+        precisions=("fp16",),
+    ),
+    "nhwc+tf32+bias+graph": Setting(
+        "as nhwc+tf32+graph with fuse_conv_bias: convolution and bias in one kernel of cuDNN",
+        {"graph": True, "nhwc": True, "tf32": True, "fuse_conv_bias": True},
+        variant="opset17",
+        kinds=("image", "tensor"),
+        precisions=("fp16",),
+    ),
+    "nhwc+tf32+bias+padded+graph": Setting(
+        "as nhwc+tf32+bias+graph, the channels of the first convolution padded with zeros to eight",
+        {"graph": True, "nhwc": True, "tf32": True, "fuse_conv_bias": True},
+        variant="padded",
+        kinds=("image",),
+        precisions=("fp16",),
+    ),
     "fused+graph": Setting(
         "attention and normalisations as ONNX Runtime's own operators, CUDA graph",
         {"graph": True},
         variant="fused",
         kinds=("text",),
     ),
+}
+CUDNN = {
+    "graph": Setting(_GRAPH.summary, {"graph": True}),
+    "folded+graph": Setting(
+        "2 × 2 pixels of the input as one with four times the channels, laid out on the host; CUDA graph",
+        {"graph": True, "folded": True},
+        kinds=("image", "tensor"),
+    ),
+    "plain": Setting("kernels launched one by one", tried=False),
 }
 TENSORRT = {
     "static+graph": Setting("an engine for exactly this batch, CUDA graph", {"profiles": "static", "graph": True}),

@@ -58,7 +58,7 @@ def judge(measured: Interval | None, published: Interval, also_narrow: Interval 
     if measured.high < published.low or published.high < measured.low:
         return JudgedValue("NOT REPRODUCED")
     limits = [one for one in (published, also_narrow) if one is not None]
-    if all(_is_wider(measured, one) for one in limits):
+    if all(_is_wider(measured, limit) for limit in limits):
         return JudgedValue("NOT COMPARABLE", "the interval is wider than the published band: more rounds, ROUNDS=10")
     return JudgedValue("REPRODUCED")
 
@@ -89,9 +89,9 @@ def judge_order(steps: Sequence[tuple[str, Interval | None]]) -> JudgedValue:
     return JudgedValue("NOT REPRODUCED", f"not significantly different: {names}")
 
 
-def _is_wider(one: Interval, other: Interval) -> bool:
+def _is_wider(interval: Interval, other: Interval) -> bool:
     """Compares high / low, because latencies and ratios are multiplicative."""
-    return one.high * other.low > other.high * one.low
+    return interval.high * other.low > other.high * interval.low
 
 
 _SHAPE = ("backend", "precision", "batch_size", "sequence_length", "boundary", "mode")
@@ -178,7 +178,7 @@ def _conditions(claim: Claim, value: ClaimedValue, row: Row) -> Iterator[Differi
 
 
 def _device(claim: Claim, environments: Iterable[Environment]) -> Iterator[Differing]:
-    here = {one.gpu.name if one.gpu else one.machine.cpu for one in environments}
+    here = {environment.gpu.name if environment.gpu else environment.machine.cpu for environment in environments}
     if others := sorted(here - set(claim.cards)):
         yield Differing(name="device", published=claim.cards[0], here=", ".join(others), refuses=True)
 
@@ -187,7 +187,7 @@ def _versions(claim: Claim, environments: Sequence[Environment]) -> Iterator[Dif
     if not environments:
         return
     for name, published in claim.versions.items():
-        libraries = [one.software.libraries for one in environments]
+        libraries = [environment.software.libraries for environment in environments]
         here = sorted({one[name] for one in libraries if name in one})
         if not here or not all(f"{one}.".startswith(f"{published}.") for one in here):
             yield Differing(name=name, published=published, here=", ".join(here) or "not installed")
@@ -207,7 +207,7 @@ def _value(claim: Claim, found: MeasuredValue) -> ReproducedRow:
     value = found.value
     measured, interval = _in_unit(value, found.row)
     published = value.latency_ms or value.items_per_s or 0.0
-    refusing = list(dict.fromkeys(one.name for one in found.differences if one.refuses))
+    refusing = list(dict.fromkeys(difference.name for difference in found.differences if difference.refuses))
     if claim.context is not None:
         judged = JudgedValue("NOT COMPARABLE", f"context only: {claim.context}")
     elif found.reason is not None:
@@ -280,11 +280,11 @@ def _sample_ns(row: Row) -> tuple[float, ...]:
     return tuple(median / row.batch_size for median in row.latency_ns.process_medians) if row.latency_ns else ()
 
 
-def _order(found: Sequence[MeasuredValue]) -> ReproducedRow:
+def _order(values: Sequence[MeasuredValue]) -> ReproducedRow:
     """Judge the order of the measured values; values without a measurement are listed as a difference."""
-    words = " < ".join(one.value.name for one in found)
-    there = [one for one in found if one.row is not None]
-    missing = "; ".join(f"{one.value.name} ({one.reason})" for one in found if one.row is None)
+    words = " < ".join(one.value.name for one in values)
+    there = [one for one in values if one.row is not None]
+    missing = "; ".join(f"{one.value.name} ({one.reason})" for one in values if one.row is None)
     reason = f"fewer than two of them were measured: {missing}" if len(there) < 2 else None
     steps: list[tuple[str, Interval | None]] = []
     for fast, slow in pairwise(there):
@@ -303,14 +303,14 @@ def _order(found: Sequence[MeasuredValue]) -> ReproducedRow:
         ci95=None,
         verdict=judged.verdict,
         reason=judged.reason,
-        differences=(*partly, *_united(found)),
+        differences=(*partly, *_united(values)),
         case_ids=_case_ids(there),
     )
 
 
-def _united(found: Iterable[MeasuredValue]) -> tuple[Differing, ...]:
-    return tuple(dict.fromkeys(difference for one in found for difference in one.differences))
+def _united(values: Iterable[MeasuredValue]) -> tuple[Differing, ...]:
+    return tuple(dict.fromkeys(difference for one in values for difference in one.differences))
 
 
-def _case_ids(found: Iterable[MeasuredValue]) -> tuple[str, ...]:
-    return tuple(one.row.case_id for one in found if one.row is not None)
+def _case_ids(values: Iterable[MeasuredValue]) -> tuple[str, ...]:
+    return tuple(one.row.case_id for one in values if one.row is not None)

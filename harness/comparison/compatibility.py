@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from harness.aggregation import admission
 from harness.core.schemas import FIXED_WHEN_TRACED, Difference, Environment, Row, Summary
-from harness.zoo.families import handed_over
 
 INSTALLED = frozenset(
     {
@@ -65,7 +65,7 @@ def _about(summary: Summary) -> dict[str, str]:
     facts = {"configuration": summary.config, "plan": summary.plan_id, "settings": summary.settings_id}
     if summary.config_sha256:
         facts["configuration's sha256"] = summary.config_sha256[:12]
-    facts |= {f"state of {name}": digits for name, digits in handed_over.states(summary).items()}
+    facts |= {f"state of {name}": digits for name, digits in states(summary).items()}
     for environment in summary.environments.values():
         software = environment.software
         facts |= {f"build of {name}": text for name, text in software.build.items()}
@@ -88,7 +88,9 @@ def _environment(summary: Summary) -> Environment | None:
 
 
 def _versions(name: str, environments: Sequence[Environment]) -> list[str]:
-    return sorted({one.software.libraries[name] for one in environments if name in one.software.libraries})
+    return sorted(
+        {environment.software.libraries[name] for environment in environments if name in environment.software.libraries}
+    )
 
 
 def _placement(row: Row) -> dict[str, str]:
@@ -111,3 +113,33 @@ def _text(value: Any) -> str:
     if isinstance(value, Mapping):
         return "not available"
     return ", ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+
+
+_HANDED_OVER = re.compile(r"pickle:(\w+)-([0-9a-f]{16})", re.ASCII)
+"""Name of a module that harness.api was given: each state has its own; two states of a class are still compared."""
+
+
+def states(summary: Summary) -> dict[str, str]:
+    """Class → digits of its state, of classes with one state only: with several states the choice is ambiguous."""
+    found = [match.groups() for name in summary.exports if (match := _HANDED_OVER.fullmatch(name))]
+    classes = [name for name, _ in found]
+    return {name: digits for name, digits in found if classes.count(name) == 1}
+
+
+def renamed(baseline: Summary, current: Summary) -> tuple[Row, ...]:
+    """The baseline's rows. A class has the name of its state in the current summary, where both summaries have one
+    state of it, with inputs and outputs of the same shapes."""
+    before, after = states(baseline), states(current)
+    names = {f"pickle:{one}-{digits}": f"pickle:{one}-{after[one]}" for one, digits in before.items() if one in after}
+    names = {old: new for old, new in names.items() if _tensors(baseline, old) == _tensors(current, new)}
+    return tuple(_under(row, names[row.model]) if row.model in names else row for row in baseline.rows)
+
+
+def _tensors(summary: Summary, name: str) -> object:
+    return summary.exports[name].inputs, summary.exports[name].outputs
+
+
+def _under(row: Row, name: str) -> Row:
+    """A case's id begins with the folder of its model."""
+    old, new = (model.replace(":", "-") for model in (row.model, name))
+    return row.model_copy(update={"model": name, "case_id": new + row.case_id.removeprefix(old)})

@@ -28,6 +28,7 @@ from harness.statistics.change_points import (
     Series,
     Split,
     changes_of_a_night,
+    noises_of,
     segments,
     smallest_visible_shift,
 )
@@ -114,6 +115,12 @@ class CaseSeries:
         return [median(run.points[self.case_id].process_medians) for run in self.runs]
 
     @property
+    def measured(self) -> Series:
+        """The series as the statistics take it."""
+        runs = [run.run_id for run in self.runs]
+        return Series(self.levels_ns, self.within, self.boundaries, self.machine_key, runs)
+
+    @property
     def within(self) -> list[float]:
         """Variance of the logarithm of each level, from the processes of its run; 0 where a run has only one."""
         return [_variance(run.points[self.case_id].process_medians) for run in self.runs]
@@ -178,13 +185,17 @@ def analyse(runs: Sequence[HistoryRun], decisions: Sequence[Decision], created_a
     """The whole analysis: candidates, decided shifts, boundaries, and what each series could show."""
     boundaries = boundaries_of(runs)
     series = series_of(runs, boundaries, decisions)
-    changes = changes_of_a_night([Series(one.levels_ns, one.within, one.boundaries) for one in series])
+    measured = [one.measured for one in series]
+    changes, noises = changes_of_a_night(measured), noises_of(measured)
     shifts = [_shift(one, split) for one, splits in zip(series, changes, strict=True) for split in splits]
     return History(
         created_at=created_at,
         runs=len(runs),
         alpha=ALPHA,
-        series=tuple(_state(one, splits, len(series)) for one, splits in zip(series, changes, strict=True)),
+        series=tuple(
+            _state(one, splits, len(series), noises[one.machine_key].correlation)
+            for one, splits in zip(series, changes, strict=True)
+        ),
         boundaries=tuple(boundaries),
         shifts=(*(decision.shift for decision in decisions), *shifts),
     )
@@ -206,7 +217,7 @@ def _shift(series: CaseSeries, split: Split) -> Shift:
     )
 
 
-def _state(series: CaseSeries, splits: Sequence[Split], number: int) -> SeriesState:
+def _state(series: CaseSeries, splits: Sequence[Split], number: int, correlation: float) -> SeriesState:
     ends = sorted({*series.boundaries, *(split.at for split in splits)})
     low, high = segments(len(series.runs), ends)[-1]
     latest = series.levels_ns[low:high]
@@ -216,7 +227,8 @@ def _state(series: CaseSeries, splits: Sequence[Split], number: int) -> SeriesSt
         runs=len(series.runs),
         stretch=high - low,
         level_ns=median(latest),
-        smallest_visible=smallest_visible_shift(latest, number),
+        smallest_visible=smallest_visible_shift(latest, number, correlation),
+        correlation=correlation,
     )
 
 

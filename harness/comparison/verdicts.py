@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from harness.aggregation import flags
 from harness.aggregation.flags import medians_by_round
 from harness.comparison import compatibility, paired
+from harness.comparison.compatibility import renamed
 from harness.core.schemas import ComparedRow, Design, Difference, Row, Summary, Verdict
 from harness.statistics import estimators
 from harness.statistics.ratios import (
@@ -26,7 +27,6 @@ from harness.statistics.ratios import (
     change_of_ratios,
     holm,
 )
-from harness.zoo.families.handed_over import renamed
 
 SIGNIFICANCE = 0.05
 ENOUGH_ROUNDS = 5
@@ -118,7 +118,7 @@ class Judged:
 def compare(
     baseline: Summary,
     current: Summary,
-    found: Sequence[Difference],
+    differences: Sequence[Difference],
     margins: Margins,
     design: Design = "separate",
 ) -> tuple[ComparedRow, ...]:
@@ -131,7 +131,7 @@ def compare(
     if design == "across":
         pairs = {key: _pair_across(before, after, key) for key in after if key in before}
     else:
-        forbidden = _forbidden(found)
+        forbidden = _forbidden(differences)
         pairs = {key: _pair(before[key], row, forbidden, design) for key, row in after.items() if key in before}
     tested = {key: pair.change for key, pair in pairs.items() if pair.change}
     judged = dict(zip(tested, judge(list(tested.values()), margins.equivalence, RULES[design]), strict=True))
@@ -198,8 +198,8 @@ def _key(row: Row) -> Key:
     return (row.case_id, row.boundary, row.mode, row.weights)
 
 
-def _forbidden(found: Sequence[Difference]) -> str | None:
-    names = [f"{one.name} {one.baseline} → {one.current}" for one in found if one.refuses]
+def _forbidden(differences: Sequence[Difference]) -> str | None:
+    names = [f"{one.name} {one.baseline} → {one.current}" for one in differences if one.refuses]
     return f"measured on another machine or with another share of it: {'; '.join(names)}" if names else None
 
 

@@ -15,6 +15,7 @@
     ├── BusyError               7   another run holds the results folder
     ├── ExportError             8   a model that could not be turned into a checked ONNX file
     ├── CaseError               9   a case that failed: becomes a `Failed` row, never ends the run
+    │   └── NotSupportedError   9   a case that its backend does not run: becomes a skipped row
     ├── RegressionError         1   a comparison that found a slower row or a missed threshold
     └── SelfTestError          12   a self-test in which the harness missed a target
 
@@ -111,6 +112,10 @@ class CaseError(InferometerError):
     """A case that failed while it was loaded, checked or measured."""
 
     exit_code = 9
+
+
+class NotSupportedError(CaseError):
+    """A model that a backend does not run, as its file shows: a skipped row with the reason, no failure of the run."""
 
 
 class RegressionError(InferometerError):

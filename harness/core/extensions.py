@@ -29,7 +29,7 @@ class Extension:
 
 def installed(group: str) -> tuple[list[Extension], list[str]]:
     """(entry points of a group by name, distributions that name the group in a file that cannot be read)."""
-    found: list[Extension] = []
+    extensions: list[Extension] = []
     unreadable: list[str] = []
     seen: set[str] = set()
     # metadata.entry_points() would stop at the first malformed file, even one of an unrelated package.
@@ -45,8 +45,8 @@ def installed(group: str) -> tuple[list[Extension], list[str]]:
         except (TypeError, UnicodeDecodeError):  # a line without `=`, or bytes that are not text
             unreadable.append(f"{name} {distribution.version}")
             continue
-        found += [Extension(point.name, name, distribution.version, point.load) for point in points]
-    return sorted(found, key=lambda extension: (extension.name, extension.distribution)), sorted(unreadable)
+        extensions += [Extension(point.name, name, distribution.version, point.load) for point in points]
+    return sorted(extensions, key=lambda extension: (extension.name, extension.distribution)), sorted(unreadable)
 
 
 def _entry_points_of(distribution: metadata.Distribution) -> str:

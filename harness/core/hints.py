@@ -149,7 +149,7 @@ def _again(match: re.Match[str], context: HintContext) -> str:
         said = [_choice(name, value, "api") for name, value in given.items() if name in BY_NAME]
         return ", ".join(said) or ("benchmark()" if "bench" in targets else "profile()")
     commands = [targets] if context.front != "inferometer" else [[target] for target in targets]
-    return " && ".join(_command(one, given, context) for one in commands)
+    return " && ".join(_command(command, given, context) for command in commands)
 
 
 def _command(targets: Sequence[str], given: Mapping[str, str], context: HintContext) -> str:

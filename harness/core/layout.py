@@ -36,15 +36,18 @@ results/comparison.json  comparison.md  pr-comment.md  junit.xml
 results/ab/…                                  results folder of an A/B run for the state here, with states.json
 results/ab/against/…                          and for the state that it is compared with
 results/machines/<machine>/…                  a results folder for each machine of a dispatched plan
+results/machines.md  charts/machines.png       machines side by side, by ratio
 results/attempts/<unit>/<number>.json         fleet.json  fleet.md     which machine measured what, in how many attempts
 <store>/runs/<run_id>/{run.json,summary.json}  history.json  history.html     runs over time (harness/history.py)
 <store>/decisions/<shift_id>.json              results of A/B runs about shifts
+results/stores/<sha256>/…                      what a store behind a URL has, copied here
 results/<plan_id>.tar.xz                      the whole run in one archive, with manifest.json
 results/reproduce/<claim>/…    a results folder for each claim: config.yaml, reproduction.json and reproduction.md
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -254,6 +257,10 @@ class Results:
     def written(self, stage: str) -> Path:
         return self.root / "written" / f"{stage}.json"
 
+    def store_copy(self, url: str) -> RunStore:
+        """Here the records of a store behind a URL are copied."""
+        return RunStore(self.root / "stores" / hashlib.sha256(url.encode()).hexdigest()[:12])
+
     @property
     def lock(self) -> Path:
         return self.root / ".lock"
@@ -432,6 +439,18 @@ class Results:
         """A separate results folder for each machine that a plan was dispatched to (harness/dispatch.py)."""
         return Results(self.root / "machines" / machine)
 
+    def machines(self) -> dict[str, Results]:
+        """Results folders of machines, by name."""
+        return {path.name: Results(path) for path in sorted((self.root / "machines").glob("*")) if path.is_dir()}
+
+    @property
+    def machines_report(self) -> Path:
+        return self.root / "machines.md"
+
+    @property
+    def machines_chart(self) -> Path:
+        return self.charts / "machines.png"
+
     def attempt(self, unit_id: str, number: int) -> Path:
         return self.root / "attempts" / unit_id / f"{number}.json"
 
@@ -543,3 +562,25 @@ class RunStore:
     @property
     def lock(self) -> Path:
         return self.root / ".lock"
+
+
+def case_id(
+    slug: str,
+    backend: str,
+    device: str,
+    precision: str,
+    batch_size: int,
+    sequence_length: int | None,
+    boundary: str,
+    mode: str,
+    setting: str,
+) -> str:
+    """The readable id of a case, such as `minilm-l6-openvino-cpu-fp32-b8-s128-offline`; also its folder's name.
+
+    `setting`: its name where it is not the usual one of the backend.
+    """
+    sequence = "" if sequence_length is None else f"-s{sequence_length}"
+    # The usual boundary, mode and setting are left out: most ids stay short.
+    kind = ("" if boundary == "compute" else f"-{boundary}") + ("" if mode == "sync" else f"-{mode}")
+    way = f"-{setting}" if setting else ""
+    return f"{slug}-{backend}-{device}-{precision}-b{batch_size}{sequence}{kind}{way}"

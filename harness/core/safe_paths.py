@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
@@ -23,6 +24,7 @@ def relative(name: str) -> str:
     return name
 
 
+FILE_NAME = re.compile(_NAME)
 FileName = Annotated[str, StringConstraints(pattern=rf"^{_NAME}$", max_length=200)]
 """One component of a path: ASCII letters, digits and `._+=-`, never beginning with a dot or a dash."""
 RelativePath = Annotated[str, StringConstraints(max_length=400), AfterValidator(relative)]

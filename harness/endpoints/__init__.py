@@ -23,5 +23,5 @@ def open_endpoint(target: Target) -> Endpoint:
     """The client of a target's protocol; nothing is sent yet. Raises UnavailableError where its packages are absent,
     UsageError where an API key is set that would travel unencrypted."""
     module, _, name = _CLIENTS[target.protocol].partition(":")
-    found: Endpoint = getattr(importlib.import_module(module), name)(target)
-    return found
+    endpoint: Endpoint = getattr(importlib.import_module(module), name)(target)
+    return endpoint

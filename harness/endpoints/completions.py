@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.core.errors import UsageError
-from harness.endpoints.access import api_key, tls_of
 from harness.endpoints.contract import (
     Completion,
     Connection,
@@ -28,10 +27,9 @@ from harness.endpoints.contract import (
 from harness.endpoints.failures import RequestFailureError, of_status
 from harness.endpoints.http_connection import Head, HttpConnection
 from harness.endpoints.kserve_json import object_of
-from harness.endpoints.server_sent_events import EventReader
 from harness.endpoints.server_times import note_server_timing
 from harness.endpoints.service_checks import text_of, unusable
-from harness.endpoints.target import Target
+from harness.endpoints.target import Target, api_key, tls_of
 from harness.timing.clock import now_ns
 
 _END = "[DONE]"
@@ -101,7 +99,9 @@ class Completions(Endpoint):
             raise failure
         listed = object_of(body).get("data")
         entries = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-        return head, {one["id"]: str(one.get("owned_by", "")) for one in entries if isinstance(one.get("id"), str)}
+        return head, {
+            entry["id"]: str(entry.get("owned_by", "")) for entry in entries if isinstance(entry.get("id"), str)
+        }
 
     def _chosen(self, models: Mapping[str, str]) -> tuple[str, str]:
         """The named model, or the only one, and its owner."""
@@ -314,3 +314,40 @@ def _whole_numbers(values: object) -> list[int] | None:
         return None
     found = [value for value in values if isinstance(value, int) and not isinstance(value, bool)]
     return found if len(found) == len(values) else None
+
+
+_MOST_BYTES = 1 << 20
+
+
+class EventReader:
+    """Cuts a stream of bytes into the data of its server-sent events (WHATWG HTML, 9.2.6)."""
+
+    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+        """`most_bytes`: of one event; a larger one raises RequestFailureError (too large)."""
+        self._most = most_bytes
+        self._rest = b""
+        self._data: list[str] = []
+        self._size = 0
+        self._after_return = False
+
+    def feed(self, piece: bytes) -> list[str]:
+        """The data of each event that this piece completes. Comments and events without data give nothing."""
+        if self._after_return and piece.startswith(b"\n"):
+            piece = piece[1:]
+        if piece:
+            self._after_return = piece.endswith(b"\r")
+        *lines, self._rest = (self._rest + piece).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        found = [data for line in lines if (data := self._line(line)) is not None]
+        if self._size + len(self._rest) > self._most:
+            raise RequestFailureError("too large", f"an event has more than {self._most:,} bytes")
+        return found
+
+    def _line(self, line: bytes) -> str | None:
+        if not line:
+            data, self._data, self._size = self._data, [], 0
+            return "\n".join(data) if data else None
+        name, _, value = line.partition(b":")
+        if name == b"data":
+            self._size += len(value)
+            self._data.append(value.removeprefix(b" ").decode("utf-8", "replace"))
+        return None

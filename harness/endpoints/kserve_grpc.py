@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from harness.core.errors import UnavailableError
 from harness.core.schemas.client_record import FailureKind
-from harness.endpoints.access import api_key
 from harness.endpoints.contract import (
     MOST_ANSWER_BYTES,
     Connection,
@@ -31,7 +30,7 @@ from harness.endpoints.failures import RequestFailureError
 from harness.endpoints.open_inference import SERVICE, message_classes
 from harness.endpoints.server_times import note_parameters, totals_of
 from harness.endpoints.service_checks import check_inputs, declared_by, tensors_of, text_of, unusable
-from harness.endpoints.target import Target
+from harness.endpoints.target import Target, api_key
 from harness.endpoints.tensors import datatype_of, from_raw, from_values, raw_of
 from harness.timing.clock import now_ns
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.endpoints.access import api_key, tls_of
 from harness.endpoints.contract import (
     Connection,
     Endpoint,
@@ -20,7 +19,7 @@ from harness.endpoints.http_connection import Bytes, HttpConnection
 from harness.endpoints.kserve_json import object_of, outputs_of, request_of
 from harness.endpoints.server_times import note_parameters, note_server_timing, totals_of
 from harness.endpoints.service_checks import check_inputs, declared_by, tensors_of, text_of, unusable
-from harness.endpoints.target import Target
+from harness.endpoints.target import Target, api_key, tls_of
 from harness.timing.clock import now_ns
 
 _JSON_LENGTH = "inference-header-content-length"

@@ -1,4 +1,6 @@
-"""The address of an endpoint: `kserve+http://127.0.0.1:8000/v2/models/minilm`. A URL is data, and holds no secrets.
+"""The address of an endpoint, as `kserve+http://127.0.0.1:8000/v2/models/minilm`, and how to reach it safely.
+
+A URL is data, and holds no secrets; TLS is verified, and a key is never stored.
 
 kserve+http, kserve+https  KServe v2 (Open Inference Protocol) over HTTP; `[/prefix]/v2/models/<name>[/versions/<v>]`
 kserve+grpc, kserve+grpcs  the same over gRPC; the same path without a prefix
@@ -9,7 +11,10 @@ openai+http, openai+https  OpenAI-compatible completions with streaming; `[/pref
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
+import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import SplitResult, parse_qsl, urlsplit
@@ -136,3 +141,32 @@ def _refused(url: str, why: str) -> UsageError:
     # A password must not reach a log, whatever else is wrong with the URL.
     shown = re.sub(r"//[^/@]*@", "//…@", shown)
     return UsageError(f"`{shown}` is no address of an endpoint: {why}.", _EXAMPLE)
+
+
+API_KEY = "INFEROMETER_API_KEY"
+"""Environment variable of the key. Neither a record nor a message has its value."""
+
+
+def tls_of(target: Target) -> ssl.SSLContext | None:
+    """Verifies certificate and host name, with the certificates of the system or of SSL_CERT_FILE; None without TLS."""
+    if not target.tls:
+        return None
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def api_key(target: Target, environment: Mapping[str, str] = os.environ) -> str | None:
+    """The key for a target, None where there is none. Raises UsageError where it would travel readable by others."""
+    key = environment.get(API_KEY)
+    if not key:
+        return None
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise UsageError(f"{API_KEY} has spaces, control characters or letters outside ASCII.", f"Set {API_KEY} again.")
+    if not target.tls and not target.loopback:
+        raise UsageError(
+            f"{API_KEY} is set, and {target.url} is not encrypted: everybody on the way could read the key.",
+            f"Use https or grpcs, or unset {API_KEY}.",
+        )
+    return key

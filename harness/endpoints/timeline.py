@@ -94,8 +94,8 @@ class Timeline:
 
     def counts(self) -> dict[FailureKind, int]:
         """Failures by kind, in the order of KINDS."""
-        found = Counter(kind for kind in self.failures if kind is not None)
-        return {kind: found[kind] for kind in KINDS if kind in found}
+        counter = Counter(kind for kind in self.failures if kind is not None)
+        return {kind: counter[kind] for kind in KINDS if kind in counter}
 
     def step_gaps_ns(self) -> Instants:
         """Gaps between the steps of each complete stream, pooled. Failed streams count in the latency instead."""

@@ -4,20 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import mean, median
-from typing import Literal
+from typing import Literal, TypeAlias
+
+from pydantic import Field
 
 from harness.aggregation.across_rows import losers
 from harness.aggregation.batch_times import batch_ns
-from harness.core.schemas import Case, Exporting, Failed, Measured, Plan, Record, Running, Tolerance, Usage
+from harness.core.schemas import (
+    Case,
+    Exporting,
+    Failed,
+    Generated,
+    GenerationCase,
+    LoadCase,
+    Measured,
+    Plan,
+    Record,
+    Running,
+    Tolerance,
+    Usage,
+)
 from harness.core.text import short_names
 from harness.core.timestamps import seconds_between
+from harness.serving.load_case import points_of
 from harness.statistics import estimators
 
+TurnCase: TypeAlias = Case | GenerationCase
+"""What is measured in rounds."""
 Took = Mapping[tuple[str, int], float | None]
 """(case id, round) → seconds; None where no monitor watched."""
 
 
-def expected_s(cases: Sequence[Case], took: Took) -> dict[str, float]:
+def expected_s(cases: Sequence[TurnCase], took: Took) -> dict[str, float]:
     """Expected seconds of a turn of each case, by case id; empty while no turn is known.
 
     Median of the nearest known turns: of the case, else of its model in its backend, of its backend, of the run.
@@ -31,7 +49,9 @@ def expected_s(cases: Sequence[Case], took: Took) -> dict[str, float]:
     return {case.case_id: median(next(known[key] for key in _keys(case) if key in known)) for case in cases if known}
 
 
-def left_s(run: Running, pending: Sequence[tuple[Case, int]], expected: Mapping[str, float], now: str) -> float | None:
+def left_s(
+    run: Running, pending: Sequence[tuple[TurnCase, int]], expected: Mapping[str, float], now: str
+) -> float | None:
     """Seconds until a run ends; None while no turn is known. Further rounds that the run may still add do not count.
 
     pending: pending turns, which have no result. Where a run measures existing results again, or where tuning will drop
@@ -47,7 +67,7 @@ def left_s(run: Running, pending: Sequence[tuple[Case, int]], expected: Mapping[
     return max(0.0, total - max(0.0, current))
 
 
-def _keys(case: Case) -> tuple[tuple[str, ...], ...]:
+def _keys(case: TurnCase) -> tuple[tuple[str, ...], ...]:
     return ((case.case_id,), (case.model, case.backend), ("", case.backend), ())
 
 
@@ -80,7 +100,7 @@ class EndedTurn(Record):
     seen: TurnMachine | None
 
 
-def answer_of(record: Measured | Failed, usage: Usage | None, tolerance: Tolerance | None) -> EndedTurn:
+def answer_of(record: Measured | Generated | Failed, usage: Usage | None, tolerance: Tolerance | None) -> EndedTurn:
     """A record without its samples. tolerance: that of its outputs."""
     measured = record if isinstance(record, Measured) else None
     unsound = measured is not None and _is_unsound(measured, tolerance)
@@ -89,20 +109,27 @@ def answer_of(record: Measured | Failed, usage: Usage | None, tolerance: Toleran
         round=record.round,
         started_at=record.started_at,
         environment_id=record.environment_id,
-        threads=measured.threads if measured else None,
-        median_ns=batch_ns(measured) if measured else None,
+        threads=None if isinstance(record, Failed) else record.threads,
+        median_ns=_median_ns(record),
         failure=f"failed in {record.phase}: {record.error}" if isinstance(record, Failed) else None,
-        remarks=_remarks(measured, unsound) if measured else (),
+        remarks=() if isinstance(record, Failed) else _remarks(record, unsound),
         unsound=unsound,
         seconds=usage.watched_ns / 1e9 if usage else None,
         seen=_seen(usage),
     )
 
 
-def _remarks(record: Measured, unsound: bool) -> tuple[str, ...]:
+def _median_ns(record: Measured | Generated | Failed) -> float | None:
+    """Of a batch; of generation, of a step of the decoder."""
+    if isinstance(record, Failed):
+        return None
+    return batch_ns(record) if isinstance(record, Measured) else estimators.median(record.latency_ns)
+
+
+def _remarks(record: Measured | Generated, unsound: bool) -> tuple[str, ...]:
     found = ["void: outputs too far from the reference"] if unsound else []
     found += [] if record.steady else ["not steady"]
-    found += [] if record.stop == "converged" else [f"stopped at the {record.stop}"]
+    found += [] if record.stop in ("converged", "requests") else [f"stopped at the {record.stop}"]
     return tuple(found)
 
 
@@ -159,8 +186,19 @@ class ModelExport(Record):
     """As in Turning."""
 
 
+class LoadSeen(Record):
+    """The valid records of a load case. peak_per_s: predicted; replications: their numbers by the name of the point."""
+
+    served: bool = False
+    """Whether its service times are measured."""
+    predicted: bool = False
+    peak_per_s: float | None = None
+    replications: Mapping[str, tuple[int, ...]] = Field(default_factory=dict)
+    failure: str | None = None
+
+
 class CaseProgress(Record):
-    """Progress of one case. Medians and their range are over processes, in ns."""
+    """Progress of one case. Medians and range are over processes, in ns. Turns of a load case are replications."""
 
     case_id: str
     model: str
@@ -169,7 +207,8 @@ class CaseProgress(Record):
     batch_size: int
     sequence_length: int | None
     way: str
-    """Setting, boundary and mode where they are not the usual ones; else empty."""
+    """Setting, boundary and mode where they are not the usual ones; else empty. Of a load case scenario and policy."""
+    turn: Literal["round", "replication"] = "round"
     state: RowState
     done: int
     planned: int
@@ -188,6 +227,8 @@ class Progress(Record):
     config: str
     device: str
     state: State
+    command: str
+    """That measures what has no result yet."""
     done: int
     planned: int
     failed: int
@@ -221,21 +262,25 @@ def progress(
     conditions: str = "",
     notes: Sequence[str] = (),
     exports: Sequence[Export] = (),
+    loads: Mapping[str, LoadSeen] | None = None,
 ) -> Progress:
-    """The progress of a run. now: ISO 8601."""
-    runnable = [case for case in plan.cases if case.skip_reason is None]
+    """The progress of a run. now: ISO 8601. loads: what is there of the load cases, by load_id."""
+    every_case: list[TurnCase] = [*plan.cases, *plan.generations]
+    runnable = [case for case in every_case if case.skip_reason is None]
     found: dict[str, dict[int, EndedTurn]] = {case.case_id: {} for case in runnable}
     for answer in answers:
         if answer.case_id in found:
             found[answer.case_id][answer.round] = answer
     every = [answer for rounds in found.values() for answer in rounds.values()]
-    beaten = _beaten(runnable, found)
+    beaten = _beaten([case for case in plan.cases if case.skip_reason is None], found)
     alive = [run for run, lives in runs if lives is not False]
     at_work, rounds = {run.case_id for run in alive}, plan.measurement.rounds
     rows = tuple(
         _row(case, found.get(case.case_id, {}), rounds, case.case_id in at_work, case.case_id in beaten)
-        for case in plan.cases
+        for case in every_case
     )
+    seen = loads or {}
+    rows += tuple(_load_row(load, seen.get(load.load_id, LoadSeen()), load.load_id in at_work) for load in plan.loads)
     pending = [
         (case, number)
         for case in runnable
@@ -245,21 +290,23 @@ def progress(
     ]
     took = {(answer.case_id, answer.round): answer.seconds for answer in every}
     one = alive[0] if len(alive) == 1 else None
-    short = short_names(case.model for case in plan.cases)
-    begun = bool(every) or bool(runs)
+    short = short_names(dict.fromkeys(row.model for row in rows))
+    begun = bool(every) or bool(runs) or any(one.served for one in seen.values())
+    owing = bool(pending) or any(row.state in ("waiting", "partly") for row in rows)
     exporting = any(lives is not False for _, lives in exports)
     return Progress(
         plan_id=plan.plan_id,
         config=plan.config,
         device=plan.device,
-        state=_state(bool(alive), exporting, begun, bool(pending)),
+        state=_state(bool(alive), exporting, begun, owing),
+        command=_command(plan, rows),
         done=sum(row.done for row in rows),
         planned=sum(row.planned for row in rows),
-        failed=sum(answer.failure is not None for answer in every),
+        failed=sum(answer.failure is not None for answer in every) + sum(bool(one.failure) for one in seen.values()),
         run_done=one.done if one else None,
         run_turns=one.turns if one else None,
         elapsed_s=max(0.0, seconds_between(one.started_at, now)) if one else None,
-        left_s=left_s(one, pending, expected_s(runnable, took), now) if one else None,
+        left_s=_left_s(one, plan, pending, expected_s(runnable, took), now) if one else None,
         turning=tuple(_turning(run, lives, now) for run, lives in runs),
         # Once there are measurements, an export that ended badly is no longer shown.
         exporting=tuple(_exporting(*one, now) for one in exports if one[1] is not False or not begun),
@@ -268,6 +315,25 @@ def progress(
         rows=tuple(row.model_copy(update={"model": short[row.model]}) for row in rows),
         notes=tuple(notes),
     )
+
+
+def _command(plan: Plan, rows: Sequence[CaseProgress]) -> str:
+    pending = {row.case_id for row in rows if row.state in ("waiting", "partly", "running")}
+    if pending.isdisjoint(case.case_id for case in plan.cases):
+        if not pending.isdisjoint(load.load_id for load in plan.loads):
+            return "make load"
+        if not pending.isdisjoint(case.case_id for case in plan.generations):
+            return "make generate"
+    return "make run"
+
+
+def _left_s(
+    run: Running, plan: Plan, pending: Sequence[tuple[TurnCase, int]], expected: Mapping[str, float], now: str
+) -> float | None:
+    """Of the stage that is at work; None for load, whose replications differ in length."""
+    own = next((cases for cases in (plan.cases, plan.generations) if run.case_id in {one.case_id for one in cases}), ())
+    names = {case.case_id for case in own}
+    return left_s(run, [turn for turn in pending if turn[0].case_id in names], expected, now) if names else None
 
 
 def _beaten(cases: Sequence[Case], found: Mapping[str, Mapping[int, EndedTurn]]) -> frozenset[str]:
@@ -289,7 +355,7 @@ def _state(working: bool, exporting: bool, begun: bool, owing: bool) -> State:
     return "stopped" if begun else "waiting"
 
 
-def _row(case: Case, found: Mapping[int, EndedTurn], rounds: int, at_work: bool, beaten: bool) -> CaseProgress:
+def _row(case: TurnCase, found: Mapping[int, EndedTurn], rounds: int, at_work: bool, beaten: bool) -> CaseProgress:
     medians = [one.median_ns for _, one in sorted(found.items()) if one.median_ns is not None]
     planned = 0 if case.skip_reason else len(found) if beaten else max(rounds, max(found, default=0))
     return CaseProgress(
@@ -298,7 +364,7 @@ def _row(case: Case, found: Mapping[int, EndedTurn], rounds: int, at_work: bool,
         backend=case.backend,
         precision=case.precision,
         batch_size=case.batch_size,
-        sequence_length=case.sequence_length,
+        sequence_length=case.sequence_length if isinstance(case, Case) else case.prompt_length,
         way=_way(case),
         state=_row_state(case, found, planned, at_work, beaten),
         done=len(found),
@@ -311,7 +377,59 @@ def _row(case: Case, found: Mapping[int, EndedTurn], rounds: int, at_work: bool,
     )
 
 
-def _row_state(case: Case, found: Mapping[int, EndedTurn], planned: int, at_work: bool, beaten: bool) -> RowState:
+def _load_row(load: LoadCase, seen: LoadSeen, at_work: bool) -> CaseProgress:
+    """The row of a load case. Before its peak is predicted, as many loads are planned as there will be where one meets
+    the bound."""
+    peak = seen.peak_per_s if seen.predicted else 1.0
+    steps = points_of(load, peak)
+    planned = 0 if load.skip_reason else len(steps) * load.replications
+    done = sum(len(numbers) for numbers in seen.replications.values())
+    complete = seen.served and done >= planned and (seen.predicted or load.scenario != "server" or bool(load.endpoint))
+    state: RowState = "waiting"
+    if load.skip_reason:
+        state = "skipped"
+    elif at_work:
+        state = "running"
+    elif seen.failure:
+        state = "failed"
+    elif complete:
+        state = "done"
+    elif seen.served:
+        state = "partly"
+    whole = sum(len(seen.replications.get(step.name, ())) >= load.replications for step in steps)
+    remarks = [f"{whole} of {len(steps)} loads complete"] if planned and len(steps) > 1 else []
+    if seen.predicted:
+        remarks.append(f"predicted peak {seen.peak_per_s:.4g}/s" if seen.peak_per_s else "no load meets the bound")
+    remarks += [load.skip_reason or seen.failure or ""]
+    return CaseProgress(
+        case_id=load.load_id,
+        model=load.model,
+        backend=load.backend,
+        precision=load.precision,
+        batch_size=load.max_batch,
+        sequence_length=load.sequence_length,
+        way=_load_way(load),
+        turn="replication",
+        state=state,
+        done=done,
+        planned=planned,
+        measured=0,
+        median_ns=None,
+        low_ns=None,
+        high_ns=None,
+        remarks=tuple(filter(None, remarks)),
+    )
+
+
+def _load_way(load: LoadCase) -> str:
+    parts = [load.scenario, load.bound.text if load.bound else "", "" if load.setting == "default" else load.setting]
+    parts += [f"waits {load.max_delay_ns / 1e6:g} ms"] if load.max_delay_ns else []
+    parts += [f"{load.in_flight} in flight"] if load.in_flight else []
+    parts += [f"{load.workers} workers"] if load.workers > 1 and load.scenario != "concurrency" else []
+    return " · ".join(filter(None, parts))
+
+
+def _row_state(case: TurnCase, found: Mapping[int, EndedTurn], planned: int, at_work: bool, beaten: bool) -> RowState:
     if case.skip_reason:
         return "skipped"
     if at_work:
@@ -339,7 +457,9 @@ def _of_rounds(found: Mapping[int, EndedTurn]) -> tuple[str, ...]:
     )
 
 
-def _way(case: Case) -> str:
+def _way(case: TurnCase) -> str:
+    if isinstance(case, GenerationCase):
+        return " · ".join([f"{case.new_tokens} tokens", *([] if case.setting == "default" else [case.setting])])
     usual = {"default", "compute", "sync"}
     return " · ".join(word for word in (case.setting, case.boundary, case.mode) if word not in usual)
 

@@ -6,29 +6,50 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from harness.core import store
 from harness.core.errors import FormatError, MissingInputError, StorageError
-from harness.core.layout import Results
+from harness.core.layout import LoadFiles, Results
 from harness.core.lock import lives
-from harness.core.schemas import Case, Environment, Exporting, Plan, Running, Usage
+from harness.core.schemas import (
+    Case,
+    Environment,
+    Exporting,
+    LoadBase,
+    LoadCase,
+    LoadFailure,
+    Plan,
+    Prediction,
+    Replication,
+    Running,
+    ServiceRun,
+    Usage,
+)
 from harness.core.timestamps import seconds_between, utc_now
 from harness.live.progress import (
     EndedTurn,
     Export,
+    LoadSeen,
     Progress,
     Run,
+    TurnCase,
     answer_of,
     progress,
 )
+from harness.planning.load_cases import estimate_load
+from harness.planning.load_resume import belongs, turns_of
 from harness.processes.launcher import START_TIMEOUT_S
+from harness.processes.load_launcher import SLACK as LOAD_SLACK
 from harness.reporting import units
 from harness.reporting.prose import conditions
+from harness.serving.load_case import points_of, prediction_digest, replication_digest, service_digest
 from harness.timing.clock import now_ns
 
 _SHARE = 0.02
 """Share of one CPU for looking. A look at 2,025 cases with 5,400 records took 70 ms on two EPYC vCPUs: every 3.5 s."""
 _SHORTEST_S, _LONGEST_S = 1.0, 10.0
+R = TypeVar("R", bound=LoadBase)
 _Stamp = tuple[int, int] | None
 """(inode, time of the last change): differs after a file was replaced, also for its folder."""
 
@@ -43,6 +64,7 @@ class WatchedFolder:
         self._plan: tuple[_Stamp, Plan] | None = None
         self._environments: dict[str, Environment] = {}
         self._folders: dict[Path, _Folder] = {}
+        self._records: dict[Path, tuple[_Stamp, LoadBase | None]] = {}
 
     def look(self) -> Progress | None:
         """The progress; None while there is no plan. Raises FormatError where the plan cannot be used."""
@@ -60,13 +82,17 @@ class WatchedFolder:
         folders, now = (self._results, *self._results.gpu_folders()), utc_now()
         # Runs first: so a run never reports more turns done than the records that are read after it.
         runs = [result for folder in folders if (result := _run(folder, plan, now)) is not None]
-        cases = [(folder.raw_case(case.case_id), case) for folder in folders for case in plan.cases]
-        found = [result for folder, case in cases for result in self._contents(folder, plan, case)]
+        places: list[tuple[Path, TurnCase]] = []
+        for place in folders:
+            places += [(place.raw_case(case.case_id), case) for case in plan.cases]
+            places += [(place.of_generation.raw_case(case.case_id), case) for case in plan.generations]
+        found = [result for folder, case in places for result in self._contents(folder, plan, case)]
+        loads = {load.load_id: self._load(self._results.load(load.load_id), plan, load) for load in plan.loads}
         answers = [result for result in found if isinstance(result, EndedTurn)]
         notes = [result for result in (*found, *runs) if isinstance(result, str)]
         alive = [result for result in runs if not isinstance(result, str)]
-        exports = [one for folder in folders if (one := _export(folder, now)) is not None]
-        return progress(plan, answers, alive, now, self._conditions(folders, answers), notes, exports)
+        exports = [export for folder in folders if (export := _export(folder, now)) is not None]
+        return progress(plan, answers, alive, now, self._conditions(folders, answers), notes, exports, loads)
 
     def _conditions(self, folders: Sequence[Results], answers: Sequence[EndedTurn]) -> str:
         """Machine, threads and libraries of the results."""
@@ -88,7 +114,42 @@ class WatchedFolder:
             self._folders.clear()
         return self._plan[1]
 
-    def _contents(self, folder: Path, plan: Plan, case: Case) -> Sequence[EndedTurn | str]:
+    def _load(self, files: LoadFiles, plan: Plan, load: LoadCase) -> LoadSeen:
+        """What is there of a load case. Damaged and other records are as if missing: `make load` measures them."""
+        service = self._record(files.service, ServiceRun)
+        if service is None or not _is_of(service, plan, service_digest(load)):
+            return LoadSeen(failure=_failure(files, plan))
+        prediction = self._record(files.prediction, Prediction)
+        if prediction is not None and not _is_of(prediction, plan, prediction_digest(load)):
+            prediction = None
+        found: dict[str, tuple[int, ...]] = {}
+        for step, number in turns_of(load, points_of(load, prediction.peak_per_s if prediction else None)):
+            record = self._record(files.replication(step.name, number), Replication)
+            if record is None or not _is_of(record, plan, replication_digest(load)):
+                continue
+            if belongs(record, load, step, number, service):
+                found[step.name] = (*found.get(step.name, ()), number)
+        return LoadSeen(
+            served=True,
+            predicted=prediction is not None,
+            peak_per_s=prediction.peak_per_s if prediction else None,
+            replications=found,
+            failure=_failure(files, plan),
+        )
+
+    def _record(self, path: Path, kind: type[R]) -> R | None:
+        """A record of load without its samples, read once; None where there is none that can be read."""
+        stamp, before = _stamp(path), self._records.get(path)
+        if before is None or before[0] != stamp:
+            record: LoadBase | None = None
+            if stamp is not None:
+                with contextlib.suppress(MissingInputError, FormatError):
+                    whole = store.load(path, kind, "make load")
+                    record = whole.model_copy(update={name: () for name in _SAMPLES if hasattr(whole, name)})
+            self._records[path] = before = stamp, record
+        return before[1] if isinstance(before[1], kind) else None
+
+    def _contents(self, folder: Path, plan: Plan, case: TurnCase) -> Sequence[EndedTurn | str]:
         """Results in a case's folder, and for each unusable file what is wrong with it."""
         stamp, before = _stamp(folder), self._folders.get(folder)
         if before is None or before.stamp != stamp or not before.settled:
@@ -106,17 +167,33 @@ class _Folder:
     contents: tuple[EndedTurn | str, ...]
 
 
-def _answers(folder: Path, plan: Plan, case: Case) -> Iterator[EndedTurn | str]:
+_SAMPLES = ("scheduled_ns", "sizes", "ready_ns", "start_ns", "done_ns", "worker", "service_ns", "points", "map")
+
+
+def _is_of(record: LoadBase, plan: Plan, digest: str) -> bool:
+    return (record.settings_id, record.load_sha256) == (plan.settings_id, digest)
+
+
+def _failure(files: LoadFiles, plan: Plan) -> str | None:
+    """Why the latest process of a load case ended early."""
+    with contextlib.suppress(MissingInputError, FormatError):
+        found = store.load(files.failure, LoadFailure, "make load")
+        if found.settings_id == plan.settings_id:
+            return f"failed in {found.phase}: {found.error}"
+    return None
+
+
+def _answers(folder: Path, plan: Plan, case: TurnCase) -> Iterator[EndedTurn | str]:
     for number in sorted(int(path.stem) for path in folder.glob("*.json") if path.stem.isdecimal()):
         result = _answer(folder / f"{number}.json", folder / f"{number}.usage.json", plan, case, number)
         if result is not None:
             yield result
 
 
-def _answer(raw: Path, usage: Path, plan: Plan, case: Case, number: int) -> EndedTurn | str | None:
+def _answer(raw: Path, usage: Path, plan: Plan, case: TurnCase, number: int) -> EndedTurn | str | None:
     """The result in a raw file, or what is wrong with the file; None where it has other settings or is gone."""
     try:
-        record = store.load_raw(raw)
+        record = store.load_raw(raw) if isinstance(case, Case) else store.load_generated(raw)
     except MissingInputError:
         return None  # removed since it was listed: a run measures it again
     except FormatError as error:
@@ -140,7 +217,8 @@ def _run(folder: Results, plan: Plan, now: str) -> Run | str | None:
     if running.plan_id != plan.plan_id:
         return f"A run of plan {running.plan_id} was at work here; the plan is now {plan.plan_id}."
     is_alive = lives(running.pid, running.place, running.started_at)
-    longest_s = plan.measurement.timeout_s + START_TIMEOUT_S
+    loaded = [load for load in plan.loads if load.load_id == running.case_id]
+    longest_s = plan.measurement.timeout_s + START_TIMEOUT_S + LOAD_SLACK * estimate_load(loaded)[1]
     if is_alive is None and seconds_between(running.since, now) > longest_s:
         is_alive = False  # in any place: no turn lasts so long
     return running, is_alive

@@ -24,14 +24,14 @@ from harness.reporting.units import ABSENT, MILLISECOND, significant
 
 NO_PLAN = "There is no plan here yet: `make plan` and `make bench` write one."
 LEGEND = (
-    "ms: median of process medians so far, a batch; range: lowest to highest of them.",
+    "ms: median of process medians so far, a batch (generate: a step); range: lowest to highest of them.",
     "Model only, one request at a time, unless the column way names another. The report has the grades.",
 )
 _STATES: dict[State, str] = {
-    "waiting": "waiting for a run to begin: `make run`",
+    "waiting": "waiting for a run to begin: `{command}`",
     "exporting": "exporting models",
     "running": "running",
-    "stopped": "stopped, and some turns have no result: `make run` goes on from there",
+    "stopped": "stopped, and some turns have no result: `{command}` goes on from there",
     "complete": "complete: `make aggregate report`",
 }
 _STYLES: dict[RowState, str] = {
@@ -102,7 +102,8 @@ def changes(before: Progress | None, after: Progress) -> list[str]:
 
 def headline(found: Progress) -> str:
     """Plan, configuration, device and state."""
-    return f"Plan {found.plan_id} · {one_line(found.config)} · {found.device} · {_STATES[found.state]}"
+    said = _STATES[found.state].format(command=found.command)
+    return f"Plan {found.plan_id} · {one_line(found.config)} · {found.device} · {said}"
 
 
 def counts(found: Progress) -> str:
@@ -137,7 +138,7 @@ def machine(found: Progress) -> str:
 
 
 def _what(one: Turning) -> str:
-    what = f"round {one.round}  {one_line(one.case_id)}"
+    what = f"round {one.round}  {one_line(one.case_id)}" if one.round else f"load  {one_line(one.case_id)}"
     if one.lives is False:
         return f"gone: the run that measured {what} ended without a word"
     return f"now: {what}" + ("  (in another container or machine: it may be gone)" if one.lives is None else "")
@@ -180,9 +181,9 @@ def _cells(row: CaseProgress) -> tuple[str, ...]:
 
 def _one_line(row: CaseProgress) -> str:
     median, spread = _times(row)
-    times = f"{median} ms, range {spread}" if row.median_ns is not None else "no time"
+    times = f": {median} ms, range {spread}" if row.median_ns is not None else ": no time"
     remarks = "".join(f"; {one_line(remark)}" for remark in row.remarks)
-    return f"{one_line(row.case_id)}  rounds {_rounds(row)}: {times}{remarks}"
+    return f"{one_line(row.case_id)}  {row.turn}s {_rounds(row)}{times if row.turn == 'round' else ''}{remarks}"
 
 
 def _rounds(row: CaseProgress) -> str:

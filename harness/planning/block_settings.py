@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.backends import BackendInfo, backend_info
 from harness.core.errors import ConfigError, UsageError
-from harness.core.schemas import Case, Device, Kind
+from harness.core.schemas import Case, Device, Kind, Precision
 from harness.core.text import unknown_name
 from harness.planning.config import MatrixBlock
 
@@ -32,13 +32,19 @@ def refuse_unknown(block: MatrixBlock, backends: Backends, device: Device, where
         )
 
 
-def settings_of(block: MatrixBlock, table: BackendInfo, device: Device, kind: Kind) -> tuple[str, ...]:
+def settings_of(
+    block: MatrixBlock, table: BackendInfo, device: Device, kind: Kind, precision: Precision
+) -> tuple[str, ...]:
     """Names of the settings that a backend is measured with, at least one.
 
-    Settings without effect for a kind of model are left out; a block that names only settings of other backends
-    leaves this backend its usual setting.
+    Settings without effect for a kind of model or a precision are left out; a block that names only settings of other
+    backends leaves this backend its usual setting.
     """
-    fitting = {name: setting for name, setting in table.settings_on(device).items() if kind in setting.kinds}
+    fitting = {
+        name: setting
+        for name, setting in table.settings_on(device).items()
+        if kind in setting.kinds and (setting.precisions is None or precision in setting.precisions)
+    }
     if block.tune:
         return tuple(name for name, setting in fitting.items() if setting.tried)
     asked = block.settings or ()

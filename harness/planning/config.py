@@ -39,6 +39,8 @@ DEFAULT_TOLERANCES: Mapping[Precision, Tolerance] = {
     "fp16": Tolerance(relative_l2=1e-2, top1_agreement=0.995),
     "bf16": Tolerance(relative_l2=3e-2, top1_agreement=0.95),
     "int8": Tolerance(relative_l2=3e-1, cosine=0.97, top1_agreement=0.80),
+    # Of generation: the reference has the very weights of 4 bits, so that activations of 8 bits are what differs.
+    "int4": Tolerance(relative_l2=3e-1, cosine=0.97),
 }
 
 
@@ -118,8 +120,10 @@ class ScenarioBlock(_Section):
     """Server and offline."""
     max_delay: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ("0ms",)
     """Server."""
-    workers: tuple[Annotated[int, Field(ge=1, le=MOST_WORKERS)], ...] = (1,)
-    """Server and offline."""
+    workers: tuple[Annotated[int, Field(ge=1, le=MOST_WORKERS)], ...] = ()
+    """Server and offline: threads that serve; 1 where neither it nor in_flight is given."""
+    in_flight: tuple[Annotated[int, Field(ge=1, le=MOST_WORKERS)], ...] = ()
+    """Server and offline: batches in flight that one thread issues, besides the cases of `workers`."""
     clients: tuple[Annotated[int, Field(ge=1, le=MOST_WORKERS)], ...] = (1, 2, 4)
     """Concurrency."""
     samples: Annotated[int, Field(ge=1, le=MOST_BATCH)] = 8
@@ -182,8 +186,10 @@ class Config(_Section):
         return self.model_copy(update={**update, "generation": tuple(generation)})
 
     def all_tolerances(self) -> dict[Precision, Tolerance]:
-        """The default tolerances, replaced by those of the file where it has any."""
-        return {**DEFAULT_TOLERANCES, **self.gates}
+        """The default tolerances, replaced by those of the file where it has any; of int4 where it is generated in."""
+        has_int4 = any("int4" in block.precisions for block in self.generation)
+        found = {name: one for name, one in DEFAULT_TOLERANCES.items() if name != "int4" or has_int4}
+        return {**found, **self.gates}
 
 
 _SECTIONS: Mapping[str, type[BaseModel]] = {

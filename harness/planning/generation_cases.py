@@ -54,7 +54,7 @@ class GenerationNeeds:
     """What the cases of one model need of its export.
 
     lengths: most new tokens by prompt length. batch_size: the largest. onnx: precisions of decoder files. forms: their
-    further forms (Setting.variant).
+    further forms (Setting.variant). rounded: precisions of floats below fp32.
     """
 
     model: str
@@ -64,7 +64,11 @@ class GenerationNeeds:
     batch_size: int
     onnx: tuple[Precision, ...] = ()
     forms: tuple[str, ...] = ()
+    rounded: tuple[Precision, ...] = ()
 
+
+ROUNDED: tuple[Precision, ...] = ("fp16", "bf16")
+"""Precisions whose distance from fp32 depends on the depth of a model and on its weights, so that it is measured."""
 
 COMPLETIONS_BATCH = 16
 """Prompts with a reference where generation is loaded, here or by a running service; eight times as many are sent."""
@@ -97,6 +101,7 @@ def generation_needs(plan: Plan) -> dict[str, GenerationNeeds]:
             lengths=dict(sorted(lengths.items())),
             batch_size=max(case.batch_size for case in own),
             onnx=_file_precisions(onnx),
+            rounded=tuple(one for one in ROUNDED if any(case.precision == one for case in own)),
             forms=tuple(dict.fromkeys(form for form in forms if form is not None)),
         )
     for load in plan.loads:

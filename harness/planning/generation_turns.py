@@ -33,7 +33,7 @@ GenerationTurn = tuple[int, GenerationCase]
 
 def generation_turns(cases: Sequence[GenerationCase], rounds: int, seed: int) -> list[GenerationTurn]:
     """Every runnable case once a round. Cases of one model and shape run next to each other, in random order."""
-    found: list[GenerationTurn] = []
+    turns: list[GenerationTurn] = []
     for number in range(1, rounds + 1):
         groups: dict[tuple[object, ...], list[GenerationCase]] = {}
         for case in cases:
@@ -43,8 +43,8 @@ def generation_turns(cases: Sequence[GenerationCase], rounds: int, seed: int) ->
         order = random.Random(f"{seed}-{number}")  # noqa: S311 - an order, not a secret
         shuffled = [order.sample(group, len(group)) for group in groups.values()]
         order.shuffle(shuffled)
-        found += [(number, case) for group in shuffled for case in group]
-    return found
+        turns += [(number, case) for group in shuffled for case in group]
+    return turns
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from harness.backends import backend_info
+from harness.backends import BACKENDS, backend_info
 from harness.core.errors import ConfigError, UsageError
-from harness.core.schemas import Case, GenerationCase, LatencyBound, LoadCase
+from harness.core.schemas import Case, GenerationCase, LatencyBound, LoadCase, Scenario
 from harness.core.schemas.load_record import MOST_LENGTHS
 from harness.core.store import digest_of
 from harness.endpoints.target import parse_target
@@ -29,6 +30,9 @@ CLOSED_S = 2.0
 
 LOADGEN_S = 600.0
 """Shortest run by LoadGen's rules (mlcommons/inference, loadgen/mlperf.conf and test_settings.h)."""
+
+ISSUING: tuple[Scenario, ...] = ("server", "offline")
+"""Scenarios with workers, or batches in flight."""
 
 LOADGEN_MOST = 500_000
 """Most requests of such a run: its record must still be readable."""
@@ -68,10 +72,34 @@ def load_cases(
                 "Name some of the matrix, or leave `models`, `backends` and `precisions` out for all.",
             )
         common, policies = _common(block, where), dict.fromkeys(_policies(block, where))
+        _refuse_issuing(block, selected, where)
         for case in selected:
             for load in _of_case(block, case, settings.get(case.case_id, ""), common, policies):
                 found[load.load_id] = load
     return tuple(found.values())
+
+
+def _refuse_issuing(block: ScenarioBlock, cases: Sequence[Case], where: str) -> None:
+    """Raise ConfigError for batches in flight where nothing has any: in other scenarios, or no backend that can."""
+    if not block.in_flight:
+        return
+    if block.scenario not in ISSUING or block.endpoint:
+        what = "a running service" if block.endpoint else f"the {block.scenario} scenario"
+        raise ConfigError(
+            f"{where}.in_flight: {what} has no batches in flight to choose.",
+            f"IN_FLIGHT is of {' and '.join(ISSUING)} on backends in a process of our own; leave it out here.",
+        )
+    reasons = {case.backend: backend_info(case.backend).no_issuing_on(case.device) for case in cases}
+    if all(reasons.values()):
+        name, why = next(iter(reasons.items()))
+        raise ConfigError(
+            f"{where}.in_flight: {name} does not compute asynchronously: {why}.",
+            f"Serve with threads, WORKERS={max(block.in_flight)}, or with {' or '.join(_asynchronous())} on a CPU.",
+        )
+
+
+def _asynchronous() -> list[str]:
+    return [name for name, info in BACKENDS.items() if info.no_issuing_on("cpu") is None]
 
 
 def _selects(block: ScenarioBlock, case: Deployment) -> bool:
@@ -208,9 +236,9 @@ def _generating(block: ScenarioBlock, decoders: Decoders, where: str) -> Iterato
         raise ConfigError(
             f"{where}: generation has no replay to predict a peak from.", "Name the loads: RATES=1,2,4 (requests/s)."
         )
-    if any(count > 1 for count in block.workers):
+    if any(count > 1 for count in block.workers) or block.in_flight:
         raise ConfigError(
-            f"{where}: a decoder here serves with one worker.", "Leave WORKERS out, or use MAX_BATCH=1,8."
+            f"{where}: a decoder here serves with one worker.", "Leave WORKERS and IN_FLIGHT out, or use MAX_BATCH=1,8."
         )
     policies = dict.fromkeys(_policies(block, where))
     for pairs in _distributions(block):
@@ -245,7 +273,7 @@ def _unequal(case: Deployment, pairs: Sequence[tuple[int, int]]) -> str | None:
 
 
 def _of_case(
-    block: ScenarioBlock, case: Case, way: str, common: Mapping[str, Any], policies: Iterable[tuple[int, int, int]]
+    block: ScenarioBlock, case: Case, way: str, common: Mapping[str, Any], policies: Iterable[_Policy]
 ) -> Iterator[LoadCase]:
     for pairs in _distributions(block) or [()]:
         yield from _of_lengths(block, case, way, common, policies, pairs)
@@ -256,7 +284,7 @@ def _of_lengths(
     case: Deployment,
     way: str,
     common: Mapping[str, Any],
-    policies: Iterable[tuple[int, int, int]],
+    policies: Iterable[_Policy],
     pairs: tuple[tuple[int, int], ...],
 ) -> Iterator[LoadCase]:
     prompt_length, new_tokens = _longest(pairs) if pairs else (None, None)
@@ -267,9 +295,12 @@ def _of_lengths(
     skip = None if block.endpoint else case.skip_reason
     if skip is None and pairs and block.endpoint is None:
         skip = _unequal(case, pairs)
-    for max_batch, max_delay_ns, workers in policies:
-        samples = 1 if single else max_batch
-        name = load_id(case, way, block, samples, max_delay_ns, workers, common["endpoint"])
+    for policy in policies:
+        samples = 1 if single else policy.max_batch
+        name = load_id(case, way, block, replace(policy, max_batch=samples), common["endpoint"])
+        skip_reason = skip
+        if policy.in_flight and skip_reason is None and (why := backend_info(case.backend).no_issuing_on(case.device)):
+            skip_reason = f"{case.backend} has no batches in flight: {why}"
         yield LoadCase(
             load_id=f"{name}{drawn}" if pairs else name,
             model=case.model,
@@ -281,10 +312,11 @@ def _of_lengths(
             weights=case.weights,
             setting=case.setting,
             max_batch=samples,
-            max_delay_ns=max_delay_ns,
-            workers=workers,
+            max_delay_ns=policy.max_delay_ns,
+            workers=policy.workers,
+            in_flight=policy.in_flight,
             clients=tuple(dict.fromkeys(block.clients)) if block.scenario == "concurrency" else (),
-            skip_reason=skip,
+            skip_reason=skip_reason,
             prompt_length=prompt_length,
             new_tokens=new_tokens,
             lengths=lengths,
@@ -292,36 +324,45 @@ def _of_lengths(
         )
 
 
-def _policies(block: ScenarioBlock, where: str) -> Iterator[tuple[int, int, int]]:
-    """(max_batch, max_delay_ns, workers) of a block's load cases; a scenario without batching has one batch size."""
+@dataclass(frozen=True)
+class _Policy:
+    """Of one load case: batching, and who computes."""
+
+    max_batch: int = 1
+    max_delay_ns: int = 0
+    workers: int = 1
+    in_flight: int | None = None
+
+
+def _computing(block: ScenarioBlock) -> list[tuple[int, int | None]]:
+    """(workers, batches in flight) of a block's load cases."""
+    threads = block.workers or (() if block.in_flight else (1,))
+    return [*((count, None) for count in threads), *((1, count) for count in block.in_flight)]
+
+
+def _policies(block: ScenarioBlock, where: str) -> Iterator[_Policy]:
+    """Those of a block's load cases; a scenario without batching has one batch size."""
     if block.scenario == "server" and block.endpoint:
-        yield 1, 0, 1  # the service's own batching and workers are not ours to choose
+        yield _Policy()  # the service's own batching and workers are not ours to choose
     elif block.scenario == "server":
         try:
             delays = [delay_ns(text) for text in block.max_delay]
         except UsageError as error:
             raise ConfigError(f"{where}: {error.problem}", error.hint) from None
-        for max_batch, delay, workers in product(block.max_batch, delays, block.workers):
-            yield max_batch, delay if max_batch > 1 else 0, workers
+        for max_batch, delay, (workers, in_flight) in product(block.max_batch, delays, _computing(block)):
+            yield _Policy(max_batch, delay if max_batch > 1 else 0, workers, in_flight)
     elif block.scenario == "offline":
-        yield from ((max_batch, 0, workers) for max_batch, workers in product(block.max_batch, block.workers))
+        for max_batch, (workers, in_flight) in product(block.max_batch, _computing(block)):
+            yield _Policy(max_batch, 0, workers, in_flight)
     elif block.scenario == "multi-stream":
-        yield block.samples, 0, 1
+        yield _Policy(block.samples)
     elif block.scenario == "concurrency":
-        yield 1, 0, max(block.clients)
+        yield _Policy(workers=max(block.clients))
     else:
-        yield 1, 0, 1
+        yield _Policy()
 
 
-def load_id(
-    case: Deployment,
-    way: str,
-    block: ScenarioBlock,
-    max_batch: int,
-    max_delay_ns: int,
-    workers: int,
-    endpoint: str | None,
-) -> str:
+def load_id(case: Deployment, way: str, block: ScenarioBlock, policy: _Policy, endpoint: str | None) -> str:
     """The readable id, such as `minilm-l6-openvino-cpu-fp32-s128-server-b8-d2ms`; also its folder's name.
 
     Of an endpoint it has eight digits of the address's hash in place of the device: two services are two load cases.
@@ -331,9 +372,10 @@ def load_id(
     parts += [f"s{length}"] if length else []
     parts += [way] if way else []
     parts += [block.scenario]
-    parts += [f"b{max_batch}"] if max_batch > 1 else []
-    parts += [f"d{max_delay_ns / 1e6:g}ms"] if max_delay_ns else []
-    parts += [f"w{workers}"] if workers > 1 and block.scenario != "concurrency" else []
+    parts += [f"b{policy.max_batch}"] if policy.max_batch > 1 else []
+    parts += [f"d{policy.max_delay_ns / 1e6:g}ms"] if policy.max_delay_ns else []
+    parts += [f"w{policy.workers}"] if policy.workers > 1 and block.scenario != "concurrency" else []
+    parts += [f"f{policy.in_flight}"] if policy.in_flight else []
     parts += ["loadgen"] if block.loadgen else []
     return "-".join(parts)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from harness.aggregation.admission import foreign_file, foreign_service
+from harness.aggregation.load_rows import LoadEvidence
 from harness.core import store
 from harness.core.errors import FormatError
 from harness.core.layout import ExportFiles, LoadFiles
@@ -17,6 +18,8 @@ from harness.core.schemas import (
     GenerationExport,
     LoadBase,
     LoadCase,
+    LoadEnergy,
+    LoadFailure,
     Prediction,
     Replication,
     ServiceRun,
@@ -149,3 +152,11 @@ def belongs(record: Replication, load: LoadCase, step: LoadStep, number: int, se
     if step.rate_per_s is not None and record.requests != requests_at(load, step.rate_per_s):
         return False
     return (record.point, record.number, record.artifacts_id) == (step.name, number, service.artifacts_id)
+
+
+def evidence_of(state: LoadState, failure: LoadFailure | None = None, energy: LoadEnergy | None = None) -> LoadEvidence:
+    """The valid records of a load case as its row is made of them.
+
+    failure: why the latest process of the case ended early, where it did; energy: of its replications.
+    """
+    return LoadEvidence(state.service, state.prediction, state.steps, state.replications, failure, energy)

@@ -11,8 +11,8 @@ from typing import Any, Literal
 from harness.backends import BACKENDS, BackendInfo, backend_info
 from harness.backends.served_cases import served_cases
 from harness.backends.tensorrt.engine_request import VARIANT as ENGINE_VARIANT
-from harness.core.case_names import case_id
 from harness.core.errors import ConfigError
+from harness.core.layout import case_id
 from harness.core.schemas import (
     Artifact,
     Boundary,
@@ -172,7 +172,8 @@ def plan_id(plan: Plan) -> str:
 
 def _without_later(load: dict[str, Any]) -> dict[str, Any]:
     """A load case without the fields that came later, where they say nothing."""
-    kept = {name: value for name, value in load.items() if value or name not in ("further_bounds", "lengths")}
+    later = ("further_bounds", "lengths", "in_flight")
+    kept = {name: value for name, value in load.items() if value or name not in later}
     if load["bound"] and load["bound"]["of"] == "latency":
         kept["bound"] = {name: value for name, value in load["bound"].items() if name != "of"}
     return kept
@@ -273,7 +274,6 @@ def _of_backend(
     given: Sequence[GivenInputs] = (),
 ) -> Iterator[Case]:
     """Every combination of a block's lists for one model and backend."""
-    settings = settings_of(block, table, device, info.kind)
     usual = next(iter(table.settings_on(device)))
     lengths: Sequence[int | None] = block.sequence_lengths if info.kind == "text" else (None,)
     if given:
@@ -281,6 +281,7 @@ def _of_backend(
         info = replace(info, preprocessing=False)
     precisions: Sequence[Precision] = block.precisions if quantised is None else ("int8",)
     for precision, boundary, mode in product(precisions, block.boundaries, block.modes):
+        settings = settings_of(block, table, device, info.kind, precision)
         skip = _skip_reason(table, info, device, precision, quantised or info.quantisation)
         skip = skip or skipped(backend, table, info, device, boundary, mode)
         for batch_size, length, setting in product(block.batch_sizes, lengths, settings):
@@ -329,10 +330,10 @@ def _refuse_impossible(
             )
     for precision in block.precisions:
         if not any(precision in table.precisions[device] for _, table in backends):
-            reasons = {table.not_offered.get(precision, "not offered") for _, table in backends}
+            reasons = "; ".join(sorted({table.not_offered.get(precision, "not offered") for _, table in backends}))
             raise ConfigError(
                 f"{where}.precisions: none of these backends runs {precision} on {device}.",
-                f"{'; '.join(sorted(reasons))}.".capitalize(),
+                f"{reasons[0].upper()}{reasons[1:]}.",
             )
 
     refuse_impossible(block, [table for _, table in backends], device, where)
@@ -354,9 +355,7 @@ def _skip_reason(
         return "an ONNX file has no PyTorch module to run"
     if precision not in table.precisions[device]:
         return table.not_offered.get(precision, f"{precision} is not offered on {device}")
-    if precision == "int8":
-        return table.not_quantised.get(quantisation)
-    return None
+    return table.not_run.get(info.kind) or (table.not_quantised.get(quantisation) if precision == "int8" else None)
 
 
 def _unique(cases: Iterable[Case], source: str, merge: bool, quantised: Collection[str]) -> list[Case]:

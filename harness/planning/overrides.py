@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import get_args
 
 from pydantic import ValidationError
 
@@ -13,7 +14,11 @@ from harness.core.errors import UsageError
 from harness.core.schemas import Boundary, Device, Exporter, ExportOptions, Measurement, Mode, Precision, Scenario
 from harness.core.text import shortened
 from harness.planning.config import Config, GenerationBlock, MatrixBlock, ModelEntry, ScenarioBlock
+from harness.planning.load_cases import ISSUING
 
+_SCENARIOS: tuple[Scenario, ...] = get_args(Scenario)
+_ONLY: Mapping[str, tuple[Scenario, ...]] = {"rates": ("server",), "in_flight": ISSUING}
+"""Options that the other scenarios do not have: a closed loop has no rate."""
 _LISTS = ("backends", "precisions", "batch_sizes", "sequence_lengths", "boundaries", "modes", "settings")
 
 
@@ -26,6 +31,7 @@ class LoadOverrides:
     max_batch: Sequence[int] = ()
     max_delay: Sequence[str] = ()
     workers: Sequence[int] = ()
+    in_flight: Sequence[int] = ()
     clients: Sequence[int] = ()
     samples: int | None = None
     loadgen: bool = False
@@ -147,9 +153,12 @@ def _scenarios(blocks: Sequence[ScenarioBlock], chosen: Overrides) -> tuple[Scen
         blocks = [block.model_copy(update={"backends": None}) for block in blocks]
     if chosen.precisions:
         blocks = [block.model_copy(update={"precisions": None}) for block in blocks]
-    # A closed loop has no rate: RATES is for the server scenario.
+    if given.in_flight and all(block.scenario not in ISSUING for block in blocks):
+        raise UsageError(
+            f"No scenario here has batches in flight; {' and '.join(ISSUING)} have them.", "Leave IN_FLIGHT out."
+        )
     return tuple(
-        _changed(block, {key: value for key, value in replaced.items() if key != "rates" or block.scenario == "server"})
+        _changed(block, {key: value for key, value in replaced.items() if block.scenario in _ONLY.get(key, _SCENARIOS)})
         for block in blocks
     )
 

@@ -56,7 +56,7 @@ def finished_turns(
     exports, engines: by model name. elsewhere: backends whose libraries belong to another interpreter, so that the
     versions in this interpreter do not apply.
     """
-    found = Finished(plan)
+    finished = Finished(plan)
     here: dict[tuple[str, ...], Environment] = {}
     comparable: dict[tuple[str | None, bool, tuple[str, ...]], bool] = {}
     known = {model: admission.known_artifacts(export, engines.get(model, ())) for model, export in exports.items()}
@@ -67,7 +67,7 @@ def finished_turns(
         try:
             record = store.load_raw(path)
         except FormatError as error:
-            found.notes.append(f"{error.problem} It is measured again.")
+            finished.notes.append(f"{error.problem} It is measured again.")
             continue
         if not isinstance(record, Measured) or record.settings_id != plan.settings_id:
             continue
@@ -80,8 +80,8 @@ def finished_turns(
         if asked not in comparable:
             comparable[asked] = same_environment(*asked[:2], here[also], results)
         if comparable[asked] and admission.foreign_artifact(record, known.get(case.model, {})) is None:
-            found.add(record, case)
-    return found
+            finished.add(record, case)
+    return finished
 
 
 def same_environment(identity: str | None, libraries: bool, here: Environment, results: Results) -> bool:

@@ -69,8 +69,8 @@ def is_store(folder: Path) -> bool:
     return RunStore(folder).runs.is_dir()
 
 
-def baseline_in(files: RunStore, current: Summary) -> Path:
-    """The summary of the latest run of the same machine and configuration before the current one.
+def baseline_in(files: RunStore, current: Summary) -> str:
+    """The id of the latest run of the same machine and configuration before the current one.
 
     Raises MissingInputError where the store has none.
     """
@@ -83,7 +83,7 @@ def baseline_in(files: RunStore, current: Summary) -> Path:
             if (run.machine_key, run.config) == (own.machine_key, own.config) and run.measured_from < own.measured_from
         ]
         if earlier:
-            return files.summary(earlier[-1].run_id)
+            return earlier[-1].run_id
     raise MissingInputError(
         f"{files.root} has no earlier run of this machine and configuration.", f"Add runs to it: {HOW}."
     )

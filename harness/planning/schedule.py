@@ -8,14 +8,16 @@ warm-up drift of 3% caused a false difference of 1.1% (METHOD.md §2.2).
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from harness.aggregation.admission import comparison_group
+from harness.aggregation.flags import GroupKey
 from harness.aggregation.rounds import half_width, is_wide
 from harness.backends import backend_info
 from harness.core.errors import UsageError
 from harness.core.schemas import Case, Measurement, Plan
 from harness.core.text import unknown_name
+from harness.reporting.units import count
 
 Turn = tuple[int, Case]
 """(round, counted from 1; case)."""
@@ -97,6 +99,9 @@ COMPILE_S = 30.0
 """First torch.compile of a model of ResNet-50's size on two cores; later rounds use the cache."""
 
 
+ENGINE_S = (26.0, 93.0)
+"""Shortest and longest build of a TensorRT engine, as measured on an H200 and an H100 (docs/gpu-machine.md)."""
+
 GENERATION_S = 10.0
 """A short process of generation of a model of GPT-2's size on two cores: load, comparison, warm-ups, requests."""
 
@@ -108,20 +113,68 @@ def estimate(plan: Plan) -> tuple[float, float]:
     """
     settings = plan.measurement
     runnable = [case for case in plan.cases if case.skip_reason is None]
-    quick = START_S + max(settings.warmup_min_s + 3 * settings.window_s + 3 * settings.block_s, settings.min_s)
-    slow = max(quick, START_S + settings.warmup_max_s + settings.max_s)
-    compiles = sum(COMPILE_S for case in runnable if backend_info(case.backend).compile_cache)
-    processes = len(runnable) * settings.rounds
+    quick, slow = _of_process(settings)
+    compiles = _compiles(runnable)
+    processes = _processes(runnable, settings.rounds)
     planned = processes * slow + compiles
     generations = [case for case in plan.generations if case.skip_reason is None]
     own = settings.rounds * len(generations)
     quick_all, planned = processes * quick + own * GENERATION_S, planned + own * (GENERATION_S + plan.generation.max_s)
     if settings.max_rounds is None or settings.max_rounds <= settings.rounds or not runnable:
         return quick_all, planned
-    every = len(runnable) * settings.max_rounds * slow + compiles
+    every = _processes(runnable, settings.max_rounds) * slow + compiles
     if settings.budget_s is not None:
         every = min(every, max(planned, settings.budget_s + slow))
     return quick_all, every + own * (GENERATION_S + plan.generation.max_s)
+
+
+def _of_process(settings: Measurement) -> tuple[float, float]:
+    """(shortest, longest) seconds of one process."""
+    quick = START_S + max(settings.warmup_min_s + 3 * settings.window_s + 3 * settings.block_s, settings.min_s)
+    return quick, max(quick, START_S + settings.warmup_max_s + settings.max_s)
+
+
+def _compiles(cases: Iterable[Case]) -> float:
+    return sum(COMPILE_S for case in cases if backend_info(case.backend).compile_cache)
+
+
+def _processes(cases: Sequence[Case], rounds: int) -> int:
+    """Of a tuned row every setting runs in round 1, and one of them in the others."""
+    tried = [case for case in cases if case.tuned]
+    return rounds * (len(cases) - len(tried)) + len(tried) + (rounds - 1) * _tuned_rows(tried)
+
+
+def _tuned_rows(tried: Iterable[Case]) -> int:
+    return len({GroupKey.of(case).without("setting") for case in tried})
+
+
+def tuning_in_words(plan: Plan) -> str | None:
+    """`30 settings of 8 rows are tried in round 1, 2 min to 9 min of it; …`; None for a plan that tries none."""
+    tried = [case for case in plan.cases if case.tuned and case.skip_reason is None]
+    if not tried:
+        return None
+    quick, slow = _of_process(plan.measurement)
+    time = in_words((len(tried) * quick, len(tried) * slow + _compiles(tried)))
+    return (
+        f"{len(tried)} settings of {count(_tuned_rows(tried), 'row')} are tried in round 1, {time} of it; the fastest "
+        "of a row gets the other rounds"
+    )
+
+
+def engines_in_words(plan: Plan) -> str | None:
+    """`12 to build, unless they are here: 5 min to 19 min one after the other`; None for a plan without engines."""
+    wanted = set()
+    for case in plan.cases:
+        info = backend_info(case.backend)
+        if info.artifact == "engine" and case.skip_reason is None:
+            options = info.setting(case.device, case.setting).options
+            built = tuple(sorted((name, value) for name, value in options.items() if name != "graph"))
+            shape = None if options.get("profiles") == "dynamic" else (case.batch_size, case.sequence_length)
+            wanted.add((case.model, case.precision, built, shape))
+    if not wanted:
+        return None
+    low, high = (len(wanted) * seconds for seconds in ENGINE_S)
+    return f"{len(wanted)} to build, unless they are here: {in_words((low, high))} one after the other"
 
 
 def further_in_words(settings: Measurement) -> str | None:

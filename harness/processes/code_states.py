@@ -55,8 +55,8 @@ def code_states(
         (only_ours / "harness").symlink_to(Path(harness.__file__).resolve().parent, target_is_directory=True)
         ours = CodeState(State(name=_name_of(here), stamp=stamp(here, left_out)), _code(here, here, only_ours), pythons)
         with _named(against, here, place) as (root, name, digits, others):
-            found = State(name=name, stamp=digits or stamp(root, left_out))
-            yield CodeState(found, _code(root, here, only_ours), {**pythons, **others}), ours
+            state = State(name=name, stamp=digits or stamp(root, left_out))
+            yield CodeState(state, _code(root, here, only_ours), {**pythons, **others}), ours
 
 
 Named = tuple[Path, str, str | None, Mapping[str, Path]]

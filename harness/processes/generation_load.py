@@ -98,6 +98,8 @@ class _PromptRows:
 
     ids: Mapping[int, Ids]
     tallies: Mapping[int, ParityTally]
+    rounding: Sequence[float] = ()
+    """PromptSet.rounding of the lengths, in the precision of the case, where it was measured."""
 
     def requests(self, pairs: Sequence[tuple[int, int]], seed: int) -> list[TokenRequest]:
         """Requests of these lengths. The prompts of a length take turns; where they begin depends on the seed."""
@@ -181,15 +183,17 @@ def _stored(load: LoadCase, export: GenerationExport, folder: ModelFolder) -> tu
     ids: dict[int, Ids] = {}
     tallies: dict[int, ParityTally] = {}
     hashes: dict[str, str] = {}
+    rounding = []
     for length in sorted({length for length, _ in load.pairs}):
         most = max(new for prompt, new in load.pairs if prompt == length)
         chosen = prompt_set(export, length, most)
         for file in (chosen.prompts, chosen.reference):
             store.check_artifact(folder.root, file, "make export")
             hashes[file.path] = file.sha256
+        rounding += [chosen.rounding[load.precision]] if load.precision in chosen.rounding else []
         ids[length], answer = load_prompts(folder, chosen)
         tallies[length] = ParityTally(answer.first(most))
-    return _PromptRows(ids, tallies), hashes
+    return _PromptRows(ids, tallies, rounding), hashes
 
 
 def _start_cold(decoder: Decoder, requests: Sequence[TokenRequest], size: int, enter: Enter) -> int:
@@ -286,6 +290,7 @@ class _GenerationRun:
             service_ns=times,
             parity={},
             token_parity=service.parity,
+            rounding=max(service.prompts.rounding, default=None),
             placement=service.largest.placement(),
             peak_rss_bytes=peak_bytes(),
             notes=() if purpose is None else (purpose,),

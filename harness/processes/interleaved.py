@@ -60,7 +60,8 @@ def measure_in_turn(against: InterleavedState, here: InterleavedState) -> int:
                 _forget(against.results, here.results, case.case_id, count)
                 mine, other = (ours, (count, case)), (theirs, (count, cases[case.case_id]))
                 for pool, turn in (mine, other) if goes_first else (other, mine):
-                    failures += isinstance(pool.measure(turn), Failed)
+                    record = pool.measure(turn)
+                    failures += isinstance(record, Failed) and not record.refused
             if turns and turns[0][0][0] % RENEWED_AFTER == 0:
                 ours.renew()
                 theirs.renew()

@@ -48,7 +48,7 @@ def measure_load(job: LoadJob, worker: Worker, results: Results, observer: Obser
         return None
     last_words = store.tail(files.log) or store.tail(worker.log)
     if outcome.absent:
-        error, hint = absent_library(outcome.absent)
+        error, hint = absent_library(outcome.absent, job.load.backend)
     else:
         error, hint = explained_end(outcome, job.measurement.timeout_s, job.load.max_batch, last_words)
     return save_failure(job, files, error, hint, outcome.phase, last_words)

@@ -1,7 +1,7 @@
 """A service in one process: it measures its own service times, predicts its peak, and serves real replications.
 
-Every worker of the service is a thread with backend objects of its own, one for each prepared batch size. The process
-calls the backend and waits for it: with a library that can compute several batches at once, more workers do so.
+Every worker of the service is a thread with backend objects of its own, one for each prepared batch size, and waits for
+its batches. With `in_flight` there is one worker, which issues batches to a library that computes asynchronously.
 
 Load → compile → reference check → service times → guards → prediction → replications, of which each is saved at once.
 """
@@ -9,9 +9,11 @@ Load → compile → reference check → service times → guards → prediction
 from __future__ import annotations
 
 import gc
+import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from harness.aggregation.admission import differing
@@ -58,10 +60,11 @@ from harness.statistics import parity
 from harness.timing.clock import calibrate, now_ns
 from harness.timing.closed_loop import serve_closed
 from harness.timing.dispatcher import Dispatcher
+from harness.timing.issuing_thread import issue, issue_closed
 from harness.timing.service_times import order_guard, repeat_guard, service_times
 from harness.timing.session import batches_to_check, peak_bytes
 from harness.timing.virtual_arrivals import Dispatches, serve
-from harness.timing.worker_threads import WorkerThreads
+from harness.timing.worker_threads import SWITCH_S, WorkerThreads
 
 Enter = Callable[[str], None]
 
@@ -88,6 +91,8 @@ def serve_load(job: LoadJob, enter: Enter) -> None:
     gc.collect()
     gc.freeze()
     gc.disable()
+    if job.load.in_flight:
+        sys.setswitchinterval(SWITCH_S)  # callbacks must not wait for the issuing thread
     run = _LoadRun(job, files, threads, service, identity, enter)
     same = same_machine(results, identity, where)
     state = state_of(job.load, files, job.settings_id, same)
@@ -187,7 +192,12 @@ class _Service:
                     if info.artifact == "none"
                     else load_batches(folder.root, export, own.case, job.measurement.parity_samples)
                 )
-                given = job_of(own, export, folder, batches[size].inputs)
+                if info.setting(own.case.device, own.case.setting).own_core:
+                    raise CaseError(
+                        "A service has several threads that launch, and none gets a CPU of its own.",
+                        "Choose a setting without `own-core` for loads.",
+                    )
+                given = job_of(own, export, folder, batches[size].inputs, load.in_flight or 0)
                 files.update(artifacts(export, own.case, given.engine))
                 backends[size] = backend = construct(info.target_on(load.device), given)
                 factor = slowdown_of(load.backend)
@@ -275,7 +285,10 @@ class _LoadRun:
         sizes = sizes_of(load)
         self.enter("service times")
         started_at = utc_now()
-        times = service_times(service.dispatchers, self.threads, sizes, load.service_s, seed)
+        for worker in service.dispatchers:
+            worker.reorder(seed)
+        served = partial(self._closed_loop, service.dispatchers)
+        times = service_times(served, load.parallel, sizes, load.service_s)
         first, computes = service.dispatchers[0], bool(service.workers[0].parity)
         repeated = other = None
         if computes:
@@ -295,7 +308,7 @@ class _LoadRun:
             environment_id=self.environment_id,
             artifacts=service.artifacts,
             threads=self.job.threads,
-            workers=load.workers,
+            workers=load.parallel,
             clock=calibrate(),
             load_ns=dict(service.workers[0].load_ns),
             service_ns=times,
@@ -337,14 +350,8 @@ class _LoadRun:
             drawn = draw(step.rate_per_s, count, seed)
             scheduled = drawn.tolist()
             schedule_sha256 = arrivals.digest(drawn)
-            found = serve(
-                scheduled,
-                policy_of(load),
-                [one.run for one in workers],
-                self.threads.all_at_once,
-                # Requests that wait longer count as not served.
-                scheduled[-1] + patience_ns(load),
-            )
+            # Requests that wait longer count as not served.
+            found = self._open(scheduled, load, workers, scheduled[-1] + patience_ns(load))
         else:
             schedule_sha256 = None
             found = self._closed(load, workers)
@@ -362,7 +369,7 @@ class _LoadRun:
             scenario=load.scenario,
             rate_per_s=step.rate_per_s,
             clients=step.clients,
-            workers=clients,
+            workers=load.in_flight or clients,
             max_batch=load.max_batch,
             max_delay_ns=load.max_delay_ns,
             seed=seed,
@@ -384,20 +391,36 @@ class _LoadRun:
         store.save(self.files.replication(step.name, number), record, indent=None)
 
     def _closed(self, load: LoadCase, workers: Sequence[Dispatcher]) -> Dispatches:
-        runs = [worker.run for worker in workers]
         duration_ns = round(load.replication_s * 1e9)
         if load.scenario == "offline":
             # One query of all samples: everything is there at the start.
-            each = self.threads.in_turn([lambda: _offline_samples(load, runs[0], duration_ns)])[0]
-            samples = each * len(runs)
-            return serve([0] * samples, policy_of(load), runs, self.threads.all_at_once, 10 * duration_ns + DRAIN_NS)
+            each = self.threads.in_turn([lambda: _offline_samples(load, workers[0].run, duration_ns)])[0]
+            samples = each * load.parallel
+            return self._open([0] * samples, load, workers, 10 * duration_ns + DRAIN_NS)
         least = LOADGEN_LEAST.get(load.scenario, 1) if load.method == "loadgen" else LEAST_CLOSED
-        return serve_closed(runs, load.max_batch, self.threads.all_at_once, load.requests, duration_ns, least)
+        return self._closed_loop(workers, load.max_batch, load.requests, duration_ns, least)
+
+    def _open(
+        self, scheduled: Sequence[int], load: LoadCase, workers: Sequence[Dispatcher], limit_ns: int
+    ) -> Dispatches:
+        """The open loop, by workers that wait for their batches, or by one thread that issues them."""
+        if load.in_flight:
+            return issue(scheduled, policy_of(load), workers[0].start, load.in_flight, limit_ns, DRAIN_NS)
+        runs = [worker.run for worker in workers]
+        return serve(scheduled, policy_of(load), runs, self.threads.all_at_once, limit_ns)
+
+    def _closed_loop(
+        self, workers: Sequence[Dispatcher], size: int, requests: int, duration_ns: int, least: int = 1
+    ) -> Dispatches:
+        """Batches of one size from all of these workers, or with as many in flight as there may be."""
+        if self.job.load.in_flight:
+            return issue_closed(workers[0].start, size, self.job.load.in_flight, requests, duration_ns, least)
+        runs = [worker.run for worker in workers]
+        return serve_closed(runs, size, self.threads.all_at_once, requests, duration_ns, least)
 
     def _warm(self, workers: Sequence[Dispatcher], load: LoadCase) -> None:
-        runs = [worker.run for worker in workers]
         for size in sizes_of(load):
-            serve_closed(runs, size, self.threads.all_at_once, 1 << 20, int(RE_WARM_S * 1e9 / len(sizes_of(load))))
+            self._closed_loop(workers, size, 1 << 20, int(RE_WARM_S * 1e9 / len(sizes_of(load))))
 
     def _latest(self, workers: Sequence[Dispatcher]) -> list[Parity]:
         """The outputs of each backend object's last pass, which was timed, against the reference."""

@@ -91,8 +91,8 @@ def _experiment(client: MlflowClient, name: str) -> str:
 
 
 def _earlier(client: MlflowClient, place: str, digest: str) -> str | None:
-    found: Sequence[Run] = client.search_runs([place], f"tags.`{DIGEST}` = '{digest}'", max_results=1)
-    return str(found[0].info.run_id) if found else None
+    runs: Sequence[Run] = client.search_runs([place], f"tags.`{DIGEST}` = '{digest}'", max_results=1)
+    return str(runs[0].info.run_id) if runs else None
 
 
 def _add(client: MlflowClient, run_id: str, artifacts: Sequence[Path]) -> tuple[str, ...]:

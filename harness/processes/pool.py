@@ -71,7 +71,7 @@ def _measure(
         return load(raw)
     last_words = store.tail(log) or store.tail(worker.log)
     error, hint = (
-        absent_library(outcome.absent)
+        absent_library(outcome.absent, job.case.backend)
         if outcome.absent
         else explained_end(outcome, job.measurement.timeout_s, job.case.batch_size, last_words)
     )
@@ -112,11 +112,13 @@ def explained_end(outcome: Outcome, timeout_s: float, batch_size: int, last_word
     return f"Ended with exit code {outcome.code} and no result.", "The log's tail below may say why."
 
 
-def absent_library(absent: Sequence[str]) -> tuple[str, str]:
+def absent_library(absent: Sequence[str], backend: str) -> tuple[str, str]:
     """(error, hint) for a backend whose libraries its interpreter lacks."""
+    extra = backend_info(backend).extra
+    packages = " ".join(absent) if extra is None else f"'inferometer[{extra}]'"
     return (
         f"{', '.join(absent)} is not installed.",
-        f"Install it: pip install {' '.join(absent)}; or name a Python that has it: BACKEND_PYTHONS=<backend>=<path>.",
+        f"Install it: pip install {packages}; or name a Python that has it: BACKEND_PYTHONS=<backend>=<path>.",
     )
 
 
@@ -129,8 +131,8 @@ class Presence:
         self._place = lock.place()
         self._started_at = utc_now()
 
-    def turn(self, job: TurnJob, done: int, turns: int) -> None:
-        """A turn begins. Raises StorageError where the file cannot be written."""
+    def turn(self, case_id: str, number: int, done: int, turns: int) -> None:
+        """A turn begins; number: its round. Raises StorageError where the file cannot be written."""
         running = Running(
             plan_id=self._plan_id,
             pid=os.getpid(),
@@ -138,8 +140,8 @@ class Presence:
             started_at=self._started_at,
             turns=turns,
             done=done,
-            case_id=job.case.case_id,
-            round=job.round,
+            case_id=case_id,
+            round=number,
             since=utc_now(),
         )
         store.save(self._path, running)
@@ -341,7 +343,7 @@ class WorkerPool:
             export=str(export_files(case.slug, self._results, self._models).record),
             engines=self._plan.engines,
         )
-        self._presence.turn(job, self.progress.done, self.progress.total)
+        self._presence.turn(job.case.case_id, job.round, self.progress.done, self.progress.total)
         label = f"round {number}  {case.case_id}{self._label}"
         watcher = _Watcher(job, label, self.progress, self._monitor)
         record = measure_turn(job, self._worker(job), self._results, watcher)
@@ -364,7 +366,7 @@ class WorkerPool:
             export=str(self._results.export(case.slug).generation),
             options=self._plan.generation,
         )
-        self._presence.turn(task, self.progress.done, self.progress.total)
+        self._presence.turn(task.case.case_id, task.round, self.progress.done, self.progress.total)
         label = f"round {number}  {case.case_id}"
         results = self._results.of_generation
         watcher = _Watcher(task, label, self.progress, self._monitor, results.usage_file(case.case_id, number))
@@ -392,7 +394,7 @@ class WorkerPool:
 
 def _in_words(record: Measured | Failed) -> str:
     if isinstance(record, Failed):
-        return f"FAILED in {record.phase}: {record.error}"
+        return f"skipped: {record.error}" if record.refused else f"FAILED in {record.phase}: {record.error}"
     steady = "" if record.steady else ", not steady"
     return f"{batch_ns(record) / 1e6:.3g} ms  n={batches(record)}, {record.stop}{steady}"
 

@@ -21,12 +21,14 @@ from harness.core.layout import Results
 from harness.core.protocol import (
     EVENT,
     Entered,
+    GenerationTask,
     Job,
     Started,
+    TurnJob,
 )
 from harness.core.safe_files import open_to_write
 from harness.core.schemas import Record, Usage
-from harness.core.schemas.profile_record import MemoryTimeline, ModelProfile, PartsProfile
+from harness.core.schemas.profile_record import MemoryTimeline, ModelProfile, PartsProfile, Phase
 from harness.processes.launcher import Observer, process_environment
 from harness.processes.pool import Monitor
 from harness.reporting.charts.allocations_chart import allocations
@@ -41,11 +43,15 @@ Level = Literal["count", "memory", "parts", "tokenising"]
 
 
 class ProfileJob(Record):
-    """The job of a profiling process. runs: inferences over which the parts are timed."""
+    """The job of a profiling process. runs: inferences over which the parts are timed.
+
+    phase: of generation; the job is then a GenerationTask, and the case_id in it is the phase's (profiling/phases.py).
+    """
 
     level: Level
-    job: Job
+    job: Job | GenerationTask
     runs: Annotated[int, Field(ge=1)]
+    phase: Phase | None = None
 
     @property
     def results(self) -> Path:
@@ -62,7 +68,7 @@ class ProfileJob(Record):
 class _ProfileWatcher:
     """Passes events of a profiling process to a monitor. record: path of the monitor's record."""
 
-    job: Job
+    job: TurnJob
     monitor: Monitor
     record: Path
 

@@ -28,11 +28,13 @@ from harness.core.errors import CaseError, UnavailableError
 from harness.core.host import environment
 from harness.core.host.orphans import die_with_parent
 from harness.core.layout import ModelFolder, Results
-from harness.core.protocol import Entered
+from harness.core.protocol import Entered, GenerationTask, Job
 from harness.core.schemas import Case, ExportRecord, Record
 from harness.core.schemas.profile_record import Counts, MeasuredMemory, MemoryTimeline, PartsProfile, Tokenising
+from harness.processes.generation_process import export_for, generation_job, load_prompts, prompt_set
 from harness.processes.profile_launcher import Level, ProfileJob
 from harness.profiling.load_profiles import with_launch_gaps
+from harness.profiling.phases import no_memory
 from harness.profiling.reconcile import middle_mean
 from harness.timing.clock import now_ns
 from harness.zoo.inputs.tokenizer import texts_of
@@ -71,14 +73,40 @@ def stage(arguments: Sequence[str]) -> None:
     try:
         _prepare(asked)
         profile_timing.listen(lambda phase: _say(answers, Entered(phase=phase)))
-        export, folder = export_of(asked.job)
-        batches = load_batches(folder.root, export, case, asked.job.measurement.parity_samples).inputs
-        answer = _LEVELS[asked.level](asked, export, folder, batches)
+        answer = (
+            _of_a_phase(asked, asked.job) if isinstance(asked.job, GenerationTask) else _of_a_case(asked, asked.job)
+        )
     except Exception as error:
         if isinstance(error, MemoryError) or is_out_of_memory(str(error)):
             raise CaseError(*out_of_memory(case.device, case.batch_size)) from error
         raise
     _say(answers, answer)
+
+
+def _of_a_case(asked: ProfileJob, job: Job) -> Record:
+    export, folder = export_of(job)
+    batches = load_batches(folder.root, export, job.case, job.measurement.parity_samples).inputs
+    return _LEVELS[asked.level](asked, export, folder, batches)
+
+
+def _of_a_phase(asked: ProfileJob, job: GenerationTask) -> Record:
+    """The same levels of one phase of generation; its allocations are not measured."""
+    case, phase = job.case, asked.phase
+    if phase is None:
+        raise ValueError("a phase of generation has to be named")
+    export, folder = export_for(job)
+    if asked.level == "count":
+        from harness.zoo.generation.phase_counts import counts_of_phase  # noqa: PLC0415 - torch, as in _count
+
+        return counts_of_phase(folder.root, export.shape, case.prompt_length, case.new_tokens, phase)
+    if asked.level == "memory":
+        return no_memory(_here(asked))
+    profiler = backend_info(case.backend).decoder_profilers.get(case.device)
+    if profiler is None:
+        raise _no_profiler(case.backend)
+    prompts, _ = load_prompts(folder, prompt_set(export, case.prompt_length, case.new_tokens))
+    measure = partial(imported(profiler), generation_job(job, export.shape, folder, export), prompts, phase)
+    return _with_traces(asked, measure)
 
 
 def _say(answers: IO[str], record: Record) -> None:
@@ -99,16 +127,16 @@ def _prepare(asked: ProfileJob) -> None:
 def _count(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> Counts:
     from harness.zoo.cost.counting import counts_of  # noqa: PLC0415 - torch and onnx, which other levels may lack
 
-    return counts_of(asked.job.case, export, folder.root, batches[0])
+    return counts_of(_of_run(asked).case, export, folder.root, batches[0])
 
 
 def _memory(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> MeasuredMemory:
-    case = asked.job.case
+    case = _of_run(asked).case
     info = backend_info(case.backend)
     timeline: MemoryTimeline | None = None
     peak: int | None = None
     by = _NOT_REPORTED
-    given = job_of(asked.job, export, folder, batches)
+    given = _job_of(asked, export, folder, batches)
     if info.allocations is not None:
         results = Results(asked.results)
         make = partial(construct, info.target_on(case.device))
@@ -117,15 +145,22 @@ def _memory(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batche
         peak, by = timeline.pass_peak_bytes, timeline.by
     elif info.peak is not None:
         peak, by = _peak(info.peak, given)
-    where = environment.collect(environment.plugin_fact(info.plugin), case.device, info.recorded)
-    environment_id = environment.environment_id(where)
-    store.save(Results(asked.results).environment(environment_id), where)
     return MeasuredMemory(
         peak_bytes=peak,
         activations_bytes=None if timeline is None else timeline.activations_peak_bytes,
         by=by,
-        environment_id=environment_id,
+        environment_id=_here(asked),
     )
+
+
+def _here(asked: ProfileJob) -> str:
+    """The id of this process's environment, which is recorded."""
+    case = asked.job.case
+    info = backend_info(case.backend)
+    where = environment.collect(environment.plugin_fact(info.plugin), case.device, info.recorded)
+    environment_id = environment.environment_id(where)
+    store.save(Results(asked.results).environment(environment_id), where)
+    return environment_id
 
 
 def _peak(target: str, given: BackendJob) -> tuple[int | None, str]:
@@ -140,20 +175,37 @@ def _peak(target: str, given: BackendJob) -> tuple[int | None, str]:
 def _parts(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> PartsProfile:
     profiler = backend_info(asked.job.case.backend).profiler
     if profiler is None:
-        raise UnavailableError(
-            f"{asked.job.case.backend} has no profiler of its parts.", "Its model level is complete without."
-        )
+        raise _no_profiler(asked.job.case.backend)
+    return _with_traces(asked, partial(imported(profiler), _job_of(asked, export, folder, batches), batches))
+
+
+def _no_profiler(backend: str) -> UnavailableError:
+    return UnavailableError(f"{backend} has no profiler of its parts.", "Its model level is complete without.")
+
+
+def _with_traces(asked: ProfileJob, profiler: Callable[[Path, int], PartsProfile]) -> PartsProfile:
+    """Run a backend's profiler, which writes its traces into a folder."""
     traces = Results(asked.results).profile(asked.job.case.case_id)
     with store.translate_storage_errors(traces):
         traces.mkdir(parents=True, exist_ok=True)
     profile_timing.entered("measure")  # for a plugin's profiler, which may report no phase itself
-    found: PartsProfile = imported(profiler)(job_of(asked.job, export, folder, batches), batches, traces, asked.runs)
+    found = profiler(traces, asked.runs)
     return with_launch_gaps(found, traces, cli.warn).model_copy(update={"runs": asked.runs})
 
 
-def _tokenising(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> Tokenising:
+def _job_of(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> BackendJob:
+    return job_of(_of_run(asked), export, folder, batches)
 
-    return tokenising(asked.job.case, export, folder.root, batches[0], asked.runs)
+
+def _of_run(asked: ProfileJob) -> Job:
+    """The job of a level of a model's case."""
+    if not isinstance(asked.job, Job):
+        raise TypeError("a job of generation has levels of its own")
+    return asked.job
+
+
+def _tokenising(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> Tokenising:
+    return tokenising(_of_run(asked).case, export, folder.root, batches[0], asked.runs)
 
 
 _LEVELS: Mapping[Level, Callable[[ProfileJob, ExportRecord, ModelFolder, Sequence[Batch]], Record]] = {

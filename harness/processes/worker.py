@@ -28,7 +28,7 @@ from harness.backends.calibration.slowdown import slow_down, slowdown_of
 from harness.backends.loads import artifacts, export_of, job_of
 from harness.backends.served_cases import case_of
 from harness.core import cli, store
-from harness.core.errors import InferometerError, StorageError
+from harness.core.errors import InferometerError, NotSupportedError, StorageError
 from harness.core.extensions import reason
 from harness.core.host import environment
 from harness.core.host.environment import loaded_runtimes
@@ -61,6 +61,7 @@ from harness.processes.endpoint_process import serve_endpoint
 from harness.processes.generation_load import serve_generation
 from harness.processes.generation_process import generated
 from harness.processes.load_process import serve_load
+from harness.processes.own_core import OwnCore
 from harness.processes.window_signals import WindowSignals
 from harness.serving.load_case import replication_digest
 from harness.timing.clock import calibrate
@@ -227,18 +228,20 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
     windowed = None
     if job.windows is not None:
         windowed = WindowedPart(job.windows, WindowSignals(job.windows.fifo), lambda: enter(WINDOW_ENDED))
+    core = OwnCore(info.setting(case.device, case.setting).own_core, enter)
     found = run_session(
         backend,
         mode,
         reference,
         export.classifier,
         settings,
-        enter,
+        core.enter,
         batches.inputs,
         seed,
         job.round,
         timed_part=windowed or measure,
     )
+    placement = core.end(found.placement)
     enter("record")
     facts = {**backend.build_facts(), **loaded_runtimes(), **environment.plugin_fact(info.plugin)}
     where = environment.collect(facts, case.device, info.recorded)
@@ -262,7 +265,7 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
         stop=found.timed.stop,
         parity_before=found.parity_before,
         parity_timed=found.parity_timed,
-        placement=found.placement,
+        placement=placement,
         memory=found.memory,
         cold_ns=found.cold_ns,
         repeats=found.repeats,
@@ -303,6 +306,7 @@ def _failed(job: TurnJob, error: BaseException, phase: str, log: Path) -> Failed
         hint=hint,
         phase=phase,
         stderr_tail=store.tail(log),
+        refused=isinstance(error, NotSupportedError),
     )
 
 

@@ -1,9 +1,10 @@
-"""Idle time of the GPU in a trace, and the part of it in which the GPU waited for the host (pure).
+"""Idle time of a GPU in a trace, and the part in which it waited for the host; a CPU's time without operators (pure).
 
 Kernels that overlap on several streams count once: busy is the union of their intervals, idle the rest of the window.
 
-Source: the trace of torch.profiler (Kineto) in Chrome's trace format. GPU work has the categories of GPU_WORK; the call
-that launched it has one of LAUNCHES and the same `args.correlation`; `ts` and `dur` are in microseconds.
+Source: the trace of torch.profiler (Kineto) in Chrome's trace format. GPU work has the categories of GPU_WORK, a CPU's
+operators that of OPERATORS; the call that launched GPU work has one of LAUNCHES and the same `args.correlation`; `ts`
+and `dur` are in microseconds.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.core.schemas.profile_record import LaunchGaps, OperatorRow, PartsProfile
+from harness.core.schemas.profile_record import LaunchGaps, OperatorGaps, OperatorRow, PartsProfile
 from harness.core.store import translate_storage_errors
 
 GPU_WORK = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+OPERATORS = frozenset({"cpu_op"})
 LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})
 
 
@@ -104,6 +106,25 @@ def launch_gaps_of(events: Iterable[Mapping[str, Any]], operators: Iterable[Oper
         work_ns=sum(end - start for start, end, _ in work),
         kernels_ns=sum(row.self_device_ns or 0 for row in operators if row.name in names),
     )
+
+
+def operator_gaps_of(events: Iterable[Mapping[str, Any]]) -> OperatorGaps | None:
+    """Time with and without an operator in a CPU's trace; None where no operator took any time. Operators contain
+    others: busy is the union of their intervals. Raises as launch_gaps_of()."""
+    work = sorted(_interval(event)[:2] for event in _of(list(events), OPERATORS))
+    if not any(end > start for start, end in work):
+        return None
+    first = last = work[0][0]
+    busy = 0
+    for start, end in work:
+        busy += max(0, end - max(start, last))
+        last = max(last, end)
+    return OperatorGaps(window_ns=last - first, busy_ns=busy)
+
+
+def without_operator(found: OperatorGaps) -> float:
+    """The share of a traced CPU's time in which no operator ran."""
+    return 1 - found.busy_ns / found.window_ns
 
 
 def _of(events: Sequence[Mapping[str, Any]], categories: frozenset[str]) -> Iterator[Mapping[str, Any]]:

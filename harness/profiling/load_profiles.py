@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
@@ -16,7 +16,7 @@ from harness.core import store
 from harness.core.errors import FormatError, MalformedFileError
 from harness.core.layout import Results
 from harness.core.safe_files import Limit, read
-from harness.core.schemas import Plan, Row, Summary
+from harness.core.schemas import GenerationCase, GenerationRow, Plan, Row, Summary
 from harness.core.schemas.profile_record import (
     LaunchGaps,
     LayerRow,
@@ -27,6 +27,7 @@ from harness.core.schemas.profile_record import (
 )
 from harness.profiling.grades import doubt
 from harness.profiling.launch_gaps import launch_gaps_of
+from harness.profiling.phases import phase_case, phase_rows, phases_of
 from harness.profiling.what_if import achieved
 
 
@@ -77,9 +78,10 @@ class Profiled:
 
 
 def profiled_rows(summary: Summary, results: Results, warn: Callable[[str], None]) -> list[Profiled]:
-    """The rows that were profiled with the summary's settings. An unreadable file gives a warning and is left out."""
+    """The rows that were profiled with the summary's settings, phases of generation too. An unreadable file gives a
+    warning and is left out."""
     found = []
-    for row in summary.rows:
+    for row in (*summary.rows, *phase_rows(summary.generations, lambda _: True)):
         model = _loaded(results.model_profile(row.case_id), ModelProfile, warn)
         if model is None or model.settings_id != summary.settings_id:
             continue
@@ -102,15 +104,30 @@ def only_profiled(plan: Plan, summary: Summary | None, results: Results, created
     rows = {(row.case_id, row.weights): row for row in known.rows} if known else {}
     kinds = {model.slug: model.kind for model in plan.models}
     cases = [case for case in plan.cases if results.model_profile(case.case_id).is_file()]
+    measured = {row.case_id: row for row in known.generations} if known else {}
+    generations = [
+        measured.get(case.case_id) or GenerationRow(**_of_case(case), status="missing", reason=_PROFILED, hint=_MEASURE)
+        for case in plan.generations
+        if any(results.model_profile(phase_case(case, phase).case_id).is_file() for phase in phases_of(case))
+    ]
     blank = blank_summary(plan, {}, created_at)
     taken = ("measured_from", "measured_to", "environments", "exports", "engines", "roof", "custom", "energies")
     own = {name: getattr(known, name) for name in taken} if known else {}
     found = [
         rows.get((case.case_id, case.weights))
-        or missing_row(case, kinds[case.slug], "profiled, and not measured", "`make bench` measures it.")
+        or missing_row(case, kinds[case.slug], _PROFILED, "`make bench` measures it.")
         for case in cases
     ]
-    return blank.model_copy(update={**own, "title": f"{plan.report.title}: profile", "rows": tuple(found)})
+    title = f"{plan.report.title}: profile"
+    return blank.model_copy(update={**own, "title": title, "rows": tuple(found), "generations": tuple(generations)})
+
+
+_PROFILED, _MEASURE = "profiled, and not measured", "`make generate` measures it."
+
+
+def _of_case(case: GenerationCase) -> dict[str, Any]:
+    """The fields that a case and its row share."""
+    return {name: value for name, value in case.model_dump().items() if name in GenerationRow.model_fields}
 
 
 def _loaded(path: Path, kind: type[R], warn: Callable[[str], None]) -> R | None:

@@ -197,13 +197,13 @@ def by_module(columns: Sequence[ComparedColumn]) -> SideBySide | None:
     return _joined(found, spent, members)
 
 
-def folded(found: SideBySide) -> SideBySide:
+def folded(side: SideBySide) -> SideBySide:
     """The comparison with one line for modules that differ only in the number of their block: `layer.*.mlp`."""
     alike_lines: dict[str, list[SideBySideLine]] = {}
-    for line in found.lines:
+    for line in side.lines:
         alike_lines.setdefault(_FIRST_NUMBER.sub("*", line.name, count=1), []).append(line)
     lines = [lines[0] if len(lines) == 1 else _sum_of(name, lines) for name, lines in alike_lines.items()]
-    return SideBySide(found.columns, _by_gain(lines))
+    return SideBySide(side.columns, _by_gain(lines))
 
 
 def _sum_of(name: str, lines: Sequence[SideBySideLine]) -> SideBySideLine:
@@ -338,10 +338,12 @@ def _setting(row: Row) -> str:
     return ", ".join((row.precision, f"batch {row.batch_size}", *length))
 
 
-def _column(one: Profiled) -> ComparedColumn:
-    assert one.parts is not None  # noqa: S101 - asked by _compared
-    way = "" if one.row.setting == "default" else f" {one.row.setting}"
-    return ComparedColumn(one.row.case_id, f"{one.row.backend}{way}", one.parts, one.model.achieved.latency_ns)
+def _column(profiled: Profiled) -> ComparedColumn:
+    assert profiled.parts is not None  # noqa: S101 - asked by _compared
+    way = "" if profiled.row.setting == "default" else f" {profiled.row.setting}"
+    return ComparedColumn(
+        profiled.row.case_id, f"{profiled.row.backend}{way}", profiled.parts, profiled.model.achieved.latency_ns
+    )
 
 
 def _speed(found: tuple[Profiled, ComparedColumn]) -> tuple[bool, float]:

@@ -23,6 +23,7 @@ from harness.core.schemas.profile_record import (
     MeasuredMemory,
     ModelProfile,
     PartsProfile,
+    Phase,
 )
 from harness.profiling.grades import doubt
 from harness.profiling.launch_gaps import idle_share
@@ -225,13 +226,45 @@ def model_profile(
     identity: (settings id, date); row: of the same case in the summary, or None; roof: of the device that the summary's
     rows ran on.
     """
-    settings_id, created_at = identity
     work = next((found for found in export.work if found.sequence_length == case.sequence_length), None)
-    flops = _times(counts.flops, case)
     traffic = _traffic(case, work)
     notes = (*counts.count_notes, *((_INT8_BYTES,) if work is not None and case.precision == "int8" else ()))
+    counts = counts.model_copy(update={"count_notes": notes})
+    return _profile(case, identity, export.request_sha256, files, traffic, counts, memory, row, roof)
+
+
+def phase_profile(
+    case: Case,
+    phase: Phase,
+    identity: tuple[str, str],
+    export_sha256: str,
+    files: tuple[FileSize, ...],
+    traffic: int | None,
+    counts: Counts,
+    memory: MeasuredMemory,
+    row: Row | None,
+    roof: Roof | CpuRoof | None,
+) -> ModelProfile:
+    """The same of a phase of generation (profiling/phases.py). traffic: least bytes of one pass."""
+    found = _profile(case, identity, export_sha256, files, traffic, counts, memory, row, roof)
+    return found.model_copy(update={"phase": phase})
+
+
+def _profile(
+    case: Case,
+    identity: tuple[str, str],
+    export_sha256: str,
+    files: tuple[FileSize, ...],
+    traffic: int | None,
+    counts: Counts,
+    memory: MeasuredMemory,
+    row: Row | None,
+    roof: Roof | CpuRoof | None,
+) -> ModelProfile:
+    settings_id, created_at = identity
+    flops = _times(counts.flops, case)
     return ModelProfile(
-        **counts.model_copy(update={"count_notes": notes}).model_dump(),
+        **counts.model_dump(),
         case_id=case.case_id,
         settings_id=settings_id,
         created_at=created_at,
@@ -251,7 +284,7 @@ def model_profile(
         activation_measured_bytes=memory.peak_bytes,
         activation_alone_bytes=memory.activations_bytes,
         activation_measured_by=memory.by,
-        export_sha256=export.request_sha256,
+        export_sha256=export_sha256,
         achieved=achieved(row, flops, roof),
     )
 

@@ -165,7 +165,10 @@ def calibrated(summary: Summary) -> list[Block]:
 
 def provenance(summary: Summary) -> str:
     """Which configuration and plan were measured, and when."""
-    span = f"measured {summary.measured_from} to {summary.measured_to}" if summary.measured_from else "nothing measured"
+    if summary.measured_from:
+        span = f" · measured {summary.measured_from} to {summary.measured_to}"
+    else:
+        span = "" if summary.loads or summary.generations or summary.copies else " · nothing measured"
     digest = f" (sha256 {summary.config_sha256[:12]})" if summary.config_sha256 else ""
-    said = f"Configuration `{summary.config}`{digest} · plan {summary.plan_id} · {span}."
+    said = f"Configuration `{summary.config}`{digest} · plan {summary.plan_id}{span}."
     return f"{said} {whole_names(summary)}".strip()

@@ -37,6 +37,7 @@ from harness.reporting.load_groups import (
     single_point,
 )
 from harness.reporting.prose.boundaries import PARTS
+from harness.statistics.estimators import P90_MIN_SAMPLES, P95_MIN_SAMPLES, P99_MIN_SAMPLES
 
 Value = str | int | float | bool | None
 
@@ -59,7 +60,9 @@ class Figure(Generic[Thing]):
 
     key: its name in every format, without the unit. doc: one line, as Prometheus shows it. of: its value, None where it
     is unknown. interval: its 95% interval over processes. applies: False for rows whose boundary, mode or
-    device has no such figure. label: its name in tables, without the unit.
+    device has no such figure. label: its name in tables, without the unit. latency_table: whether that table has a
+    column of it, always or where any row has a value. cell: its text in tables, where the kind's (table.py) does not
+    suit.
     """
 
     key: str
@@ -69,6 +72,8 @@ class Figure(Generic[Thing]):
     interval: Callable[[Thing], Interval | None] | None = None
     applies: Callable[[Thing], bool] = lambda _thing: True
     label: str = ""
+    latency_table: Literal["never", "where known", "always"] = "never"
+    cell: Callable[[float | None], str] | None = None
 
     def value(self, of: Thing) -> Value:
         """The value for a row; None where it is unknown."""
@@ -140,13 +145,21 @@ def _latency(name: str, doc: str) -> Figure[Row]:
         return found.ci95 if name == "p50" else found.percentile_ci95.get(name)
 
     of, percentile = _within(_latency_of, attrgetter(name)), name.startswith("p")
-    return Figure(f"latency_{name}", "time", doc, of, interval if percentile else None, applies=_has_latency)
+    return Figure(
+        f"latency_{name}",
+        "time",
+        doc,
+        of,
+        interval if percentile else None,
+        applies=_has_latency,
+        label=name,
+        latency_table="always" if name in LEAST_SAMPLES else "never",
+    )
 
 
-def _device(
-    key: str, label: str, name: str, doc: str, kind: Kind = "time", applies: Callable[[Row], bool] = _has_copies
-) -> Figure[Row]:
-    return Figure(key, kind, doc, _within(lambda row: row.device_ns, attrgetter(name)), applies=applies, label=label)
+def _device(key: str, label: str, name: str, doc: str, applies: Callable[[Row], bool] = _has_copies) -> Figure[Row]:
+    of = _within(lambda row: row.device_ns, attrgetter(name))
+    return Figure(key, "time", doc, of, applies=applies, label=label, latency_table="where known")
 
 
 def _part(name: str) -> tuple[Figure[Row], Figure[Row]]:
@@ -158,6 +171,8 @@ def _part(name: str) -> tuple[Figure[Row], Figure[Row]]:
             f"Boundary e2e: {name}, median of the process medians.",
             _within(lambda row: row.split, lambda split: part(split).median_ns),
             applies=_has_parts,
+            label=name,
+            latency_table="where known",
         ),
         Figure(
             name,
@@ -187,15 +202,14 @@ def _flops_per_s(row: Row) -> float | None:
     return row.roofline.flops / time_ns * 1e9 if row.roofline and time_ns else None
 
 
-def _parity(key: str, name: str, kind: Kind, doc: str) -> Figure[Row]:
-    return Figure(key, kind, doc, _within(lambda row: row.parity, attrgetter(name)))
-
-
 def _tokens_per_s(row: Row) -> float | None:
     if row.throughput_per_s is None or row.sequence_length is None:
         return None
     return row.throughput_per_s * row.sequence_length
 
+
+LEAST_SAMPLES = {"p90": P90_MIN_SAMPLES, "p95": P95_MIN_SAMPLES, "p99": P99_MIN_SAMPLES}
+"""Percentile → samples below which it is withheld."""
 
 DEVICE: tuple[Figure[Row], ...] = (
     Figure(
@@ -206,11 +220,21 @@ DEVICE: tuple[Figure[Row], ...] = (
         lambda row: row.device_ns.device_ci95 if row.device_ns else None,
         applies=_on_gpu,
         label="device",
+        latency_table="where known",
     ),
     _device("h2d", "H2D", "h2d", "Boundary transfer: copies to the GPU."),
     _device("compute", "compute", "compute", "Boundary transfer: the pass itself."),
     _device("d2h", "D2H", "d2h", "Boundary transfer: copies from the GPU."),
-    _device("copies_hidden", "copies hidden", "overlap", "Share of the copies' time that computing hides.", "share"),
+    Figure(
+        "copies_hidden",
+        "share",
+        "Share of the copies' time that computing hides.",
+        _within(lambda row: row.device_ns, lambda it: it.overlap),
+        applies=_has_copies,
+        label="copies hidden",
+        latency_table="where known",
+        cell=units.whole_percent,
+    ),
     _device("enqueue", "enqueue", "enqueue", "Host time until a batch was submitted to the GPU.", applies=_on_gpu),
 )
 """Times by a GPU's own clock, and the parts of a transfer."""
@@ -224,7 +248,14 @@ SPEED: tuple[Figure[Row], ...] = (
     _latency("max", "The longest of all samples."),
     _latency("mean", "Mean, median over processes."),
     _median("batch_time_median", "Mode offline: time of a block by its batches.", _batch_time_of, _is_offline),
-    Figure("rounds", "count", "Processes.", _within(lambda row: row.latency_ns, lambda it: it.rounds)),
+    Figure(
+        "rounds",
+        "count",
+        "Processes.",
+        _within(lambda row: row.latency_ns, lambda it: it.rounds),
+        label="rounds",
+        latency_table="where known",
+    ),
     Figure("samples", "count", "Samples of all processes.", _within(lambda row: row.latency_ns, lambda it: it.n)),
     Figure("stopped", "text", "Why there are no more rounds.", lambda row: row.stopped),
     *DEVICE,
@@ -235,15 +266,20 @@ SPEED: tuple[Figure[Row], ...] = (
         "Samples by wall time of the timed loop, median over processes.",
         lambda row: row.throughput_per_s,
         lambda row: row.throughput_ci95,
+        latency_table="always",
     ),
     Figure("items", "text", "What a sample is.", lambda row: units.SAMPLE_NAMES[row.kind]),
-    Figure("throughput_tokens", "rate", "The same in tokens.", _tokens_per_s),
+    Figure(
+        "throughput_tokens", "rate", "The same in tokens.", _tokens_per_s, label="tokens/s", latency_table="where known"
+    ),
     Figure(
         "speedup",
         "ratio",
         "Median of the baseline backend by that of the row.",
         _within(lambda row: row.speedup, lambda it: it.ratio),
         lambda row: row.speedup.ci95 if row.speedup else None,
+        label="speed-up",
+        latency_table="always",
     ),
     Figure("speedup_against", "text", "Its baseline.", _within(lambda row: row.speedup, lambda it: it.baseline)),
     Figure(
@@ -256,14 +292,32 @@ SPEED: tuple[Figure[Row], ...] = (
 """Times and rates."""
 
 ANSWERS: tuple[Figure[Row], ...] = (
-    _parity("relative_l2", "relative_l2", "ratio", "Distance from fp32 PyTorch."),
-    _parity("cosine", "cosine", "ratio", "Cosine to the answers of fp32 PyTorch."),
+    Figure(
+        "relative_l2",
+        "ratio",
+        "Distance from fp32 PyTorch.",
+        _within(lambda row: row.parity, lambda it: it.relative_l2),
+        label="rel. L2",
+        latency_table="always",
+        cell=units.scientific,
+    ),
+    Figure(
+        "cosine",
+        "ratio",
+        "Cosine to the answers of fp32 PyTorch.",
+        _within(lambda row: row.parity, lambda it: it.cosine),
+        label="cosine",
+        latency_table="where known",
+        cell=units.cosine,
+    ),
     Figure(
         "top1_agreement",
         "share",
         "Share of inputs whose likeliest class is that of fp32 PyTorch.",
         # Near-tied logits of random weights flip through rounding alone: their agreement would mislead.
         lambda row: row.parity.top1_agreement if row.parity and row.weights != "seeded" else None,
+        label="top-1",
+        latency_table="where known",
     ),
 )
 """Parity with the outputs of fp32 PyTorch."""
@@ -274,6 +328,8 @@ MEMORY: tuple[Figure[Row], ...] = (
         "bytes",
         "Peak resident memory of the case's process.",
         lambda row: row.memory_bytes,
+        label="peak",
+        latency_table="always",
     ),
 )
 
@@ -442,6 +498,12 @@ LOAD: tuple[Figure[LoadRow], ...] = (
         "Tokens of completed requests a second, at the same load.",
         lambda row: point.tokens.tokens_per_s if (point := peak_point(row)) and point.tokens else None,
         applies=lambda row: row.new_tokens is not None,
+    ),
+    Figure(
+        "load_peak_memory",
+        "bytes",
+        "Peak resident memory of the process of a load case.",
+        lambda row: row.memory_bytes,
     ),
     Figure("load_cost_per_million", "price", "Price of a million requests.", lambda row: row.cost_per_million),
     Figure(

@@ -225,10 +225,10 @@ def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> Block:
 
 
 def nothing(summary: Summary) -> str:
-    """Sentence for a summary without an answer; empty where only loads were measured, which have their own answer."""
+    """Sentence for a summary without an answer; empty for loads or generation alone, whose sections answer."""
     if summary.copies:
         return "No row was measured by itself: the table below has the cases that ran on all devices at once."
-    if not summary.rows and load_answer(summary):
+    if not summary.rows and (load_answer(summary) or summary.generations):
         return ""
     if all(row.status == "missing" for row in summary.rows):
         return "Nothing is measured yet."

@@ -70,7 +70,9 @@ def per(value: float | None, unit: units.TimeUnit) -> float | None:
     return None if value is None else value / unit.ns
 
 
-def ends(name: str, found: Interval | None, unit: units.TimeUnit | None) -> Line:
+def ends(name: str, interval: Interval | None, unit: units.TimeUnit | None) -> Line:
     """Both ends of a 95% interval as `<name>_ci95_low_<unit>` and `…_high_…`; unit None for a plain ratio."""
     tail, length = (f"_{unit.name}", unit.ns) if unit else ("", 1.0)
-    return {f"{name}_ci95_{end}{tail}": getattr(found, end) / length if found else None for end in ("low", "high")}
+    return {
+        f"{name}_ci95_{end}{tail}": getattr(interval, end) / length if interval else None for end in ("low", "high")
+    }

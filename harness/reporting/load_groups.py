@@ -1,8 +1,9 @@
 """Groups load rows that may be compared, names them, and orders them (pure).
 
 Rows of one group serve the same model in the same scenario under the same bound; they differ in backend, precision,
-batching and workers. A closed loop has no scheduled instants, so it never shares a table with the server scenario. Nor
-does a running service share one with backends in a process of our own: its figures contain a network and a client.
+batching, and workers or batches in flight. A closed loop has no scheduled instants, so it never shares a table with the
+server scenario. Nor does a running service share one with backends in a process of our own: its figures contain a
+network and a client.
 """
 
 from __future__ import annotations
@@ -74,6 +75,13 @@ def batching(row: LoadRow) -> str:
     return f"up to {row.max_batch}{delay}"
 
 
+def computing(row: LoadRow) -> str:
+    """`2 workers`, `2 in flight`; empty for one worker."""
+    if row.in_flight is not None:
+        return f"{row.in_flight} in flight"
+    return units.count(row.workers, "worker") if row.workers > 1 else ""
+
+
 def delay_text(delay_ns: float) -> str:
     """`2 ms`, as a user writes a delay."""
     return f"{delay_ns / units.MILLISECOND.ns:g} ms"
@@ -82,7 +90,8 @@ def delay_text(delay_ns: float) -> str:
 def names(rows: Sequence[LoadRow], policy: bool = True) -> dict[str, str]:
     """load_id → backend and precision, with the setting where rows differ in it; policy: batching and workers too."""
     settings = {row.setting for row in rows} != {"default"}
-    batches, workers = (policy and len(set(map(of, rows))) > 1 for of in (batching, lambda row: row.workers))
+    batches, workers = (policy and len(set(map(of, rows))) > 1 for of in (batching, computing))
+    workers = policy and (workers or any(row.in_flight for row in rows))
     found = {}
     for row in rows:
         parts = [
@@ -90,7 +99,7 @@ def names(rows: Sequence[LoadRow], policy: bool = True) -> dict[str, str]:
             lengths_text(row),
             row.setting if settings and row.setting != "default" else "",
             ("no batching" if row.max_batch == 1 else f"batch {batching(row)}") if batches else "",
-            units.count(row.workers, "worker") if workers else "",
+            computing(row) or "1 worker" if workers else "",
         ]
         found[row.load_id] = ", ".join(part for part in parts if part)
     return found

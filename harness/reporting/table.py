@@ -6,14 +6,15 @@ figures.py, or from a function in special cases.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from typing import Any, Generic, Literal, TypeVar
 
 from harness.core.schemas import Row
 from harness.reporting import units
-from harness.reporting.figures import Figure
+from harness.reporting.figures import Figure, Kind
 from harness.reporting.ranking import setting_columns
 from harness.reporting.units import ABSENT, SECOND, TimeUnit
 
@@ -70,17 +71,20 @@ def words(header: str, cell: Callable[[Thing], str]) -> Column[Thing]:
 
 def figure_column(figure: Figure[Thing], unit: TimeUnit = SECOND) -> Column[Thing]:
     """The column of a figure. unit: for times."""
-    match figure.kind:
-        case "time":
-            return Column(f"{figure.label} {unit.name}", lambda row: units.in_unit(figure.number(row), unit))
-        case "energy":
-            return Column(f"J {figure.label}", lambda row: units.significant(figure.number(row)))
-        case "power":
-            return Column(f"{figure.label} W", lambda row: units.whole_number(figure.number(row)))
-        case "share":
-            return Column(figure.label, lambda row: units.percent(figure.number(row)))
-        case _:
-            return Column(figure.label, lambda row: units.significant(figure.number(row)))
+    header, text = _FORMS.get(figure.kind, ("{label}", units.significant))
+    show = figure.cell or (partial(units.in_unit, unit=unit) if figure.kind == "time" else text)
+    return Column(header.format(label=figure.label, time=unit.name), lambda row: show(figure.number(row)))
+
+
+_FORMS: Mapping[Kind, tuple[str, Callable[[float | None], str]]] = {
+    "time": ("{label} {time}", units.significant),
+    "bytes": ("{label} MiB", units.mib),
+    "energy": ("J {label}", units.significant),
+    "power": ("{label} W", units.whole_number),
+    "share": ("{label}", units.percent),
+    "count": ("{label}", units.whole_number),
+}
+"""Kind → header and text of a cell; for all others, the label and three significant digits."""
 
 
 def case_columns(rows: Iterable[Row], with_setting: bool = True) -> list[Column[Row]]:

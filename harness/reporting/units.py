@@ -110,7 +110,7 @@ def to_scale(found: Interval | None) -> Interval | None:
     return None if found is None or too_wide_to_print(found) else found
 
 
-def mib(size_bytes: int | None) -> str:
+def mib(size_bytes: float | None) -> str:
     """A size in whole MiB."""
     return ABSENT if size_bytes is None else f"{size_bytes / MIB:,.0f}"
 

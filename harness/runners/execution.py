@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import os
 import socket
@@ -15,13 +16,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import harness
 from harness.core import archive, store
 from harness.core.errors import MalformedFileError, UsageError
 from harness.core.host import orphans
 from harness.core.host.environment import version
+from harness.core.layout import ModelFolder
 from harness.core.safe_files import Limit, read, read_text
 from harness.core.safe_paths import inside
 from harness.core.schemas import AttemptReport, UnitRequest
@@ -31,27 +33,44 @@ MACHINE = "INFEROMETER_MACHINE"
 """Environment variable that names this machine; without it its id is a hash of its name and /etc/machine-id."""
 
 REPORT = "attempt.json"
+CODE = ("*.py", "*.cu", "*.ptx")
+"""Files of the package that decide what is measured."""
 KEPT = ("raw", "environments", "logs")
 """Folders of the results that travel back."""
+PICKLED = ModelFolder(Path()).pickled.name
 OUTPUT_BYTES = 20_000
 
 
+@functools.cache
+def package_digest() -> str:
+    """Hash of the code of this package: the same for a commit and for the wheel that was built from it."""
+    root, digest = Path(harness.__file__).parent, hashlib.sha256()
+    for path in sorted(path for kind in CODE for path in root.rglob(kind)):
+        digest.update(f"{path.relative_to(root).as_posix()}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
+
+
 def installed_version() -> str:
-    """Version of this Inferometer, which coordinator and worker must share."""
-    return version("inferometer") or "source tree"
+    """This Inferometer: its version, and the digest of its code, which coordinator and worker must share."""
+    return f"{version('inferometer') or 'source tree'} of code {package_digest()}"
 
 
 def execute(request_json: str, read: Callable[[str], bytes]) -> bytes:
     """Run a unit and return its archive: attempt.json, and the records below raw/, environments/ and logs/.
 
-    read: content of a file by its sha256. Raises UsageError where this installation has another version, and
-    MalformedFileError where a file is not what the request names.
+    read: content of a file by its sha256. Raises UsageError where this installation has other code or where it would
+    have to read a pickle, and MalformedFileError where a file is not what the request names.
     """
     request = UnitRequest.model_validate_json(request_json)
-    if request.inferometer != installed_version():
+    if request.inferometer.rpartition(" ")[2] != package_digest():
         raise UsageError(
             f"The worker has Inferometer {installed_version()}, the plan is of {request.inferometer}.",
-            "Install the same version on every machine.",
+            "Install the same one on every machine: one wheel, or one commit without changes.",
+        )
+    if any(PurePosixPath(file.path).name == PICKLED for file in request.files):
+        raise UsageError(
+            f"The unit has a {PICKLED}, and a worker unpickles nothing.",
+            "Save the module with torch.export or as ONNX, or name a function of every host: MODELS=module:….",
         )
     with _host_slot(), tempfile.TemporaryDirectory(prefix="inferometer-unit-") as temporary:
         folder = Path(temporary)

@@ -38,7 +38,7 @@ def predict(load: LoadCase, service: ServiceRun, service_sha256: str, seed: int,
     if load.bound is None:
         raise ValueError(f"{load.load_id} has no bound")
     times = times_of(service)
-    bound, policy, workers = load.bound, policy_of(load), load.workers
+    bound, policy, workers = load.bound, policy_of(load), load.parallel
     peak = _peak(times, load, load.bound, seed)
     capacity = times.capacity_per_s(policy, workers)
     steps = points_of(load, peak.rate_per_s if peak else None)
@@ -75,7 +75,7 @@ def times_of(service: ServiceRun) -> ServiceTimes:
 
 def _peak(times: ServiceTimes, load: LoadCase, limit: LatencyBound, seed: int) -> Peak | None:
     """The peak for runs as long as the real ones: their number of requests depends on the rate itself."""
-    bound, policy, workers = limit, policy_of(load), load.workers
+    bound, policy, workers = limit, policy_of(load), load.parallel
     most = requests_at(load, times.capacity_per_s(policy, workers))
     guess = peak_rate(times, policy, workers, bound, most, seed, runs=GUESS_RUNS, interval=False)
     if guess is None:
@@ -86,7 +86,7 @@ def _peak(times: ServiceTimes, load: LoadCase, limit: LatencyBound, seed: int) -
 def _map(times: ServiceTimes, load: LoadCase, bound: LatencyBound, count: int, seed: int) -> tuple[MapCell, ...]:
     delays = sorted({round(share * bound.limit_ns) for share in MAP_DELAYS} | {load.max_delay_ns})
     tried = policies(times.sizes, delays)
-    found = policy_map(times, tried, load.workers, bound, MAP_SHARES, min(count, MAP_REQUESTS), seed)
+    found = policy_map(times, tried, load.parallel, bound, MAP_SHARES, min(count, MAP_REQUESTS), seed)
     return tuple(
         MapCell(
             max_batch=cell.policy.max_batch,

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.serving import lindley
 from harness.serving.batching import BatchPolicy, closes_at
 
 BLOCK = 100
@@ -84,7 +83,7 @@ def simulate(
     table = _Table.of(services, (runs, alike), policy, block, seed, requests)
     if policy.max_batch == 1 and workers == 1:
         service = table.all_of_one_size(requests)
-        done = lindley.completions(arrivals, service)
+        done = completions(arrivals, service)
         batches = np.full(runs, requests, dtype=np.int64)
         return Simulated(done - arrivals, batches, service.sum(axis=1), done[:, -1])
     return _by_batches(arrivals, table, policy, workers)
@@ -212,3 +211,19 @@ def _resampled(trace: NDArray[np.int64], seed: tuple[int, ...]) -> NDArray[np.in
     """A circular block bootstrap (Politis and Romano, 1992) of a trace, of the same length."""
     starts = np.random.default_rng(seed).integers(0, trace.size, -(-trace.size // BLOCK))
     return np.asarray(trace[((starts[:, None] + np.arange(BLOCK)) % trace.size).ravel()[: trace.size]])
+
+
+def completions(scheduled: NDArray[np.int64], service_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The queue of one worker without batching: completion of each request, in the unit and shape of both arguments.
+
+    Queues run along the last axis. C_i = max(A_i, C_(i-1)) + S_i, written as a running maximum of integers: exact.
+    Lindley's recursion: D. V. Lindley, The theory of queues with a single server, Mathematical Proceedings of the
+    Cambridge Philosophical Society 48(2), 1952: the next request waits max(0, W + S - A).
+    """
+    served = np.cumsum(service_ns, axis=-1)
+    return served + np.maximum.accumulate(scheduled - (served - service_ns), axis=-1)
+
+
+def waits(scheduled: NDArray[np.int64], service_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Time of each request in the queue: its completion without its own service and its arrival."""
+    return completions(scheduled, service_ns) - service_ns - scheduled

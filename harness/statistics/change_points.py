@@ -10,15 +10,18 @@ runs, so it needs no distribution, and looking at every split is accounted for. 
 segmentation (Scott and Knott, Biometrics 30, 1974). Over the series of one night, Benjamini and
 Hochberg (JRSS B 57, 1995) bound the false alarms.
 
-A change of machine, driver or library is a known boundary: no split is looked for across it. Where runs are not
-exchangeable (a machine that wanders or becomes restless), false alarms are more: docs/history.md has the rates.
+A change of machine, driver or library is a known boundary: no split is looked for across it.
+
+Permutations need runs that are exchangeable. What all series of a machine show together is corrected (MachineNoise):
+runs that correlate with the next one, by the variance of the mean of an autoregressive series (Priestley, Spectral
+Analysis and Time Series, 1981, 5.3), and restless runs, by scaling. docs/history.md has the rates with and without.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -43,9 +46,16 @@ LATER_RUNS = 5
 were known; it is estimated (rates: benchmarks/change_points.py)."""
 
 MOST_PERMUTATIONS = 19_999
-BATCH = 500
+FIRST_BATCH, LARGEST_BATCH = 50, 2_000
 ENOUGH_EXCEEDED = 20
 """Permutations end early after so many statistics at least as large (Besag and Clifford, Biometrika 78, 1991)."""
+
+GATE = 2.5
+"""Standard errors from which a correlation of a machine's runs counts; for each restless run, of which there may be as
+many as runs, 1.6 times as many."""
+
+LEAST_POOL = 10
+"""Fewest series of a machine from which its correlation and its restless runs are estimated."""
 
 WINDOW = 200
 """Longest stretch that is tested at once: older runs of a segment are left out."""
@@ -67,23 +77,33 @@ class Split:
     trend: bool
 
 
-def largest_split(values: Sequence[float], within: Sequence[float], seed: int = 0) -> Split | None:
+def largest_split(
+    values: Sequence[float],
+    within: Sequence[float],
+    seed: int = 0,
+    scales: Sequence[float] | None = None,
+    correlation: float = 0.0,
+) -> Split | None:
     """The most likely split of a stretch without known boundaries.
 
     values: positive, one per run (a latency), in order. within: variance of log(value) inside each run, 0 where it is
-    unknown. None with fewer than 2 LEAST_SIDE runs, or where all values are equal.
+    unknown. scales: known scatter of each run, relative to the others. correlation: of each run with the next. None
+    with fewer than 2 LEAST_SIDE runs, or where all values are equal.
     """
     first = max(0, len(values) - WINDOW)
     logs = np.log(np.asarray(values[first:], dtype=np.float64))
     logs -= logs.mean()  # squares of small differences keep their digits
     if logs.size < 2 * LEAST_SIDE or float(np.ptp(logs)) == 0:
         return None
-    weights = _weights(logs, np.asarray(within[first:], dtype=np.float64))
-    scores = _scores(logs[None, :], weights[None, :])[0]
+    scale = np.ones(logs.size) if scales is None else np.asarray(scales[first:], dtype=np.float64)
+    logs -= np.average(logs, weights=scale**-2)
+    own = _weights(logs / scale, np.asarray(within[first:], dtype=np.float64))
+    weights = own / scale**2
+    scores = _scores(logs[None, :], weights[None, :], correlation)[0]
     place = int(np.argmax(scores))
-    p = _permutation_p(logs, weights, float(scores[place]), np.random.default_rng(seed))
+    p = _permutation_p(logs / scale, own, scale, float(scores[place]), np.random.default_rng(seed))
     at = place + LEAST_SIDE
-    shift, half = _shift(logs, weights, at)
+    shift, half = _shift(logs, weights, at, correlation)
     return Split(
         at=first + at,
         p=p,
@@ -103,20 +123,93 @@ def segments(length: int, boundaries: Sequence[int]) -> list[tuple[int, int]]:
 @dataclass(frozen=True)
 class Series:
     """A series of one case on one machine. values, within: as in largest_split. boundaries: known ones, as first
-    indices after each."""
+    indices after each. machine: its key. runs: their ids, which series of one machine share."""
 
     values: Sequence[float]
     within: Sequence[float]
     boundaries: Sequence[int] = ()
+    machine: str = ""
+    runs: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class MachineNoise:
+    """What all series of a machine show together, where it is more than chance.
+
+    correlation: of each run with the next, never negative. scales: by id of a restless run, its scatter relative to
+    that of the median run, above 1.
+    """
+
+    correlation: float = 0.0
+    scales: Mapping[str, float] = field(default_factory=dict)
+
+
+def noise_of(series: Sequence[Series]) -> MachineNoise:
+    """The noise of one machine, from the stretches of its series. No step, drift or outlier in some series moves it.
+
+    The correlation of a series is (median |x[t+2] - x[t]| / median |x[t+1] - x[t]|)² - 1, which is that of the first
+    order of an autoregressive series. The restlessness of a run is its distance from the median of three neighbours.
+    """
+    stretches = [
+        (np.log(np.asarray(one.values[low:high], dtype=np.float64)), one.runs[low:high])
+        for one in series
+        for low, high in segments(len(one.values), one.boundaries)
+        if high - low >= 2 * LEAST_SIDE
+    ]
+    if len(stretches) < LEAST_POOL:
+        return MachineNoise()
+    return MachineNoise(_correlation([logs for logs, _ in stretches]), _restless(stretches))
+
+
+def _correlation(stretches: Sequence[Floats]) -> float:
+    found = []
+    for logs in stretches:
+        near, far = np.median(np.abs(np.diff(logs))), np.median(np.abs(logs[2:] - logs[:-2]))
+        if near > 0:
+            found.append((float(far) / float(near)) ** 2 - 1)
+    if len(found) < LEAST_POOL:
+        return 0.0
+    # Simulated: the standard deviation over independent series of n runs is 3.0 / √n; of a median, 1.25 times over √m.
+    error = 1.25 * 3.0 / math.sqrt(len(found) * float(np.median([logs.size for logs in stretches])))
+    middle = float(np.median(found))
+    return min(middle, 0.9) if middle > GATE * error else 0.0
+
+
+def _restless(stretches: Sequence[tuple[Floats, Sequence[str]]]) -> dict[str, float]:
+    distances: dict[str, list[float]] = {}
+    for logs, runs in stretches:
+        middle = np.median(np.lib.stride_tricks.sliding_window_view(logs, 3), axis=1)
+        away = np.abs(logs - np.concatenate((middle[:1], middle, middle[-1:])))
+        if (mean := float(away.mean())) > 0:
+            for run, one in zip(runs, away / mean, strict=False):
+                distances.setdefault(run, []).append(min(float(one), 5.0))  # one outlier is not a restless machine
+    means = {run: float(np.mean(own)) for run, own in distances.items() if len(own) >= LEAST_POOL}
+    typical = float(np.median(list(means.values()))) if means else 0.0
+    if typical == 0:
+        return {}
+    # Simulated: the standard deviation of a run's distance over independent series is 1.1 times its mean.
+    return {
+        run: mean / typical
+        for run, mean in means.items()
+        if mean / typical > 1 + 1.6 * GATE * 1.1 / math.sqrt(len(distances[run]))
+    }
+
+
+def mean_inflation(size: float, correlation: float) -> float:
+    """Variance of the mean of `size` runs with this correlation of the first order, relative to independent ones."""
+    lags = np.arange(1, int(size))
+    return 1 + 2 * float(np.sum((1 - lags / size) * correlation**lags))
 
 
 def changes_of_a_night(series: Sequence[Series], alpha: float = ALPHA, seed: int = 0) -> list[list[Split]]:
-    """The change points of each series, in order of place.
+    """The change points of each series, in order of place, with the noise of each machine (noise_of).
 
     Level by level: every open stretch gives its most likely split; those that Benjamini and Hochberg's rule rejects
     together are change points, and the stretches on both sides of each are open in the next level.
     """
     found: list[list[Split]] = [[] for _ in series]
+    noises = noises_of(series)
+    scales = [[noises[one.machine].scales.get(run, 1.0) for run in one.runs] or None for one in series]
     stretches = [
         (number, low, high)
         for number, one in enumerate(series)
@@ -126,7 +219,14 @@ def changes_of_a_night(series: Sequence[Series], alpha: float = ALPHA, seed: int
         splits = []
         for number, low, high in stretches:
             one = series[number]
-            split = largest_split(one.values[low:high], one.within[low:high], seed)
+            own = scales[number]
+            split = largest_split(
+                one.values[low:high],
+                one.within[low:high],
+                seed,
+                None if own is None else own[low:high],
+                noises[one.machine].correlation,
+            )
             if split is not None:
                 splits.append((number, low, high, split))
         rejected = benjamini_hochberg([split.p for *_, split in splits], alpha)
@@ -139,6 +239,12 @@ def changes_of_a_night(series: Sequence[Series], alpha: float = ALPHA, seed: int
     return [sorted(splits, key=lambda split: split.at) for splits in found]
 
 
+def noises_of(series: Sequence[Series]) -> dict[str, MachineNoise]:
+    """The noise of each machine."""
+    machines = dict.fromkeys(one.machine for one in series)
+    return {machine: noise_of([one for one in series if one.machine == machine]) for machine in machines}
+
+
 def benjamini_hochberg(p_values: Sequence[float], alpha: float = ALPHA) -> list[bool]:
     """Which hypotheses are rejected, in the order given, so that on average at most `alpha` of them are wrongly so."""
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
@@ -147,12 +253,12 @@ def benjamini_hochberg(p_values: Sequence[float], alpha: float = ALPHA) -> list[
     return [place in chosen for place in range(len(p_values))]
 
 
-def smallest_visible_shift(values: Sequence[float], series: int = 1) -> float | None:
+def smallest_visible_shift(values: Sequence[float], series: int = 1, correlation: float = 0.0) -> float | None:
     """The smallest shift, as a share, that is found in nine of ten cases within LATER_RUNS runs after the last one.
 
-    values: of the latest stretch. series: number of series of the night. None where the runs have too few orders for
-    any shift to reach the level of a single series of the night. From Welch's t with a level corrected for the night
-    and the splits (Bonferroni); benchmarks/change_points.py has the simulated rates.
+    values: of the latest stretch. series: number of series of the night. correlation: as in largest_split. None where
+    the runs have too few orders for any shift to reach the level of a single series of the night. From Welch's t with a
+    level corrected for the night and the splits (Bonferroni); benchmarks/change_points.py has the simulated rates.
     """
     logs = np.log(np.asarray(values[-WINDOW:], dtype=np.float64))
     # The later runs at the end, or all of them at the beginning: two orders have the largest statistic.
@@ -166,7 +272,9 @@ def smallest_visible_shift(values: Sequence[float], series: int = 1) -> float | 
     freedom = logs.size - 1 + PRIOR_DF
     level = ALPHA / max(1, series) / (2 * max(1, logs.size))
     critical = float(special.stdtrit(freedom, 1 - level)) + float(special.stdtrit(freedom, POWER))
-    return math.expm1(coarse * critical * scatter * math.sqrt(1 / logs.size + 1 / LATER_RUNS))
+    before, after = (mean_inflation(size, correlation) / size for size in (logs.size, LATER_RUNS))
+    scatter /= math.sqrt(1 - correlation)
+    return math.expm1(coarse * critical * scatter * math.sqrt(before + after))
 
 
 def _typical_scatter(logs: Floats) -> float:
@@ -186,8 +294,11 @@ def _weights(logs: Floats, within: Floats) -> Floats:
     return weights / float(np.mean(weights))
 
 
-def _scores(logs: Floats, weights: Floats) -> Floats:
-    """|t| of every split of every row (permutations × splits): Welch's t with moderated variances."""
+def _scores(logs: Floats, weights: Floats, correlation: float = 0.0) -> Floats:
+    """|t| of every split of every row (permutations × splits): Welch's t with moderated variances.
+
+    correlation: of each run with the next, which makes the means of both sides less certain.
+    """
     count = logs.shape[1]
     left = np.arange(LEAST_SIDE, count - LEAST_SIDE + 1)
     sums = [np.cumsum(weights * logs**power, axis=1) for power in (0, 1, 2)]
@@ -197,18 +308,22 @@ def _scores(logs: Floats, weights: Floats) -> Floats:
     common = (squares[0] + squares[1]) / (count - 2)
     error = np.full_like(common, 1e-300)
     for (weight, _, _), square, size in zip(sides, squares, (left, count - left), strict=True):
-        error += (PRIOR_DF * common + square) / (PRIOR_DF + size - 1) / weight
+        inflation = np.array([mean_inflation(one, correlation) for one in size]) if correlation else 1.0
+        error += inflation * (PRIOR_DF * common + square) / (PRIOR_DF + size - 1) / weight
     scores: Floats = np.abs(sides[1][1] / sides[1][0] - sides[0][1] / sides[0][0]) / np.sqrt(error)
     return scores
 
 
-def _permutation_p(logs: Floats, weights: Floats, observed: float, chance: np.random.Generator) -> float:
-    """Share of the orders of the runs whose largest score is at least the observed one."""
+def _permutation_p(logs: Floats, weights: Floats, scale: Floats, observed: float, chance: np.random.Generator) -> float:
+    """Share of the orders of the runs whose largest score is at least the observed one.
+
+    logs, weights: without the scale of each run, which keeps its place while the runs are permuted.
+    """
     exceeded = done = 0
     while done < MOST_PERMUTATIONS:
-        batch = min(BATCH, MOST_PERMUTATIONS - done)
+        batch = min(done + FIRST_BATCH, LARGEST_BATCH, MOST_PERMUTATIONS - done)
         orders = chance.permuted(np.tile(np.arange(logs.size), (batch, 1)), axis=1)
-        largest = _scores(logs[orders], weights[orders]).max(axis=1)
+        largest = _scores(logs[orders] * scale, weights[orders] / scale**2).max(axis=1)
         exceeded += int(np.sum(largest >= observed - 1e-9))
         done += batch
         if exceeded >= ENOUGH_EXCEEDED:
@@ -216,14 +331,14 @@ def _permutation_p(logs: Floats, weights: Floats, observed: float, chance: np.ra
     return (exceeded + 1) / (done + 1)
 
 
-def _shift(logs: Floats, weights: Floats, at: int) -> tuple[float, float]:
+def _shift(logs: Floats, weights: Floats, at: int, correlation: float = 0.0) -> tuple[float, float]:
     """(difference of the levels of the logarithms, half-width of its 95% interval) at a given split."""
     means, errors, freedoms = [], [], []
     for part, own in ((logs[:at], weights[:at]), (logs[at:], weights[at:])):
         mean = float(np.average(part, weights=own))
         square = float(np.sum(own * (part - mean) ** 2))
         means.append(mean)
-        errors.append(square / (part.size - 1) / float(np.sum(own)))
+        errors.append(mean_inflation(part.size, correlation) * square / (part.size - 1) / float(np.sum(own)))
         freedoms.append(part.size - 1)
     total = math.fsum(errors)
     if total == 0:

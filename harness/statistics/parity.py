@@ -85,7 +85,9 @@ def worst_sample(parts: Sequence[Parity]) -> dict[str, float | None]:
     distances, cosines = [part.item_relative_l2 for part in parts], [part.item_cosine for part in parts]
     return {
         "item_relative_l2": None if None in distances else max(filter(None, distances), default=0.0),
-        "item_cosine": None if None in cosines else min((one for one in cosines if one is not None), default=None),
+        "item_cosine": None
+        if None in cosines
+        else min((cosine for cosine in cosines if cosine is not None), default=None),
     }
 
 

@@ -110,12 +110,12 @@ def change_of_ratios(
     p = _contrast_p([(current[0], 1), (current[1], -1), (baseline[0], -1), (baseline[1], 1)])
     if before is None or after is None or p is None:
         return None
-    found = ratio_of(after.value, after.ci95, before.value, before.ci95)
-    if found.ci95 is None or before.ci95 is None or after.ci95 is None:
+    ratio = ratio_of(after.value, after.ci95, before.value, before.ci95)
+    if ratio.ci95 is None or before.ci95 is None or after.ci95 is None:
         return None
     apart = before.ci95.high < after.ci95.low or after.ci95.high < before.ci95.low
     rounds = min(map(len, baseline)), min(map(len, current))
-    return Change(found.value, found.ci95, p, 1.0, apart, rounds)
+    return Change(ratio.value, ratio.ci95, p, 1.0, apart, rounds)
 
 
 def welch_p(baseline: Sequence[float], current: Sequence[float]) -> float | None:

@@ -70,19 +70,19 @@ Processes = Sequence[Sequence[Instants]]
 Values = Callable[[Instants], Sequence[float] | NDArray[np.float64]]
 
 
-def ttfts(one: Instants) -> Sequence[float]:
+def ttfts(instants: Instants) -> Sequence[float]:
     """The TTFT of a request, as its only value."""
-    return [float(one.ttft)]
+    return [float(instants.ttft)]
 
 
-def itls(one: Instants) -> NDArray[np.float64]:
+def itls(instants: Instants) -> NDArray[np.float64]:
     """Its N - 1 ITLs."""
-    return one.itl
+    return instants.itl
 
 
-def tpots(one: Instants) -> Sequence[float]:
+def tpots(instants: Instants) -> Sequence[float]:
     """Its TPOT, where it has one."""
-    return [] if one.tpot is None else [one.tpot]
+    return [] if instants.tpot is None else [instants.tpot]
 
 
 def token_times(processes: Processes, values: Values) -> TokenTimes | None:
@@ -90,7 +90,7 @@ def token_times(processes: Processes, values: Values) -> TokenTimes | None:
 
     values: those of one request. Each figure is the median over processes of the process's own.
     """
-    by_request = [[np.asarray(values(one), dtype=np.float64) for one in requests] for requests in processes]
+    by_request = [[np.asarray(values(request), dtype=np.float64) for request in requests] for requests in processes]
     pooled = [np.concatenate(requests) for requests in by_request if requests]
     pooled = [one for one in pooled if one.size]
     if not pooled:
@@ -107,11 +107,11 @@ def token_times(processes: Processes, values: Values) -> TokenTimes | None:
         max=max(float(one.max()) for one in pooled),
         mean=median([float(one.mean()) for one in pooled]),
         n=sum(one.size for one in pooled),
-        requests=sum(one.size > 0 for requests in by_request for one in requests),
+        requests=sum(request.size > 0 for requests in by_request for request in requests),
         rounds=len(pooled),
         process_medians=medians,
         requests_ci95=_over_requests(
-            [one for requests in by_request for one in requests if one.size],
+            [request for requests in by_request for request in requests if request.size],
             {name: QUANTILES[name] for name, value in quantiles.items() if value is not None},
         ),
     )
@@ -138,7 +138,7 @@ def _over_requests(requests: Sequence[NDArray[np.float64]], quantiles: dict[str,
     # Sorted once: a resample gives each value the weight of how often its request was drawn.
     order = np.argsort(np.concatenate(requests), kind="stable")
     ordered = np.concatenate(requests)[order]
-    owner = np.repeat(np.arange(len(requests)), [one.size for one in requests])[order]
+    owner = np.repeat(np.arange(len(requests)), [request.size for request in requests])[order]
     shares = np.asarray([*quantiles.values()])
     found = np.empty((RESAMPLES, len(shares)))
     for number in range(RESAMPLES):
@@ -159,7 +159,7 @@ def context_times(processes: Processes) -> ContextTimes | None:
     cost: the least-squares line through the median ITL of each step over the requests, so that a stalled token does not
     turn it.
     """
-    tables = [np.stack([one.itl for one in requests]) for requests in processes if requests]
+    tables = [np.stack([request.itl for request in requests]) for requests in processes if requests]
     tables = [one for one in tables if one.shape[1]]
     if not tables:
         return None
@@ -196,7 +196,7 @@ def _t_interval(values: Sequence[float]) -> Interval | None:
 
 def per_sequence_rate(requests: Sequence[Instants]) -> float | None:
     """Tokens a second of one sequence after its first token: request-weighted mean; None for one-token outputs."""
-    rates = [1e9 / one.tpot for one in requests if one.tpot]
+    rates = [1e9 / request.tpot for request in requests if request.tpot]
     return math.fsum(rates) / len(rates) if rates else None
 
 
@@ -205,5 +205,5 @@ def total_rate(requests: Sequence[Instants], batch_size: int) -> float:
 
     Between two requests the harness saves the record and reads counters: this is no work of the decoder.
     """
-    tokens = batch_size * sum(len(one.tokens) for one in requests)
-    return tokens * 1e9 / sum(one.end_to_end for one in requests)
+    tokens = batch_size * sum(len(request.tokens) for request in requests)
+    return tokens * 1e9 / sum(request.end_to_end for request in requests)

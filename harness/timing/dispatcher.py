@@ -8,7 +8,7 @@ requests is not timed.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -41,6 +41,12 @@ class Served(Protocol):
     def outputs(self) -> dict[str, NDArray[np.generic]]:
         """Copies of the outputs of the last pass."""
 
+    def issue(self, index: int, done: Callable[[str | None], None]) -> None:
+        """Start a pass of an input batch and return; the library calls done when it is complete."""
+
+    def issued(self) -> list[tuple[int, dict[str, NDArray[np.generic]]]]:
+        """(input batch, copies of its outputs) of the latest issued passes."""
+
 
 class _Prepared:
     """One backend object, and the order in which its batches take turns."""
@@ -51,6 +57,13 @@ class _Prepared:
         self.batches = batches
         self.position = 0
         self.last: int | None = None
+
+    def turn(self) -> int:
+        """The input batch of the next pass."""
+        index = self.order[self.position]
+        self.position = (self.position + 1) % len(self.order)
+        self.last = index
+        return index
 
 
 class Dispatcher:
@@ -63,23 +76,31 @@ class Dispatcher:
         self._prepared = {size: _Prepared(*found) for size, found in sorted(backends.items())}
         sizes = tuple(self._prepared)
         self._latest: _Prepared | None = None
+        self._issues = False
         # Looked up by the number of requests: the loop that is timed searches nothing.
         self._for = [None, *(self._prepared[prepared_for(sizes, count)] for count in range(1, sizes[-1] + 1))]
 
     def run(self, requests: int) -> None:
         """Compute one batch for so many requests, to its end."""
+        chosen = self._chosen(requests)
+        backend = chosen.backend
+        self._latest = chosen
+        backend.activate()
+        backend.select(chosen.turn())
+        backend.infer()
+        backend.synchronize()
+
+    def start(self, requests: int, done: Callable[[str | None], None]) -> None:
+        """Issue one batch for so many requests and return; done is called when it is complete."""
+        chosen = self._chosen(requests)
+        self._issues = True
+        chosen.backend.issue(chosen.turn(), done)
+
+    def _chosen(self, requests: int) -> _Prepared:
         chosen = self._for[requests]
         if chosen is None:
             raise ValueError("a batch has at least one request")
-        backend = chosen.backend
-        index = chosen.order[chosen.position]
-        chosen.position = (chosen.position + 1) % len(chosen.order)
-        chosen.last = index
-        self._latest = chosen
-        backend.activate()
-        backend.select(index)
-        backend.infer()
-        backend.synchronize()
+        return chosen
 
     def reorder(self, seed: int) -> None:
         """Let the batches of every size take turns in an order, and from a beginning, of this seed."""
@@ -96,8 +117,11 @@ class Dispatcher:
     def latest(self) -> list[tuple[int, int, Outputs]]:
         """(prepared size, input batch, outputs) of the last pass of each backend object since reorder().
 
-        Of objects that share their outputs, only the last pass of all has them.
+        Of objects that share their outputs, only the last pass of all has them. Once batches are issued: of the latest
+        issued passes of each object.
         """
+        if self._issues:
+            return [(size, *one) for size, own in self._prepared.items() for one in own.backend.issued()]
         found: list[tuple[int, int, Outputs]] = []
         for size, one in self._prepared.items():
             if one.last is not None and (one is self._latest or not one.backend.shares_outputs):

@@ -1,7 +1,8 @@
 """Service times of every prepared batch size, and guards against work that depends on repetition or order.
 
-All workers of a service are at work while a size is measured, each in a closed loop, because workers of one device slow
-each other. The sizes take turns in several passes, so that a drift of the machine is not a difference of sizes.
+Everything that serves is at work while a size is measured, in a closed loop, because workers or batches in flight of
+one device slow each other. The sizes take turns in several passes, so that a drift of the machine is not a difference
+of sizes.
 """
 
 from __future__ import annotations
@@ -12,9 +13,8 @@ from collections.abc import Callable, Sequence
 from harness.core.errors import CaseError
 from harness.core.schemas import GuardTimes
 from harness.timing.clock import now_ns
-from harness.timing.closed_loop import serve_closed
 from harness.timing.dispatcher import Dispatcher
-from harness.timing.worker_threads import WorkerThreads
+from harness.timing.virtual_arrivals import Dispatches
 
 PASSES = 4
 
@@ -32,23 +32,22 @@ GUARD_S = 0.03
 """Length of one block of a pair."""
 
 
-def service_times(
-    workers: Sequence[Dispatcher], threads: WorkerThreads, sizes: Sequence[int], seconds: float, seed: int
-) -> dict[int, tuple[int, ...]]:
+Served = Callable[[int, int, int, int], Dispatches]
+"""(size, most batches, duration in ns, fewest batches) → a closed loop with all workers, or batches in flight."""
+
+
+def service_times(served: Served, workers: int, sizes: Sequence[int], seconds: float) -> dict[int, tuple[int, ...]]:
     """By size, the time of each dispatch in ns: of each worker in the order measured, one worker after the other.
 
-    seconds: longest measurement of a size. Raises CaseError where a dispatch fails.
+    workers: or batches in flight. seconds: longest measurement of a size. Raises CaseError where a dispatch fails.
     """
-    found: dict[int, list[list[int]]] = {size: [[] for _ in workers] for size in sizes}
-    runs = [worker.run for worker in workers]
-    for worker in workers:
-        worker.reorder(seed)
+    found: dict[int, list[list[int]]] = {size: [[] for _ in range(workers)] for size in sizes}
     for size in sizes:
-        serve_closed(runs, size, threads.all_at_once, MOST_TIMES, int(WARM_UP_S * 1e9), least=len(workers))
+        served(size, MOST_TIMES, int(WARM_UP_S * 1e9), workers)
     for _ in range(PASSES):
         for size in sizes:
-            most, least = (count * len(workers) // PASSES for count in (MOST_TIMES, LEAST_TIMES))
-            got = serve_closed(runs, size, threads.all_at_once, most, int(seconds / PASSES * 1e9), least)
+            most, least = (count * workers // PASSES for count in (MOST_TIMES, LEAST_TIMES))
+            got = served(size, most, int(seconds / PASSES * 1e9), least)
             if got.error is not None:
                 raise CaseError(f"A batch of {size} failed: {got.error}", "Serve it without load first: make run.")
             for number, start, done in zip(got.worker, got.start_ns, got.done_ns, strict=True):

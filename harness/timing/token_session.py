@@ -222,21 +222,21 @@ def _warm_up(
     after: Callable[[], object],
 ) -> tuple[list[GeneratedRequest], bool]:
     """Full requests, at least options.warmups, until the last three agree on their median time, or the limit."""
-    found: list[GeneratedRequest] = []
+    requests: list[GeneratedRequest] = []
     medians: list[float] = []
     started = now_ns()
     while True:
-        rows = batches.before(2 + len(found))
+        rows = batches.before(2 + len(requests))
         ids = batches.ids(rows)
         request = timed_request(decoder, ids, new_tokens)
-        found.append(request.record(rows, ids))
+        requests.append(request.record(rows, ids))
         medians.append(_typical_ns(request))
         after()
         latest = medians[-AGREEING:]
         agree = len(latest) == AGREEING and max(latest) - min(latest) <= settings.steady_tolerance * min(latest)
-        enough, elapsed_s = len(found) >= options.warmups, (now_ns() - started) / 1e9
+        enough, elapsed_s = len(requests) >= options.warmups, (now_ns() - started) / 1e9
         if enough and ((agree and elapsed_s >= settings.warmup_min_s) or elapsed_s >= settings.warmup_max_s):
-            return found, agree
+            return requests, agree
 
 
 def _typical_ns(request: TimedRequest) -> float:
@@ -254,18 +254,18 @@ def _measure(
     earliest: int,
 ) -> tuple[list[GeneratedRequest], Literal["requests", "time limit"]]:
     """Requests until there are enough of them and `earliest` is reached, or the time limit."""
-    found: list[GeneratedRequest] = []
+    requests: list[GeneratedRequest] = []
     started = now_ns()
     for rows in _rotation(batches):
         ids = batches.ids(rows)
         request = timed_request(decoder, ids, new_tokens)
         # Between requests, outside of every timed span.
-        found.append(request.record(rows, ids))
+        requests.append(request.record(rows, ids))
         after()
-        if len(found) >= options.requests and now_ns() >= earliest:
-            return found, "requests"
-        if len(found) >= 2 and (now_ns() - started) / 1e9 >= options.max_s:
-            return found, "time limit"
+        if len(requests) >= options.requests and now_ns() >= earliest:
+            return requests, "requests"
+        if len(requests) >= 2 and (now_ns() - started) / 1e9 >= options.max_s:
+            return requests, "time limit"
     raise AssertionError("the rotation does not end")
 
 

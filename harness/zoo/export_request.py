@@ -74,12 +74,12 @@ def covers(record: ExportRecord, planned: PlannedModel) -> bool:
 
 def artifacts_of(record: ExportRecord) -> list[Artifact]:
     """Every file that a record vouches for."""
-    found: list[Artifact] = [] if record.module is None else [record.module]
+    artifacts: list[Artifact] = [] if record.module is None else [record.module]
     for onnx in (*record.onnx.values(), *record.onnx_variants.values()):
-        found += [onnx] if onnx.external_data is None else [onnx, onnx.external_data]
+        artifacts += [onnx] if onnx.external_data is None else [onnx, onnx.external_data]
     for inputs in record.input_sets:
-        found += inputs.files()
-    return found
+        artifacts += inputs.files()
+    return artifacts
 
 
 def artifact(path: Path) -> Artifact:

@@ -418,7 +418,7 @@ def _checks(
     job: ExportJob, loaded: Loaded, trials: Sequence[Trial], names: Sequence[str], compare: Compare, refusals: _Refusals
 ) -> tuple[OnnxCheck, ...]:
     """Every ONNX file, by its precision or the name of its form, on every trial."""
-    found: list[OnnxCheck] = []
+    checks: list[OnnxCheck] = []
     # A quantised file of the user's is both its fp32 and its int8 file, and checked once.
     sources = {"fp32" if loaded.quantised and name == "int8" else name: name for name in names}
     for source, name in sources.items():
@@ -426,8 +426,8 @@ def _checks(
             continue
         file, precision = job.folder.onnx(source), onnx_forms.precision_of(name)
         with refusals.attempt(source):
-            found += check_file(file, precision, loaded, trials, compare, limits.threads())
-    return tuple(found)
+            checks += check_file(file, precision, loaded, trials, compare, limits.threads())
+    return tuple(checks)
 
 
 def _weights(job: ExportJob, loaded: Loaded) -> Artifact | None:

@@ -142,25 +142,25 @@ def batch_first(outputs: Arrays, axes: Axes) -> Arrays:
 
 def as_taken(samples: Arrays, axes: Axes) -> Arrays:
     """Arrays with the sample axis first → as the model takes them: the batch on its axis, shared inputs once."""
-    found: Arrays = {}
+    arrays: Arrays = {}
     for name, values in samples.items():
         axis = axes.get(name, 0)
         if axis is None:
-            found[name] = np.array(values[0])
+            arrays[name] = np.array(values[0])
         else:
-            found[name] = values if axis == 0 else np.ascontiguousarray(np.moveaxis(values, 0, axis))
-    return found
+            arrays[name] = values if axis == 0 else np.ascontiguousarray(np.moveaxis(values, 0, axis))
+    return arrays
 
 
 def sample_first(taken: Arrays, axes: Axes) -> Arrays:
     """The opposite of as_taken(): a shared input is repeated for each sample."""
     count = samples_of(taken, axes)
-    found: Arrays = {}
+    arrays: Arrays = {}
     for name, values in taken.items():
         axis = axes.get(name, 0)
         shared = axis is None
-        found[name] = np.stack([values] * count) if shared else np.moveaxis(values, axis or 0, 0)
-    return found
+        arrays[name] = np.stack([values] * count) if shared else np.moveaxis(values, axis or 0, 0)
+    return arrays
 
 
 def samples_of(taken: Arrays, axes: Axes) -> int:

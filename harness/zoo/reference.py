@@ -27,7 +27,9 @@ def call(module: nn.Module, arguments: Sequence[torch.Tensor]) -> Any:
     try:
         return module(*arguments)
     except (Exception, SystemExit) as error:  # whatever the module's own code raises
-        given = ", ".join(f"{str(one.dtype).removeprefix('torch.')}{list(one.shape)}" for one in arguments)
+        given = ", ".join(
+            f"{str(argument.dtype).removeprefix('torch.')}{list(argument.shape)}" for argument in arguments
+        )
         raise ConfigError(
             f"The forward of {type(module).__name__} raised {reason(error)} (its inputs: {given}).",
             "Call the module with inputs of these shapes: it must take a batch of any size, in fp32 on the CPU.",

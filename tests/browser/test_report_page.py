@@ -103,6 +103,9 @@ def test_what_a_row_is_stays_in_sight_when_its_figures_scroll(opened: Open) -> N
         names = heads.evaluate_all("(found) => found.map((one) => one.dataset.name)")
         places = [names.index(name) for name in kept]
         before = [heads.nth(at).bounding_box()["x"] for at in places]
+        boxes = [heads.nth(at).bounding_box() for at in range(5)]
+        ends = [box["x"] + box["width"] for box in boxes[:-1]]
+        assert ends == pytest.approx([box["x"] for box in boxes[1:]], abs=1), "no gap between two columns"
         scroll.evaluate("(one) => { one.scrollLeft = 260; }")
         cells = scroll.locator("tbody tr").first.locator("td")
         after = [heads.nth(at).bounding_box()["x"] for at in places]
@@ -169,6 +172,9 @@ def test_on_paper_every_chart_is_drawn_every_section_open_and_no_control_left(op
     tab.emulate_media(media="screen")
     tab.evaluate("dispatchEvent(new Event('afterprint'))")
     assert tab.locator("details.profile[open]").count() == 0
+    tab.wait_for_function("document.querySelector('.plot .main-svg')")
+    too_wide = "(found) => found.filter((one) => one.clientWidth && one._fullLayout.width > one.clientWidth + 1).length"
+    assert tab.locator(".plot:visible").evaluate_all(too_wide) == 0
 
 
 def test_a_grade_folds_out_its_reasons_by_keyboard(opened: Open) -> None:

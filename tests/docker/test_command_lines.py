@@ -129,6 +129,14 @@ def test_results_and_models_are_mounted_where_they_are_and_inputs_read_only(engi
     assert said[said.index("--config") + 1] == f"{folder}/own.yaml"
 
 
+def test_a_file_of_prompts_is_mounted_and_a_length_beside_it_is_no_path(engine: Engine) -> None:
+    folder = engine.path.parent
+    (folder / "prompts.txt").touch()
+    said = stage(engine, "plan", f"PROMPTS=128,{folder}/prompts.txt", "CONFIG=configs/generation.yaml")
+    assert f"type=bind,source={folder}/prompts.txt,target={folder}/prompts.txt,readonly" in said
+    assert not any("/128" in word for word in said)
+
+
 def test_gpus_are_asked_for_with_cuda_alone(engine: Engine) -> None:
     said = stage(engine, "run", "DEVICE=cuda")
     assert said[said.index("--gpus") + 1] == "all"

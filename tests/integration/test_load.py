@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -19,10 +20,12 @@ from harness import aggregate, bundle, load, plan, report, verify
 from harness.api import ModelProfiler
 from harness.core import store
 from harness.core.errors import MissingInputError, StorageError, UsageError
-from harness.core.layout import Results
+from harness.core.layout import Models, Results
 from harness.core.schemas import LoadRow, Plan, Prediction, Replication, ServiceRun, Summary
+from harness.reporting.prose.load_answer import load_section
 from harness.serving.arrivals import digest, poisson
 from harness.serving.load_case import requests_at, seed_of
+from tests.fixtures.stages import QUICK, TINY
 
 CONFIG = """
 models: ["spin:1ms"]
@@ -70,6 +73,19 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_a_plan_of_loads_alone_names_its_models_and_no_rounds(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    planned(tmp_path)
+    said = capfd.readouterr().out
+    assert "models    spin:1ms (own)" in said
+    assert "3 load cases" in said
+    assert "cases   " not in said.replace("load cases", "")
+    run("aggregate", tmp_path)
+    assert "3 load cases, 0 measured" in (said := capfd.readouterr().out)
+    assert "0 rows" not in said
+
+
 def rows_of(root: Path) -> dict[str, LoadRow]:
     found = store.load(Results(root / "results").summary, Summary, "make aggregate")
     assert found.rows == ()
@@ -91,6 +107,7 @@ def test_every_scenario_has_a_row_with_its_points(root: Path) -> None:
     assert [(point.clients, point.verdict) for point in rows["concurrency"].points] == [(1, None), (2, None)]
     assert rows["offline"].points[0].latency == {}
     assert all(point.failed == 0 for row in rows.values() for point in row.points)
+    assert all(row.memory_bytes is not None and row.memory_bytes > 1 << 20 for row in rows.values())
 
 
 def test_a_replication_serves_the_schedule_of_its_seed_to_the_end(root: Path) -> None:
@@ -181,6 +198,41 @@ def test_forced_load_stops_where_old_records_cannot_be_deleted(tmp_path: Path, m
     monkeypatch.setattr(os, "unlink", refuse)
     with pytest.raises(StorageError, match="Permission denied"):
         run("load", tmp_path, "--force")
+
+
+def test_batches_in_flight_of_real_libraries_have_rows_of_their_own(tmp_path: Path, exports: Models) -> None:
+    """OpenVINO's AsyncInferQueue and ONNX Runtime's run_async serve; PyTorch is skipped with its reason."""
+    scenario = {"scenario": "server", "bound": "p50<9s", "rates": [200], "replications": 2, "requests": 40}
+    lengths = {"duration": "0.2s", "service_duration": "0.2s", "max_batch": [2], "in_flight": [2]}
+    config = {
+        "models": [TINY],
+        "matrix": [{"backends": ["onnxruntime", "openvino", "torch-eager"]}],
+        "measurement": {**QUICK, "threads": 2},
+        "scenarios": [{**scenario, **lengths}],
+    }
+    (tmp_path / "c.yaml").write_text(json.dumps(config))
+    folders = ["--results", str(tmp_path / "results"), "--models-dir", str(exports.root)]
+    plan.stage(["--load", "--config", str(tmp_path / "c.yaml"), *folders])
+    load.stage(folders)
+    aggregate.stage(folders)
+    rows = {row.backend: row for row in store.load(Results(tmp_path / "results").summary, Summary, "x").loads}
+    assert rows["torch-eager"].status == "skipped"
+    assert "no batches in flight" in str(rows["torch-eager"].reason)
+    for name, key in (("onnxruntime", "run_async"), ("openvino", "async_queue")):
+        row = rows[name]
+        assert (row.status, row.void, row.in_flight, row.workers) == ("measured", None, 2, 1), row.reason
+        assert row.placement is not None
+        assert row.placement.settings[key] == 2
+        (point,) = row.points
+        assert (point.failed, point.requests) == (0, 80)
+        assert point.dispatch_p99_ns is not None
+        assert point.parity is not None
+        assert row.load_id.endswith("-f2")
+    records = [store.load(path, Replication, "x") for path in Results(tmp_path / "results").loads.glob("*/r*/*.json")]
+    assert {record.workers for record in records} == {2}
+    assert {number for record in records for number in record.worker} == {0, 1}
+    text = "".join(map(str, load_section(store.load(Results(tmp_path / "results").summary, Summary, "x"), {})))
+    assert "2 in flight" in text
 
 
 def _wait_for(pattern: str, folder: Path, process: subprocess.Popen[str]) -> None:

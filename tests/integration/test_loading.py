@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
+import torch
 
 from harness.backends import backend_info
 from harness.backends.base import Backend, BackendJob
@@ -87,6 +89,30 @@ def test_code_compiled_for_another_number_of_threads_is_not_called_cached(export
     assert backend.compile_cached() is True
     backend.job = replace(backend.job, threads=2)
     assert backend.compile_cached() is False
+
+
+@pytest.mark.slow
+def test_frozen_weights_are_counted_in_the_compiled_code_and_their_absence_voids_the_label(
+    exports: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch._inductor.config, "freezing", False)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    backend, batches = prepared(exports, "torch-compile")
+    backend.job = replace(backend.job, cache=tmp_path, options={"freezing": True})
+    backend.load()
+    backend.compile()
+    gc.freeze()
+    backend.infer()
+    (name,) = backend.outputs()
+    np.testing.assert_allclose(backend.outputs()[name], batches.reference(0)[name], rtol=1e-4, atol=1e-5)
+    found = backend.placement()
+    assert found.precision == "fp32"
+    assert found.settings["frozen_weights"] > 0
+    gc.unfreeze()
+    backend._frozen = 0
+    assert backend.placement().precision == "fp32, but no weight was frozen,"
+    backend.close()
 
 
 def test_pytorch_reads_its_inputs_where_every_library_reads_them(exports: Models) -> None:

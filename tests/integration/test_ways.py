@@ -6,7 +6,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ import pytest
 from harness.backends import backend_info
 from harness.backends.base import Backend, BackendJob
 from harness.backends.batches import load_batches, load_raw_batches
+from harness.core.errors import CaseError
 from harness.core.layout import Models
 from harness.core.schemas import Case, ExportRecord, InputSet, Measured
 from harness.timing.modes import Pipelined
@@ -242,6 +245,37 @@ def loaded(found: BackendJob) -> Backend:
     if backend.compiles:
         backend.compile()
     return backend
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
+def test_issued_passes_call_back_once_and_answer_each_its_own_input(ran: Folder, backend: str) -> None:
+    found = replace(job(ran, PICTURES, backend), in_flight=2, threads=2)
+    subject, ends = loaded(found), SimpleQueue[tuple[int, str | None]]()
+    root, record, _ = export_of(ran, PICTURES)
+    reference = load_batches(root, record, found.case, 16).reference
+    order = [index % len(found.batches) for index in range(9)]
+    ended = []
+    for number, index in enumerate(order):
+        if number >= found.in_flight:
+            ended.append(ends.get(timeout=60))
+        subject.issue(index, lambda error, number=number: ends.put((number, error)))
+    ended += [ends.get(timeout=60) for _ in range(found.in_flight)]
+    assert sorted(ended) == [(number, None) for number in range(9)]
+    assert ends.empty()
+    answers = subject.issued()
+    assert len(answers) == 2
+    assert {index for index, _ in answers} <= set(order)
+    for index, answer in answers:
+        expected = reference(index)["logits"]
+        assert np.linalg.norm(answer["logits"] - expected) / np.linalg.norm(expected) < 1e-4
+    assert 2 in subject.placement().settings.values()
+    subject.close()
+
+
+def test_run_async_without_threads_of_its_own_is_refused(ran: Folder) -> None:
+    with pytest.raises(CaseError, match="run_async") as error:
+        loaded(replace(job(ran, PICTURES, "onnxruntime"), in_flight=2))
+    assert "WORKERS" in error.value.hint
 
 
 @pytest.mark.parametrize("backend", ["torch-eager", "onnxruntime", "openvino"])

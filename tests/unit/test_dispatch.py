@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from harness import compare
 from harness.core import archive, store
 from harness.core.errors import MalformedFileError, UsageError
 from harness.core.layout import Models, Results
 from harness.core.schemas import Attempt, AttemptReport, Failed, Fleet, Measured, Plan, UnitFile, UnitRequest
-from harness.dispatch import MOST_ATTEMPTS, dispatch
+from harness.dispatch import MOST_ATTEMPTS, _report, dispatch, stage
 from harness.planning.exports import read_exports
 from harness.planning.work_units import units_of
 from harness.reporting.tables.fleet_table import fleet_document
-from harness.runners.execution import execute, installed_version
+from harness.runners import execution
+from harness.runners.execution import execute, installed_version, package_digest
 from harness.runners.runner import EndedAttempt, Requirements, Runner
 from tests import synthetic_results as made
 from tests.synthetic_results import MINILM
@@ -173,17 +176,75 @@ def test_an_archive_that_is_not_its_own_is_refused(plan: Plan, tmp_path: Path, a
     assert second.outcome == "complete"
 
 
+def test_the_report_of_a_fleet_has_its_machines_side_by_side(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = {unit: [partial(packed, machine=name)] for unit, name in zip(UNITS, ("m1", "m2", "m2"), strict=True)}
+    fleet, _ = run(plan, tmp_path, answers)
+    compared = [made.case_of(MINILM, name, "fp32", 1, 32) for name in ("torch-eager", "openvino")]
+
+    def stages(name: str, *words: str) -> None:
+        """aggregate finds one case and its baseline on each machine; compare is itself."""
+        folder = Results(Path(words[words.index("--results") + 1]))
+        if name == "aggregate":
+            found = made.Synthetic(models=(MINILM,), cases=compared).summary()
+            here = made.environment(cpu=f"CPU of {folder.root.name}")
+            store.save(folder.summary, found.model_copy(update={"environments": {made.ENVIRONMENT_ID: here}}))
+        elif name == "compare":
+            compare.stage(words)
+
+    monkeypatch.setattr("harness.dispatch.run_stage", stages)
+    results = Results(tmp_path)
+    _report(plan, fleet, results, Models(tmp_path / "models"))
+    text = results.fleet_report.read_text()
+    assert "## Machines side by side" in text
+    assert "(charts/machines.png)" in text
+    assert "CPU of m1" in text
+    assert "CPU of m2" in text
+    assert text.count("minilm-l6 openvino fp32 b1 s32") == 1
+    assert results.machines_chart.is_file()
+
+
 def request(**changes: object) -> str:
     fields = {"unit_id": "u", "attempt": 1, "inferometer": installed_version(), "files": ()}
     return UnitRequest.model_validate({**fields, **changes}).model_dump_json()
 
 
 def test_a_worker_refuses_another_version_and_a_changed_file() -> None:
-    with pytest.raises(UsageError, match="the plan is of 9"):
-        execute(request(inferometer="9"), lambda _digest: b"")
+    same_version = f"{installed_version().partition(' of ')[0]} of code 0123456789ab"
+    with pytest.raises(UsageError, match=f"the plan is of {same_version}"):
+        execute(request(inferometer=same_version), lambda _digest: b"")
     file = UnitFile(path="results/plan.json", sha256="0" * 64)
     with pytest.raises(MalformedFileError, match="is not what the request names"):
         execute(request(files=(file,)), lambda _digest: b"changed")
+
+
+def test_a_worker_unpickles_nothing(tmp_path: Path) -> None:
+    file = UnitFile(path="models/net/0123/module.pkl", sha256="0" * 64)
+    with pytest.raises(UsageError, match="unpickles nothing"):
+        execute(request(files=(file,)), lambda _digest: b"")
+    plan = made.plan_of([MINILM], [], rounds=2)
+    pickled = plan.models[0].model_copy(update={"name": "pickle:net-0123"})
+    store.save(Results(tmp_path).plan, plan.model_copy(update={"models": (pickled,)}))
+    with pytest.raises(UsageError, match="unpickles nothing"):
+        stage(["--results", str(tmp_path)])
+
+
+def test_the_code_of_both_sides_is_compared_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "harness"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    monkeypatch.setattr(execution.harness, "__file__", str(package / "__init__.py"))
+    digests = []
+    for name, text in (("__init__.py", ""), ("run.py", "a"), ("run.py", "b"), ("notes.txt", "c")):
+        (package / name).write_text(text)
+        package_digest.cache_clear()
+        digests.append(package_digest())
+    monkeypatch.undo()
+    package_digest.cache_clear()
+    assert len(set(digests[:3])) == 3
+    assert digests[2] == digests[3]
+    assert installed_version().endswith(f" of code {package_digest()}")
 
 
 def test_a_file_of_a_request_stays_below_the_units_folder() -> None:

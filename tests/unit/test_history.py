@@ -128,7 +128,7 @@ def test_compare_takes_the_latest_earlier_run_of_the_same_machine(tmp_path: Path
     other = made.environment(cpu="Another CPU")
     add_run(files, summary(4).model_copy(update={"environments": {made.ENVIRONMENT_ID: other}}), None)
     now = summary(5)
-    found = store.load(baseline_in(files, now), Summary, "x")
+    found = store.load(files.summary(baseline_in(files, now)), Summary, "x")
     assert found.measured_from == summary(3).measured_from
     results = saved(tmp_path / "r", now)
     with pytest.raises(InferometerError):  # three rounds give no verdict

@@ -132,6 +132,7 @@ ALL = {
     "MAX_BATCH": "4",
     "MAX_DELAY": "0,2ms",
     "WORKERS": "1,2",
+    "IN_FLIGHT": "2",
     "CLIENTS": "1,3",
     "SAMPLES": "4",
     "REPLICATIONS": "3",

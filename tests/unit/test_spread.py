@@ -12,14 +12,16 @@ import pytest
 from harness import spread
 from harness.core import store
 from harness.core.errors import UsageError
+from harness.core.host import environment, limits
 from harness.core.layout import Models, Results
-from harness.core.schemas import Case, DeviceSlot, NeighbourCheck, Plan
+from harness.core.schemas import Case, DeviceSlot, Environment, NeighbourCheck, Plan
 from harness.planning.exports import Exports
 from harness.planning.schedule import of_cases
 from harness.processes import device_slots
 from harness.spread import _cases, _copied, _Pool, _Request, assign, sampled, share
 from tests import synthetic_devices
 from tests import synthetic_results as made
+from tests.synthetic_cuda import gpu_environment
 from tests.synthetic_results import MINILM
 
 
@@ -199,8 +201,38 @@ def test_a_second_command_keeps_the_times_of_the_first(tmp_path: Path, monkeypat
     assert (more.wall_s, sum(more.busy_s)) == (6, 6)
 
 
-@pytest.mark.parametrize(("artifacts", "kept"), [({}, True), ({"model.onnx": "0" * 64}, False)])
-def test_copies_of_another_file_are_measured_again(tmp_path: Path, artifacts: dict[str, str], kept: bool) -> None:
+def test_a_process_on_a_slot_has_its_cpus_and_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "cpu_quota", lambda: None)
+    here, there = made.environment(), gpu_environment()
+    assert there.gpu is not None
+    upgraded = there.model_copy(update={"gpu": there.gpu.model_copy(update={"driver": "999.1", "uuid": "another"})})
+    slot = DeviceSlot(name="1", device="cuda", gpu="A", uuid="1", cpus=(3, 2), near=True)
+    found = spread.on_slot(upgraded, slot, there)
+    assert found.gpu == there.gpu.model_copy(update={"driver": "999.1"})
+    assert (found.limits.affinity, found.limits.threads) == ((2, 3), 2)
+    free = spread.on_slot(here, slot.model_copy(update={"cpus": ()}), here)
+    assert free.limits.affinity == here.limits.affinity
+
+
+@pytest.mark.parametrize(
+    ("artifacts", "there", "kept"),
+    [
+        ({}, made.environment(), True),
+        ({"model.onnx": "0" * 64}, made.environment(), False),
+        ({}, made.environment(cpu="Another CPU"), False),
+        ({}, made.environment(threads=3), False),
+        ({}, None, False),
+    ],
+)
+def test_copies_of_another_file_or_machine_are_measured_again(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    artifacts: dict[str, str],
+    there: Environment | None,
+    kept: bool,
+) -> None:
+    monkeypatch.setattr(environment, "collect", lambda *_: made.environment())
+    monkeypatch.setattr(limits, "threads", lambda *_: made.environment().limits.threads)
     results, slots = Results(tmp_path), pinned("0", "1", cpus=False)
     case = made.case_of(MINILM, "torch-eager", "fp32", 1, 32)
     plan = made.plan_of([MINILM], [case], rounds=3)
@@ -210,8 +242,10 @@ def test_copies_of_another_file_are_measured_again(tmp_path: Path, artifacts: di
         found.model_copy(update={"settings_id": plan.settings_id, "slots": tuple(slots)}),
     )
     for place, number in itertools.product(range(2), range(1, 4)):
+        if there is not None:
+            store.save(results.copies_of(place).environment(made.ENVIRONMENT_ID), there)
         record = made.measured(case, MINILM, number, samples=10, artifacts=artifacts)
         store.save_raw(results.copies_of(place).raw_file(case.case_id, number), record)
     export = made.export_record(MINILM)
     asked = _Request(plan, results, Models(tmp_path), slots, [], {}, force=False)
-    assert _copied(asked, case, Exports({MINILM.name: export}, {})) == kept
+    assert _copied(asked, case, Exports({MINILM.name: export}, {}), {}) == kept

@@ -10,8 +10,10 @@ import pytest
 from harness.backends import BACKENDS
 from harness.backends.base import is_out_of_memory
 from harness.backends.loads import artifacts
+from harness.core.errors import CaseError, NotSupportedError
 from harness.core.protocol import Job
 from harness.core.schemas import Measurement
+from harness.processes.pool import absent_library
 from harness.processes.worker import _failed
 from tests import synthetic_results as made
 
@@ -72,3 +74,16 @@ def test_a_missing_module_says_in_which_python(tmp_path: Path) -> None:
     )
     assert found.error == f"{sys.executable} has no module tokenizers."
     assert "BACKEND_PYTHONS=tensorrt=" in found.hint
+
+
+@pytest.mark.parametrize(("error", "refused"), [(NotSupportedError, True), (CaseError, False)])
+def test_what_a_backend_does_not_run_is_refused_and_no_other_failure(
+    tmp_path: Path, error: type[CaseError], refused: bool
+) -> None:
+    found = _failed(job_of(tmp_path), error("It does not run Erf.", "Leave it out."), "load", tmp_path / "log")
+    assert (found.error, found.hint, found.refused) == ("It does not run Erf.", "Leave it out.", refused)
+
+
+def test_a_missing_library_of_an_optional_part_names_the_part() -> None:
+    assert "pip install 'inferometer[cudnn]'" in absent_library(("cudnn",), "cudnn")[1]
+    assert "pip install openvino;" in absent_library(("openvino",), "openvino")[1]

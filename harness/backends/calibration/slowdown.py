@@ -42,4 +42,6 @@ def slow_down(backend: Backend, factor: float) -> None:
         while now_ns() < end:
             pass
 
+    if backend.job.in_flight:
+        raise CaseError("A slow-down on purpose does not reach batches in flight.", f"Unset {VARIABLE}, or IN_FLIGHT.")
     backend.infer = stretched  # type: ignore[method-assign]  # the point of the hook

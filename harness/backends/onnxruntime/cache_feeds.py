@@ -331,7 +331,7 @@ class InPlaceBindings(_Bound):
 
     def cache_bytes(self) -> int:
         """Of the buffers."""
-        return sum(one.nbytes for one in self._buffers.values())
+        return sum(buffer.nbytes for buffer in self._buffers.values())
 
     def _make_room(self) -> None:
         job, memory = self.job, self.memory

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import onnxruntime as ort
 from harness.backends.base import Array, Backend, Batch
 from harness.backends.onnxruntime.placement import computing_kernels, quantised
 from harness.backends.precision import file_precision, precision_of
+from harness.core.errors import CaseError
 from harness.core.schemas import Placement
 
 
@@ -19,12 +22,19 @@ class OnnxRuntime(Backend):
 
     def load(self) -> None:
         """Create the session (which optimises the graph) and bind every input batch; nothing runs yet."""
+        if self.job.in_flight and self.job.threads < 2:
+            raise CaseError(
+                "run_async computes on ONNX Runtime's own threads, and there are none besides that of the caller.",
+                "Give it threads (SETTINGS=2-threads, or measurement.threads), or serve with WORKERS instead.",
+            )
         options = self.session_options()
         self._artifact = self.job.export.onnx[self.job.case.precision]
         self._session = ort.InferenceSession(
             str(self.job.folder / self._artifact.path), options, providers=["CPUExecutionProvider"]
         )
         self._outputs: dict[str, ort.OrtValue] = {}
+        self._names = [output.name for output in self._session.get_outputs()]
+        self._issued: deque[tuple[int, list[Array]]] = deque(maxlen=max(1, self.job.in_flight))
         # ONNX Runtime binds no strings: a batch with strings is handed over, and converted, at each run.
         self._by_run = any(array.dtype.kind in "UO" for array in self.job.batches[0].values())
         self._fed: Batch = self.job.batches[0]
@@ -67,6 +77,25 @@ class OnnxRuntime(Backend):
         """Run once."""
         self._session.run_with_iobinding(self._binding)
 
+    def issue(self, index: int, done: Callable[[str | None], None]) -> None:
+        """run_async: ONNX Runtime computes on a thread of its own pool and allocates the outputs of each pass."""
+        self._session.run_async(self._names, self.job.batches[index], self._complete, (index, done))
+
+    def _complete(
+        self, answer: list[Array] | None, own: tuple[int, Callable[[str | None], None]], error: str | None
+    ) -> None:
+        index, done = own
+        if not error and answer is not None:
+            self._issued.append((index, answer))
+        done(error or None)
+
+    def issued(self) -> list[tuple[int, dict[str, Array]]]:
+        """Of the latest passes."""
+        return [
+            (index, {name: np.copy(one) for name, one in zip(self._names, answer, strict=True)})
+            for index, answer in self._issued
+        ]
+
     def _run(self) -> None:
         self._answer = self._session.run(None, self._fed)
 
@@ -78,10 +107,9 @@ class OnnxRuntime(Backend):
         """
         if self._outputs:
             return {name: value.numpy().copy() for name, value in self._outputs.items()}
-        names = [output.name for output in self._session.get_outputs()]
         if self._by_run:
-            return {name: np.copy(one) for name, one in zip(names, self._answer, strict=True)}
-        answer = dict(zip(names, self._binding.copy_outputs_to_cpu(), strict=True))
+            return {name: np.copy(one) for name, one in zip(self._names, self._answer, strict=True)}
+        answer = dict(zip(self._names, self._binding.copy_outputs_to_cpu(), strict=True))
         self._outputs = {name: ort.OrtValue.ortvalue_from_numpy(np.empty_like(one)) for name, one in answer.items()}
         for binding in self._bindings:
             for name, value in self._outputs.items():
@@ -108,6 +136,7 @@ class OnnxRuntime(Backend):
                 "threads": options.intra_op_num_threads,
                 "interop_threads": options.inter_op_num_threads,
                 "opset": self._artifact.opset,
+                **({"run_async": self.job.in_flight} if self.job.in_flight else {}),
                 **({"strings": "converted at each run"} if self._by_run else {}),
                 **{f"{precision}_kernels": number for precision, number in sorted(kernels.items())},
             },

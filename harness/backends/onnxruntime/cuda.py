@@ -136,6 +136,7 @@ class OnnxRuntimeOnGpu(Backend):
                 "tf32": tf32,
                 "cuda_graph": options.get("enable_cuda_graph") == "1",
                 "nhwc": options.get("prefer_nhwc") == "1",
+                "fuse_conv_bias": options.get("fuse_conv_bias") == "1",
                 "file": self._artifact.path,
                 "opset": self._artifact.opset,
                 **shares(self._ran),
@@ -170,8 +171,10 @@ class OnnxRuntimeOnGpu(Backend):
         return {
             "device_id": "0",
             "user_compute_stream": str(self.stream.handle),
-            "use_tf32": "1" if self.job.case.precision == "tf32" else "0",
+            "use_tf32": "1" if self.job.case.precision == "tf32" or self.job.options.get("tf32") else "0",
             "cudnn_conv_algo_search": "EXHAUSTIVE",
+            "cudnn_conv_use_max_workspace": "1",
+            "fuse_conv_bias": "1" if self.job.options.get("fuse_conv_bias") else "0",
             "prefer_nhwc": "1" if self.job.options.get("nhwc") else "0",
             "enable_cuda_graph": "1" if graph else "0",
         }

@@ -102,14 +102,21 @@ class OnnxDecoder(Decoder):
 
     def _begin(self, memory: Memory, options: Any) -> None:
         """Open the sessions and make the way. options: RunOptions."""
-        prefill = self.file.with_name(f"decoder-{self.job.precision}-prefill.onnx")
         self._session = self._open(self.file)
-        self._first = self._open(prefill) if self.job.shape.kind == "seq2seq" else None
+        self._first = self._open(self.prefill_file) if self.job.shape.kind == "seq2seq" else None
         self._way = WAYS[self.feeds](Sessions(self._session, self._first, options), self.job, memory)
 
+    @property
+    def prefill_file(self) -> Path:
+        """The file of a seq2seq model's encoder and first step."""
+        return self.file.with_name(f"decoder-{self.job.precision}-prefill.onnx")
+
     def _open(self, file: Path) -> Any:
+        return ort.InferenceSession(str(file), self._options(file), providers=["CPUExecutionProvider"])
+
+    def _options(self, _file: Path) -> Any:
         options = ort.SessionOptions()
         options.intra_op_num_threads = self.job.threads
         options.inter_op_num_threads = 1
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
-        return ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        return options

@@ -41,8 +41,8 @@ def count_products(ran: Iterable[str], nodes: Iterable[Any]) -> dict[str, int]:
     `int8` are weights of 8 bits that are multiplied in int8; other weights in blocks are named by bits and type.
     """
     kinds = {_kind(node) for node in nodes if node.op_type == _BLOCKS}
-    found = Counter(operator for operator in ran if operator in (_BLOCKS, *_PLAIN))
-    blocks, plain = found.pop(_BLOCKS, 0), sum(found.values())
+    counter = Counter(operator for operator in ran if operator in (_BLOCKS, *_PLAIN))
+    blocks, plain = counter.pop(_BLOCKS, 0), sum(counter.values())
     counted = {"+".join(sorted(kinds)) or "unknown": blocks, "fp32": plain}
     return {name: number for name, number in counted.items() if number}
 

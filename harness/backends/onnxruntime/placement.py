@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,11 @@ import onnxruntime as ort
 from harness.backends.base import Batch
 
 CPU = "CPUExecutionProvider"
+_KERNEL = "_kernel_time"
+"""Ends the name of the event in which a node computes."""
+
+MOST_NAMED = 3
+"""Nodes that a row names; it counts the others."""
 
 _ABOUT_SHAPES = frozenset(
     {
@@ -35,6 +40,7 @@ class Ran:
     provider: str
     operator: str
     output_bytes: int
+    name: str = ""
 
     @property
     def computes_on_cpu(self) -> bool:
@@ -50,9 +56,10 @@ def nodes_of(events: Iterable[Mapping[str, Any]]) -> list[Ran]:
             provider=str(event["args"]["provider"]),
             operator=str(event["args"]["op_name"]),
             output_bytes=int(event["args"].get("output_size", 0)),
+            name=str(event["name"]).removesuffix(_KERNEL),
         )
         for event in events
-        if event.get("cat") == "Node" and str(event["name"]).endswith("_kernel_time")
+        if event.get("cat") == "Node" and str(event["name"]).endswith(_KERNEL)
     ]
 
 
@@ -65,7 +72,8 @@ def device_of(nodes: Iterable[Ran]) -> str:
 
 
 def shares(nodes: Iterable[Ran]) -> dict[str, str | int | float | bool]:
-    """Number of nodes by provider, `nodes_cuda`; and the computing nodes on the CPU by name, where there are any."""
+    """Number of nodes by provider, `nodes_cuda`; and the operators and nodes that computed on the CPU,
+    where there are any."""
     ran = list(nodes)
     found: dict[str, str | int | float | bool] = {}
     for provider in sorted({node.provider for node in ran}):
@@ -74,10 +82,17 @@ def shares(nodes: Iterable[Ran]) -> dict[str, str | int | float | bool]:
     copies = sum(node.operator.startswith("Memcpy") for node in ran)
     if copies:
         found["nodes_copying"] = copies
-    elsewhere = sorted({node.operator for node in ran if node.computes_on_cpu})
+    elsewhere = [node for node in ran if node.computes_on_cpu]
     if elsewhere:
-        found["computed_on_cpu"] = "+".join(elsewhere)
+        found["computed_on_cpu"] = "+".join(sorted({node.operator for node in elsewhere}))
+        found["nodes_computed_on_cpu"] = _named([node.name for node in elsewhere])
     return found
+
+
+def _named(nodes: Sequence[str]) -> str:
+    """`conv1_quant, conv2_quant, conv3_quant and 50 more`."""
+    more = len(nodes) - MOST_NAMED
+    return ", ".join(nodes[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 _INTEGER = frozenset(
@@ -122,9 +137,7 @@ def computing_kernels(file: Path, batch: Batch, threads: int) -> dict[str, int]:
         session.run(None, dict(batch))
         events = json.loads(Path(session.end_profiling()).read_bytes())
     return count(
-        event["args"]["op_name"]
-        for event in events
-        if event.get("cat") == "Node" and event["name"].endswith("_kernel_time")
+        event["args"]["op_name"] for event in events if event.get("cat") == "Node" and event["name"].endswith(_KERNEL)
     )
 
 

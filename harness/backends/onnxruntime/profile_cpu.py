@@ -1,4 +1,4 @@
-"""The profiler of onnxruntime: its own per-node profile, from a copy of the timed session that profiles itself."""
+"""The profilers of onnxruntime and its decoder: per node, by a copy of the timed session that profiles itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from harness.backends.base import BackendJob, Batch
+from harness.backends.decoder import GenerationJob
+from harness.backends.decoder_phases import DecoderPhase
 from harness.backends.onnx_node_names import (
     NodeIndex,
     exported_graph,
@@ -17,10 +22,11 @@ from harness.backends.onnx_node_names import (
     read_graph,
 )
 from harness.backends.onnxruntime.cpu import OnnxRuntime
+from harness.backends.onnxruntime.decoder import OnnxDecoder
 from harness.backends.onnxruntime.profile_events import ProfiledRun, last_runs, rows_of, runs_of
 from harness.backends.profile_timing import ready, span_of, spans_alone
 from harness.core.errors import UnavailableError
-from harness.core.schemas.profile_record import PartsProfile
+from harness.core.schemas.profile_record import PartsProfile, Phase
 from harness.core.store import save_bytes
 from harness.profiling.reconcile import middle_mean
 
@@ -31,21 +37,50 @@ _NO_FLOPS = "No FLOPs by node: kernels contain parts of several modules."
 _MICROSECONDS = "ONNX Runtime reports whole microseconds: shorter nodes count as 0."
 
 
+def _with_profile(options: Any, folder: Path, name: str) -> Any:
+    """Session options with profiling into `folder`, and a copy of the optimised graph there."""
+    options.enable_profiling = True
+    options.profile_file_prefix = str(folder / name)
+    options.optimized_model_filepath = str(folder / f"{name}.onnx")
+    options.log_severity_level = 3  # else it warns that the copy is for this machine alone
+    return options
+
+
 class ProfiledOnnxRuntime(OnnxRuntime):
     """The same session, except for the profile and a copy of the graph that it made from the file."""
 
     def __init__(self, job: BackendJob, folder: Path) -> None:
         super().__init__(job)
-        self._profile, self.graph = folder / "profile", folder / "optimised.onnx"
+        self._scratch, self.graph = folder, folder / "optimised.onnx"
 
     def session_options(self) -> Any:
         """With profiling."""
-        options = super().session_options()
-        options.enable_profiling = True
-        options.profile_file_prefix = str(self._profile)
-        options.optimized_model_filepath = str(self.graph)
-        options.log_severity_level = 3  # else it warns that the copy is for this machine alone
-        return options
+        return _with_profile(super().session_options(), self._scratch, self.graph.stem)
+
+
+class ProfiledOnnxDecoder(OnnxDecoder):
+    """The decoder of one phase, whose session profiles itself."""
+
+    def __init__(self, job: GenerationJob, folder: Path, phase: Phase) -> None:
+        super().__init__(job)
+        self._scratch, self.graph = folder, folder / "optimised.onnx"
+        # A seq2seq model has a file of its own for the first step; of a causal one the same file serves both phases.
+        self._in_first = phase == "prefill" and job.shape.kind == "seq2seq"
+
+    def end_profiling(self) -> Path:
+        """Ends the profile of the phase's session; the file that has it."""
+        session: Any = self._first if self._in_first else self._session
+        return Path(session.end_profiling())
+
+    @property
+    def phase_file(self) -> Path:
+        """The file of the phase's session."""
+        return self.prefill_file if self._in_first else self.file
+
+    def _options(self, file: Path) -> Any:
+        options = super()._options(file)
+        profiled = (file == self.file) != self._in_first
+        return _with_profile(options, self._scratch, self.graph.stem) if profiled else options
 
 
 def profile(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) -> PartsProfile:
@@ -86,6 +121,33 @@ def _profiled(job: BackendJob, runs: int) -> tuple[list[int], list[Any], NodeInd
         spans = [span_of(backend, index) for index in range(runs)]
         events = json.loads(backend.end_profiling().read_bytes())
         return spans, events, read_graph(backend.graph)
+
+
+def decoder(job: GenerationJob, prompts: NDArray[np.int64], phase: Phase, folder: Path, runs: int) -> PartsProfile:
+    """Nodes of one phase on a CPU. prompts: (samples, length), taken in turn. folder, runs: as of profile()."""
+    before = spans_alone(DecoderPhase(OnnxDecoder(job), prompts, phase), runs)
+    with tempfile.TemporaryDirectory(prefix="inferometer-") as scratch:
+        profiled = ProfiledOnnxDecoder(job, Path(scratch), phase)
+        backend = DecoderPhase(profiled, prompts, phase)
+        ready(backend)
+        spans = [span_of(backend, index) for index in range(runs)]
+        events = json.loads(profiled.end_profiling().read_bytes())
+        kernels = read_graph(profiled.graph)
+        original = read_graph(profiled.phase_file)
+        backend.close()
+    after = spans_alone(DecoderPhase(OnnxDecoder(job), prompts, phase), runs)
+    # The session of a seq2seq phase runs that phase alone.
+    order = [what for what in backend.ran if job.shape.kind == "causal" or what == phase]
+    ours = [run for run, what in zip(runs_of(events), order, strict=True) if what == phase]
+    save_bytes(folder / TRACE, json.dumps(last_runs(events, MAX_TRACED_RUNS)).encode())
+    return PartsProfile(
+        layers=rows_of(ours[-runs:], fused(original, kernels)),
+        operators=(),
+        traces=(TRACE,),
+        window_ns=middle_mean(spans),
+        plain_ns=middle_mean(before + after),
+        notes=(_NO_FLOPS, _MICROSECONDS),
+    )
 
 
 _IN_USE = "mem_bytes_requested_in_use"

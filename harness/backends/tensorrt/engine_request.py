@@ -69,7 +69,7 @@ def name_of(request: EngineRequest) -> str:
     """A file name that people can read: `fp16-b8-s128-1a2b3c4d`, `fp16-b1..128-s128-1a2b3c4d`."""
     profiles = list(request.profiles.values())
     batch = _range(profiles, axis=0, sign="b")
-    sequence = _range([one for one in profiles if len(one.maximum) == 2], axis=1, sign="s")
+    sequence = _range([profile for profile in profiles if len(profile.maximum) == 2], axis=1, sign="s")
     ends = "-fp16io" if request.fp16_io else ""
     digest = digest_of(request.model_dump(mode="json"))[:8]
     return f"{request.precision}-{batch}{f'-{sequence}' if sequence else ''}{ends}-{digest}"
@@ -119,7 +119,7 @@ def serves(request: EngineRequest, case: Case, options: Options) -> bool:
         return False
     if _built_by(options) != {name: getattr(request, name) for name in _built_by(options)}:
         return False
-    return all(_covers(one, case) for one in request.profiles.values())
+    return all(_covers(profile, case) for profile in request.profiles.values())
 
 
 def _onnx_hashes(export: ExportRecord) -> set[str]:
@@ -156,8 +156,8 @@ def _profiles(export: ExportRecord, cases: Sequence[Case]) -> dict[str, ShapePro
 def _range(profiles: Sequence[ShapeProfile], axis: int, sign: str) -> str:
     if not profiles:
         return ""
-    low = min(one.minimum[axis] for one in profiles)
-    high = max(one.maximum[axis] for one in profiles)
+    low = min(profile.minimum[axis] for profile in profiles)
+    high = max(profile.maximum[axis] for profile in profiles)
     return f"{sign}{low}" if low == high else f"{sign}{low}..{high}"
 
 

@@ -14,7 +14,7 @@ import tensorrt as trt
 from harness.backends.base import BackendJob, Batch
 from harness.backends.onnx_node_names import NodeIndex, exported_graph, place_of
 from harness.backends.profile_timing import plain_ns, ready, span_of
-from harness.backends.tensorrt.layer_names import kind_of, members_of, nodes_of
+from harness.backends.tensorrt.layers import kind_of, members_of, nodes_of
 from harness.backends.tensorrt.runtime import TensorRt
 from harness.core.errors import CaseError
 from harness.core.schemas.profile_record import LayerRow, PartsProfile

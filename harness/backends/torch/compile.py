@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import torch
 from torch._dynamo.utils import counters
 from torch._inductor.cudagraph_trees import get_manager
+from torch._inductor.output_code import CompiledFxGraph
 
 from harness.backends.torch.base import TorchBackend
 from harness.backends.torch.place import Call
@@ -38,9 +40,9 @@ def require_compiler(device: Device) -> None:
 class TorchCompile(TorchBackend):
     """Static shapes; the compiled code is kept below the model's folder, so that only the first process pays.
 
-    Option `mode`: torch.compile's own. Where it includes CUDA graphs, a call first copies its inputs into the graph's
-    (part of the sample, because torch.compile does so for its users), except at the transfer and e2e boundaries, where
-    the only set of inputs is declared static.
+    Options: `mode`, torch.compile's own; `freezing: True` makes constants of the weights. Where the mode includes CUDA
+    graphs, a call first copies its inputs into the graph's (part of the sample, because torch.compile does so for its
+    users), except at the transfer and e2e boundaries, where the only set of inputs is declared static.
     """
 
     compiles = True
@@ -63,9 +65,13 @@ class TorchCompile(TorchBackend):
         os.environ["TRITON_CACHE_DIR"] = str(self._cache / "triton")
         # A service compiles one object a batch size and worker from the same code: none may fall back to eager.
         torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MOST_OBJECTS)
+        # No option of torch.compile: Dynamo does not see those, and hands the weights over as inputs.
+        torch._inductor.config.freezing = self._freezing
         counters.clear()
         super().compile()
         self._recorded = self._cuda_graphs()
+        # Now: gc.freeze(), which a session calls before it times, hides the graphs.
+        self._frozen = _frozen_weights() if self._freezing else None
 
     def placement(self) -> Placement:
         """As of every module, and whether all of it ran compiled."""
@@ -87,15 +93,28 @@ class TorchCompile(TorchBackend):
         return call
 
     def _settings(self) -> dict[str, str | int | float | bool]:
-        return {**({} if self._mode is None else {"mode": self._mode}), **self._counted().settings()}
+        mode = {} if self._mode is None else {"mode": self._mode}
+        frozen = {"frozen_weights": "not seen" if self._frozen is None else self._frozen} if self._freezing else {}
+        return {**mode, **frozen, **self._counted().settings()}
 
     def _ran_precision(self, precision: str) -> str:
-        return with_shortfalls(precision, self._counted().shortfalls())
+        unfrozen = self._freezing and self._has_weights and self._frozen == 0
+        return with_shortfalls(
+            precision, [*(["no weight was frozen"] if unfrozen else []), *self._counted().shortfalls()]
+        )
 
     @property
     def _mode(self) -> str | None:
         mode = self.job.options.get("mode")
         return None if mode is None else str(mode)
+
+    @property
+    def _freezing(self) -> bool:
+        return bool(self.job.options.get("freezing"))
+
+    @property
+    def _has_weights(self) -> bool:
+        return next(self._module.parameters(), None) is not None
 
     @property
     def _cache(self) -> Path:
@@ -112,3 +131,10 @@ class TorchCompile(TorchBackend):
             return None
         manager = get_manager(torch.cuda.current_device(), create_if_none_exists=False)
         return 0 if manager is None else sum(1 + root.num_descendants() for root in manager.get_roots())
+
+
+def _frozen_weights() -> int | None:
+    """Weights that are constants of this process's compiled graphs, found among its objects: no call lists them. None
+    where no such object is found."""
+    graphs = [one for one in gc.get_objects() if type(one) is CompiledFxGraph]
+    return sum(len(graph.frozen_param_names) for graph in graphs) if graphs else None

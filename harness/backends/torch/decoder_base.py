@@ -59,6 +59,11 @@ class TorchDecoder(Decoder):
         self._on_gpu = job.device == "cuda"
         self._wait()
 
+    @property
+    def module(self) -> Any:
+        """The model of transformers, after load()."""
+        return self._model
+
     def tokens(self) -> NDArray[np.int64]:
         """Copy the latest tokens to the host, which waits for them."""
         if not self._on_gpu:

@@ -1,4 +1,4 @@
-"""The profilers of PyTorch's three backends: modules where there are modules, operators everywhere."""
+"""The profilers of PyTorch's three backends and two decoders: modules where there are modules, operators everywhere."""
 
 from __future__ import annotations
 
@@ -7,18 +7,24 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import nn
 
 from harness.backends.base import BackendJob, Batch
-from harness.backends.profile_timing import ready, span_of
+from harness.backends.decoder import GenerationJob
+from harness.backends.decoder_phases import DecoderPhase
+from harness.backends.profile_timing import TimedPass, ready, span_of
 from harness.backends.profile_tree import spans_of_run
-from harness.backends.torch.base import TorchBackend
 from harness.backends.torch.compile import TorchCompile
+from harness.backends.torch.decoder_compile import CompiledDecoder
+from harness.backends.torch.decoder_eager import EagerDecoder
 from harness.backends.torch.eager import TorchEager
 from harness.backends.torch.profile_modules import nvtx_ranges, record, rows_of
 from harness.backends.torch.profile_operators import TRACE, ProfilerRanges, operators, with_kernels
 from harness.backends.torch.script import TorchScript
-from harness.core.schemas.profile_record import PartsProfile
+from harness.core.schemas.profile_record import PartsProfile, Phase
 from harness.profiling.launch_gaps import save_trace
 from harness.profiling.reconcile import middle_mean, middle_runs
 
@@ -31,6 +37,7 @@ _EVENTS = (
 )
 _NO_GRAPH = "Profiled without the CUDA graph that the case is timed with: a graph has no modules."
 _SCRIPT = "No layers: TorchScript inlined the modules into one graph, so only operators are known."
+_EAGER_PREFILL = "The prefill of this backend is eager: only its decode step is compiled."
 _COMPILE = "No layers: Inductor fuses across modules, so only its kernels and the operators that it calls are known."
 
 
@@ -41,12 +48,43 @@ def eager(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) ->
     """
     backend = TorchEager(replace(job, batches=batches, options={**job.options, "graph": False}))
     ready(backend)
-    recorded = record(backend, backend.module, runs)
+    notes = (_NO_GRAPH,) if job.options.get("graph") else ()
+    return _modules_and_operators(backend, backend.module, folder, runs, notes)
+
+
+def eager_decoder(
+    job: GenerationJob, prompts: NDArray[np.int64], phase: Phase, folder: Path, runs: int
+) -> PartsProfile:
+    """Modules and operators of one phase. prompts: (samples, length), taken in turn. folder, runs: as of eager()."""
+    decoder = EagerDecoder(job)
+    backend = DecoderPhase(decoder, prompts, phase)
+    ready(backend)
+    return _modules_and_operators(backend, decoder.module, folder, runs)
+
+
+def compiled_decoder(
+    job: GenerationJob, prompts: NDArray[np.int64], phase: Phase, folder: Path, runs: int
+) -> PartsProfile:
+    """The prefill, which is eager, by modules and operators; the compiled step by operators. As of eager_decoder()."""
+    torch._inductor.config.cpp.enable_kernel_profile = True
+    decoder = CompiledDecoder(replace(job, cache=job.cache / "profiled"))
+    backend = DecoderPhase(decoder, prompts, phase)
+    if phase == "decode":
+        return _operators_only(backend, folder, runs, _COMPILE)
+    ready(backend)
+    return _modules_and_operators(backend, decoder.module, folder, runs, (_EAGER_PREFILL,))
+
+
+def _modules_and_operators(
+    backend: TimedPass, module: nn.Module, folder: Path, runs: int, notes: Sequence[str] = ()
+) -> PartsProfile:
+    """Of a backend that is ready and calls `module` eagerly; closes it."""
+    recorded = record(backend, module, runs)
     typical = middle_runs(recorded.spans_ns)
-    layers = rows_of(backend.module, backend.infer, [recorded.marks[run] for run in typical])
-    save_trace(folder / MODULES_TRACE, job.case.case_id, spans_of_run(recorded.marks[typical[0]]))
-    on_gpu = backend.stream is not None
-    with nvtx_ranges(backend.module, ProfilerRanges()) if on_gpu else nullcontext():
+    layers = rows_of(module, backend, [recorded.marks[run] for run in typical])
+    save_trace(folder / MODULES_TRACE, folder.name, spans_of_run(recorded.marks[typical[0]]))
+    on_gpu = backend.on_gpu
+    with nvtx_ranges(module, ProfilerRanges()) if on_gpu else nullcontext():
         found = operators(backend, folder, runs)
     if on_gpu:
         layers = with_kernels(layers, found.events, found.runs)
@@ -58,7 +96,8 @@ def eager(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) ->
         traces=(MODULES_TRACE, TRACE),
         window_ns=middle_mean(recorded.spans_ns),
         plain_ns=middle_mean(recorded.plain_ns),
-        notes=(*((_NO_GRAPH,) if job.options.get("graph") else ()), *((_EVENTS,) if on_gpu else ()), _FLOPS, hooks),
+        operator_gaps=found.gaps,
+        notes=(*notes, *((_EVENTS,) if on_gpu else ()), _FLOPS, hooks),
     )
 
 
@@ -78,7 +117,7 @@ def compiled(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int)
     return _operators_only(backend, folder, runs, _COMPILE)
 
 
-def _operators_only(backend: TorchBackend, folder: Path, runs: int, why: str) -> PartsProfile:
+def _operators_only(backend: TimedPass, folder: Path, runs: int, why: str) -> PartsProfile:
     ready(backend)
     before = [span_of(backend, index) for index in range(runs)]
     found = operators(backend, folder, runs)

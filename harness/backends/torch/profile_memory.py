@@ -148,7 +148,7 @@ class AllocationHistory:
 
     def alive(self, place: int) -> list[Allocation]:
         """Blocks of the pass that exist after a change, the largest first."""
-        found = [one for one in self.blocks if one.born <= place and (one.freed is None or one.freed > place)]
+        found = [block for block in self.blocks if block.born <= place and (block.freed is None or block.freed > place)]
         return sorted(found, key=lambda one: -one.size_bytes)
 
     def given_back(self, place: int) -> int:
@@ -158,11 +158,11 @@ class AllocationHistory:
     def running_of(self, category: Category) -> list[int]:
         """Bytes of the pass's blocks of one category after each change."""
         changes: Counter[int] = Counter()
-        for one in self.blocks:
-            if one.category == category:
-                changes[one.born] += one.size_bytes
-                if one.freed is not None:
-                    changes[one.freed] -= one.size_bytes
+        for block in self.blocks:
+            if block.category == category:
+                changes[block.born] += block.size_bytes
+                if block.freed is not None:
+                    changes[block.freed] -= block.size_bytes
         return list(accumulate(changes[place] for place in range(len(self.by))))
 
 
@@ -172,22 +172,22 @@ def watched(events: Iterable[Mapping[str, Any]], device_type: int) -> Allocation
     operators = _called([event for event in traced if event.get("cat") == "cpu_op"])
     starts = [operator.start for operator in operators]
     memory = [event for event in traced if event["name"] == "[memory]" and event["args"]["Device Type"] == device_type]
-    found = AllocationHistory()
+    history = AllocationHistory()
     alive: dict[int, int] = {}
     for place, event in enumerate(sorted(memory, key=lambda event: (event["ts"], event["args"]["Bytes"]))):
         at, about = float(event["ts"]), event["args"]
         size, address = int(about["Bytes"]), int(about["Addr"])
-        found.at.append(at)
-        found.by.append(size)
-        found.reserved.append(int(about["Total Reserved"]))
+        history.at.append(at)
+        history.by.append(size)
+        history.reserved.append(int(about["Total Reserved"]))
         if size > 0:
-            alive[address] = len(found.blocks)
-            found.blocks.append(Allocation(size, place, _around(at, operators, starts)))
+            alive[address] = len(history.blocks)
+            history.blocks.append(Allocation(size, place, _around(at, operators, starts)))
         elif address in alive:
-            _free(found.blocks, alive.pop(address), place, at)
+            _free(history.blocks, alive.pop(address), place, at)
         else:
-            found.foreign.append((place, -size))
-    return found
+            history.foreign.append((place, -size))
+    return history
 
 
 def _free(blocks: list[Allocation], index: int, place: int, at: float) -> None:
@@ -199,12 +199,12 @@ def _free(blocks: list[Allocation], index: int, place: int, at: float) -> None:
 def _called(events: Iterable[Mapping[str, Any]]) -> list[Operator]:
     """The operators that the model calls itself, by start. Names without a namespace are not operators but
     ranges around them: TorchScript's `forward`, `Torch-Compiled Region`."""
-    found: list[Operator] = []
+    operators: list[Operator] = []
     for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
         end = event["ts"] + event["dur"]
-        if "::" in event["name"] and not (found and event["ts"] < found[-1].end):
-            found.append(Operator(event["name"], _shapes(event["args"]), event["ts"], end))
-    return found
+        if "::" in event["name"] and not (operators and event["ts"] < operators[-1].end):
+            operators.append(Operator(event["name"], _shapes(event["args"]), event["ts"], end))
+    return operators
 
 
 def _around(at: float, operators: Sequence[Operator], starts: Sequence[float]) -> Operator | None:
@@ -249,37 +249,37 @@ def memory_profile(job: BackendJob, make: Callable[[BackendJob], TorchBackend], 
 
 
 def _record(
-    job: BackendJob, before: Mapping[Category, int], found: AllocationHistory, gpu: GpuSnapshot | None
+    job: BackendJob, before: Mapping[Category, int], history: AllocationHistory, gpu: GpuSnapshot | None
 ) -> MemoryTimeline:
-    place = found.peak_place()
-    alive = found.alive(place)
-    base, heights, temporaries = sum(before.values()), found.running(), found.running_of("temporaries")
+    place = history.peak_place()
+    alive = history.alive(place)
+    base, heights, temporaries = sum(before.values()), history.running(), history.running_of("temporaries")
     kept = _kept(heights)
-    unused = found.reserved[place] - base - heights[place] if gpu and place >= 0 else 0
-    whole = all(one.operator is not None for one in found.blocks)
+    unused = history.reserved[place] - base - heights[place] if gpu and place >= 0 else 0
+    whole = all(block.operator is not None for block in history.blocks)
     notes = [_OUTSIDE] if gpu is None else list(gpu.notes)
     notes += [] if whole else [_UNNAMED]
-    notes += [_THINNED] if len(kept) < len(found.by) else []
+    notes += [_THINNED] if len(kept) < len(history.by) else []
     at_peak: dict[Category, int] = {
         **before,
-        "held": before["held"] - found.given_back(place),
+        "held": before["held"] - history.given_back(place),
         **{kind: sum(one.size_bytes for one in alive if one.category == kind) for kind in _OF_THE_PASS},
     }
     return MemoryTimeline(
         case_id=job.case.case_id,
         device=job.case.device,
         by=_CPU if gpu is None else _CUDA,
-        allocations=len(found.blocks),
-        frees=found.frees,
+        allocations=len(history.blocks),
+        frees=history.frees,
         peak_bytes=sum(at_peak.values()),
         at_peak=at_peak,
         alive_at_peak=tuple(one.block() for one in alive[:MAX_BLOCKS]),
         pass_peak_bytes=sum(at_peak.values()) - base,
-        activations_peak_bytes=max(found.running_of("activations"), default=0) if whole else None,
-        at_ns=tuple(round((found.at[index] - found.at[0]) * 1e3) for index in kept),
+        activations_peak_bytes=max(history.running_of("activations"), default=0) if whole else None,
+        at_ns=tuple(round((history.at[index] - history.at[0]) * 1e3) for index in kept),
         allocated_bytes=tuple(base + heights[index] for index in kept),
         temporaries_bytes=tuple(temporaries[index] for index in kept),
-        reserved_bytes=tuple(found.reserved[index] for index in kept) if gpu else None,
+        reserved_bytes=tuple(history.reserved[index] for index in kept) if gpu else None,
         fragmentation=gpu.fragmentation.model_copy(update={"unused_at_peak_bytes": max(0, unused)}) if gpu else None,
         snapshot=gpu.snapshot if gpu else None,
         notes=tuple(notes),

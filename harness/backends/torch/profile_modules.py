@@ -12,8 +12,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from harness.backends.base import Backend
-from harness.backends.profile_timing import in_turns, span_of
+from harness.backends.profile_timing import TimedPass, choose, in_turns, selected_span, span_of
 from harness.backends.profile_tree import (
     ROOT,
     SpanMark,
@@ -126,18 +125,19 @@ class Recording:
     marks: list[list[SpanMark]]
 
 
-def record(backend: Backend, module: nn.Module, runs: int) -> Recording:
+def record(backend: TimedPass, module: nn.Module, runs: int) -> Recording:
     """`runs` inferences of a warm backend without hooks on `module`, which it calls, and as many with them, in turns.
 
     Marks are device time on a GPU, the host's on a CPU. On a GPU modules are NVTX ranges as well.
     """
-    on_gpu = backend.stream is not None
+    on_gpu = backend.on_gpu
     stamps: Stamps = EventStamps() if on_gpu else HostStamps()
     marks: list[list[SpanMark]] = []
 
     def watched(index: int) -> int:
+        choose(backend, index)
         with nvtx_ranges(module) if on_gpu else nullcontext(), recording(module, stamps) as recorded:
-            span = span_of(backend, index)
+            span = selected_span(backend)
         marks.append(marks_of(recorded, stamps))
         return span
 
@@ -153,10 +153,15 @@ def marks_of(recorded: Recorded, stamps: Stamps) -> list[SpanMark]:
     return [SpanMark(path, begins, stamps.ns(first, stamp)) for path, begins, stamp in recorded]
 
 
-def rows_of(module: nn.Module, call: Callable[[], Any], runs: list[list[SpanMark]]) -> tuple[LayerRow, ...]:
-    """One row per module that ran, in the order of their begin. call: runs the module once, to get its results."""
+def rows_of(module: nn.Module, backend: TimedPass, runs: list[list[SpanMark]]) -> tuple[LayerRow, ...]:
+    """One row per module that ran, in the order of their begin. backend: runs the module twice more, to get its results
+    and to count."""
     times = means([times_of_run(marks) for marks in runs])
-    parts, made, flops = _parts(module), _results(module, call), _flops(module, call)
+    parts = _parts(module)
+    choose(backend, 0)
+    made = _results(module, backend.infer)
+    choose(backend, 0)
+    flops = _flops(module, backend.infer)
     return tuple(_row(path, parts, times, made, flops) for path in times)
 
 
@@ -230,13 +235,41 @@ def _flops(module: nn.Module, call: Callable[[], Any]) -> dict[str, int]:
     torch.backends.mha.set_fastpath_enabled(False)
     counter = FlopCounterMode(display=False)
     try:
-        with sdpa_kernel(SDPBackend.MATH), counter:
+        with _outermost(module) as outermost, sdpa_kernel(SDPBackend.MATH), counter:
             call()
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
-    root = type(module).__name__
-    return {
-        ROOT if name == root else name.removeprefix(f"{root}."): sum(counts.values())
-        for name, counts in counter.get_flop_counts().items()
-        if name == root or name.startswith(f"{root}.")
-    }
+    found: dict[str, int] = {}
+    for name, counts in counter.get_flop_counts().items():
+        root, _, below = name.partition(".")
+        if root in outermost:
+            path = outermost[root]
+            inner = ".".join(filter(None, ("" if path == ROOT else path, below)))
+            found[inner or ROOT] = sum(counts.values())
+    return found
+
+
+@contextmanager
+def _outermost(module: nn.Module) -> Iterator[dict[str, str]]:
+    """Class → path of the modules that are called from outside of all others: by it the counter names what is in them.
+    Usually the model itself alone; a prefill with an encoder calls that one first."""
+    found: dict[str, str] = {}
+    entered: list[str] = []
+    kinds = {path or ROOT: type(part).__name__ for path, part in module.named_modules()}
+
+    def enter(path: str) -> Callable[..., None]:
+        def begin(*_: object) -> None:
+            if not entered:
+                found.setdefault(kinds[path], path)
+            entered.append(path)
+
+        return begin
+
+    def leave(_path: str) -> Callable[..., None]:
+        def end(*_: object) -> None:
+            entered.pop()
+
+        return end
+
+    with hooked(module, enter, leave):
+        yield found

@@ -11,13 +11,12 @@ from typing import Any
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from harness.backends.base import Backend
-from harness.backends.profile_timing import span_of
+from harness.backends.profile_timing import TimedPass, span_of
 from harness.backends.profile_tree import ROOT
 from harness.core.safe_files import Limit, read
-from harness.core.schemas.profile_record import LayerRow, OperatorRow, PartsProfile
+from harness.core.schemas.profile_record import LayerRow, OperatorGaps, OperatorRow, PartsProfile
 from harness.core.store import save_bytes, translate_storage_errors
-from harness.profiling.launch_gaps import GPU_WORK, LAUNCHES
+from harness.profiling.launch_gaps import GPU_WORK, LAUNCHES, operator_gaps_of
 
 Event = Mapping[str, Any]
 
@@ -108,6 +107,8 @@ class Operators:
     events: tuple[dict[str, Any], ...] = ()
     runs: int = 1
     base_ns: int = 0
+    gaps: OperatorGaps | None = None
+    """On a CPU."""
 
     def alone(self, plain_ns: int, *why: str) -> PartsProfile:
         """The profile of a backend that has no layers; `why` says why."""
@@ -117,18 +118,19 @@ class Operators:
             traces=(TRACE,),
             window_ns=self.window_ns,
             plain_ns=plain_ns,
+            operator_gaps=self.gaps,
             notes=why,
         )
 
 
-def operators(backend: Backend, folder: Path, runs: int, name: str = TRACE) -> Operators:
+def operators(backend: TimedPass, folder: Path, runs: int, name: str = TRACE) -> Operators:
     """Watch at most MAX_TRACED_RUNS inferences, and write their trace to `folder`/`name`. StorageError where the disk
     does not take it."""
-    traced = min(runs, MAX_TRACED_RUNS)
-    on_device = backend.stream is not None
+    on_device = backend.on_gpu
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_device else [])]
     with profile(activities=activities):  # the first use in a process sets the profiler up
         span_of(backend, 0)
+    traced = backend.alone(min(runs, MAX_TRACED_RUNS))
     with profile(activities=activities, record_shapes=True, acc_events=True) as profiler:
         spans = [span_of(backend, index) for index in range(traced)]
     path = folder / name
@@ -141,7 +143,8 @@ def operators(backend: Backend, folder: Path, runs: int, name: str = TRACE) -> O
     events = trace["traceEvents"]
     overhead = {event["name"] for event in events if event.get("cat") == "overhead"}
     rows = rows_of(profiler.key_averages(group_by_input_shape=True), traced, on_device, overhead)
-    return Operators(rows, round(sum(spans) / traced), tuple(events), traced, trace["baseTimeNanoseconds"])
+    gaps = None if on_device else operator_gaps_of(events)
+    return Operators(rows, round(sum(spans) / traced), tuple(events), traced, trace["baseTimeNanoseconds"], gaps)
 
 
 def rows_of(

@@ -45,6 +45,6 @@ class TorchScript(TorchBackend):
         # The executor's changes are in the graph that ran last, not in the optimised graph that it was given.
         ran: Any = torch._C._last_executed_optimized_graph()
         return found | {
-            "cudnn_nodes": sum("cudnn" in kind for kind in nodes),
+            "cudnn_nodes": sum("::cudnn" in kind for kind in nodes),
             "fused_groups": len(ran.findAllNodes("prim::TensorExprGroup")),
         }

@@ -131,7 +131,7 @@ class Comparison(Record):
     def fails(self) -> bool:
         """Whether a row or a load regressed, or a threshold is missed."""
         regressed = any(row.fails for row in self.rows) or any(load.fails for load in self.loads)
-        return regressed or any(one.outcome != "PASS" for one in self.judgements)
+        return regressed or any(judgement.outcome != "PASS" for judgement in self.judgements)
 
 
 class State(Record):

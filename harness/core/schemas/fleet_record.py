@@ -28,7 +28,7 @@ class UnitRequest(Record):
     unit_id: FileName
     attempt: Annotated[int, Field(ge=1)]
     inferometer: str
-    """Version that the worker must have."""
+    """Version of the coordinator, and the digest of its code, which the worker must have."""
     files: tuple[UnitFile, ...]
     """results/plan.json with only these cases, the records of their exports, and the models' files."""
 

@@ -19,7 +19,7 @@ class Running(Record):
     schema_version: Literal[1] = 1
     plan_id: str
     pid: int
-    """Process id of the run stage."""
+    """Process id of the stage: run, generate or load."""
     place: str
     """Boot and pid namespace in which `pid` is valid (harness/core/lock.py)."""
     started_at: str
@@ -29,7 +29,9 @@ class Running(Record):
     done: int
     """Processes that have ended."""
     case_id: str
+    """Of load its load_id."""
     round: int
+    """Of load 0: a case has one process."""
     since: str
     """Start of the turn."""
 

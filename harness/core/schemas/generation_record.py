@@ -109,6 +109,10 @@ class PromptSet(Record):
     top-2 logit."""
     referenced: int
     """Number of prompts with a reference: the first ones."""
+    rounding: dict[Precision, float] = {}
+    """By precision: how far its rounding alone takes logits from the reference, as the largest relative L2 of a step:
+    by the module itself in that precision, in one pass without a cache over prompt and reference tokens. Only for
+    precisions that a case asked for; empty in older files."""
     source: str
     """Origin of the prompts, in words."""
     real_text: bool

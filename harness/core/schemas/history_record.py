@@ -101,6 +101,8 @@ class SeriesState(Record):
     """Median over the stretch."""
     smallest_visible: float | None
     """The smallest shift that would be found within five more runs, as a share; None where the stretch is too short."""
+    correlation: float = 0.0
+    """Of each run of this machine with the next, over all its series; 0 where it is not more than chance."""
 
 
 class History(Record):

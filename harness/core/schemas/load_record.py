@@ -120,7 +120,10 @@ class LoadCase(Bounds):
     """Server: how long the first request of a batch waits at most for others; 0: the batch is what has arrived."""
     workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)] = 1
     """Threads that take batches, each with backend objects of its own. In the concurrency scenario the largest of
-    `clients`."""
+    `clients`; 1 with in_flight."""
+    in_flight: Annotated[int, Field(ge=1, le=MOST_WORKERS)] | None = None
+    """Server, offline: batches in flight that one thread issues to a library that computes asynchronously; None:
+    workers wait for their batches."""
     rates: tuple[float, ...] = ()
     """Server: requests a second; empty: `factors` of the predicted peak."""
     factors: tuple[float, ...] = (0.9, 1.0, 1.1)
@@ -159,6 +162,11 @@ class LoadCase(Bounds):
         """Whether a decoder in a process of our own serves it."""
         return self.new_tokens is not None and self.endpoint is None
 
+    @property
+    def parallel(self) -> int:
+        """Batches that are computed at the same time at most."""
+        return self.in_flight or self.workers
+
 
 class LoadBase(Record):
     """The start of every raw record of load."""
@@ -184,7 +192,7 @@ class GuardTimes(Record):
 class ServiceRun(LoadBase):
     """results/load/<load_id>/service.json: service times by prepared batch size, measured in a closed loop.
 
-    With several workers all of them work at the same time, on the same batch size.
+    With several workers, or batches in flight, all of them work at the same time, on the same batch size.
     """
 
     status: Literal["measured"] = "measured"
@@ -192,6 +200,7 @@ class ServiceRun(LoadBase):
     """sha256 of each loaded file, by file name, of all prepared sizes together."""
     threads: int
     workers: int
+    """With in_flight: batches in flight."""
     clock: Clock
     load_ns: dict[int, int]
     """By prepared batch size: load, compile and first inference of the first worker."""
@@ -208,6 +217,8 @@ class ServiceRun(LoadBase):
     peak_rss_bytes: int
     token_parity: TokenParity | None = None
     """Of decoders: logits and tokens against fp32 eager before anything is timed, the worst of all prepared sizes."""
+    rounding: float | None = None
+    """Relative L2 distance of logits that the precision alone makes of the prompts (PromptSet), the largest."""
     notes: tuple[str, ...] = ()
 
 
@@ -246,6 +257,7 @@ class Replication(LoadBase):
     clients: int | None = None
     """Concurrency: clients of this point."""
     workers: int
+    """With in_flight: batches in flight, which `worker` below numbers too."""
     max_batch: int
     max_delay_ns: int
     seed: int
@@ -486,6 +498,7 @@ class LoadRow(Bounds):
     max_batch: int
     max_delay_ns: int
     workers: int
+    in_flight: int | None = None
     status: Status
     reason: str | None = None
     """Why a row is skipped, failed or missing, or why points are missing."""
@@ -511,9 +524,13 @@ class LoadRow(Bounds):
     """At the highest rate with PASS; offline, at its throughput."""
     joules_per_request: float | None = None
     """On a GPU that counts its energy; at the same rate."""
+    idle_w: float | None = None
+    """Its power before the first process used it, which is subtracted."""
     parity: Parity | None = None
     placement: Placement | None = None
     threads: int | None = None
+    memory_bytes: int | None = None
+    """Peak resident memory of the process with the backend objects of all prepared sizes; None of a running service."""
     environment_ids: tuple[str, ...] = ()
     artifacts: dict[str, str] = {}
     endpoint: str | None = None

@@ -9,6 +9,9 @@ from pydantic import Field
 from harness.core.schemas.row_parts import Flag, UsageSummary
 from harness.core.schemas.vocabulary import Device, Format2, Grade, Precision, Record, SettingsId
 
+Phase = Literal["prefill", "decode"]
+"""Of generation: the pass over the prompts, up to the first tokens; one further token of each sequence."""
+
 CONVENTION = "2 FLOPs a multiply-add; activations, normalisations and poolings are left out"
 
 
@@ -99,6 +102,8 @@ class _Head(Record):
     batch_size: int
     sequence_length: int | None
     convention: str = CONVENTION
+    phase: Phase | None = None
+    """Of a case of generation; its sequence_length is that of the prompts."""
 
 
 class ModelProfile(Counts, _Head):
@@ -208,6 +213,15 @@ class LaunchGaps(Record):
     """For one inference: the operators of the profile that are work in the trace."""
 
 
+class OperatorGaps(Record):
+    """Time without an operator in a trace of a CPU, in ns over all its inferences: Python, and waits between calls."""
+
+    window_ns: int
+    """From the start of the first operator to the end of the last."""
+    busy_ns: int
+    """Time in which any operator ran."""
+
+
 class PartsProfile(Record):
     """Time of one case by layer and operator, from its backend's own profiler in the last repeat."""
 
@@ -228,6 +242,8 @@ class PartsProfile(Record):
     """None where the inputs are not texts, and in older files."""
     launch_gaps: LaunchGaps | None = None
     """None on a CPU, for a backend whose trace has no starts of kernels, and in older files."""
+    operator_gaps: OperatorGaps | None = None
+    """None on a GPU, for a profiler that reports no operators with their starts, and in older files."""
     ratios: tuple[float, ...] = ()
     """Parts divided by plain latency for each repeat, a process each, in order; empty in older files."""
     steady: bool | None = None

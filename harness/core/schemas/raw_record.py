@@ -229,6 +229,8 @@ class Failed(RawBase):
     phase: str
     """Phase of the failure: start, load, compile, reference check, warm-up, measure, outputs check."""
     stderr_tail: MessageLines
+    refused: bool = False
+    """The backend does not run this model, as its file shows: the row is skipped. False in older records."""
 
 
 RawRecord = Annotated[Measured | Failed, Field(discriminator="status")]

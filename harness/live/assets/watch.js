@@ -2,10 +2,10 @@
 // Asks for /state.json once a second and shows it. Every text of it enters the page as text, never as markup.
 
 const STATES = {
-  waiting: "Waiting for a run to begin: make run",
+  waiting: "Waiting for a run to begin: {command}",
   exporting: "Exporting models",
   running: "Running",
-  stopped: "Stopped, and some turns have no answer: make run goes on from there",
+  stopped: "Stopped, and some turns have no answer: {command} goes on from there",
   complete: "Complete: make aggregate report",
 };
 const ABSENT = "–";
@@ -38,7 +38,7 @@ function list(parent, texts) {
 }
 
 function turning(one) {
-  const what = `round ${one.round} · ${one.case_id}`;
+  const what = one.round ? `round ${one.round} · ${one.case_id}` : `load · ${one.case_id}`;
   if (one.lives === false) return `Gone: the run that measured ${what} ended without a word`;
   const elsewhere = one.lives === null ? " (in another container or machine: it may be gone)" : "";
   return `Now: ${what} · since ${clock(one.seconds)}${elsewhere}`;
@@ -103,7 +103,7 @@ function show(found) {
     at("rows").replaceChildren();
   }
   write(at("plan"), found.plan_id);
-  write(at("state"), `${STATES[found.state]} · ${found.config} · ${found.device}`);
+  write(at("state"), `${STATES[found.state].replace("{command}", found.command)} · ${found.config} · ${found.device}`);
   document.body.dataset.state = found.state;
   document.title = `${found.done}/${found.planned} ${found.state} · Inferometer`;
   at("bar").max = Math.max(1, found.planned);

@@ -12,43 +12,43 @@ from harness.reporting.units import MIB
 _ACTIVATIONS, _TEMPORARIES = "#0072B2", "#E69F00"
 
 
-def allocations(title: str, found: MemoryTimeline) -> Areas:
+def allocations(title: str, timeline: MemoryTimeline) -> Areas:
     """Bytes that the pass holds after each change, temporaries on top of the rest. ValueError where nothing changed.
 
     The x axis is the order of changes, as in PyTorch's viewer: on a time axis a peak of some microseconds is invisible.
     """
-    if not found.at_ns:
+    if not timeline.at_ns:
         raise ValueError("no allocations to draw")
-    before = found.peak_bytes - found.pass_peak_bytes
-    whole = tuple((allocated - before) / MIB for allocated in found.allocated_bytes)
-    rest = tuple(height - inside / MIB for height, inside in zip(whole, found.temporaries_bytes, strict=True))
-    name = "activations" if found.activations_peak_bytes is not None else "activations,\nsome temporaries"
+    before = timeline.peak_bytes - timeline.pass_peak_bytes
+    whole = tuple((allocated - before) / MIB for allocated in timeline.allocated_bytes)
+    rest = tuple(height - inside / MIB for height, inside in zip(whole, timeline.temporaries_bytes, strict=True))
+    name = "activations" if timeline.activations_peak_bytes is not None else "activations,\nsome temporaries"
     areas = [Area(name, _ACTIVATIONS, rest)]
-    if any(found.temporaries_bytes):
+    if any(timeline.temporaries_bytes):
         areas.append(Area("temporaries of\noperators", _TEMPORARIES, whole))
     outline = None
-    if found.reserved_bytes is not None:
-        outline = Area("reserved", GREY, tuple((size - before) / MIB for size in found.reserved_bytes))
+    if timeline.reserved_bytes is not None:
+        outline = Area("reserved", GREY, tuple((size - before) / MIB for size in timeline.reserved_bytes))
     highest = max(*whole, *(outline.tops if outline else ()), 0)
     low, high = min(0, *whole), 1.22 * highest or 1
-    peak = found.pass_peak_bytes / MIB
+    peak = timeline.pass_peak_bytes / MIB
     return Areas(
         title,
         "Memory over the pass",
-        f"{found.by[0].upper()}{found.by[1:]}. Zero: the {units.in_mib(before)} MiB allocated before the pass. "
+        f"{timeline.by[0].upper()}{timeline.by[1:]}. Zero: the {units.in_mib(before)} MiB allocated before the pass. "
         "The times of the changes are in memory.json.",
         "",
         Axis(
             "allocations and frees of the pass, in order",
             0,
-            len(found.at_ns),
-            tuple(even_ticks(0, len(found.at_ns), 8)),
+            len(timeline.at_ns),
+            tuple(even_ticks(0, len(timeline.at_ns), 8)),
         ),
         Axis("MiB", low, high, tuple(even_ticks(low, high, 5))),
         tuple(areas),
         outline,
         (
-            max(range(len(found.at_ns)), key=found.allocated_bytes.__getitem__),
+            max(range(len(timeline.at_ns)), key=timeline.allocated_bytes.__getitem__),
             peak,
             f"peak {units.significant(peak)} MiB",
         ),

@@ -8,7 +8,7 @@ from harness.core.schemas import LoadRow, MapCell
 from harness.reporting import units
 from harness.reporting.charts.load_curve_chart import tags
 from harness.reporting.charts.spec import Heat, HeatCell, HeatPanel
-from harness.reporting.load_groups import LoadGroup, delay_text, names, ranked
+from harness.reporting.load_groups import LoadGroup, computing, delay_text, names, ranked
 
 MAX_PANELS = 4
 """Panels of one chart: the first of the ranking."""
@@ -19,13 +19,14 @@ COLOUR = "#0072B2"
 def batching_map(key: LoadGroup, rows: Sequence[LoadRow], conditions: str) -> Heat | None:
     """The map of each server row that has one; None without any in which a policy meets the bound."""
     shown = [row for row in ranked(rows) if len(row.map) > 1 and any(cell.rate_per_s for cell in row.map)]
-    # Rows of one backend, precision and number of workers differ only in the policy that was measured.
-    alike = {(row.backend, row.precision, row.setting, row.workers): row for row in reversed(shown)}
-    kept = [row for row in shown if alike[row.backend, row.precision, row.setting, row.workers] is row][:MAX_PANELS]
+    alike = {_deployed(row): row for row in reversed(shown)}
+    kept = [row for row in shown if alike[_deployed(row)] is row][:MAX_PANELS]
     if not kept:
         return None
     called = names(kept, policy=False)
-    panels = tuple(_panel(row, f"{called[row.load_id]}{_workers(row)}", ranked(rows)) for row in kept)
+    panels = tuple(
+        _panel(row, ", ".join(filter(None, (called[row.load_id], computing(row)))), ranked(rows)) for row in kept
+    )
     bound = kept[0].bound.text if kept[0].bound else ""
     reading = (
         f"Cell: highest load within {bound}, in requests/s, by replay of the measured service times; not verified by "
@@ -35,20 +36,16 @@ def batching_map(key: LoadGroup, rows: Sequence[LoadRow], conditions: str) -> He
     return Heat(f"{key.model}: batching map", "Batching map", reading, conditions, panels, COLOUR)
 
 
-def _workers(row: LoadRow) -> str:
-    return f", {units.count(row.workers, 'worker')}" if row.workers > 1 else ""
+def _deployed(row: LoadRow) -> tuple[str, str, str, str]:
+    """What rows share that differ only in the policy that was measured."""
+    return row.backend, row.precision, row.setting, computing(row)
 
 
 def _panel(row: LoadRow, title: str, rows: Sequence[LoadRow]) -> HeatPanel:
     cells = {(cell.max_batch, cell.max_delay_ns): cell for cell in row.map}
     batches = sorted({batch for batch, _ in cells})
     delays = sorted({delay for _, delay in cells})
-    measured = {
-        (one.max_batch, one.max_delay_ns)
-        for one in rows
-        if (one.backend, one.precision, one.setting, one.workers)
-        == (row.backend, row.precision, row.setting, row.workers)
-    }
+    measured = {(one.max_batch, one.max_delay_ns) for one in rows if _deployed(one) == _deployed(row)}
     best = max((cell.rate_per_s or 0.0 for cell in row.map), default=0.0)
 
     def cell(batch: int, delay: int) -> HeatCell:

@@ -44,9 +44,9 @@ MAX_SEGMENTS = 14
 _TRIANGLE = "Triangle: the median latency measured without a profiler."
 
 
-def by_group(found: Alike, conditions: str) -> Stacked:
+def by_group(alike: Alike, conditions: str) -> Stacked:
     """The groups of layers of a comparison, the fastest backend first."""
-    lines = sorted(found.groups.lines, key=lambda line: list(COLOURS).index(line.name))
+    lines = sorted(alike.groups.lines, key=lambda line: list(COLOURS).index(line.name))
     reading = (
         "Segments: self times by each backend's own profiler, in a pass of its own; a kernel that fuses several "
         f"modules counts for the group of its product. {_TRIANGLE}"
@@ -56,13 +56,13 @@ def by_group(found: Alike, conditions: str) -> Stacked:
         return (f"{line.name} {figure}", figure)
 
     known = [(line.name, line) for line in lines]
-    title = title_of(found)
-    return _stacked(title, title, reading, conditions, found.groups, found.rows, known, written)
+    title = title_of(alike)
+    return _stacked(title, title, reading, conditions, alike.groups, alike.rows, known, written)
 
 
-def by_module(found: Alike) -> Stacked | None:
+def by_module(alike: Alike) -> Stacked | None:
     """The modules of a comparison in the colours of their groups; None where fewer than two backends have modules."""
-    modules = found.modules
+    modules = alike.modules
     if modules is None:
         return None
     order = list(COLOURS)
@@ -73,8 +73,8 @@ def by_module(found: Alike) -> Stacked | None:
         "Segment: time in a module by itself, all blocks together, in the colour of its group; a kernel that fuses "
         f"several modules counts for what they share. {_TRIANGLE}"
     )
-    title = f"{found.shape}: the same modules in each backend"
-    return _stacked(title, title, reading, "", modules, found.rows, known, lambda line, _: (short_name(line),))
+    title = f"{alike.shape}: the same modules in each backend"
+    return _stacked(title, title, reading, "", modules, alike.rows, known, lambda line, _: (short_name(line),))
 
 
 def _stacked(
@@ -82,24 +82,24 @@ def _stacked(
     heading: str,
     reading: str,
     conditions: str,
-    found: SideBySide,
+    side: SideBySide,
     rows: Sequence[Row],
     known: Sequence[tuple[str, SideBySideLine]],
     written: Callable[[SideBySideLine, str], tuple[str, ...]],
 ) -> Stacked:
     """The bars. known: (group, line) in the order of the segments. written: labels for a segment with this figure."""
-    unit = units.time_unit(column.parts_ns for column in found.columns)
+    unit = units.time_unit(column.parts_ns for column in side.columns)
     by_id = {row.case_id: row for row in rows}
     bars = []
-    for place, column in enumerate(found.columns):
+    for place, column in enumerate(side.columns):
         segments = [
-            _segment(group, line, spent, found, place, unit, written)
+            _segment(group, line, spent, side, place, unit, written)
             for group, line in known
             if (spent := line.times_ns[place]) is not None
         ]
         bars.append(_bar(column, segments, by_id[column.case_id], unit))
     idle = any(bar.idle for bar in bars)
-    ends = [sum(one.length for one in bar.segments) + bar.idle for bar in bars]
+    ends = [sum(segment.length for segment in bar.segments) + bar.idle for bar in bars]
     longest = max([*ends, *(bar.latency or 0 for bar in bars)])
     return Stacked(
         title,
@@ -118,13 +118,13 @@ def _segment(
     group: str,
     line: SideBySideLine,
     spent: int,
-    found: SideBySide,
+    side: SideBySide,
     place: int,
     unit: TimeUnit,
     written: Callable[[SideBySideLine, str], tuple[str, ...]],
 ) -> Segment:
     labels = written(line, units.in_unit(spent, unit))
-    return Segment(line.name, group, COLOURS[group], spent / unit.ns, labels, _hover(line, found, place))
+    return Segment(line.name, group, COLOURS[group], spent / unit.ns, labels, _hover(line, side, place))
 
 
 def _bar(column: ComparedColumn, segments: Sequence[Segment], row: Row, unit: TimeUnit) -> Bar:
@@ -147,13 +147,13 @@ def _bar(column: ComparedColumn, segments: Sequence[Segment], row: Row, unit: Ti
     )
 
 
-def _longest(found: SideBySide) -> list[SideBySideLine]:
+def _longest(side: SideBySide) -> list[SideBySideLine]:
     """The lines, the longest first; those above the limit are joined in one line."""
-    lines = sorted((line for line in found.lines if _sum(line)), key=lambda line: -_sum(line))
+    lines = sorted((line for line in side.lines if _sum(line)), key=lambda line: -_sum(line))
     if len(lines) <= MAX_SEGMENTS:
         return lines
     rest = lines[MAX_SEGMENTS - 1 :]
-    times = tuple(sum(line.times_ns[place] or 0 for line in rest) for place in range(len(found.columns)))
+    times = tuple(sum(line.times_ns[place] or 0 for line in rest) for place in range(len(side.columns)))
     return [*lines[: MAX_SEGMENTS - 1], SideBySideLine(f"{len(rest)} shorter ones", times)]
 
 
@@ -170,15 +170,15 @@ def short_name(line: SideBySideLine) -> str:
     return last if last != "*" else f"{path.rpartition('.')[2]}.*"
 
 
-def _hover(line: SideBySideLine, found: SideBySide, place: int) -> str:
-    spent, column = line.times_ns[place] or 0, found.columns[place]
+def _hover(line: SideBySideLine, side: SideBySide, place: int) -> str:
+    spent, column = line.times_ns[place] or 0, side.columns[place]
     gain = gain_of(line)
     said, than = ("gains", "over") if gain >= 0 else ("loses", "to")
     return "<br>".join(
         (
             f"<b>{escape(line.name)}</b>",
             f"{escape(column.name)}: {units.duration(spent)}, {units.share(spent, column.parts_ns)} of its parts",
-            f"{escape(found.fastest.name)} {said} {units.duration(abs(gain))} here {than} {escape(found.slowest.name)}",
+            f"{escape(side.fastest.name)} {said} {units.duration(abs(gain))} here {than} {escape(side.slowest.name)}",
         )
     )
 

@@ -467,12 +467,12 @@ def _stacked(spec: Stacked, plain: bool) -> Figure:
 def _bar(ax: Axes, place: int, bar: Bar, inch: float) -> None:
     """Draw a bar. inch: the width of one unit of the axis, which decides which label fits."""
     start = 0.0
-    for one in bar.segments:
-        ax.barh(place, one.length, 0.66, left=start, color=one.colour, edgecolor="white", linewidth=0.8)
-        ink = "white" if _luminance(one.colour) < 0.4 else INK
-        middle = start + one.length / 2
-        ax.text(middle, place, _fitting(one, inch), ha="center", va="center", fontsize=_LABEL_PT, color=ink)
-        start += one.length
+    for segment in bar.segments:
+        ax.barh(place, segment.length, 0.66, left=start, color=segment.colour, edgecolor="white", linewidth=0.8)
+        ink = "white" if _luminance(segment.colour) < 0.4 else INK
+        middle = start + segment.length / 2
+        ax.text(middle, place, _fitting(segment, inch), ha="center", va="center", fontsize=_LABEL_PT, color=ink)
+        start += segment.length
     if bar.idle:
         ax.barh(place, bar.idle, 0.66, left=start, color="white", edgecolor=GREY, linestyle=":", linewidth=0.8)
     if bar.latency is not None:

@@ -129,7 +129,13 @@ def _axis(axis: Axis) -> dict[str, Any]:
     found: dict[str, Any] = {"title": {"text": escape(axis.label)}}
     if axis.scale == "linear":
         suffix = {"ticksuffix": axis.suffix} if axis.suffix else {}
-        return {**found, **suffix, "range": [short(axis.low), short(axis.high)]}
+        return {
+            **found,
+            **suffix,
+            "separatethousands": True,
+            "exponentformat": "none",
+            "range": [short(axis.low), short(axis.high)],
+        }
     ticks = {"tickvals": list(axis.ticks), "ticktext": [axis.text(tick) for tick in axis.ticks]}
     return {**found, "type": "log", **ticks, "range": [short(math.log10(axis.low)), short(math.log10(axis.high))]}
 
@@ -253,16 +259,16 @@ def _points(found: Sequence[tuple[str, Mark, float]]) -> Trace:
     }
 
 
-def _absent(label: str, found: Absent, x: float) -> Trace:
+def _absent(label: str, absent: Absent, x: float) -> Trace:
     return {
         "type": "scatter",
         "mode": "text",
         "x": [short(x)],
         "y": [escape(label)],
-        "text": [f"<i>{escape(found.word)}</i>"],
+        "text": [f"<i>{escape(absent.word)}</i>"],
         "textposition": "middle right",
         "hoverinfo": "skip",
-        "customdata": [found.tags],
+        "customdata": [absent.tags],
     }
 
 
@@ -362,6 +368,7 @@ def _heat_panel(panel: HeatPanel, colour: str) -> Plot:
         "z": [None if cell.value is None else short(cell.value) for _, _, cell in cells],
         "text": [f"<b>{escape(cell.text)}</b>" if cell.strong else escape(cell.text) for _, _, cell in cells],
         "texttemplate": "%{text}",
+        "textfont": {"size": 11},
         "hovertext": [cell.hover for _, _, cell in cells],
         "colorscale": [[0, shade(colour, 0.1)], [1, colour]],
         "showscale": False,
@@ -437,7 +444,7 @@ def _steps(area: Area) -> Trace:
 
 def _stacked(spec: Stacked) -> Plot:
     bars = spec.bars
-    drawn = {one.name for bar in bars for one in bar.segments}
+    drawn = {segment.name for bar in bars for segment in bar.segments}
     data = [_segments(name, bars) for name in spec.order if name in drawn]
     if spec.idle:
         data.append(_idle(spec.idle, bars))
@@ -462,7 +469,7 @@ def _stacked(spec: Stacked) -> Plot:
 
 
 def _segments(name: str, bars: Sequence[Bar]) -> Trace:
-    found = [next((one for one in bar.segments if one.name == name), None) for bar in bars]
+    found = [next((segment for segment in bar.segments if segment.name == name), None) for bar in bars]
     first = next(one for one in found if one)
     return {
         "type": "bar",

@@ -126,7 +126,7 @@ def latency_mark(row: Row, divisor: float) -> Mark | Absent:
         interval,
         wide,
         tail=None if latency.p95 is None else latency.p95 / divisor,
-        singles=tuple(one / divisor for one in latency.process_medians),
+        singles=tuple(median / divisor for median in latency.process_medians),
         text=units.significant(value),
         hover=hover(row),
         tags=tags(row),

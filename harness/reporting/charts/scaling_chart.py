@@ -17,9 +17,9 @@ MAX_LINES = 40
 """Cases of the chart, the lowest efficiency first; the table has all."""
 
 
-def scaling_chart(found: Sequence[Scaled], conditions: str) -> Dots:
+def scaling_chart(cases: Sequence[Scaled], conditions: str) -> Dots:
     """The chart. found: at least one case."""
-    shown = sorted(found, key=lambda one: one.figures.efficiency.value)[:MAX_LINES]
+    shown = sorted(cases, key=lambda one: one.figures.efficiency.value)[:MAX_LINES]
     devices = devices_in_words(shown[0].copies.slots)
     efficiency = {case_label(one.row): _mark(one, one.figures.efficiency, 100) for one in shown}
     slowdown = {case_label(one.row): _mark(one, one.figures.interference, 1) for one in shown}
@@ -28,7 +28,7 @@ def scaling_chart(found: Sequence[Scaled], conditions: str) -> Dots:
         DotPanel("latency together ÷ alone", _axis("times", slowdown.values(), 1, ""), slowdown),
     )
     title = f"{devices} at once: scaling and interference"
-    left = "" if len(shown) == len(found) else f" The {len(shown)} cases of lowest efficiency of {len(found)}."
+    left = "" if len(shown) == len(cases) else f" The {len(shown)} cases of lowest efficiency of {len(cases)}."
     reading = f"Marker: geometric mean over rounds; bar: 95% CI over rounds; line: no interference.{left}"
     return Dots(title, title, reading, conditions, panels, tuple(efficiency), 2)
 

@@ -17,8 +17,7 @@ from harness.reporting import ranking
 from harness.reporting.charts import layers_chart
 from harness.reporting.charts.batching_map_chart import batching_map
 from harness.reporting.charts.cold_start_chart import cold_start
-from harness.reporting.charts.first_token_chart import ttft_against_prompt
-from harness.reporting.charts.itl_context_chart import itl_against_context
+from harness.reporting.charts.generation_charts import itl_against_context, tokens_against_batch, ttft_against_prompt
 from harness.reporting.charts.latency_chart import latency, overview
 from harness.reporting.charts.load_curve_chart import load_curve
 from harness.reporting.charts.rows import TableRows
@@ -26,7 +25,6 @@ from harness.reporting.charts.scaling_chart import scaling_chart
 from harness.reporting.charts.spec import Dots, Spec
 from harness.reporting.charts.speedup_chart import speedup
 from harness.reporting.charts.throughput_chart import throughput
-from harness.reporting.charts.token_rate_chart import tokens_against_batch
 from harness.reporting.load_groups import LoadGroup, by_group
 from harness.reporting.prose import boundaries
 from harness.reporting.prose.conditions import short_conditions
@@ -203,8 +201,8 @@ def of_loads(summary: Summary) -> list[LoadChart]:
 def load_links(charts: Sequence[LoadChart], folder: str) -> dict[LoadGroup, list[tuple[str, str]]]:
     """Group → (alternative text, path) of its charts."""
     found: dict[LoadGroup, list[tuple[str, str]]] = {}
-    for one in charts:
-        found.setdefault(one.group, []).append((one.chart.spec.title, f"{folder}/{one.chart.name}.png"))
+    for chart in charts:
+        found.setdefault(chart.group, []).append((chart.chart.spec.title, f"{folder}/{chart.chart.name}.png"))
     return found
 
 

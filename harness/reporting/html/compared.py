@@ -24,28 +24,28 @@ class ComparedLine:
     cells: tuple[Markup, ...]
 
 
-def is_of(found: Comparison, summary: Summary) -> bool:
+def is_of(comparison: Comparison, summary: Summary) -> bool:
     """Whether a comparison's newer side is this summary: the same plan, measured at the same time."""
-    now = found.current
+    now = comparison.current
     ours = (summary.plan_id, summary.measured_from, summary.measured_to)
     return (now.plan_id, now.measured_from, now.measured_to) == ours
 
 
-def compared(found: Comparison, conditions: str) -> dict[str, Any]:
+def compared(comparison: Comparison, conditions: str) -> dict[str, Any]:
     """The content of the section. conditions: of the summary."""
-    rows = [row for row in change.worst_first(found.rows) if row.ratio is not None]
+    rows = [row for row in change.worst_first(comparison.rows) if row.ratio is not None]
     table = comparison_table.compared_table(rows)
     lines = [
         ComparedLine(row.verdict, row.fails, tuple(html.inline(text) for text in line[1:]))
         for row, line in zip(rows, table.cells(), strict=True)
     ]
     return {
-        "headline": comparison_table.headline(found),
-        "sides": html.blocks([comparison_table.sides(found)]),
-        "remarks": comparison_table.remarks(found),
+        "headline": comparison_table.headline(comparison),
+        "sides": html.blocks([comparison_table.sides(comparison)]),
+        "remarks": comparison_table.remarks(comparison),
         "conditions": f"Conditions: {conditions}",
         "headers": [(column.header, html.KINDS[column.align]) for column in table.columns],
-        "groups": [plotly_drawer.draw(changes(rows, found.equivalence, conditions))] if rows else [],
+        "groups": [plotly_drawer.draw(changes(rows, comparison.equivalence, conditions))] if rows else [],
         "lines": lines,
-        "details": [(title, html.blocks([block])) for title, block in comparison_table.details(found)],
+        "details": [(title, html.blocks([block])) for title, block in comparison_table.details(comparison)],
     }

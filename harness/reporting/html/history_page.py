@@ -26,19 +26,19 @@ DIGITS = 5
 
 def history_page(history: History, runs: Sequence[HistoryRun]) -> str:
     """The whole page."""
-    found = Environment(
+    environment = Environment(
         loader=PackageLoader("harness.reporting.html"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.policies["json.dumps_kwargs"] = {"sort_keys": True, "ensure_ascii": False, "separators": (",", ":")}
+    environment.policies["json.dumps_kwargs"] = {"sort_keys": True, "ensure_ascii": False, "separators": (",", ":")}
     assets = files("harness.reporting.html").joinpath("assets")
     program = assets.joinpath("history.js").read_text(encoding="utf-8")
     style = embedded.style() + assets.joinpath("history.css").read_text(encoding="utf-8")
     shifts, changes = shifts_table(history, runs), changes_table(history, runs)
-    return found.get_template("history.html.j2").render(
+    return environment.get_template("history.html.j2").render(
         title=f"History: {count(history.runs, 'run')}, {count(len(history.series), 'series', 'series')}",
         visible=visible_in_words(history),
         shifts=html.blocks([shifts]) if shifts else "",

@@ -36,12 +36,13 @@ from harness.reporting.prose.conditions import (
     run_conditions,
     short_conditions,
 )
-from harness.reporting.prose.generation_text import generation_section, short_generation_conditions
+from harness.reporting.prose.generation_text import generation_conditions, of_model, of_no_model
 from harness.reporting.prose.guide import guide
-from harness.reporting.prose.load_answer import load_answer, load_conditions, load_tables, unserved, where
+from harness.reporting.prose.load_answer import load_answer, load_tables, unserved, where
 from harness.reporting.prose.recommendations import recommend
 from harness.reporting.ranking import TableKey
 from harness.reporting.table import Block, Column
+from harness.reporting.tables.generation_table import by_model
 from harness.reporting.tables.latency_table import doubt_notes, latency_columns
 from harness.reporting.tables.unmeasured_table import unmeasured_table
 from harness.reporting.units import count
@@ -196,17 +197,14 @@ def _sections(
     found = verdicts(summary)
     more = len(found) - MAX_MODELS
     models = [key[0] for key, _ in tables]
-    yield Section(
-        "summary",
-        "Summary",
-        "summary.html.j2",
-        {
-            "answer": html.blocks([answer_table(summary)]),
+    if answer := answer_table(summary):
+        content = {
+            "answer": html.blocks([answer]),
             "verdicts": [(verdict, _card_tags(verdict, models)) for verdict in found[:MAX_MODELS]],
             "more": f"{more} more models are below." if more > 0 else "",
             "further": html.inline(further) if further else "",
-        },
-    )
+        }
+        yield Section("summary", "Summary", "summary.html.j2", content)
     families = profile_groups(profiled)
     explained = {case.case_id for group in families for case in group.cases} if profile else set()
     chapters = list(_chapters(summary, tables, with_plots, explained))
@@ -295,13 +293,23 @@ def _plots(summary: Summary, key: TableKey, rows: Sequence[Row]) -> list[PlotGro
 
 
 def _generation(summary: Summary, with_plots: bool) -> Iterable[Section]:
-    """The tables and charts of generation; nothing without a planned case."""
+    """Tables, then charts, of each model that generates; nothing without a planned case."""
     if not summary.generations:
         return
-    charts = selection.all_of(selection.of_generation(summary)) if with_plots else []
-    groups = [plotly_drawer.draw(chart.spec) for chart in charts]
-    body = html.blocks(generation_section(summary))
-    content = {"body": body, "groups": groups, "caption": short_generation_conditions(summary)}
+    charts = selection.of_generation(summary) if with_plots else {}
+    parts = [
+        {
+            "title": model,
+            "body": html.blocks(of_model(rows)),
+            "groups": [plotly_drawer.draw(chart.spec) for chart in charts.get(model, ())],
+        }
+        for model, rows in by_model(summary.generations).items()
+    ]
+    content = {
+        "conditions": html.blocks([generation_conditions(summary)]),
+        "parts": parts,
+        "rest": html.blocks(of_no_model(summary)),
+    }
     yield Section("generation", "Generation", "generation.html.j2", content)
 
 
@@ -315,7 +323,6 @@ def _loads(summary: Summary, with_plots: bool) -> Iterable[Section]:
             "groups": [plotly_drawer.draw(spec) for spec in selection.of_load(summary, key, rows).values()]
             if with_plots
             else [],
-            "caption": load_conditions(summary, rows),
             "body": html.blocks(load_tables(summary, rows)),
         }
         for key, rows in by_group(summary.loads)
@@ -337,14 +344,14 @@ def _filters(rows: Iterable[Row]) -> list[tuple[str, list[str]]]:
 
 
 def _environment() -> Environment:
-    found = Environment(
+    environment = Environment(
         loader=PackageLoader("harness.reporting.html"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.policies["json.dumps_kwargs"] = {"sort_keys": True, "ensure_ascii": False, "separators": (",", ":")}
-    found.filters["inline"] = html.inline
-    found.filters["count"] = count
-    return found
+    environment.policies["json.dumps_kwargs"] = {"sort_keys": True, "ensure_ascii": False, "separators": (",", ":")}
+    environment.filters["inline"] = html.inline
+    environment.filters["count"] = count
+    return environment

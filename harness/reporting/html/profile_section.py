@@ -330,10 +330,10 @@ def profile_groups(profiles: Profiles) -> list[ProfileGroup]:
     return result
 
 
-def _memory_plots(found: MemoryTimeline | None) -> list[PlotGroup]:
-    if found is None or not 0 < len(found.at_ns) <= MAX_CHANGES:
+def _memory_plots(timeline: MemoryTimeline | None) -> list[PlotGroup]:
+    if timeline is None or not 0 < len(timeline.at_ns) <= MAX_CHANGES:
         return []
-    return [plotly_drawer.draw(allocations("", found))]
+    return [plotly_drawer.draw(allocations("", timeline))]
 
 
 def _groups(beside: Sequence[Alike]) -> dict[str, dict[str, int]]:
@@ -351,9 +351,9 @@ def _with_parts(profiled: Sequence[Profiled]) -> Iterable[Parts]:
             yield found.row, found.model, found.parts
 
 
-def _title(found: ModelProfile) -> str:
-    length = f", sequence length {found.sequence_length}" if found.sequence_length else ""
-    return f"{found.model}, batch {found.batch_size}{length}"
+def _title(profile: ModelProfile) -> str:
+    length = f", sequence length {profile.sequence_length}" if profile.sequence_length else ""
+    return f"{profile.model}, batch {profile.batch_size}{length}"
 
 
 def _conditions(row: Row) -> str:
@@ -364,21 +364,23 @@ def _conditions(row: Row) -> str:
 
 
 def _case(
-    found: ModelProfile, parts: PartsProfile, row: Row, folder: str, bar: Sequence[TimeSegment], room: int
+    profile: ModelProfile, parts: PartsProfile, row: Row, folder: str, bar: Sequence[TimeSegment], room: int
 ) -> ProfiledCase:
-    latency = found.achieved.latency_ns
+    latency = profile.achieved.latency_ns
     lines = trust_lines(parts, row.device == "cuda", None if latency is None else round(latency))
     fits = parts.layers and min(len(parts.layers), MAX_LINES) <= room
-    way = "" if found.setting == "default" else f" {found.setting}"
+    way = "" if profile.setting == "default" else f" {profile.setting}"
     return ProfiledCase(
-        case_id=found.case_id,
-        name=f"{found.backend} {found.precision}{way}{mark(parts)}",
+        case_id=profile.case_id,
+        name=f"{profile.backend} {profile.precision}{way}{mark(parts)}",
         tags=tags(row),
         figure=units.duration(parts.plain_ns),
         bar=bar,
         sums=[inline(line) for line in lines],
-        facts=list(_facts(found)),
-        links=[(name, f"{folder}/{found.case_id}/{name}") for name in (*_FILES, *found.memory_files, *parts.traces)],
+        facts=list(_facts(profile)),
+        links=[
+            (name, f"{folder}/{profile.case_id}/{name}") for name in (*_FILES, *profile.memory_files, *parts.traces)
+        ],
         notes=parts.notes,
         data={
             "layers": layers_data(parts.layers) if fits else None,
@@ -412,9 +414,9 @@ def group_style() -> str:
     return "".join(f".g-{name} {{ --own: {colour}; }}\n" for name, colour in COLOURS.items())
 
 
-def _facts(found: ModelProfile) -> Iterable[tuple[str, str]]:
+def _facts(profile: ModelProfile) -> Iterable[tuple[str, str]]:
     """Known figures of the model level, each with its unit."""
-    achieved = found.achieved
+    achieved = profile.achieved
     giga, million = 1e9, 1e6
 
     def figure(value: float | None, unit: str, divisor: float = 1) -> str:
@@ -422,7 +424,7 @@ def _facts(found: ModelProfile) -> Iterable[tuple[str, str]]:
 
     def work(value: float | None, unit: str, divisor: float = 1) -> str:
         """A figure based on the counted products, which may be only a part of all products."""
-        if found.uncounted:
+        if profile.uncounted:
             return f"at least {figure(value, unit, divisor)}" if value else ""
         return figure(value, unit, divisor)
 
@@ -431,13 +433,13 @@ def _facts(found: ModelProfile) -> Iterable[tuple[str, str]]:
         "measured latency": "" if achieved.latency_ns is None else units.duration(achieved.latency_ns),
         "throughput": figure(achieved.items_per_s, "samples/s"),
         "tokens": figure(achieved.tokens_per_s, "tokens/s"),
-        "work": work(found.flops_per_batch, "GFLOP", giga),
+        "work": work(profile.flops_per_batch, "GFLOP", giga),
         "achieved": rate + best if (rate := work(achieved.flops_per_s, "GFLOP/s", giga)) else "",
-        "parameters": figure(found.parameters, "M", million),
-        "least bytes moved": figure(found.least_bytes, "MB", million),
-        "intensity": work(found.flops_per_byte, "FLOP a byte"),
-        "allocated at most": figure(found.activation_measured_bytes, "MiB", units.MIB),
-        "activations of it": figure(found.activation_alone_bytes, "MiB", units.MIB),
-        "activations, estimated": figure(found.activation_estimated_bytes, "MiB", units.MIB),
+        "parameters": figure(profile.parameters, "M", million),
+        "least bytes moved": figure(profile.least_bytes, "MB", million),
+        "intensity": work(profile.flops_per_byte, "FLOP a byte"),
+        "allocated at most": figure(profile.activation_measured_bytes, "MiB", units.MIB),
+        "activations of it": figure(profile.activation_alone_bytes, "MiB", units.MIB),
+        "activations, estimated": figure(profile.activation_estimated_bytes, "MiB", units.MIB),
     }
     return [(name, text) for name, text in known.items() if text]

@@ -22,15 +22,24 @@ Images = Mapping[str, Sequence[tuple[str, str]]]
 
 
 def generation_section(summary: Summary, images: Images | None = None) -> list[Block]:
-    """Everything on generation; empty without a planned case. images: none for the page, which draws its own."""
+    """Everything on generation; empty without a planned case. images: charts of each model."""
     if not summary.generations:
         return []
     parts: list[Block] = [generation_conditions(summary)]
     for model, rows in by_model(summary.generations).items():
-        charts = (f"![{escape(text)}]({path})" for text, path in (images or {}).get(model, ()))
-        own = (fastest(rows), _about(rows), generation_table(rows), *charts, *_flags(rows))
-        parts += titled(escape(model), *own, level=3)
-    return [*parts, *_known_durations(summary), *_unmeasured(summary)]
+        charts = [f"![{escape(text)}]({path})" for text, path in (images or {}).get(model, ())]
+        parts += titled(escape(model), *of_model(rows, charts), level=3)
+    return [*parts, *of_no_model(summary)]
+
+
+def of_model(rows: Sequence[GenerationRow], charts: Sequence[Block] = ()) -> list[Block]:
+    """The fastest row of a model, its facts, its table, charts and flags."""
+    return [block for block in (fastest(rows), _about(rows), generation_table(rows), *charts, *_flags(rows)) if block]
+
+
+def of_no_model(summary: Summary) -> list[Block]:
+    """What follows the models: work of known duration, and cases without a result."""
+    return [*_known_durations(summary), *_unmeasured(summary)]
 
 
 def generation_first(summary: Summary) -> list[Block]:

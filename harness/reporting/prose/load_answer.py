@@ -7,13 +7,23 @@ from typing import Any
 
 from harness.core.schemas import LoadRow, Summary
 from harness.reporting import units
-from harness.reporting.load_groups import SCENARIOS, LoadGroup, by_group, highest_load, is_sound, names, ranked
+from harness.reporting.load_groups import (
+    SCENARIOS,
+    LoadGroup,
+    batching,
+    by_group,
+    computing,
+    highest_load,
+    is_sound,
+    names,
+    ranked,
+)
 from harness.reporting.prose.conditions import machine, versions
 from harness.reporting.table import Block, Table, titled
 from harness.reporting.tables.cheapest_table import cheapest_table, is_clear, peak_text
 from harness.reporting.tables.client_table import client_table
 from harness.reporting.tables.guards_table import guards_table
-from harness.reporting.tables.load_points_table import parts_table, points_table, policy_name
+from harness.reporting.tables.load_points_table import parts_table, points_table
 from harness.reporting.writers import terminal
 from harness.reporting.writers.markdown import escape
 
@@ -50,13 +60,8 @@ def _answer(key: LoadGroup, rows: Sequence[LoadRow]) -> str:
     if key.scenario == "offline":
         rate = f"{units.significant(highest_load(first))} {units.SAMPLE_NAMES[first.kind]}/s offline"
         return f"{where(key)}: {name} {rate} (batch {first.max_batch}){cost}{others}"
-    policy = (
-        "its own batching"
-        if key.service
-        else "no batching"
-        if policy_name(first) == "none"
-        else f"batches {policy_name(first)}"
-    )
+    batches = "no batching" if batching(first) == "none" else f"batches {batching(first)}"
+    policy = "its own batching" if key.service else ", ".join(filter(None, (batches, computing(first))))
     peak = peak_text(first)
     if first.peak_pass_per_s is None and first.predicted_peak_per_s is not None:
         peak += f", predicted {units.significant(first.predicted_peak_per_s)}"
@@ -90,12 +95,12 @@ def load_conditions(summary: Summary, rows: Sequence[LoadRow]) -> str:
 
 def load_section(summary: Summary, images: Images) -> list[Block]:
     """All groups with their tables and charts; empty without load rows."""
-    found: list[Block] = []
+    blocks: list[Block] = []
     for key, rows in by_group(summary.loads):
         shown = [f"![{escape(text)}]({path})" for text, path in images.get(key, ())]
-        found += titled(f"{where(key)}: {SCENARIOS[key.scenario]}", *load_tables(summary, rows, shown), level=3)
+        blocks += titled(f"{where(key)}: {SCENARIOS[key.scenario]}", *load_tables(summary, rows, shown), level=3)
     lost = unserved(summary)
-    return [*found, *(titled("Without a result", _listed(lost), level=3) if lost else [])]
+    return [*blocks, *(titled("Without a result", _listed(lost), level=3) if lost else [])]
 
 
 def load_tables(summary: Summary, rows: Sequence[LoadRow], images: Sequence[str] = ()) -> list[Block]:

@@ -15,43 +15,47 @@ TOP = 5
 _MAX_SHAPES = 48
 
 
-def memory_blocks(found: MemoryTimeline, chart: str | None = None) -> list[Block]:
+def memory_blocks(timeline: MemoryTimeline, chart: str | None = None) -> list[Block]:
     """The peak by holder, its largest blocks, the use of the allocator, and unknown parts. chart: its file."""
-    alone = found.activations_peak_bytes
-    counts = f"{units.count(found.allocations, 'allocation')} and {units.count(found.frees, 'free')}"
+    alone = timeline.activations_peak_bytes
+    counts = f"{units.count(timeline.allocations, 'allocation')} and {units.count(timeline.frees, 'free')}"
     besides = "" if alone is None else f", activations alone at most {units.in_mib(alone)} MiB"
     line = (
-        f"{found.by[0].upper()}{found.by[1:]}. The pass makes {counts}; it holds at most "
-        f"{units.in_mib(found.pass_peak_bytes)} MiB at once beyond what lay there before{besides}."
+        f"{timeline.by[0].upper()}{timeline.by[1:]}. The pass makes {counts}; it holds at most "
+        f"{units.in_mib(timeline.pass_peak_bytes)} MiB at once beyond what lay there before{besides}."
     )
     return titled(
         "Memory",
         line,
-        _peak_table(found),
-        _blocks_table(found.alive_at_peak[:TOP]),
-        "" if found.fragmentation is None else fragmentation_line(found.fragmentation),
-        "" if found.snapshot is None else f"`{found.snapshot}` opens in PyTorch's viewer, pytorch.org/memory_viz.",
-        "\n".join(f"- {note}" for note in found.notes),
+        _peak_table(timeline),
+        _blocks_table(timeline.alive_at_peak[:TOP]),
+        "" if timeline.fragmentation is None else fragmentation_line(timeline.fragmentation),
+        ""
+        if timeline.snapshot is None
+        else f"`{timeline.snapshot}` opens in PyTorch's viewer, pytorch.org/memory_viz.",
+        "\n".join(f"- {note}" for note in timeline.notes),
         "" if chart is None else f"![Memory over the pass]({chart})",
     )
 
 
-def fragmentation_line(found: Fragmentation) -> str:
+def fragmentation_line(fragmentation: Fragmentation) -> str:
     """Memory that the caching allocator keeps without use."""
     return (
-        f"After the pass the allocator has {units.in_mib(found.reserved_bytes)} MiB reserved and "
-        f"{units.in_mib(found.allocated_bytes)} MiB allocated: {units.in_mib(found.unused_bytes)} MiB "
-        f"({units.percent(found.unused_share)}) are unused, the largest free block has "
-        f"{units.in_mib(found.largest_free_bytes)} MiB. At the peak {units.in_mib(found.unused_at_peak_bytes)} MiB "
-        "were unused."
+        f"After the pass the allocator has {units.in_mib(fragmentation.reserved_bytes)} MiB reserved and "
+        f"{units.in_mib(fragmentation.allocated_bytes)} MiB allocated: {units.in_mib(fragmentation.unused_bytes)} MiB "
+        f"({units.percent(fragmentation.unused_share)}) are unused, the largest free block has "
+        f"{units.in_mib(fragmentation.largest_free_bytes)} MiB. "
+        f"At the peak {units.in_mib(fragmentation.unused_at_peak_bytes)} MiB were unused."
     )
 
 
-def _peak_table(found: MemoryTimeline) -> Block:
+def _peak_table(timeline: MemoryTimeline) -> Block:
     rows = [
-        [held, units.in_mib(size), units.share(size, found.peak_bytes)] for held, size in found.at_peak.items() if size
+        [held, units.in_mib(size), units.share(size, timeline.peak_bytes)]
+        for held, size in timeline.at_peak.items()
+        if size
     ]
-    rows.append(["all", units.in_mib(found.peak_bytes), "100%"])
+    rows.append(["all", units.in_mib(timeline.peak_bytes), "100%"])
     return texts([("held by", "left"), ("MiB at the peak", "right"), ("share", "right")], rows)
 
 

@@ -47,6 +47,8 @@ def cheapest_table(rows: Sequence[LoadRow]) -> Table[LoadRow] | None:
     )
     if priced:
         note += " A million requests at the highest PASS, in the currency of PRICE."
+    if idle := [row.idle_w for row in lines if row.idle_w is not None]:
+        note += f" Energy: the GPU's counter, less {' or '.join(sorted({f'{watts:.0f} W' for watts in idle}))} idle."
     return Table(filled(shown, lines), lines, note=note)
 
 

@@ -69,12 +69,12 @@ def client_lines(summary: Summary) -> list[Line]:
 
 
 def _columns(client: ClientFigures) -> Line:
-    found: Line = {
+    line: Line = {
         name.replace("_ns", "_ms"): value / MILLISECOND.ns if name.endswith("_ns") and value is not None else value
         for name, value in client
         if name != "failures"
     }
-    return {**found, "failures": "; ".join(f"{kind}: {count}" for kind, count in client.failures.items())}
+    return {**line, "failures": "; ".join(f"{kind}: {count}" for kind, count in client.failures.items())}
 
 
 def _failures(line: Loaded) -> str:

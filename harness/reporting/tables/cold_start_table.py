@@ -92,14 +92,14 @@ def break_even(
     cost_ns = until_first_answer_ns(costs) + (export_ns(row, export, engine) or 0)
     cost_ns += engine.build_s * 1e9 if engine else 0
     cost_ns -= until_first_answer_ns(saved)
-    found = BreakEven(
+    even = BreakEven(
         outcome := _outcome(cost_ns, slow, fast),
         requests=0 if outcome == "at once" else None,
         cached=bool(costs.compile_cached or saved.compile_cached),
         doubtful=ranking.is_doubtful(row),
     )
     repaid = repaid_after(cost_ns, slow, fast) if outcome == "repaid" else None
-    return replace(found, requests=repaid[0], interval=repaid[1]) if repaid else found
+    return replace(even, requests=repaid[0], interval=repaid[1]) if repaid else even
 
 
 def _outcome(cost_ns: float, slow: Latency, fast: Latency) -> Literal["repaid", "at once", "never", "not proven"]:
@@ -150,15 +150,15 @@ def _baseline(row: Row, by_id: Mapping[str, Row]) -> Row | None:
     return by_id.get(row.speedup.baseline) if row.speedup else None
 
 
-def _notes(found: Sequence[BreakEven]) -> str:
+def _notes(evens: Sequence[BreakEven]) -> str:
     """The meaning of the marks beside the figures; empty without marks."""
     cached = (
         "(cached): a compile cache was warm in every process, so that a first start takes longer than this. In the "
         "last column it was that of the row or of the baseline; what repays a first start is not known."
     )
     notes = [
-        *([cached] if any(one.cached for one in found) else []),
-        *([ranking.DOUBT_MEANS] if any(one.doubtful for one in found) else []),
+        *([cached] if any(one.cached for one in evens) else []),
+        *([ranking.DOUBT_MEANS] if any(one.doubtful for one in evens) else []),
     ]
     return "\n\n".join(notes)
 

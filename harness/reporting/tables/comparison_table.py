@@ -222,7 +222,8 @@ def _named(cases: Sequence[str]) -> str:
 def _differences(comparison: Comparison) -> Block | None:
     forbids = "" if comparison.design == "across" else " (forbids comparing)"
     lines = [
-        [f"{one.name}{forbids if one.refuses else ''}", one.baseline, one.current] for one in comparison.differences
+        [f"{difference.name}{forbids if difference.refuses else ''}", difference.baseline, difference.current]
+        for difference in comparison.differences
     ]
     return _of_words(["fact", "baseline", "now"], lines)
 

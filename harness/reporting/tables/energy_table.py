@@ -31,9 +31,9 @@ def energy_lines(summary: Summary) -> list[Line]:
     return [about(summary, row, joules(summary.energies[row.case_id])) for row in rows]
 
 
-def joules(found: Energy) -> Line:
+def joules(energy: Energy) -> Line:
     """Energy per batch and per sample, idle power subtracted, and the measurement that it is based on."""
-    return columns((*ENERGY, *ENERGY_WINDOW), found, CSV_SECONDS)
+    return columns((*ENERGY, *ENERGY_WINDOW), energy, CSV_SECONDS)
 
 
 def _column(figure: Figure[Energy], energies: Mapping[str, Energy]) -> Column[Row]:

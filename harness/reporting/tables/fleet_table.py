@@ -6,13 +6,16 @@ from collections.abc import Sequence
 
 from harness.core.schemas import Attempt, Fleet, FleetUnit
 from harness.reporting import units
-from harness.reporting.table import Column, Table, words
+from harness.reporting.table import Block, Column, Table, words
 from harness.reporting.units import ABSENT
 from harness.reporting.writers.markdown import document_text, section, table_text
 
 
-def fleet_document(fleet: Fleet) -> str:
-    """The whole text: the units of each machine, and every attempt that was not complete."""
+def fleet_document(fleet: Fleet, across: Sequence[Block | None] = ()) -> str:
+    """The whole text: the units of each machine, and every attempt that was not complete.
+
+    across: blocks that compare the machines (machines_table.py).
+    """
     machines = {
         attempt.machine: attempt.hostname for unit in fleet.units for attempt in unit.attempts if attempt.machine
     }
@@ -29,6 +32,7 @@ def fleet_document(fleet: Fleet) -> str:
     lost = [attempt for unit in fleet.units for attempt in unit.attempts if attempt.outcome != "complete"]
     parts = [
         section("Machines", said, "\n".join(links), level=1),
+        section("Machines side by side", *across) if across else "",
         section("Units", table_text(_units_table(fleet.units))),
         section("Attempts that were not complete", table_text(_attempts_table(lost))) if lost else "",
     ]

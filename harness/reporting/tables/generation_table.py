@@ -150,8 +150,8 @@ def _time(row: GenerationRow, times: TokenTimes | None) -> str:
 
 
 def _interval(times: TokenTimes | None) -> str:
-    found: Interval | None = None if times is None else times.ci95
-    return units.interval(found, MILLISECOND.ns)
+    interval: Interval | None = None if times is None else times.ci95
+    return units.interval(interval, MILLISECOND.ns)
 
 
 def _percentile(times: TokenTimes | None, name: str) -> str:

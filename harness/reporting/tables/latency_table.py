@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from harness.aggregation.flags import flag_names
 from harness.aggregation.roofline import CPU_CLEARLY_SHORTER, MIN_SHARE
-from harness.core.schemas import ExportRecord, Latency, Part, Row, Split, Summary
+from harness.core.schemas import ExportRecord, Latency, Row, Summary
 from harness.reporting import ranking, units
-from harness.reporting.figures import ANSWERS, CSV_UNITS, DEVICE, MEMORY, SPEED, columns
+from harness.reporting.figures import ANSWERS, CSV_UNITS, DEVICE, LEAST_SAMPLES, MEMORY, SPEED, Figure, columns
 from harness.reporting.labels import Line, about, is_sound
 from harness.reporting.prose import boundaries
 from harness.reporting.ranking import USUAL
@@ -18,17 +18,10 @@ from harness.reporting.tables.custom_metrics_table import Metrics, csv_columns, 
 from harness.reporting.tables.engines_table import Engines, engine_of
 from harness.reporting.units import ABSENT, TimeUnit
 from harness.reporting.writers.terminal import table_text
-from harness.statistics.estimators import (
-    P90_MIN_SAMPLES,
-    P95_MIN_SAMPLES,
-    P99_MIN_SAMPLES,
-    least_in_process,
-)
+from harness.statistics.estimators import least_in_process
 
 VOID = "void"
 """Replaces every figure of speed of a grade F row, which did not time what its label says."""
-
-WITHHELD = {"p90": P90_MIN_SAMPLES, "p95": P95_MIN_SAMPLES, "p99": P99_MIN_SAMPLES}
 
 
 def latency_table(
@@ -56,37 +49,41 @@ def latency_columns(
     engines: Engines | None = None,
     metrics: Metrics | None = None,
 ) -> list[Column[Row]]:
-    """The columns of `latency_table`; sequence length and tokens/s only where a row has them.
+    """The columns of `latency_table`: identity, median and interval, the figures that figures.py has for this table,
+    the size of the loaded file where a row is below fp32, metrics of plugins, and the grade.
 
-    Top-1 only for trained classifiers, the cosine for all other models; both, and the file size, only where a row is
-    below fp32.
+    The cosine only where a row is below fp32 and none is of a trained classifier, which has its top-1 instead.
     """
     unit = units.time_unit(row.latency_ns.median for row in rows if row.latency_ns)
-    winners = winning(rows)
     file_bytes = file_sizes(rows, export, engines or {})
-    shown = [*case_columns(rows), Column[Row](time_name(rows[0], unit), _median(unit, winners)), _interval(unit)]
-    shown += device_columns(rows, unit)
-    if any(row.stopped not in ("planned rounds", None) for row in rows):
-        shown.append(Column("rounds", lambda row: _timed(row, lambda latency: f"{latency.rounds} ({row.stopped})")))
-    if any(row.latency_ns and row.latency_ns.p50 is not None for row in rows):
-        shown += [Column(f"{name} {unit.name}", _percentile(name, unit)) for name in WITHHELD]
-    shown += split_columns(rows)
-    shown.append(Column(f"{units.SAMPLE_NAMES[rows[0].kind]}/s", lambda row: _rate(row, 1)))
-    if any(row.sequence_length for row in rows):
-        shown.append(Column("tokens/s", lambda row: _rate(row, row.sequence_length)))
-    shown.append(Column("speed-up", _speedup))
-    shown.append(Column("rel. L2", lambda row: units.scientific(row.parity.relative_l2 if row.parity else None)))
-    reduced = any(row.precision != "fp32" for row in rows)
-    by_answers = any(_top1(row) != ABSENT for row in rows)
-    if reduced and not by_answers:
-        shown.append(Column("cosine", lambda row: units.cosine(row.parity.cosine if row.parity else None)))
-    if by_answers:
-        shown.append(Column("top-1", _top1))
-    if reduced and file_bytes:
+    shown = [*case_columns(rows), Column[Row](time_name(rows[0], unit), _median(unit, winning(rows))), _interval(unit)]
+    for figures in (SPEED_COLUMNS, ANSWERS):
+        shown += figure_columns(figures, rows, unit)
+    if _any_reduced(rows) and file_bytes:
         shown.append(Column("file MiB", lambda row: units.in_mib(file_bytes.get(row.case_id))))
-    shown.append(Column("peak MiB", lambda row: units.mib(row.memory_bytes)))
+    shown += figure_columns(MEMORY, rows, unit)
     shown += [_unless_void(column) for column in metric_columns(rows, metrics or {})]
     shown.append(words("grade", _grade))
+    return shown
+
+
+SPEED_COLUMNS = (*DEVICE, *(figure for figure in SPEED if figure not in DEVICE))
+"""A GPU's own times beside the host's median."""
+
+
+def figure_columns(figures: Iterable[Figure[Row]], rows: Sequence[Row], unit: TimeUnit) -> list[Column[Row]]:
+    """The columns of the figures that have one in these rows. unit: of the host's latency.
+
+    Void rows show "void" for a figure of speed.
+    """
+    shown = []
+    for figure in figures:
+        known = any(figure.value(row) is not None for row in rows)
+        if figure.latency_table == "never" or (figure.latency_table == "where known" and not known):
+            continue
+        made = SPECIAL[figure.key](figure, rows, unit) if figure.key in SPECIAL else figure_column(figure, unit)
+        if made is not None:
+            shown.append(_unless_void(made) if figure in SPEED else made)
     return shown
 
 
@@ -129,8 +126,8 @@ def _terminal_columns(rows: Sequence[Row], unit: TimeUnit, winners: set[str]) ->
         *map(short, case_columns(rows)),
         Column(f"{'time' if offline else 'median'} {unit.name}", median),
         _interval(unit),
-        *device_columns(rows, unit)[:1],
-        Column("samples/s", lambda row: _rate(row, 1)),
+        *figure_columns(DEVICE, rows, unit)[:1],
+        Column("samples/s", _unless_void(Column("", lambda row: units.significant(row.throughput_per_s))).cell),
         Column("speed-up", lambda row: VOID if row.grade == "F" else ranking.speedup(row)),
         words("grade", lambda row: " ".join([row.grade or ABSENT, *flag_names(row)])),
     ]
@@ -143,42 +140,6 @@ def _short_setting(row: Row) -> str:
 def time_name(row: Row, unit: TimeUnit) -> str:
     """The name of a table's headline: a latency, or the time per batch of a block."""
     return f"time per batch (throughput mode) {unit.name}" if row.mode == "offline" else f"median {unit.name}"
-
-
-def device_columns(rows: Iterable[Row], unit: TimeUnit) -> list[Column[Row]]:
-    """Times by a GPU's own clock and the parts of a transfer, in the unit of the host's latency beside them; empty
-    where no row has them."""
-    seen = [row for row in rows if row.device_ns is not None]
-    if not seen:
-        return []
-    device, *parts, hidden, enqueue = DEVICE
-    shown = [figure_column(device, unit)]
-    shown += [figure_column(part, unit) for part in parts if any(part.number(row) is not None for row in seen)]
-    if any(hidden.number(row) is not None for row in seen):
-        shown.append(Column(hidden.label, lambda row: units.whole_percent(hidden.number(row))))
-    return [_unless_void(column) for column in [*shown, figure_column(enqueue, unit)]]
-
-
-def split_columns(rows: Iterable[Row]) -> list[Column[Row]]:
-    """Median of each part and its share of the whole, where rows have parts."""
-    found = [row.split for row in rows if row.split is not None]
-    if not found:
-        return []
-    # The parts differ greatly in size, so each column has its own unit.
-    chosen = {
-        name: units.time_unit(part(split).median_ns for split in found) for name, part in boundaries.PARTS.items()
-    }
-    return [Column(f"{name} {unit.name} (share)", _part(boundaries.PARTS[name], unit)) for name, unit in chosen.items()]
-
-
-def _part(part: Callable[[Split], Part], unit: TimeUnit) -> Callable[[Row], str]:
-    def cell(row: Row) -> str:
-        if row.split is None:
-            return ABSENT
-        found = part(row.split)
-        return f"{units.in_unit(found.median_ns, unit)} ({found.share:.1%})"
-
-    return cell
 
 
 def file_sizes(rows: Sequence[Row], export: ExportRecord | None, engines: Engines) -> dict[str, int]:
@@ -217,32 +178,59 @@ def _median(unit: TimeUnit, winners: set[str]) -> Callable[[Row], str]:
     return cell
 
 
-def _percentile(name: str, unit: TimeUnit) -> Callable[[Row], str]:
-    def figure(latency: Latency) -> str:
-        value: float | None = getattr(latency, name)
+def _percentile(figure: Figure[Row], rows: Sequence[Row], unit: TimeUnit) -> Column[Row] | None:
+    """A percentile, or the number of samples that it needs. None where no row has samples of single batches."""
+    name = figure.label
+
+    def cell(row: Row) -> str:
+        if row.latency_ns is None:
+            return ABSENT
+        value = figure.number(row)
         if value is not None:
             return units.in_unit(value, unit)
-        least = WITHHELD[name]
-        if latency.n < least:
-            return f"needs {least} samples"
+        if row.latency_ns.n < LEAST_SAMPLES[name]:
+            return f"needs {LEAST_SAMPLES[name]} samples"
         return f"needs {least_in_process(int(name[1:]) / 100)} samples a process"
 
-    return lambda row: _timed(row, figure)
+    measured = any(row.latency_ns and row.latency_ns.p50 is not None for row in rows)
+    return Column(f"{name} {unit.name}", cell) if measured else None
 
 
-def _rate(row: Row, multiple: int | None) -> str:
-    if row.grade == "F":
-        return VOID
-    return (
-        ABSENT
-        if row.throughput_per_s is None or multiple is None
-        else units.significant(row.throughput_per_s * multiple)
-    )
+def _rounds(figure: Figure[Row], rows: Sequence[Row], _unit: TimeUnit) -> Column[Row] | None:
+    """Number of rounds and why there are no more, where any row has others than were planned."""
+    if all(row.stopped in ("planned rounds", None) for row in rows):
+        return None
+    return Column(figure.label, lambda row: f"{row.latency_ns.rounds} ({row.stopped})" if row.latency_ns else ABSENT)
+
+
+def _part(figure: Figure[Row], rows: Sequence[Row], _unit: TimeUnit) -> Column[Row]:
+    """Median of a part of e2e and its share of the whole, in a unit of its own, as parts differ greatly."""
+    part = boundaries.PARTS[figure.label]
+    unit = units.time_unit(part(row.split).median_ns for row in rows if row.split)
+
+    def cell(row: Row) -> str:
+        if row.split is None:
+            return ABSENT
+        return f"{units.in_unit(part(row.split).median_ns, unit)} ({part(row.split).share:.1%})"
+
+    return Column(f"{figure.label} {unit.name} (share)", cell)
+
+
+def _samples_per_s(figure: Figure[Row], rows: Sequence[Row], _unit: TimeUnit) -> Column[Row]:
+    return figure_column(replace(figure, label=f"{units.SAMPLE_NAMES[rows[0].kind]}/s"))
+
+
+def _cosine(figure: Figure[Row], rows: Sequence[Row], _unit: TimeUnit) -> Column[Row] | None:
+    (top1,) = (found for found in ANSWERS if found.key == "top1_agreement")
+    by_top1 = any(top1.value(row) is not None for row in rows)
+    return figure_column(figure) if _any_reduced(rows) and not by_top1 else None
+
+
+def _any_reduced(rows: Sequence[Row]) -> bool:
+    return any(row.precision != "fp32" for row in rows)
 
 
 def _speedup(row: Row) -> str:
-    if row.grade == "F":
-        return VOID
     if row.speedup is None:
         return ABSENT
     if row.speedup.baseline == row.case_id:
@@ -251,13 +239,21 @@ def _speedup(row: Row) -> str:
     return f"{ranking.speedup(row)}{ends}"
 
 
-def _top1(row: Row) -> str:
-    # Near-tied logits of random weights flip through rounding alone: their agreement would mislead.
-    return ABSENT if row.weights == "seeded" or row.parity is None else units.percent(row.parity.top1_agreement)
-
-
 def _grade(row: Row) -> str:
     return f"{row.grade or ABSENT} {', '.join(flag_names(row))}".strip()
+
+
+Special = Callable[[Figure[Row], Sequence[Row], TimeUnit], Column[Row] | None]
+
+SPECIAL: dict[str, Special] = {
+    **{f"latency_{name}": _percentile for name in LEAST_SAMPLES},
+    **{f"{name}_median": _part for name in boundaries.PARTS},
+    "rounds": _rounds,
+    "throughput_items": _samples_per_s,
+    "speedup": lambda figure, _rows, _unit: Column(figure.label, _speedup),
+    "cosine": _cosine,
+}
+"""Figure → its column, where that says more than the value; None: no column in these rows."""
 
 
 def latency_lines(summary: Summary) -> list[Line]:

@@ -10,11 +10,12 @@ from harness.core.schemas import Summary
 from harness.core.schemas.profile_record import (
     Group,
     LayerRow,
+    OperatorGaps,
     OperatorRow,
     PartsProfile,
 )
 from harness.profiling.grades import flags_of, grade_of, spread
-from harness.profiling.launch_gaps import IdleShare, idle_share
+from harness.profiling.launch_gaps import IdleShare, idle_share, without_operator
 from harness.profiling.layers import (
     EVERYTHING,
     LayerChoice,
@@ -62,6 +63,7 @@ def trust_lines(parts: PartsProfile, on_gpu: bool, measured_ns: int | None = Non
         *([reconciliation_line(found)] if found else []),
         *([repeats_line(parts)] if parts.ratios else []),
         *([gaps_line(gaps)] if gaps else []),
+        *([operator_gaps_line(parts.operator_gaps)] if parts.operator_gaps else []),
     ]
 
 
@@ -83,9 +85,15 @@ def repeats_line(parts: PartsProfile) -> str:
     return f"Profiled {often}, each in a fresh process: the parts sum to {range_}{spreads}. The last one is shown."
 
 
-def gaps_line(found: IdleShare) -> str:
+def gaps_line(share: IdleShare) -> str:
     """The share of the latency in which no kernel ran, and which latency that is."""
-    return f"Launch gaps: in {units.percent(found.share)} of the {found.of} no kernel ran on the GPU."
+    return f"Launch gaps: in {units.percent(share.share)} of the {share.of} no kernel ran on the GPU."
+
+
+def operator_gaps_line(found: OperatorGaps) -> str:
+    """On a CPU: the share of traced time in which no operator ran; an upper bound, as a profiler slows the host."""
+    share = units.percent(without_operator(found))
+    return f"Time without an operator: {share} of the traced passes, at most; Python and waits between calls."
 
 
 def mark(parts: PartsProfile) -> str:
@@ -96,17 +104,22 @@ def mark(parts: PartsProfile) -> str:
     return f" ({found.outcome})" if found and found.outcome == "unexplained" else ""
 
 
-def reconciliation_line(found: Reconciliation) -> str:
+def reconciliation_line(reconciliation: Reconciliation) -> str:
     """Whether the parts explain the latency, the cost of profiling, and measurements that explain a wrong sum."""
-    cost = f"{found.overhead:+.1%}".replace("-", "−")
-    reasons = f", {found.corrected:.2f} with what was measured beside them" if found.outcome == "explained" else ""
-    line = (
-        f"The parts sum to {units.duration(found.parts_ns)}, {found.ratio:.2f} of the plain latency of "
-        f"{units.duration(found.plain_ns)}: {found.outcome}{reasons}. Profiling changed the run by {cost}."
+    cost = f"{reconciliation.overhead:+.1%}".replace("-", "−")
+    reasons = (
+        f", {reconciliation.corrected:.2f} with what was measured beside them"
+        if reconciliation.outcome == "explained"
+        else ""
     )
-    if found.measured_ns is not None:
-        line += f" The case's measured latency is {units.duration(found.measured_ns)}."
-    return " ".join([line, *(f"{reason[0].upper()}{reason[1:]}." for reason in found.reasons)])
+    line = (
+        f"The parts sum to {units.duration(reconciliation.parts_ns)}, {reconciliation.ratio:.2f} of the plain "
+        f"latency of {units.duration(reconciliation.plain_ns)}: {reconciliation.outcome}{reasons}. "
+        f"Profiling changed the run by {cost}."
+    )
+    if reconciliation.measured_ns is not None:
+        line += f" The case's measured latency is {units.duration(reconciliation.measured_ns)}."
+    return " ".join([line, *(f"{reason[0].upper()}{reason[1:]}." for reason in reconciliation.reasons)])
 
 
 def layers_block(layers: Sequence[LayerRow], top: int = TOP, choice: LayerChoice = EVERYTHING) -> Block:
@@ -154,13 +167,13 @@ def _gflop(row: LayerRow) -> str:
     return ABSENT if row.flops is None else units.significant(row.flops / 1e9)
 
 
-def sums_line(layers: Sequence[LayerRow], found: Sequence[LayerRow], shown: Sequence[LayerRow]) -> str:
+def sums_line(layers: Sequence[LayerRow], rows: Sequence[LayerRow], shown: Sequence[LayerRow]) -> str:
     """The parts that complete the shown layers to the whole sum; empty where all layers are shown.
 
     found: the chosen layers, of which the longest are shown.
     """
-    rest = [row for row in found if row not in shown]
-    outside = total(layers) - total(found)
+    rest = [row for row in rows if row not in shown]
+    outside = total(layers) - total(rows)
     parts = [f"shown {units.duration(total(shown))}"]
     if rest:
         parts.append(f"{units.count(len(rest), 'shorter one')} {units.duration(total(rest))}")
@@ -253,18 +266,18 @@ def _that_match(choice: LayerChoice, everything: int) -> str:
     return named if choice.depth is None else f"{named} down to depth {choice.depth}, what is deeper added to them"
 
 
-def group_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
+def group_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each group of layers of each case; the shares of a case add up to 1."""
     return [
         about(summary, one.row, {"group": group, **_spent(spent, one.layers)})
-        for one in found
+        for one in cases
         for group, spent in by_group(one.layers).items()
     ]
 
 
-def layer_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
+def layer_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each layer of each case, in the order of its profiler."""
-    return [about(summary, one.row, _layer(layer, one.layers)) for one in found for layer in one.layers]
+    return [about(summary, one.row, _layer(layer, one.layers)) for one in cases for layer in one.layers]
 
 
 def _layer(layer: LayerRow, layers: Sequence[LayerRow]) -> Line:
@@ -286,11 +299,11 @@ def _layer(layer: LayerRow, layers: Sequence[LayerRow]) -> Line:
     }
 
 
-def operator_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
+def operator_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each operator or kernel of each case."""
     return [
         about(summary, one.row, _operator(operator))
-        for one in found
+        for one in cases
         for operator in (one.parts.operators if one.parts else ())
     ]
 
@@ -367,13 +380,15 @@ def _terminal_operators(shown: Sequence[OperatorRow]) -> str:
 
 def tokenising_line(parts: PartsProfile) -> str:
     """Sentences on tokenising; empty where the inputs are no text."""
-    found = parts.tokenising
-    if found is None:
+    tokenising = parts.tokenising
+    if tokenising is None:
         return ""
-    length = "" if found.tokens_a_text is None else f" of {found.tokens_a_text} tokens"
-    batch = f"{units.count(found.texts, 'text')}{length}"
-    time = f"takes {units.duration(found.time_ns)} on the host" if found.time_ns is not None else "has no figure"
-    return f"Tokenising {batch} {time}, apart from the latency ({found.by}). {_embedding(parts)}"
+    length = "" if tokenising.tokens_a_text is None else f" of {tokenising.tokens_a_text} tokens"
+    batch = f"{units.count(tokenising.texts, 'text')}{length}"
+    time = (
+        f"takes {units.duration(tokenising.time_ns)} on the host" if tokenising.time_ns is not None else "has no figure"
+    )
+    return f"Tokenising {batch} {time}, apart from the latency ({tokenising.by}). {_embedding(parts)}"
 
 
 def _embedding(parts: PartsProfile) -> str:

@@ -15,6 +15,7 @@ from harness.reporting.labels import Line, where
 from harness.reporting.load_groups import (
     batching,
     bounded_percentile,
+    computing,
     is_sound,
     names,
     percentile_ns,
@@ -97,7 +98,8 @@ def parts_table(rows: Sequence[LoadRow]) -> Table[Loaded] | None:
         Column("in the band", _in_band),
     ]
     note = (
-        "Queue: scheduled instant to the start of the batch. Dispatch: lateness of a start from idle. Added: latency "
+        "Queue: scheduled instant to the start of the batch. Dispatch: lateness of a start from idle, or of the thread "
+        "that issues batches in flight. Added: latency "
         "minus that of the same batches with their recorded compute times and nothing else. Replay: the prediction at "
         "this load from service times of a closed loop; a ratio above 1 means that the service is slower under load. "
         "In the band: replications whose p99 is in replay's 90% band."
@@ -161,6 +163,7 @@ def who_loaded(row: LoadRow) -> Line:
         "max_batch": row.max_batch,
         "max_delay_ms": row.max_delay_ns / units.MILLISECOND.ns,
         "workers": row.workers,
+        "in_flight": row.in_flight,
         "method": row.method,
         "prompt_tokens": row.prompt_length,
         "new_tokens": row.new_tokens,
@@ -169,8 +172,8 @@ def who_loaded(row: LoadRow) -> Line:
 
 
 def policy_name(row: LoadRow) -> str:
-    """Batching and workers of a row in words."""
-    return f"{batching(row)}, {units.count(row.workers, 'worker')}" if row.workers > 1 else batching(row)
+    """Batching, and workers or batches in flight of a row in words."""
+    return ", ".join(filter(None, (batching(row), computing(row))))
 
 
 def _unit(lines: Sequence[Loaded]) -> TimeUnit:

@@ -14,13 +14,13 @@ from harness.reporting.units import ABSENT, MILLISECOND
 from harness.reporting.writers.markdown import escape
 
 
-def progress_line(found: ModelProfile) -> str:
+def progress_line(profile: ModelProfile) -> str:
     """One case in one line, for the terminal."""
-    cost = f"{_millions(found.parameters)} M parameters, {_work(found.macs, 1e9, found, 4)} GMAC a sample"
+    cost = f"{_millions(profile.parameters)} M parameters, {_work(profile.macs, 1e9, profile, 4)} GMAC a sample"
     return (
-        f"{found.case_id}: {cost}, at most {units.in_mib(found.activation_measured_bytes)} MiB allocated, "
-        f"{units.in_mib(found.activation_alone_bytes)} of activations alone, "
-        f"{units.in_mib(found.activation_estimated_bytes)} estimated."
+        f"{profile.case_id}: {cost}, at most {units.in_mib(profile.activation_measured_bytes)} MiB allocated, "
+        f"{units.in_mib(profile.activation_alone_bytes)} of activations alone, "
+        f"{units.in_mib(profile.activation_estimated_bytes)} estimated."
     )
 
 
@@ -48,30 +48,30 @@ def model_tables(profiles: Sequence[ModelProfile], links: Mapping[str, Sequence[
     return [block for block in blocks if block]
 
 
-def _length(found: ModelProfile) -> str:
-    return str(found.sequence_length or ABSENT)
+def _length(profile: ModelProfile) -> str:
+    return str(profile.sequence_length or ABSENT)
 
 
 def _giga(number: float | None) -> str:
     return units.significant(None if number is None else number / 1e9, digits=4)
 
 
-def _work(number: float | None, unit: float, found: ModelProfile, digits: int = 3) -> str:
+def _work(number: float | None, unit: float, profile: ModelProfile, digits: int = 3) -> str:
     """A figure based on the counted products: a lower bound where some operators were not counted, absent where only
     these have products."""
-    if found.uncounted and not number:
+    if profile.uncounted and not number:
         return ABSENT
     text = units.significant(_per(number, unit), digits=digits)
-    return f"at least {text}" if found.uncounted else text
+    return f"at least {text}" if profile.uncounted else text
 
 
 def _millions(number: float | None) -> str:
     return units.significant(None if number is None else number / 1e6)
 
 
-def _best_share(found: ModelProfile) -> str:
-    share = found.achieved.peak_share
-    return f"at least {units.percent(share)}" if found.uncounted and share else units.percent(share or None)
+def _best_share(profile: ModelProfile) -> str:
+    share = profile.achieved.peak_share
+    return f"at least {units.percent(share)}" if profile.uncounted and share else units.percent(share or None)
 
 
 def _by_onnx(count: OnnxCount | None) -> str:
@@ -118,15 +118,17 @@ def _per(value: float | None, unit: float) -> float | None:
 
 def _once(models: Sequence[ModelProfile]) -> list[ModelProfile]:
     """One profile per model, whatever its sequence length."""
-    return list({found.model: found for found in models}.values())
+    return list({model.model: model for model in models}.values())
 
 
-def _by_type(found: ModelProfile) -> str:
-    return ", ".join(f"{escape(kind)} {number:,}" for kind, number in found.parameters_by_type.items()) + " parameters"
+def _by_type(profile: ModelProfile) -> str:
+    return (
+        ", ".join(f"{escape(kind)} {number:,}" for kind, number in profile.parameters_by_type.items()) + " parameters"
+    )
 
 
 def _files_table(models: Sequence[ModelProfile]) -> Table[tuple[str, FileSize]] | None:
-    rows = [(found.model, file) for found in models for file in found.files]
+    rows = [(model.model, file) for model in models for file in model.files]
     return Table(_FILE, rows) if rows else None
 
 
@@ -156,7 +158,7 @@ def _notes(profiles: Sequence[ModelProfile]) -> list[str]:
     return [f"{', '.join(escape(name) for name in names)}: {escape(note)}" for note, names in found.items()]
 
 
-def model_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
+def model_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each model and sequence length: the cost of one sample, independent of the backend."""
     return [
         {
@@ -175,7 +177,7 @@ def model_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
             **{f"weights_{precision}_bytes": one.weight_bytes.get(precision) for precision in _IN_MEMORY},
             **where(summary),
         }
-        for weights, one in _models(found, by_length=True)
+        for weights, one in _models(cases, by_length=True)
     ]
 
 
@@ -187,16 +189,16 @@ def _counted(count: OnnxCount | None) -> int | None:
     return None if count is None or (count.uncounted and not count.macs) else count.macs
 
 
-def parameter_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
+def parameter_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each class of module that has parameters."""
     return [
         {"model": one.model, "weights": weights, "module_type": kind, "parameters": number, **where(summary)}
-        for weights, one in _models(found)
+        for weights, one in _models(cases)
         for kind, number in one.parameters_by_type.items()
     ]
 
 
-def file_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
+def file_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each file that a backend can load a model from."""
     return [
         {
@@ -208,27 +210,27 @@ def file_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
             "file_bytes": file.size_bytes,
             **where(summary),
         }
-        for weights, one in _models(found)
+        for weights, one in _models(cases)
         for file in one.files
     ]
 
 
-def case_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
+def case_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each case: work, traffic and memory of a batch, and the performance of its row."""
-    return [about(summary, one.row, _case_line(one.model)) for one in found]
+    return [about(summary, one.row, _case_line(one.model)) for one in cases]
 
 
-def _case_line(found: ModelProfile) -> Line:
-    reached = found.achieved
+def _case_line(profile: ModelProfile) -> Line:
+    reached = profile.achieved
     return {
-        "flops_per_batch": found.flops_per_batch,
-        "least_bytes_per_batch": found.least_bytes,
-        "flops_per_byte": found.flops_per_byte,
-        "pass_peak_bytes": found.activation_measured_bytes,
-        "activations_bytes": found.activation_alone_bytes,
-        "measured_by": found.activation_measured_by,
-        "activations_estimated_bytes": found.activation_estimated_bytes,
-        "estimated_by": found.activation_bytes_by,
+        "flops_per_batch": profile.flops_per_batch,
+        "least_bytes_per_batch": profile.least_bytes,
+        "flops_per_byte": profile.flops_per_byte,
+        "pass_peak_bytes": profile.activation_measured_bytes,
+        "activations_bytes": profile.activation_alone_bytes,
+        "measured_by": profile.activation_measured_by,
+        "activations_estimated_bytes": profile.activation_estimated_bytes,
+        "estimated_by": profile.activation_bytes_by,
         "latency_median_ms": per(reached.latency_ns, MILLISECOND),
         "device_median_ms": per(reached.device_ns, MILLISECOND),
         "flops_per_s": reached.flops_per_s,
@@ -239,10 +241,10 @@ def _case_line(found: ModelProfile) -> Line:
     }
 
 
-def _models(found: Iterable[Profiled], by_length: bool = False) -> list[tuple[str, ModelProfile]]:
+def _models(cases: Iterable[Profiled], by_length: bool = False) -> list[tuple[str, ModelProfile]]:
     """(weights, profile) of each model once; by_length: once for each sequence length."""
     models: dict[tuple[str, int | None], tuple[str, ModelProfile]] = {}
-    for one in found:
+    for one in cases:
         length = one.model.sequence_length if by_length else None
         models.setdefault((one.model.model, length), (one.row.weights, one.model))
     return list(models.values())

@@ -19,8 +19,8 @@ def neighbours_table(summary: Summary) -> Table[NeighbourSample] | None:
     if check is None:
         return None
     rows = {row.case_id: row for row in summary.rows}
-    found = [sample for sample in check.samples if sample.case_id in rows and disturbance(sample)]
-    unit = units.time_unit([median(sample.alone_ns) for sample in found])
+    samples = [sample for sample in check.samples if sample.case_id in rows and disturbance(sample)]
+    unit = units.time_unit([median(sample.alone_ns) for sample in samples])
     columns = [
         words("case", lambda sample: case_label(rows[sample.case_id])),
         words("device", lambda sample: check.slots[sample.slot].name),
@@ -30,19 +30,19 @@ def neighbours_table(summary: Summary) -> Table[NeighbourSample] | None:
         Column("95% CI", _ends),
         words("neighbours", lambda sample: found_of(sample).verdict),
     ]
-    if not found:
+    if not samples:
         columns = [words("case", lambda sample: sample.case_id)]
     whole_s, sum_s = check.wall_s, sum(check.busy_s)
     conditions = (
         f"The cases were spread over {devices_in_words(check.slots)}: {units.duration(whole_s * 1e9)} of wall time for "
-        f"{units.duration(sum_s * 1e9)} of measuring. {units.count(len(found), 'case')} at random were measured alone "
-        "again, on the same device and CPUs."
+        f"{units.duration(sum_s * 1e9)} of measuring. {units.count(len(samples), 'case')} at random were measured "
+        "alone again, on the same device and CPUs."
     )
     note = (
         f"Not disturbed: the whole interval lies within ±{DISTURBED_ABOVE - 1:.0%}; disturbed: it lies above. Rows of "
         "one model may be of different devices; rows that are compared by speed-up are of one."
     )
-    return Table(columns, found, conditions, note)
+    return Table(columns, samples, conditions, note)
 
 
 def neighbour_lines(summary: Summary) -> list[Line]:

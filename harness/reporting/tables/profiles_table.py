@@ -8,12 +8,12 @@ from harness.aggregation.flags import RANKED
 from harness.core.schemas import Summary
 from harness.core.schemas.profile_record import ModelProfile, PartsProfile
 from harness.profiling.grades import flags_of, grade_of, spread
-from harness.profiling.launch_gaps import idle_share
+from harness.profiling.launch_gaps import idle_share, without_operator
 from harness.profiling.load_profiles import Profiled
 from harness.profiling.reconcile import are_kernels, reconcile
 from harness.reporting import units
 from harness.reporting.labels import Line, about, per
-from harness.reporting.table import Block, Column, Table, titled, words
+from harness.reporting.table import Block, Column, Table, filled, titled, words
 from harness.reporting.tables.layers_table import groups_table, mark
 from harness.reporting.tables.model_costs_table import model_tables
 from harness.reporting.units import MILLISECOND
@@ -29,9 +29,9 @@ def profile_section(
     """
     links = {found.case_id: _files(found, parts.get(found.case_id), folder) for found in profiles}
     shapes: dict[tuple[str, int | None, int], list[ModelProfile]] = {}
-    for found in profiles:
-        if found.case_id in parts:
-            shapes.setdefault((found.model, found.sequence_length, found.batch_size), []).append(found)
+    for profile in profiles:
+        if profile.case_id in parts:
+            shapes.setdefault((profile.model, profile.sequence_length, profile.batch_size), []).append(profile)
     alone = [
         block
         for group in shapes.values()
@@ -52,11 +52,12 @@ def trust_table(
 
     parts: by case id.
     """
-    with_parts = [(found, parts[found.case_id]) for found in profiles if found.case_id in parts]
+    with_parts = [(profile, parts[profile.case_id]) for profile in profiles if profile.case_id in parts]
     if not with_parts:
         return None
     with_length = any(found.sequence_length for found, _ in with_parts)
     columns = [column for column in _TRUST if with_length or column.header != "seq"]
+    gaps = filled([_GAPS], with_parts)
     why = [
         f"- `{found.case_id}`: " + " ".join(f"{flag.name}: {flag.detail}. {flag.remedy}" for flag in flags_of(of))
         for found, of in with_parts
@@ -68,11 +69,16 @@ def trust_table(
         "what was measured beside them it comes to the figure there. Of grade C and of an unexplained sum nothing is "
         "concluded."
     )
-    return Table(columns, with_parts, how, "\n".join(why))
+    if gaps:
+        how += (
+            " No kernel or operator: on a GPU the share of the latency in which none ran; on a CPU of traced passes, "
+            "which the profiler stretches."
+        )
+    return Table([*columns, *gaps], with_parts, how, "\n".join(why))
 
 
-def _backend(found: ModelProfile) -> str:
-    return found.backend if found.setting == "default" else f"{found.backend} {found.setting}"
+def _backend(profile: ModelProfile) -> str:
+    return profile.backend if profile.setting == "default" else f"{profile.backend} {profile.setting}"
 
 
 def _ratio(parts: PartsProfile) -> str:
@@ -87,6 +93,14 @@ def _outcome(parts: PartsProfile) -> str:
     return f"explained, {found.corrected:.2f}" if found.outcome == "explained" else found.outcome
 
 
+def _without(found: ModelProfile, parts: PartsProfile) -> str:
+    """The share of time in which nothing computed: on a GPU of the latency, on a CPU of the traced passes."""
+    gaps = idle_share(parts, found.achieved.latency_ns)
+    if gaps is not None:
+        return units.percent(gaps.share)
+    return units.percent(None if parts.operator_gaps is None else without_operator(parts.operator_gaps))
+
+
 _TRUST: Sequence[Column[tuple[ModelProfile, PartsProfile]]] = (
     words("model", lambda row: row[0].model),
     words("backend", lambda row: _backend(row[0])),
@@ -99,6 +113,7 @@ _TRUST: Sequence[Column[tuple[ModelProfile, PartsProfile]]] = (
     Column("repeats", lambda row: str(len(row[1].ratios) or units.ABSENT)),
     Column("spread", lambda row: units.percent(spread(row[1].ratios))),
 )
+_GAPS: Column[tuple[ModelProfile, PartsProfile]] = Column("no kernel or operator", lambda row: _without(*row))
 
 
 def _shape(group: Sequence[ModelProfile], named: Mapping[str, PartsProfile]) -> list[Block]:
@@ -115,24 +130,24 @@ def _shape(group: Sequence[ModelProfile], named: Mapping[str, PartsProfile]) -> 
     return titled(title, how, groups, level=3)
 
 
-def _name(found: ModelProfile) -> str:
-    way = "" if found.setting == "default" else f" {found.setting}"
-    return f"{found.backend} {found.precision}{way}"
+def _name(profile: ModelProfile) -> str:
+    way = "" if profile.setting == "default" else f" {profile.setting}"
+    return f"{profile.backend} {profile.precision}{way}"
 
 
-def _files(found: ModelProfile, parts: PartsProfile | None, folder: str) -> list[str]:
-    names = ["model.json", *found.memory_files, *(["parts.md", *parts.traces] if parts else [])]
-    return [f"{folder}/{found.case_id}/{name}" for name in names]
+def _files(profile: ModelProfile, parts: PartsProfile | None, folder: str) -> list[str]:
+    names = ["model.json", *profile.memory_files, *(["parts.md", *parts.traces] if parts else [])]
+    return [f"{folder}/{profile.case_id}/{name}" for name in names]
 
 
-def sum_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
+def sum_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each case with parts: whether they add up to the latency, and explanations where they do not."""
-    return [about(summary, one.row, _sums(one, one.parts)) for one in found if one.parts]
+    return [about(summary, one.row, _sums(one, one.parts)) for one in cases if one.parts]
 
 
-def _sums(one: Profiled, parts: PartsProfile) -> Line:
-    measured = one.model.achieved.latency_ns
-    sums = reconcile(parts, one.row.device == "cuda", None if measured is None else round(measured))
+def _sums(profiled: Profiled, parts: PartsProfile) -> Line:
+    measured = profiled.model.achieved.latency_ns
+    sums = reconcile(parts, profiled.row.device == "cuda", None if measured is None else round(measured))
     gaps = idle_share(parts, measured)
     return {
         "profile_grade": grade_of(parts),
@@ -149,6 +164,7 @@ def _sums(one: Profiled, parts: PartsProfile) -> Line:
         "profiling_overhead_share": sums.overhead if sums else None,
         "launch_gap_share": gaps.share if gaps else None,
         "launch_gap_share_of": gaps.of if gaps else None,
+        "without_operator_share": without_operator(parts.operator_gaps) if parts.operator_gaps else None,
         "tokenising_ms": per(parts.tokenising.time_ns if parts.tokenising else None, MILLISECOND),
         "reasons": "; ".join(sums.reasons) if sums else None,
         "notes": "; ".join(parts.notes),

@@ -31,41 +31,46 @@ def listed(name: str, claim: Claim) -> str:
     return "\n".join(lines)
 
 
-def headline(found: Reproduction) -> str:
+def headline(reproduction: Reproduction) -> str:
     """One line: the number of rows of each verdict."""
-    counts = Counter(row.verdict for row in found.rows)
-    return f"{found.claim}: " + ", ".join(f"{number} {verdict}" for verdict, number in counts.items()) + "."
+    counts = Counter(row.verdict for row in reproduction.rows)
+    return f"{reproduction.claim}: " + ", ".join(f"{number} {verdict}" for verdict, number in counts.items()) + "."
 
 
-def terminal(found: Reproduction) -> str:
+def terminal(reproduction: Reproduction) -> str:
     """The table, the reasons of verdicts, and the differences in conditions."""
-    numbers = _numbered(found.rows)
+    numbers = _numbered(reproduction.rows)
     return "\n".join(
         [
-            f"{found.title}",
-            f"Published: {_device_and_source(found)}",
-            f"Measured:  {found.here or 'nothing'}",
+            f"{reproduction.title}",
+            f"Published: {_device_and_source(reproduction)}",
+            f"Measured:  {reproduction.here or 'nothing'}",
             "",
-            terminal_writer.table_text(_table(found.rows, numbers)),
+            terminal_writer.table_text(_table(reproduction.rows, numbers)),
             "",
-            *[f"{name}: {reason}" for name, reason in _reasons(found.rows)],
+            *[f"{name}: {reason}" for name, reason in _reasons(reproduction.rows)],
             *[f"[{number}] {_difference(one)}" for one, number in list(numbers.items())[:TERMINAL_DIFFERENCES]],
             *_more(len(numbers)),
-            *_remarks(found),
+            *_remarks(reproduction),
         ]
     )
 
 
-def document(found: Reproduction) -> str:
+def document(reproduction: Reproduction) -> str:
     """The whole reproduction as Markdown."""
-    numbers = _numbered(found.rows)
-    said = [f"- {key}: {escape(text)}" for key, text in _said(found.conditions).items()]
-    reasons = [f"- {escape(name)}: {escape(reason)}" for name, reason in _reasons(found.rows)]
+    numbers = _numbered(reproduction.rows)
+    said = [f"- {key}: {escape(text)}" for key, text in _said(reproduction.conditions).items()]
+    reasons = [f"- {escape(name)}: {escape(reason)}" for name, reason in _reasons(reproduction.rows)]
     differences = [f"{number}. {escape(_difference(one))}" for one, number in numbers.items()]
     parts = [
-        section(found.title, f"**{headline(found)}**", *_remarks(found), level=1),
-        section("Conditions", f"Published: {_device_and_source(found)}", "\n".join(said), f"Measured: {found.here}"),
-        section("Published and measured", markdown.table_text(_table(found.rows, numbers))),
+        section(reproduction.title, f"**{headline(reproduction)}**", *_remarks(reproduction), level=1),
+        section(
+            "Conditions",
+            f"Published: {_device_and_source(reproduction)}",
+            "\n".join(said),
+            f"Measured: {reproduction.here}",
+        ),
+        section("Published and measured", markdown.table_text(_table(reproduction.rows, numbers))),
         section("Why", "\n".join(reasons)) if reasons else "",
         section("Conditions that differ", "\n".join(differences)) if differences else "",
         section("How to read this", _GUIDE),
@@ -92,7 +97,7 @@ def _table(rows: Sequence[ReproducedRow], numbers: dict[Differing, int]) -> Tabl
         return units.significant(row.measured / row.published if row.measured and row.published else None)
 
     def differs(row: ReproducedRow) -> str:
-        found = ", ".join(str(number) for number in sorted(numbers[one] for one in row.differences))
+        found = ", ".join(str(number) for number in sorted(numbers[difference] for difference in row.differences))
         return found or ("nothing" if row.measured else units.ABSENT)
 
     columns = [
@@ -118,7 +123,7 @@ def _published(row: ReproducedRow) -> str:
 
 
 def _numbered(rows: Sequence[ReproducedRow]) -> dict[Differing, int]:
-    found = dict.fromkeys(one for row in rows for one in row.differences)
+    found = dict.fromkeys(difference for row in rows for difference in row.differences)
     return {one: number for number, one in enumerate(found, start=1)}
 
 
@@ -131,20 +136,20 @@ def _reasons(rows: Sequence[ReproducedRow]) -> list[tuple[str, str]]:
     return [(", ".join(names), reason) for reason, names in groups.items()]
 
 
-def _difference(one: Differing) -> str:
-    return f"{one.name}: published {one.published}, here {one.here}"
+def _difference(differing: Differing) -> str:
+    return f"{differing.name}: published {differing.published}, here {differing.here}"
 
 
-def _remarks(found: Reproduction) -> list[str]:
-    judged = [row for row in found.rows if row.kind != "value" and row.verdict != "NOT COMPARABLE"]
-    if any(one.refuses for row in judged for one in row.differences):
+def _remarks(reproduction: Reproduction) -> list[str]:
+    judged = [row for row in reproduction.rows if row.kind != "value" and row.verdict != "NOT COMPARABLE"]
+    if any(difference.refuses for row in judged for difference in row.differences):
         return ["Ratios and orders were judged under other conditions than published: weaker evidence either way."]
     return []
 
 
-def _device_and_source(found: Reproduction) -> str:
-    parts = (found.source.title, found.source.date, found.source.url)
-    return f"{found.card}; " + ", ".join(part for part in parts if part)
+def _device_and_source(reproduction: Reproduction) -> str:
+    parts = (reproduction.source.title, reproduction.source.date, reproduction.source.url)
+    return f"{reproduction.card}; " + ", ".join(part for part in parts if part)
 
 
 def _source(claim: Claim) -> str:

@@ -152,8 +152,8 @@ def cpus_in_words(slot: DeviceSlot) -> str:
     return ", ".join(str(low) if low == high else f"{low}–{high}" for low, high in ranges) or "all"
 
 
-def _case_columns(found: Sequence[Scaled]) -> list[Column[Scaled]]:
-    rows = [one.row for one in found]
+def _case_columns(cases: Sequence[Scaled]) -> list[Column[Scaled]]:
+    rows = [one.row for one in cases]
     settings = setting_columns(rows)
     columns = [
         words("model", lambda one: one.row.model),
@@ -165,7 +165,7 @@ def _case_columns(found: Sequence[Scaled]) -> list[Column[Scaled]]:
         words("boundary, mode", lambda one: short(one.row) or "compute"),
     ]
     uniform = {"boundary, mode"} if len({short(row) for row in rows}) == 1 else set()
-    return [column for column in filled(columns, found) if column.header not in uniform]
+    return [column for column in filled(columns, cases) if column.header not in uniform]
 
 
 def _of_row(cell: Callable[[Row], str]) -> Callable[[Scaled], str]:
@@ -176,32 +176,34 @@ def _of_case(column: Column[Scaled]) -> Callable[[tuple[Scaled, SlotScaling]], s
     return lambda pair: column.cell(pair[0])
 
 
-def _stragglers(one: Scaled) -> str:
-    return "; ".join(f"{slot.slot.name} {' and '.join(slot.straggles)}" for slot in one.figures.slots if slot.straggles)
+def _stragglers(scaled: Scaled) -> str:
+    return "; ".join(
+        f"{slot.slot.name} {' and '.join(slot.straggles)}" for slot in scaled.figures.slots if slot.straggles
+    )
 
 
-def _conditions(summary: Summary, found: Sequence[Scaled]) -> str:
-    slots = found[0].copies.slots
+def _conditions(summary: Summary, cases: Sequence[Scaled]) -> str:
+    slots = cases[0].copies.slots
     near = "near CPUs of its own" if all(slot.near for slot in slots) else "an equal share of the CPUs"
     pinned = f"each process on {near}" if all(slot.cpus for slot in slots) else "all processes on all CPUs"
-    rounds = sorted({one.figures.rounds for one in found})
+    rounds = sorted({one.figures.rounds for one in cases})
     parts = [
         machine(summary.environments),
         versions(summary.environments),
         devices_in_words(slots),
         pinned,
-        f"{units.either(rounds, 'round')} of fresh processes, windows of {found[0].copies.window_s:g} s",
+        f"{units.either(rounds, 'round')} of fresh processes, windows of {cases[0].copies.window_s:g} s",
     ]
     return f"Conditions: {' · '.join(part for part in parts if part)}."
 
 
-def _note(summary: Summary, found: Iterable[Scaled]) -> str:
+def _note(summary: Summary, cases: Iterable[Scaled]) -> str:
     notes = [
         "Efficiency: samples per second of all devices together, divided by the sum of each alone. Intervals: over "
         "rounds. Each process works alone and together, in mirrored order. A straggler has a throughput whose whole "
         f"interval is below {STRAGGLES_BELOW:.0%} of the median device's.",
     ]
-    apart = [one for one in found if not one.figures.ran_together]
+    apart = [one for one in cases if not one.figures.ran_together]
     if apart:
         least = min(one.figures.overlap for one in apart)
         notes.append(

@@ -46,7 +46,7 @@ def side_by_side_section(found: Alike, stated: str, image: str) -> list[Block]:
         f"the median of `run`. Gain: what a line takes longer in {groups.slowest.name} than in "
         f"{groups.fastest.name}; a kernel that fuses several modules counts for the group of its product."
     )
-    gaps = [f"- {gaps_line(one, one.parts.launch_gaps)}" for one in groups.columns if one.parts.launch_gaps]
+    gaps = [f"- {gaps_line(column, column.parts.launch_gaps)}" for column in groups.columns if column.parts.launch_gaps]
     return titled(
         title_of(found),
         f"{gain_sentence(groups)} {how}",
@@ -60,10 +60,10 @@ def side_by_side_section(found: Alike, stated: str, image: str) -> list[Block]:
     )
 
 
-def not_compared_section(found: NotCompared) -> list[Block]:
+def not_compared_section(compared: NotCompared) -> list[Block]:
     """Why backends that were profiled alike are not compared side by side."""
-    why = f"Fewer than two of these profiles can be relied on. {left_out_sentence(found.left_out)}"
-    return titled(f"{found.shape}: not side by side", why, level=3)
+    why = f"Fewer than two of these profiles can be relied on. {left_out_sentence(compared.left_out)}"
+    return titled(f"{compared.shape}: not side by side", why, level=3)
 
 
 def left_out_sentence(left_out: Sequence[tuple[str, str]]) -> str:
@@ -78,54 +78,54 @@ def title_of(found: Alike) -> str:
     return f"{found.shape}: where {fast} gains on {slow}"
 
 
-def _by_module(found: SideBySide, stated: str) -> tuple[Block, ...]:
+def _by_module(side: SideBySide, stated: str) -> tuple[Block, ...]:
     text = (
-        f"The same by module, {found.fastest.name} against {found.slowest.name}. `*` is the number of a block; "
+        f"The same by module, {side.fastest.name} against {side.slowest.name}. `*` is the number of a block; "
         "modules in brackets are not separate in every backend, and so share a line."
     )
-    return text, stated, gains_table(found, "module")
+    return text, stated, gains_table(side, "module")
 
 
-def gain_sentence(found: SideBySide) -> str:
+def gain_sentence(side: SideBySide) -> str:
     """The gain of the fastest over the slowest backend, by parts and as measured, and the line with most of it."""
-    fast, slow = found.fastest, found.slowest
-    first = found.lines[0]
+    fast, slow = side.fastest, side.slowest
+    first = side.lines[0]
     text = (
-        f"{fast.name} takes {units.duration(abs(found.gain_ns))} {'less' if found.gain_ns >= 0 else 'more'} than "
+        f"{fast.name} takes {units.duration(abs(side.gain_ns))} {'less' if side.gain_ns >= 0 else 'more'} than "
         f"{slow.name} by their parts"
     )
-    if found.measured_gain_ns is not None:
-        text += f" and {units.duration(found.measured_gain_ns)} less as measured"
-    if found.idle_gain_ns > abs(found.gain_ns):
-        waits = f"for {units.duration(found.idle_gain_ns)} more no kernel of {slow.name} runs"
+    if side.measured_gain_ns is not None:
+        text += f" and {units.duration(side.measured_gain_ns)} less as measured"
+    if side.idle_gain_ns > abs(side.gain_ns):
+        waits = f"for {units.duration(side.idle_gain_ns)} more no kernel of {slow.name} runs"
         return f"{text}; {waits}, and most of the difference comes from that."
-    if found.gain_ns <= 0:
+    if side.gain_ns <= 0:
         return f"{text}: these profiles do not explain the difference."
     untold = [column.name for column in (fast, slow) if not column.parts.layers]
     if untold:
         names = " and ".join(untold)
         return f"{text}. Cannot attribute the difference to layer groups: {names} reports operators only."
-    share = f"{units.percent(gain_of(first) / found.gain_ns)} of it" if gain_of(first) <= found.gain_ns else "all of it"
+    share = f"{units.percent(gain_of(first) / side.gain_ns)} of it" if gain_of(first) <= side.gain_ns else "all of it"
     return f"{text}; {first.name} brings {share}."
 
 
-def doubts(found: SideBySide) -> str:
+def doubts(side: SideBySide) -> str:
     """Where columns are not comparable, and how much of the table stays valid; empty where all are comparable."""
     off = [
         f"{column.name} {units.significant(column.factor)}"
-        for column in found.columns
+        for column in side.columns
         if column.factor is not None and not LOW <= column.factor <= HIGH
     ]
-    alone = [column.name for column in found.columns if column.kernels_alone]
+    alone = [column.name for column in side.columns if column.kernels_alone]
     less_sure = [
         f"{column.name} ({', '.join(dict.fromkeys(flag.name for flag in flags_of(column.parts)))})"
-        for column in found.columns
+        for column in side.columns
         if grade_of(column.parts) != "A"
     ]
     texts = [
         f"Only kernels are known of {', '.join(alone)}: the time in which none ran on the GPU is in no line of "
         "theirs, while the others' layers include it."
-        if alone and len(alone) < len(found.columns)
+        if alone and len(alone) < len(side.columns)
         else "",
         f"The parts are not {LOW} to {HIGH} of the measured latency ({', '.join(off)}): shares within a column hold "
         "better than differences between columns; each backend's `parts.md` has the reasons."
@@ -136,27 +136,27 @@ def doubts(found: SideBySide) -> str:
     return " ".join(filter(None, texts))
 
 
-def gains_table(found: SideBySide, what: str, top: int = TOP) -> Table[Sequence[str]]:
+def gains_table(side: SideBySide, what: str, top: int = TOP) -> Table[Sequence[str]]:
     """A row per line, a column per backend and the gain; then the sums, and how they compare with the latency.
 
     what: header of the first column, `group` or `module`.
     """
-    unit = units.time_unit(column.parts_ns for column in found.columns)
-    shown, rest = _cut(found.lines, top)
+    unit = units.time_unit(column.parts_ns for column in side.columns)
+    shown, rest = _cut(side.lines, top)
     rows = [_row(_name(line), line, unit) for line in shown]
     if rest:
-        rows.append(_row(units.count(len(rest), f"more {what}"), _sum(rest, len(found.columns)), unit))
-    rows.append(_sums("sum of the parts", [column.parts_ns for column in found.columns], found.gain_ns, unit))
-    if any(column.idle_ns for column in found.columns):
-        idle = [column.idle_ns if column.kernels_alone else None for column in found.columns]
-        rows.append(_sums(IDLE, idle, found.idle_gain_ns, unit))
-    plain = [column.parts.plain_ns for column in found.columns]
+        rows.append(_row(units.count(len(rest), f"more {what}"), _sum(rest, len(side.columns)), unit))
+    rows.append(_sums("sum of the parts", [column.parts_ns for column in side.columns], side.gain_ns, unit))
+    if any(column.idle_ns for column in side.columns):
+        idle = [column.idle_ns if column.kernels_alone else None for column in side.columns]
+        rows.append(_sums(IDLE, idle, side.idle_gain_ns, unit))
+    plain = [column.parts.plain_ns for column in side.columns]
     rows.append(_sums("plain latency", plain, plain[-1] - plain[0], unit))
-    if any(column.latency_ns is not None for column in found.columns):
-        latencies = [column.latency_ns for column in found.columns]
-        rows.append(_sums("measured latency", latencies, found.measured_gain_ns, unit))
-        rows.append(["parts / measured", *(units.significant(column.factor) for column in found.columns), units.ABSENT])
-    figures = [f"{name} {unit.name}" for name in (*(column.name for column in found.columns), "gain")]
+    if any(column.latency_ns is not None for column in side.columns):
+        latencies = [column.latency_ns for column in side.columns]
+        rows.append(_sums("measured latency", latencies, side.measured_gain_ns, unit))
+        rows.append(["parts / measured", *(units.significant(column.factor) for column in side.columns), units.ABSENT])
+    figures = [f"{name} {unit.name}" for name in (*(column.name for column in side.columns), "gain")]
     return texts([(what, "left"), *((name, "right") for name in figures)], rows)
 
 
@@ -205,19 +205,19 @@ def _is_line(module: str, name: str) -> bool:
     return module == name or (module.count(".") == name.count(".") and name != MODEL)
 
 
-def group_gain_lines(summary: Summary, found: Sequence[Profiled]) -> list[CsvLine]:
+def group_gain_lines(summary: Summary, cases: Sequence[Profiled]) -> list[CsvLine]:
     """A line for each group and backend of cases that differ only in their backend."""
-    return _beside(summary, found, "group", [one.groups for one in alike(found)])
+    return _beside(summary, cases, "group", [one.groups for one in alike(cases)])
 
 
-def module_gain_lines(summary: Summary, found: Sequence[Profiled]) -> list[CsvLine]:
+def module_gain_lines(summary: Summary, cases: Sequence[Profiled]) -> list[CsvLine]:
     """A line for each module that all backends expose, and each backend."""
-    return _beside(summary, found, "module", [one.modules for one in alike(found) if one.modules])
+    return _beside(summary, cases, "module", [one.modules for one in alike(cases) if one.modules])
 
 
-def _beside(summary: Summary, found: Sequence[Profiled], what: str, compared: Sequence[SideBySide]) -> list[CsvLine]:
+def _beside(summary: Summary, cases: Sequence[Profiled], what: str, compared: Sequence[SideBySide]) -> list[CsvLine]:
     """Lines of the comparisons. what: header of the lines' names. Gains are those of each backend over the slowest."""
-    rows = {one.row.case_id: one.row for one in found}
+    rows = {one.row.case_id: one.row for one in cases}
     lines = []
     for beside in compared:
         for line in beside.lines:

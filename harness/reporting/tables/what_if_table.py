@@ -172,9 +172,9 @@ _SAYS: Mapping[Rule, Callable[[Improvement, Row, Row], str]] = {
 }
 
 
-def what_if_lines(summary: Summary, found: Sequence[Profiled]) -> list[Line]:
+def what_if_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each of the largest changes of a model, measured in another row or bounded by a profile."""
-    parts = {one.row.case_id: one.parts for one in found if one.parts}
+    parts = {one.row.case_id: one.parts for one in cases if one.parts}
     lists = what_if(summary.rows, parts, summary.baseline_backend)
     return [{**_change_line(one, change), **where(summary)} for one in lists for change in one.changes]
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from harness.core import text as sanitize
 from harness.core.schemas import Summary
 from harness.profiling.load_profiles import Profiled
+from harness.profiling.phases import with_phases
 from harness.reporting.figures import Value
 from harness.reporting.labels import Line, where
 from harness.reporting.prose.recommendations import recommend
@@ -97,7 +98,8 @@ NAMES = RESULTS.keys() | WITH_PROFILES.keys()
 def csv_tables(found: Summary, profiled: Sequence[Profiled]) -> dict[str, str]:
     """Name → CSV text, header first, of each table that has lines."""
     tables = {name: make(found) for name, make in RESULTS.items()}
-    tables |= {name: make(found, profiled) for name, make in WITH_PROFILES.items()}
+    compared = with_phases(found, {one.row.case_id for one in profiled}.__contains__)
+    tables |= {name: make(compared, profiled) for name, make in WITH_PROFILES.items()}
     return {name: csv_text(lines) for name, lines in tables.items() if lines}
 
 

@@ -23,7 +23,7 @@ MAX_SUMMARY_BYTES = 1 << 20
 def commands(comparison: Comparison) -> list[str]:
     """An error for each row or threshold that fails, a warning for each figure that was lost."""
     failing = [row for row in changes.worst_first(comparison.rows) if row.fails]
-    missed = [found for found in comparison.judgements if found.outcome != "PASS"]
+    missed = [judgement for judgement in comparison.judgements if judgement.outcome != "PASS"]
     lost = [row for row in comparison.rows if is_lost(row)]
     errors = [("slower", f"{row.case_id}: {changes.in_words(row)}") for row in failing]
     errors += [
@@ -70,36 +70,36 @@ MAX_MISSED = 5
 _QUIET = ("SAME", "AMBIGUOUS")
 
 
-def pr_comment(found: Comparison) -> str:
+def pr_comment(comparison: Comparison) -> str:
     """The verdict, the changed rows, then other rows up to the limit, and the two sides of the comparison."""
-    failing = found.fails
+    failing = comparison.fails
     title = "Performance: regressed" if failing else "Performance: no regression found"
-    rows = [row for row in changes.worst_first(found.rows) if row.ratio is not None]
+    rows = [row for row in changes.worst_first(comparison.rows) if row.ratio is not None]
     rows.sort(key=lambda row: row.verdict in _QUIET)  # stable: what changed first
     parts = [
         f"{MARKER}\n### {title}",
-        f"**{escape(headline(found))}**",
-        _between(found),
+        f"**{escape(headline(comparison))}**",
+        _between(comparison),
         _table(rows),
-        _missed(found),
-        _not_compared(found.rows),
-        *(escape(text) for text in remarks(found)[:2]),
+        _missed(comparison),
+        _not_compared(comparison.rows),
+        *(escape(text) for text in remarks(comparison)[:2]),
         "`comparison.md` among the artifacts has all rows, what differs around them, and how to read this.",
     ]
     lines = "\n\n".join(part for part in parts if part).splitlines()
     return "\n".join(lines[:MAX_LINES]) + "\n"
 
 
-def _between(found: Comparison) -> str:
-    if found.baseline is None:
+def _between(comparison: Comparison) -> str:
+    if comparison.baseline is None:
         return ""
-    before, after = (escape(side.state or side.path) for side in (found.baseline, found.current))
-    rounds = f"{units.count(found.current.rounds, 'round')} of each"
+    before, after = (escape(side.state or side.path) for side in (comparison.baseline, comparison.current))
+    rounds = f"{units.count(comparison.current.rounds, 'round')} of each"
     how = {
         "separate": "two runs",
         "paired": "measured in turn in one run",
         "across": "ratios over the baseline backend alone",
-    }[found.design]
+    }[comparison.design]
     return f"{before} → {after} ({how}, {rounds})"
 
 
@@ -112,8 +112,8 @@ def _table(rows: Sequence[ComparedRow]) -> str:
     return shown + (f"\n\n… and {rest}." if rest else "")
 
 
-def _missed(found: Comparison) -> str:
-    missed = [one for one in found.judgements if one.outcome != "PASS"]
+def _missed(comparison: Comparison) -> str:
+    missed = [judgement for judgement in comparison.judgements if judgement.outcome != "PASS"]
     lines = [
         f"- {one.outcome} `{escape(one.threshold)}` {one.case_id}: {escape(changes.judged(one))}"
         for one in missed[:MAX_MISSED]

@@ -88,14 +88,14 @@ def _case_run(summary: Summary, row: Row, by_id: dict[str, Row]) -> MlflowRun:
     )
 
 
-def _numbers(found: Line) -> dict[str, float]:
+def _numbers(line: Line) -> dict[str, float]:
     """The figures that are finite numbers. A bool is an int in Python, but no figure."""
     return {
         name: float(value)
-        for name, value in found.items()
+        for name, value in line.items()
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     }
 
 
-def _tags(found: Line) -> dict[str, str]:
-    return {f"{PREFIX}{name}": str(value) for name, value in found.items() if value is not None}
+def _tags(line: Line) -> dict[str, str]:
+    return {f"{PREFIX}{name}": str(value) for name, value in line.items() if value is not None}

@@ -33,7 +33,7 @@ def metrics_text(summary: Summary) -> bytes:
     _families(registry, GENERATION, [(_generation_labels(row), row) for row in generated])
     loads = [row for row in summary.loads if is_sound(row)]
     _families(registry, LOAD, [(_texts(who_loaded(row)), row) for row in loads])
-    points = [({**_texts(who_loaded(row)), "point": one.point}, one) for row in loads for one in row.points]
+    points = [({**_texts(who_loaded(row)), "point": point.point}, point) for row in loads for point in row.points]
     _families(registry, LOADED, points)
     verdicts = [({**labels, "verdict": one.verdict}, 1) for labels, one in points if one.verdict]
     _fill(registry, "load_verdict_info", "Verdict of a load.", verdicts)

@@ -117,8 +117,8 @@ def _graph(export: ExportRecord, folder: Path, sample: OneSample, notes: list[st
 
 
 def _onnx_count(file: str, graph: OnnxGraph) -> OnnxCount:
-    found = products_of(graph)
-    return OnnxCount(file=file, macs=found.total, macs_by_operator=dict(found.macs), uncounted=found.uncounted)
+    products = products_of(graph)
+    return OnnxCount(file=file, macs=products.total, macs_by_operator=dict(products.macs), uncounted=products.uncounted)
 
 
 def _compared(work: Work | None, counted: OnnxCount | None) -> list[str]:

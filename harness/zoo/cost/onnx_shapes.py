@@ -59,12 +59,12 @@ def open_graph(path: Path, extents: Mapping[str, Shape]) -> OnnxGraph:
     if model.functions:
         model = onnx.inliner.inline_local_functions(model)
     _resolve(model.graph, extents)
-    found = shape_inference.infer_shapes(model, data_prop=True).graph
-    values = _known_values(found)
-    if any(name and name not in values for node in found.node for name in node.output):
+    graph = shape_inference.infer_shapes(model, data_prop=True).graph
+    values = _known_values(graph)
+    if any(name and name not in values for node in graph.node for name in node.output):
         # onnx knows its own operators alone, and gives up earlier.
         values = {**_known_values(_symbolically_inferred(model)), **values}
-    return _graph_of(found, values)
+    return _graph_of(graph, values)
 
 
 def _graph_of(graph: Any, values: Mapping[str, tuple[Shape, int]]) -> OnnxGraph:

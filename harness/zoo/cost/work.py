@@ -105,10 +105,7 @@ def work_of(loaded: Loaded, inputs: Mapping[int | None, Inputs]) -> tuple[Work, 
 def _count(module: nn.Module, loaded: Loaded, length: int | None, arrays: Arrays) -> Work:
     count = loaded.fixed_batch or 1
     sample = as_taken({name: arrays[name][:count] for name in loaded.input_names}, loaded.input_axes)
-    formulas = _flops()
-    counter, seen = FlopCounterMode(display=False, custom_mapping=formulas), _OperatorWatch(frozenset(formulas))
-    # The counter takes composite operators apart; the mode around it sees the parts.
-    with seen, counter:
+    with _counting() as (counter, seen):
         outputs = forward(module, [torch.from_numpy(sample[name].copy()) for name in loaded.input_names])
     return Work(
         sequence_length=length,
@@ -119,6 +116,23 @@ def _count(module: nn.Module, loaded: Loaded, length: int | None, arrays: Arrays
         winograd_flops_per_item=seen.winograd_flops // count,
         uncounted=tuple(sorted(seen.uncounted)),
     )
+
+
+@contextmanager
+def _counting() -> Iterator[tuple[FlopCounterMode, _OperatorWatch]]:
+    formulas = _flops()
+    counter, seen = FlopCounterMode(display=False, custom_mapping=formulas), _OperatorWatch(frozenset(formulas))
+    # The counter takes composite operators apart; the mode around it sees the parts.
+    with seen, counter:
+        yield counter, seen
+
+
+def flops_of(call: Callable[[], Any]) -> tuple[int, tuple[str, ...]]:
+    """(FLOPs of what is called, operators made of products that were not counted). Attention of torch's functional
+    interface is computed in separate products."""
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), _counting() as (counter, seen):
+        call()
+    return int(counter.get_total_flops()), tuple(sorted(seen.uncounted))
 
 
 def _read_parameters(module: nn.Module) -> int:

@@ -43,8 +43,8 @@ class FirstOutput(nn.Module):
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         """(batch, …), as the processor gives it."""
-        found: torch.Tensor = self.model(values, return_dict=True)[0]
-        return found
+        tensor: torch.Tensor = self.model(values, return_dict=True)[0]
+        return tensor
 
 
 def load(config: Any, media: Media, origin: str | None, request: Request) -> Loaded:

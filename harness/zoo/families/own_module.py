@@ -125,8 +125,8 @@ def _unwrapped(module: nn.Module) -> nn.Module:
     return _unwrapped(inner) if isinstance(inner, nn.Module) else module
 
 
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.shape == other.shape and one.numpy().tobytes() == other.numpy().tobytes()
+def _same(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    return tensor.shape == other.shape and tensor.numpy().tobytes() == other.numpy().tobytes()
 
 
 def architecture(info: ModelInfo, folder: Path) -> nn.Module:

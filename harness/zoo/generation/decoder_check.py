@@ -116,6 +116,6 @@ def _empty(session: Any, positions: int = 0) -> Arrays:
     }
 
 
-def _as_past(found: Arrays) -> Arrays:
-    past = {name.replace("present.", "past_key_values."): values for name, values in found.items()}
+def _as_past(arrays: Arrays) -> Arrays:
+    past = {name.replace("present.", "past_key_values."): values for name, values in arrays.items()}
     return {name: values for name, values in past.items() if name.startswith("past_key_values.")}

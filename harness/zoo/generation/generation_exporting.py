@@ -13,12 +13,21 @@ from harness.core import store
 from harness.core.errors import ExportError, FormatError, MissingInputError
 from harness.core.host import limits
 from harness.core.layout import ModelFolder
-from harness.core.schemas import Artifact, ExportFailure, GenerationExport, OnnxArtifact, Precision, PromptSet, Weights
+from harness.core.schemas import (
+    Artifact,
+    Device,
+    ExportFailure,
+    GenerationExport,
+    OnnxArtifact,
+    Precision,
+    PromptSet,
+    Weights,
+)
 from harness.zoo import ModelInfo, identity
 from harness.zoo.construct import save_weights
 from harness.zoo.export_request import artifact, versions
 from harness.zoo.generation.generative import Generative, load_generative, read_parameters
-from harness.zoo.generation.greedy_reference import greedy
+from harness.zoo.generation.greedy_reference import greedy, rounding_of
 from harness.zoo.generation.prompts import make_prompts
 from harness.zoo.loaded import Request
 from harness.zoo.stored import Arrays, write_arrays
@@ -38,7 +47,8 @@ class GenerationRequest:
     """One model to export for generation.
 
     lengths: most new tokens by prompt length. batch_size: the largest. onnx: precisions of decoder files; forms: their
-    further forms. prompts: the user's texts; prompts_sha256: of that file.
+    further forms. rounded: precisions whose rounding is measured, on `device`. prompts: the user's texts;
+    prompts_sha256: of that file.
     """
 
     info: ModelInfo
@@ -49,6 +59,8 @@ class GenerationRequest:
     seed: int
     onnx: tuple[Precision, ...] = ()
     forms: tuple[str, ...] = ()
+    rounded: tuple[Precision, ...] = ()
+    device: Device = "cpu"
     prompts: Path | None = None
     prompts_sha256: str | None = None
     cache: Path | None = None
@@ -62,7 +74,9 @@ class GenerationRequest:
     def covered_by(self, record: GenerationExport) -> bool:
         """Whether a record has every length, prompt and file."""
         enough = all(
-            (found := record.prompt_set(length, tokens)) is not None and found.referenced >= self._referenced(found)
+            (found := record.prompt_set(length, tokens)) is not None
+            and found.referenced >= self._referenced(found)
+            and set(self.rounded) <= found.rounding.keys()
             for length, tokens in self.lengths.items()
         )
         keys = [*self.onnx, *(f"{precision}-{form}" for precision in self.onnx for form in self.forms)]
@@ -147,6 +161,11 @@ def _prompt_set(
         found = greedy(model.module, model.shape.kind, prompts.ids[:referenced], new_tokens, model.shape.start_token)
     finally:
         torch.set_num_threads(before)
+    stored, kind, start = len(found.logits), model.shape.kind, model.shape.start_token
+    rounding = {
+        precision: rounding_of(model.module, kind, prompts.ids[:stored], found, precision, start, request.device)
+        for precision in request.rounded
+    }
     write_arrays(folder.prompts(prompt_length), {"ids": prompts.ids})
     answer: Arrays = {"tokens": found.tokens, "margins": found.margins, "logits": found.logits}
     write_arrays(folder.generation_reference(prompt_length), answer)
@@ -157,6 +176,7 @@ def _prompt_set(
         prompts=artifact(folder.prompts(prompt_length)),
         reference=artifact(folder.generation_reference(prompt_length)),
         referenced=referenced,
+        rounding=rounding,
         source=prompts.source,
         real_text=prompts.real_text,
     )

@@ -1,7 +1,10 @@
-"""What PyTorch eager in fp32 answers to prompts, greedily: tokens, margins and logits of every step."""
+"""What PyTorch eager in fp32 answers to prompts, greedily: tokens, margins and logits of every step; and how far the
+rounding of another precision takes these logits."""
 
 from __future__ import annotations
 
+import copy
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from harness.core.schemas import DecoderKind
+from harness.core.schemas import DecoderKind, Device, Precision
 from harness.zoo.generation.generative import cache_argument, last_logits_only
 
 LOGITS_BYTES = 64 << 20
@@ -63,3 +66,41 @@ def greedy(module: Any, kind: DecoderKind, ids: NDArray[np.int64], steps: int, s
                 given["decoder_input_ids" if kind == "seq2seq" else "input_ids"] = following
                 answer = module(**given, **{name: getattr(answer, name)}, use_cache=True, **last)
     return Greedy(tokens, margins, logits)
+
+
+_DTYPES: dict[Precision, torch.dtype] = {"fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def rounding_of(
+    module: Any,
+    kind: DecoderKind,
+    ids: NDArray[np.int64],
+    reference: Greedy,
+    precision: Precision,
+    start_token: int | None,
+    device: Device = "cpu",
+) -> float:
+    """The largest relative L2 distance of a step's logits from the reference, when a copy of the module computes prompt
+    and reference tokens in `precision`, in one pass.
+
+    There is no cache and no loop of ours in this pass: it shows what rounding alone does, and shares no fault with a
+    decoder. ids: (stored, length), of the prompts whose logits the reference has; a prompt at a time.
+    """
+    where = torch.device(device if torch.cuda.is_available() else "cpu")
+    rounded = copy.deepcopy(module).to(_DTYPES[precision]).to(where)
+    worst = 0.0
+    with torch.inference_mode():
+        for prompt, tokens, wanted in zip(ids, reference.tokens, reference.logits, strict=False):
+            inputs = torch.from_numpy(tokens[:-1].astype(np.int64))
+            if kind == "seq2seq":
+                following = torch.cat([torch.tensor([start_token or 0]), inputs])
+                given = {"input_ids": torch.from_numpy(prompt)[None], "decoder_input_ids": following[None]}
+            else:
+                given = {"input_ids": torch.cat([torch.from_numpy(prompt), inputs])[None]}
+            answer = rounded(**{name: value.to(where) for name, value in given.items()}, use_cache=False).logits
+            theirs = torch.from_numpy(wanted).double()
+            moved = answer[0, -len(wanted) :].double().cpu() - theirs
+            distance = float((moved.norm(dim=-1) / theirs.norm(dim=-1)).max())
+            # Where it overflows, a row's own check of finite logits speaks.
+            worst = max(worst, distance if math.isfinite(distance) else 0.0)
+    return worst

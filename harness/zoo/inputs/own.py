@@ -107,15 +107,15 @@ def _different(given: Mapping[str, NDArray[np.generic]]) -> list[int]:
     return list(seen.values())
 
 
-def _fitting(loaded: Loaded, one: GivenInputs) -> Arrays:
+def _fitting(loaded: Loaded, inputs: GivenInputs) -> Arrays:
     """The arrays of a file in the model's order and types, sample axis first."""
-    path = Path(one.path)
-    if path.is_file() and store.sha256_file(path) != one.sha256:
+    path = Path(inputs.path)
+    if path.is_file() and store.sha256_file(path) != inputs.sha256:
         raise UsageError(f"{path} has changed since it was planned.", "Run `make plan` again.")
     found = _by_name(loaded.input_names, read(path), path)
     types = dict(loaded.input_types)
     if not set(loaded.input_names) <= set(types):
-        usual = loaded.make_inputs(MIN_SAMPLES, one.sequence_length).arrays
+        usual = loaded.make_inputs(MIN_SAMPLES, inputs.sequence_length).arrays
         types = {name: values.dtype for name, values in usual.items()}
     own = [name for name in loaded.input_names if loaded.input_axes.get(name, 0) is not None]
     counts = {name: len(found[name]) for name in own if found[name].ndim}

@@ -1,6 +1,7 @@
 """Further forms of a model's ONNX files, by `<precision>-<form>`; each is written only where a plan asks for it.
 
 opset17   for TensorRT 8.6: an older operator set, from the exporter that still writes it; in int8, symmetric QDQ
+padded    as opset17; convolutions of a few channels get eight, for kernels that ask for them
 fused     a transformer's layers as ONNX Runtime's own operators, which no other library reads
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -203,6 +205,40 @@ def _heads_of(loaded: Loaded) -> tuple[int, int]:
     return loaded.heads, loaded.hidden_size
 
 
+CHANNELS = 8
+"""Tensor Cores read fp16 in vectors of eight elements, of a pixel where channels come last."""
+_LEAVE_PADDED_OUT = _LEAVE_OUT.replace("fused+graph", "nhwc+tf32+bias+padded+graph")
+
+
+def pad_channels(graph: Any) -> int:
+    """Give each convolution of fewer channels than CHANNELS that many: zeros after the others, in its input by a Pad
+    node and in its weights. The result is the same. Returns the number of convolutions changed.
+    """
+    weights = {entry.name: entry for entry in graph.initializer}
+    readers = Counter(name for node in graph.node for name in node.input)
+    nodes: list[Any] = []
+    changed = 0
+    for node in graph.node:
+        entry = weights.get(node.input[1]) if node.op_type == "Conv" else None
+        group = next((one.i for one in node.attribute if one.name == "group"), 1)
+        if entry is not None and group == 1 and entry.dims[1] < CHANNELS and readers[entry.name] == 1:
+            values = numpy_helper.to_array(entry)
+            more = CHANNELS - values.shape[1]
+            widened = np.pad(values, [(0, 0), (0, more), *[(0, 0)] * (values.ndim - 2)])
+            entry.CopyFrom(numpy_helper.from_array(widened, entry.name))
+            pads = np.zeros(2 * values.ndim, np.int64)
+            pads[values.ndim + 1] = more
+            graph.initializer.append(numpy_helper.from_array(pads, f"{node.name}_pads"))
+            wide = f"{node.name}_padded"
+            nodes.append(helper.make_node("Pad", [node.input[0], f"{node.name}_pads"], [wide], f"{node.name}_pad"))
+            node.input[0] = wide
+            changed += 1
+        nodes.append(node)
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return changed
+
+
 Step = Callable[[str], AbstractContextManager[None]]
 """Adds the seconds of the block that it surrounds to a step's name."""
 
@@ -260,6 +296,17 @@ def _older(options: Options) -> Options:
     return dataclasses.replace(options, exporter="torchscript", opset=_OLD_OPSET)
 
 
+def _padded(loaded: Loaded, examples: Arrays, folder: ModelFolder, options: Options) -> str:
+    path = folder.onnx("fp32-padded")
+    how = write.write_fp32(loaded, examples, path, _older(options))
+    model = onnx.load(path)
+    padded = pad_channels(model.graph)
+    if not padded:
+        raise ExportError(f"{path} has no convolution of fewer than {CHANNELS} channels.", _LEAVE_PADDED_OUT)
+    save(model, path)
+    return f"{how}, {padded} convolutions padded to {CHANNELS} channels"
+
+
 def _fused(loaded: Loaded, examples: Arrays, folder: ModelFolder, options: Options) -> str:
     """From the older export, in which the optimiser also finds the embeddings; in the export at opset 20 it does not
     (ONNX Runtime 1.32, MiniLM and BERT)."""
@@ -272,5 +319,6 @@ def _fused(loaded: Loaded, examples: Arrays, folder: ModelFolder, options: Optio
 
 _WRITERS: Mapping[str, Callable[[Loaded, Arrays, ModelFolder, Options], str]] = {
     "opset17": _opset17,
+    "padded": _padded,
     "fused": _fused,
 }

@@ -132,7 +132,7 @@ def _dynamo(loaded: Loaded, module: torch.nn.Module) -> dict[str, Any]:
     large = sum(tensor.nbytes for tensor in module.state_dict().values()) > _BESIDE_BYTES
     parameters = inspect.signature(module.forward).parameters.values()
     # A forward of `*inputs` has one parameter.
-    given = (shapes,) if [one.kind for one in parameters] == [inspect.Parameter.VAR_POSITIONAL] else shapes
+    given = (shapes,) if [parameter.kind for parameter in parameters] == [inspect.Parameter.VAR_POSITIONAL] else shapes
     return {"dynamo": True, "dynamic_shapes": given, "external_data": large, "verbose": False}
 
 

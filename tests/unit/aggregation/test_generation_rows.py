@@ -81,6 +81,39 @@ def test_findings_from_tokens(found: TokenParity | None, expected: list[tuple[st
     assert names(token_findings(CASE, found, GATE)) == expected
 
 
+@pytest.mark.parametrize(
+    ("distance", "rounding", "expected"),
+    [
+        (2.9e-2, None, [("PARITY_FAIL", "F")]),
+        # Twice what rounding alone makes of this model passes, and no more.
+        (2.9e-2, 2e-2, []),
+        (4.1e-2, 2e-2, [("PARITY_FAIL", "F")]),
+        # Where rounding makes less than the tolerance, the tolerance stays.
+        (9e-3, 1e-3, []),
+        (1.1e-2, 1e-3, [("PARITY_FAIL", "F")]),
+        # Beyond a tenth, rounding cannot be told from a fault.
+        (1.1e-1, 9e-2, [("PARITY_FAIL", "F")]),
+    ],
+)
+def test_the_tolerance_follows_what_rounding_alone_makes(
+    distance: float, rounding: float | None, expected: list[tuple[str, str]]
+) -> None:
+    found = token_findings(CASE, parity(relative_l2=distance), Tolerance(relative_l2=1e-2), rounding)
+    assert names(found) == expected
+
+
+def test_a_row_is_judged_by_the_rounding_of_its_own_prompts_and_precision() -> None:
+    case = CASE.model_copy(update={"precision": "fp16"})
+    plan = PLAN.model_copy(update={"gates": {"fp16": Tolerance(relative_l2=1e-2)}})
+    prompts = EXPORT.sets[0].model_copy(update={"rounding": {"fp16": 2e-2}})
+    for sets, fails in (((prompts,), False), (EXPORT.sets, True)):
+        export = EXPORT.model_copy(update={"sets": sets})
+        source = GenerationSource(plan, {case.model: export}, {}, {}, frozenset())
+        records = [record(number, found=parity(relative_l2=3e-2), case=case) for number in (1, 2)]
+        row = generation_row(source, case, GenerationRecords(measured=records))
+        assert ("PARITY_FAIL" in {flag.name for flag in row.flags}) is fails
+
+
 def test_a_kept_prefix_and_a_stale_cache_are_not_ranked() -> None:
     honest = ReuseCheck(compared=2, unequal=0, repeated_ns=(100, 102) * 6, fresh_ns=(101, 99) * 6)
     kept = ReuseCheck(compared=2, unequal=0, repeated_ns=(10,) * 12, fresh_ns=(100,) * 12)

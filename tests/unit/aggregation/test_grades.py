@@ -159,6 +159,15 @@ def test_placement_elsewhere_voids_even_in_one_round(field: str, ran: str) -> No
     assert ran.partition(":")[0] in found.flag.detail
 
 
+def test_nodes_that_a_gpu_row_computed_on_the_cpu_are_named() -> None:
+    settings = {"computed_on_cpu": "QLinearConv", "nodes_computed_on_cpu": "conv1_quant and 52 more"}
+    elsewhere = {"device": "cuda+cpu", "settings": settings}
+    records = [r.model_copy(update={"placement": r.placement.model_copy(update=elsewhere)}) for r in quiet()]
+    found = findings(records)["PLACEMENT"]
+    assert found.caps_at == "F"
+    assert found.flag.detail.endswith("; on the CPU: QLinearConv (conv1_quant and 52 more)")
+
+
 def test_a_model_without_floating_point_numbers_has_no_wrong_precision() -> None:
     integers = {"precision": NO_FLOATS}
     records = [r.model_copy(update={"placement": r.placement.model_copy(update=integers)}) for r in quiet()]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from harness.aggregation.join import Notes, join
+from harness.aggregation.row import CaseRecords, draft_of
 from harness.core.schemas import Clock, DeviceSamples, Environment, Gpu, Measured, Roof, Summary, Unavailable, Work
 from tests.fixtures.engines import PATH, engine_record
 from tests.synthetic_results import (
@@ -16,6 +17,7 @@ from tests.synthetic_results import (
     case_of,
     environment,
     export_record,
+    failed,
     measured,
     plan_of,
 )
@@ -118,3 +120,11 @@ def test_limits_of_another_card_are_not_used_and_it_is_said() -> None:
     assert [row.roofline for row in summary.rows] == [None, None]
     assert "ABOVE_ROOF" not in [flag.name for row in summary.rows for flag in row.flags]
     assert any("another GPU (B GPU)" in line for line in notes.lines())
+
+
+@pytest.mark.parametrize(("refused", "status"), [(True, "skipped"), (False, "failed")])
+def test_what_a_backend_does_not_run_is_a_skipped_row_with_its_reason(refused: bool, status: str) -> None:
+    record = failed(TRT, 1, refused=refused, error="It does not run Erf.", hint="Leave it out.")
+    draft = draft_of(TRT, "image", CaseRecords((), (record,)), PLAN.measurement, {})
+    assert (draft.row.status, draft.row.hint) == (status, "Leave it out.")
+    assert "It does not run Erf." in (draft.row.reason or "")

@@ -251,9 +251,33 @@ def test_joules_of_a_request_are_those_above_idle_at_the_highest_rate_that_passe
     energy = LoadEnergy.model_validate({**BASE, **more})
     found = row(load, replace(evidence, energy=energy))
     assert found.joules_per_request == pytest.approx((9_000 - 70 * 60) / 8_000)
-    short = spent.model_copy(update={"window_ns": 4 * 10**9})
+    assert found.idle_w == 70.0
+    # Eight windows of 4.9 s are no window of 5 s: the counter's own steps are in each of them.
+    short = spent.model_copy(update={"window_ns": 8 * 4_900_000_000})
     found = row(load, replace(evidence, energy=energy.model_copy(update={"points": {"r60": short}})))
-    assert found.joules_per_request is None
+    assert (found.joules_per_request, found.idle_w) == (None, None)
+
+
+def test_a_row_on_a_gpu_without_its_energy_says_why(clock: SimulatedClock) -> None:
+    load = case(rates=(60,), device="cuda")
+    evidence = served(clock, load, lambda *_: 5 * MS, 300, 4)
+    spent = PointEnergy(energy_j=900.0, window_ns=8 * 10**9, numbers=(1, 2, 3, 4))
+    more = {"load_id": load.load_id, "gpu": "G", "uuid": "u", "idle_w": 10.0, "points": {"r60": spent}}
+    energy = LoadEnergy.model_validate({**BASE, **more})
+
+    def notes(energy: LoadEnergy | None, **changes: Any) -> list[str]:
+        changed = load.model_copy(update=changes)
+        return [note for note in row(changed, replace(evidence, energy=energy)).notes if "energy" in note]
+
+    (short,) = notes(energy)
+    assert "needs 5 s, and a replication lasts 2 s" in short
+    assert "DURATION=6s REQUESTS=3" in short
+    assert notes(None) == ["no energy: the GPU's counter was not read"]
+    below = spent.model_copy(update={"window_ns": 100 * 10**9})
+    assert "no more than idle" in notes(energy.model_copy(update={"points": {"r60": below}}))[0]
+    assert notes(None, device="cpu") == []
+    enough = spent.model_copy(update={"window_ns": 20 * 10**9})
+    assert notes(energy.model_copy(update={"points": {"r60": enough}})) == []
 
 
 def test_joules_of_multi_stream_are_by_sample_as_its_cost_is_and_a_service_elsewhere_has_none(
@@ -309,6 +333,27 @@ def test_wrong_outputs_or_skipped_work_void_the_row(clock: SimulatedClock) -> No
     same = with_service(repeat_input=GuardTimes(usual_ns=usual, other_ns=usual))
     assert same.void is None
     assert [(guard.name, guard.ratio) for guard in same.guards] == [("repeat-input", 1.0), ("other-seed", 1.0)]
+    slower = with_service(other_order=GuardTimes(usual_ns=usual, other_ns=tuple(1.5 * time for time in usual)))
+    assert [(guard.name, guard.ratio) for guard in slower.guards] == [("other-order", 1.5), ("other-seed", 1.0)]
+    assert slower.void is None
+    assert any("another order of the inputs takes 1.5 times as long" in note for note in slower.notes)
+    assert not any("times as long" in note for note in same.notes)
+
+
+def test_schedules_of_other_seeds_are_held_against_each_other(clock: SimulatedClock) -> None:
+    load = case(rates=(60,))
+    evidence = served(clock, load, lambda *_: 5 * MS, 200, 6)
+    (even,) = [guard for guard in row(load, evidence).guards if guard.name == "other-seed"]
+    assert even.ratio == 1.0
+    ((name, records),) = evidence.replications.items()
+    slow = [
+        one.model_copy(update={"done_ns": tuple(end + (2 - one.number % 2) * MS for end in one.done_ns)})
+        for one in records
+    ]
+    found = row(load, replace(evidence, replications={name: slow}))
+    (odd,) = [guard for guard in found.guards if guard.name == "other-seed"]
+    assert odd.ratio == pytest.approx(7 / 6)
+    assert any("schedules of another seed takes 1.17 times as long" in note for note in found.notes)
 
 
 def test_outputs_that_were_not_compared_void_the_row_unless_nothing_is_computed(clock: SimulatedClock) -> None:

@@ -217,12 +217,34 @@ def test_the_label_comes_from_the_file_and_the_session(make: Make, precision: st
     assert (placement.settings["nodes_cuda"], placement.settings["nodes_cpu"]) == (2, 1)
 
 
+@pytest.mark.parametrize("on", [True, False])
+def test_options_for_convolutions_reach_the_session_and_are_read_back_from_it(
+    runtime: Runtime, make: Make, on: bool
+) -> None:
+    backend = make({"tf32": on, "fuse_conv_bias": on})
+    backend.load()
+    options = runtime.sessions[0].get_provider_options()[CUDA]
+    assert (options["use_tf32"], options["fuse_conv_bias"]) == (("1", "1") if on else ("0", "0"))
+    placement = backend.placement()
+    assert (placement.settings["tf32"], placement.settings["fuse_conv_bias"]) == (on, on)
+    assert placement.precision == "fp16"
+
+
 def test_a_computing_node_on_the_cpu_is_no_gpu_row(make: Make) -> None:
     backend = make(model={**MODEL, "nodes": [[CUDA, "MatMul", 4096], [CPU, "GatherND", 4096]]})
     backend.load()
     placement = backend.placement()
     assert placement.device == "cuda+cpu"
     assert placement.settings["computed_on_cpu"] == "GatherND"
+    assert placement.settings["nodes_computed_on_cpu"] == "1"
+
+
+def test_an_int8_file_whose_convolutions_run_on_the_cpu_is_no_gpu_row_and_names_them(make: Make) -> None:
+    backend = make(model={**MODEL, "nodes": [[CUDA, "QuantizeLinear", 4096], [CPU, "QLinearConv", 4096]]})
+    backend.load()
+    placement = backend.placement()
+    assert placement.device == "cuda+cpu"
+    assert placement.settings["computed_on_cpu"] == "QLinearConv"
 
 
 def test_the_setting_chooses_the_form_of_the_file(make: Make) -> None:

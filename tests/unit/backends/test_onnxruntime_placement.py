@@ -26,7 +26,7 @@ def event(name: str, provider: str = CUDA, size: str = "4096") -> dict[str, Any]
 
 def test_only_the_kernels_of_nodes_count() -> None:
     events = [{"cat": "Session", "name": "model_run", "args": {}}, event("MatMul"), event("Concat", CPU, "16")]
-    assert nodes_of(events) == [Ran(CUDA, "MatMul", 4096), Ran(CPU, "Concat", 16)]
+    assert nodes_of(events) == [Ran(CUDA, "MatMul", 4096, "MatMul"), Ran(CPU, "Concat", 16, "Concat")]
 
 
 @pytest.mark.parametrize(
@@ -48,6 +48,17 @@ def test_a_profile_without_nodes_proves_no_device() -> None:
 
 
 def test_copies_between_the_devices_are_shown() -> None:
-    ran = [Ran(CUDA, "MemcpyToHost", 4096), Ran(CPU, "NonZero", 4096), Ran(CUDA, "MatMul", 4096)]
-    assert shares(ran) == {"nodes_cpu": 1, "nodes_cuda": 2, "nodes_copying": 1, "computed_on_cpu": "NonZero"}
+    ran = [Ran(CUDA, "MemcpyToHost", 4096), Ran(CPU, "NonZero", 4096, "found"), Ran(CUDA, "MatMul", 4096)]
+    on_cpu = {"computed_on_cpu": "NonZero", "nodes_computed_on_cpu": "found"}
+    assert shares(ran) == {"nodes_cpu": 1, "nodes_cuda": 2, "nodes_copying": 1, **on_cpu}
     assert shares([Ran(CUDA, "MatMul", 4096)]) == {"nodes_cuda": 1}
+
+
+def test_quantised_convolutions_on_the_cpu_are_named_and_counted() -> None:
+    """ONNX Runtime has no QLinearConv on CUDA, and runs it on the CPU without a word (onnxruntime#12229, #24807)."""
+    quantised = [Ran(CPU, "QLinearConv", 4096, f"conv{number}_quant") for number in range(1, 54)]
+    ran = [Ran(CUDA, "QuantizeLinear", 4096, "q"), *quantised, Ran(CPU, "QLinearAdd", 4096, "sum_quant")]
+    assert device_of(ran) == "cuda+cpu"
+    found = shares(ran)
+    assert found["computed_on_cpu"] == "QLinearAdd+QLinearConv"
+    assert found["nodes_computed_on_cpu"] == "conv1_quant, conv2_quant, conv3_quant and 51 more"

@@ -18,7 +18,7 @@ from harness.backends.onnx_node_names import (
     exported_graph,
     place_of,
 )
-from harness.backends.tensorrt.layer_names import kind_of, members_of, nodes_of
+from harness.backends.tensorrt.layers import kind_of, members_of, nodes_of
 from harness.core.errors import CaseError
 from harness.core.schemas import OnnxArtifact
 from tests.fixtures import tensorrt

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from harness.core.errors import UsageError
-from harness.endpoints.access import API_KEY, api_key, tls_of
-from harness.endpoints.target import Target, parse_target
+from harness.endpoints.target import API_KEY, Target, api_key, parse_target, tls_of
 
 GOOD = {
     "kserve+http://127.0.0.1:8000/v2/models/minilm": Target("kserve-http", False, "127.0.0.1", 8000, "", "minilm"),

@@ -33,7 +33,8 @@ def whole(name: str) -> Claim:
 
 def test_every_claim_is_here() -> None:
     theirs = {"paddle-trt-resnet50-a100", "demobert-a100", "dist6l-a100", "transformer-deploy-minilm"}
-    assert set(NAMES) == {*theirs, "timm-compile-ratio", "mlperf-context", "own-epyc", "own-h200"}
+    theirs |= {"timm-compile-ratio", "mlperf-context", "mlperf-h200-resnet50"}
+    assert set(NAMES) == {*theirs, "own-epyc", "own-h200"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -88,6 +89,7 @@ def test_a_claim_says_where_it_is_from_and_has_values(name: str) -> None:
         ("mlperf-context", "ResNet-50 on an H100 SXM (v3.0)", 91826),
         ("mlperf-context", "ResNet-50 on an H100 SXM (v4.0)", 88714),
         ("mlperf-context", "ResNet-50 on an H200 (v4.1)", 94620),
+        ("mlperf-h200-resnet50", "ResNet-50 on an H200", 756_960 / 8),
     ],
 )
 def test_a_typed_figure_is_the_published_one(claim: str, value: str, figure: float) -> None:
@@ -167,6 +169,16 @@ def test_our_own_gpu_run_is_not_repeated_on_a_cpu() -> None:
 
 def test_context_is_not_measured() -> None:
     assert claims.configuration(claims.read("mlperf-context", FOLDER), "cuda", None) == (None, {})
+
+
+def test_the_throughput_of_an_h200_is_tried_on_a_gpu_alone() -> None:
+    claim = claims.read("mlperf-h200-resnet50", FOLDER)
+    assert claims.configuration(claim, "cpu", None)[0] is None
+    config, left_out = claims.configuration(claim, "cuda", None)
+    assert config is not None
+    assert left_out == {}
+    (case,) = make_plan(config, "", "").cases
+    assert (case.precision, case.batch_size, case.mode, case.boundary) == ("int8", 2048, "offline", "compute")
 
 
 def test_a_plan_of_a_claim_survives_its_way_through_a_file() -> None:

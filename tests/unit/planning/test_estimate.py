@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from harness.core.schemas import Plan
-from harness.planning.schedule import estimate, further_in_words
+from harness.planning.config import parse_config
+from harness.planning.matrix import make_plan
+from harness.planning.schedule import engines_in_words, estimate, further_in_words, tuning_in_words
 from tests.synthetic_results import RESNET, matrix, plan_of
 
 
@@ -42,3 +44,30 @@ def test_the_budget_bounds_further_rounds_and_never_the_planned_ones() -> None:
 )
 def test_further_rounds_in_words(measurement: dict[str, object], words: str | None) -> None:
     assert further_in_words(plan(**measurement).measurement) == words
+
+
+def tuned(**block: object) -> Plan:
+    block = {"backends": ["onnxruntime"], "precisions": ["fp16"], "batch_sizes": [1, 8], **block}
+    config = {"device": "cuda", "models": [{"name": "bert-base", "weights": "seeded"}], "matrix": [block]}
+    return make_plan(parse_config(config, "x.yaml"), "x.yaml", "")
+
+
+def test_settings_that_are_tried_count_once_and_the_fastest_in_every_round() -> None:
+    """BERT has two settings to try: 2 + 1 + 1 processes a row in three rounds, not 3 + 3."""
+    (low, _), (alone, _) = estimate(tuned(tune=True)), estimate(tuned())
+    assert low == pytest.approx(4 / 3 * alone)
+
+
+def test_a_plan_says_before_it_begins_what_tuning_takes() -> None:
+    words = tuning_in_words(tuned(tune=True))
+    assert words is not None
+    assert words.startswith("4 settings of 2 rows are tried in round 1, ")
+    assert " of it; the fastest of a row gets the other rounds" in words
+    assert tuning_in_words(tuned()) is None
+
+
+def test_a_plan_says_how_many_engines_it_needs() -> None:
+    assert engines_in_words(tuned()) is None
+    words = engines_in_words(tuned(backends=["tensorrt"], settings=["static", "static+graph", "dynamic+graph"]))
+    assert words is not None
+    assert words.startswith("3 to build, unless they are here: 78 s to 5 min")

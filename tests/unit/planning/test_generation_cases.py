@@ -129,3 +129,38 @@ def test_rounds_keep_shapes_together_and_differ_in_order() -> None:
     sizes = [case.batch_size for _, case in turns[:8]]
     assert all(sizes[place] == sizes[place + 1] for place in range(0, 8, 2))
     assert [case.case_id for _, case in turns[:8]] != [case.case_id for _, case in turns[8:]]
+
+
+@pytest.mark.parametrize(
+    ("backend", "reason"),
+    [
+        ("tensorrt", "tensorrt does not generate: TensorRT 8.6 has no operator for a cache"),
+        ("onnxruntime-tensorrt", "onnxruntime-tensorrt does not generate: its decoder files are of operator set 23"),
+        ("torch-script", "torch-script does not generate: a traced step has no cache as an input"),
+        ("noop", "noop does not generate: it computes nothing"),
+    ],
+)
+def test_a_backend_that_does_not_generate_is_a_skipped_row_with_its_reason(backend: str, reason: str) -> None:
+    cases = planned(backends=["torch-eager", backend], models=["gpt2"]).generations
+    skipped = [case for case in cases if case.backend == backend]
+    assert skipped
+    assert all(str(case.skip_reason).startswith(reason) for case in skipped)
+    assert all(case.skip_reason is None for case in cases if case.backend == "torch-eager")
+
+
+def test_alone_such_a_backend_is_an_error_with_the_reason() -> None:
+    with pytest.raises(ConfigError, match=r"tensorrt does not generate: TensorRT 8\.6 has no operator for a cache"):
+        planned(backends=["tensorrt"], models=["gpt2"])
+
+
+def test_int4_has_a_tolerance_where_something_generates_in_it() -> None:
+    models = [{"name": "smollm2-135m"}]
+    config = parse_config({"models": models, "generation": [{"backends": ["llamacpp"], "precisions": ["int4"]}]}, "c")
+    plan = make_plan(config, "c", "0" * 64)
+    assert plan.tolerance("smollm2-135m", "int4") is not None
+    assert "int4" not in planned(models=["gpt2"]).gates
+
+
+def test_the_rounding_of_floats_below_fp32_is_part_of_what_an_export_needs() -> None:
+    plan = planned(models=["gpt2"], precisions=["fp32", "bf16"])
+    assert generation_needs(plan)["gpt2"].rounded == ("bf16",)

@@ -70,9 +70,40 @@ def test_lists_of_a_policy_make_a_case_each_and_a_batch_of_one_never_waits() -> 
     assert len(plan.cases) == 4
 
 
+def test_batches_in_flight_are_cases_of_their_own_and_take_the_place_of_workers() -> None:
+    def names(**more: Any) -> list[str]:
+        plan = planned({**SERVER, "backends": ["openvino"], "max_batch": [4], **more})
+        return [load.load_id.removeprefix("minilm-l6-openvino-cpu-fp32-s128-server-") for load in plan.loads]
+
+    assert names(in_flight=[1, 2]) == ["b4-f1", "b4-f2"]
+    assert names(in_flight=[2], workers=[1, 2]) == ["b4", "b4-w2", "b4-f2"]
+    (load,) = planned({**SERVER, "backends": ["openvino"], "in_flight": [3]}).loads
+    assert (load.workers, load.in_flight, load.parallel) == (1, 3, 3)
+    assert load.model_copy(update={"in_flight": None, "workers": 2}).parallel == 2
+    assert service_digest(load) != service_digest(server(max_batch=load.max_batch))
+
+
+def test_a_backend_that_does_not_compute_asynchronously_is_skipped_beside_one_that_does() -> None:
+    block = {**SERVER, "in_flight": [2]}
+    plan = planned(block, matrix=[{"backends": ["torch-eager", "onnxruntime"], "models": ["minilm-l6"]}])
+    reasons = {load.backend: load.skip_reason for load in plan.loads}
+    assert reasons["onnxruntime"] is None
+    assert reasons["torch-eager"] is not None
+    assert "no batches in flight" in reasons["torch-eager"]
+    with pytest.raises(ConfigError, match="torch-eager does not compute asynchronously") as error:
+        planned(block, matrix=[{"backends": ["torch-eager"]}])
+    assert "WORKERS=2" in error.value.hint
+    assert "openvino" in error.value.hint
+    with pytest.raises(ConfigError, match="on a GPU only workers"):
+        planned(block, matrix=[{"backends": ["onnxruntime"]}], device="cuda")
+
+
 def test_without_scenarios_a_plan_has_the_id_that_it_had_before_there_were_any() -> None:
     assert "loads" not in planned().model_dump(exclude_defaults=True)
     assert planned().plan_id == planned().plan_id != planned(SERVER).plan_id
+    # As it was before batches could be in flight.
+    assert planned({**SERVER, "backends": ["openvino"]}).plan_id == "df57db72913a"
+    assert planned({**SERVER, "in_flight": [1]}).plan_id != planned({**SERVER, "workers": [1]}).plan_id
 
 
 def test_exports_and_engines_know_every_prepared_batch_size() -> None:
@@ -115,6 +146,7 @@ def test_a_combination_that_cannot_run_is_skipped_with_its_reason() -> None:
         ({**SERVER, "backends": ["tensorrt"]}, "scenarios[0]: no case of the matrix has these models"),
         ({**SERVER, "max_batch": [0]}, "scenarios[0].max_batch[0]: input should be greater than or equal to 1."),
         ({**SERVER, "batch": 4}, "scenarios[0].batch: "),
+        ({"scenario": "single-stream", "in_flight": [2]}, "scenarios[0].in_flight: the single-stream scenario has no"),
         ("sever", "scenarios[0].scenario: "),
     ],
 )
@@ -134,6 +166,12 @@ def test_options_replace_keys_of_every_scenario() -> None:
     assert offline.rates == ()
     (only,) = apply(config, Overrides(load=given, scenarios=("concurrency",))).scenarios
     assert (only.scenario, only.replications) == ("concurrency", 3)
+    flying = LoadOverrides(in_flight=(2,))
+    assert [block.in_flight for block in apply(config, Overrides(load=flying)).scenarios] == [(2,), (2,)]
+    both = apply(config, Overrides(load=flying, scenarios=("server", "concurrency"))).scenarios
+    assert [block.in_flight for block in both] == [(2,), ()]
+    with pytest.raises(UsageError, match="No scenario here has batches in flight"):
+        apply(config, Overrides(load=flying, scenarios=("concurrency",)))
     bare = parse_config({**data, "scenarios": []}, "here.yaml")
     assert apply(bare, Overrides(loads_alone=True)).scenarios[0].scenario == "server"
     assert apply(bare, Overrides()).scenarios == ()

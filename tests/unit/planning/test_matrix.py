@@ -141,6 +141,19 @@ def test_int8_engines_start_from_their_own_form_of_static_models_alone() -> None
     assert "dynamically quantised" in (reason or "")
 
 
+def test_a_backend_of_convolutions_is_skipped_for_text_and_loads_the_file_of_its_precision() -> None:
+    block = {"backends": ["cudnn"], "precisions": ["fp16"], "settings": ["graph", "folded+graph"]}
+    made = plan(block, models=["resnet18", "minilm-l6"], device="cuda")
+    assert {model.name: model.onnx_precisions for model in made.models}["resnet18"] == ("fp32", "fp16")
+    assert [case.case_id for case in made.cases if case.skip_reason is None] == [
+        "resnet18-cudnn-cuda-fp16-b1",
+        "resnet18-cudnn-cuda-fp16-b1-folded+graph",
+    ]
+    assert {case.skip_reason for case in made.cases if case.model == "minilm-l6"} == {
+        "it runs convolutional networks with one picture as input"
+    }
+
+
 def test_planned_sequence_lengths_are_those_of_the_cases() -> None:
     made = plan(
         {"backends": ["noop"], "sequence_lengths": [64, 16]}, {"backends": ["openvino"], "models": ["minilm-l6"]}

@@ -39,13 +39,26 @@ def test_named_settings_reach_the_backends_that_have_them_and_stand_in_the_id() 
 
 @pytest.mark.parametrize(("model", "left_out"), [("resnet18", "fused+graph"), ("bert-base", "nhwc+graph")])
 def test_tuning_tries_the_short_list_that_fits_the_model(model: str, left_out: str) -> None:
-    cases = plan(model, backends=["onnxruntime", "torch-script"], tune=True).cases
+    cases = plan(model, backends=["onnxruntime", "torch-script"], precisions=["fp16"], tune=True).cases
     tried = [case.setting for case in cases if case.backend == "onnxruntime"]
     listed = BACKENDS["onnxruntime"].settings_on("cuda")
-    assert tried == [name for name, one in listed.items() if one.tried and name != left_out]
+    kind = "text" if model == "bert-base" else "image"
+    assert tried == [name for name, one in listed.items() if one.tried and kind in one.kinds]
+    assert left_out not in tried
     assert all(case.tuned for case in cases if case.backend == "onnxruntime")
     # One setting alone is not tried against anything.
     assert [case.tuned for case in cases if case.backend == "torch-script"] == [False]
+
+
+def test_a_setting_of_one_precision_is_left_out_of_the_others() -> None:
+    tried = {
+        precision: [case.setting for case in plan(backends=["onnxruntime"], precisions=[precision], tune=True).cases]
+        for precision in ("fp32", "fp16")
+    }
+    assert "nhwc+tf32+bias+graph" in tried["fp16"]
+    assert tried["fp32"] == [name for name in tried["fp16"] if "tf32" not in name]
+    named = plan(backends=["onnxruntime"], precisions=["fp32"], settings=["nhwc+tf32+graph"]).cases
+    assert [case.setting for case in named] == ["graph"]
 
 
 def test_a_variant_is_exported_only_where_a_setting_loads_it() -> None:
@@ -63,6 +76,17 @@ def test_an_unknown_setting_names_what_there_is() -> None:
 def test_settings_and_tuning_exclude_each_other() -> None:
     with pytest.raises(ConfigError, match="tune"):
         plan(backends=["onnxruntime"], settings=["graph"], tune=True)
+
+
+def test_int8_files_are_not_planned_for_onnxruntime_on_a_gpu_and_the_reason_is_named() -> None:
+    with pytest.raises(ConfigError, match="int8") as found:
+        plan(backends=["onnxruntime"], precisions=["int8"])
+    assert "QLinearConv" in found.value.hint
+    config = {"device": "cuda", "models": [{"name": "onnx:own.onnx"}], "matrix": [{"backends": ["onnxruntime"]}]}
+    (case,) = make_plan(parse_config(config, "x.yaml"), "x.yaml", "", quantised={"onnx:own.onnx": "static"}).cases
+    assert case.precision == "int8"
+    assert case.skip_reason is not None
+    assert "QLinearConv" in case.skip_reason
 
 
 def test_a_cpu_has_one_setting_with_the_old_ids() -> None:

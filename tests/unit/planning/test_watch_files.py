@@ -10,7 +10,6 @@ import pytest
 from harness.core import lock, store
 from harness.core.errors import MalformedFileError, StorageError
 from harness.core.layout import Results
-from harness.core.protocol import Job
 from harness.core.schemas import Case, Failed, Measured
 from harness.core.timestamps import utc_now
 from harness.live.reader import WatchedFolder
@@ -183,10 +182,7 @@ def test_looking_writes_nothing_and_takes_breaks(results: Results) -> None:
 
 def test_a_run_says_what_it_measures_and_takes_its_file_away(results: Results) -> None:
     presence = Presence(results, PLAN.plan_id)
-    job = Job(
-        case=ONNX, round=2, settings_id=PLAN.settings_id, measurement=PLAN.measurement, threads=1, results="", models=""
-    )
-    presence.turn(job, done=3, turns=9)
+    presence.turn(ONNX.case_id, 2, done=3, turns=9)
     found = WatchedFolder(results).look()
     assert found is not None
     assert (found.state, found.run_done, found.run_turns) == ("running", 3, 9)

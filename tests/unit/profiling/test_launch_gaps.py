@@ -32,6 +32,21 @@ def launch_gaps_of(events: list[Event], *operators: OperatorRow) -> LaunchGaps |
     return launch_gaps.launch_gaps_of(events, operators)
 
 
+def test_a_cpu_has_time_without_an_operator() -> None:
+    # The second operator is inside the first; 30 us of Python follow, then one more operator.
+    events = [
+        event("cpu_op", 100, 20),
+        event("cpu_op", 105, 5),
+        event("cpu_op", 150, 10),
+        event("python_function", 0, 9),
+    ]
+    found = launch_gaps.operator_gaps_of(events)
+    assert found is not None
+    assert (found.window_ns, found.busy_ns) == (60_000, 30_000)
+    assert launch_gaps.without_operator(found) == 0.5
+    assert launch_gaps.operator_gaps_of([event("kernel", 0, 5)]) is None
+
+
 def test_overlapping_work_counts_once_and_copies_count_as_work() -> None:
     found = launch_gaps_of(
         [event("kernel", 100, 10), event("kernel", 105, 10), event("gpu_memcpy", 120, 5), event("gpu_memset", 140, 10)]

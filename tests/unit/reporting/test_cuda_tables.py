@@ -15,6 +15,7 @@ from harness.core.host.environment import ALLOCATOR, VARIABLES
 from harness.core.schemas import DeviceTimes, Row, Summary
 from harness.reporting import ranking
 from harness.reporting.details import document
+from harness.reporting.figures import DEVICE
 from harness.reporting.first_page import answer
 from harness.reporting.prose import boundaries, recommendations
 from harness.reporting.prose.conditions import (
@@ -28,7 +29,7 @@ from harness.reporting.tables.cold_start_table import cold_table
 from harness.reporting.tables.engines_table import engine_of, engines_table
 from harness.reporting.tables.latency_table import (
     TERMINAL_COLUMNS,
-    device_columns,
+    figure_columns,
     guide_lines,
     latency_table,
     terminal_table,
@@ -117,7 +118,7 @@ def test_hidden_copies_are_a_share() -> None:
     row = TABLES[COPIED][0]
     assert row.device_ns is not None
     times: DeviceTimes = row.device_ns.model_copy(update={"overlap": 0.625})
-    columns = device_columns([row.model_copy(update={"device_ns": times})], MILLISECOND)
+    columns = figure_columns(DEVICE, [row.model_copy(update={"device_ns": times})], MILLISECOND)
     (hidden,) = [found for found in columns if found.header == "copies hidden"]
     assert hidden.cell(row.model_copy(update={"device_ns": times})) == "62%"
     assert hidden.cell(row.model_copy(update={"device_ns": None})) == "–"
@@ -136,7 +137,7 @@ def test_overlapped_transfers_say_how_many_are_in_flight() -> None:
 
 def test_a_run_without_a_gpu_has_none_of_it(summary: Summary) -> None:
     rows = next(rows for _, rows in ranking.by_table(summary.rows))
-    assert device_columns(rows, MILLISECOND) == []
+    assert figure_columns(DEVICE, rows, MILLISECOND) == []
     assert guide_lines(summary.rows) == []
     assert table_text(roofline_table(rows, None)) == ""
     assert table_text(tried_table(summary.rows, ranking.table_key(rows[0]))) == ""

@@ -11,10 +11,12 @@ from harness.aggregation.generation_rows import GenerationRecords, GenerationSou
 from harness.aggregation.join import blank_summary
 from harness.comparison.token_rows import with_token_rows
 from harness.core.errors import UsageError
-from harness.core.schemas import GenerationRow, Grade, Summary
+from harness.core.schemas import GenerationRow, Grade, Interval, Summary
 from harness.reporting import thresholds
-from harness.reporting.charts import matplotlib_drawer, plotly_drawer, selection
+from harness.reporting.charts import generation_charts, matplotlib_drawer, plotly_drawer, selection
+from harness.reporting.charts.generation_charts import ttft_against_prompt
 from harness.reporting.charts.spec import Lines
+from harness.reporting.html.page import page
 from harness.reporting.prose.generation_text import generation_first, generation_section, terminal_generation
 from harness.reporting.tables.generation_table import generation_table, tokens
 from harness.reporting.writers.csv import csv_tables
@@ -89,6 +91,26 @@ def test_three_charts_and_both_drawers() -> None:
     assert [point.x for point in itl.panels[0].series[0].points[:4]] == [7.25, 9.75, 12.25, 14.75]
 
 
+def test_the_page_has_no_empty_summary_and_shows_figures_before_charts() -> None:
+    shown = page(SEVERAL)
+    assert "othing is measured" not in shown
+    assert "nothing measured" not in shown
+    assert 'id="summary"' not in shown
+    assert shown.index("<table") < shown.index('class="plot"')
+    assert shown.count("greedy, end token ignored") == 1
+
+
+def test_arrows_of_wide_intervals_are_explained() -> None:
+    ttft = SEVERAL.generations[0].ttft_ns
+    assert ttft is not None
+    wide = ttft.model_copy(update={"ci95": Interval(low=1e3, high=1e9)})
+    rows = (SEVERAL.generations[0].model_copy(update={"ttft_ns": wide}), *SEVERAL.generations[1:])
+    for shown, expected in ((SEVERAL.generations, False), (rows, True)):
+        chart = ttft_against_prompt(shown, "")
+        assert chart is not None
+        assert ("Arrows: interval wider than ×1.5" in chart.reading) is expected
+
+
 def test_one_shape_has_no_chart_over_batches_or_prompts() -> None:
     assert [chart.name for chart in selection.of_generation(summary(row()))["tiny"]] == ["tiny-generation-itl"]
 
@@ -128,3 +150,29 @@ def test_a_comparison_reads_itl_and_ttft_as_rows() -> None:
     assert [one.case_id.rpartition(":")[2] for one in rows] == ["itl", "ttft"]
     assert rows[1].latency_ns is not None
     assert rows[1].latency_ns.median == 1_000_000
+
+
+def test_contexts_of_one_prompt_fill_the_panel_and_panels_share_one_scale() -> None:
+    rows = [row for row in SEVERAL.generations if row.context is not None and row.context.quarters is not None]
+    long = [row.model_copy(update={"prompt_length": 1024}) for row in rows[:1]]
+    chart = generation_charts.itl_against_context(long, "")
+    assert chart is not None
+    points = [point.x for point in chart.panels[0].series[0].points]
+    assert 1000 < chart.panels[0].x.low < min(points)
+    assert max(points) < chart.panels[0].x.high
+    slow = [
+        row.model_copy(
+            update={"prompt_length": 9, "rates": row.rates.model_copy(update={"total": row.rates.total / 50})}
+        )
+        for row in rows
+        if row.rates is not None
+    ]
+    rates = generation_charts.tokens_against_batch([*rows, *slow], "")
+    assert rates is not None
+    assert {(panel.y.scale, panel.y.label) for panel in rates.panels} == {("log", "tokens per second, log scale")}
+    wide = [row.rates.model_copy(update={"total_ci95": Interval(low=1, high=9)}) for row in rows if row.rates]
+    arrows = [row.model_copy(update={"rates": one}) for row, one in zip(rows, wide, strict=False)]
+    with_arrows = generation_charts.tokens_against_batch(arrows, "")
+    assert with_arrows is not None
+    assert "Arrows: interval wider than ×1.5, not to scale." in with_arrows.reading
+    assert "Arrows" not in rates.reading

@@ -178,6 +178,24 @@ def test_csv_has_every_load_point_and_replayed_load(with_loads: Summary) -> None
     assert len(replayed) == sum(len(row.predicted) + sum(len(cell.points) for cell in row.map) for row in load_rows())
 
 
+def test_batches_in_flight_idle_power_and_memory_are_said_wherever_the_row_appears(summary: Summary) -> None:
+    first = row_of("onnxruntime", batch=1)
+    changes = {"in_flight": 2, "joules_per_request": 0.5, "idle_w": 71.6, "memory_bytes": 3 << 20}
+    row = first.model_copy(update={"load_id": f"{first.load_id}-f2", **changes})
+    both = summary.model_copy(update={"loads": (row, first)})
+    text = blocks_text(load_section(both, {}))
+    assert "onnxruntime fp32, 2 in flight" in text
+    assert "onnxruntime fp32, 1 worker" in text
+    assert "none, 2 in flight" in text
+    assert "the GPU's counter, less 72 W idle" in text
+    only = summary.model_copy(update={"loads": (row,)})
+    assert "(no batching, 2 in flight)" in load_answer(only)
+    assert "onnxruntime fp32, 2 in flight" in blocks_text(load_section(only, {}))
+    (line, other) = csv.DictReader(io.StringIO(csv_tables(both, [])["load"]))
+    assert (line["in_flight"], line["workers"], other["in_flight"]) == ("2", "1", "")
+    assert float(next(value for name, value in line.items() if name.startswith("load_peak_memory"))) > 0
+
+
 def test_prometheus_and_mlflow_have_the_figures(with_loads: Summary) -> None:
     families = {family.name: family for family in text_string_to_metric_families(metrics_text(with_loads).decode())}
     peaks = {one.labels["load_id"]: one.value for one in families["inferometer_load_peak_per_second"].samples}

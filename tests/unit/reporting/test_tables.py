@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from harness.core.schemas import Check, ColdCosts, Flag, Grade, Interval, Row, Speedup, Summary
 from harness.reporting import ranking
+from harness.reporting.figures import MEMORY, Figure
 from harness.reporting.first_page import answer_table, case_table
 from harness.reporting.prose.conditions import conditions, environment_table, run_conditions
 from harness.reporting.table import texts
 from harness.reporting.tables import cold_start_table as cold
 from harness.reporting.tables import flags_table as flags
+from harness.reporting.tables import latency_table as latency
 from harness.reporting.tables.checks_table import checks_table
 from harness.reporting.tables.cold_start_table import cold_table
 from harness.reporting.tables.flags_table import flags_table
@@ -65,6 +69,23 @@ def test_conditions_and_environment(summary: Summary, golden: Golden) -> None:
     own = conditions(summary, rows_of(summary, "minilm-l6"))
     text = f"{run_conditions(summary)}\n\n{own}\n\n" + blocks_text([environment_table(summary.environments)])
     golden("conditions.md", text + "\n")
+
+
+@pytest.mark.parametrize(("shown", "faults", "column"), [("always", None, ["–"]), ("where known", 3, ["3"])])
+def test_a_figure_of_a_row_is_one_entry(
+    rows: ROWS,
+    monkeypatch: pytest.MonkeyPatch,
+    shown: Literal["always", "where known"],
+    faults: int | None,
+    column: list[str],
+) -> None:
+    figure = Figure[Row]("faults", "count", "Page faults.", lambda _: faults, label="faults", latency_table=shown)
+    unknown = Figure[Row]("misses", "count", "Misses.", lambda _: None, label="misses", latency_table="where known")
+    monkeypatch.setattr(latency, "MEMORY", (*MEMORY, figure, unknown, replace(unknown, key="x", latency_table="never")))
+    row = next(iter(rows.values()))
+    table = latency_table([row])
+    assert table.headers[-3:] == ["peak MiB", "faults", "grade"]
+    assert [line[-2] for line in table.cells()] == column
 
 
 def test_void_rows_show_no_speed(summary: Summary) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.core.errors import UsageError
-from harness.serving import arrivals, lindley, replay
+from harness.serving import arrivals, replay
 from harness.serving.batching import BatchPolicy, closes_at, due, prepared_for, prepared_sizes
 from harness.serving.load_points import knee, load_points, policies, policy_map
 from harness.serving.load_verdict import parse_bound
@@ -48,9 +48,9 @@ def test_lindley_is_the_recursion_exactly() -> None:
     for instant, time in zip(scheduled.tolist(), service.tolist(), strict=True):
         end = max(end, instant) + time
         ends.append(end)
-    assert lindley.completions(scheduled, service).tolist() == ends
+    assert replay.completions(scheduled, service).tolist() == ends
     assert replay.recorded(scheduled.tolist(), [1] * 3_000, service.tolist(), ONE, 1).tolist() == ends
-    assert np.array_equal(lindley.waits(scheduled, service), np.array(ends) - service - scheduled)
+    assert np.array_equal(replay.waits(scheduled, service), np.array(ends) - service - scheduled)
 
 
 def test_mean_wait_of_m_d_1() -> None:

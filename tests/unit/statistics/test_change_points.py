@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from harness.statistics import change_points
 from harness.statistics.change_points import (
+    LEAST_POOL,
     Series,
     benjamini_hochberg,
     changes_of_a_night,
     largest_split,
+    mean_inflation,
+    noise_of,
+    noises_of,
     segments,
     smallest_visible_shift,
 )
@@ -83,6 +88,70 @@ def test_no_split_is_looked_for_across_a_known_boundary() -> None:
     assert changes_of_a_night([Series(values, [0.0] * 40, boundaries=(20,))]) == [[]]
     (splits,) = changes_of_a_night([Series(values, [0.0] * 40)])
     assert [split.at for split in splits] == [20]
+
+
+RUNS = [f"r{place}" for place in range(40)]
+
+
+def machine(logs: np.ndarray) -> list[Series]:
+    """Series of one machine. logs: series × runs."""
+    return [Series(list(np.exp(own)), [0.0] * 40, machine="m", runs=RUNS) for own in logs]
+
+
+def correlated(series: int, seed: int, correlation: float = 0.3) -> np.ndarray:
+    logs = np.random.default_rng(seed).normal(0, 0.005, (series, 40))
+    for place in range(1, 40):
+        logs[:, place] = correlation * logs[:, place - 1] + math.sqrt(1 - correlation**2) * logs[:, place]
+    return logs
+
+
+def test_the_correlation_of_a_machine_is_that_of_all_its_series() -> None:
+    independent = correlated(100, 1, 0.0)
+    assert noise_of(machine(correlated(100, 1))).correlation == pytest.approx(0.3, abs=0.15)
+    assert noise_of(machine(independent)).correlation == 0
+    stepped_together = independent + 0.05 * (np.arange(40) >= 20)
+    assert noise_of(machine(stepped_together)).correlation == 0
+    assert noise_of(machine(correlated(LEAST_POOL - 1, 1, 0.9))).correlation == 0
+    two = [*machine(correlated(100, 1)), *(replace(one, machine="n") for one in machine(independent))]
+    found = noises_of(two)
+    assert (found["m"].correlation > 0, found["n"].correlation) == (True, 0)
+
+
+def test_a_restless_run_is_one_in_which_all_series_scatter_more() -> None:
+    logs = np.random.default_rng(2).normal(0, 0.005, (100, 40))
+    assert noise_of(machine(logs)).scales == {}
+    outliers = logs.copy()
+    outliers[np.arange(100), np.arange(100) % 40] += 0.3
+    assert noise_of(machine(outliers)).scales == {}
+    assert noise_of(machine(logs + 0.05 * (np.arange(40) >= 20))).scales == {}
+    logs[:, 30:] *= 3
+    scales = noise_of(machine(logs)).scales
+    assert set(scales) == set(RUNS[30:])
+    assert np.median(list(scales.values())) == pytest.approx(3, rel=0.2)
+
+
+def test_the_variance_of_a_mean_of_correlated_runs() -> None:
+    assert mean_inflation(1, 0.3) == 1
+    assert mean_inflation(3, 0.3) == pytest.approx(1 + 2 * (2 / 3 * 0.3 + 1 / 3 * 0.09))
+    assert mean_inflation(1000, 0.3) == pytest.approx(1.3 / 0.7, rel=0.01)
+    independent, dependent = (smallest_visible_shift(noise(25, 2), 1, one) for one in (0.0, 0.3))
+    assert independent is not None
+    assert dependent is not None
+    assert dependent > 1.2 * independent
+
+
+def test_what_a_restless_or_correlated_machine_shows_is_less_likely_a_shift() -> None:
+    values = stepped(25, 5, 0.02)
+    scales = [1.0] * 25 + [4.0] * 5
+    plain = largest_split(values, [0.0] * 30)
+    restless = largest_split(values, [0.0] * 30, scales=scales)
+    wandering = largest_split(values, [0.0] * 30, correlation=0.6)
+    assert plain is not None
+    assert restless is not None
+    assert wandering is not None
+    assert plain.p < 0.001 < restless.p
+    assert plain.p < wandering.p
+    assert wandering.high - wandering.low > plain.high - plain.low
 
 
 def test_several_steps_are_found_by_segmentation() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -52,6 +52,14 @@ class Backend:
 
     def outputs(self) -> dict[str, NDArray[np.generic]]:
         return {"out": np.array([self.seen[-1]])}
+
+    def issue(self, index: int, done: Callable[[str | None], None]) -> None:
+        self.seen.append(index)
+        self.clock.ns += self.ns
+        done(None)
+
+    def issued(self) -> list[tuple[int, dict[str, NDArray[np.generic]]]]:
+        return [(index, {"out": np.array([index])}) for index in self.seen[-2:]]
 
 
 def test_a_client_sends_its_next_request_when_the_previous_is_complete(clock: SimulatedClock) -> None:
@@ -125,9 +133,46 @@ def test_outputs_that_another_pass_may_have_overwritten_are_not_read(clock: Simu
     assert [size for size, _, _ in chosen.latest()] == [2]
 
 
+def test_issued_batches_take_turns_and_their_latest_outputs_are_compared(clock: SimulatedClock) -> None:
+    chosen, backends = dispatcher(clock)
+    chosen.reorder(1)
+    ended: list[str | None] = []
+    for requests in (1, 3, 3, 3):
+        chosen.start(requests, ended.append)
+    assert ended == [None] * 4
+    assert [len(backends[size].seen) for size in (1, 2, 4)] == [1, 0, 3]
+    latest = [(size, index) for size, index, _ in chosen.latest()]
+    assert latest == [(1, backends[1].seen[0]), *((4, index) for index in backends[4].seen[-2:])]
+
+
+def test_the_guard_of_order_sees_a_backend_whose_time_depends_on_the_input_before(clock: SimulatedClock) -> None:
+    class Follower(Backend):
+        """Twice as slow where an input does not follow the one that it followed in the first order."""
+
+        def __init__(self) -> None:
+            super().__init__(clock, MS)
+            self.after: dict[int, int] = {}
+
+        def infer(self) -> None:
+            last, now = ([-1, *self.seen])[-2:]
+            first = self.after.setdefault(last, now)
+            self.clock.ns += self.ns if first == now else 2 * self.ns
+
+    for backend, least in ((Backend(clock, MS), 1.0), (Follower(), 1.3)):
+        found = service.order_guard(Dispatcher({1: (backend, 8)}), 1, seed=1)
+        ratios = np.array(found.other_ns) / np.array(found.usual_ns)
+        assert len(ratios) == service.GUARD_PAIRS
+        assert np.median(ratios) >= least
+        assert (np.median(ratios) == 1.0) == (least == 1.0)
+
+
+def closed(chosen: Dispatcher) -> service.Served:
+    return lambda size, most, duration_ns, least: serve_closed([chosen.run], size, alone, most, duration_ns, least)
+
+
 def test_service_times_are_those_of_each_size_in_the_order_measured(clock: SimulatedClock) -> None:
     chosen, _ = dispatcher(clock)
-    found = service.service_times([chosen], WorkerThreads(1), (1, 2, 4), 1.0, seed=1)
+    found = service.service_times(closed(chosen), 1, (1, 2, 4), 1.0)
     assert {size: set(times) for size, times in found.items()} == {1: {MS}, 2: {2 * MS}, 4: {4 * MS}}
     assert len(found[1]) == 1_000  # a second of 1 ms
     assert len(found[4]) == 252  # each of the passes ends after its quarter
@@ -137,7 +182,7 @@ def test_a_service_that_fails_without_load_is_no_service(clock: SimulatedClock) 
     chosen, backends = dispatcher(clock, (1,))
     backends[1].infer = lambda: (_ for _ in ()).throw(RuntimeError("broken"))  # type: ignore[method-assign]
     with pytest.raises(CaseError, match="A batch of 1 failed: RuntimeError: broken"):
-        service.service_times([chosen], WorkerThreads(1), (1,), 1.0, seed=1)
+        service.service_times(closed(chosen), 1, (1,), 1.0)
 
 
 def test_the_guards_see_a_backend_that_is_faster_on_a_repeated_input(clock: SimulatedClock) -> None:

@@ -7,10 +7,9 @@ import threading
 import numpy as np
 import pytest
 
-from harness.serving import lindley
 from harness.serving.arrivals import poisson
 from harness.serving.batching import BatchPolicy
-from harness.serving.replay import recorded
+from harness.serving.replay import completions, recorded
 from harness.timing import virtual_arrivals
 from harness.timing.virtual_arrivals import Dispatches, serve
 from harness.timing.worker_threads import WorkerThreads
@@ -36,8 +35,7 @@ def test_one_worker_without_batching_is_the_lindley_recursion_on_its_own_service
     service = np.array(found.done_ns) - np.array(found.start_ns)
     assert service.tolist() == work
     assert (
-        latency(found, scheduled).tolist()
-        == (lindley.completions(np.array(scheduled), service) - np.array(scheduled)).tolist()
+        latency(found, scheduled).tolist() == (completions(np.array(scheduled), service) - np.array(scheduled)).tolist()
     )
     assert found.start_ns == found.ready_ns
 

@@ -18,5 +18,6 @@ addEventListener("beforeprint", () => {
 addEventListener("afterprint", () => {
   folded.forEach((one) => { one.open = false; });
   setTheme(theme ?? "auto");
+  if (window.Plotly) drawn.forEach((place) => Plotly.purge(place));  // else they keep the width of the paper
   redraw();
 });

@@ -41,6 +41,8 @@ function stick(table) {
   const heads = [...(table.tHead?.rows[0]?.cells ?? [])];
   const free = heads.findIndex((head) => !KEYS.has(head.dataset.name));
   const keys = heads.slice(0, Math.min(free < 0 ? 0 : free, MAX_KEYS));
+  const places = keys.map((_, at) => at + 1).join(" ");
+  table.dataset.keys = places;  // before widths are read: without it a backend's cell has more text
   let left = 0;
   keys.forEach((head, at) => {
     table.style.setProperty(`--key-${at + 1}`, `${left}px`);
@@ -48,7 +50,7 @@ function stick(table) {
   });
   // Keys that leave no room for figures stay where they are.
   const room = table.parentNode.clientWidth;
-  table.dataset.keys = left < .6 * room ? keys.map((_, at) => at + 1).join(" ") : "";
+  table.dataset.keys = left < .6 * room ? places : "";
 }
 const inSight = new IntersectionObserver((seen) => {
   for (const { target, isIntersecting } of seen) if (isIntersecting) stick(target.querySelector("table"));

@@ -14,7 +14,7 @@ class Recorder:
 
     def __init__(self, said: list[str]) -> None:
         self._said = said
-        self.job: Any = type("Job", (), {"batches": [{}]})
+        self.inputs = 1
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_: self._said.append(name)

@@ -40,9 +40,9 @@ _ON_LOOPBACK = ("--host", "127.0.0.1", "--port", "0", "--load_fast", "false")
 def backend() -> Any:
     """What torch.profiler watches."""
     module = torch.nn.Linear(4, 4)
-    run = SimpleNamespace(stream=None, job=SimpleNamespace(batches=(torch.ones(1, 4),)))
+    run = SimpleNamespace(on_gpu=False, inputs=1, alone=lambda passes: passes)
     run.select, run.synchronize = lambda _index: None, lambda: None
-    run.infer = lambda: module(run.job.batches[0])
+    run.infer = lambda: module(torch.ones(1, 4))
     return run
 
 

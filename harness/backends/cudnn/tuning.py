@@ -1,0 +1,77 @@
+"""Time of each of cuDNN's plans for a step on this GPU, by CUDA events around a captured graph of launches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from pycuda import driver
+
+from harness.backends.cuda.graph import Graph
+from harness.core.errors import CaseError
+
+LAUNCHES = 5
+"""In one captured graph: short kernels would else be timed by how fast the host launches them."""
+TRIALS = 5
+FINALISTS = 4
+"""Plans that are timed again: the first time of many candidates is the smallest by chance, too."""
+HOPELESS = 3.0
+"""A plan whose first pass takes this many times the best is not timed further."""
+
+Launch = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A candidate and the median device time of one launch in ns."""
+
+    index: int
+    device_ns: float
+
+
+def fastest(stream: Any, candidates: Sequence[Launch]) -> list[Timed]:
+    """The FINALISTS among those that could be captured, the fastest first; `index` counts in `candidates`."""
+    first: list[Timed] = []
+    for index, launch in enumerate(candidates):
+        best = min((one.device_ns for one in first), default=math.inf)
+        spent = time_of(stream, launch, 1, 1, launches=1)
+        if spent is not None and spent < HOPELESS * best:
+            spent = time_of(stream, launch, 1, 2)
+            first += [] if spent is None else [Timed(index, spent)]
+    first.sort(key=lambda one: one.device_ns)
+    last = [Timed(one.index, _known(time_of(stream, candidates[one.index], 1, TRIALS))) for one in first[:FINALISTS]]
+    return sorted(last, key=lambda one: one.device_ns)
+
+
+def time_of(stream: Any, launch: Launch, warm: int, trials: int, launches: int = LAUNCHES) -> float | None:
+    """Median ns of one launch; None where it cannot be launched or captured: no graph of an inference could hold it."""
+
+    def repeat() -> None:
+        for _ in range(launches):
+            launch()
+
+    try:
+        launch()  # a library may load its kernel on the first launch, which no graph can capture
+        stream.synchronize()
+        graph = Graph(stream, repeat)
+    except (CaseError, RuntimeError):  # of Graph, of cuDNN's frontend; a fault of the device itself is neither
+        return None
+    try:
+        for _ in range(warm):
+            graph.launch()
+        events = [(driver.Event(), driver.Event()) for _ in range(trials)]
+        for begin, end in events:
+            begin.record(stream)
+            graph.launch()
+            end.record(stream)
+        stream.synchronize()
+        return float(median(begin.time_till(end) for begin, end in events)) * 1e6 / launches
+    finally:
+        graph.close()
+
+
+def _known(value: float | None) -> float:
+    return math.inf if value is None else value

@@ -1,0 +1,197 @@
+"""The charts of generation: TTFT by prompt length, tokens a second by batch size, ITL by context (pure).
+
+A line for each backend, precision and setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from harness.aggregation.flags import MAX_PRINTED_FACTOR, RANKED
+from harness.core.schemas import GenerationRow, Interval
+from harness.reporting.charts.scales import decades, even_ticks, from_zero, widened
+from harness.reporting.charts.spec import Axis, Fill, LinePanel, Lines, Mark, Point, Series, Tags
+from harness.reporting.charts.style import dashes, look
+from harness.reporting.charts.throughput_chart import LOG_FROM
+from harness.reporting.tables.generation_table import USUAL, named
+from harness.reporting.units import duration, to_scale
+
+MAX_PANELS = 3
+
+MAX_SERIES = 12
+"""Lines in one chart: the best."""
+
+
+def ttft_against_prompt(rows: Sequence[GenerationRow], conditions: str) -> Lines | None:
+    """A panel a batch size: TTFT on a logarithmic axis; None with a single prompt length."""
+    shown = [row for row in rows if row.ttft_ns is not None]
+    if len({row.prompt_length for row in shown}) < 2:
+        return None
+    sizes = sorted({row.batch_size for row in shown})[:MAX_PANELS]
+    panels = [_ttft_panel([row for row in shown if row.batch_size == size], size) for size in sizes]
+    legend = series_of(shown, _ttft_points, lambda one: one.points[-1].mark.value)
+    title = "time to the first token against prompt length"
+    reading = "Median of the process medians, with the 95% interval over processes. Hollow: not ranked."
+    return Lines(
+        f"{shown[0].model}: {title}", title.capitalize(), reading + _arrows(legend), conditions, tuple(panels), legend
+    )
+
+
+def _ttft_panel(rows: Sequence[GenerationRow], size: int) -> LinePanel:
+    series = series_of(rows, _ttft_points, lambda one: one.points[-1].mark.value)
+    values = [point.mark.value for one in series for point in one.points]
+    y = decades("ms to the first token, log scale", *widened(values))
+    x = numbers_axis("tokens of the prompt", [row.prompt_length for row in rows])
+    return LinePanel(f"batch {size}", x, y, series)
+
+
+def _ttft_points(row: GenerationRow) -> list[Point]:
+    if row.ttft_ns is None:
+        return []
+    ci95 = row.ttft_ns.ci95
+    interval = None if ci95 is None else Interval(low=ci95.low / 1e6, high=ci95.high / 1e6)
+    # Rows that differ in their output alone have one point each at the same prompt.
+    return [Point(row.prompt_length, mark(row, row.ttft_ns.median / 1e6, interval))]
+
+
+def tokens_against_batch(rows: Sequence[GenerationRow], conditions: str) -> Lines | None:
+    """A panel a prompt length: tokens a second of the whole batch; None with a single batch size."""
+    shown = [row for row in rows if row.rates is not None and row.rates.total > 0]
+    if len({row.batch_size for row in shown}) < 2:
+        return None
+    lengths = sorted({row.prompt_length for row in shown})[:MAX_PANELS]
+    rates = [row.rates.total for row in shown if row.rates is not None]
+    # One scale for all panels, which share the label of the first.
+    log = max(rates) > LOG_FROM * min(rates)
+    panels = [_rate_panel([row for row in shown if row.prompt_length == length], length, log) for length in lengths]
+    legend = series_of(shown, _rate_points, lambda one: -one.points[-1].mark.value)
+    title = "tokens a second against batch size"
+    reading = (
+        "Every token of the batch by the time from its prompts to its last token, prefill included, median over "
+        "processes. Hollow: not ranked."
+    )
+    return Lines(
+        f"{shown[0].model}: {title}", title.capitalize(), reading + _arrows(legend), conditions, tuple(panels), legend
+    )
+
+
+def _rate_panel(rows: Sequence[GenerationRow], length: int, log: bool) -> LinePanel:
+    series = series_of(rows, _rate_points, lambda one: -one.points[-1].mark.value)
+    rates = [point.mark.value for one in series for point in one.points]
+    label = f"tokens per second{', log scale' if log else ''}"
+    y = decades(label, min(rates) / 1.25, max(rates) * 1.25) if log else from_zero(label, max(rates), 1.08, most=5)
+    return LinePanel(f"prompt of {length}", numbers_axis("batch size", [row.batch_size for row in rows]), y, series)
+
+
+def _rate_points(row: GenerationRow) -> list[Point]:
+    if row.rates is None:
+        return []
+    return [Point(row.batch_size, mark(row, row.rates.total, row.rates.total_ci95))]
+
+
+def itl_against_context(rows: Sequence[GenerationRow], conditions: str) -> Lines | None:
+    """A panel a batch size: mean ITL in each quarter of the output; None where no row has quarters."""
+    shown = [row for row in rows if row.context is not None and row.context.quarters is not None]
+    if not shown:
+        return None
+    panels = [_itl_panel([row for row in shown if row.batch_size == size], size) for size in _sizes(shown)]
+    legend = series_of(shown, _itl_points, lambda one: min(point.mark.value for point in one.points))
+    title = "time between tokens against context"
+    reading = (
+        "Mean time between tokens in each quarter of the output, at the middle of its context (prompt and tokens so "
+        "far), median over processes. Hollow: not ranked."
+    )
+    return Lines(f"{shown[0].model}: {title}", title.capitalize(), reading, conditions, tuple(panels), legend)
+
+
+def _itl_panel(rows: Sequence[GenerationRow], size: int) -> LinePanel:
+    series = series_of(rows, _itl_points, lambda one: min(point.mark.value for point in one.points))
+    points = [point for one in series for point in one.points]
+    low, high = min(point.x for point in points), max(point.x for point in points)
+    # Contexts of one prompt lie close together: from 0 on, they would fill a corner of the panel.
+    left = low - (high - low) / 4 if 2 * low > high else 0.0
+    x = Axis("tokens of context", left, high + (high - left) / 20, tuple(even_ticks(left, high)))
+    y = from_zero("ms between tokens", max(point.mark.value for point in points), 1.1)
+    return LinePanel(f"batch {size}", x, y, series)
+
+
+def _itl_points(row: GenerationRow) -> list[Point]:
+    quarters = None if row.context is None else row.context.quarters
+    if quarters is None:
+        return []
+    steps = row.new_tokens - 1
+    # Step k, from 1, attends to the prompt and k tokens.
+    return [
+        Point(row.prompt_length + 1 + steps * (place + 0.5) / 4, mark(row, value / 1e6))
+        for place, value in enumerate(quarters)
+    ]
+
+
+def _sizes(rows: Sequence[GenerationRow]) -> list[int]:
+    return sorted({row.batch_size for row in rows})[:MAX_PANELS]
+
+
+def series_of(
+    rows: Iterable[GenerationRow], points: Callable[[GenerationRow], Sequence[Point]], best: Callable[[Series], float]
+) -> tuple[Series, ...]:
+    """A line for each name, the best first. points: of one row."""
+    lines: dict[str, list[GenerationRow]] = {}
+    for row in rows:
+        lines.setdefault(named(row), []).append(row)
+    numbers = _numbers(lines)
+    found = []
+    for name, ours in lines.items():
+        first = ours[0]
+        marks = tuple(sorted((point for row in ours for point in points(row)), key=lambda point: point.x))
+        if marks:
+            fill: Fill = "solid" if first.precision == "fp32" else "tint"
+            style = dashes(first.precision, numbers[name])
+            tags: Tags = (first.model, first.backend, first.precision, None, None)
+            found.append(Series(name, look(first.backend), fill, marks, True, style, tags))
+    return tuple(sorted(found, key=best)[:MAX_SERIES])
+
+
+def mark(row: GenerationRow, value: float, interval: Interval | None = None, text: str = "") -> Mark:
+    """A marker; hollow where the row is not ranked."""
+    fill: Fill = "hollow" if row.grade not in RANKED else "solid" if row.precision == "fp32" else "tint"
+    drawn = to_scale(interval)
+    return Mark(
+        value,
+        look(row.backend),
+        fill,
+        interval=drawn,
+        wide=interval is not None and drawn is None,
+        hover=text or hover(row),
+        tags=(row.model, row.backend, row.precision, str(row.batch_size), row.grade or row.status),
+    )
+
+
+def _arrows(lines: Iterable[Series]) -> str:
+    """The meaning of arrows, where a chart has any."""
+    wide = any(point.mark.wide for line in lines for point in line.points)
+    return f" Arrows: interval wider than ×{MAX_PRINTED_FACTOR:g}, not to scale." if wide else ""
+
+
+def hover(row: GenerationRow) -> str:
+    """The row in words."""
+    first = f"TTFT {duration(row.ttft_ns.median)}" if row.ttft_ns else ""
+    step = f"ITL {duration(row.itl_ns.median)}" if row.itl_ns else ""
+    place = f"batch {row.batch_size}, {row.prompt_length} + {row.new_tokens} tokens"
+    return "<br>".join(filter(None, (f"{named(row)} · {place}", first, step, f"grade {row.grade}")))
+
+
+def numbers_axis(label: str, values: Iterable[int]) -> Axis:
+    """A logarithmic axis whose ticks are the values themselves."""
+    found = sorted(set(values))
+    return Axis(label, found[0] / 1.25, found[-1] * 1.25, tuple(map(float, found)), "log2")
+
+
+def _numbers(lines: Mapping[str, Sequence[GenerationRow]]) -> dict[str, int]:
+    """Name → its number among the lines of its backend and precision."""
+    found: dict[str, int] = {}
+    counts: dict[tuple[str, str], int] = {}
+    for name, rows in sorted(lines.items(), key=lambda item: item[1][0].setting != USUAL):
+        key = (rows[0].backend, rows[0].precision)
+        found[name] = counts.get(key, 0)
+        counts[key] = found[name] + 1
+    return found

@@ -1,0 +1,110 @@
+"""Machines side by side: ratios over the baseline of the same machine, differences by name, a panel a machine."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from harness import compare
+from harness.core import store
+from harness.core.errors import MissingInputError, UsageError
+from harness.core.layout import Results
+from harness.core.schemas import Case, Measured, Summary
+from harness.reporting.charts.machines_chart import machines_chart
+from harness.reporting.charts.spec import Absent, Mark
+from harness.reporting.table import Table
+from harness.reporting.tables.machines_table import across_machines, machines_blocks
+from harness.reporting.units import ABSENT
+from tests import synthetic_results as made
+from tests.synthetic_results import MINILM
+
+CASES = [made.case_of(MINILM, name, "fp32", 1, 32) for name in ("torch-eager", "onnxruntime", "openvino")]
+EAGER, ORT, OPENVINO = (case.case_id for case in CASES)
+
+
+def summary(cpu: str, *names: str, slower: float = 1.0, backend: str = "", **changes: object) -> Summary:
+    """Of these cases, the first by default; `slower` slows one backend down, or all of the machine."""
+
+    def change(case: Case, record: Measured) -> Measured:
+        return made.slowed(record, slower if backend in ("", case.backend) else 1.0)
+
+    cases = [case for case in CASES if not names or case.case_id in names]
+    here = made.environment(cpu=cpu, **changes)
+    return made.Synthetic(
+        models=(MINILM,), cases=cases, change=change, environments={made.ENVIRONMENT_ID: here}
+    ).summary()
+
+
+def tables(summaries: dict[str, Summary]) -> list[Table[object]]:
+    return [block for block in machines_blocks(summaries) if isinstance(block, Table)]
+
+
+def test_a_machine_that_is_slower_in_everything_has_the_same_ratios() -> None:
+    fast, slow = summary("A"), summary("B", slower=3.0)
+    ratios, _ = tables({"one": fast, "two": slow})
+    assert ratios.headers == ["case", "one", "two", "highest ÷ lowest"]
+    assert len(ratios.rows) == 2
+    for _, one, two, spread in ratios.cells():
+        assert one == two
+        assert re.match(r"~?[\d.]+×", one)
+        assert spread == "1.00×"
+
+
+def test_a_backend_that_gains_less_on_one_machine_is_seen() -> None:
+    ratios, _ = tables({"one": summary("A"), "two": summary("B", slower=2.0, backend="openvino")})
+    spreads = {row[0]: row[-1] for row in ratios.cells()}
+    assert spreads[f"{MINILM.name} openvino fp32 b1 s32"] == "2.00×"
+    assert spreads[f"{MINILM.name} onnxruntime fp32 b1 s32"] == "1.00×"
+
+
+def test_cases_of_one_machine_come_last_and_are_not_compared() -> None:
+    found = across_machines({"one": summary("A"), "two": summary("B", EAGER, OPENVINO)})
+    assert [(case.label.split()[1], sorted(case.rows)) for case in found] == [
+        ("openvino", ["one", "two"]),
+        ("onnxruntime", ["one"]),
+    ]
+    ratios, _ = tables({"one": summary("A"), "two": summary("B", EAGER, OPENVINO)})
+    assert ratios.cells()[1][2:] == [ABSENT, ABSENT]
+
+
+def test_processors_and_libraries_that_differ_are_named() -> None:
+    other = summary("B", libraries={**made.environment().software.libraries, "openvino": "9.9"})
+    *_, differ = tables({"one": summary("A"), "two": other, "three": summary("A")})
+    found = {row[0]: row[1:] for row in differ.cells()}
+    assert found["machine.cpu"] == ["A", "B", "A"]
+    assert found["library openvino"][1] == "9.9"
+    assert found["library openvino"][0] == found["library openvino"][2] != "9.9"
+    assert not {"plan", "settings", "configuration"} & found.keys()
+    assert "the same on all machines" in str(machines_blocks({"one": summary("A"), "two": summary("A")})[-1])
+
+
+def test_the_chart_has_a_panel_a_machine() -> None:
+    chart = machines_chart({"one": summary("A"), "two": summary("B", EAGER, OPENVINO)})
+    assert chart is not None
+    assert [panel.title for panel in chart.panels] == ["one", "two"]
+    first, second = chart.panels
+    assert all(isinstance(mark, Mark) for mark in first.lines.values())
+    assert [type(mark) for mark in second.lines.values()] == [Mark, Absent]
+    assert first.axis == second.axis
+    assert "one: A" in chart.conditions
+    assert machines_chart({"one": summary("A", EAGER), "two": summary("B", EAGER)}) is None
+
+
+def test_compare_writes_the_machines_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = Results(tmp_path)
+    arguments = ["--results", str(tmp_path), "--across"]
+    with pytest.raises(UsageError, match="nothing to compare"):
+        compare.stage(arguments)
+    store.save(results.machine("h200").summary, summary("A"))
+    results.machine("epyc").root.mkdir()
+    with pytest.raises(MissingInputError, match="Fewer than two"):
+        compare.stage(arguments)
+    assert "epyc has no summary.json" in capsys.readouterr().err
+    store.save(results.machine("epyc").summary, summary("B"))
+    compare.stage(arguments)
+    text = results.machines_report.read_text()
+    assert "![Speed-up over torch-eager fp32, by machine](charts/machines.png)" in text
+    assert "| epyc" in text
+    assert results.machines_chart.read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,200 @@
+"""One issuing thread on a simulated clock and library: the queue of as many servers, its lateness, lost callbacks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import Empty
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from harness.serving.arrivals import poisson
+from harness.serving.batching import BatchPolicy
+from harness.serving.replay import recorded
+from harness.timing import issuing_thread
+from harness.timing.issuing_thread import Done, issue, issue_closed
+from harness.timing.virtual_arrivals import MOST_FAILURES, Dispatches
+from tests.fixtures.simulated_clock import SimulatedClock, in_place
+
+MS = 1_000_000
+NO_LIMIT = 1 << 60
+
+
+class Library:
+    """Computes any number of batches at the same time: each ends work_ns(number, requests) after its start.
+
+    None: its callback never comes. The clock stops at each end on its way, as threads of a library would interrupt it.
+    """
+
+    def __init__(self, clock: SimulatedClock, work_ns: Callable[[int, int], int | None], late_ns: int = 0) -> None:
+        self.clock, self.work_ns, self.late_ns = clock, work_ns, late_ns
+        self.ends: list[tuple[int, int, Done]] = []
+        self.started = 0
+        self.most = 0
+
+    def start(self, requests: int, done: Done) -> None:
+        took = self.work_ns(self.started, requests)
+        if took is not None:
+            self.ends.append((self.clock.ns + took, self.started, done))
+        self.started += 1
+        self.most = max(self.most, len(self.ends))
+
+    def move_to(self, instant_ns: int) -> None:
+        while self.ends and min(self.ends)[0] <= instant_ns:
+            one = min(self.ends)
+            self.ends.remove(one)
+            self.clock.ns = max(self.clock.ns, one[0])
+            one[2](None)
+        self.clock.ns = max(self.clock.ns, instant_ns)
+
+    def sleep(self, seconds: float) -> None:
+        self.move_to(self.clock.ns + max(1, round(seconds * 1e9)) + self.late_ns)
+
+
+class Queue:
+    """SimpleQueue of a simulated world: waiting moves the clock to the next end."""
+
+    library: Library
+
+    def __init__(self) -> None:
+        self.items: list[int] = []
+
+    def put(self, item: int) -> None:
+        self.items.append(item)
+
+    def get(self, timeout: float | None = None) -> int:
+        until = None if timeout is None else self.library.clock.ns + round(timeout * 1e9)
+        while not self.items:
+            ends = [end for end, *_ in self.library.ends]
+            if not ends or (until is not None and min(ends) > until):
+                if until is None:
+                    raise AssertionError("it would wait for ever")
+                self.library.move_to(until)
+                raise Empty
+            self.library.move_to(min(ends))
+        return self.items.pop(0)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimulatedClock:
+    return in_place(monkeypatch)
+
+
+@pytest.fixture
+def library(clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Library]:
+    """Makes the library of a test."""
+
+    def make(work_ns: Callable[[int, int], int | None], late_ns: int = 0) -> Library:
+        found = Library(clock, work_ns, late_ns)
+        monkeypatch.setattr(Queue, "library", found, raising=False)
+        monkeypatch.setattr(issuing_thread, "SimpleQueue", Queue)
+        monkeypatch.setattr(issuing_thread, "now_ns", clock.now_ns)
+        monkeypatch.setattr(issuing_thread, "SPIN_NS", 0)
+        monkeypatch.setattr(issuing_thread, "time", SimpleNamespace(sleep=found.sleep))
+        return found
+
+    return make
+
+
+def ends(found: Dispatches) -> list[int]:
+    return np.repeat(np.array(found.done_ns), found.sizes).tolist()
+
+
+@pytest.mark.parametrize("places", [1, 2, 3])
+def test_batches_in_flight_are_the_queue_of_as_many_servers(places: int, library: Callable[..., Library]) -> None:
+    scheduled = poisson(150 * places, 2_000, seed=3).tolist()
+    work = np.random.default_rng(1).gamma(4, 1.4 * MS, 2_000).astype(int).tolist()
+    own = library(lambda number, _: work[number])
+    policy = BatchPolicy(max_batch=4, max_delay_ns=2 * MS)
+    found = issue(scheduled, policy, own.start, places, NO_LIMIT)
+    assert own.most == places
+    assert sum(found.sizes) == 2_000
+    assert max(found.sizes) == 4
+    service = [done - start for start, done in zip(found.start_ns, found.done_ns, strict=True)]
+    assert service == work[: len(service)]
+    assert ends(found) == recorded(scheduled, found.sizes, service, policy, places).tolist()
+    assert found.start_ns == found.ready_ns
+    assert (found.failed, found.timed_out) == ((), False)
+
+
+def test_the_lateness_of_the_thread_lies_between_ready_and_start(library: Callable[..., Library]) -> None:
+    scheduled = [number * 10 * MS for number in range(20)]
+    found = issue(scheduled, BatchPolicy(), library(lambda *_: MS, late_ns=30_000).start, 2, NO_LIMIT)
+    late = [start - ready for start, ready in zip(found.start_ns, found.ready_ns, strict=True)]
+    assert late == [30_000] * 20
+    assert found.ready_ns == tuple(scheduled)
+
+
+def test_a_batch_that_fails_counts_and_the_next_one_is_issued(library: Callable[..., Library]) -> None:
+    own = library(lambda *_: MS)
+
+    def start(requests: int, done: Done) -> None:
+        if own.started == 1:
+            own.started += 1
+            raise RuntimeError("no memory")
+        if own.started == 3:
+            own.start(requests, lambda _: done("NaN in layer 3"))
+        else:
+            own.start(requests, done)
+
+    found = issue([10 * MS * number for number in range(6)], BatchPolicy(), start, 2, NO_LIMIT)
+    assert found.sizes == (1,) * 6
+    assert (found.failed, found.error) == ((1, 3), "RuntimeError: no memory")
+
+
+def test_a_library_that_never_calls_back_loses_that_batch_alone(library: Callable[..., Library]) -> None:
+    own = library(lambda number, _: None if number == 2 else MS)
+    found = issue([10 * MS * number for number in range(8)], BatchPolicy(), own.start, 2, 200 * MS, 50 * MS)
+    assert found.sizes == (1,) * 8
+    assert (found.failed, found.error, found.timed_out) == ((2,), issuing_thread.LOST, True)
+    assert found.done_ns[2] == 250 * MS
+    alone = issue([10 * MS * number for number in range(8)], BatchPolicy(), library(lambda *_: None).start, 1, 200 * MS)
+    assert (alone.sizes, alone.failed, alone.timed_out) == ((1,), (0,), True)
+
+
+def test_no_batch_begins_after_the_limit(library: Callable[..., Library]) -> None:
+    own = library(lambda *_: 20 * MS)
+    found = issue([MS * number for number in range(100)], BatchPolicy(), own.start, 2, 200 * MS, 50 * MS)
+    assert found.timed_out
+    assert max(found.start_ns) == 200 * MS
+    assert found.failed == ()
+
+
+def test_a_service_that_fails_again_and_again_is_given_up(library: Callable[..., Library]) -> None:
+    def start(_requests: int, _done: Done) -> None:
+        raise RuntimeError("gone")
+
+    library(lambda *_: MS)
+    found = issue([MS * number for number in range(100)], BatchPolicy(), start, 2, NO_LIMIT)
+    assert sum(found.sizes) == len(found.failed) == MOST_FAILURES
+
+
+@pytest.mark.parametrize(("least", "expected"), [(1, 6), (9, 9), (50, 20)])
+def test_the_closed_loop_keeps_every_place_at_work(least: int, expected: int, library: Callable[..., Library]) -> None:
+    own = library(lambda *_: 10 * MS)
+    found = issue_closed(own.start, 4, 2, 20, 25 * MS, least)
+    assert len(found.sizes) == expected
+    assert own.most == 2
+    assert found.start_ns[:4] == (0, 0, 10 * MS, 10 * MS)
+
+
+def test_several_batches_are_in_flight_on_real_threads() -> None:
+    barrier = threading.Barrier(3, timeout=20)
+
+    def start(_requests: int, done: Done) -> None:
+        def compute() -> None:
+            barrier.wait()  # only three in flight at the same time can pass
+            done(None)
+
+        threading.Thread(target=compute).start()
+
+    scheduled = [number * 10_000 for number in range(30)]
+    found = issue(scheduled, BatchPolicy(), start, 3, NO_LIMIT)
+    assert found.sizes == (1,) * 30
+    assert (found.failed, set(found.worker)) == ((), {0, 1, 2})
+    assert list(found.start_ns) == sorted(found.start_ns)
+    assert all(
+        due <= ready <= start for due, ready, start in zip(scheduled, found.ready_ns, found.start_ns, strict=True)
+    )
