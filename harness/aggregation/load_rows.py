@@ -120,7 +120,7 @@ def load_row(
             "status": "measured" if points or _no_load(load, prediction) else "failed" if failure else "missing",
             "void": _misplaced(load, service)
             or _unchecked(load, found, calibration)
-            or _wrong_tokens(load, tokens, tolerance, calibration)
+            or _wrong_tokens(load, tokens, tolerance, calibration, service.rounding)
             or _void(load, tolerance, judge_top1, found, guards)
             or _another_model(points),
             "points": points,
@@ -565,15 +565,17 @@ def _token_parity(service: ServiceRun, evidence: LoadEvidence) -> TokenParity | 
 
 
 def _wrong_tokens(
-    load: LoadCase, parity: TokenParity | None, tolerance: Tolerance | None, calibration: bool
+    load: LoadCase,
+    parity: TokenParity | None,
+    tolerance: Tolerance | None,
+    calibration: bool,
+    rounding: float | None,
 ) -> str | None:
     """Why tokens of a decoder are wrong, or were not compared, by the rules of the table of generation."""
     if not load.generates_here or calibration:
         return None
-    found = token_findings(load, parity, tolerance)
-    return next(
-        (one.flag.detail for one in found if one.flag.caps_at == "F" or one.flag.name == "PARITY_UNCHECKED"), None
-    )
+    flagged = [one.flag for one in token_findings(load, parity, tolerance, rounding)]
+    return next((flag.detail for flag in flagged if flag.caps_at == "F" or flag.name == "PARITY_UNCHECKED"), None)
 
 
 LEAST_COMPARED = 8

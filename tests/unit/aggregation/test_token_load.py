@@ -222,6 +222,10 @@ def test_wrong_or_uncompared_tokens_void_the_row(clock: SimulatedClock) -> None:
     wrong = replication(clock, load, [20], [5], parity=EQUAL.model_copy(update={"free_equal": 1, "unexplained": 1}))
     assert "differ from fp32 eager" in (row(load, [wrong]).void or "")
     assert "were not compared" in (row(load, [right], token_parity=None).void or "")
+    far = EQUAL.model_copy(update={"relative_l2": 1e-3})
+    assert "from fp32 eager, above" in (row(load, [right], token_parity=far).void or "")
+    # What rounding alone makes of these prompts is no fault of the decoder.
+    assert row(load, [right], token_parity=far, rounding=6e-4).void is None
     elsewhere = PLACED.model_copy(update={"precision": "bf16"})
     assert row(load, [right], placement=elsewhere).void == "it ran in bf16 on cpu"
 
