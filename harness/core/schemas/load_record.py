@@ -158,6 +158,11 @@ class LoadCase(Bounds):
         return self.lengths or ((self.prompt_length, self.new_tokens),)
 
     @property
+    def replayed(self) -> bool:
+        """Whether its service times are replayed: of arrays, by backends in a process of our own."""
+        return self.scenario == "server" and self.endpoint is None and self.new_tokens is None
+
+    @property
     def generates_here(self) -> bool:
         """Whether a decoder in a process of our own serves it."""
         return self.new_tokens is not None and self.endpoint is None
