@@ -232,8 +232,7 @@ def test_generation_under_load_needs_no_prediction_to_be_complete(results: Resul
     (step,) = points_of(load, None)
     count = requests_at(load, 400.0)
     arrays = {name: tuple(range(count)) for name in ("scheduled_ns", "ready_ns", "start_ns", "done_ns")}
-    again = base(load, replication_digest(load))
-    replicate(files, 1, 1, **again, **arrays, point=step.name, rate_per_s=400.0, requests=count, sizes=(1,) * count,
-              worker=(0,) * count)  # fmt: skip
+    changes = {**base(load, replication_digest(load)), **arrays, "requests": count, "sizes": (1,) * count}
+    replicate(files, 1, 1, **changes, worker=(0,) * count)
     found = looked(watched)
     assert (row(found).state, row(found).done, found.state) == ("done", 1, "complete")

@@ -47,6 +47,8 @@ def job_for(root: Path, **fields: object) -> LoadJob:
         "further_bounds": bounds[1:],
         "rates": (400.0,),
         "max_batch": 4,
+        # Every batch waits until it is full, so that lengths mix whatever the machine does.
+        "max_delay_ns": 50_000_000,
         "replications": 2,
         "requests": 30,
         "service_s": 0.01,
