@@ -229,7 +229,6 @@ def test_generation_under_load_needs_no_prediction_to_be_complete(results: Resul
     watched, files = WatchedFolder(results), results.load(load.load_id)
     assert row(looked(watched)).way.startswith("server · ttft_p99<500ms, itl_p99<50ms")
     serve(files, load)
-    (step,) = points_of(load, None)
     count = requests_at(load, 400.0)
     arrays = {name: tuple(range(count)) for name in ("scheduled_ns", "ready_ns", "start_ns", "done_ns")}
     changes = {**base(load, replication_digest(load)), **arrays, "requests": count, "sizes": (1,) * count}
