@@ -1,7 +1,7 @@
 # Inferometer: every stage as a target. `make` alone prints this list; README.md explains the stages.
 
 #- What to measure: read by plan, bench, load, generate, profile and, but for PROMPTS, TOKENS and TUNE, ab; DEVICE by reproduce too
-CONFIG      ?= $(if $(or $(filter generate,$(MAKECMDGOALS)),$(and $(filter profile,$(MAKECMDGOALS)),$(PROMPTS)$(TOKENS))),configs/generation.yaml,$(if $(filter cuda,$(DEVICE)),configs/cuda.yaml,configs/quickstart.yaml))#? configuration to plan from: quickstart.yaml, cuda.yaml with DEVICE=cuda, generation.yaml for generate, and for profile with PROMPTS or TOKENS
+CONFIG      ?= $(if $(or $(filter generate,$(MAKECMDGOALS)),$(and $(filter profile,$(MAKECMDGOALS)),$(PROMPTS)$(TOKENS)),$(and $(filter load,$(MAKECMDGOALS)),$(PROMPTS)$(TOKENS),$(if $(ENDPOINT),,1))),configs/generation.yaml,$(if $(filter cuda,$(DEVICE)),configs/cuda.yaml,configs/quickstart.yaml))#? configuration to plan from: quickstart.yaml, cuda.yaml with DEVICE=cuda, generation.yaml for generate, and for load and profile with PROMPTS or TOKENS
 DEVICE      ?=#? cpu or cuda, instead of the configuration's
 MODELS      ?=#? comma-separated models, instead of the configuration's; name@seeded sets the weights
 BACKENDS    ?=#? comma-separated backends
@@ -13,8 +13,8 @@ MODES       ?=#? comma-separated: sync,pipelined,offline
 SETTINGS    ?=#? comma-separated named settings of the backends, as static+graph
 INPUTS      ?=#? own inputs of the models, .npz by input name, first axis items; comma-separated: one a shape
 EXPORTER    ?=#? what writes ONNX files of modules: dynamo or torchscript
-PROMPTS     ?=#? generation, completions of ENDPOINT: tokens of prompts, comma-separated; generation: or a file of prompts or of length pairs
-TOKENS      ?=#? generation, completions of ENDPOINT: new tokens of each sequence, comma-separated
+PROMPTS     ?=#? generate, load: tokens of prompts, comma-separated, or a file of length pairs; generate: or a file of prompts
+TOKENS      ?=#? generate, load: new tokens of each sequence, comma-separated
 TUNE        ?=#? 1: try each backend's settings once, and measure the fastest fully
 
 #- How often and how long: read by plan, bench, load, generate, profile; ROUNDS by reproduce and ab too
@@ -25,7 +25,7 @@ BUDGET      ?=#? time of the whole command after which no further round begins, 
 
 #- Load: read by plan, bench, load, generate and profile
 SCENARIOS   ?=#? comma-separated: single-stream,multi-stream,server,offline,concurrency (load: server)
-BOUND       ?=#? server: a percentile and its limit, in quotes: 'p99<50ms'
+BOUND       ?=#? server: limits, in quotes: 'p99<50ms', 'ttft_p99<1s,itl_p99<50ms' of generation
 RATES       ?=#? server: requests a second, comma-separated; else 0.9, 1 and 1.1 of the predicted peak
 MAX_BATCH   ?=#? server, offline: most requests of a batch, comma-separated (8)
 MAX_DELAY   ?=#? server: longest wait for a fuller batch, comma-separated, as 0,2ms (0)

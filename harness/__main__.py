@@ -123,8 +123,8 @@ def _choices(command: str, given: argparse.Namespace) -> dict[str, list[str]]:
     if given.model:
         found["MODELS"] = [",".join([*given.model, *filter(None, [named.get("MODELS")])])]
     device = named.get("DEVICE")
-    of_generation = command == "generate" or (command == "profile" and {"PROMPTS", "TOKENS"} & found.keys())
-    if "CONFIG" not in found and of_generation:
+    of_generation = command == "generate" or (command in ("load", "profile") and {"PROMPTS", "TOKENS"} & found.keys())
+    if "CONFIG" not in found and of_generation and not (command == "load" and "ENDPOINT" in found):
         found["CONFIG"] = ["configs/generation.yaml"]
     elif "CONFIG" not in found and device == "cuda":
         found["CONFIG"] = ["configs/cuda.yaml"]

@@ -208,6 +208,8 @@ class _LoadPass:
 
     def _threads_of(self, load: LoadCase) -> int:
         """Threads of each worker: together the workers have those of every backend in the plan."""
+        if load.generates_here:
+            return backend_info(load.backend).decoder_setting(load.device, load.setting).threads or self._threads
         return max(1, threads_of(case_of(load, load.max_batch), self._threads) // load.workers)
 
     def _worker(self, load: LoadCase) -> Worker:
@@ -225,7 +227,8 @@ def in_short(row: LoadRow) -> str:
     if row.status != "measured":
         return f"{row.status}: {row.reason}"
     if row.scenario == "server":
-        peak = ["no load meets the bound by replay"] if row.endpoint is None else []
+        replayed = row.endpoint is None and row.new_tokens is None
+        peak = ["no load meets the bound by replay"] if replayed else []
         if row.predicted_peak_per_s is not None:
             peak = [f"peak by replay {significant(row.predicted_peak_per_s)}/s"]
         points = [f"{significant(point.asked_per_s)}/s {point.verdict}" for point in row.points]

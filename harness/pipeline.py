@@ -66,7 +66,9 @@ VARIABLES: tuple[Variable, ...] = (
         "own inputs of the models, .npz by input name, comma-separated: one a shape",
     ),
     Variable("EXPORTER", "--exporter", ("plan", "ab"), "writes ONNX files of modules: dynamo or torchscript"),
-    Variable("PROMPTS", "--prompts", ("plan",), "generation: tokens of prompts, as 128,1024, or a file of prompts"),
+    Variable(
+        "PROMPTS", "--prompts", ("plan",), "generation: tokens of prompts, as 128,1024, or a file of lengths or prompts"
+    ),
     Variable("TOKENS", "--tokens", ("plan",), "generation: comma-separated numbers of new tokens"),
     Variable("TUNE", "--tune", ("plan",), "try each backend's settings once, measure the fastest fully", switch=True),
     Variable("ROUNDS", "--rounds", ("plan", "reproduce", "ab"), "fresh processes per case"),
@@ -74,7 +76,9 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("INTERVAL", "--target-interval", ("plan",), "half-width of the 95%% interval that ends a case, as 0.5%%"),
     Variable("BUDGET", "--budget", ("plan",), "time of the whole command after which no further round begins, as 10m"),
     Variable("SCENARIOS", "--scenarios", ("plan",), "single-stream, multi-stream, server, offline, concurrency"),
-    Variable("BOUND", "--bound", ("plan",), "server: a percentile and its limit, in quotes: 'p99<50ms'"),
+    Variable(
+        "BOUND", "--bound", ("plan",), "server: limits, in quotes: 'p99<50ms'; of tokens 'ttft_p99<1s,itl_p99<50ms'"
+    ),
     Variable("RATES", "--rates", ("plan",), "server: requests a second; else 0.9, 1 and 1.1 of the predicted peak"),
     Variable("MAX_BATCH", "--max-batch", ("plan",), "server, offline: most requests of a batch (8)"),
     Variable("MAX_DELAY", "--max-delay", ("plan",), "server: longest wait for a fuller batch, as 0,2ms (0)"),

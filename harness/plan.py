@@ -6,6 +6,7 @@ writes  results/plan.json, command.txt, written/plan.json
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -56,6 +57,7 @@ T = TypeVar("T")
 def stage(arguments: Sequence[str]) -> None:
     """Read, expand, check, save, and print what would run."""
     options = _parser().parse_args(arguments)
+    prompts, lengths = _lengths_of_load(options)
     chosen = Overrides(
         device=options.device,
         models=options.models,
@@ -74,7 +76,7 @@ def stage(arguments: Sequence[str]) -> None:
         exporter=options.exporter or None,
         inputs=options.inputs,
         prompt_lengths=options.prompts[0],
-        prompts=options.prompts[1],
+        prompts=prompts,
         new_tokens=options.tokens,
         scenarios=options.scenarios,
         load=LoadOverrides(
@@ -92,6 +94,7 @@ def stage(arguments: Sequence[str]) -> None:
             duration=options.duration or None,
             price_per_hour=options.price,
             endpoint=options.endpoint or None,
+            lengths=lengths,
         ),
         loads_alone=options.load,
     )
@@ -153,7 +156,17 @@ def _own_prompts(config: Config) -> tuple[Config, list[tuple[int, int]]]:
     path = Path(config.generating.prompts).expanduser()
     pairs = length_pairs(path)
     found = {"prompts": None} if pairs else {"prompts_sha256": store.sha256_file(path)}
-    return config.model_copy(update={"generating": config.generating.model_copy(update=found)}), pairs or []
+    own = list(dict.fromkeys(pairs or []))
+    return config.model_copy(update={"generating": config.generating.model_copy(update=found)}), own
+
+
+def _lengths_of_load(options: argparse.Namespace) -> tuple[str | None, tuple[tuple[int, int], ...]]:
+    """The file of prompts of a plan, or for a plan of loads the length pairs in it, as often as it has them."""
+    file = options.prompts[1]
+    if file is None or not (options.load or options.endpoint):
+        return file, ()
+    pairs = length_pairs(Path(file).expanduser())
+    return (file, ()) if pairs is None else (None, tuple(pairs))
 
 
 def _prompts(text: str) -> tuple[tuple[int, ...], str | None]:

@@ -40,6 +40,7 @@ from harness.core.schemas import (
     GenerationRow,
     Interval,
     Latency,
+    LoadCase,
     Placement,
     Plan,
     Repeats,
@@ -313,7 +314,10 @@ def largest_distance(tolerance: Tolerance, rounding: float | None) -> float:
 
 
 def token_findings(
-    case: GenerationCase, parity: TokenParity | None, tolerance: Tolerance | None, rounding: float | None = None
+    case: GenerationCase | LoadCase,
+    parity: TokenParity | None,
+    tolerance: Tolerance | None,
+    rounding: float | None = None,
 ) -> list[Finding]:
     """Findings from the tokens and logits. tolerance: of the precision; None where the plan has none. rounding: of the
     prompts; None where it was not measured."""

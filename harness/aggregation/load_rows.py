@@ -16,11 +16,15 @@ from numpy.typing import NDArray
 from harness.aggregation import flags
 from harness.aggregation.client_figures import client_figures
 from harness.aggregation.energy_pass import MIN_WINDOW_S
+from harness.aggregation.generation_rows import token_findings
+from harness.aggregation.token_load import TokenSamples, over, token_samples, within_all
 from harness.core.schemas import (
     NO_FLOATS,
     Guard,
     GuardTimes,
+    JudgedBound,
     Kind,
+    LatencyBound,
     LoadCase,
     LoadedPoint,
     LoadEnergy,
@@ -34,12 +38,15 @@ from harness.core.schemas import (
     Prediction,
     Replication,
     ServiceRun,
+    TokenLoad,
+    TokenParity,
     Tolerance,
 )
+from harness.core.schemas.load_record import Bounded
 from harness.serving import arrivals
 from harness.serving.early_stopping import server_verdict, upper_estimate
 from harness.serving.load_case import LoadStep, policy_of
-from harness.serving.load_verdict import Control, Decision, bracket, count_over, decide, latencies, reached
+from harness.serving.load_verdict import Control, Decision, bracket, decide, latencies, reached, together
 from harness.serving.prediction import times_of
 from harness.serving.price import per_million
 from harness.serving.replay import recorded, simulate
@@ -104,6 +111,7 @@ def load_row(
     )
     guards = _guards(service, evidence)
     found = distance.worst([*service.parity.values(), *(point.parity for point in points if point.parity)])
+    tokens = _token_parity(service, evidence)
     prediction = evidence.prediction
     judged = [(one.asked_per_s, one.verdict) for one in points]
     lowest, highest = bracket((rate, verdict) for rate, verdict in judged if rate is not None and verdict is not None)
@@ -112,6 +120,7 @@ def load_row(
             "status": "measured" if points or _no_load(load, prediction) else "failed" if failure else "missing",
             "void": _misplaced(load, service)
             or _unchecked(load, found, calibration)
+            or _wrong_tokens(load, tokens, tolerance, calibration, service.rounding)
             or _void(load, tolerance, judge_top1, found, guards)
             or _another_model(points),
             "points": points,
@@ -125,6 +134,7 @@ def load_row(
             "peak_fail_per_s": highest,
             "guards": guards,
             "parity": found,
+            "token_parity": tokens,
             "placement": service.placement,
             "threads": service.threads,
             "memory_bytes": None if load.endpoint else service.peak_rss_bytes,
@@ -164,6 +174,7 @@ class _Run:
     failed: int
     length_ns: int
     record: Replication
+    tokens: TokenSamples | None
 
 
 def _run(load: LoadCase, record: Replication) -> _Run:
@@ -184,11 +195,16 @@ def _run(load: LoadCase, record: Replication) -> _Run:
         scheduled = np.zeros(requests, dtype=np.int64)
     else:
         scheduled = by_request[0]
+    batch_ends = ends
+    tokens = token_samples(load, record, failed)
+    if record.generated is not None and tokens is not None:
+        # A request is done with its own last token, before the end of its batch.
+        ends = np.where(failed, 0, tokens.done).astype(np.int64)
     added = np.zeros(0)
     ours = load.scenario == "server" and load.endpoint is None
     if ours and served == requests and not record.failed:
         alone = recorded(record.scheduled_ns, record.sizes, (done - start).tolist(), policy_of(load), record.workers)
-        added = (ends - alone).astype(np.float64)
+        added = (batch_ends - alone).astype(np.float64)
     last = max(int(done.max(initial=0)), int(scheduled.max(initial=0)))
     return _Run(
         scheduled=scheduled,
@@ -201,6 +217,7 @@ def _run(load: LoadCase, record: Replication) -> _Run:
         failed=int(failed.sum()),
         length_ns=max(1, last - min(int(scheduled.min(initial=0)), 0)),
         record=record,
+        tokens=tokens,
     )
 
 
@@ -234,10 +251,40 @@ def _point(load: LoadCase, step: LoadStep, records: Sequence[Replication], evide
         joules_per_request=None if load.endpoint else _joules(runs, step, evidence.energy, samples),
         parity=distance.worst([run.record.parity for run in runs if run.record.parity is not None]),
         client=client_figures(records) if load.endpoint else None,
+        tokens=_token_load(load, runs, seconds),
     )
     if load.bound is None:
         return found
     return _judge(load, found, runs, evidence)
+
+
+def _token_load(load: LoadCase, runs: Sequence[_Run], seconds: float) -> TokenLoad | None:
+    """Times of the tokens of a load; None without any."""
+    samples = [run.tokens for run in runs if run.tokens is not None]
+    if not samples:
+        return None
+    gaps = [one.all_gaps for one in samples]
+    between = all(one.size for one in gaps) and all(_steps_are_tokens(run) for run in runs)
+    computed = sum(one.computed for one in samples)
+    served = sum(int(one.asked[np.isfinite(one.done)].sum()) for one in samples)
+    return TokenLoad(
+        ttft=_percentiles(load, "ttft", [one.ttft for one in samples]),
+        itl=_percentiles(load, "itl", gaps) if between else {},
+        tokens_per_s=served / seconds,
+        one_token=sum(int(np.count_nonzero(one.asked == 1)) for one in samples),
+        useful_share=served / computed if computed else None,
+    )
+
+
+def _steps_are_tokens(run: _Run) -> bool:
+    """Whether each step of the complete streams has one token; always so of decoders here."""
+    if run.record.client is None:
+        return True
+    steps, lost = run.record.client.steps, frozenset(run.record.failed)
+    if steps is None:
+        return False
+    ends = zip(steps.offsets, steps.offsets[1:], strict=False)
+    return all(set(steps.tokens[low:high]) <= {1} for place, (low, high) in enumerate(ends) if place not in lost)
 
 
 def _judge(load: LoadCase, point: LoadedPoint, runs: Sequence[_Run], evidence: LoadEvidence) -> LoadedPoint:
@@ -245,12 +292,14 @@ def _judge(load: LoadCase, point: LoadedPoint, runs: Sequence[_Run], evidence: L
     if load.bound is None:
         return point
     bound = load.bound
-    over = [count_over(run.latency, bound.limit_ns) for run in runs]
-    good = point.requests - sum(over)
-    dispatch = np.concatenate([run.dispatch for run in runs])
     replayed = _replayed(evidence.prediction, point.asked_per_s)
     control = _control(load, runs, replayed, evidence.service)
-    decision = _decision(load, runs, over, reached(dispatch, bound.limit_ns), control)
+    dispatch = np.concatenate([run.dispatch for run in runs])
+    of_requests = [one.limit_ns for one in load.bounds if one.of != "itl"]
+    on_time = reached(dispatch, min(of_requests or [bound.limit_ns]))
+    decisions = [_decision(load, one, runs, on_time, control) for one in load.bounds]
+    decision = decisions[0]
+    good = sum(int(np.count_nonzero(within_all(load.bounds, run.latency, run.tokens))) for run in runs)
     # A closed loop has no schedule: it is divided by its length.
     server = load.scenario == "server"
     seconds = sum(int(run.scheduled[-1]) if server else run.length_ns for run in runs) / 1e9
@@ -271,7 +320,8 @@ def _judge(load: LoadCase, point: LoadedPoint, runs: Sequence[_Run], evidence: L
             "over_explained": decision.explained,
             "over_low": decision.low,
             "over_high": decision.high,
-            "verdict": decision.verdict,
+            "verdict": together([one.verdict for one in decisions]),
+            "judged": _judged(load, decisions),
             "loadgen": _loadgen(load, runs) if load.method == "loadgen" else None,
             "predicted": replayed,
             "reality_over_replay": ratios,
@@ -298,17 +348,38 @@ def _control(
 
 
 def _decision(
-    load: LoadCase, runs: Sequence[_Run], over: Sequence[int], on_time: bool, control: Control | None
+    load: LoadCase, bound: LatencyBound, runs: Sequence[_Run], on_time: bool, control: Control | None
 ) -> Decision:
-    """Our verdict. A single long run is cut into SEGMENTS, which are long against the memory of its queue."""
-    if load.bound is None:
-        raise ValueError("a load without a bound has no verdict")
-    bound = load.bound
-    if load.method == "loadgen" and len(runs) == 1 and runs[0].latency.size >= 10 * SEGMENTS:
-        parts = np.array_split(runs[0].latency, SEGMENTS)
-        over = [count_over(part, bound.limit_ns) for part in parts]
-        return decide(over, [part.size for part in parts], bound, on_time)
-    return decide(over, [run.latency.size for run in runs], bound, on_time, control)
+    """Our verdict on one bound. A single long run is cut into SEGMENTS, which are long against the memory of its queue.
+
+    The unit stays the replication where the bound is on times between tokens: those of one request depend on each
+    other, and so do those of one queue.
+    """
+    values = [over(bound, run.latency, run.tokens) for run in runs]
+    if load.method == "loadgen" and len(runs) == 1 and values[0].size >= 10 * SEGMENTS:
+        parts = np.array_split(values[0], SEGMENTS)
+        return decide([int(part.sum()) for part in parts], [part.size for part in parts], bound, on_time)
+    # A replication of one-token outputs alone has no time between tokens.
+    kept = [one for one in values if one.size]
+    if not kept:
+        return Decision("UNDECIDED", 0.0, None, None)
+    alone = control if bound.of == "latency" else None
+    return decide([int(one.sum()) for one in kept], [one.size for one in kept], bound, on_time, alone)
+
+
+def _judged(load: LoadCase, decisions: Sequence[Decision]) -> tuple[JudgedBound, ...]:
+    if [bound.of for bound in load.bounds] == ["latency"]:
+        return ()
+    return tuple(
+        JudgedBound(
+            bound=bound.text,
+            over_share=one.share,
+            over_low=one.low,
+            over_high=one.high,
+            verdict=one.verdict,
+        )
+        for bound, one in zip(load.bounds, decisions, strict=True)
+    )
 
 
 def _loadgen(load: LoadCase, runs: Sequence[_Run]) -> LoadGenResult | None:
@@ -338,18 +409,21 @@ def _estimate(load: LoadCase, runs: Sequence[_Run]) -> float | None:
 
 
 def _latencies(load: LoadCase, runs: Sequence[_Run]) -> dict[str, LoadPercentile]:
-    """p50, p90, p99 and the percentile of the bound."""
-    named = dict(NAMED)
-    if load.bound is not None:
-        named[f"p{100 * load.bound.quantile:g}"] = load.bound.quantile
-    return {name: _percentile(runs, quantile) for name, quantile in sorted(named.items(), key=lambda one: one[1])}
+    """p50, p90, p99 and the percentiles of the bounds."""
+    return _percentiles(load, "latency", [run.latency for run in runs])
 
 
-def _percentile(runs: Sequence[_Run], quantile: float) -> LoadPercentile:
-    values = process_percentiles([run.latency for run in runs], quantile)
+def _percentiles(load: LoadCase, of: Bounded, parts: Sequence[NDArray[np.float64]]) -> dict[str, LoadPercentile]:
+    named = NAMED | {f"p{100 * bound.quantile:g}": bound.quantile for bound in load.bounds if bound.of == of}
+    return {name: _percentile(parts, quantile) for name, quantile in sorted(named.items(), key=lambda one: one[1])}
+
+
+def _percentile(parts: Sequence[NDArray[np.float64]], quantile: float) -> LoadPercentile:
+    """parts: of each replication."""
+    values = process_percentiles(parts, quantile)
     if quantile not in PERCENTILE_MIN_SAMPLES and quantile != 0.5:
         # As for the named percentiles: three times the reciprocal of the tail in each replication.
-        enough = min(run.latency.size for run in runs) * (1 - quantile) >= 3
+        enough = min(part.size for part in parts) * (1 - quantile) >= 3
         values = values if enough else None
     if values is None:
         return LoadPercentile(ns=None)
@@ -469,6 +543,41 @@ def _void(
     return None
 
 
+def _token_parity(service: ServiceRun, evidence: LoadEvidence) -> TokenParity | None:
+    """The forced comparison before the load, with the free sequences of every replication. None without any."""
+    forced = service.token_parity
+    if forced is None:
+        return None
+    records = [record for found in evidence.replications.values() for record in found]
+    free = [one.generated.parity for one in records if one.generated is not None and one.generated.parity is not None]
+    differing = [one for one in free if one.first_difference is not None]
+    first = min(differing, key=lambda one: one.first_difference or 0, default=forced)
+    return forced.model_copy(
+        update={
+            "free_sequences": sum(one.free_sequences for one in free),
+            "free_equal": sum(one.free_equal for one in free),
+            "first_difference": first.first_difference,
+            "first_margin": first.first_margin,
+            "first_moved": first.first_moved,
+            "unexplained": forced.unexplained + sum(one.unexplained for one in free),
+        }
+    )
+
+
+def _wrong_tokens(
+    load: LoadCase,
+    parity: TokenParity | None,
+    tolerance: Tolerance | None,
+    calibration: bool,
+    rounding: float | None,
+) -> str | None:
+    """Why tokens of a decoder are wrong, or were not compared, by the rules of the table of generation."""
+    if not load.generates_here or calibration:
+        return None
+    flagged = [one.flag for one in token_findings(load, parity, tolerance, rounding)]
+    return next((flag.detail for flag in flagged if flag.caps_at == "F" or flag.name == "PARITY_UNCHECKED"), None)
+
+
 LEAST_COMPARED = 8
 """Compared completions, from which on not one equal answer shows another model."""
 
@@ -488,7 +597,8 @@ def _misplaced(load: LoadCase, service: ServiceRun) -> str | None:
     if load.endpoint is not None:
         return None  # a service does not show it
     right = ran.precision in (load.precision, NO_FLOATS) and ran.device.partition(":")[0] == load.device
-    return None if right or not service.parity else f"it ran in {ran.precision} on {ran.device}"
+    compared = bool(service.parity) or service.token_parity is not None
+    return None if right or not compared else f"it ran in {ran.precision} on {ran.device}"
 
 
 def _environments(service: ServiceRun, evidence: LoadEvidence) -> tuple[str, ...]:
@@ -500,6 +610,7 @@ def _notes(load: LoadCase, evidence: LoadEvidence, points: Sequence[LoadedPoint]
     service = evidence.service if load.new_tokens is not None else None
     guards = () if service is None else _guards(service, evidence)
     notes = [note for guard in guards if (note := _kept_prefixes(guard))]
+    notes += _about_tokens(load, points)
     every = () if evidence.service is None else _guards(evidence.service, evidence)
     notes += [note for guard in every if (note := _depends(guard))]
     if _no_load(load, evidence.prediction) and evidence.service is not None:
@@ -521,6 +632,26 @@ def _notes(load: LoadCase, evidence: LoadEvidence, points: Sequence[LoadedPoint]
     errors = [record.error for records in evidence.replications.values() for record in records if record.error]
     if errors:
         notes.append(f"failed requests: {errors[0]}")
+    return notes
+
+
+def _about_tokens(load: LoadCase, points: Sequence[LoadedPoint]) -> list[str]:
+    """On batching, and on what a bound on tokens is held against."""
+    notes = []
+    if load.generates_here and load.max_batch > 1:
+        notes.append(
+            "static batching: a batch runs to its longest output. No decoder here lets requests join a batch in "
+            "flight; a server that does is measured as ENDPOINT=openai+http://…"
+        )
+    found = [point.tokens for point in points if point.tokens is not None]
+    between = [bound.text for bound in load.bounds if bound.of == "itl"]
+    if between and found and not all(one.itl for one in found):
+        notes.append(
+            f"{between[0]} is held against the steps of the streams: not every step is known to have one token, and "
+            "the time of a step is not divided"
+        )
+    if between and (alone := sum(one.one_token for one in found)):
+        notes.append(f"{alone} requests of one token have no time between tokens")
     return notes
 
 

@@ -70,6 +70,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         decoder="harness.backends.calibration.spin_decoder:SpinDecoder",
         decoder_precisions={"cpu": ("fp32",)},
         decoder_reads="none",
+        decoder_pads=True,
     ),
     "endpoint": BackendInfo(
         target="harness.backends.endpoint:RunningService",
@@ -90,6 +91,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         preload=("torch", *_MODEL_CODE, "harness.zoo.construct"),
         settings={"cuda": settings.EAGER_CUDA},
         decoder="harness.backends.torch.decoder_eager:EagerDecoder",
+        decoder_pads=True,
         decoder_profilers=dict.fromkeys(("cpu", "cuda"), "harness.backends.torch.profile:eager_decoder"),
     ),
     "torch-script": _torch(

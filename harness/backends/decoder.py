@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.backends.info import imported
+from harness.core.errors import CaseError
 from harness.core.schemas import Device, Placement, Precision
 from harness.core.schemas.generation_record import DecoderShape
 
@@ -59,7 +60,7 @@ class Decoder(ABC):
 
     Order of calls: load → compile → (prefill → tokens → (step → tokens)…)… → placement → close. `logits` may follow any
     `tokens`; `force` may come before any `step`. A request has at most job.new_tokens tokens: one of the prefill,
-    new_tokens - 1 of steps.
+    new_tokens - 1 of steps. One that ends earlier is followed by the next prefill.
     """
 
     compiles = False
@@ -85,6 +86,14 @@ class Decoder(ABC):
 
         ids: (batch_size, prompt_length) on the host. A seq2seq decoder runs its encoder and its first step.
         """
+
+    def prefill_padded(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+        """As prefill, of prompts of several lengths: their padding is masked, so each gets the tokens that it would get
+        alone, and positions count from its own first token. In the table: `decoder_pads`.
+
+        ids: (batch_size, longest) with each prompt at the end of its row. lengths: (batch_size,) of the prompts.
+        """
+        raise CaseError(f"This decoder of {self.job.model} masks no padding.", "Load it with prompts of one length.")
 
     @abstractmethod
     def step(self) -> None:

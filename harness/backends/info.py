@@ -63,8 +63,9 @@ class BackendInfo:
     distributions: whose versions decide its numbers, besides those that every environment records.
     decoder: `module:Class` of harness/backends/decoder.py that generates; None where it does not, for the reason
         `decodes_not`. decoder_targets: by device, where there are several. decoder_precisions: None: as `precisions`.
-        decoder_not_offered, decoder_settings: as not_offered and settings. decoder_reads: its files. decodes_no: why it
-        generates with no model of a type of transformers, or with none of a kind (`seq2seq`).
+        decoder_not_offered, decoder_settings: as not_offered and settings. decoder_reads: its files. decoder_pads:
+        whether a causal decoder has prefill_padded(). decodes_no: why it generates with no model of a type of
+        transformers, or with none of a kind (`seq2seq`).
     decoder_profilers: by device, `module:function` that measures the layers or operators of one phase of its decoder;
         called `(job, prompts, phase, folder, runs)` as profiler is, job a GenerationJob.
     extra: the optional part of our package that installs its libraries; its cases are skipped where these are missing.
@@ -108,6 +109,7 @@ class BackendInfo:
     decoder_not_offered: Mapping[Precision, str] = field(default_factory=dict)
     decoder_settings: Mapping[Device, Mapping[str, Setting]] = field(default_factory=dict)
     decoder_reads: Literal["module", "onnx", "gguf", "none"] = "module"
+    decoder_pads: bool = False
     decodes_no: Mapping[str, Line] = field(default_factory=dict)
     decoder_profilers: Mapping[Device, Target] = field(default_factory=dict)
     extra: str | None = None

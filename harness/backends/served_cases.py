@@ -1,4 +1,4 @@
-"""The cases behind a load case: one of each batch size that the service prepares (pure)."""
+"""The cases behind a load case: one of each batch size that the service prepares, or of its decoders (pure)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from harness.backends import backend_info
 from harness.core.layout import case_id
-from harness.core.schemas import Case, LoadCase
+from harness.core.schemas import Case, GenerationCase, LoadCase
 from harness.serving.load_case import sizes_of
 
 
@@ -26,6 +26,24 @@ def case_of(load: LoadCase, batch_size: int) -> Case:
         sequence_length=load.sequence_length,
         boundary="compute",
         mode="sync",
+        weights=load.weights,
+        setting=load.setting,
+        skip_reason=load.skip_reason,
+    )
+
+
+def decoder_case_of(load: LoadCase, batch_size: int, prompt_length: int, new_tokens: int) -> GenerationCase:
+    """The case of a load case's decoder: so many sequences, prompts and outputs of at most these lengths."""
+    return GenerationCase(
+        case_id=f"{load.load_id}-b{batch_size}-p{prompt_length}-n{new_tokens}",
+        model=load.model,
+        slug=load.slug,
+        backend=load.backend,
+        device=load.device,
+        precision=load.precision,
+        batch_size=batch_size,
+        prompt_length=prompt_length,
+        new_tokens=new_tokens,
         weights=load.weights,
         setting=load.setting,
         skip_reason=load.skip_reason,

@@ -48,8 +48,8 @@ def _unlike(before: LoadRow, after: LoadRow) -> str | None:
             return f"{side} {row.status}: {row.reason}"
         if row.void is not None:
             return f"{side} void: {row.void}"
-    if before.bound != after.bound:
-        texts = [row.bound.text if row.bound else "no bound" for row in (before, after)]
+    if before.bounds != after.bounds:
+        texts = [row.bounds_text or "no bound" for row in (before, after)]
         return f"bound {texts[0]} in the baseline, {texts[1]} now"
     return f"{before.threads} threads in the baseline, {after.threads} now" if before.threads != after.threads else None
 

@@ -384,7 +384,7 @@ def _load_row(load: LoadCase, seen: LoadSeen, at_work: bool) -> CaseProgress:
     steps = points_of(load, peak)
     planned = 0 if load.skip_reason else len(steps) * load.replications
     done = sum(len(numbers) for numbers in seen.replications.values())
-    complete = seen.served and done >= planned and (seen.predicted or load.scenario != "server" or bool(load.endpoint))
+    complete = seen.served and done >= planned and (seen.predicted or not load.replayed)
     state: RowState = "waiting"
     if load.skip_reason:
         state = "skipped"
@@ -422,7 +422,7 @@ def _load_row(load: LoadCase, seen: LoadSeen, at_work: bool) -> CaseProgress:
 
 
 def _load_way(load: LoadCase) -> str:
-    parts = [load.scenario, load.bound.text if load.bound else "", "" if load.setting == "default" else load.setting]
+    parts = [load.scenario, load.bounds_text, "" if load.setting == "default" else load.setting]
     parts += [f"waits {load.max_delay_ns / 1e6:g} ms"] if load.max_delay_ns else []
     parts += [f"{load.in_flight} in flight"] if load.in_flight else []
     parts += [f"{load.workers} workers"] if load.workers > 1 and load.scenario != "concurrency" else []

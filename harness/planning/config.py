@@ -113,7 +113,7 @@ class ScenarioBlock(_Section):
     backends: tuple[str, ...] | None = None
     precisions: tuple[Precision, ...] | None = None
     bound: str | None = None
-    """Server: `p99<50ms`."""
+    """Server: `p99<50ms`; of generation also `ttft_p99<500ms,itl_p99<50ms`."""
     rates: Annotated[tuple[Annotated[float, Field(le=1e9)], ...], BeforeValidator(_as_list)] = ()
     factors: tuple[Annotated[float, Field(gt=0, le=10)], ...] = (0.9, 1.0, 1.1)
     max_batch: tuple[Annotated[int, Field(ge=1, le=MOST_BATCH)], ...] = (8,)
@@ -140,8 +140,16 @@ class ScenarioBlock(_Section):
     endpoint: str | None = None
     """Address of a running service of the model, which is then loaded in place of a backend."""
     prompt_lengths: tuple[Positive, ...] = ()
-    """Completions of a running service: tokens of prompts, and tokens that are asked for."""
+    """Generation, by the backends of `generation` or by a running service: tokens of prompts, and tokens that are asked
+    for. Each combination is a load case."""
     new_tokens: tuple[Positive, ...] = ()
+    lengths: tuple[tuple[Positive, Positive], ...] = ()
+    """In their place a distribution: pairs of both, of which each request draws one."""
+
+    @property
+    def generates(self) -> bool:
+        """Whether its requests are prompts."""
+        return bool(self.prompt_lengths or self.new_tokens or self.lengths)
 
 
 class Config(_Section):

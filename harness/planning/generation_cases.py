@@ -10,6 +10,7 @@ from typing import get_args
 
 from harness.backends import BackendInfo, backend_info
 from harness.backends.generation_files import onnx_precision
+from harness.backends.served_cases import decoder_case_of
 from harness.core.errors import ConfigError
 from harness.core.schemas import Device, GenerationCase, Plan, Precision, Weights
 from harness.core.text import unknown_name
@@ -70,14 +71,21 @@ ROUNDED: tuple[Precision, ...] = ("fp16", "bf16")
 """Precisions whose distance from fp32 depends on the depth of a model and on its weights, so that it is measured."""
 
 COMPLETIONS_BATCH = 16
-"""Prompts with a reference where completions of a running service are loaded; eight times as many are sent."""
+"""Prompts with a reference where generation is loaded, here or by a running service; eight times as many are sent."""
 
 
 def generation_needs(plan: Plan) -> dict[str, GenerationNeeds]:
     """By model, for models with cases that read files."""
     found: dict[str, GenerationNeeds] = {}
-    for name in dict.fromkeys(case.model for case in plan.generations):
-        own = [case for case in plan.generations if case.model == name and case.skip_reason is None]
+    served = [
+        decoder_case_of(load, COMPLETIONS_BATCH, *pair)
+        for load in plan.loads
+        if load.generates_here
+        for pair in dict.fromkeys(load.pairs)
+    ]
+    cases = [case for case in (*plan.generations, *served) if case.skip_reason is None]
+    for name in dict.fromkeys(case.model for case in cases):
+        own = [case for case in cases if case.model == name]
         own = [case for case in own if backend_info(case.backend).decoder_reads != "none"]
         if not own:
             continue
@@ -97,11 +105,12 @@ def generation_needs(plan: Plan) -> dict[str, GenerationNeeds]:
             forms=tuple(dict.fromkeys(form for form in forms if form is not None)),
         )
     for load in plan.loads:
-        if load.prompt_length is None or load.new_tokens is None:
+        if load.endpoint is None or not load.pairs:
             continue
         before = found.get(load.model)
         lengths = dict(before.lengths) if before else {}
-        lengths[load.prompt_length] = max(load.new_tokens, lengths.get(load.prompt_length, 0))
+        for prompt_length, new_tokens in load.pairs:
+            lengths[prompt_length] = max(new_tokens, lengths.get(prompt_length, 0))
         wanted = dict(sorted(lengths.items()))
         found[load.model] = (
             GenerationNeeds(load.model, load.slug, load.weights, wanted, COMPLETIONS_BATCH)

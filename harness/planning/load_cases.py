@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 from harness.backends import BACKENDS, backend_info
 from harness.core.errors import ConfigError, UsageError
-from harness.core.schemas import Case, LoadCase, Scenario
+from harness.core.schemas import Case, GenerationCase, LatencyBound, LoadCase, Scenario
+from harness.core.schemas.load_record import MOST_LENGTHS
 from harness.core.store import digest_of
 from harness.endpoints.target import parse_target
 from harness.planning.amounts import delay_ns, duration_s
 from harness.planning.config import ScenarioBlock
 from harness.serving.load_case import points_of, rounded_rate, sizes_of
-from harness.serving.load_verdict import parse_bound
+from harness.serving.load_verdict import parse_bounds
+from harness.zoo import model_info
+from harness.zoo.generation.decoder_facts import DecoderFacts, facts_of
 
 START_S = 3.0
 """Process, libraries, and load of one batch size, as measured on two cores; large models take longer."""
@@ -35,18 +38,33 @@ LOADGEN_MOST = 500_000
 """Most requests of such a run: its record must still be readable."""
 
 
+Deployment = Case | GenerationCase
+"""What serves: a case at batch size 1."""
+
+Decoders = Callable[[tuple[int, int]], Sequence[GenerationCase]]
+"""(prompt tokens, new tokens) → what the blocks of generation serve such requests with."""
+
+
 def load_cases(
-    blocks: Sequence[ScenarioBlock], cases: Sequence[Case], settings: Mapping[str, str], source: str
+    blocks: Sequence[ScenarioBlock],
+    cases: Sequence[Case],
+    settings: Mapping[str, str],
+    source: str,
+    decoders: Decoders = lambda _: (),
 ) -> tuple[LoadCase, ...]:
-    """Every scenario on every deployment of `cases`.
+    """Every scenario on every deployment of `cases`; of `decoders` where its requests are prompts and no service runs.
 
     cases: one of each model, backend, precision, sequence length and setting, at batch size 1. settings: by case id,
     the setting's part of a name, empty for the usual one. Raises ConfigError for a bound that is none, for a scenario
-    without its bound, and for a block that selects nothing.
+    without its bound, for lengths beyond a model, and for a block that selects nothing.
     """
     found: dict[str, LoadCase] = {}
     for index, block in enumerate(blocks):
         where = f"{source}: scenarios[{index}]"
+        if block.generates and block.endpoint is None:
+            for load in _generating(block, decoders, where):
+                found[load.load_id] = load
+            continue
         selected = [case for case in cases if _selects(block, case)]
         if not selected:
             raise ConfigError(
@@ -84,7 +102,7 @@ def _asynchronous() -> list[str]:
     return [name for name, info in BACKENDS.items() if info.no_issuing_on("cpu") is None]
 
 
-def _selects(block: ScenarioBlock, case: Case) -> bool:
+def _selects(block: ScenarioBlock, case: Deployment) -> bool:
     return (
         backend_info(case.backend).remote == (block.endpoint is not None)
         and (block.models is None or case.model in block.models)
@@ -96,17 +114,19 @@ def _selects(block: ScenarioBlock, case: Case) -> bool:
 def _common(block: ScenarioBlock, where: str) -> dict[str, Any]:
     """The fields that all load cases of a block share."""
     try:
-        bound = parse_bound(block.bound) if block.bound else None
+        bounds = parse_bounds(block.bound) if block.bound else ()
         duration = duration_s(block.duration) if block.duration else None
         service = duration_s(block.service_duration) if block.service_duration else None
     except UsageError as error:
         raise ConfigError(f"{where}: {error.problem}", error.hint) from None
     server = block.scenario == "server"
-    if server and bound is None:
+    if server and not bounds:
         raise ConfigError(
             f"{where}: the server scenario needs a bound on the latency.", "Give one, in quotes: BOUND='p99<50ms'."
         )
     target = _address(block, where)
+    if server:
+        _check_bounds(block, bounds, where)
     if target is not None and server and not block.rates:
         raise ConfigError(
             f"{where}: a running service has no service times to predict a peak from.", "Name the loads: RATES=50,100."
@@ -122,7 +142,8 @@ def _common(block: ScenarioBlock, where: str) -> dict[str, Any]:
             )
     fields: dict[str, Any] = {
         "scenario": block.scenario,
-        "bound": bound if server else None,
+        "bound": bounds[0] if server else None,
+        "further_bounds": bounds[1:] if server else (),
         "rates": tuple(dict.fromkeys(map(rounded_rate, block.rates))),
         "factors": tuple(dict.fromkeys(block.factors)),
         "method": "loadgen" if block.loadgen else "replications",
@@ -140,39 +161,154 @@ def _common(block: ScenarioBlock, where: str) -> dict[str, Any]:
 
 def _address(block: ScenarioBlock, where: str) -> str | None:
     """The address of the block's service. Raises ConfigError where its protocol and its lengths do not fit."""
-    given = bool(block.prompt_lengths), bool(block.new_tokens)
     target = parse_target(block.endpoint) if block.endpoint else None
-    generates = target is not None and target.protocol == "openai"
-    if generates and not all(given):
+    if target is not None and target.protocol == "openai" and not block.generates:
         raise ConfigError(f"{where}: completions need lengths.", "Name them: PROMPTS=128 TOKENS=64.")
-    if not generates and any(given):
+    if target is not None and target.protocol != "openai" and block.generates:
         raise ConfigError(
             f"{where}: lengths of prompts and outputs belong to completions.",
             "Leave PROMPTS and TOKENS out, or name the endpoint: ENDPOINT=openai+http://…/v1/completions.",
         )
+    if block.generates:
+        _check_lengths(block, where)
     return None if target is None else target.url
+
+
+def _check_lengths(block: ScenarioBlock, where: str) -> None:
+    """Raise ConfigError for lengths that are no distribution and no lists."""
+    if block.lengths and (block.prompt_lengths or block.new_tokens):
+        raise ConfigError(
+            f"{where}: pairs of lengths and lists of lengths exclude each other.",
+            "Leave TOKENS out: the file of PROMPTS has the lengths of outputs too.",
+        )
+    if not block.lengths and not (block.prompt_lengths and block.new_tokens):
+        given, other = ("prompts", "TOKENS=64") if block.prompt_lengths else ("outputs", "PROMPTS=128")
+        raise ConfigError(f"{where}: completions need lengths of both, and only {given} have one.", f"Add {other}.")
+    if (count := len({prompt for prompt, _ in block.lengths})) > MOST_LENGTHS:
+        raise ConfigError(
+            f"{where}: {count} different lengths of prompts, each with prompts and reference answers of its own.",
+            f"Round them to at most {MOST_LENGTHS}, for example up to multiples of 16.",
+        )
+
+
+def _check_bounds(block: ScenarioBlock, bounds: Sequence[LatencyBound], where: str) -> None:
+    """Raise ConfigError for bounds on tokens where a scenario has none, or where outputs of one token have no ITL."""
+    of_tokens = [bound for bound in bounds if bound.of != "latency"]
+    if of_tokens and not block.generates:
+        raise ConfigError(
+            f"{where}: {of_tokens[0].text} is a bound on tokens, and this scenario generates none.",
+            "Bound the latency: BOUND='p99<50ms'. Or generate: make load MODELS=smollm2-135m PROMPTS=128 TOKENS=64.",
+        )
+    if of_tokens and block.loadgen:
+        raise ConfigError(
+            f"{where}: LoadGen's rule here is on the latency, and {of_tokens[0].text} is on tokens.",
+            "Leave LOADGEN out, or bound the latency: BOUND='p99<2s'.",
+        )
+    longest = {max(new for _, new in pairs) for pairs in _distributions(block)}
+    if 1 in longest and (between := next((bound for bound in bounds if bound.of == "itl"), None)):
+        raise ConfigError(
+            f"{where}: {between.text} is a bound on the time between tokens, and an output of one token has none.",
+            "Ask for more: TOKENS=64. Or bound the first token: BOUND='ttft_p99<500ms'.",
+        )
+
+
+def _distributions(block: ScenarioBlock) -> list[tuple[tuple[int, int], ...]]:
+    """The pairs of lengths of each load case of a block that generates."""
+    if block.lengths:
+        return [block.lengths]
+    return [(pair,) for pair in product(block.prompt_lengths, block.new_tokens)]
+
+
+def _longest(pairs: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """(longest prompt, longest output): a batch is as long as both."""
+    return max(prompt for prompt, _ in pairs), max(new for _, new in pairs)
+
+
+def _generating(block: ScenarioBlock, decoders: Decoders, where: str) -> Iterator[LoadCase]:
+    """The load cases of decoders in a process of our own."""
+    if block.scenario != "server":
+        raise ConfigError(
+            f"{where}: generation here is loaded by arrivals, and {block.scenario} has none.",
+            "Use SCENARIOS=server; `make generate` measures one request after the other.",
+        )
+    common = _common(block, where)
+    if not block.rates:
+        raise ConfigError(
+            f"{where}: generation has no replay to predict a peak from.", "Name the loads: RATES=1,2,4 (requests/s)."
+        )
+    if any(count > 1 for count in block.workers) or block.in_flight:
+        raise ConfigError(
+            f"{where}: a decoder here serves with one worker.", "Leave WORKERS and IN_FLIGHT out, or use MAX_BATCH=1,8."
+        )
+    policies = dict.fromkeys(_policies(block, where))
+    for pairs in _distributions(block):
+        known = decoders(_longest(pairs))
+        if not known:
+            raise ConfigError(
+                f"{where}: the configuration has no block of `generation`, so that nothing generates.",
+                "Use one that has: make load CONFIG=configs/generation.yaml.",
+            )
+        selected = [case for case in known if _selects(block, case)]
+        if not selected:
+            raise ConfigError(
+                f"{where}: no decoder of `generation` has these models, backends and precisions.",
+                "Name some of its blocks, or leave `models`, `backends` and `precisions` out for all.",
+            )
+        for case in selected:
+            usual = next(iter(backend_info(case.backend).decoder_settings_on(case.device)))
+            way = "" if case.setting == usual else case.setting
+            yield from _of_lengths(block, case, way, common, policies, pairs)
+
+
+def _unequal(case: Deployment, pairs: Sequence[tuple[int, int]]) -> str | None:
+    """Why a decoder cannot serve prompts of these lengths; None where it can."""
+    if len({prompt for prompt, _ in pairs}) == 1:
+        return None
+    facts = facts_of(model_info(case.model), case.weights)
+    if isinstance(facts, DecoderFacts) and facts.kind == "seq2seq":
+        return f"prompts of several lengths are padded for causal models alone, and {case.model} has an encoder"
+    if backend_info(case.backend).decoder_pads:
+        return None
+    return f"{case.backend} takes prompts of one length: it masks no padding (torch-eager does)"
 
 
 def _of_case(
     block: ScenarioBlock, case: Case, way: str, common: Mapping[str, Any], policies: Iterable[_Policy]
 ) -> Iterator[LoadCase]:
-    lengths: list[tuple[int | None, int | None]] = [*product(block.prompt_lengths, block.new_tokens)]
-    lengths = lengths or [(None, None)]
-    for policy, (prompt_length, new_tokens) in product(policies, lengths):
-        # A completion has one prompt.
-        samples = policy.max_batch if prompt_length is None else 1
+    for pairs in _distributions(block) or [()]:
+        yield from _of_lengths(block, case, way, common, policies, pairs)
+
+
+def _of_lengths(
+    block: ScenarioBlock,
+    case: Deployment,
+    way: str,
+    common: Mapping[str, Any],
+    policies: Iterable[_Policy],
+    pairs: tuple[tuple[int, int], ...],
+) -> Iterator[LoadCase]:
+    prompt_length, new_tokens = _longest(pairs) if pairs else (None, None)
+    lengths = pairs if len(set(pairs)) > 1 else ()
+    drawn = f"-lengths-{digest_of(sorted(lengths))[:8]}" if lengths else f"-p{prompt_length}-n{new_tokens}"
+    # A completion of a service has one prompt.
+    single = bool(pairs) and block.endpoint is not None
+    skip = None if block.endpoint else case.skip_reason
+    if skip is None and pairs and block.endpoint is None:
+        skip = _unequal(case, pairs)
+    for policy in policies:
+        samples = 1 if single else policy.max_batch
         name = load_id(case, way, block, replace(policy, max_batch=samples), common["endpoint"])
-        skip_reason = None if block.endpoint else case.skip_reason
+        skip_reason = skip
         if policy.in_flight and skip_reason is None and (why := backend_info(case.backend).no_issuing_on(case.device)):
             skip_reason = f"{case.backend} has no batches in flight: {why}"
         yield LoadCase(
-            load_id=name if prompt_length is None else f"{name}-p{prompt_length}-n{new_tokens}",
+            load_id=f"{name}{drawn}" if pairs else name,
             model=case.model,
             slug=case.slug,
             backend=case.backend,
             device=case.device,
             precision=case.precision,
-            sequence_length=case.sequence_length if prompt_length is None else None,
+            sequence_length=None if pairs or isinstance(case, GenerationCase) else case.sequence_length,
             weights=case.weights,
             setting=case.setting,
             max_batch=samples,
@@ -183,6 +319,7 @@ def _of_case(
             skip_reason=skip_reason,
             prompt_length=prompt_length,
             new_tokens=new_tokens,
+            lengths=lengths,
             **common,
         )
 
@@ -225,13 +362,14 @@ def _policies(block: ScenarioBlock, where: str) -> Iterator[_Policy]:
         yield _Policy()
 
 
-def load_id(case: Case, way: str, block: ScenarioBlock, policy: _Policy, endpoint: str | None) -> str:
+def load_id(case: Deployment, way: str, block: ScenarioBlock, policy: _Policy, endpoint: str | None) -> str:
     """The readable id, such as `minilm-l6-openvino-cpu-fp32-s128-server-b8-d2ms`; also its folder's name.
 
     Of an endpoint it has eight digits of the address's hash in place of the device: two services are two load cases.
     """
     parts = [case.slug, case.backend, case.device if endpoint is None else digest_of(endpoint)[:8], case.precision]
-    parts += [f"s{case.sequence_length}"] if case.sequence_length and not block.prompt_lengths else []
+    length = None if block.generates or isinstance(case, GenerationCase) else case.sequence_length
+    parts += [f"s{length}"] if length else []
     parts += [way] if way else []
     parts += [block.scenario]
     parts += [f"b{policy.max_batch}"] if policy.max_batch > 1 else []

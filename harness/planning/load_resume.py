@@ -77,7 +77,7 @@ def state_of(
     """Read the records of a load case. same_machine: whether a record is comparable with those of this machine. sums:
     as in store.load, of every record that was read. foreign: which file is not of the current export; None where that
     is not known: then the files are not judged."""
-    state = LoadState(needs_replay=load.scenario == "server" and load.endpoint is None)
+    state = LoadState(needs_replay=load.replayed)
     sums = {} if sums is None else sums
 
     def read(path: Path, kind: type[R], digest: str) -> R | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
-from typing import Literal
+from typing import Any, Literal
 
 from harness.backends import BACKENDS, BackendInfo, backend_info
 from harness.backends.served_cases import served_cases
@@ -20,6 +21,7 @@ from harness.core.schemas import (
     EngineRecord,
     ExportOptions,
     ExportRecord,
+    GenerationCase,
     GivenInputs,
     Measurement,
     Mode,
@@ -113,7 +115,8 @@ def make_plan(
     models = _models(config, source)
     own, given = quantised or {}, inputs or {}
     cases = _unique(_expand(config, models, source, own, given), source, merge, {*own, *given})
-    loads = load_cases(config.scenarios, *_deployments(config, models, source, own, given), source)
+    decoders = partial(_decoders, config, models, source)
+    loads = load_cases(config.scenarios, *_deployments(config, models, source, own, given), source, decoders)
     cases = [] if loads_alone else cases
     served = [*cases, *served_cases(loads)]
     needed = {case.model for case in served} | {load.model for load in loads}
@@ -159,14 +162,21 @@ def plan_id(plan: Plan) -> str:
         asked["generation"]["prompts"] = ""
     if not plan.loads:
         del asked["loads"]
-    for load in asked.get("loads", ()):
-        if load["in_flight"] is None:
-            del load["in_flight"]
+    asked |= {"loads": [_without_later(load) for load in asked["loads"]]} if plan.loads else {}
     for model in asked["models"]:
         own = model.pop("inputs")
         if own:  # the content of the files, not their folders
             model["inputs"] = [{**one, "path": ""} for one in own]
     return digest_of(asked)
+
+
+def _without_later(load: dict[str, Any]) -> dict[str, Any]:
+    """A load case without the fields that came later, where they say nothing."""
+    later = ("further_bounds", "lengths", "in_flight")
+    kept = {name: value for name, value in load.items() if value or name not in later}
+    if load["bound"] and load["bound"]["of"] == "latency":
+        kept["bound"] = {name: value for name, value in load["bound"].items() if name != "of"}
+    return kept
 
 
 def settings_id(device: Device, measurement: Measurement) -> str:
@@ -238,6 +248,15 @@ def _deployments(
     usual = {name: next(iter(backend_info(name).settings_on(config.device))) for name in _named(found.values())}
     ways = {key: "" if case.setting == usual[case.backend] else case.setting for key, case in found.items()}
     return list(found.values()), ways
+
+
+def _decoders(config: Config, models: Models, source: str, lengths: tuple[int, int]) -> Sequence[GenerationCase]:
+    """What the blocks of generation can serve prompts and outputs of these lengths with, one sequence at a time. Raises
+    as expand_generations."""
+    blocks = tuple(block.model_copy(update={"batch_sizes": (1,)}) for block in config.generation)
+    return expand_generations(
+        config.model_copy(update={"generation": blocks}), models, source, merge=True, pairs=[lengths]
+    )
 
 
 def _named(cases: Iterable[Case]) -> set[str]:

@@ -42,6 +42,8 @@ class LoadOverrides:
     endpoint: str | None = None
     prompt_lengths: Sequence[int] = ()
     new_tokens: Sequence[int] = ()
+    lengths: Sequence[tuple[int, int]] = ()
+    """Pairs of both, from a file."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,8 @@ def apply(config: Config, chosen: Overrides) -> Config:
     """The configuration with the options applied; its blocks may then overlap (make_plan merges them)."""
     if chosen.load is not None and chosen.load.endpoint:
         chosen = _for_endpoint(chosen, chosen.load)
+    elif chosen.loads_alone:
+        chosen = _with_lengths(chosen)
     update: dict[str, object] = {"matrix": _matrix(config, chosen), "generation": _generation(config, chosen)}
     if chosen.prompts is not None:
         update["generating"] = config.generating.model_copy(update={"prompts": chosen.prompts})
@@ -105,21 +109,26 @@ def apply(config: Config, chosen: Overrides) -> Config:
 def _for_endpoint(chosen: Overrides, load: LoadOverrides) -> Overrides:
     """The options with the running service as the only backend. A precision chooses only the tolerance of answers; the
     lengths of prompts and outputs are those of its completions."""
-    if chosen.prompts:
-        raise UsageError(
-            "A running service is loaded with prompts of our own.", "Give their lengths: PROMPTS=128 TOKENS=64."
-        )
     if chosen.backends or chosen.device == "cuda":
         raise UsageError(
             "ENDPOINT names the service to load, so that there is no backend or device to choose.",
             "Leave BACKENDS and DEVICE out.",
         )
     remote = [name for name, info in BACKENDS.items() if info.remote]
-    lengths = replace(load, prompt_lengths=chosen.prompt_lengths, new_tokens=chosen.new_tokens)
     one = chosen.precisions or ("fp32",)
-    return replace(
-        chosen, backends=remote, precisions=one, device="cpu", load=lengths, prompt_lengths=(), new_tokens=()
-    )
+    return _with_lengths(replace(chosen, backends=remote, precisions=one, device="cpu", load=load))
+
+
+def _with_lengths(chosen: Overrides) -> Overrides:
+    """The options with the lengths of prompts and outputs as those of the scenarios, not of blocks of generation."""
+    if chosen.prompts:
+        raise UsageError(
+            f"{shortened(chosen.prompts, 60)} has texts, and a load has prompts of our own.",
+            "Give their lengths: PROMPTS=128 TOKENS=64, or a file with lines `<prompt tokens> <new tokens>`.",
+        )
+    load = chosen.load or LoadOverrides()
+    lengths = replace(load, prompt_lengths=chosen.prompt_lengths, new_tokens=chosen.new_tokens)
+    return replace(chosen, load=lengths, prompt_lengths=(), new_tokens=())
 
 
 def _scenarios(blocks: Sequence[ScenarioBlock], chosen: Overrides) -> tuple[ScenarioBlock, ...]:

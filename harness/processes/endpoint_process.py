@@ -35,7 +35,7 @@ from harness.planning.load_resume import LoadState, state_of
 from harness.processes.endpoint_workload import Judged, Workload, workload_of
 from harness.processes.load_process import same_machine
 from harness.serving import arrivals
-from harness.serving.load_case import LoadStep, replication_digest, requests_at, seed_of, service_digest
+from harness.serving.load_case import LoadStep, patience_ns, replication_digest, requests_at, seed_of, service_digest
 from harness.timing.clock import calibrate
 from harness.timing.session import peak_bytes
 
@@ -46,10 +46,6 @@ MOST_CHECKED = 16
 
 CHECK_NS = 60_000_000_000
 """Longest wait for one answer of the checks: a service may load its model at the first request."""
-
-TIMEOUT_NS = 5_000_000_000
-TIMEOUT_BOUNDS = 10
-"""A request fails after the longer of 5 s and 10 times the bound: it is over any bound that could still be met."""
 
 CLOSED_TIMEOUT_NS = 60_000_000_000
 
@@ -149,9 +145,9 @@ class _EndpointRun:
         load, facts = self.job.load, self.facts
         self.enter("service times")
         started_at = utc_now()
-        short = self._alone(self._order(LEAST_CLOSED, self.job.measurement.seed))
+        short = self._alone(self.work.order(LEAST_CLOSED, self.job.measurement.seed))
         count = _count_for(load.service_s, _typical_ns(short), *SERVICE_TIMES)
-        run = self._alone(self._order(count, self.job.measurement.seed))
+        run = self._alone(self.work.order(count, self.job.measurement.seed))
         self.enter("guards")
         record = ServiceRun(
             load_id=load.load_id,
@@ -178,7 +174,7 @@ class _EndpointRun:
         """One real replication of one point."""
         load = self.job.load
         seed = seed_of(self.job.measurement.seed, number)
-        self._closed(self._order(_count_for(WARM_UP_S, typical_ns, 1, WARM_UP), seed), 1)
+        self._closed(self.work.order(_count_for(WARM_UP_S, typical_ns, 1, WARM_UP), seed), 1)
         self.enter(f"replication {number} of {step.name}")
         started_at = utc_now()
         before = self.endpoint.totals(CHECK_NS)
@@ -223,6 +219,7 @@ class _EndpointRun:
             error=next((f"{kind}: {said}" for kind, said in run.details.items()), None),
             parity=judged.distance,
             client=client_times(run, judged.compared, judged.equal, server),
+            new_tokens=self.work.asked(run),
         )
         store.save(self.files.replication(step.name, number), record, indent=None)
 
@@ -235,13 +232,12 @@ class _EndpointRun:
             count = requests_at(load, step.rate_per_s)
             draw = arrivals.loadgen if load.method == "loadgen" else arrivals.poisson
             schedule = draw(step.rate_per_s, count, seed)
-            timeout = max(TIMEOUT_NS, TIMEOUT_BOUNDS * (load.bound.limit_ns if load.bound else 0))
-            kept, order = keep_every(count, self.answer_bytes), self._order(count, seed)
-            run = drive(self.endpoint, self.work.samples, order, schedule, timeout, keep_every=kept)
+            kept, order = keep_every(count, self.answer_bytes), self.work.order(count, seed)
+            run = drive(self.endpoint, self.work.samples, order, schedule, patience_ns(load), keep_every=kept)
             return run, arrivals.digest(schedule)
         clients = step.clients or (OFFLINE_IN_FLIGHT if load.scenario == "offline" else 1)
         count = _count_for(load.replication_s * clients, typical_ns, LEAST_CLOSED * clients, load.requests)
-        return self._closed(self._order(count, seed), clients), None
+        return self._closed(self.work.order(count, seed), clients), None
 
     def _closed(self, order: Sequence[int], clients: int) -> Timeline:
         kept = keep_every(len(order), self.answer_bytes)
@@ -256,13 +252,6 @@ class _EndpointRun:
             raise CaseError(f"A request failed without load: {kind}: {said}.", "The server's own log says why.")
         return run
 
-    def _order(self, count: int, seed: int) -> list[int]:
-        """Inputs in random rounds: each appears once before any appears again."""
-        chance = random.Random(seed)  # noqa: S311 - an order, not a secret
-        stored = len(self.work.samples)
-        rounds = [number for _ in range(-(-count // stored)) for number in chance.sample(range(stored), stored)]
-        return rounds[:count]
-
     def _repeat_guard(self, typical_ns: float) -> GuardTimes:
         """Pairs of blocks: inputs in rotation, and one stored input each time. A cache of answers would show."""
         chance = random.Random(self.job.measurement.seed)  # noqa: S311 - an order, not a secret
@@ -271,7 +260,7 @@ class _EndpointRun:
         pairs = _count_for(GUARD_S, 4 * count * typical_ns, min(2, GUARD_PAIRS // 2), GUARD_PAIRS // 2)
         for number, usual_first in enumerate(chance.sample([True, False] * pairs, 2 * pairs)):
             for is_usual in (usual_first, not usual_first):
-                order = self._order(count, number) if is_usual else [number % len(self.work.samples)] * count
+                order = self.work.order(count, number) if is_usual else [number % len(self.work.samples)] * count
                 run = self._alone(order)
                 (usual if is_usual else other).append(float(np.mean(run.done - run.issued)))
         return GuardTimes(usual_ns=tuple(usual), other_ns=tuple(other))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,10 +18,11 @@ from harness.core import store
 from harness.core.errors import MissingInputError
 from harness.core.layout import Models
 from harness.core.protocol import LoadJob
-from harness.core.schemas import GenerationExport, Parity
+from harness.core.schemas import GenerationExport, Parity, PromptSet
 from harness.endpoints.contract import Completion, Prompt, Sample
 from harness.endpoints.timeline import Timeline
 from harness.processes.load_process import job_at
+from harness.serving.load_case import places_of
 from harness.statistics import parity
 from harness.zoo.stored import read_arrays
 
@@ -46,6 +49,17 @@ class Workload(ABC):
     def judge(self, run: Timeline) -> Judged:
         """Compare the kept answers of a run."""
 
+    def order(self, count: int, seed: int) -> list[int]:
+        """Samples in random rounds: each appears once before any appears again."""
+        chance = random.Random(seed)  # noqa: S311 - an order, not a secret
+        stored = len(self.samples)
+        rounds = [number for _ in range(-(-count // stored)) for number in chance.sample(range(stored), stored)]
+        return rounds[:count]
+
+    def asked(self, run: Timeline) -> tuple[int, ...]:
+        """Tokens that each request asked for, where requests differ in it."""
+        return ()
+
 
 class TensorWorkload(Workload):
     """Batches of arrays, and the fp32 outputs for each."""
@@ -71,27 +85,44 @@ class TensorWorkload(Workload):
 
 
 class PromptWorkload(Workload):
-    """Prompts of one length, and what greedy fp32 answers to the first of them."""
+    """Prompts, and what greedy fp32 answers to the first of them; of a distribution each pair of lengths has its own.
+
+    The pairs take turns in the samples, so that the first ones, which are checked before anything is timed, have
+    different lengths.
+    """
 
     samples: Sequence[Prompt]
 
     def __init__(self, job: LoadJob) -> None:
-        length, tokens = job.load.prompt_length or 0, job.load.new_tokens or 0
+        load = job.load
         export = store.load(Path(job.export or ""), GenerationExport, "make export")
-        folder = Models(Path(job.models)).folder(job.load.slug, export.folder).root
-        chosen = export.prompt_set(length, tokens)
-        if chosen is None:
-            raise MissingInputError(
-                f"The export of {export.model} has no {tokens} tokens after prompts of {length}.",
-                "Run `make export` again: the plan has changed since.",
-            )
-        ids: NDArray[np.int64] = read_arrays(folder / chosen.prompts.path)["ids"].astype(np.int64)
-        expected = read_arrays(folder / chosen.reference.path)["tokens"][:, :tokens].astype(np.int64)
-        texts, self._texts = _texts_of(export, folder, ids, expected)
-        self._expected = [tuple(row) for row in expected.tolist()]
-        self.samples = [Prompt(text, tokens, tuple(row)) for text, row in zip(texts, ids.tolist(), strict=True)]
-        files = (*export.tokenizer, chosen.prompts, chosen.reference)
+        folder = Models(Path(job.models)).folder(load.slug, export.folder).root
+        distinct = [*dict.fromkeys(load.pairs)]
+        sets = [_answered(export, folder, *pair) for pair in distinct]
+        rows = min(len(prompts) for prompts, _ in sets)
+        self.samples = [prompts[row] for row in range(rows) for prompts, _ in sets]
+        self._answers = [answers.get(row) for row in range(rows) for _, answers in sets]
+        self._pairs, self._distinct = load.pairs, distinct
+        chosen = [_prompt_set(export, *pair) for pair in distinct]
+        files = (*export.tokenizer, *(file for one in chosen for file in (one.prompts, one.reference)))
         self.artifacts = {file.path: file.sha256 for file in files}
+
+    def order(self, count: int, seed: int) -> list[int]:
+        """Of a distribution each request draws its lengths; the prompts of a pair take turns."""
+        if len(self._distinct) == 1:
+            return super().order(count, seed)
+        width = len(self._distinct)
+        rows, used = len(self.samples) // width, Counter[int]()
+        found = []
+        for place in places_of(len(self._pairs), count, seed):
+            pair = self._distinct.index(self._pairs[place])
+            found.append((seed + used[pair]) % rows * width + pair)
+            used[pair] += 1
+        return found
+
+    def asked(self, run: Timeline) -> tuple[int, ...]:
+        """Of a distribution, tokens that each request asked for."""
+        return tuple(self.samples[int(place)].new_tokens for place in run.sample) if len(self._distinct) > 1 else ()
 
     def judge(self, run: Timeline) -> Judged:
         """Equal ids where the server reports them, else equal text. A server in another precision answers otherwise
@@ -105,11 +136,43 @@ class PromptWorkload(Workload):
             place = int(run.sample[number])
             if (why := _other_length(reply, self.samples[place].new_tokens)) is not None:
                 wrong[number] = why
-            if place >= len(self._expected):
+            answer = self._answers[place]
+            if answer is None:
                 continue
             compared += 1
-            equal += reply.ids == self._expected[place] if reply.ids else reply.text == self._texts[place]
+            equal += reply.ids == answer.ids if reply.ids else reply.text == answer.text
         return Judged(compared, wrong=wrong, equal=equal)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Of greedy fp32 to a prompt."""
+
+    ids: tuple[int, ...]
+    text: str
+
+
+def _prompt_set(export: GenerationExport, length: int, tokens: int) -> PromptSet:
+    chosen = export.prompt_set(length, tokens)
+    if chosen is None:
+        raise MissingInputError(
+            f"The export of {export.model} has no {tokens} tokens after prompts of {length}.",
+            "Run `make export` again: the plan has changed since.",
+        )
+    return chosen
+
+
+def _answered(
+    export: GenerationExport, folder: Path, length: int, tokens: int
+) -> tuple[list[Prompt], dict[int, Answer]]:
+    """Prompts of a length, and by row the answers to the first of them."""
+    chosen = _prompt_set(export, length, tokens)
+    ids: NDArray[np.int64] = read_arrays(folder / chosen.prompts.path)["ids"].astype(np.int64)
+    expected = read_arrays(folder / chosen.reference.path)["tokens"][:, :tokens].astype(np.int64)
+    texts, answers = _texts_of(export, folder, ids, expected)
+    prompts = [Prompt(text, tokens, tuple(row)) for text, row in zip(texts, ids.tolist(), strict=True)]
+    rows = zip(expected.tolist(), answers, strict=True)
+    return prompts, {number: Answer(tuple(row), text) for number, (row, text) in enumerate(rows)}
 
 
 def workload_of(job: LoadJob) -> Workload:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.backends import backend_info
-from harness.backends.decoder import GenerationJob, construct_decoder
+from harness.backends.decoder import Decoder, GenerationJob, construct_decoder
 from harness.backends.generation_files import files_read, onnx_file
 from harness.core import store
 from harness.core.errors import CaseError, MissingInputError
@@ -38,19 +38,17 @@ def generated(job: GenerationTask, results: Results, enter: Callable[[str], None
     info = backend_info(case.backend)
     if info.decoder_reads == "none":
         given = generation_job(job, CALIBRATION_SHAPE, Models(Path(job.models)).folder(case.slug))
-        prompts, reference, loaded = calibration_prompts(case, job.measurement.seed), None, {}
+        seeded = calibration_prompts(case.batch_size, case.prompt_length, job.measurement.seed)
+        prompts, reference, loaded = seeded, None, {}
     else:
         export, folder = export_for(job)
-        chosen = prompt_set(export, case)
+        chosen = prompt_set(export, case.prompt_length, case.new_tokens)
         given = generation_job(job, export.shape, folder, export)
         prompts, reference = load_prompts(folder, chosen)
         loaded = {
             file.path: file.sha256 for file in (*files_read(export, info, case), chosen.prompts, chosen.reference)
         }
-    target = info.decoder_target_on(case.device)
-    if target is None:
-        raise CaseError(f"{case.backend} does not generate: {info.decodes_not}.", "Plan again: `make plan`.")
-    decoder = construct_decoder(target, given)
+    decoder = decoder_of(case, given)
     seed = zlib.crc32(f"{job.measurement.seed}/{case.case_id}/{job.round}".encode())
     found = run_token_session(
         decoder, prompts, reference, case.batch_size, case.new_tokens, job.options, job.measurement, enter, seed
@@ -94,12 +92,21 @@ def export_for(job: GenerationTask) -> tuple[GenerationExport, ModelFolder]:
     return export, Models(Path(job.models)).folder(job.case.slug, export.folder)
 
 
-def prompt_set(export: GenerationExport, case: GenerationCase) -> PromptSet:
-    """The case's prompts. Raises MissingInputError where the export has none."""
-    found = export.prompt_set(case.prompt_length, case.new_tokens)
+def decoder_of(case: GenerationCase, given: GenerationJob) -> Decoder:
+    """The decoder of a case, not yet loaded. Raises CaseError where its backend has none."""
+    info = backend_info(case.backend)
+    target = info.decoder_target_on(case.device)
+    if target is None:
+        raise CaseError(f"{case.backend} does not generate: {info.decodes_not}.", "Plan again: `make plan`.")
+    return construct_decoder(target, given)
+
+
+def prompt_set(export: GenerationExport, prompt_length: int, new_tokens: int) -> PromptSet:
+    """The prompts of a length. Raises MissingInputError where the export has none with so long a reference."""
+    found = export.prompt_set(prompt_length, new_tokens)
     if found is None:
         raise MissingInputError(
-            f"The export of {export.model} has no {case.new_tokens} tokens after prompts of {case.prompt_length}.",
+            f"The export of {export.model} has no {new_tokens} tokens after prompts of {prompt_length}.",
             "Run `make export` again: the plan has changed since.",
         )
     return found
@@ -119,18 +126,28 @@ def load_prompts(folder: ModelFolder, chosen: PromptSet) -> tuple[NDArray[np.int
     )
 
 
-def calibration_prompts(case: GenerationCase, seed: int) -> NDArray[np.int64]:
+def calibration_prompts(batch_size: int, prompt_length: int, seed: int) -> NDArray[np.int64]:
     """Seeded ids for a decoder that computes nothing."""
     generator = np.random.default_rng(seed)
-    rows = max(CALIBRATION_PROMPTS, 2 * case.batch_size)
-    return generator.integers(0, CALIBRATION_SHAPE.vocabulary, (rows, case.prompt_length), dtype=np.int64)
+    rows = max(CALIBRATION_PROMPTS, 2 * batch_size)
+    return generator.integers(0, CALIBRATION_SHAPE.vocabulary, (rows, prompt_length), dtype=np.int64)
 
 
 def generation_job(
     job: GenerationTask, shape: DecoderShape, folder: ModelFolder, export: GenerationExport | None = None
 ) -> GenerationJob:
     """A task as its decoder gets it. export: None for a decoder that reads no files."""
-    case = job.case
+    return decoder_job(job.case, job.threads, shape, folder, export)
+
+
+def decoder_job(
+    case: GenerationCase,
+    threads: int,
+    shape: DecoderShape,
+    folder: ModelFolder,
+    export: GenerationExport | None = None,
+) -> GenerationJob:
+    """A case as its decoder gets it."""
     info = backend_info(case.backend)
     onnx = None if export is None else onnx_file(export, info, case)
     gguf = None if export is None else export.gguf
@@ -143,7 +160,7 @@ def generation_job(
         batch_size=case.batch_size,
         prompt_length=case.prompt_length,
         new_tokens=case.new_tokens,
-        threads=job.threads,
+        threads=threads,
         cache=folder.compile_cache,
         onnx=None if onnx is None else folder.root / onnx.path,
         gguf=None if gguf is None else folder.root / gguf.path,

@@ -46,6 +46,7 @@ from harness.serving import arrivals
 from harness.serving.early_stopping import least_requests
 from harness.serving.load_case import (
     LoadStep,
+    patience_ns,
     phase_of,
     policy_of,
     replication_digest,
@@ -68,9 +69,7 @@ from harness.timing.worker_threads import SWITCH_S, WorkerThreads
 Enter = Callable[[str], None]
 
 DRAIN_NS = 5_000_000_000
-DRAIN_BOUNDS = 10
-"""After the last arrival, so long (the longer of 5 s and 10 times the bound) may requests wait. Later ones are over any
-bound that a percentile could still meet: they count as not served."""
+"""After the time of an offline run, so long may its samples take."""
 
 LEAST_CLOSED = 5
 LOADGEN_LEAST = {"single-stream": least_requests(1, 0.9), "multi-stream": least_requests(1, 0.99)}
@@ -351,8 +350,8 @@ class _LoadRun:
             drawn = draw(step.rate_per_s, count, seed)
             scheduled = drawn.tolist()
             schedule_sha256 = arrivals.digest(drawn)
-            drain = max(DRAIN_NS, DRAIN_BOUNDS * (load.bound.limit_ns if load.bound else 0))
-            found = self._open(scheduled, load, workers, scheduled[-1] + drain)
+            # Requests that wait longer count as not served.
+            found = self._open(scheduled, load, workers, scheduled[-1] + patience_ns(load))
         else:
             schedule_sha256 = None
             found = self._closed(load, workers)

@@ -104,7 +104,7 @@ def _of_a_phase(asked: ProfileJob, job: GenerationTask) -> Record:
     profiler = backend_info(case.backend).decoder_profilers.get(case.device)
     if profiler is None:
         raise _no_profiler(case.backend)
-    prompts, _ = load_prompts(folder, prompt_set(export, case))
+    prompts, _ = load_prompts(folder, prompt_set(export, case.prompt_length, case.new_tokens))
     measure = partial(imported(profiler), generation_job(job, export.shape, folder, export), prompts, phase)
     return _with_traces(asked, measure)
 

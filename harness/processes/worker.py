@@ -55,9 +55,10 @@ from harness.core.protocol import (
     TurnJob,
 )
 from harness.core.safe_files import open_to_write
-from harness.core.schemas import Case, Failed, Generated, GenerationCase, LoadFailure, Measured
+from harness.core.schemas import Case, Failed, Generated, GenerationCase, LoadCase, LoadFailure, Measured
 from harness.core.timestamps import utc_now
 from harness.processes.endpoint_process import serve_endpoint
+from harness.processes.generation_load import serve_generation
 from harness.processes.generation_process import generated
 from harness.processes.load_process import serve_load
 from harness.processes.own_core import OwnCore
@@ -150,6 +151,13 @@ def _measure_and_exit(job: AnyJob, emit: Callable[[Event], None]) -> NoReturn:
     os._exit(code)
 
 
+def _serving(load: LoadCase) -> Callable[[LoadJob, Callable[[str], None]], None]:
+    """What serves a load case: a decoder here, a running service, or a backend."""
+    if load.generates_here:
+        return serve_generation
+    return serve_load if load.endpoint is None else serve_endpoint
+
+
 def _serve_and_exit(job: LoadJob, emit: Callable[[Event], None]) -> NoReturn:
     """The same for a load case, whose process saves several records."""
     files = Results(Path(job.results)).load(job.load.load_id)
@@ -163,7 +171,7 @@ def _serve_and_exit(job: LoadJob, emit: Callable[[Event], None]) -> NoReturn:
     try:
         log = _log_to(files.log)
         try:
-            (serve_load if job.load.endpoint is None else serve_endpoint)(job, enter)
+            _serving(job.load)(job, enter)
             log.unlink(missing_ok=True)
         except StorageError:
             raise

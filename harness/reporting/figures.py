@@ -19,13 +19,23 @@ from harness.core.schemas import (
     Interval,
     Latency,
     LoadedPoint,
+    LoadPercentile,
     LoadRow,
     PredictedPoint,
     Roofline,
     Row,
 )
+from harness.core.schemas.load_record import Bounded
 from harness.reporting import ranking, units
-from harness.reporting.load_groups import highest_load, knee_of, percentile_ns, single_point
+from harness.reporting.load_groups import (
+    bounded_percentile,
+    highest_load,
+    infinite_ns,
+    knee_of,
+    peak_point,
+    percentile_ns,
+    single_point,
+)
 from harness.reporting.prose.boundaries import PARTS
 from harness.statistics.estimators import P90_MIN_SAMPLES, P95_MIN_SAMPLES, P99_MIN_SAMPLES
 
@@ -402,6 +412,40 @@ def _load_percentile(name: str, doc: str) -> Figure[LoadedPoint]:
     )
 
 
+def _token_percentile(of: Bounded, name: str, doc: str) -> Figure[LoadedPoint]:
+    def found(point: LoadedPoint) -> LoadPercentile | None:
+        return None if point.tokens is None else bounded_percentile(point, of, name)
+
+    return Figure(
+        f"load_point_{of}_{name}",
+        "time",
+        doc,
+        lambda point: infinite_ns(found(point)),
+        lambda point: one.interval if (one := found(point)) else None,
+        label=f"{of.upper()} {name}",
+    )
+
+
+_WORDS: Mapping[Bounded, str] = {"ttft": "Time to the first token", "itl": "Time between tokens"}
+
+
+def _at_peak(of: Bounded, name: str) -> Figure[LoadRow]:
+    """A percentile of generation at the highest load that passed, or at the only one."""
+
+    def found(row: LoadRow) -> LoadPercentile | None:
+        point = peak_point(row)
+        return None if point is None or point.tokens is None else bounded_percentile(point, of, name)
+
+    return Figure(
+        f"load_{of}_{name}",
+        "time",
+        f"{_WORDS[of]}, {name}: at the only load, or at the highest that passed.",
+        lambda row: infinite_ns(found(row)),
+        lambda row: one.interval if (one := found(row)) else None,
+        applies=lambda row: row.new_tokens is not None,
+    )
+
+
 def _only(name: str) -> Figure[LoadRow]:
     """A percentile of a row with a single point: streams, one after the other."""
 
@@ -447,6 +491,14 @@ LOAD: tuple[Figure[LoadRow], ...] = (
     _only("p50"),
     _only("p90"),
     _only("p99"),
+    *(_at_peak(of, name) for of in _WORDS for name in ("p50", "p99")),
+    Figure(
+        "load_tokens",
+        "rate",
+        "Tokens of completed requests a second, at the same load.",
+        lambda row: point.tokens.tokens_per_s if (point := peak_point(row)) and point.tokens else None,
+        applies=lambda row: row.new_tokens is not None,
+    ),
     Figure(
         "load_peak_memory",
         "bytes",
@@ -460,6 +512,8 @@ LOAD: tuple[Figure[LoadRow], ...] = (
 )
 """A load case: its verified and predicted peak, and what a request costs there."""
 
+_NAMED = ("p50", "p90", "p99")
+
 LOADED: tuple[Figure[LoadedPoint], ...] = (
     Figure("load_factor", "ratio", "Load by the predicted peak.", lambda it: it.factor),
     Figure("load_asked", "rate", "Requests asked for.", lambda it: it.asked_per_s),
@@ -472,12 +526,32 @@ LOADED: tuple[Figure[LoadedPoint], ...] = (
     _load_percentile("p50", "From the scheduled instant (closed loop: from the start); median over replications."),
     _load_percentile("p90", "The same."),
     _load_percentile("p99", "The same."),
+    *(_token_percentile("ttft", name, "From the scheduled instant; median over replications.") for name in _NAMED),
+    *(_token_percentile("itl", name, "Of all requests of a replication; median over them.") for name in _NAMED),
+    Figure(
+        "load_point_tokens",
+        "rate",
+        "Tokens of completed requests.",
+        lambda it: it.tokens.tokens_per_s if it.tokens else None,
+    ),
+    Figure(
+        "load_useful_tokens",
+        "share",
+        "Tokens that were asked for of those that the batches computed.",
+        lambda it: it.tokens.useful_share if it.tokens else None,
+    ),
     Figure("load_verdict", "text", "PASS, FAIL or UNDECIDED, one-sided 99%.", lambda it: it.verdict),
     Figure("load_over", "share", "Scheduled requests over the bound.", lambda it: it.over_share),
     Figure("load_over_explained", "share", "Variance of it that replay explains.", lambda it: it.over_explained),
     Figure("load_over_low", "share", "Its lower end, one-sided 99%.", lambda it: it.over_low),
     Figure("load_over_high", "share", "Its upper end, one-sided 99%.", lambda it: it.over_high),
-    Figure("load_goodput", "share", "Scheduled requests within the bound.", lambda it: it.goodput),
+    Figure(
+        "load_judged",
+        "text",
+        "Each bound with its share over and its verdict, where there are several or it is on tokens.",
+        lambda it: "; ".join(f"{one.bound} {one.over_share:.2%} {one.verdict}" for one in it.judged) or None,
+    ),
+    Figure("load_goodput", "share", "Scheduled requests within every bound.", lambda it: it.goodput),
     Figure(
         "load_good",
         "rate",

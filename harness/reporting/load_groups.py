@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from harness.core.schemas import LoadedPoint, LoadPercentile, LoadRow, Scenario
+from harness.core.schemas.load_record import Bounded
 from harness.reporting import units
 from harness.serving.load_points import knee
 
@@ -28,7 +29,7 @@ SCENARIOS: Mapping[Scenario, str] = {
 
 class LoadGroup(NamedTuple):
     """Model, scenario, bound as text (empty without one), device, weights and sequence length; service: of running
-    services."""
+    services; bits: `int4` where the weights of the model's file have 4 bits, which are not ranked with others."""
 
     model: str
     scenario: Scenario
@@ -37,13 +38,15 @@ class LoadGroup(NamedTuple):
     weights: str
     sequence_length: int | None
     service: bool = False
+    bits: str = ""
 
 
 def group_of(row: LoadRow) -> LoadGroup:
     """The group that a row belongs to."""
-    bound = row.bound.text if row.bound else ""
+    bound = row.bounds_text
     service = row.endpoint is not None
-    return LoadGroup(row.model, row.scenario, bound, row.device, row.weights, row.sequence_length, service)
+    bits = row.precision if row.precision == "int4" else ""
+    return LoadGroup(row.model, row.scenario, bound, row.device, row.weights, row.sequence_length, service, bits)
 
 
 def by_group(rows: Iterable[LoadRow]) -> list[tuple[LoadGroup, list[LoadRow]]]:
@@ -93,13 +96,28 @@ def names(rows: Sequence[LoadRow], policy: bool = True) -> dict[str, str]:
     for row in rows:
         parts = [
             f"{row.backend} {row.precision}" if row.endpoint is None else service_name(row.endpoint),
-            f"{row.prompt_length} + {row.new_tokens} tokens" if row.prompt_length else "",
+            lengths_text(row),
             row.setting if settings and row.setting != "default" else "",
             ("no batching" if row.max_batch == 1 else f"batch {batching(row)}") if batches else "",
             computing(row) or "1 worker" if workers else "",
         ]
         found[row.load_id] = ", ".join(part for part in parts if part)
     return found
+
+
+def lengths_text(row: LoadRow) -> str:
+    """`128 + 64 tokens` of prompt and output; of a distribution `16 to 128 + 8 to 64 tokens`. Empty for arrays."""
+    if row.prompt_length is None:
+        return ""
+    parts = [f"{row.prompt_length}", f"{row.new_tokens}"]
+    if row.lengths:
+        parts = [_span([pair[place] for pair in row.lengths]) for place in (0, 1)]
+    return f"{' + '.join(parts)} tokens"
+
+
+def _span(values: Sequence[int]) -> str:
+    low, high = min(values), max(values)
+    return f"{low}" if low == high else f"{low} to {high}"
 
 
 def deployment(row: LoadRow) -> str:
@@ -136,14 +154,31 @@ def single_point(row: LoadRow) -> LoadedPoint | None:
     return row.points[0] if len(row.points) == 1 else None
 
 
+def peak_point(row: LoadRow) -> LoadedPoint | None:
+    """The only point of a row, or that of the highest load that passed."""
+    at_peak = (one for one in row.points if one.asked_per_s is not None and one.asked_per_s == row.peak_pass_per_s)
+    return single_point(row) or next(at_peak, None)
+
+
 def knee_of(row: LoadRow) -> float | None:
     """The knee of the replayed curve, per second; None where the curve does not reach it."""
     return knee([point.rate_per_s for point in row.predicted], [point.mean_ns for point in row.predicted])
 
 
 def percentile_ns(point: LoadedPoint, name: str) -> float | None:
-    """A percentile of a load in ns: infinite where failed requests reach it, None where it is withheld."""
-    found = point.latency.get(name)
+    """A percentile of a load's latency in ns, as infinite_ns."""
+    return infinite_ns(point.latency.get(name))
+
+
+def bounded_percentile(point: LoadedPoint, of: Bounded, name: str) -> LoadPercentile | None:
+    """A percentile of the latency, TTFT or ITL; None where it is unknown."""
+    if of == "latency":
+        return point.latency.get(name)
+    return None if point.tokens is None else (point.tokens.ttft if of == "ttft" else point.tokens.itl).get(name)
+
+
+def infinite_ns(found: LoadPercentile | None) -> float | None:
+    """Its value in ns: infinite where failed requests reach it, None where it is withheld."""
     if found is None:
         return None
     return math.inf if found.infinite else found.ns

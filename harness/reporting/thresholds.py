@@ -6,13 +6,14 @@ minilm-l6/openvino/fp32/b1/s128/e2e:…      further parts: precision, batch, se
 minilm-l6/openvino/fp32/server:load_peak>=50/s      a load case, by its scenario; metrics that begin with load_
 */b1:throughput>=50/s                      shell patterns; * also matches a slash
 gpt2/torch-eager/fp32/b1/p128/n64:itl_p50<20ms      of generation: precision, batch, tokens of prompt and output
+gpt2/endpoint/fp32/server:ttft_p99<200ms      the same names of generation under load: at the only load, or the peak
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import accumulate
 from typing import Generic, Literal
@@ -23,7 +24,7 @@ from harness.core.errors import UsageError
 from harness.core.schemas import GenerationRow, Interval, Judgement, LoadRow, Quantity, Row
 from harness.reporting.figures import FIGURES, LOAD, Figure, Kind, Thing
 from harness.reporting.generation_figures import GENERATION, LIMITS
-from harness.reporting.load_groups import is_sound
+from harness.reporting.load_groups import is_sound, peak_point
 from harness.statistics.estimators import PERCENTILE_MIN_SAMPLES, least_in_process
 
 UNITS: Mapping[Quantity, Mapping[str, float]] = {
@@ -147,7 +148,10 @@ def judge(
     if threshold.metric in LOAD_METRICS:
         return _judge_loads(threshold, loads)
     if threshold.metric in TOKEN_METRICS:
-        return _judge_generation(threshold, generations)
+        loaded = TOKENS_OF_LOADS.get(threshold.metric)
+        served = [row for row in loads if row.new_tokens is not None] if loaded else []
+        under_load = _judge_loads(replace(threshold, metric=loaded), served) if loaded and served else []
+        return [*_judge_generation(threshold, generations), *under_load] if generations or not served else under_load
     computing = [row for row in rows if not is_calibration(row)]
     meant = [row for row in computing if threshold.selector is None or _selects(threshold.selector, row)]
     if not meant:
@@ -179,7 +183,9 @@ def _judged_load(threshold: Threshold, metric: LimitedFigure[LoadRow], row: Load
         reason = f"void: {row.void}" if row.void else f"{row.status}: {row.reason}"
     value = metric.figure.number(row)
     if reason is None and value is None:
-        reason = "no load passed the bound" if threshold.metric == "load_peak" else "this load case has no such figure"
+        reason = "this load case has no such figure"
+        if threshold.metric == "load_peak" or (threshold.metric in TOKENS_OF_LOADS.values() and not peak_point(row)):
+            reason = "no load passed the bound"
     return _judgement(threshold, row.load_id, metric.quantity, value, metric.figure.ends(row), reason)
 
 
@@ -292,6 +298,12 @@ LOAD_METRICS: Mapping[str, LimitedFigure[LoadRow]] = {
     figure.key: LimitedFigure(_QUANTITIES[figure.kind], figure) for figure in LOAD if figure.kind in _QUANTITIES
 }
 """The same of a load case: load_peak, load_cost_per_million and others."""
+
+TOKENS_OF_LOADS = {
+    **{f"{of}_{name}": f"load_{of}_{name}" for of in ("ttft", "itl") for name in ("p50", "p99")},
+    "tokens_per_s": "load_tokens",
+}
+"""Names that rows of generation share with load cases that generate → the figure of a load case."""
 
 TOKEN_METRICS: Mapping[str, LimitedFigure[GenerationRow]] = {
     LIMITS.get(figure.key, figure.key): LimitedFigure(_QUANTITIES[figure.kind], figure)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from typing import get_args
+
+import numpy as np
 
 from harness.core.schemas import LoadCase
-from harness.core.schemas.load_record import MOST_REQUESTS
+from harness.core.schemas.load_record import MOST_REQUESTS, Bounded
 from harness.core.store import digest_of
 from harness.serving.batching import BatchPolicy, prepared_sizes
 
@@ -17,10 +20,18 @@ BOUNDS_LONG = 50
 """A replication lasts so many times the limit of its bound, within its time: a queue that grows by 2% of the capacity
 is then over the limit at its end. 2,000 requests of a fast service would be over before any queue could grow."""
 
-_JUDGED = frozenset({"bound", "price_per_hour", "rates", "factors", "clients", "skip_reason", "replications"})
+_JUDGED = frozenset(
+    {"bound", "further_bounds", "price_per_hour", "rates", "factors", "clients", "skip_reason", "replications"}
+)
 """Fields that change no single replication: with other values, what is measured already stays valid."""
 _QUEUE = frozenset({"scenario", "method", "max_delay_ns", "requests", "replication_s", "load_id"})
 """Fields that change no service time."""
+
+
+BOUNDED: tuple[Bounded, ...] = get_args(Bounded)
+
+Pair = tuple[int, int]
+"""(prompt tokens, new tokens) of a request."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +73,41 @@ def policy_of(load: LoadCase) -> BatchPolicy:
     return BatchPolicy(load.max_batch, load.max_delay_ns)
 
 
+PATIENCE_NS = 5_000_000_000
+GENERATES_NS = 60_000_000_000
+"""Least patience with a request that generates, where no bound limits the time of all its tokens."""
+PATIENCE = 10
+
+
+def patience_ns(load: LoadCase) -> int:
+    """How long a request may take: the longer of 5 s and 10 times its bounds. A later one is over any bound that a
+    percentile could still meet. Bounds on tokens add up over the longest output."""
+    limits = {kind: max((one.limit_ns for one in load.bounds if one.of == kind), default=0) for kind in BOUNDED}
+    whole = limits["latency"] or limits["ttft"] + limits["itl"] * (load.new_tokens or 1)
+    endless = load.new_tokens is not None and not (limits["latency"] or limits["itl"])
+    return max(GENERATES_NS if endless else PATIENCE_NS, PATIENCE * whole)
+
+
+def longest_ns(load: LoadCase) -> int:
+    """The largest limit of a request; 0 without one. The time between two tokens is no request."""
+    return max((bound.limit_ns for bound in load.bounds if bound.of != "itl"), default=0)
+
+
+def drawn_pairs(load: LoadCase, count: int, seed: int) -> tuple[Pair, ...]:
+    """(prompt tokens, new tokens) of each request: independent draws from the pairs of a case that generates."""
+    return tuple(load.pairs[place] for place in places_of(len(load.pairs), count, seed))
+
+
+def places_of(pairs: int, count: int, seed: int) -> list[int]:
+    """Which of so many pairs each request draws, independent of its schedule."""
+    found: list[int] = np.random.default_rng((seed, 1)).integers(0, pairs, count).tolist()
+    return found
+
+
 def requests_at(load: LoadCase, rate_per_s: float) -> int:
     """Requests of one replication at a rate: the case's number, or as many as BOUNDS_LONG needs, within its time."""
     by_time = round(rate_per_s * load.replication_s)
-    by_bound = round(rate_per_s * BOUNDS_LONG * load.bound.limit_ns / 1e9) if load.bound else 0
+    by_bound = round(rate_per_s * BOUNDS_LONG * longest_ns(load) / 1e9)
     return max(LEAST_REQUESTS, min(by_time, max(load.requests, by_bound), MOST_REQUESTS))
 
 

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from harness.core.errors import UsageError
 from harness.core.schemas import LatencyBound, LoadVerdict
+from harness.core.schemas.load_record import Bounded
 from harness.core.text import shortened
 from harness.serving.early_stopping import at_most, is_enough
 from harness.statistics.estimators import percentile, t_critical
@@ -34,23 +35,33 @@ LATE_SHARE = 0.05
 """Largest p99 of the dispatch delay, as a share of the bound: above it the load was not the load that was asked for."""
 
 UNITS_NS = {"ns": 1, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
-_BOUND = re.compile(r"p(\d{1,2}(?:\.\d+)?)\s*(?:<=|<|≤)\s*(\d+(?:\.\d+)?|\.\d+)\s*([a-zµ]*)")
+_BOUND = re.compile(r"(?:(ttft|itl)_)?p(\d{1,2}(?:\.\d+)?)\s*(?:<=|<|≤)\s*(\d+(?:\.\d+)?|\.\d+)\s*([a-zµ]*)")
+
+
+def parse_bounds(text: str) -> tuple[LatencyBound, ...]:
+    """One bound or several: `p99<50ms`, `ttft_p99<500ms,itl_p99<50ms`. Raises as parse_bound."""
+    return tuple(dict.fromkeys(parse_bound(part) for part in text.split(",") if part.strip() or "," not in text))
 
 
 def parse_bound(text: str) -> LatencyBound:
-    """`p99<50ms`; UsageError for anything else, also for a number without a unit."""
+    """`p99<50ms` of the latency, `ttft_p99<500ms` or `itl_p99<50ms` of tokens; UsageError for anything else, also for a
+    number without a unit."""
     found = _BOUND.fullmatch(text.strip())
     shown = shortened(text, 40)
-    if found and not found[3]:
+    if found and not found[4]:
         raise UsageError(f"The bound `{shown}` has no unit.", f"Write it with one: {text.strip()}ms.")
-    if not found or found[3] not in UNITS_NS:
-        raise UsageError(f"`{shown}` is not a bound on a latency.", "Write a percentile and a time: BOUND='p99<50ms'.")
-    quantile, limit_ns = round(float(found[1]) / 100, 12), round(float(found[2]) * UNITS_NS[found[3]])
+    if not found or found[4] not in UNITS_NS:
+        raise UsageError(
+            f"`{shown}` is not a bound on a latency.",
+            "Write a percentile and a time: BOUND='p99<50ms', for tokens BOUND='ttft_p99<500ms,itl_p99<50ms'.",
+        )
+    quantile, limit_ns = round(float(found[2]) / 100, 12), round(float(found[3]) * UNITS_NS[found[4]])
     if not (0 < quantile < 1 and limit_ns > 0):
         raise UsageError(
             f"No load meets the bound `{shown}`.", "Write a percentile above 0 and a time above 0: BOUND='p99<50ms'."
         )
-    return LatencyBound(quantile=quantile, limit_ns=limit_ns)
+    kinds: dict[str, Bounded] = {"ttft": "ttft", "itl": "itl"}
+    return LatencyBound(quantile=quantile, limit_ns=limit_ns, of=kinds.get(found[1] or "", "latency"))
 
 
 def latencies(
@@ -154,6 +165,13 @@ def _estimate(shares: NDArray[np.float64], control: Control | None) -> tuple[flo
     rest = float(residuals @ residuals)
     variance = rest / (count - 2) * (1 / count + luck**2 / spread) + (slope * control.error) ** 2
     return max(0.0, mean - slope * luck), math.sqrt(variance), count - 2, 1 - rest / total if total else None
+
+
+def together(verdicts: Sequence[LoadVerdict]) -> LoadVerdict:
+    """The verdict on several bounds: PASS where all pass, FAIL where one fails. With k bounds the chance of a false
+    FAIL is up to k times that of one; that of a false PASS is no larger."""
+    order: tuple[LoadVerdict, ...] = ("LOAD NOT REACHED", "FAIL", "UNDECIDED")
+    return next((decisive for decisive in order if decisive in verdicts), "PASS")
 
 
 def bracket(points: Iterable[tuple[float, LoadVerdict]]) -> tuple[float | None, float | None]:

@@ -12,7 +12,7 @@ token must be the best by them. Otherwise the token is wrong.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +67,8 @@ class ParityTally:
             return
         difference = ours - theirs
         largest = float(np.abs(difference).max())
-        self.moved[sequence, step] = 2 * largest
+        # A decoder of several batch sizes is compared with each of them.
+        self.moved[sequence, step] = max(2 * largest, self.moved.get((sequence, step), 0.0))
         self._best[sequence, step] = np.flatnonzero(ours == ours.max())
         self._max_abs = max(self._max_abs, largest)
         norm = math.sqrt(float(theirs @ theirs))
@@ -99,6 +100,10 @@ class ParityTally:
             self._first = step, margin, moved
         if self._gap(sequence, step, int(tokens[step])) > moved:
             self._unexplained += 1
+
+    def after_forcing(self) -> ParityTally:
+        """The same forced comparison, and no free sequence yet."""
+        return replace(self, _unexplained=0, _free=0, _equal=0, _first=None)
 
     def result(self) -> TokenParity:
         """Everything so far."""

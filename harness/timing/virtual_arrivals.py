@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.core.extensions import reason
 from harness.serving.batching import BatchPolicy, closes_at, due
@@ -50,6 +50,8 @@ class Dispatches:
     failed: tuple[int, ...] = ()
     error: str | None = None
     timed_out: bool = False
+    zero_ns: int = 0
+    """The schedule's zero on the process's clock; 0 in a closed loop."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def serve(
 
     all_at_once([body(number, run) for number, run in enumerate(workers)])
     notes.sort(key=lambda batch: batch.first)
-    return joined(notes, shared.timed_out)
+    return replace(joined(notes, shared.timed_out), zero_ns=zero)
 
 
 def _work(

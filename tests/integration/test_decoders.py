@@ -21,6 +21,7 @@ from harness.backends.torch.decoder_eager import EagerDecoder
 from harness.core.errors import CaseError
 from harness.core.schemas import DecoderKind, Precision
 from harness.core.schemas.profile_record import Phase
+from harness.timing.token_serving import padded
 from harness.zoo.construct import save_weights
 from harness.zoo.generation.generative import read_parameters, rebuild_generative, shape_of
 from harness.zoo.generation.greedy_reference import greedy, rounding_of
@@ -117,6 +118,32 @@ def test_eager_has_the_tokens_of_generate_after_other_prompts_too(tiny: Tiny) ->
         assert forced == pytest.approx(logits, abs=1e-5)
         placed = decoder.placement()
         assert (placed.device, placed.precision, placed.settings["cache"]) == ("cpu", "fp32", "dynamic")
+    finally:
+        decoder.close()
+
+
+def test_padding_is_masked_so_that_each_prompt_has_the_tokens_that_it_has_alone(tiny: Tiny) -> None:
+    decoder = EagerDecoder(tiny.job())
+    decoder.load()
+    try:
+        lengths = np.array([PROMPT, 3, 5])
+        ids, found = padded([row[:length] for row, length in zip(tiny.prompts, lengths, strict=True)], BATCH)
+        assert found.tolist() == lengths.tolist()
+        if tiny.kind == "seq2seq":
+            with pytest.raises(CaseError, match="masks no padding"):
+                decoder.prefill_padded(ids, lengths)
+            return
+        decoder.prefill_padded(ids, lengths)
+        tokens = [decoder.tokens().copy()]
+        for _ in range(1, NEW):
+            decoder.step()
+            tokens.append(decoder.tokens().copy())
+        for row, length in enumerate(lengths):
+            wanted = greedy(tiny.model, tiny.kind, tiny.prompts[row : row + 1, :length], NEW, 0)
+            assert np.stack(tokens, axis=1)[row].tolist() == wanted.tokens[0].tolist()
+        # The next request of equal prompts has no mask.
+        again, _ = run(decoder, tiny.prompts)
+        assert np.array_equal(again, tiny.generated)
     finally:
         decoder.close()
 

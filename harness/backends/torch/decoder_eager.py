@@ -20,10 +20,14 @@ class EagerDecoder(TorchDecoder):
         super().load()
         self._cache: Any = self._new_cache()
         self._hidden: Any = None
+        self._mask: Any = None
+        """(batch, positions of cache and input) of padded prompts; None where all have one length."""
+        self._positions: Any = None
 
     def prefill(self, ids: NDArray[np.int64]) -> None:
         """A new cache, and the pass over the prompts."""
         self._cache = self._new_cache()
+        self._mask = None
         prompt = self._prompt(ids)
         if self._seq2seq:
             self._hidden = self._model.get_encoder()(input_ids=prompt)
@@ -31,10 +35,25 @@ class EagerDecoder(TorchDecoder):
         else:
             self._call({"input_ids": prompt, **self._last_only})
 
+    def prefill_padded(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+        """The same with a mask over the padding, which every later step has, too."""
+        if self._seq2seq:
+            super().prefill_padded(ids, lengths)
+        self._cache = self._new_cache()
+        places = np.arange(ids.shape[1]) - (ids.shape[1] - lengths[:, None])
+        self._mask = self._prompt((places >= 0).astype(np.int64))
+        self._positions = self._prompt(np.maximum(places, 0))
+        masked = {"attention_mask": self._mask, "position_ids": self._positions}
+        self._call({"input_ids": self._prompt(ids), **masked, **self._last_only})
+
     def step(self) -> None:
         """One call with the latest tokens."""
         if self._seq2seq:
             self._call({"encoder_outputs": self._hidden, "decoder_input_ids": self._next})
+        elif self._mask is not None:
+            self._mask = torch.nn.functional.pad(self._mask, (0, 1), value=1)
+            self._positions = self._positions[:, -1:] + 1
+            self._call({"input_ids": self._next, "attention_mask": self._mask, "position_ids": self._positions})
         else:
             self._call({"input_ids": self._next})
 

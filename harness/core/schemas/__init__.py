@@ -158,8 +158,10 @@ from harness.core.schemas.history_record import (
     ShiftState,
 )
 from harness.core.schemas.load_record import (
+    GeneratedBatches,
     Guard,
     GuardTimes,
+    JudgedBound,
     LatencyBound,
     LoadBase,
     LoadCase,
@@ -178,6 +180,7 @@ from harness.core.schemas.load_record import (
     Replication,
     Scenario,
     ServiceRun,
+    TokenLoad,
 )
 from harness.core.schemas.plan_record import (
     Case,
@@ -317,6 +320,7 @@ __all__ = [
     "Fleet",
     "FleetUnit",
     "Generated",
+    "GeneratedBatches",
     "GeneratedRequest",
     "GenerationCase",
     "GenerationExport",
@@ -335,6 +339,7 @@ __all__ = [
     "ImagePreparation",
     "InputSet",
     "Interval",
+    "JudgedBound",
     "Judgement",
     "Kind",
     "Latency",
@@ -423,6 +428,7 @@ __all__ = [
     "TimedRecord",
     "TimedWindow",
     "TokenEnergy",
+    "TokenLoad",
     "TokenParity",
     "TokenRates",
     "TokenTimes",

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from harness.core.safe_paths import FileName
 from harness.core.schemas.client_record import ClientFigures, ClientTimes
+from harness.core.schemas.generation_record import TokenParity
 from harness.core.schemas.raw_record import Clock, Parity, Placement
 from harness.core.schemas.row_parts import Interval
 from harness.core.schemas.vocabulary import (
@@ -47,17 +48,29 @@ MOST_REPLICATIONS = 200
 MOST_REQUESTS = 1_000_000
 
 
+MOST_LENGTHS = 64
+"""Most different prompt lengths of a distribution: each has prompts and reference answers of its own."""
+
+Bounded = Literal["latency", "ttft", "itl"]
+"""What a bound is on: the latency of a request, its time to the first token, or its times between tokens."""
+
+Lengths = tuple[tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]], ...]
+"""(prompt tokens, new tokens) of requests: a distribution, from which each request draws a pair."""
+
+
 class LatencyBound(Record):
-    """A limit for a percentile of the latency, such as p99<50ms."""
+    """A limit for a percentile of the latency, such as p99<50ms, or of a token's time, such as ttft_p99<500ms."""
 
     quantile: Annotated[float, Field(gt=0, lt=1)]
     limit_ns: Annotated[int, Field(ge=1)]
+    of: Bounded = "latency"
 
     @property
     def text(self) -> str:
-        """As a user writes it: p99<50ms."""
+        """As a user writes it: p99<50ms, ttft_p99<500ms."""
         name, size = next(((name, size) for name, size in _UNITS if self.limit_ns >= size), _UNITS[-1])
-        return f"p{100 * self.quantile:g}<{self.limit_ns / size:g}{name}"
+        kind = "" if self.of == "latency" else f"{self.of}_"
+        return f"{kind}p{100 * self.quantile:g}<{self.limit_ns / size:g}{name}"
 
     @property
     def allowed(self) -> float:
@@ -68,7 +81,25 @@ class LatencyBound(Record):
 _UNITS = (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
 
 
-class LoadCase(Record):
+class Bounds(Record):
+    """The bounds of a load case, or of its row. Its verdict needs all of them."""
+
+    bound: LatencyBound | None
+    further_bounds: tuple[LatencyBound, ...] = ()
+    """Bounds beside the first one."""
+
+    @property
+    def bounds(self) -> tuple[LatencyBound, ...]:
+        """All bounds, in the order that the user wrote."""
+        return () if self.bound is None else (self.bound, *self.further_bounds)
+
+    @property
+    def bounds_text(self) -> str:
+        """As a user writes them: `ttft_p99<500ms, itl_p99<50ms`; empty without a bound."""
+        return ", ".join(bound.text for bound in self.bounds)
+
+
+class LoadCase(Bounds):
     """One deployment (model, backend, precision, batching, workers) in one scenario."""
 
     load_id: FileName
@@ -113,8 +144,28 @@ class LoadCase(Record):
     endpoint: str | None = None
     """Address of a running service (harness/endpoints/target.py); None: a backend serves in a process of our own."""
     prompt_length: Annotated[int, Field(ge=1)] | None = None
-    """Completions: tokens of each prompt, and tokens that are asked for; None: a request has arrays."""
+    """Generation, here or by a running service: tokens of each prompt, and tokens that are asked for; of a distribution
+    the largest. None: a request has arrays."""
     new_tokens: Annotated[int, Field(ge=1)] | None = None
+    lengths: Lengths = ()
+    """The distribution of both, where they differ between requests."""
+
+    @property
+    def pairs(self) -> Lengths:
+        """(prompt tokens, new tokens) that a request may have; empty where it has arrays."""
+        if self.prompt_length is None or self.new_tokens is None:
+            return ()
+        return self.lengths or ((self.prompt_length, self.new_tokens),)
+
+    @property
+    def replayed(self) -> bool:
+        """Whether its service times are replayed: of arrays, by backends in a process of our own."""
+        return self.scenario == "server" and self.endpoint is None and self.new_tokens is None
+
+    @property
+    def generates_here(self) -> bool:
+        """Whether a decoder in a process of our own serves it."""
+        return self.new_tokens is not None and self.endpoint is None
 
     @property
     def parallel(self) -> int:
@@ -169,7 +220,29 @@ class ServiceRun(LoadBase):
     placement: Placement
     """Of the largest prepared size."""
     peak_rss_bytes: int
+    token_parity: TokenParity | None = None
+    """Of decoders: logits and tokens against fp32 eager before anything is timed, the worst of all prepared sizes."""
+    rounding: float | None = None
+    """Relative L2 distance of logits that the precision alone makes of the prompts (PromptSet), the largest."""
     notes: tuple[str, ...] = ()
+
+
+class GeneratedBatches(Record):
+    """Lengths of the requests and instants of the tokens of a replication that a decoder served.
+
+    A batch runs until its longest output is complete: request i of batch j gets its k-th token at token_ns[j][k - 1],
+    and its slot stays taken after its last token.
+    """
+
+    prompt_tokens: tuple[int, ...]
+    """Of each scheduled request; likewise new_tokens."""
+    new_tokens: tuple[int, ...]
+    slots: tuple[int, ...]
+    """Of each batch: sequences of the decoder that ran it, with those that no request uses."""
+    token_ns: tuple[tuple[int, ...], ...]
+    """Of each batch, in ns since the start of the replication; a failed batch has none."""
+    parity: TokenParity | None = None
+    """Tokens of served requests against fp32 eager, where it has an answer. None where nothing is computed."""
 
 
 class Replication(LoadBase):
@@ -220,6 +293,10 @@ class Replication(LoadBase):
     client: ClientTimes | None = None
     """Of an endpoint: what its client recorded of each request. ready_ns is then the scheduled instant, start_ns the
     issue, and each request is a batch of its own."""
+    new_tokens: tuple[int, ...] = ()
+    """Of completions whose lengths differ: tokens that each request asked for."""
+    generated: GeneratedBatches | None = None
+    """Of decoders. A request is done with its own last token, which is not the end of its batch."""
 
 
 class LoadFailure(LoadBase):
@@ -309,6 +386,35 @@ class LoadPercentile(Record):
     """95% over replications."""
 
 
+class JudgedBound(Record):
+    """One bound of a load: shares of scheduled requests (ITL: of times between tokens) over its limit."""
+
+    bound: str
+    over_share: float
+    over_low: float | None
+    over_high: float | None
+    verdict: LoadVerdict
+
+
+class TokenLoad(Record):
+    """Times of tokens of one load, from the scheduled instant: medians over replications, as of the latency.
+
+    Failed requests have an infinite TTFT, and all their ITLs are infinite.
+    """
+
+    ttft: dict[str, LoadPercentile]
+    """By name: p50, p90, p99."""
+    itl: dict[str, LoadPercentile] = {}
+    """Over all times between tokens of a replication. Empty where a step of a stream has not one token, and where every
+    output has one."""
+    tokens_per_s: float
+    """Tokens of completed requests a second, from the first scheduled instant (or start) to the last completion."""
+    one_token: int = 0
+    """Requests of one token, which have no ITL."""
+    useful_share: float | None = None
+    """Of decoders: tokens that were asked for / tokens that the batches computed, padding included."""
+
+
 class LoadedPoint(Record):
     """One real load of a row: all its replications together. Denominators are scheduled requests."""
 
@@ -349,6 +455,11 @@ class LoadedPoint(Record):
     over_high: float | None = None
     """One-sided 99% bounds of the share over the bound."""
     verdict: LoadVerdict | None = None
+    """PASS only where every bound passes, FAIL where one fails."""
+    judged: tuple[JudgedBound, ...] = ()
+    """Each bound, where there are several or where the bound is on tokens."""
+    tokens: TokenLoad | None = None
+    """Of generation."""
     loadgen: LoadGenResult | None = None
     loadgen_estimate_ns: float | None = None
     """Closed loops by LoadGen's rules: its upper estimate of p90 (single-stream) or p99 (multi-stream)."""
@@ -374,7 +485,7 @@ class Guard(Record):
     interval: Interval | None
 
 
-class LoadRow(Record):
+class LoadRow(Bounds):
     """A load case with its figures."""
 
     load_id: str
@@ -431,4 +542,6 @@ class LoadRow(Record):
     """Address of a running service; such a row is never ranked with rows of backends in a process of our own."""
     prompt_length: int | None = None
     new_tokens: int | None = None
+    lengths: Lengths = ()
+    token_parity: TokenParity | None = None
     notes: tuple[str, ...] = ()

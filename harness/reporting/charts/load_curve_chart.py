@@ -10,11 +10,21 @@ from html import escape
 import numpy as np
 
 from harness.core.schemas import Interval, LoadedPoint, LoadRow, PredictedPoint
+from harness.core.schemas.load_record import Bounded
 from harness.reporting import units
 from harness.reporting.charts.scales import decades, from_zero
 from harness.reporting.charts.spec import Axis, Fill, LinePanel, Lines, Mark, Point, Series, Tags
 from harness.reporting.charts.style import Look, dashes, look
-from harness.reporting.load_groups import LoadGroup, deployment, knee_of, names, percentile_ns, ranked
+from harness.reporting.load_groups import (
+    LoadGroup,
+    bounded_percentile,
+    deployment,
+    infinite_ns,
+    knee_of,
+    names,
+    percentile_ns,
+    ranked,
+)
 from harness.reporting.units import TimeUnit
 
 MAX_DEPLOYMENTS = 8
@@ -54,21 +64,25 @@ def load_curve(key: LoadGroup, rows: Sequence[LoadRow], conditions: str) -> Line
     called, bound = names(shown), shown[0].bound
     if bound is None:
         return None
-    unit = units.time_unit([bound.limit_ns])
+    unit, of, word = units.time_unit([bound.limit_ns]), bound.of, _WORDS[bound.of]
     limit, at_p99 = bound.limit_ns / unit.ns, math.isclose(bound.quantile, 0.99)
     top = HIGHEST * limit
-    p50 = _Quantity(lambda one: one.p50_ns / unit.ns, lambda one: _latency(one, "p50", unit), top)
-    p99 = _Quantity(lambda one: one.p99_ns / unit.ns, lambda one: _latency(one, "p99", unit), top)
+    p50 = _Quantity(lambda one: one.p50_ns / unit.ns, lambda one: _time(one, of, "p50", unit), top)
+    p99 = _Quantity(lambda one: one.p99_ns / unit.ns, lambda one: _time(one, of, "p99", unit), top)
     good = _Quantity(lambda one: 100 * (1 - one.over_share), _good)
-    x, y = _loads(shown), _latencies(shown, unit, top)
+    x, y = _loads(shown), _times(shown, of, unit, top)
     of_p99 = replace(y, reference=limit) if at_p99 else y
-    shares = replace(
-        from_zero("requests within the bound", 100.0, 1.04, most=5, suffix="%"), reference=100 * bound.quantile
-    )
+    shares = from_zero("requests within the bound", 100.0, 1.04, most=5, suffix="%")
+    goodput = "goodput"
+    if shown[0].bounds_text == bound.text and of != "itl":
+        # With several bounds, and with one on times between tokens, no share of requests is the limit.
+        least = 100 * bound.quantile
+        shares, goodput = replace(shares, reference=least), f"goodput, at least {least:g}%"
+    at_limit = f"{word}p99, bound {limit:g} {unit.name}" if at_p99 else f"{word}p99"
     panels: tuple[LinePanel, ...] = (
-        LinePanel("p50", x, y, _series(shown, called, p50)),
-        LinePanel(f"p99, bound {limit:g} {unit.name}" if at_p99 else "p99", x, of_p99, _series(shown, called, p99)),
-        LinePanel(f"goodput, at least {100 * bound.quantile:g}%", x, shares, _series(shown, called, good)),
+        LinePanel(f"{word}p50", x, y, _series(shown, called, p50)),
+        LinePanel(at_limit, x, of_p99, _series(shown, called, p99)),
+        LinePanel(goodput, x, shares, _series(shown, called, good)),
     )
     # A running service has no replayed curve, and with few requests no p99: a panel may have nothing to show.
     panels = tuple(panel for panel in panels if panel.series)
@@ -100,15 +114,21 @@ def _curves(rows: Sequence[LoadRow]) -> bool:
     return any(row.predicted for row in rows)
 
 
-def _latency(point: LoadedPoint, name: str, unit: TimeUnit) -> tuple[float | None, Interval | None]:
-    value, found = percentile_ns(point, name), point.latency.get(name)
+_WORDS: Mapping[Bounded, str] = {"latency": "", "ttft": "TTFT ", "itl": "ITL "}
+
+
+def _time(point: LoadedPoint, of: Bounded, name: str, unit: TimeUnit) -> tuple[float | None, Interval | None]:
+    found = bounded_percentile(point, of, name)
+    value = infinite_ns(found)
     ends = found.interval if found else None
     drawn = ends and Interval(low=ends.low / unit.ns, high=ends.high / unit.ns)
     return (None if value is None else value / unit.ns), drawn
 
 
 def _good(point: LoadedPoint) -> tuple[float | None, Interval | None]:
-    """The share within the bound in per cent, with its one-sided 99% ends."""
+    """The share within the bound in per cent, with its one-sided 99% ends; goodput, where there are several."""
+    if point.judged:
+        return (None if point.goodput is None else 100 * point.goodput), None
     if point.over_share is None:
         return None, None
     if point.over_low is None or point.over_high is None:
@@ -186,12 +206,13 @@ def _loads(rows: Sequence[LoadRow]) -> Axis:
     return decades("load (requests/s), log scale", min(filter(None, loads)) / 1.1, max(loads) * 1.15)
 
 
-def _latencies(rows: Sequence[LoadRow], unit: TimeUnit, top: float) -> Axis:
+def _times(rows: Sequence[LoadRow], of: Bounded, unit: TimeUnit, top: float) -> Axis:
     """One logarithmic axis for both percentiles."""
     values = [one.p50_ns / unit.ns for row in rows for one in row.predicted]
-    values += [value / unit.ns for row in rows for one in row.points if (value := percentile_ns(one, "p50"))]
+    measured = [infinite_ns(bounded_percentile(one, of, "p50")) for row in rows for one in row.points]
+    values += [value / unit.ns for value in measured if value]
     lowest = min([*values, top / 10])
-    return decades(f"latency ({unit.name}), log scale", lowest / 1.3, top * 1.05)
+    return decades(f"{_WORDS[of].strip() or 'latency'} ({unit.name}), log scale", lowest / 1.3, top * 1.05)
 
 
 def _hover(name: str, point: PredictedPoint) -> str:

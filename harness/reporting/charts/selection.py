@@ -189,7 +189,7 @@ def of_loads(summary: Summary) -> list[LoadChart]:
     found = []
     for key, rows in groups[:MAX_TABLES]:
         device = "service" if key.service else key.device
-        rest = (key.scenario, key.bound, device, key.weights, str(key.sequence_length or ""))
+        rest = (key.scenario, key.bound, device, key.weights, str(key.sequence_length or ""), key.bits)
         place = "" if key.service else f"{rows[0].device}-"
         slug = rows[0].load_id.rpartition(f"-{rows[0].backend}-{place}")[0] or key.model
         stem = _stem((slug, *filter(None, rest)), key.model in several)

@@ -73,7 +73,7 @@ def where(key: LoadGroup) -> str:
     length = f"{key.sequence_length} tokens" if key.sequence_length else ""
     weights = "random weights" if key.weights == "seeded" else ""
     service = "running service" if key.service else ""
-    return ", ".join(filter(None, (escape(key.model), length, weights, key.bound, service)))
+    return ", ".join(filter(None, (escape(key.model), length, weights, key.bits, key.bound, service)))
 
 
 def load_conditions(summary: Summary, rows: Sequence[LoadRow]) -> str:

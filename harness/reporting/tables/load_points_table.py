@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
+from typing import Literal
 
 from harness.core.schemas import LoadedPoint, LoadRow, MapCell, Summary
 from harness.reporting import units
 from harness.reporting.figures import CSV_UNITS, LOADED, REPLAYED, columns
 from harness.reporting.labels import Line, where
-from harness.reporting.load_groups import batching, computing, is_sound, names, percentile_ns, percentile_text, ranked
+from harness.reporting.load_groups import (
+    batching,
+    bounded_percentile,
+    computing,
+    is_sound,
+    names,
+    percentile_ns,
+    percentile_text,
+    ranked,
+)
 from harness.reporting.table import Column, Table, filled, words
 from harness.reporting.units import ABSENT, TimeUnit
 
@@ -55,7 +66,8 @@ def points_table(rows: Sequence[LoadRow]) -> Table[Loaded] | None:
         _percentile("p50", unit),
         _percentile("p90", unit),
         _percentile("p99", unit),
-        Column("over the bound", _over),
+        *_token_columns(lines),
+        *_over_columns(lines),
         words("verdict", lambda line: f"**{line.point.verdict}**" if line.point.verdict else ABSENT),
         words("LoadGen's rule", lambda line: line.point.loadgen or ABSENT),
         Column(f"LoadGen's estimate {unit.name}", lambda line: units.in_unit(line.point.loadgen_estimate_ns, unit)),
@@ -147,12 +159,15 @@ def who_loaded(row: LoadRow) -> Line:
         "precision": row.precision,
         "sequence_length": row.sequence_length,
         "scenario": row.scenario,
-        "bound": row.bound.text if row.bound else None,
+        "bound": row.bounds_text or None,
         "max_batch": row.max_batch,
         "max_delay_ms": row.max_delay_ns / units.MILLISECOND.ns,
         "workers": row.workers,
         "in_flight": row.in_flight,
         "method": row.method,
+        "prompt_tokens": row.prompt_length,
+        "new_tokens": row.new_tokens,
+        "length_pairs": len(row.lengths) or None,
     }
 
 
@@ -180,6 +195,67 @@ def _over(line: Loaded) -> str:
         return ABSENT
     share = f"{point.over_share:.2%}"
     return share if point.over_low is None else f"{share} [{point.over_low:.2%}, {point.over_high or 0:.2%}]"
+
+
+def _over_columns(lines: Sequence[Loaded]) -> list[Column[Loaded]]:
+    """The share over the bound, or over each of several."""
+    bounds = list(dict.fromkeys(one.bound for line in lines for one in line.point.judged))
+    if not bounds:
+        return [Column("over the bound", _over)]
+
+    def share(line: Loaded, bound: str) -> str:
+        found = next((one for one in line.point.judged if one.bound == bound), None)
+        if found is None:
+            return ABSENT
+        ends = "" if found.over_low is None else f" [{found.over_low:.2%}, {found.over_high or 0:.2%}]"
+        return f"{found.over_share:.2%}{ends}"
+
+    return [Column(f"over {bound}", partial(share, bound=bound)) for bound in bounds]
+
+
+def _token_columns(lines: Sequence[Loaded]) -> list[Column[Loaded]]:
+    """Times of tokens, where a line has any."""
+    found = [line.point.tokens for line in lines if line.point.tokens is not None]
+    if not found:
+        return []
+
+    def times(of: Literal["ttft", "itl"]) -> list[Column[Loaded]]:
+        known = [one.ns for tokens in found if (one := getattr(tokens, of).get("p50")) and one.ns is not None]
+        unit = units.time_unit(known)
+        shown = {0.5, 0.99, *(bound.quantile for line in lines for bound in line.row.bounds if bound.of == of)}
+        return [
+            Column(
+                f"{of.upper()} {name} {unit.name}",
+                partial(lambda line, name: percentile_text(bounded_percentile(line.point, of, name), unit), name=name),
+            )
+            for name in (f"p{100 * share:g}" for share in sorted(shown))
+        ]
+
+    return [
+        *times("ttft"),
+        *times("itl"),
+        Column("tokens/s", lambda line: _tokens_per_s(line.point)),
+        Column("useful", lambda line: _useful(line.point)),
+    ]
+
+
+def _tokens_per_s(point: LoadedPoint) -> str:
+    return ABSENT if point.tokens is None else units.significant(point.tokens.tokens_per_s)
+
+
+def _useful(point: LoadedPoint) -> str:
+    share = None if point.tokens is None else point.tokens.useful_share
+    return ABSENT if share is None else f"{share:.0%}"
+
+
+def _tokens_note(lines: Sequence[Loaded]) -> str:
+    if not any(line.point.tokens for line in lines):
+        return ""
+    return (
+        " TTFT: scheduled instant to the first token; ITL: every time between two tokens of a request; failed requests "
+        "have infinite ones. Useful: tokens asked for of those that the batches computed. Goodput: requests within "
+        "every bound; within an ITL bound is a request with at most the allowed share of its own ITLs over it."
+    )
 
 
 def _in_band(line: Loaded) -> str:
@@ -219,5 +295,5 @@ def _note(lines: Sequence[Loaded], server: bool) -> str:
         f"{runs} a line, each with a seed of its own and an empty queue at its start. Latency from the scheduled "
         "instant. Over the bound: share of all scheduled requests, with one-sided 99% ends by Student's t over "
         "replications; PASS where the upper end is within the allowed share, FAIL where the lower end is above it."
-        f"{_control_note(explained)}{_loadgen_note(lines)}"
+        f"{_control_note(explained)}{_loadgen_note(lines)}{_tokens_note(lines)}"
     )

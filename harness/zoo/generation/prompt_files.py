@@ -14,7 +14,7 @@ _PAIR = re.compile(r"\s*(\d{1,7})[\s,]+(\d{1,7})\s*")
 def length_pairs(path: Path) -> list[tuple[int, int]] | None:
     """(prompt tokens, new tokens) of each line; None where the file holds texts. Raises ConfigError, MissingInputError.
 
-    Empty lines and lines that begin with # are left out.
+    Empty lines and lines that begin with # are left out. A pair may occur several times.
     """
     found = [_PAIR.fullmatch(line) for line in prompt_lines(path)]
     if not any(found):
@@ -28,7 +28,7 @@ def length_pairs(path: Path) -> list[tuple[int, int]] | None:
     pairs = [(int(one[1]), int(one[2])) for one in found if one is not None]
     if any(0 in pair for pair in pairs):
         raise ConfigError(f"{path} has a length of 0.", "A prompt and an output have at least one token.")
-    return list(dict.fromkeys(pairs))
+    return pairs
 
 
 def prompt_lines(path: Path) -> list[str]:

@@ -17,6 +17,7 @@ from harness.live.progress import CaseProgress, Progress
 from harness.live.reader import WatchedFolder
 from harness.processes.pool import Presence
 from harness.serving.load_case import points_of, prediction_digest, replication_digest, requests_at, service_digest
+from harness.serving.load_verdict import parse_bounds
 from tests import synthetic_generation as tokens
 from tests.fixtures.watching import PLAN
 from tests.synthetic_results import MINILM
@@ -218,3 +219,19 @@ def test_generation_has_rows_with_the_median_of_a_step(tmp_path: Path) -> None:
     presence.turn(case.case_id, 2, 1, 3)
     assert looked(watched).rows[0].state == "running"
     assert lock.place() in results.running.read_text()
+
+
+def test_generation_under_load_needs_no_prediction_to_be_complete(results: Results) -> None:
+    lengths = {"prompt_length": 8, "new_tokens": 4, "rates": (400.0,), "in_flight": None, "sequence_length": None}
+    bounds = parse_bounds("ttft_p99<500ms,itl_p99<50ms")
+    load = SERVER.model_copy(update={**lengths, "bound": bounds[0], "further_bounds": bounds[1:], "replications": 1})
+    store.save(results.plan, LOADS.model_copy(update={"loads": (load,)}))
+    watched, files = WatchedFolder(results), results.load(load.load_id)
+    assert row(looked(watched)).way.startswith("server · ttft_p99<500ms, itl_p99<50ms")
+    serve(files, load)
+    count = requests_at(load, 400.0)
+    arrays = {name: tuple(range(count)) for name in ("scheduled_ns", "ready_ns", "start_ns", "done_ns")}
+    changes = {**base(load, replication_digest(load)), **arrays, "requests": count, "sizes": (1,) * count}
+    replicate(files, 1, 1, **changes, worker=(0,) * count)
+    found = looked(watched)
+    assert (row(found).state, row(found).done, found.state) == ("done", 1, "complete")

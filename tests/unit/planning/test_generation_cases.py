@@ -113,7 +113,7 @@ def _arguments(folder: Path, model: str) -> list[str]:
 def test_a_file_of_pairs_and_a_file_of_texts(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_text("# prompt new\n128 64\n 16, 8\n\n128 64\n")
-    assert length_pairs(path) == [(128, 64), (16, 8)]
+    assert length_pairs(path) == [(128, 64), (16, 8), (128, 64)]
     path.write_text("What is a token?\n12 and more\n")
     assert length_pairs(path) is None
     for text, problem in (("128 64\nwords\n", "entry 2"), ("128 0\n", "length of 0"), ("\n", "is empty")):

@@ -18,7 +18,8 @@ from harness.endpoints.contract import Prompt
 from harness.planning.load_resume import evidence_of, state_of
 from harness.processes import endpoint_process
 from harness.processes.endpoint_process import serve_endpoint
-from harness.processes.endpoint_workload import PromptWorkload
+from harness.processes.endpoint_workload import Answer, Judged, PromptWorkload
+from harness.serving.load_verdict import parse_bounds
 from tests import synthetic_results as made
 from tests.fixtures.fault_server import Behaviour, closed_port, fault_server
 
@@ -30,8 +31,7 @@ def _short_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bounds of the checks are for real services."""
     monkeypatch.setattr(endpoint_process, "GUARD_PAIRS", 2)
     monkeypatch.setattr(endpoint_process, "GUARD_NS", 1_000_000)
-    monkeypatch.setattr(endpoint_process, "TIMEOUT_NS", 1_000_000_000)
-    monkeypatch.setattr(endpoint_process, "TIMEOUT_BOUNDS", 1)
+    monkeypatch.setattr(endpoint_process, "patience_ns", lambda _: 1_000_000_000)
 
 
 @pytest.fixture
@@ -223,7 +223,8 @@ class _Prompts(PromptWorkload):
     def __init__(self) -> None:
         self.samples = [Prompt("once", 2)]
         self.artifacts = {}
-        self._expected, self._texts = [(5, 6)], ["ab"]
+        self._answers = [Answer((5, 6), "ab")]
+        self._pairs = self._distinct = ((1, 2),)
 
 
 @pytest.mark.parametrize(
@@ -238,3 +239,30 @@ def test_completions_of_another_model_or_length_fail_before_any_load(
     url = f"openai+http://127.0.0.1:{port}/v1/completions"
     with pytest.raises(CaseError, match=problem):
         serve_endpoint(job_for(tmp_path, port, endpoint=url, prompt_length=1, new_tokens=2), lambda _: None)
+
+
+@pytest.mark.parametrize(("usage", "one_each"), [(2, True), (4, False)])
+def test_a_stream_is_judged_by_bounds_on_its_tokens(
+    usage: int, one_each: bool, tmp_path: Path, behaviour: Behaviour, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint_process, "workload_of", lambda _: _Prompts())
+    monkeypatch.setattr(_Prompts, "judge", lambda *_: Judged(1, equal=1))
+    behaviour.steps = [(0.0, {"text": "a"}), (0.0, {"text": "b"})]
+    behaviour.usage = usage
+    bounds = parse_bounds("ttft_p50<500ms,itl_p50<500ms")
+    fields = {"prompt_length": 1, "new_tokens": usage, "bound": bounds[0], "further_bounds": bounds[1:]}
+    job = job_for(tmp_path, port, endpoint=f"openai+http://127.0.0.1:{port}/v1/completions", **fields)
+    serve_endpoint(job, lambda _: None)
+    row, _, records = row_of(job)
+    (point,) = row.points
+    assert point.requests == 40
+    assert point.tokens is not None
+    assert point.tokens.ttft["p50"].ns is not None
+    # Two chunks of two tokens each are two steps, and no time between tokens is known.
+    assert bool(point.tokens.itl) is one_each
+    assert [one.bound for one in point.judged] == [bound.text for bound in bounds]
+    assert any("held against the steps" in note for note in row.notes) is not one_each
+    for record in records:
+        assert record.client is not None
+        assert record.client.steps is not None
+        assert len(record.client.steps.at_ns) == 2 * record.requests

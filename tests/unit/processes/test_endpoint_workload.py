@@ -11,7 +11,7 @@ from harness.core.errors import MissingInputError
 from harness.endpoints.contract import Completion, Prompt
 from harness.endpoints.timeline import StreamSteps, Timeline
 from harness.processes import endpoint_workload
-from harness.processes.endpoint_workload import PromptWorkload
+from harness.processes.endpoint_workload import Answer, PromptWorkload
 
 
 class _Loaded(PromptWorkload):
@@ -20,8 +20,8 @@ class _Loaded(PromptWorkload):
     def __init__(self) -> None:
         self.samples = [Prompt(text, 2, (1, 2)) for text in ("a", "b", "c")]
         self.artifacts = {}
-        self._expected = [(5, 6), (7, 8)]
-        self._texts = ["five six", "seven eight"]
+        self._answers = [Answer((5, 6), "five six"), Answer((7, 8), "seven eight"), None]
+        self._pairs = self._distinct = ((2, 2),)
 
 
 def timeline(replies: dict[int, Completion], sample: list[int]) -> Timeline:
@@ -93,6 +93,28 @@ def test_a_prompt_without_a_reference_is_not_compared() -> None:
     assert (judged.compared, judged.equal) == (2, 2)
 
 
+class _Distribution(PromptWorkload):
+    """Three prompts of each of two pairs of lengths; the file has the second pair twice."""
+
+    def __init__(self) -> None:
+        self._distinct = [(2, 4), (3, 8)]
+        self._pairs = ((2, 4), (3, 8), (3, 8))
+        self.samples = [Prompt("", new, (0,) * length) for _ in range(3) for length, new in self._distinct]
+
+
+def test_of_a_distribution_each_request_draws_its_lengths_and_asks_for_its_own_tokens() -> None:
+    work = _Distribution()
+    order = work.order(3_000, 5)
+    assert order == work.order(3_000, 5) != work.order(3_000, 6)
+    asked = work.asked(timeline({}, order))
+    assert set(asked) == {4, 8}
+    assert np.mean(np.array(asked) == 8) == pytest.approx(2 / 3, abs=0.05)
+    # The prompts of a pair take turns.
+    first = [place for place in order if place % 2 == 0]
+    assert first[:4] == [*first[:3], first[0]]
+    assert len(set(first[:3])) == 3
+
+
 def test_a_missing_length_names_the_stage_that_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     class _Export:
         model, folder = "m", None
@@ -101,7 +123,7 @@ def test_a_missing_length_names_the_stage_that_makes_it(monkeypatch: pytest.Monk
             return None
 
     class _Load:
-        prompt_length, new_tokens, slug = 16, 8, "m"
+        pairs, slug = ((16, 8),), "m"
 
     class _Job:
         load, export, models = _Load(), "x", str(Path("models"))

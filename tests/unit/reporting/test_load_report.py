@@ -13,7 +13,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from harness.comparison.load_changes import compare_loads
 from harness.core.errors import UsageError
-from harness.core.schemas import Difference, LoadPercentile, LoadRow, Summary
+from harness.core.schemas import (
+    Difference,
+    JudgedBound,
+    LoadedPoint,
+    LoadPercentile,
+    LoadRow,
+    LoadVerdict,
+    Summary,
+    TokenLoad,
+)
 from harness.reporting import thresholds
 from harness.reporting.charts import matplotlib_drawer, plotly_drawer, selection
 from harness.reporting.charts.batching_map_chart import batching_map
@@ -28,6 +37,7 @@ from harness.reporting.writers.csv import csv_tables
 from harness.reporting.writers.markdown import blocks_text
 from harness.reporting.writers.mlflow import load_runs
 from harness.reporting.writers.prometheus import metrics_text
+from harness.serving.load_verdict import parse_bounds
 from tests.synthetic_loads import BOUND, load_rows, loaded
 
 
@@ -245,3 +255,106 @@ def test_a_load_that_passed_and_fails_now_is_slower(with_loads: Summary) -> None
     assert {one.verdict for one in compare_loads(with_loads, with_loads.model_copy(update={"loads": ()}), ())} == {
         "GONE"
     }
+
+
+GENERATED = parse_bounds("ttft_p99<500ms,itl_p99<50ms")
+
+
+def generating(rates: tuple[float, ...] = (1.0, 2.0), peak: float | None = 1.0, **more: object) -> LoadRow:
+    """A row of generation under load: TTFT and ITL grow with the load; the second one fails by its ITL."""
+    points = []
+    for place, rate in enumerate(rates):
+        verdict: LoadVerdict = "FAIL" if place else "PASS"
+        share = 0.2 * place
+        judged = [
+            JudgedBound(bound=GENERATED[0].text, over_share=0.0, over_low=0.0, over_high=0.001, verdict="PASS"),
+            JudgedBound(bound=GENERATED[1].text, over_share=share, over_low=share, over_high=share, verdict=verdict),
+        ]
+        tokens = TokenLoad(
+            ttft={"p50": LoadPercentile(ns=1e8 * rate), "p99": LoadPercentile(ns=2e8 * rate)},
+            itl={"p50": LoadPercentile(ns=2e7 * rate), "p99": LoadPercentile(ns=None, infinite=place > 0)},
+            tokens_per_s=40 * rate,
+            useful_share=0.75,
+        )
+        points.append(
+            LoadedPoint(
+                point=f"r{rate:g}",
+                asked_per_s=rate,
+                achieved_per_s=rate,
+                samples_per_s=rate,
+                replications=10,
+                requests=1_000,
+                failed=0,
+                latency={"p50": LoadPercentile(ns=1e9)},
+                compute_p50_ns=1e9,
+                compute_p99_ns=1e9,
+                mean_batch=2.0,
+                goodput=1 - share,
+                goodput_per_s=rate * (1 - share),
+                over_share=0.0,
+                verdict=verdict,
+                judged=tuple(judged),
+                tokens=tokens,
+            )
+        )
+    fields = {"bound": GENERATED[0], "further_bounds": GENERATED[1:], "prompt_length": 128, "new_tokens": 64}
+    fields |= {"points": tuple(points), "peak_pass_per_s": peak, "peak_fail_per_s": 2.0, "predicted": (), "map": ()}
+    fields |= {"predicted_peak_per_s": None, "capacity_per_s": None, "load_id": "generating", "guards": ()}
+    return row_of("openvino").model_copy(update={**fields, **more})
+
+
+def test_generation_under_load_has_its_tokens_in_table_chart_and_csv(summary: Summary) -> None:
+    row = generating(lengths=((128, 64), (16, 8)))
+    text = blocks_text(load_tables(summary, [row]))
+    assert "16 to 128 + 8 to 64 tokens" in text
+    for header in ("TTFT p50", "TTFT p99", "ITL p50", "ITL p99", "tokens/s", "useful", "over itl_p99<50ms"):
+        assert header in text
+    assert "| ∞ |" in re.sub(r" +", " ", text)
+    (key, rows), *_ = by_group([row])
+    assert key.bound == "ttft_p99<500ms, itl_p99<50ms"
+    chart = load_curve(key, rows, "")
+    assert chart is not None
+    assert [panel.title for panel in chart.panels] == ["TTFT p50", "TTFT p99, bound 500 ms", "goodput"]
+    lines = list(
+        csv.DictReader(io.StringIO(csv_tables(summary.model_copy(update={"loads": (row,)}), ())["load_points"]))
+    )
+    assert lines[1]["load_judged"] == "ttft_p99<500ms 0.00% PASS; itl_p99<50ms 20.00% FAIL"
+    assert float(lines[1]["load_point_ttft_p99_ms"]) == 400.0
+    assert (lines[0]["load_point_tokens_per_s"], lines[0]["length_pairs"]) == ("40.0", "2")
+
+
+def test_weights_of_four_bits_are_not_ranked_with_others() -> None:
+    four = generating(load_id="four", precision="int4", peak=2.0)
+    assert [key.bits for key, _ in by_group([generating(), four])] == ["", "int4"]
+
+
+@pytest.mark.parametrize(
+    ("text", "peak", "outcomes"),
+    [
+        ("ttft_p99<250ms", 1.0, ["PASS"]),
+        ("ttft_p99<150ms", 1.0, ["FAIL"]),
+        ("itl_p50<25ms", 1.0, ["PASS"]),
+        ("tokens_per_s>=50/s", 1.0, ["FAIL"]),
+        ("*/server:load_ttft_p50<150ms", 1.0, ["PASS"]),
+        ("itl_p99<25ms", 1.0, ["UNKNOWN"]),
+        ("ttft_p99<1s", None, ["UNKNOWN"]),
+    ],
+)
+def test_thresholds_on_tokens_hold_at_the_highest_load_that_passed(
+    text: str, peak: float | None, outcomes: list[str]
+) -> None:
+    found = thresholds.judge(thresholds.parse(text), (), (generating(peak=peak), row_of("openvino")))
+    assert [one.outcome for one in found] == outcomes
+
+
+def test_loads_with_other_bounds_on_tokens_are_not_compared(summary: Summary) -> None:
+    def compared(now: LoadRow) -> tuple[str, str | None]:
+        sides = (summary.model_copy(update={"loads": (row,)}) for row in (generating(), now))
+        (found,) = compare_loads(*sides, ())
+        return found.verdict, found.reason
+
+    assert compared(generating(peak=None, peak_fail_per_s=1.0)) == ("SLOWER", None)
+    assert compared(generating(further_bounds=())) == (
+        "NOT COMPARABLE",
+        "bound ttft_p99<500ms, itl_p99<50ms in the baseline, ttft_p99<500ms now",
+    )
