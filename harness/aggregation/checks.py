@@ -258,7 +258,11 @@ def _gpu(rounds: Sequence[Round]) -> list[Finding]:
     }
     usages = list(seen.values())
     found = flags_gpu.foreign_memory(usages) + flags_gpu.power_cap(usages)
-    return found + flags_gpu.clock(seen, len(rounds))
+    return found + flags_gpu.clock(seen, len(rounds), _lost(rounds))
+
+
+def _lost(rounds: Sequence[Round]) -> int:
+    return sum(one.usage is None for one in rounds)
 
 
 def _clock(rounds: Sequence[Round]) -> list[Finding]:
@@ -275,7 +279,7 @@ def _clock(rounds: Sequence[Round]) -> list[Finding]:
         for one in rounds
         if one.usage is not None and one.usage.frequency_mhz_mean
     }
-    shown = drift(means, len(rounds), "the mean clocks", "MHz", remedy)
+    shown = drift(means, len(rounds), "the mean clocks", "MHz", remedy, _lost(rounds))
     return shown if flags.worse(flags.grade(timed), flags.grade(shown)) != flags.grade(timed) else timed
 
 

@@ -558,17 +558,24 @@ MAX_CLOCK_DRIFT = 0.03
 """Between the rounds (METHOD 2.9)."""
 
 
-def drift(by_round: Mapping[int, float], rounds: int, what: str, unit: str, remedy: str) -> list[Finding]:
+def drift(
+    by_round: Mapping[int, float], rounds: int, what: str, unit: str, remedy: str, unwatched: int = 0
+) -> list[Finding]:
     """A finding where a figure that follows the clock differs between rounds by more than is allowed.
 
-    by_round: the figure, for the rounds in which it is known. rounds: number of all rounds of the row. The largest
-    group of rounds that agree counts as the row's clock. A round outside it counts as hit, and so does a round without
-    the figure: the headline is a median, which a minority of rounds cannot move far.
+    by_round: the figure, for the rounds in which it is known. rounds: number of all rounds of the row. unwatched:
+    rounds that lost the file with the figure. The largest group of rounds that agree counts as the row's clock. A round
+    outside it counts as hit, and so does a round without the figure: the headline is a median, which a minority of
+    rounds cannot move far. Unwatched rounds may have had any figure, or deleting a file would improve a grade.
     """
     values = sorted(by_round.values())
     agreeing = _most_within(values)
     if agreeing == len(values):
-        return []
+        likely = max(agreeing, 1)
+        if unwatched == 0 or len(values) + unwatched < 2 or 2 * (rounds - likely) < rounds:
+            return []
+        detail = f"{what} are known in {len(values)} of {rounds} rounds, and {unwatched} were not monitored"
+        return [finding("C", "CLOCK_DRIFT", detail, remedy)]
     low, high = values[0], values[-1]
     caps_at: Grade = "C" if 2 * (rounds - agreeing) >= rounds else "B"
     detail = (

@@ -73,11 +73,11 @@ def power_cap(rounds: Sequence[GpuUsage]) -> list[Finding]:
     return [finding("B", "POWER_CAP", detail, remedy)]
 
 
-def clock(seen: Mapping[int, GpuUsage], rounds: int) -> list[Finding]:
-    """The GPU's mean clock was not the same in all rounds; `seen` by round."""
+def clock(seen: Mapping[int, GpuUsage], rounds: int, unwatched: int = 0) -> list[Finding]:
+    """The GPU's mean clock was not the same in all rounds; `seen` by round, unwatched: rounds without a usage file."""
     means = {number: one.sm_mhz_mean for number, one in seen.items() if one.samples >= MIN_LOOKS and one.sm_mhz_mean}
     remedy = "Let the GPU warm up, or have its owner lock the clock (`nvidia-smi -lgc`); then `make run FORCE=1`."
-    return drift(means, rounds, "the GPU's mean clocks", "MHz", remedy)
+    return drift(means, rounds, "the GPU's mean clocks", "MHz", remedy, unwatched)
 
 
 def _held_back(gpu: GpuUsage, names: Sequence[str], what: str) -> str | None:

@@ -67,6 +67,7 @@ OWN_FILES = {
         "harness.zoo.generation.onnx_decoder",
         "harness.zoo.generation.weight_only",
         "harness.backends.tensorrt.runtime",
+        "harness.backends.cudnn.runtime",
         "harness.zoo.diagnosis",
         "harness.zoo.families.efficientnet",
         "harness.zoo.families.exported_program",

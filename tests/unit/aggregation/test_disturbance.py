@@ -317,6 +317,17 @@ SEEN = st.builds(
 )
 
 
+@pytest.mark.parametrize("clocks", [(None, 2_500.0, 2_900.0), (2_500.0, 2_900.0, None, None, None)])
+def test_a_deleted_clock_may_have_differed(clocks: tuple[float | None, ...]) -> None:
+    rounds: list[UsageSummary | None] = [usage(frequency_mhz=clock) for clock in clocks]
+    assert found(*rounds)["CLOCK_DRIFT"].caps_at == "C"
+    kept = [
+        None if clock == 2_500.0 or (len(clocks) == 5 and clock) else one
+        for one, clock in zip(rounds, clocks, strict=True)
+    ]
+    assert found(*kept)["CLOCK_DRIFT"].caps_at == "C"
+
+
 @given(rounds=st.lists(SEEN, min_size=1, max_size=5), data=st.data(), old=st.booleans())
 def test_deleting_what_the_monitor_wrote_never_improves_a_grade(
     rounds: list[UsageSummary], data: st.DataObject, old: bool
