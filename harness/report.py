@@ -207,7 +207,7 @@ def _by_model(run: chain.ByModel, results: Results, no_charts: bool) -> None:
         path.unlink()
     chain.save(results, "report", files)
     cli.say(how_sure_of_all(parts))
-    cli.say(f"Report: {results.report} and {results.report_page.name}; `make report MODEL=<name>`: that of one model")
+    cli.say(f"Report: {results.report} and {results.report_page.name}; `make report ONLY=<name>`: that of one model")
 
 
 def _of_profiles(results: Results) -> tuple[Summary, _Place]:

@@ -22,7 +22,7 @@ results/running.json                          the case that a run measures now; 
 results/exporting.json                        the same for an export
 results/summary.json  summary.csv  report.md  report-details.md  report.html  charts/*.{png,svg}
 results/tables/*.csv  metrics.prom            the report's tables and the rows' figures, for other programs
-results/reports/<slug>/…                      the report of one model (make report MODEL=<name>)
+results/reports/<slug>/…                      the report of one model (make report ONLY=<name>)
 results/roof.json                             measured limits of the plan's device
 results/load/<load_id>/{service,prediction,energy}.json  <point>/<replication>.json  failed.json  load.log
 results/energy/<case_id>.json                 and energy/runs/…, the timings of that pass
@@ -313,7 +313,7 @@ class Results:
         return self.root / "report.html"
 
     def of_model(self, slug: str) -> Results:
-        """A folder for the report of one model of a large run (`make report MODEL=`)."""
+        """A folder for the report of one model of a large run (`make report ONLY=`)."""
         return Results(self.root / "reports" / slug)
 
     @property

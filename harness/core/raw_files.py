@@ -28,7 +28,7 @@ class RawFiles:
         self._opened: dict[str, packed.PackedRaw | InferometerError | None] = {}
         self._sums: dict[str, tuple[Path, str]] = {}
         self._names: set[str] = set()
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, NotADirectoryError):
             self._names = {entry.name for entry in os.scandir(results.raw)}
 
     def load(self, case_id: str, number: int, sums: dict[Path, str] | None = None) -> Measured | Failed:

@@ -85,7 +85,7 @@ def models_report(summary: Summary, parts: Sequence[ModelPart], page: str, detai
     """report.md of a large run: a line a model. page, details: names of the other files of the report."""
     lines = [[*part.cells, f"{part.rows.total():,}"] for part in parts]
     more = (
-        f"The cases and charts of each model are in [{page}]({page}); `make report MODEL=<name>` writes the whole "
+        f"The cases and charts of each model are in [{page}]({page}); `make report ONLY=<name>` writes the whole "
         f"report of one. How to read this, and the environment: [{details}]({details})."
     )
     answers_table = table_text(texts(headings(summary.baseline_backend), lines))
