@@ -162,7 +162,7 @@ def decoder_job(
         new_tokens=case.new_tokens,
         threads=threads,
         cache=folder.compile_cache,
-        onnx=None if onnx is None else folder.root / onnx.path,
-        gguf=None if gguf is None else folder.root / gguf.path,
+        onnx=None if onnx is None else Path(onnx.path),
+        gguf=None if gguf is None else Path(gguf.path),
         options=info.decoder_setting(case.device, case.setting).all_options(),
     )
