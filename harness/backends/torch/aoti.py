@@ -48,7 +48,7 @@ class TorchAoti(TorchBackend):
     def _compiled(self) -> Call:
         if not self._package.is_file():
             self._write_package()
-        # The loader's own synchronisation of threads queries events, which a CUDA graph cannot capture. One thread calls.
+        # The loader synchronises threads by events, which a CUDA graph cannot capture. Here one thread calls.
         package = aoti_load_package(str(self._package), run_single_threaded=self.job.case.device == "cuda")
 
         def call(*arguments: torch.Tensor) -> Any:
