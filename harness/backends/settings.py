@@ -100,6 +100,7 @@ ORT_CUDA = {
         variant="opset17",
         kinds=("image", "tensor"),
         precisions=("fp16",),
+        tried=False,
     ),
     "nhwc+tf32+bias+graph": Setting(
         "as nhwc+tf32+graph with fuse_conv_bias: convolution and bias in one kernel of cuDNN",
@@ -114,6 +115,7 @@ ORT_CUDA = {
         variant="padded",
         kinds=("image",),
         precisions=("fp16",),
+        tried=False,
     ),
     "fused+graph": Setting(
         "attention and normalisations as ONNX Runtime's own operators, CUDA graph",

@@ -197,11 +197,10 @@ def _both_clocks(rows: Sequence[Row]) -> str:
 
 
 def rounds(summary: Summary, rows: Sequence[Row]) -> str:
-    """`3 rounds`, or `3 to 12 rounds` where cases had further rounds until their interval was narrow."""
-    most = max((row.latency_ns.rounds for row in rows if row.latency_ns), default=0)
-    if most <= summary.rounds:
-        return units.count(summary.rounds, "round")
-    return f"{summary.rounds} to {units.count(most, 'round')}"
+    """`3 rounds`, or `2 to 12 rounds`: some cases are not complete, or had further rounds for a narrow interval."""
+    measured = [row.latency_ns.rounds for row in rows if row.latency_ns]
+    low, high = min(measured, default=summary.rounds), max(measured, default=summary.rounds)
+    return units.count(high, "round") if low == high else f"{low} to {units.count(high, 'round')}"
 
 
 def _dates(summary: Summary) -> str:
