@@ -39,6 +39,8 @@ LOOKS: Mapping[str, Look] = {
     "openvino": Look("#009E73", "v"),
     "tensorrt": Look("#CC79A7", "P"),
     "onnxruntime-tensorrt": Look("#56B4E9", "X"),
+    "torch-aoti": Look("#56B4E9", "p"),
+    "cudnn": Look("#009E73", "h"),  # the colour of openvino, which runs on CPUs
 }
 """Okabe and Ito's palette, distinct with every common colour blindness (jfly.uni-koeln.de/color); the markers are
 distinct in print. A backend has the same look in every figure."""
