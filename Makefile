@@ -46,7 +46,7 @@ MODELS_DIR  ?= models#? folder of exported models
 FORCE       ?=#? export, engines, roof, run, load, generate, energy, profile, dispatch, reproduce, ab, bench: 1 does again what is there; aggregate, bundle: 1 replaces a summary by a poorer one
 
 #- Comparing and checking
-ONLY        ?=#? report: of this model alone, with all tables and charts, into RESULTS/reports/
+ONLY        ?=#? bench, load, generate, profile, report: a model: the whole report of it alone, into RESULTS/reports/
 PLAIN_CHARTS ?=#? bench, load, generate, profile, report: 1: charts without title and caption, for papers
 BASELINE    ?=#? compare: earlier results folder, its summary.json, or a store of runs
 THRESHOLD   ?=#? compare, ab: limits, as latency_p50<100ms; several with ; between them
@@ -158,7 +158,7 @@ ASKED = $(strip $(if $(filter override,$(origin CONFIG)),CONFIG) $(DEVICE) $(MOD
         $(SCENARIOS) $(BOUND) $(RATES) $(MAX_BATCH) $(MAX_DELAY) $(WORKERS) $(IN_FLIGHT) $(CLIENTS) $(SAMPLES) $(REPLICATIONS) $(REQUESTS) \
         $(DURATION) $(PRICE) $(LOADGEN) $(ENDPOINT))
 AGGREGATE = $(STAGE).aggregate $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
-REPORT = $(STAGE).report $(PLACE) $(if $(PLAIN_CHARTS),--plain-charts)
+REPORT = $(STAGE).report $(PLACE) $(if $(PLAIN_CHARTS),--plain-charts) $(if $(ONLY),--model "$$ONLY")
 COMPARE = $(STAGE).compare $(PLACE) $(if $(BASELINE),--baseline "$$BASELINE") --threshold "$$THRESHOLD" \
           $(MARGINS) $(if $(ACROSS),--across)
 MARGINS = $(if $(MAX_REGRESSION),--max-regression "$$MAX_REGRESSION") $(if $(EQUIVALENCE),--equivalence "$$EQUIVALENCE")
@@ -235,7 +235,7 @@ aggregate: where ## Join the plan with the raw samples: summary.json, summary.cs
 	@$(AGGREGATE)
 
 report: where ## Write report.md and charts from the summary, and print the main table
-	@$(REPORT) --print $(if $(ONLY),--model "$$ONLY")
+	@$(REPORT) --print
 
 compare: where ## Compare with an earlier run (BASELINE), hold against limits (THRESHOLD), or both
 	@$(COMPARE)

@@ -574,6 +574,8 @@ def drift(
         likely = max(agreeing, 1)
         if unwatched == 0 or len(values) + unwatched < 2 or 2 * (rounds - likely) < rounds:
             return []
+        if 2 * unwatched >= rounds:  # UNWATCHED has the same grade
+            return []
         detail = f"{what} are known in {len(values)} of {rounds} rounds, and {unwatched} were not monitored"
         return [finding("C", "CLOCK_DRIFT", detail, remedy)]
     low, high = values[0], values[-1]
