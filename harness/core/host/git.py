@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import harness
+
 
 def commit() -> tuple[str | None, bool | None]:
     """The commit, and whether tracked files differ from it; (None, None) outside a checkout."""
-    folder = Path(__file__).resolve().parents[2]
+    folder = Path(harness.__file__).resolve().parents[1]
     if not (folder / ".git").exists():
         return None, None
     head = printed_by_git(folder, "rev-parse", "HEAD")
