@@ -148,6 +148,7 @@ ALL = {
     "DEPTH": "2",
     "PROFILE_RUNS": "7",
     "PLAIN_CHARTS": "1",
+    "ONLY": "a model",
 }
 
 
