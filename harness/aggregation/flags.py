@@ -572,9 +572,9 @@ def drift(
     agreeing = _most_within(values)
     if agreeing == len(values):
         likely = max(agreeing, 1)
-        if unwatched == 0 or len(values) + unwatched < 2 or 2 * (rounds - likely) < rounds:
-            return []
-        if 2 * unwatched >= rounds:  # UNWATCHED has the same grade
+        could_differ = unwatched > 0 and len(values) + unwatched > 1
+        unwatched_is_c = 2 * unwatched >= rounds
+        if not could_differ or unwatched_is_c or 2 * (rounds - likely) < rounds:
             return []
         detail = f"{what} are known in {len(values)} of {rounds} rounds, and {unwatched} were not monitored"
         return [finding("C", "CLOCK_DRIFT", detail, remedy)]

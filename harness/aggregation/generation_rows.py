@@ -46,6 +46,7 @@ from harness.core.schemas import (
     Repeats,
     ReuseCheck,
     Roof,
+    Row,
     Status,
     TokenEnergy,
     TokenParity,
@@ -422,6 +423,32 @@ def token_latency(times: TokenTimes) -> Latency:
         n=times.n,
         rounds=times.rounds,
         process_medians=times.process_medians,
+    )
+
+
+def row_of_times(row: GenerationRow, case_id: str, model: str, times: TokenTimes | None) -> Row:
+    """One kind of time of a row as a row of its own, whose latency it is. times: None where the row has none."""
+    return Row(
+        case_id=case_id,
+        model=model,
+        backend=row.backend,
+        device=row.device,
+        precision=row.precision,
+        batch_size=row.batch_size,
+        sequence_length=row.prompt_length,
+        boundary="compute",
+        mode="sync",
+        weights=row.weights,
+        setting=row.setting,
+        kind="text",
+        status=row.status,
+        grade=row.grade,
+        reason=row.reason,
+        hint=row.hint,
+        latency_ns=None if times is None else token_latency(times),
+        threads=row.threads,
+        clock=row.clock,
+        flags=row.flags,
     )
 
 

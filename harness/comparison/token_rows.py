@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.aggregation.flags import CALIBRATION
-from harness.aggregation.generation_rows import token_latency
+from harness.aggregation.generation_rows import row_of_times
 from harness.core.schemas import GenerationRow, Row, Summary, TokenTimes
 
 
@@ -24,30 +24,5 @@ def with_token_rows(summary: Summary) -> Summary:
 
 def as_row(row: GenerationRow, name: str, times: TokenTimes | None) -> Row:
     """One kind of time of a row. times: None where the row has none."""
-    return Row(
-        case_id=f"{row.case_id}:{name}",
-        model=row.model,
-        backend=row.backend,
-        device=row.device,
-        precision=row.precision,
-        batch_size=row.batch_size,
-        sequence_length=row.prompt_length,
-        boundary="compute",
-        mode="sync",
-        weights=row.weights,
-        setting=row.setting,
-        kind="text",
-        status=row.status,
-        grade=row.grade,
-        reason=row.reason,
-        hint=row.hint,
-        latency_ns=None if times is None else token_latency(times),
-        placement=row.placement,
-        cold_ns=row.cold_ns,
-        threads=row.threads,
-        clock=row.clock,
-        artifacts=row.artifacts,
-        flags=row.flags,
-        checks=row.checks,
-        usage=row.usage,
-    )
+    further = {field: getattr(row, field) for field in ("placement", "cold_ns", "artifacts", "checks", "usage")}
+    return row_of_times(row, f"{row.case_id}:{name}", row.model, times).model_copy(update=further)

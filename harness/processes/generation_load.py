@@ -6,7 +6,6 @@ Load → compile → tokens check → service times → replications, of which e
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,12 +18,12 @@ from harness.backends.decoder import Decoder
 from harness.backends.generation_files import files_read
 from harness.backends.served_cases import decoder_case_of
 from harness.core import store
-from harness.core.errors import CaseError, MissingInputError
+from harness.core.errors import MissingInputError
 from harness.core.host import environment
 from harness.core.host.environment import loaded_runtimes
 from harness.core.layout import LoadFiles, ModelFolder, Models, Results
 from harness.core.protocol import LoadJob
-from harness.core.schemas import GenerationExport, LoadCase, Replication, ServiceRun, TokenParity
+from harness.core.schemas import GenerationExport, LoadCase, ServiceRun, TokenParity
 from harness.core.store import digest_of
 from harness.core.timestamps import utc_now
 from harness.planning.load_resume import state_of
@@ -36,16 +35,13 @@ from harness.processes.generation_process import (
     load_prompts,
     prompt_set,
 )
-from harness.processes.load_process import same_machine
-from harness.serving import arrivals
+from harness.processes.load_process import ready_to_measure, replication_of, same_machine, schedule_of
 from harness.serving.load_case import (
     LoadStep,
     drawn_pairs,
     patience_ns,
     phase_of,
     policy_of,
-    replication_digest,
-    requests_at,
     seed_of,
     service_digest,
     sizes_of,
@@ -72,12 +68,7 @@ def serve_generation(job: LoadJob, enter: Enter) -> None:
     results = Results(Path(job.results))
     files = results.load(job.load.load_id)
     service = _Service.opened(job, enter)
-    where = environment.collect(service.facts, job.load.device, backend_info(job.load.backend).recorded)
-    identity = environment.environment_id(where)
-    store.save(results.environment(identity), where)
-    gc.collect()
-    gc.freeze()
-    gc.disable()
+    where, identity = ready_to_measure(results, job.load, service.facts)
     run = _GenerationRun(job, files, service, identity, enter)
     same = same_machine(results, identity, where)
     state = state_of(job.load, files, job.settings_id, same)
@@ -300,49 +291,26 @@ class _GenerationRun:
     def replicate(self, step: LoadStep, number: int) -> None:
         """One real replication of one point."""
         load, service = self.job.load, self.service
-        if step.rate_per_s is None:
-            raise CaseError(f"{step.name} has no rate.", "Write the plan again: make plan.")
         seed = seed_of(self.job.measurement.seed, number)
-        count = requests_at(load, step.rate_per_s)
-        pairs = drawn_pairs(load, count, seed)
-        scheduled = arrivals.loadgen if load.method == "loadgen" else arrivals.poisson
-        drawn = scheduled(step.rate_per_s, count, seed)
+        instants = schedule_of(load, step, seed)
+        pairs = drawn_pairs(load, len(instants), seed)
         batches = StaticBatches(service.decoders, service.prompts.requests(pairs, seed))
         service.warm()
         self.enter(phase_of(step, number))
-        started_at, instants = utc_now(), drawn.tolist()
+        started_at = utc_now()
         # Requests that wait longer count as not served.
         end_ns = instants[-1] + patience_ns(load)
         found = serve(instants, policy_of(load), [batches.run], WorkerThreads(1).all_at_once, end_ns)
         self.enter("outputs check")
-        record = Replication(
-            load_id=load.load_id,
-            settings_id=self.job.settings_id,
-            load_sha256=replication_digest(load),
-            artifacts_id=service.artifacts_id,
-            started_at=started_at,
-            environment_id=self.environment_id,
-            point=step.name,
-            number=number,
-            scenario=load.scenario,
-            rate_per_s=step.rate_per_s,
+        record = replication_of(
+            self.job,
+            step,
+            number,
+            (service.artifacts_id, self.environment_id),
+            started_at,
+            instants,
+            found,
             workers=1,
-            max_batch=load.max_batch,
-            max_delay_ns=load.max_delay_ns,
-            seed=seed,
-            schedule_sha256=arrivals.digest(drawn),
-            threads=self.job.threads,
-            clock=calibrate(),
-            scheduled_ns=tuple(instants),
-            requests=count,
-            sizes=found.sizes,
-            ready_ns=found.ready_ns,
-            start_ns=found.start_ns,
-            done_ns=found.done_ns,
-            worker=found.worker,
-            failed=found.failed,
-            error=found.error,
-            timed_out=found.timed_out,
             generated=batches.record(found.zero_ns, _compared(batches.batches, service.prompts)),
         )
         store.save(self.files.replication(step.name, number), record, indent=None)

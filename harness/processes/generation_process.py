@@ -37,13 +37,13 @@ def generated(job: GenerationTask, results: Results, enter: Callable[[str], None
     case, started_at = job.case, utc_now()
     info = backend_info(case.backend)
     if info.decoder_reads == "none":
-        given = generation_job(job, CALIBRATION_SHAPE, Models(Path(job.models)).folder(case.slug))
+        given = decoder_job(case, job.threads, CALIBRATION_SHAPE, Models(Path(job.models)).folder(case.slug))
         seeded = calibration_prompts(case.batch_size, case.prompt_length, job.measurement.seed)
         prompts, reference, loaded = seeded, None, {}
     else:
         export, folder = export_for(job)
         chosen = prompt_set(export, case.prompt_length, case.new_tokens)
-        given = generation_job(job, export.shape, folder, export)
+        given = decoder_job(case, job.threads, export.shape, folder, export)
         prompts, reference = load_prompts(folder, chosen)
         loaded = {
             file.path: file.sha256 for file in (*files_read(export, info, case), chosen.prompts, chosen.reference)
@@ -131,13 +131,6 @@ def calibration_prompts(batch_size: int, prompt_length: int, seed: int) -> NDArr
     generator = np.random.default_rng(seed)
     rows = max(CALIBRATION_PROMPTS, 2 * batch_size)
     return generator.integers(0, CALIBRATION_SHAPE.vocabulary, (rows, prompt_length), dtype=np.int64)
-
-
-def generation_job(
-    job: GenerationTask, shape: DecoderShape, folder: ModelFolder, export: GenerationExport | None = None
-) -> GenerationJob:
-    """A task as its decoder gets it. export: None for a decoder that reads no files."""
-    return decoder_job(job.case, job.threads, shape, folder, export)
 
 
 def decoder_job(

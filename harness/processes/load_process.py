@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from harness.aggregation.admission import differing
 from harness.backends import backend_info
 from harness.backends.base import Backend, Batch, construct
@@ -32,6 +34,7 @@ from harness.core.protocol import Job, LoadJob
 from harness.core.schemas import (
     Environment,
     ExportRecord,
+    GeneratedBatches,
     LoadBase,
     LoadCase,
     Parity,
@@ -85,12 +88,7 @@ def serve_load(job: LoadJob, enter: Enter) -> None:
     files = results.load(job.load.load_id)
     threads = WorkerThreads(job.load.workers)
     service = _Service.opened(job, threads, enter)
-    where = environment.collect(service.facts, job.load.device, service.recorded)
-    identity = environment.environment_id(where)
-    store.save(results.environment(identity), where)
-    gc.collect()
-    gc.freeze()
-    gc.disable()
+    where, identity = ready_to_measure(results, job.load, service.facts)
     if job.load.in_flight:
         sys.setswitchinterval(SWITCH_S)  # callbacks must not wait for the issuing thread
     run = _LoadRun(job, files, threads, service, identity, enter)
@@ -108,6 +106,17 @@ def serve_load(job: LoadJob, enter: Enter) -> None:
         run.replicate(step, number)
     enter("end")
     threads.in_turn([worker.close for worker in service.workers])
+
+
+def ready_to_measure(results: Results, load: LoadCase, facts: dict[str, str]) -> tuple[Environment, str]:
+    """Save the environment of a loaded service and stop the garbage collector; the environment and its id."""
+    where = environment.collect(facts, load.device, backend_info(load.backend).recorded)
+    identity = environment.environment_id(where)
+    store.save(results.environment(identity), where)
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    return where, identity
 
 
 def same_machine(results: Results, identity: str, here: Environment) -> Callable[[LoadBase], bool]:
@@ -163,7 +172,6 @@ class _Service:
         self.export = export
         self.artifacts = dict(files)
         self.artifacts_id = digest_of(self.artifacts)
-        self.recorded = info.recorded
         self.facts = {**first.build_facts(), **loaded_runtimes(), **environment.plugin_fact(info.plugin)}
         stretched = None if factor is None else f"every inference was stretched by {factor:g} on purpose"
         self.notes = tuple(filter(None, (first.on_purpose(), stretched)))
@@ -225,6 +233,67 @@ class _Service:
     def reference(self, size: int, index: int) -> Batch:
         """The fp32 outputs of an input batch of a prepared size."""
         return self.workers[0].batches[size].reference(index)
+
+
+def schedule_of(load: LoadCase, step: LoadStep, seed: int) -> list[int]:
+    """Arrivals of a replication of a point with a rate, in ns after its start."""
+    if step.rate_per_s is None:
+        raise CaseError(f"{step.name} has no rate.", "Write the plan again: make plan.")
+    draw = arrivals.loadgen if load.method == "loadgen" else arrivals.poisson
+    instants: list[int] = draw(step.rate_per_s, requests_at(load, step.rate_per_s), seed).tolist()
+    return instants
+
+
+def replication_of(
+    job: LoadJob,
+    step: LoadStep,
+    number: int,
+    identity: tuple[str, str],
+    started_at: str,
+    scheduled: Sequence[int],
+    found: Dispatches,
+    workers: int,
+    distance: Parity | None = None,
+    generated: GeneratedBatches | None = None,
+) -> Replication:
+    """The record of a served replication.
+
+    identity: ids of the artifacts and of the environment. scheduled: empty for a closed loop. distance: of its last
+    outputs from the reference. generated: tokens, of a service that generates.
+    """
+    load = job.load
+    return Replication(
+        load_id=load.load_id,
+        settings_id=job.settings_id,
+        load_sha256=replication_digest(load),
+        artifacts_id=identity[0],
+        started_at=started_at,
+        environment_id=identity[1],
+        point=step.name,
+        number=number,
+        scenario=load.scenario,
+        rate_per_s=step.rate_per_s,
+        clients=step.clients,
+        workers=workers,
+        max_batch=load.max_batch,
+        max_delay_ns=load.max_delay_ns,
+        seed=seed_of(job.measurement.seed, number),
+        schedule_sha256=arrivals.digest(np.array(scheduled, np.int64)) if scheduled else None,
+        threads=job.threads,
+        clock=calibrate(),
+        scheduled_ns=tuple(scheduled),
+        requests=len(scheduled) or sum(found.sizes),
+        sizes=found.sizes,
+        ready_ns=found.ready_ns,
+        start_ns=found.start_ns,
+        done_ns=found.done_ns,
+        worker=found.worker,
+        failed=found.failed,
+        error=found.error,
+        timed_out=found.timed_out,
+        parity=distance,
+        generated=generated,
+    )
 
 
 def job_at(job: LoadJob, size: int) -> Job:
@@ -343,50 +412,22 @@ class _LoadRun:
         started_at = utc_now()
         scheduled: list[int] = []
         if load.scenario == "server":
-            if step.rate_per_s is None:
-                raise CaseError(f"{step.name} has no rate.", "Write the plan again: make plan.")
-            count = requests_at(load, step.rate_per_s)
-            draw = arrivals.loadgen if load.method == "loadgen" else arrivals.poisson
-            drawn = draw(step.rate_per_s, count, seed)
-            scheduled = drawn.tolist()
-            schedule_sha256 = arrivals.digest(drawn)
+            scheduled = schedule_of(load, step, seed)
             # Requests that wait longer count as not served.
             found = self._open(scheduled, load, workers, scheduled[-1] + patience_ns(load))
         else:
-            schedule_sha256 = None
             found = self._closed(load, workers)
-            count = sum(found.sizes)
         self.enter("outputs check")
-        record = Replication(
-            load_id=load.load_id,
-            settings_id=self.job.settings_id,
-            load_sha256=replication_digest(load),
-            artifacts_id=service.artifacts_id,
-            started_at=started_at,
-            environment_id=self.environment_id,
-            point=step.name,
-            number=number,
-            scenario=load.scenario,
-            rate_per_s=step.rate_per_s,
-            clients=step.clients,
+        record = replication_of(
+            self.job,
+            step,
+            number,
+            (service.artifacts_id, self.environment_id),
+            started_at,
+            scheduled,
+            found,
             workers=load.in_flight or clients,
-            max_batch=load.max_batch,
-            max_delay_ns=load.max_delay_ns,
-            seed=seed,
-            schedule_sha256=schedule_sha256,
-            threads=self.job.threads,
-            clock=calibrate(),
-            scheduled_ns=tuple(scheduled),
-            requests=count,
-            sizes=found.sizes,
-            ready_ns=found.ready_ns,
-            start_ns=found.start_ns,
-            done_ns=found.done_ns,
-            worker=found.worker,
-            failed=found.failed,
-            error=found.error,
-            timed_out=found.timed_out,
-            parity=parity.worst(self._latest(workers)) if not found.failed else None,
+            distance=parity.worst(self._latest(workers)) if not found.failed else None,
         )
         store.save(self.files.replication(step.name, number), record, indent=None)
 

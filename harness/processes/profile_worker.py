@@ -31,7 +31,7 @@ from harness.core.layout import ModelFolder, Results
 from harness.core.protocol import Entered, GenerationTask, Job
 from harness.core.schemas import Case, ExportRecord, Record
 from harness.core.schemas.profile_record import Counts, MeasuredMemory, MemoryTimeline, PartsProfile, Tokenising
-from harness.processes.generation_process import export_for, generation_job, load_prompts, prompt_set
+from harness.processes.generation_process import decoder_job, export_for, load_prompts, prompt_set
 from harness.processes.profile_launcher import Level, ProfileJob
 from harness.profiling.load_profiles import with_launch_gaps
 from harness.profiling.phases import no_memory
@@ -105,7 +105,8 @@ def _of_a_phase(asked: ProfileJob, job: GenerationTask) -> Record:
     if profiler is None:
         raise _no_profiler(case.backend)
     prompts, _ = load_prompts(folder, prompt_set(export, case.prompt_length, case.new_tokens))
-    measure = partial(imported(profiler), generation_job(job, export.shape, folder, export), prompts, phase)
+    given = decoder_job(case, job.threads, export.shape, folder, export)
+    measure = partial(imported(profiler), given, prompts, phase)
     return _with_traces(asked, measure)
 
 

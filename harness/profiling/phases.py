@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import get_args
 
-from harness.aggregation.generation_rows import prefill_bytes, step_bytes, token_latency
+from harness.aggregation.generation_rows import prefill_bytes, row_of_times, step_bytes
 from harness.core.schemas import (
     Case,
     GenerationCase,
@@ -63,20 +63,8 @@ def with_phases(summary: Summary, profiled: Callable[[str], bool]) -> Summary:
 
 
 def _row(row: GenerationRow, phase: Phase) -> Row:
-    times = row.ttft_ns if phase == "prefill" else row.itl_ns
-    fields = phase_case(row, phase).model_dump(exclude={"slug", "tuned", "skip_reason"})
-    return Row(
-        **fields,
-        kind="text",
-        status=row.status,
-        grade=row.grade,
-        reason=row.reason,
-        hint=row.hint,
-        latency_ns=None if times is None else token_latency(times),
-        threads=row.threads,
-        clock=row.clock,
-        flags=row.flags,
-    )
+    case = phase_case(row, phase)
+    return row_of_times(row, case.case_id, case.model, row.ttft_ns if phase == "prefill" else row.itl_ns)
 
 
 def phase_bytes(case: GenerationCase, phase: Phase, export: GenerationExport) -> int | None:
