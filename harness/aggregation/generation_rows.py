@@ -375,8 +375,8 @@ def reuse_findings(case: GenerationCase, reuse: ReuseCheck | None) -> list[Findi
     interval = reuse_interval([reuse])
     if interval is not None and interval.low > MAX_REPEAT_RATIO:
         detail = (
-            f"prompts never seen before took {interval.low:.3g} to {interval.high:.3g} times as long to their first "
-            f"token as one that was just there ({REPEAT_CONFIDENCE:.1%} interval over {len(reuse.fresh_ns)} pairs)"
+            f"new prompts took {interval.low:.3g} to {interval.high:.3g} times as long to their first token as a "
+            f"repeated one ({REPEAT_CONFIDENCE:.1%} interval over {len(reuse.fresh_ns)} pairs)"
         )
         remedy = f"Turn the prefix cache of {case.backend} off: the prefill of a repeated prompt is no prefill."
         found.append(finding("C", REPEATS, detail, remedy))

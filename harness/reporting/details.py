@@ -163,10 +163,16 @@ def calibrated(summary: Summary) -> list[Block]:
     return [f"{text} latency above.", *([table] if table else [])]
 
 
+def _minutes(first: str, last: str) -> str:
+    """`2026-11-28 18:13 to 18:27 UTC`: times of records are in UTC."""
+    one, other = (text[:16].replace("T", " ") for text in (first, last))
+    return f"{one} to {other[11:] if other[:10] == one[:10] else other} UTC"
+
+
 def provenance(summary: Summary) -> str:
     """Which configuration and plan were measured, and when."""
     if summary.measured_from:
-        span = f" · measured {summary.measured_from} to {summary.measured_to}"
+        span = f" · measured {_minutes(summary.measured_from, summary.measured_to or summary.measured_from)}"
     else:
         span = "" if summary.loads or summary.generations or summary.copies else " · nothing measured"
     digest = f" (sha256 {summary.config_sha256[:12]})" if summary.config_sha256 else ""

@@ -171,6 +171,15 @@ def test_on_paper_every_chart_is_drawn_every_section_open_and_no_control_left(op
         assert not any(one.is_visible() for one in tab.locator(control).all()), control
     widths = tab.locator(".plot").evaluate_all("(found) => found.map((one) => one._fullLayout.width)")
     assert max(widths) <= 660
+    # A browser shrinks all pages of a document with one table that is wider than the paper (A4, margins of 12 mm).
+    tab.set_viewport_size({"width": 703, "height": 1000})
+    wide = "(found) => found.filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.innerText)"
+    assert tab.locator(".scroll").evaluate_all(wide) == []
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 703
+    # Chromium draws the head of a table again on the next page, but no button in it.
+    assert not any(one.is_visible() for one in tab.locator("th button").all())
+    names = "(found) => found.filter((one) => !getComputedStyle(one, '::before').content.includes(one.dataset.name)).length"
+    assert tab.locator("table.sortable th[data-name]").evaluate_all(names) == 0
     tab.emulate_media(media="screen")
     tab.evaluate("dispatchEvent(new Event('afterprint'))")
     assert tab.locator("details.profile[open]").count() == 0

@@ -148,7 +148,7 @@ def _flags(rows: Sequence[GenerationRow]) -> list[Block]:
         return []
     grades = Counter(row.grade for row in rows if row.grade)
     counts = ", ".join(f"{number} {grade}" for grade, number in sorted(grades.items()))
-    heads: list[tuple[str, Align]] = [("flag", "left"), ("rows", "right"), ("the first of them", "left")]
+    heads: list[tuple[str, Align]] = [("flag", "left"), ("rows", "right"), ("example", "left")]
     return [f"Grades: {counts}.", texts([*heads, ("what to do", "left")], lines)]
 
 

@@ -13,6 +13,7 @@ from harness.aggregation.flags import is_calibration, median_ns
 from harness.core.schemas import EngineRecord, ExportRecord, Interval, Precision, Row, Summary
 from harness.reporting import ranking, units
 from harness.reporting.figures import until_first_answer_ns
+from harness.reporting.prose import boundaries
 from harness.reporting.ranking import USUAL, name, named
 from harness.reporting.tables import cold_start_table as cold
 from harness.reporting.tables.engines_table import engine_of
@@ -506,16 +507,16 @@ def groups(summary: Summary) -> list[Group]:
             flagged = tuple(row for row in ours if row.grade == ranking.UNRANKED)
             export: ExportRecord | None = summary.exports.get(key[0])
             if sound:
-                title = _title(key, length, key[0] in several)
+                title = _title(key, length, boundaries.brief(ours[0]) if key[0] in several else "")
                 limit = summary.latency_limit_ms
                 found.append(Group(title, sound, by_id, export, limit, summary.engines, flagged))
     return found
 
 
-def _title(key: ranking.TableKey, length: int, several: bool) -> str:
+def _title(key: ranking.TableKey, length: int, way: str) -> str:
     parts = [
         key.model,
-        *([f"{key.boundary} {key.mode}"] if several else []),
+        *([way] if way else []),
         *([f"sequence {length}"] if length else []),
     ]
     return ", ".join(parts)

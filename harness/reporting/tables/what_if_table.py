@@ -27,8 +27,8 @@ MAX_LISTS = 8
 _EXPLAINED = (
     "Gain: how many times faster one sample is than in the row `from`, by the medians. Gains of several changes do "
     "not multiply. "
-    "*Measured*: the other row, with the 95% interval of their ratio. *Upper bound*: if what the profile found there "
-    "vanished (Amdahl's law); a real change brings less. Rows of grade C take no part."
+    "*Measured*: the other row, with the 95% interval of their ratio. *Upper bound*: if that part of the profile took no "
+    "time (Amdahl's law); a real change brings less. Rows of grade C are left out."
 )
 
 
@@ -83,12 +83,12 @@ def _elsewhere(one: WhatIf, summary: Summary) -> str:
     expected = min(ours, key=lambda row: row.batch_size, default=None)
     if expected is None or expected.grade != UNRANKED or not one.changes:
         return ""
-    return f"The baseline, {_where(expected)}, is grade C: nothing starts from it."
+    return f"The baseline, {_where(expected)}, is grade C: no gain is computed from it."
 
 
 def _changes(one: WhatIf, by_id: Mapping[str, Row]) -> tuple[Block, Block]:
     if one.reason is not None:
-        return f"Nothing can be said: {one.reason}.", _left_out(one)
+        return f"No gain is known: {one.reason}.", _left_out(one)
     headers = ("gain", "evidence", "rule", "from", "to", "based on")
     lines = [[*_cells(change, by_id), _ids(change)] for change in one.changes]
     return texts([(header, "left") for header in headers], lines), _left_out(one)

@@ -181,7 +181,7 @@ def tokenizer(origin: str | None, request: Request) -> Tokenizer:
         except HubError:
             if request.weights != "seeded":
                 raise
-    return minilm_tokenizer("seeded weights come without their own")
+    return minilm_tokenizer("random weights come without their own")
 
 
 def processor(media: Media, origin: str | None, request: Request) -> Any:

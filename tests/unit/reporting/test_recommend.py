@@ -257,7 +257,10 @@ def test_rows_of_grade_c_and_f_and_calibration_are_never_compared() -> None:
 def test_boundaries_and_modes_are_never_mixed() -> None:
     e2e = [found.model_copy(update={"boundary": "e2e", "case_id": f"{found.case_id}-e2e"}) for found in SUMMARY.rows]
     found = recommendations.groups(with_rows(*SUMMARY.rows, *e2e))
-    assert [one.title for one in found] == ["efficientnet-lite0, compute sync", "efficientnet-lite0, e2e sync"]
+    assert [one.title for one in found] == [
+        "efficientnet-lite0, model only, one request at a time",
+        "efficientnet-lite0, end to end, one request at a time",
+    ]
     assert all(len({one.boundary for one in group.rows}) == 1 for group in found)
 
 

@@ -39,10 +39,10 @@ def test_the_published_gpu_run_which_has_no_profiles(golden: Golden) -> None:
 def test_a_baseline_of_grade_c_starts_nothing_and_its_list_says_so() -> None:
     rows = tuple(row.model_copy(update={"grade": "C"}) if row is EAGER else row for row in OF_A_CPU.rows)
     text = blocks_text(what_if_section(OF_A_CPU.model_copy(update={"rows": rows}), {}))
-    assert "The baseline, torch-eager fp32, batch 1, is grade C: nothing starts from it." in text
+    assert "The baseline, torch-eager fp32, batch 1, is grade C: no gain is computed from it." in text
     assert f"`{EAGER.case_id}`" not in text
-    assert "is grade C: nothing starts" in terminal_what_if(OF_A_CPU.model_copy(update={"rows": rows}), {})
-    assert "nothing starts" not in blocks_text(what_if_section(OF_A_CPU, {}))
+    assert "is grade C: no gain" in terminal_what_if(OF_A_CPU.model_copy(update={"rows": rows}), {})
+    assert "no gain is computed" not in blocks_text(what_if_section(OF_A_CPU, {}))
 
 
 def test_launches_are_told_on_a_gpu() -> None:
@@ -69,7 +69,7 @@ def test_profiles_that_were_left_out_stand_below_the_list_with_why() -> None:
 
 def test_an_empty_list_says_why_and_nothing_measured_says_nothing() -> None:
     alone = SUMMARY.model_copy(update={"rows": (EAGER,)})
-    assert "Nothing can be said: " in blocks_text(what_if_section(alone, {}))
+    assert "No gain is known: " in blocks_text(what_if_section(alone, {}))
     assert terminal_what_if(alone, {}).endswith("no row of grade A or B has a profile to give a bound")
     nothing = SUMMARY.model_copy(update={"rows": ()})
     assert (blocks_text(what_if_section(nothing, {})), terminal_what_if(nothing, {})) == ("", "")
