@@ -78,7 +78,9 @@ def stage(arguments: Sequence[str]) -> None:
 def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = cli.parser("harness.ab", __doc__)
     parser.add_argument("--against", default="", help="commit, folder, or backend=python")
-    parser.add_argument("--config", type=Path, default=Path("configs/quickstart.yaml"), help="of both states")
+    parser.add_argument(
+        "--config", type=Path, default=Path("configs/quickstart.yaml"), help="configuration of both states"
+    )
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"pairs of processes per case ({ROUNDS})")
     parser.add_argument("--threshold", action="append", default=[], help="as in compare")
     parser.add_argument("--max-regression", help="as in compare")

@@ -223,7 +223,9 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         "--threshold", action="append", default=[], help="[model/backend:]metric<limit; repeat it, or separate with ;"
     )
     parser.add_argument("--max-regression", help="slow-down that is still accepted, as 5%% (that of --equivalence)")
-    parser.add_argument("--equivalence", default=f"{EQUIVALENCE:.0%}", help="margin of sameness (1%%)")
+    parser.add_argument(
+        "--equivalence", default=f"{EQUIVALENCE:.0%}", help="changes within this count as the same (1%%)"
+    )
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument(
         "--across",

@@ -53,7 +53,7 @@ def stage(arguments: Sequence[str]) -> None:
     """Dispatch what is missing, then aggregate and report by machine."""
     parser = cli.parser("harness.dispatch", __doc__)
     parser.add_argument("--runner", choices=RUNNERS, default=RUNNERS[0], help="what runs the units (local)")
-    parser.add_argument("--address", default="", help="of the Ray cluster, or partition of Slurm")
+    parser.add_argument("--address", default="", help="address of the Ray cluster, or partition of Slurm")
     parser.add_argument("--force", action="store_true", help="measure again what is already there")
     cli.add_folders(parser)
     options = parser.parse_args(arguments)

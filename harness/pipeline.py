@@ -63,7 +63,7 @@ VARIABLES: tuple[Variable, ...] = (
         "INPUTS",
         "--inputs",
         ("plan", "ab"),
-        "own inputs of the models, .npz by input name, comma-separated: one a shape",
+        "own inputs of the models, .npz by input name, comma-separated: one per shape",
     ),
     Variable("EXPORTER", "--exporter", ("plan", "ab"), "writes ONNX files of modules: dynamo or torchscript"),
     Variable(
@@ -106,7 +106,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("CARDS", "--cards", ("spread",), "GPUs to measure on at the same time: all, or as 0,1,2,3"),
     Variable("LAYOUT", "--layout", ("spread",), "what CARDS share: models, cases, or copies of each case"),
     Variable("RUNNER", "--runner", ("dispatch",), "what measures the plan elsewhere: local, ray or slurm"),
-    Variable("ADDRESS", "--address", ("dispatch",), "of the Ray cluster, or partition of Slurm"),
+    Variable("ADDRESS", "--address", ("dispatch",), "address of the Ray cluster, or partition of Slurm"),
     Variable("LAYERS", "--layers", ("profile_ops",), "layers to show: groups, module paths with *, classes"),
     Variable("DEPTH", "--depth", ("profile_ops",), "depth of the module tree down to which layers are shown"),
     Variable("PROFILE_RUNS", "--runs", ("profile_ops",), "inferences under a profiler (20)"),

@@ -201,7 +201,7 @@ def _parser() -> cli.Parser:
     )
     parser.add_argument("--budget", type=amounts.duration_s, help="time after which no further round begins, as 10m")
     parser.add_argument(
-        "--inputs", type=_files, default=(), help="own inputs, .npz files by input name, comma-separated: one a shape"
+        "--inputs", type=_files, default=(), help="own inputs, .npz files by input name, comma-separated: one per shape"
     )
     parser.add_argument(
         "--exporter", type=_one_of("exporter", Exporter), help="what writes ONNX files: dynamo or torchscript"

@@ -75,7 +75,9 @@ DEFAULT_RUNS = 20
 def stage(arguments: Sequence[str]) -> None:
     """Profile every case of the plan that has no profile yet, and show the layers of all."""
     parser = cli.parser("harness.profile_ops", __doc__)
-    parser.add_argument("--runs", type=int, help=f"inferences under a profiler ({DEFAULT_RUNS}); profiles of fewer go")
+    parser.add_argument(
+        "--runs", type=int, help=f"inferences under a profiler ({DEFAULT_RUNS}); profiles of fewer are made again"
+    )
     parser.add_argument("--layers", default="", help="only these: groups, paths of modules with *, or classes")
     parser.add_argument("--depth", type=int, help="down to this depth of the module tree, where the model is 0")
     parser.add_argument("--force", action="store_true", help="profile again what is already there")

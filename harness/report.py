@@ -65,10 +65,14 @@ def stage(arguments: Sequence[str]) -> None:
     parser = cli.parser("harness.report", __doc__)
     cli.add_folders(parser, models=False)
     parser.add_argument("--no-charts", action="store_true", help="write the tables only")
-    parser.add_argument("--print", action="store_true", help="print the main table and what would bring most, too")
+    parser.add_argument("--print", action="store_true", help="print the main table and the largest gains, too")
     parser.add_argument("--plain-charts", action="store_true", help="charts without title and caption, for papers")
-    parser.add_argument("--model", help="of this model alone, with all tables and charts, into reports/<model>/")
-    parser.add_argument("--profiles", action="store_true", help="of the profiled cases alone, measured or not")
+    parser.add_argument(
+        "--model", help="the report of this model alone, with all tables and charts, into reports/<model>/"
+    )
+    parser.add_argument(
+        "--profiles", action="store_true", help="the report of the profiled cases alone, measured or not"
+    )
     options = parser.parse_args(arguments)
     results = Results(options.results)
     if not (options.profiles or options.model) and chain.is_large(results.summary):

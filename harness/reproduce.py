@@ -66,7 +66,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
     if options.rounds is not None and not 1 <= options.rounds <= 100:
-        raise UsageError(f"{options.rounds} rounds cannot be.", "Ask for 1 to 100: ROUNDS=5.")
+        raise UsageError(f"{options.rounds} rounds are out of range.", "Ask for 1 to 100: ROUNDS=5.")
     return options
 
 

@@ -37,7 +37,7 @@ def stage(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--began",
         type=float,
-        help="when the command began that this stage is part of, in seconds since 1970: the budget counts from there",
+        help="start of the whole command, in seconds since 1970: the budget counts from it",
     )
     cli.add_models(parser)
     cli.add_interpreters(parser)

@@ -53,10 +53,10 @@ def stage(arguments: Sequence[str]) -> None:
     """Run the trials, count, write, and fail where a target is missed."""
     parser = cli.parser("harness.selftest", __doc__)
     parser.add_argument(
-        "--rate", type=amounts.share, help="of wrong verdicts, to exclude at 95%%: 10%% where neither is given, or 5%%"
+        "--rate", type=amounts.share, help="rate of wrong verdicts to exclude at 95%%: 10%% (default) or 5%%"
     )
     parser.add_argument(
-        "--trials", type=int, help="trials of each duration; more than the rate asks for let it pass with a wrong one"
+        "--trials", type=int, help="trials of each duration; more than the rate needs allow a wrong verdict"
     )
     parser.add_argument("--config", type=Path, default=Path("configs/selftest.yaml"))
     cli.add_folders(parser)
@@ -107,14 +107,14 @@ def _amount(asked: int | None, rate: float | None, durations: int) -> tuple[int,
     durations: rows that one trial adds to each kind. Raises UsageError where the trials cannot exclude the rate.
     """
     if asked is not None and asked < 1:
-        raise UsageError(f"{asked} trials prove nothing.", "Ask for a rate to exclude: make selftest RATE=10%.")
+        raise UsageError(f"{asked} trials exclude no rate.", "Ask for a rate to exclude: make selftest RATE=10%.")
     if asked is not None and rate is None:
         return asked, trials.excluded_rate(0, asked * durations)
     rate = rate or trials.DEFAULT_RATE
     needed = -(-trials.trials_for(rate) // durations)
     if asked is not None and asked < needed:
         raise UsageError(
-            f"{asked} trials of {durations} durations cannot exclude a rate of {rate:.1%}, whatever comes out.",
+            f"{asked} trials of {durations} durations cannot exclude a rate of {rate:.1%}.",
             f"At least {needed}: make selftest RATE={100 * rate:.3g}% TRIALS={needed}.",
         )
     return asked or needed, rate

@@ -166,7 +166,7 @@ def api_key(target: Target, environment: Mapping[str, str] = os.environ) -> str 
         raise UsageError(f"{API_KEY} has spaces, control characters or letters outside ASCII.", f"Set {API_KEY} again.")
     if not target.tls and not target.loopback:
         raise UsageError(
-            f"{API_KEY} is set, and {target.url} is not encrypted: everybody on the way could read the key.",
+            f"{API_KEY} is set, and {target.url} is not encrypted: others on the network could read the key.",
             f"Use https or grpcs, or unset {API_KEY}.",
         )
     return key

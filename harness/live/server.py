@@ -65,7 +65,7 @@ class PageServer(ThreadingHTTPServer):
             super().__init__((LOOPBACK, port), _Handler)
         except OSError as error:
             raise UsageError(
-                f"Port {port} cannot be had: {error.strerror}.", "Name another one, or PORT=0 for a free one."
+                f"Port {port} cannot be opened: {error.strerror}.", "Name another one, or PORT=0 for a free one."
             ) from error
         self._watched = watched
         self._lock = threading.Lock()

@@ -178,8 +178,9 @@ def test_on_paper_every_chart_is_drawn_every_section_open_and_no_control_left(op
     assert tab.evaluate("document.documentElement.scrollWidth") <= 703
     # Chromium draws the head of a table again on the next page, but no button in it.
     assert not any(one.is_visible() for one in tab.locator("th button").all())
-    names = "(found) => found.filter((one) => !getComputedStyle(one, '::before').content.includes(one.dataset.name)).length"
-    assert tab.locator("table.sortable th[data-name]").evaluate_all(names) == 0
+    unnamed = "!getComputedStyle(one, '::before').content.includes(one.dataset.name)"
+    heads = tab.locator("table.sortable th[data-name]")
+    assert heads.evaluate_all(f"(found) => found.filter((one) => {unnamed}).length") == 0
     tab.emulate_media(media="screen")
     tab.evaluate("dispatchEvent(new Event('afterprint'))")
     assert tab.locator("details.profile[open]").count() == 0

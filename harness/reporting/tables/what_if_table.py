@@ -27,8 +27,8 @@ MAX_LISTS = 8
 _EXPLAINED = (
     "Gain: how many times faster one sample is than in the row `from`, by the medians. Gains of several changes do "
     "not multiply. "
-    "*Measured*: the other row, with the 95% interval of their ratio. *Upper bound*: if that part of the profile took no "
-    "time (Amdahl's law); a real change brings less. Rows of grade C are left out."
+    "*Measured*: the other row, with the 95% interval of their ratio. *Upper bound*: if that part of the profile took "
+    "no time (Amdahl's law); a real change brings less. Rows of grade C are left out."
 )
 
 
