@@ -310,7 +310,7 @@ MAX_OUTPUTS_SHARE = 0.1
 (flags.MAX_INTERVAL_HALF_WIDTH is ±5%)."""
 
 Checks = Mapping[str, Check]
-_OLD = "measured before this check existed"
+_OLD = "measured before there was this check"
 
 
 def skipped_work(case: Case, records: Sequence[Measured]) -> tuple[list[Finding], Checks]:

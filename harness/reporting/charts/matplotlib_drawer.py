@@ -229,7 +229,7 @@ def _dot_panel(ax: Axes, panel: DotPanel, labels: Sequence[str]) -> None:
     ax.hlines(range(len(labels)), 0, 1, FAINT, (0, (1, 2)), transform=ax.get_yaxis_transform(), linewidth=0.5, zorder=0)
     start = panel.axis.low if panel.axis.reference is None else panel.axis.reference
     for place, label in enumerate(labels):
-        mark = panel.lines.get(label, Absent("not planned"))
+        mark = panel.lines.get(label, Absent("not measured"))
         if isinstance(mark, Mark):
             _dot(ax, mark, place, panel.axis)
         else:

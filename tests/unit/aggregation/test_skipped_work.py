@@ -99,9 +99,9 @@ def test_what_was_not_looked_for_is_said_with_its_reason() -> None:
     refused = record(2, repeats=Repeats(missing="it cannot"))
     found_checks = checks(older, refused, record(3))
     assert found_checks["REPEATS_FASTER"] == Check(
-        rounds=1, of=3, missing="measured before this check existed; it cannot"
+        rounds=1, of=3, missing="measured before there was this check; it cannot"
     )
-    assert found_checks["LAZY_OUTPUTS"] == Check(rounds=2, of=3, missing="measured before this check existed")
+    assert found_checks["LAZY_OUTPUTS"] == Check(rounds=2, of=3, missing="measured before there was this check")
     few = checks(record(1, repeats=times(1.0, pairs=8)))["REPEATS_FASTER"]
     assert few == Check(rounds=0, of=1, missing="8 pairs are too few: measure more rounds")
 
