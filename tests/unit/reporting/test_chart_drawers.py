@@ -48,6 +48,14 @@ def panels_by_matplotlib(spec: Spec) -> list[Seen]:
     return found
 
 
+def test_a_line_that_only_another_panel_has_is_not_called_unplanned() -> None:
+    """A skipped case was planned, and a chart does not know which of the two it is."""
+    mark = Mark(1.0, style.look("a"), text="1.00")
+    panels = tuple(DotPanel(name, Axis("ms", 0, 2, (0, 1, 2)), {name: mark}) for name in ("a", "b"))
+    spec = Dots("Title", "Heading", "Reading.", "Conditions.", panels, ("a", "b"), 2)
+    assert [words for _, words in panels_by_matplotlib(spec)] == [["not measured"], ["not measured"]]
+
+
 def panels_by_plotly(spec: Spec) -> list[Seen]:
     found: list[Seen] = []
     for plot in plotly_drawer.draw(spec).plots:

@@ -35,6 +35,7 @@ function sortable(table) {
 // What a row is stays in sight when its figures scroll: the leading columns among these.
 const KEYS = new Set(["grade", "model", "case", "backend", "setting", "precision", "batch", "sequence", "seq"]);
 const MAX_KEYS = 6;  // as many as the style sheet has places
+const BELOW = new Set(["precision", "batch"]);  // below the backend, where keys find no room
 
 function stick(table) {
   const heads = [...(table.tHead?.rows[0]?.cells ?? [])];
@@ -42,6 +43,7 @@ function stick(table) {
   const keys = heads.slice(0, Math.min(free < 0 ? 0 : free, MAX_KEYS));
   const places = keys.map((_, at) => at + 1).join(" ");
   table.dataset.keys = places;  // before widths are read: without it a backend's cell has more text
+  delete table.dataset.below;
   let left = 0;
   keys.forEach((head, at) => {
     table.style.setProperty(`--key-${at + 1}`, `${left}px`);
@@ -50,6 +52,10 @@ function stick(table) {
   // Keys that leave no room for figures stay where they are.
   const room = table.parentNode.clientWidth;
   table.dataset.keys = left < .6 * room ? places : "";
+  // The first figures of a phone's row, instead of a second precision and batch.
+  if (!table.dataset.keys && table.matches(".cases")) {
+    table.dataset.below = heads.map((head, at) => BELOW.has(head.dataset.name) ? at + 1 : "").join(" ");
+  }
 }
 const inSight = new IntersectionObserver((seen) => {
   for (const { target, isIntersecting } of seen) if (isIntersecting) stick(target.querySelector("table"));
