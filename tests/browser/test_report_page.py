@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,16 @@ def test_what_a_row_is_stays_in_sight_when_its_figures_scroll(opened: Open) -> N
         assert "resnet50" in heads.nth(names.index("backend")).evaluate(words, "::before")
         below = cells.nth(names.index("backend")).evaluate(words, "::after")
         assert ("batch" in below) == (size == PHONE)
+
+
+def test_on_a_phone_the_answer_of_each_model_is_read_without_scrolling_sideways(opened: Open) -> None:
+    tab = opened(PHONE)
+    scroll = tab.locator("#summary .scroll").first
+    assert scroll.evaluate("(one) => one.scrollWidth <= one.clientWidth")
+    cells = scroll.locator("tbody tr").first.locator("td")
+    label = "(one) => getComputedStyle(one, '::before').content"
+    assert "fastest at all" in [json.loads(cells.nth(at).evaluate(label)) for at in range(1, cells.count())]
+    assert not scroll.locator("thead").is_visible()
 
 
 def test_the_first_figures_are_within_two_screens(opened: Open) -> None:

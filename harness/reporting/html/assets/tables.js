@@ -30,6 +30,8 @@ function sortable(table) {
     control.addEventListener("click", () => sort(table, at, head));
     head.append(control);
   });
+  const names = all("thead th", table).map((head) => head.dataset.name);
+  if (table.closest("#summary")) all("td", table).forEach((cell) => { cell.dataset.label = names[cell.cellIndex]; });
 }
 
 // What a row is stays in sight when its figures scroll: the leading columns among these.
