@@ -186,9 +186,10 @@ class Config(_Section):
         return self.model_copy(update={**update, "generation": tuple(generation)})
 
     def all_tolerances(self) -> dict[Precision, Tolerance]:
-        """The default tolerances, replaced by those of the file where it has any; of int4 where it is generated in."""
-        has_int4 = any("int4" in block.precisions for block in self.generation)
-        found = {name: one for name, one in DEFAULT_TOLERANCES.items() if name != "int4" or has_int4}
+        """The default tolerances, replaced by those of the file where it has any; of the later precisions int4 and fp8
+        where a block has them, so that earlier plans keep their ids."""
+        asked = {precision for block in (*self.matrix, *self.generation) for precision in block.precisions}
+        found = {name: one for name, one in DEFAULT_TOLERANCES.items() if name not in ("int4", "fp8") or name in asked}
         return {**found, **self.gates}
 
 
