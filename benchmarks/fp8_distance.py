@@ -67,7 +67,7 @@ _BETWEEN = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def _quantised(module: nn.Module, dtype: torch.dtype) -> nn.Module:
-    return in_fp8(copy.deepcopy(module), lambda part: part.to(dtype), torch.device("cpu"), dtype)
+    return in_fp8(copy.deepcopy(module), lambda part, to: part.to(to), dtype)
 
 
 def _outputs(module: nn.Module, inputs: list[torch.Tensor]) -> dict[str, Any]:

@@ -240,8 +240,8 @@ def misplaced(case: Case | GenerationCase, records: Sequence[TimedRecord]) -> li
         )
     if case.precision == "fp8":
         remedy = (
-            f"Linear layers of `{case.model}` that fp8 does not take do part of its work (convolutions, attention modules "
-            "with weights of their own, sizes that are no multiples of 16): leave fp8 out of its rows."
+            f"Linear layers of `{case.model}` that fp8 does not take do part of its work (convolutions, attention "
+            "modules with weights of their own, sizes that are no multiples of 16): leave fp8 out of its rows."
         )
     return [finding("F", "PLACEMENT", detail, remedy)]
 

@@ -38,6 +38,8 @@ DEFAULT_TOLERANCES: Mapping[Precision, Tolerance] = {
     "tf32": Tolerance(relative_l2=5e-3, top1_agreement=0.995),
     "fp16": Tolerance(relative_l2=1e-2, top1_agreement=0.995),
     "bf16": Tolerance(relative_l2=3e-2, top1_agreement=0.95),
+    # At most 1.1e-1 on a CPU (benchmarks/fp8_distance.py, decision 10); a GPU sums with less precision.
+    "fp8": Tolerance(relative_l2=2e-1, cosine=0.98, top1_agreement=0.90),
     "int8": Tolerance(relative_l2=3e-1, cosine=0.97, top1_agreement=0.80),
     # Of generation: the reference has the very weights of 4 bits, so that activations of 8 bits are what differs.
     "int4": Tolerance(relative_l2=3e-1, cosine=0.97),

@@ -94,6 +94,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "graph", Capture)
     monkeypatch.setattr(torch, "mm", mm)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 6))
     monkeypatch.setattr(torch.Tensor, "copy_", copy_)
     monkeypatch.setattr(torch.Tensor, "add_", add_)
     plain = torch.zeros
@@ -126,6 +127,22 @@ def test_the_best_product_of_each_precision(gpu: FakeGpu) -> None:
         (torch.bfloat16, False),
     }
     assert {(n, layout) for _, n, layout, _, _ in products} == {(8, "row"), (8, "column"), (4, "row"), (4, "column")}
+
+
+def test_fp8_has_a_limit_where_the_gpu_multiplies_in_it(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    from harness.backends.gpu_peaks import flops_per_s
+
+    def scaled(left: Any, right: Any, *, scale_a: Any, scale_b: Any, out_dtype: Any, use_fast_accum: bool) -> None:
+        assert (left.dtype, out_dtype, use_fast_accum) == (torch.float8_e4m3fn, torch.bfloat16, True)
+        assert not right.is_contiguous()  # x Wᵀ
+        n, shapes = left.shape[0], (tuple(scale_a.shape), tuple(scale_b.shape))
+        gpu.work(n**3 * 1e-6 / {((), ()): 8.0, ((n, 1), (1, n)): 4.0}[shapes], "fp8", shapes)
+
+    monkeypatch.setattr(torch, "_scaled_mm", scaled)
+    assert "fp8" not in flops_per_s()
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    assert flops_per_s()["fp8"] == pytest.approx(16e9)
+    assert len({call for call in gpu.calls if call[0] == "fp8"}) == 3  # one scale a matrix; a scale a row, of two sizes
 
 
 def test_copies_count_reads_and_writes_and_the_link_one_way(gpu: FakeGpu) -> None:

@@ -240,8 +240,7 @@ class TorchBackend(Backend):
         if not self._quantises:
             return self._place.module(module, dtype)
         self._place.require_fp8()
-        device = torch.device(self.job.case.device)
-        return fp8.in_fp8(module, lambda rest: self._place.module(rest, dtype), device, dtype)
+        return fp8.in_fp8(module, self._place.module, dtype)
 
     def _product_shares(self) -> tuple[Mapping[Product, float], dict[str, str]]:
         """Of an eager pass; and for the settings, why they are unknown."""

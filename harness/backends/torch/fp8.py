@@ -6,6 +6,7 @@ A scale for each output channel of the weights, made once, and one for each row 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import cast
 
 import torch
 from torch import nn
@@ -67,10 +68,8 @@ class Fp8Linear(nn.Module):
         return product.reshape(*values.shape[:-1], -1)
 
 
-def in_fp8(
-    module: nn.Module, place: Callable[[nn.Module], nn.Module], device: torch.device, dtype: torch.dtype
-) -> nn.Module:
-    """The module as `place` moves and converts it, its linear layers quantised on the device from their fp32 weights.
+def in_fp8(module: nn.Module, place: Callable[[nn.Module, torch.dtype], nn.Module], dtype: torch.dtype) -> nn.Module:
+    """The module as `place` moves and converts it, its linear layers quantised there from their fp32 weights.
 
     Raises NotSupportedError where no layer can be.
     """
@@ -82,11 +81,11 @@ def in_fp8(
         )
     for name, _ in layers:
         module.set_submodule(name, nn.Identity())
-    placed = place(module)
+    placed = place(module, dtype)
     made: dict[int, Fp8Linear] = {}
     for name, linear in layers:
         if id(linear) not in made:
-            made[id(linear)] = Fp8Linear(linear.to(device), dtype)
+            made[id(linear)] = Fp8Linear(cast("nn.Linear", place(linear, torch.float32)), dtype)
         placed.set_submodule(name, made[id(linear)])
     return placed
 

@@ -42,7 +42,8 @@ def fp8_ran(
     """
     if not shares:
         return (held,), {}
-    words = words_of({kind: share for kind, share in shares.items() if not kind.of_activations}, least)
+    weighted = {kind: share for kind, share in shares.items() if not kind.of_activations}
+    words = words_of(weighted, least) or words_of(shares, least)
     found = sum(share for kind, share in shares.items() if kind.word == "fp8")
     return words, {"fp8_share_of_products": round(found, 4)}
 

@@ -67,7 +67,7 @@ def has_speedup(row: Row) -> bool:
 
 
 def names(rows: Sequence[Row]) -> dict[str, str]:
-    """Case id → label: backend and precision, the setting where labels would be equal, and accuracy with int8 and fp8."""
+    """Case id → label: backend and precision, the setting where labels would be equal, and accuracy()."""
     labels = ranking.labels(rows)
     together: dict[str, list[Row]] = {}
     for row in rows:
