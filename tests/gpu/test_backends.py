@@ -67,7 +67,7 @@ def test_every_setting_computes_the_same(gpu: Gpu) -> None:
 
 
 def test_a_bert_of_two_layers_in_fp8(gpu: Gpu) -> None:
-    import torch  # noqa: PLC0415 - absent where these tests are skipped
+    import torch
 
     if torch.cuda.get_device_capability() < (8, 9):
         pytest.skip("fp8 products need compute capability 8.9")
