@@ -145,6 +145,24 @@ def test_fp8_has_a_limit_where_the_gpu_multiplies_in_it(gpu: FakeGpu, monkeypatc
     assert len({call for call in gpu.calls if call[0] == "fp8"}) == 3  # one scale a matrix; a scale a row, of two sizes
 
 
+@pytest.mark.parametrize(("refused", "expected"), [("rows", 16e9), ("all", None)])
+def test_an_fp8_product_that_a_library_refuses_leaves_the_limits_of_others(
+    refused: str, expected: float | None, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from harness.backends.gpu_peaks import flops_per_s
+
+    def scaled(left: Any, right: Any, *, scale_a: Any, **more: Any) -> None:
+        if refused == "all" or scale_a.ndim:
+            raise RuntimeError("CUDA error: CUBLAS_STATUS_NOT_SUPPORTED")
+        gpu.work(left.shape[0] ** 3 * 1e-6 / 8, "fp8")
+
+    monkeypatch.setattr(torch, "_scaled_mm", scaled)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (12, 0))
+    found = flops_per_s()
+    assert found.get("fp8") == (expected and pytest.approx(expected))
+    assert found["bf16"] == pytest.approx(4e9)
+
+
 def test_copies_count_reads_and_writes_and_the_link_one_way(gpu: FakeGpu) -> None:
     from harness.backends import gpu_peaks
 
