@@ -238,6 +238,11 @@ def misplaced(case: Case | GenerationCase, records: Sequence[TimedRecord]) -> li
             f"Too little of `{case.model}` was quantised, or {case.backend} has no integer kernels for it: leave int8 "
             "out of its rows; `placement` in the row counts what ran."
         )
+    if case.precision == "fp8":
+        remedy = (
+            f"Linear layers of `{case.model}` that fp8 does not take do part of its work (convolutions, attention "
+            "modules with weights of their own, sizes that are no multiples of 16): leave fp8 out of its rows."
+        )
     return [finding("F", "PLACEMENT", detail, remedy)]
 
 

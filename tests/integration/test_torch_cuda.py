@@ -21,7 +21,7 @@ import pytest
 from harness import backends
 from harness.backends.base import BackendJob
 from harness.backends.batches import nothing_exported
-from harness.core.errors import CaseError
+from harness.core.errors import CaseError, NotSupportedError
 from harness.core.schemas import Case, TensorSpec
 
 torch = pytest.importorskip("torch")
@@ -141,7 +141,8 @@ def loaded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **asked: 
     """A backend after load() and, where it has one, compile()."""
     from harness.backends.torch import base
 
-    monkeypatch.setattr(base, "build_module", lambda export, folder: module())
+    build = asked.pop("build", module)
+    monkeypatch.setattr(base, "build_module", lambda export, folder: build())
     options = asked.pop("options", {})
     case = Case(
         **(dict.fromkeys(("case_id", "model", "slug"), "tiny") | {"backend": name, "device": "cuda"}),
@@ -163,6 +164,80 @@ def loaded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **asked: 
     if made.compiles:
         made.compile()
     return made
+
+
+class Encoder(torch.nn.Module):
+    """An attention and a perceptron; all but the last of its linear layers, a small one, can be in fp8."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        nn = torch.nn
+        self.queries, self.values = nn.Linear(64, 64), nn.Linear(64, 64)
+        self.perceptron = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64))
+        self.norm, self.head = nn.LayerNorm(64), nn.Linear(64, 5)
+        self.eval().requires_grad_(False)
+
+    def forward(self, pixels: Any) -> Any:
+        x = pixels.flatten(2)
+        x = x + torch.nn.functional.scaled_dot_product_attention(self.queries(x), self.queries(x), self.values(x))
+        return self.head(self.norm(x + self.perceptron(x)).mean(1))
+
+
+@pytest.mark.parametrize("name", ["torch-eager", "torch-compile", pytest.param("torch-aoti", marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("switches")
+def test_linear_layers_in_fp8_are_near_fp32_and_read_back(
+    name: str, log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capable(monkeypatch, (9, 0))
+    if name != "torch-eager":
+        monkeypatch.setattr(f"harness.backends.torch.{name.partition('-')[2]}.require_compiler", lambda device: None)
+    backend = loaded(name, tmp_path, monkeypatch, precision="fp8", build=Encoder)
+    for index in (0, 5):
+        with torch.inference_mode():
+            right = Encoder()(torch.from_numpy(arrays()[index]["pixels"])).numpy()
+        found = answer(backend, index)
+        distance = np.linalg.norm(found - right) / np.linalg.norm(right)
+        assert 1e-4 < distance < 0.1  # not fp32, and near it
+    placement = backend.placement()
+    assert placement.precision == "fp8"
+    assert placement.settings["fp8_layers"] == 4
+    assert placement.settings["other_linear_layers"] == 1
+    assert 0.9 < placement.settings["fp8_share_of_products"] < 1
+    assert placement.dtype_census["torch.float8_e4m3fn"] == 2 * 64 * 64 + 2 * 64 * 256
+    backend.close()
+
+
+@pytest.mark.usefixtures("switches")
+def test_a_module_whose_work_is_elsewhere_is_not_labelled_fp8(
+    log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capable(monkeypatch, (9, 0))
+
+    def convolutional() -> Any:
+        nn = torch.nn
+        return nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8 * 36, 16), nn.Linear(16, 5)).eval()
+
+    backend = loaded("torch-eager", tmp_path, monkeypatch, precision="fp8", build=convolutional)
+    assert backend.placement().precision == "bf16+fp8"
+    backend.close()
+    with pytest.raises(NotSupportedError, match=r"multiples of 16\); there is none"):
+        loaded("torch-eager", tmp_path, monkeypatch, precision="fp8")
+
+
+@pytest.mark.usefixtures("switches")
+def test_a_gpu_without_fp8_is_refused_in_two_lines(
+    log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capable(monkeypatch, (8, 6))
+    with pytest.raises(NotSupportedError, match=r"capability 8\.9 or higher; an old GPU has 8\.6") as caught:
+        loaded("torch-eager", tmp_path, monkeypatch, precision="fp8", build=Encoder)
+    assert "PRECISIONS" in caught.value.hint
+
+
+def capable(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "an old GPU")
 
 
 def answer(backend: Any, index: int) -> Any:
