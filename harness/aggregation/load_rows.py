@@ -245,6 +245,7 @@ def _point(load: LoadCase, step: LoadStep, records: Sequence[Replication], evide
         compute_p50_ns=percentile(compute, 0.5) if compute.size else 0.0,
         compute_p99_ns=percentile(compute, 0.99) if compute.size else 0.0,
         dispatch_p99_ns=_pooled([run.dispatch for run in runs]) if server else None,
+        unseen_p99_ns=_pooled([np.array(run.record.unseen_ns, np.float64) for run in runs]) if server else None,
         added_p99_ns=_pooled([run.added for run in runs]) if server else None,
         mean_batch=sum(sum(run.record.sizes) for run in runs) / max(1, sum(run.batches for run in runs)),
         loadgen_estimate_ns=_estimate(load, runs),
