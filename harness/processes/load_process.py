@@ -1,8 +1,8 @@
 """A service in one process: it measures its own service times, predicts its peak, and serves real replications.
 
 Every worker of the service is a thread with backend objects of its own, one for each prepared batch size, and waits for
-its batches. With `in_flight` one thread issues batches to a library that computes asynchronously: on a CPU to one set of
-such objects, on a GPU to one set for each batch in flight, because every object has a stream of its own.
+its batches. With `in_flight` one thread issues batches to a library that computes asynchronously: on a CPU to one set
+of such objects, on a GPU to one set for each batch in flight, because every object has a stream of its own.
 
 Load → compile → reference check → service times → guards → prediction → replications, of which each is saved at once.
 """

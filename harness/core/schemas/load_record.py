@@ -290,8 +290,8 @@ class Replication(LoadBase):
     failed: tuple[int, ...] = ()
     """Places of failed batches in these arrays."""
     unseen_ns: tuple[int, ...] = ()
-    """One thread that issues on a GPU: the time from the last look that did not see a batch complete to done_ns. The GPU
-    ended in between. Empty elsewhere."""
+    """One thread that issues on a GPU: from the last look that did not see the batch complete to done_ns. Its end lies
+    in between. Empty elsewhere."""
     error: MessageText | None = None
     """Of the first failed batch."""
     timed_out: bool = False

@@ -1,4 +1,4 @@
-"""One issuing thread on a simulated clock, library and GPU: the queue of as many servers, its lateness, lost batches."""
+"""One issuing thread on a simulated clock, library and GPU: as a queue of servers, its lateness, lost batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.serving.batching import BatchPolicy
 from harness.serving.replay import recorded
 from harness.timing import issuing_thread
 from harness.timing.issuing_thread import CalledBack, Done, OnStreams, issue, issue_closed
-from harness.timing.virtual_arrivals import MOST_FAILURES, Dispatches
+from harness.timing.virtual_arrivals import LEAD_NS, MOST_FAILURES, Dispatches
 from tests.fixtures.simulated_clock import SimulatedClock, in_place
 
 MS = 1_000_000
@@ -284,7 +284,7 @@ def test_streams_are_the_queue_of_as_many_servers_and_no_end_is_noticed_later_th
     work = np.random.default_rng(1).gamma(4, 1.4 * MS, 500).astype(int).tolist()
     own = gpu(lambda number, _: work[number])
     policy = BatchPolicy(max_batch=4, max_delay_ns=2 * MS)
-    zero = clock.ns + issuing_thread.LEAD_NS
+    zero = clock.ns + LEAD_NS
     found = issue(scheduled, policy, own.places(places), NO_LIMIT)
     assert (own.most, sum(found.sizes), max(found.sizes)) == (places, 500, 4)
     assert found.worker == tuple(own.order)
