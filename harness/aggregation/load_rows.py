@@ -46,7 +46,16 @@ from harness.core.schemas.load_record import Bounded
 from harness.serving import arrivals
 from harness.serving.early_stopping import server_verdict, upper_estimate
 from harness.serving.load_case import LoadStep, policy_of
-from harness.serving.load_verdict import Control, Decision, bracket, decide, latencies, reached, together
+from harness.serving.load_verdict import (
+    LATE_SHARE,
+    Control,
+    Decision,
+    bracket,
+    decide,
+    latencies,
+    reached,
+    together,
+)
 from harness.serving.prediction import times_of
 from harness.serving.price import per_million
 from harness.serving.replay import recorded, simulate
@@ -245,6 +254,7 @@ def _point(load: LoadCase, step: LoadStep, records: Sequence[Replication], evide
         compute_p50_ns=percentile(compute, 0.5) if compute.size else 0.0,
         compute_p99_ns=percentile(compute, 0.99) if compute.size else 0.0,
         dispatch_p99_ns=_pooled([run.dispatch for run in runs]) if server else None,
+        unseen_p99_ns=_pooled([np.array(run.record.unseen_ns, np.float64) for run in runs]) if server else None,
         added_p99_ns=_pooled([run.added for run in runs]) if server else None,
         mean_batch=sum(sum(run.record.sizes) for run in runs) / max(1, sum(run.batches for run in runs)),
         loadgen_estimate_ns=_estimate(load, runs),
@@ -625,6 +635,12 @@ def _notes(load: LoadCase, evidence: LoadEvidence, points: Sequence[LoadedPoint]
         notes.append(f"{owed - made} of {owed} replications are missing: `make load` measures them")
     if any(point.verdict == "UNDECIDED" for point in points):
         notes.append("an UNDECIDED load needs more requests: REPLICATIONS=30, or a longer DURATION")
+    unseen = max((point.unseen_p99_ns or 0 for point in points), default=0)
+    if load.bound is not None and unseen > LATE_SHARE * load.bound.limit_ns:
+        notes.append(
+            f"the issuing thread noticed the ends of batches up to {unseen / 1e6:.3g} ms late (p99): a PASS holds, a "
+            "FAIL may be the thread's. WORKERS in place of IN_FLIGHT have a thread each"
+        )
     if evidence.service is not None and evidence.service.placement.ran_eagerly is not None:
         notes.append(f"some work ran uncompiled: {evidence.service.placement.ran_eagerly}")
     if (lacking := _no_energy(load, evidence.energy, points)) is not None:

@@ -48,7 +48,7 @@ class BackendInfo:
     modes_not_offered: why a mode is missing, shown in the report of a plan that asks for it.
     asynchronous: by device, the function of its library that computes several batches asynchronously; it must implement
         issue() and issued() of base.py. Elsewhere load cases with IN_FLIGHT are skipped, for the reason
-        `not_asynchronous`.
+        `not_asynchronous`. Nothing is declared for a GPU, where infer() only enqueues: a setting may refuse (one_pass).
     compile_cache: True when compiling takes so long that later processes reuse the work of the first process.
     settings: named ways to run it, by device; the first is the default of a case whose configuration names none.
     transfers: True where it can copy inputs and outputs as part of a sample on a GPU: the transfer boundary.
@@ -166,11 +166,11 @@ class BackendInfo:
             )
         return found
 
-    def no_issuing_on(self, device: Device) -> str | None:
+    def no_issuing_on(self, device: Device, setting: str) -> str | None:
         """Why one thread cannot issue several batches to it there; None where it can."""
-        if device in self.asynchronous:
-            return None
-        return "on a GPU only workers are written, each with a stream" if device == "cuda" else self.not_asynchronous
+        if device == "cuda":
+            return self.setting(device, setting).one_pass
+        return None if device in self.asynchronous else self.not_asynchronous
 
     def modes_on(self, device: Device) -> tuple[Mode, ...]:
         """How it can run there. A GPU's stream is a queue: every backend can have two passes in flight on it."""

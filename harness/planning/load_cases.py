@@ -89,17 +89,20 @@ def _refuse_issuing(block: ScenarioBlock, cases: Sequence[Case], where: str) -> 
             f"{where}.in_flight: {what} has no batches in flight to choose.",
             f"IN_FLIGHT is of {' and '.join(ISSUING)} on backends in a process of our own; leave it out here.",
         )
-    reasons = {case.backend: backend_info(case.backend).no_issuing_on(case.device) for case in cases}
-    if all(reasons.values()):
-        name, why = next(iter(reasons.items()))
+    reasons = [_no_issuing(case) for case in cases]
+    if all(reasons):
+        on_cpu = [name for name, info in BACKENDS.items() if "cpu" in info.asynchronous]
+        other = f"with {' or '.join(on_cpu)}" if cases[0].device == "cpu" else "in another setting (SETTINGS=…)"
         raise ConfigError(
-            f"{where}.in_flight: {name} does not compute asynchronously: {why}.",
-            f"Serve with threads, WORKERS={max(block.in_flight)}, or with {' or '.join(_asynchronous())} on a CPU.",
+            f"{where}.in_flight: {reasons[0]}.", f"Serve with threads, WORKERS={max(block.in_flight)}, or {other}."
         )
 
 
-def _asynchronous() -> list[str]:
-    return [name for name, info in BACKENDS.items() if info.no_issuing_on("cpu") is None]
+def _no_issuing(case: Deployment) -> str | None:
+    """Why a case cannot have several batches in flight; None where it can."""
+    why = backend_info(case.backend).no_issuing_on(case.device, case.setting)
+    setting = f" in its setting {case.setting}" if case.device == "cuda" else ""
+    return None if why is None else f"{case.backend} has no batches in flight{setting}: {why}"
 
 
 def _selects(block: ScenarioBlock, case: Deployment) -> bool:
@@ -299,8 +302,8 @@ def _of_lengths(
         samples = 1 if single else policy.max_batch
         name = load_id(case, way, block, replace(policy, max_batch=samples), common["endpoint"])
         skip_reason = skip
-        if policy.in_flight and skip_reason is None and (why := backend_info(case.backend).no_issuing_on(case.device)):
-            skip_reason = f"{case.backend} has no batches in flight: {why}"
+        if policy.in_flight and skip_reason is None:
+            skip_reason = _no_issuing(case)
         yield LoadCase(
             load_id=f"{name}{drawn}" if pairs else name,
             model=case.model,
@@ -387,7 +390,7 @@ def estimate_load(loads: Iterable[LoadCase]) -> tuple[float, float]:
         if load.skip_reason is not None:
             continue
         sizes = len(sizes_of(load))
-        start = START_S * sizes * load.workers
+        start = START_S * sizes * load.sets
         service = load.service_s * (sizes + 1) if load.scenario == "server" else 0.0
         points = len(load.rates or load.factors) if load.scenario == "server" else len(points_of(load, None))
         runs = points * load.replications * load.replication_s

@@ -23,6 +23,8 @@ from harness.backends.base import BackendJob
 from harness.backends.batches import nothing_exported
 from harness.core.errors import CaseError, NotSupportedError
 from harness.core.schemas import Case, TensorSpec
+from harness.timing.dispatcher import Dispatcher, OnStream
+from harness.timing.issuing_thread import OnStreams, issue_closed
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.stages
@@ -87,6 +89,10 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     driver.Device = lambda index: SimpleNamespace(retain_primary_context=lambda: context)
     handles = count(77)
     driver.Stream = lambda flags: SimpleNamespace(handle=next(handles), synchronize=says("synchronize"))
+    driver.event_flags = SimpleNamespace(DISABLE_TIMING=2)
+    driver.Event = lambda flags: SimpleNamespace(
+        record=lambda stream: found.append(f"event on {stream.handle}"), query=lambda: True
+    )
     package: Any = ModuleType("pycuda")
     package.driver = driver
     monkeypatch.setitem(sys.modules, "pycuda", package)
@@ -439,6 +445,43 @@ def test_graphs_that_are_in_flight_together_share_no_memory(
     assert len(set(captured_in())) == 1
     in_flight = captured_in(boundary="transfer", mode="pipelined")
     assert len(set(in_flight)) == len(in_flight) == 3
+
+
+@pytest.mark.parametrize("name", ["torch-eager", "torch-script"])
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.usefixtures("switches")
+def test_one_thread_issues_to_objects_on_streams_and_in_memory_of_their_own(
+    name: str, graph: bool, log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pools = count()
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: f"pool {next(pools)}")
+    places = [loaded(name, tmp_path, monkeypatch, options={"graph": graph}) for _ in range(2)]
+    workers = [Dispatcher({2: (backend, BATCHES)}) for backend in places]
+    captured = {word.split("capture on ")[1] for word in log if word.startswith("capture")}
+    assert len(captured) == (2 if graph else 0)
+    log.clear()
+    found = issue_closed(OnStreams([OnStream(worker) for worker in workers]), 2, 6, 1 << 60)
+    assert (found.worker, found.error) == ((0, 1) * 3, None)
+    passes = [f"{word} {handle}" for handle in (77, 78) for word in ("current: stream", "event on")]
+    assert [word for word in log if not word.startswith("begin")] == passes * 3
+    for worker in workers:
+        ((_, index, outputs),) = worker.latest()
+        assert index == 2
+        if not graph:  # a make-believe graph computes at its capture alone
+            np.testing.assert_allclose(outputs["scores"], expected(index), rtol=1e-4, atol=1e-5)
+    for backend in reversed(places):
+        backend.close()
+
+
+def test_each_setting_that_records_graphs_of_torch_compile_refuses_batches_in_flight() -> None:
+    info = backends.BACKENDS["torch-compile"]
+    refused = {name for name in info.settings_on("cuda") if info.no_issuing_on("cuda", name)}
+    recorded = {
+        name
+        for name, setting in info.settings_on("cuda").items()
+        if torch._inductor.list_mode_options(setting.options["mode"]).get("triton.cudagraphs")
+    }
+    assert refused == recorded == {*recorded, "reduce-overhead", "max-autotune"}
 
 
 @pytest.mark.usefixtures("switches")

@@ -172,6 +172,11 @@ class LoadCase(Bounds):
         """Batches that are computed at the same time at most."""
         return self.in_flight or self.workers
 
+    @property
+    def sets(self) -> int:
+        """Sets of backend objects, each with one of every prepared size. On a GPU each batch in flight has its own."""
+        return self.parallel if self.device == "cuda" else self.workers
+
 
 class LoadBase(Record):
     """The start of every raw record of load."""
@@ -284,6 +289,9 @@ class Replication(LoadBase):
     worker: tuple[int, ...]
     failed: tuple[int, ...] = ()
     """Places of failed batches in these arrays."""
+    unseen_ns: tuple[int, ...] = ()
+    """One thread that issues on a GPU: from the last look that did not see the batch complete to done_ns. Its end lies
+    in between. Empty elsewhere."""
     error: MessageText | None = None
     """Of the first failed batch."""
     timed_out: bool = False
@@ -441,6 +449,8 @@ class LoadedPoint(Record):
     compute_p99_ns: float
     dispatch_p99_ns: float | None = None
     """Dispatch delay: how late a batch started after it was ready."""
+    unseen_p99_ns: float | None = None
+    """One thread that issues on a GPU: by how much the end of a batch was noticed late at most."""
     added_p99_ns: float | None = None
     """Self-check: latency minus that of the same batches replayed with their own recorded service times."""
     mean_batch: float
