@@ -162,6 +162,17 @@ def test_a_missing_engine_says_what_to_type(spoiled: Gpu) -> None:
     assert "make engines" in found.hint
 
 
+def test_aoti_runs_in_a_cuda_graph_and_compiles_once(gpu: Gpu) -> None:
+    block = {"backends": ["torch-aoti"], "precisions": ["fp16"], "batch_sizes": [4]}
+    (row,) = rows_of(gpu.bench(block, rounds=2), ["torch-aoti"])
+    assert row.grade != "F", [flag.detail for flag in row.flags]
+    assert row.placement is not None
+    assert (row.placement.device, row.placement.precision) == ("cuda", "fp16")
+    for (_, number), record in gpu.records().items():
+        assert isinstance(record, Measured)
+        assert record.cold_ns.compile_cached is (number > 1)
+
+
 @pytest.mark.skipif(not has("cudnn"), reason="no cuDNN frontend here")
 def test_cudnn_computes_the_same_in_every_setting_and_tunes_once(gpu: Gpu) -> None:
     settings = ["graph", "folded+graph", "plain"]
