@@ -650,8 +650,8 @@ def _about_tokens(load: LoadCase, points: Sequence[LoadedPoint]) -> list[str]:
     notes = []
     if load.batching == "continuous":
         notes.append(
-            "continuous batching: a request joins before the next step, by a pass of its own over its prompt that delays "
-            "the others. It is measured at the named loads alone, because replay does not model joining"
+            "continuous batching: a request joins before the next step, by a pass of its own over its prompt, which "
+            "delays the others. Only the named loads are measured: replay does not model joining"
         )
     elif load.generates_here and load.max_batch > 1:
         notes.append(

@@ -1,4 +1,4 @@
-"""Continuous batching of generation: requests join the running batch between two steps, and leave with their last token.
+"""Continuous batching of generation: requests join between two steps, and leave with their last token.
 
 One thread goes through the schedule of virtual_arrivals.py. Requests that have arrived join in their order while a slot
 is free, each by a pass of its own over its prompt, which gives its first token; then one step gives every running

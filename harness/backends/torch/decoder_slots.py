@@ -95,7 +95,7 @@ class SlotDecoder(JoiningDecoder, TorchDecoder):
         self._slots = _Slots(job.batch_size)
         self._cache = Cache(layers=[_SlotLayer(self._slots, keys, values) for keys, values in room])
         self._logits = torch.zeros((job.batch_size, job.shape.vocabulary), dtype=self._model.dtype, device=self._device)
-        self._hidden_value = torch.finfo(self._model.dtype).min
+        self._unseen = torch.finfo(self._model.dtype).min
 
     def join(self, slot: int, ids: NDArray[np.int64]) -> None:
         """The pass over the prompt, and a copy of its keys and values."""
@@ -124,7 +124,7 @@ class SlotDecoder(JoiningDecoder, TorchDecoder):
         slots.places = self._prompt(lengths.copy())
         seen = torch.arange(slots.longest, device=self._device) <= slots.places[:, None]
         mask = torch.zeros(seen.shape, dtype=self._model.dtype, device=self._device)
-        mask = mask.masked_fill_(~seen, self._hidden_value)[:, None, None]
+        mask = mask.masked_fill_(~seen, self._unseen)[:, None, None]
         inputs = {"input_ids": self._next[:count], "attention_mask": mask, "position_ids": slots.places[:, None]}
         inputs[self._cache_name] = self._cache
         self._choose(slice(0, count), self._model(**inputs, use_cache=True).logits[:, -1])
