@@ -16,7 +16,7 @@ from harness.core.store import digest_of
 from harness.endpoints.target import parse_target
 from harness.planning.amounts import delay_ns, duration_s
 from harness.planning.config import ScenarioBlock
-from harness.serving.load_case import points_of, rounded_rate, sizes_of
+from harness.serving.load_case import points_of, requests_at, rounded_rate, sizes_of
 from harness.serving.load_verdict import parse_bounds
 from harness.zoo import model_info
 from harness.zoo.generation.decoder_facts import DecoderFacts, facts_of
@@ -433,8 +433,15 @@ def estimate_load(loads: Iterable[LoadCase]) -> tuple[float, float]:
         sizes = len(sizes_of(load))
         start = START_S * sizes * load.workers
         service = load.service_s * (sizes + 1) if load.scenario == "server" else 0.0
-        points = len(load.rates or load.factors) if load.scenario == "server" else len(points_of(load, None))
+        low += start + service / 2
+        high += start + service
+        if load.rates and load.method != "loadgen":
+            # A few requests are sent at a low rate too, however long that takes.
+            runs = sum(requests_at(load, rate) / rate for rate in load.rates) * load.replications
+            low, high = low + runs, high + runs
+            continue
+        points = len(load.factors) if load.scenario == "server" else len(points_of(load, None))
         runs = points * load.replications * load.replication_s
-        low += start + service / 2 + (runs if load.method == "loadgen" else runs / 4)
-        high += start + service + runs
+        low += runs if load.method == "loadgen" else runs / 4
+        high += runs
     return low, high
