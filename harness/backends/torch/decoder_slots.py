@@ -94,7 +94,8 @@ class SlotDecoder(JoiningDecoder, TorchDecoder):
         ]
         self._slots = _Slots(job.batch_size)
         self._cache = Cache(layers=[_SlotLayer(self._slots, keys, values) for keys, values in room])
-        self._logits = torch.zeros((job.batch_size, job.shape.vocabulary), dtype=self._model.dtype, device=self._device)
+        self._rows = torch.zeros((job.batch_size, job.shape.vocabulary), dtype=self._model.dtype, device=self._device)
+        self._logits = self._rows
         self._unseen = torch.finfo(self._model.dtype).min
 
     def join(self, slot: int, ids: NDArray[np.int64]) -> None:
@@ -135,7 +136,7 @@ class SlotDecoder(JoiningDecoder, TorchDecoder):
         self._next.copy_(torch.from_numpy(ids.astype(np.int64)).view(-1, 1))
 
     def _choose(self, slots: slice, logits: torch.Tensor) -> None:
-        self._logits[slots] = logits
+        self._rows[slots] = logits
         self._next[slots] = logits.argmax(dim=-1, keepdim=True)
 
     def _caches(self) -> list[Any]:
