@@ -81,6 +81,12 @@ VARIABLES: tuple[Variable, ...] = (
     ),
     Variable("RATES", "--rates", ("plan",), "server: requests a second; else 0.9, 1 and 1.1 of the predicted peak"),
     Variable("MAX_BATCH", "--max-batch", ("plan",), "server, offline: most requests of a batch (8)"),
+    Variable(
+        "BATCHING",
+        "--batching",
+        ("plan",),
+        "generation under load: static, continuous: requests join a running batch (llamacpp, torch-eager)",
+    ),
     Variable("MAX_DELAY", "--max-delay", ("plan",), "server: longest wait for a fuller batch, as 0,2ms (0)"),
     Variable("WORKERS", "--workers", ("plan",), "server, offline: threads with backend objects of their own (1)"),
     Variable(

@@ -210,7 +210,8 @@ def _run(load: LoadCase, record: Replication) -> _Run:
         # A request is done with its own last token, before the end of its batch.
         ends = np.where(failed, 0, tokens.done).astype(np.int64)
     added = np.zeros(0)
-    ours = load.scenario == "server" and load.endpoint is None
+    # No simulation here lets requests join a running batch.
+    ours = load.scenario == "server" and load.endpoint is None and load.batching == "static"
     if ours and served == requests and not record.failed:
         alone = recorded(record.scheduled_ns, record.sizes, (done - start).tolist(), policy_of(load), record.workers)
         added = (batch_ends - alone).astype(np.float64)
@@ -256,7 +257,7 @@ def _point(load: LoadCase, step: LoadStep, records: Sequence[Replication], evide
         dispatch_p99_ns=_pooled([run.dispatch for run in runs]) if server else None,
         unseen_p99_ns=_pooled([np.array(run.record.unseen_ns, np.float64) for run in runs]) if server else None,
         added_p99_ns=_pooled([run.added for run in runs]) if server else None,
-        mean_batch=sum(sum(run.record.sizes) for run in runs) / max(1, sum(run.batches for run in runs)),
+        mean_batch=_mean_batch(runs),
         loadgen_estimate_ns=_estimate(load, runs),
         joules_per_request=None if load.endpoint else _joules(runs, step, evidence.energy, samples),
         parity=distance.worst([run.record.parity for run in runs if run.record.parity is not None]),
@@ -266,6 +267,15 @@ def _point(load: LoadCase, step: LoadStep, records: Sequence[Replication], evide
     if load.bound is None:
         return found
     return _judge(load, found, runs, evidence)
+
+
+def _mean_batch(runs: Sequence[_Run]) -> float:
+    """Requests of a batch; of continuous batching those of a step, which every request but its first token is."""
+    joined = [(run, generated) for run in runs if (generated := run.record.generated) and generated.joined]
+    if not joined:
+        return sum(sum(run.record.sizes) for run in runs) / max(1, sum(run.batches for run in runs))
+    stepped = sum(len(instants) - 1 for _, generated in joined for instants in generated.token_ns if instants)
+    return stepped / max(1, sum(generated.joined.steps for _, generated in joined if generated.joined))
 
 
 def _token_load(load: LoadCase, runs: Sequence[_Run], seconds: float) -> TokenLoad | None:
@@ -654,10 +664,15 @@ def _notes(load: LoadCase, evidence: LoadEvidence, points: Sequence[LoadedPoint]
 def _about_tokens(load: LoadCase, points: Sequence[LoadedPoint]) -> list[str]:
     """On batching, and on what a bound on tokens is held against."""
     notes = []
-    if load.generates_here and load.max_batch > 1:
+    if load.batching == "continuous":
         notes.append(
-            "static batching: a batch runs to its longest output. No decoder here lets requests join a batch in "
-            "flight; a server that does is measured as ENDPOINT=openai+http://…"
+            "continuous batching: a request joins before the next step, by a pass of its own over its prompt, which "
+            "delays the others. Only the named loads are measured: replay does not model joining"
+        )
+    elif load.generates_here and load.max_batch > 1:
+        notes.append(
+            "static batching: a batch runs to its longest output. BATCHING=continuous lets requests join, in backends "
+            "that can"
         )
     found = [point.tokens for point in points if point.tokens is not None]
     between = [bound.text for bound in load.bounds if bound.of == "itl"]

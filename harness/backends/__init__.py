@@ -78,6 +78,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         decoder_precisions={"cpu": ("fp32",)},
         decoder_reads="none",
         decoder_pads=True,
+        decoder_joins="harness.backends.calibration.spin_decoder:SpinDecoder",
     ),
     "endpoint": BackendInfo(
         target="harness.backends.endpoint:RunningService",
@@ -101,6 +102,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         settings={"cuda": settings.EAGER_CUDA},
         decoder="harness.backends.torch.decoder_eager:EagerDecoder",
         decoder_pads=True,
+        decoder_joins="harness.backends.torch.decoder_slots:SlotDecoder",
         decoder_profilers=dict.fromkeys(("cpu", "cuda"), "harness.backends.torch.profile:eager_decoder"),
     ),
     "torch-script": _torch(
@@ -193,6 +195,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
             "llama.cpp reads the weights of 4 bits that the GGUF file has",
         ),
         decoder_reads="gguf",
+        decoder_joins="harness.backends.llamacpp.slots:LlamaCppSlots",
         extra="llamacpp",
         distributions=("llama-cpp-python",),
     ),

@@ -64,8 +64,9 @@ class BackendInfo:
     decoder: `module:Class` of harness/backends/decoder.py that generates; None where it does not, for the reason
         `decodes_not`. decoder_targets: by device, where there are several. decoder_precisions: None: as `precisions`.
         decoder_not_offered, decoder_settings: as not_offered and settings. decoder_reads: its files. decoder_pads:
-        whether a causal decoder has prefill_padded(). decodes_no: why it generates with no model of a type of
-        transformers, or with none of a kind (`seq2seq`).
+        whether a causal decoder has prefill_padded(). decoder_joins: `module:Class`, a JoiningDecoder of causal models
+        that requests may join while it decodes; None where it has none. decodes_no: why it generates with no model of
+        a type of transformers, or with none of a kind (`seq2seq`).
     decoder_profilers: by device, `module:function` that measures the layers or operators of one phase of its decoder;
         called `(job, prompts, phase, folder, runs)` as profiler is, job a GenerationJob.
     extra: the optional part of our package that installs its libraries; its cases are skipped where these are missing.
@@ -110,6 +111,7 @@ class BackendInfo:
     decoder_settings: Mapping[Device, Mapping[str, Setting]] = field(default_factory=dict)
     decoder_reads: Literal["module", "onnx", "gguf", "none"] = "module"
     decoder_pads: bool = False
+    decoder_joins: Target | None = None
     decodes_no: Mapping[str, Line] = field(default_factory=dict)
     decoder_profilers: Mapping[Device, Target] = field(default_factory=dict)
     extra: str | None = None

@@ -423,6 +423,7 @@ def _load_row(load: LoadCase, seen: LoadSeen, at_work: bool) -> CaseProgress:
 
 def _load_way(load: LoadCase) -> str:
     parts = [load.scenario, load.bounds_text, "" if load.setting == "default" else load.setting]
+    parts += ["continuous batching"] if load.batching == "continuous" else []
     parts += [f"waits {load.max_delay_ns / 1e6:g} ms"] if load.max_delay_ns else []
     parts += [f"{load.in_flight} in flight"] if load.in_flight else []
     parts += [f"{load.workers} workers"] if load.workers > 1 and load.scenario != "concurrency" else []

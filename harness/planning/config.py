@@ -24,7 +24,7 @@ from harness.core.schemas import (
     Scenario,
     Tolerance,
 )
-from harness.core.schemas.load_record import MOST_BATCH, MOST_REPLICATIONS, MOST_REQUESTS, MOST_WORKERS
+from harness.core.schemas.load_record import MOST_BATCH, MOST_REPLICATIONS, MOST_REQUESTS, MOST_WORKERS, Batching
 from harness.core.text import unknown_name
 from harness.planning import yaml_file
 from harness.zoo.sources import portable_name, with_prefix
@@ -120,6 +120,8 @@ class ScenarioBlock(_Section):
     factors: tuple[Annotated[float, Field(gt=0, le=10)], ...] = (0.9, 1.0, 1.1)
     max_batch: tuple[Annotated[int, Field(ge=1, le=MOST_BATCH)], ...] = (8,)
     """Server and offline."""
+    batching: Annotated[tuple[Batching, ...], BeforeValidator(_as_list), Field(min_length=1)] = ("static",)
+    """Server, of generation in a process of our own."""
     max_delay: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ("0ms",)
     """Server."""
     workers: tuple[Annotated[int, Field(ge=1, le=MOST_WORKERS)], ...] = ()

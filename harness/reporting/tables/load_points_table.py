@@ -164,6 +164,7 @@ def who_loaded(row: LoadRow) -> Line:
         "scenario": row.scenario,
         "bound": row.bounds_text or None,
         "max_batch": row.max_batch,
+        "batching": row.batching,
         "max_delay_ms": row.max_delay_ns / units.MILLISECOND.ns,
         "workers": row.workers,
         "in_flight": row.in_flight,

@@ -249,6 +249,11 @@ def test_the_time_is_that_of_every_part_of_every_case() -> None:
     assert (loadgen.method, loadgen.replications, loadgen.replication_s) == ("loadgen", 1, LOADGEN_S)
     assert loadgen.load_id.endswith("-server-b8-loadgen")
     assert estimate_load([loadgen])[0] > 3 * LOADGEN_S
+    # 20 requests at one a second take 20 seconds, whatever the duration.
+    slow = server(rates=[1.0], duration="4s", replications=5)
+    low, high = estimate_load([slow])
+    assert low > 5 * 20
+    assert high - low < 20
 
 
 def test_a_part_of_a_plan_has_the_load_cases_of_its_models() -> None:

@@ -30,10 +30,10 @@ from harness.reporting.charts.load_curve_chart import load_curve
 from harness.reporting.charts.spec import Heat, Lines
 from harness.reporting.first_page import first_page, terminal_answer
 from harness.reporting.html.page import page
-from harness.reporting.load_groups import LoadGroup, by_group
+from harness.reporting.load_groups import LoadGroup, batching, by_group, names
 from harness.reporting.prose.load_answer import load_answer, load_section, load_tables, terminal_loads
 from harness.reporting.tables.cheapest_table import cheapest_table, peak_text
-from harness.reporting.tables.load_points_table import parts_table
+from harness.reporting.tables.load_points_table import parts_table, who_loaded
 from harness.reporting.writers.csv import csv_tables
 from harness.reporting.writers.markdown import blocks_text
 from harness.reporting.writers.mlflow import load_runs
@@ -177,6 +177,15 @@ def test_csv_has_every_load_point_and_replayed_load(with_loads: Summary) -> None
     assert len(list(csv.DictReader(io.StringIO(tables["load"])))) == len(rows)
     replayed = list(csv.DictReader(io.StringIO(tables["load_replay"])))
     assert len(replayed) == sum(len(row.predicted) + sum(len(cell.points) for cell in row.map) for row in load_rows())
+
+
+def test_continuous_batching_is_in_the_name_of_a_row(with_loads: Summary) -> None:
+    static = next(row for row in with_loads.loads if row.max_batch > 1)
+    joining = static.model_copy(update={"load_id": f"{static.load_id}-continuous", "batching": "continuous"})
+    assert batching(joining) == f"{batching(static)}, continuous"
+    found = names([static, joining])
+    assert ["continuous" in found[row.load_id] for row in (static, joining)] == [False, True]
+    assert [who_loaded(row)["batching"] for row in (static, joining)] == ["static", "continuous"]
 
 
 def test_batches_in_flight_idle_power_and_memory_are_said_wherever_the_row_appears(summary: Summary) -> None:
