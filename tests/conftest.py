@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections import Counter
@@ -16,6 +17,8 @@ import pytest
 
 # Threads of OpenMP spin while they wait: two test processes on two cores would spend most of their time on that.
 os.environ.setdefault("GOMP_SPINCOUNT", "0")
+# Collections of garbage would search libraries and tests again and again: see pytest_collection_finish.
+gc.disable()
 
 TESTS = Path(__file__).parent
 LONG_FIRST = ("integration", "browser", "security")
@@ -73,6 +76,12 @@ def _forget(names: list[str]) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _turn(_part(item.nodeid)))
+
+
+def pytest_collection_finish() -> None:
+    """From here on garbage is collected, in what tests create."""
+    gc.freeze()
+    gc.enable()
 
 
 _CPU_S = pytest.StashKey[float]()
