@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from hypothesis import settings
 
 # Threads of OpenMP spin while they wait: two test processes on two cores would spend most of their time on that.
 os.environ.setdefault("GOMP_SPINCOUNT", "0")
@@ -72,6 +73,14 @@ def _forget(names: list[str]) -> None:
         module, (package, _, short) = sys.modules.pop(name), name.rpartition(".")
         if getattr(sys.modules.get(package), short, None) is module:
             delattr(sys.modules[package], short)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Half as many random examples a rule where slow tests are left out; never a limit on how long one takes."""
+    settings.register_profile(
+        "inferometer", deadline=None, max_examples=50 if "not slow" in config.option.markexpr else 100
+    )
+    settings.load_profile("inferometer")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
