@@ -213,8 +213,8 @@ def test_the_program_may_stand_in_a_page() -> None:
 def test_the_same_summary_gives_the_same_bytes_in_every_process(small: Summary, tmp_path: Path) -> None:
     store.save(tmp_path / "summary.json", small)
     code = (
-        "import sys; from pathlib import Path; from harness.core import store; from harness.core.schemas import Summary\n"
-        "from harness.reporting.html.page import page\n"
+        "import sys; from pathlib import Path; from harness.core import store\n"
+        "from harness.core.schemas import Summary; from harness.reporting.html.page import page\n"
         "sys.stdout.write(page(store.load(Path(sys.argv[1]), Summary, '')))"
     )
     pages = set()
