@@ -140,9 +140,8 @@ def _write_baseline(root: Path) -> None:
         store.save(before.summary, now.head.model_copy(update={"rows": rows}))
         return
     writer = packed.RowsWriter(before.packed_rows)
-    lines = map_forked(lambda model: [packed.row_line(_moved(row)) for row in now.rows(model)], now.models)
-    for model, found in zip(now.models, lines, strict=True):
-        writer.add(model, found)
+    for found in map_forked(lambda model: packed.written_rows(model, [*map(_moved, now.rows(model))]), now.models):
+        writer.add(found)
     head = now.head.model_copy(update={"row_groups": writer.close()})
     writer.keep()
     store.save(before.summary, head)

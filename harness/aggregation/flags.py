@@ -539,6 +539,8 @@ def _long(record: TimedRecord) -> tuple[int, float]:
     times: Sequence[float] = record.latency_ns or [block.wall_ns / block.iterations for block in record.blocks]
     limit = _limit([record]) * estimators.median(times)
     if record.latency_ns:
+        if max(times) <= limit:
+            return 0, 0.0
         longer = [time for time in times if time > limit]
         return len(longer), sum(longer) / sum(times) if longer else 0.0
     weights = [block.iterations for block in record.blocks]

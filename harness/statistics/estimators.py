@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -52,12 +52,48 @@ def process_percentiles(processes: Sequence[ArrayLike], quantile: float) -> tupl
     than least_in_process.
     """
     ordered = [np.sort(np.asarray(samples, dtype=np.float64)) for samples in processes]
-    sizes = [values.size for values in ordered]
+    return process_percentiles_of_sorted(ordered, quantile)
+
+
+def process_percentiles_of_sorted(processes: Sequence[Ordered], quantile: float) -> tuple[float, ...] | None:
+    """The same of samples in ascending order."""
+    sizes = [len(values) for values in processes]
     if sum(sizes) < PERCENTILE_MIN_SAMPLES.get(quantile, 1) or min(sizes) < least_in_process(quantile):
         return None
-    return tuple(_of_sorted(values, quantile) for values in ordered)
+    return tuple(_of_sorted(values, quantile) for values in processes)
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessFigures:
+    """Statistics of the samples of one process. ordered: the samples, ascending. variation: standard deviation divided
+    by the mean; None for one sample, or where all are 0."""
+
+    ordered: list[int]
+    median: float
+    mean: float
+    iqr: float
+    variation: float | None
+    lag1_autocorrelation: float | None
+
+
+def process_figures(samples: Sequence[int]) -> ProcessFigures:
+    """All at once, because sorting and centring the samples are most of their cost."""
+    ordered, values = sorted(samples), np.asarray(samples, dtype=np.float64)
+    count, mean = len(ordered), float(np.add.reduce(values)) / len(ordered)
+    centred = values - mean
+    squares = centred * centred
+    known = count > 1 and mean > 0
+    return ProcessFigures(
+        ordered=ordered,
+        median=_middle(ordered),
+        mean=mean,
+        iqr=_of_sorted(ordered, 0.75) - _of_sorted(ordered, 0.25),
+        variation=math.sqrt(float(np.add.reduce(squares)) / (count - 1)) / mean if known else None,
+        lag1_autocorrelation=_lag1(centred, squares, max(abs(ordered[0]), abs(ordered[-1]))),
+    )
+
+
+@cache
 def least_in_process(quantile: float) -> int:
     """Fewest samples of each process for a percentile: a third of PERCENTILE_MIN_SAMPLES, as for three equal processes.
 
@@ -67,14 +103,19 @@ def least_in_process(quantile: float) -> int:
     return math.ceil(PERCENTILE_MIN_SAMPLES.get(quantile, 1) / 3)
 
 
-def _of_sorted(ordered: NDArray[np.float64], quantile: float) -> float:
+Ordered = Sequence[int] | NDArray[np.float64]
+"""Samples in ascending order."""
+
+
+def _of_sorted(ordered: Ordered, quantile: float) -> float:
     """Type 8: position (n + 1/3) q + 1/3, counted from 1, between the two nearest samples.
 
     Written out because np.quantile spends more time on choosing its method than on a few hundred samples.
     """
-    position = (ordered.size + 1 / 3) * quantile + 1 / 3
-    below = min(max(math.floor(position), 1), ordered.size)
-    above = min(below + 1, ordered.size)
+    count = len(ordered)
+    position = (count + 1 / 3) * quantile + 1 / 3
+    below = min(max(math.floor(position), 1), count)
+    above = min(below + 1, count)
     share = min(max(position - below, 0.0), 1.0)
     low, high = float(ordered[below - 1]), float(ordered[above - 1])
     if share == 0 or low == high:  # with infinite samples, 0 * inf and inf - inf are no numbers
@@ -117,9 +158,15 @@ def lag1_autocorrelation(samples: ArrayLike) -> float | None:
     if values.size < 3:
         return None
     centred = values - values.mean()
-    power = math.fsum((centred * centred).tolist())
+    return _lag1(centred, centred * centred, float(np.abs(values).max()))
+
+
+def _lag1(centred: NDArray[np.float64], squares: NDArray[np.float64], largest: float) -> float | None:
+    if centred.size < 3:
+        return None
+    power = math.fsum(squares.tolist())
     # When all values are equal, rounding in the mean leaves ~1e-16 of their size.
-    if power <= values.size * (1e-12 * float(np.abs(values).max())) ** 2:
+    if power <= centred.size * (1e-12 * largest) ** 2:
         return None
     return math.fsum((centred[:-1] * centred[1:]).tolist()) / power
 
@@ -131,10 +178,24 @@ FEW = 500
 def median(values: ArrayLike) -> float:
     """The median of samples; of process medians it is the headline latency."""
     if isinstance(values, tuple | list) and len(values) <= FEW:
-        few = sorted(values)  # an array costs more than it saves
-        return (float(few[(len(few) - 1) // 2]) + float(few[len(few) // 2])) / 2
-    ordered = np.sort(np.asarray(values, dtype=np.float64))
-    return (float(ordered[(ordered.size - 1) // 2]) + float(ordered[ordered.size // 2])) / 2
+        if type(values) is tuple and len(values) > _ASKED_ONCE:
+            return _median_again(values)
+        return _middle(sorted(values))  # an array costs more than it saves
+    return _middle(np.sort(np.asarray(values, dtype=np.float64)))
+
+
+_ASKED_ONCE = 20
+"""Values up to which sorting them again is no slower than to look whether they were sorted before."""
+
+
+@lru_cache(maxsize=64)
+def _median_again(values: tuple[float, ...]) -> float:
+    """Several checks of a record ask for the median of the same samples."""
+    return _middle(sorted(values))
+
+
+def _middle(ordered: Ordered) -> float:
+    return (float(ordered[(len(ordered) - 1) // 2]) + float(ordered[len(ordered) // 2])) / 2
 
 
 def log_t_interval(values: Sequence[float]) -> Interval | None:
