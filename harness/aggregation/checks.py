@@ -409,7 +409,7 @@ def _outputs(case: Case, records: Sequence[Measured]) -> list[Finding]:
     hit = [
         (record, time)
         for record, time in timed
-        if _beyond_copying_ns(time, array_ns) > MAX_OUTPUTS_SHARE * batch_ns(record)
+        if (beyond_ns := _beyond_copying_ns(time, array_ns)) > 0 and beyond_ns > MAX_OUTPUTS_SHARE * batch_ns(record)
     ]
     if not hit:
         return []

@@ -537,10 +537,10 @@ def _under(record: Measured, depth: int) -> str | None:
 def _long(record: TimedRecord) -> tuple[int, float]:
     """(number of long iterations, their share of the time); of blocks in offline mode, which times nothing shorter."""
     times: Sequence[float] = record.latency_ns or [block.wall_ns / block.iterations for block in record.blocks]
+    if max(times) <= _limit([record]) * min(times):  # so none is beyond that multiple of the median
+        return 0, 0.0
     limit = _limit([record]) * estimators.median(times)
     if record.latency_ns:
-        if max(times) <= limit:
-            return 0, 0.0
         longer = [time for time in times if time > limit]
         return len(longer), sum(longer) / sum(times) if longer else 0.0
     weights = [block.iterations for block in record.blocks]

@@ -252,7 +252,7 @@ def latency_of(records: Sequence[Measured]) -> Latency:
     """Statistics over the rounds. Every figure except the largest sample and the number of samples is computed in each
     process, and the row has its median over processes: a process with more samples does not weigh more.
     """
-    processes = [estimators.process_figures(record.latency_ns) for record in records]
+    processes = estimators.process_figures([record.latency_ns for record in records])
     ordered = [process.ordered for process in processes]
     medians = tuple(process.median for process in processes)
     tails = {name: estimators.process_percentiles_of_sorted(ordered, quantile) for name, quantile in QUANTILES.items()}
@@ -268,7 +268,7 @@ def latency_of(records: Sequence[Measured]) -> Latency:
         p90=middles.get("p90"),
         p95=middles.get("p95"),
         p99=middles.get("p99"),
-        max=max(float(values[-1]) for values in ordered),
+        max=max(values[-1] for values in ordered),
         mean=estimators.median([one.mean for one in processes]),
         iqr=estimators.median([one.iqr for one in processes]),
         cv=estimators.median(variations) if variations else None,

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -63,12 +64,11 @@ def process_percentiles_of_sorted(processes: Sequence[Ordered], quantile: float)
     return tuple(_of_sorted(values, quantile) for values in processes)
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessFigures:
+class ProcessFigures(NamedTuple):
     """Statistics of the samples of one process. ordered: the samples, ascending. variation: standard deviation divided
     by the mean; None for one sample, or where all are 0."""
 
-    ordered: list[int]
+    ordered: Sequence[float]
     median: float
     mean: float
     iqr: float
@@ -76,21 +76,29 @@ class ProcessFigures:
     lag1_autocorrelation: float | None
 
 
-def process_figures(samples: Sequence[int]) -> ProcessFigures:
-    """All at once, because sorting and centring the samples are most of their cost."""
-    ordered, values = sorted(samples), np.asarray(samples, dtype=np.float64)
-    count, mean = len(ordered), float(np.add.reduce(values)) / len(ordered)
-    centred = values - mean
-    squares = centred * centred
-    known = count > 1 and mean > 0
-    return ProcessFigures(
-        ordered=ordered,
-        median=_middle(ordered),
-        mean=mean,
-        iqr=_of_sorted(ordered, 0.75) - _of_sorted(ordered, 0.25),
-        variation=math.sqrt(float(np.add.reduce(squares)) / (count - 1)) / mean if known else None,
-        lag1_autocorrelation=_lag1(centred, squares, max(abs(ordered[0]), abs(ordered[-1]))),
-    )
+def process_figures(processes: Sequence[Sequence[int]]) -> list[ProcessFigures]:
+    """All figures of each process at once: calls of NumPy cost more than its work on a few hundred samples."""
+    if len({len(samples) for samples in processes}) > 1:
+        return [found for samples in processes for found in process_figures([samples])]
+    values = np.array(processes, dtype=np.float64)
+    count = values.shape[1]
+    means = np.add.reduce(values, axis=1) / count
+    centred = values - means[:, np.newaxis]
+    squares, products = centred * centred, centred[:, :-1] * centred[:, 1:]
+    spreads = np.sqrt(np.add.reduce(squares, axis=1) / max(1, count - 1)).tolist()
+    values.sort(axis=1)
+    found = zip(values.tolist(), means.tolist(), spreads, squares.tolist(), products.tolist(), strict=True)
+    return [
+        ProcessFigures(
+            ordered=ordered,
+            median=_middle(ordered),
+            mean=mean,
+            iqr=_of_sorted(ordered, 0.75) - _of_sorted(ordered, 0.25),
+            variation=spread / mean if count > 1 and mean > 0 else None,
+            lag1_autocorrelation=_lag1(own, beside, max(abs(ordered[0]), abs(ordered[-1]))),
+        )
+        for ordered, mean, spread, own, beside in found
+    ]
 
 
 @cache
@@ -103,7 +111,7 @@ def least_in_process(quantile: float) -> int:
     return math.ceil(PERCENTILE_MIN_SAMPLES.get(quantile, 1) / 3)
 
 
-Ordered = Sequence[int] | NDArray[np.float64]
+Ordered = Sequence[float] | NDArray[np.float64]
 """Samples in ascending order."""
 
 
@@ -158,17 +166,19 @@ def lag1_autocorrelation(samples: ArrayLike) -> float | None:
     if values.size < 3:
         return None
     centred = values - values.mean()
-    return _lag1(centred, centred * centred, float(np.abs(values).max()))
+    products = centred[:-1] * centred[1:]
+    return _lag1((centred * centred).tolist(), products.tolist(), float(np.abs(values).max()))
 
 
-def _lag1(centred: NDArray[np.float64], squares: NDArray[np.float64], largest: float) -> float | None:
-    if centred.size < 3:
+def _lag1(squares: Sequence[float], products: Sequence[float], largest: float) -> float | None:
+    """From the squares of the centred samples, and their products with the next."""
+    if len(squares) < 3:
         return None
-    power = math.fsum(squares.tolist())
+    power = math.fsum(squares)
     # When all values are equal, rounding in the mean leaves ~1e-16 of their size.
-    if power <= centred.size * (1e-12 * largest) ** 2:
+    if power <= len(squares) * (1e-12 * largest) ** 2:
         return None
-    return math.fsum((centred[:-1] * centred[1:]).tolist()) / power
+    return math.fsum(products) / power
 
 
 FEW = 500
@@ -178,20 +188,8 @@ FEW = 500
 def median(values: ArrayLike) -> float:
     """The median of samples; of process medians it is the headline latency."""
     if isinstance(values, tuple | list) and len(values) <= FEW:
-        if type(values) is tuple and len(values) > _ASKED_ONCE:
-            return _median_again(values)
         return _middle(sorted(values))  # an array costs more than it saves
     return _middle(np.sort(np.asarray(values, dtype=np.float64)))
-
-
-_ASKED_ONCE = 20
-"""Values up to which sorting them again is no slower than to look whether they were sorted before."""
-
-
-@lru_cache(maxsize=64)
-def _median_again(values: tuple[float, ...]) -> float:
-    """Several checks of a record ask for the median of the same samples."""
-    return _middle(sorted(values))
 
 
 def _middle(ordered: Ordered) -> float:
@@ -338,11 +336,12 @@ def trend(values: Sequence[float]) -> float | None:
     degrees = len(values) - 2
     if degrees < 1 or min(values) <= 0:
         return None
-    logs = np.log(np.asarray(values, dtype=np.float64))
-    places = np.arange(len(values)) - (len(values) - 1) / 2
-    spread = math.fsum(places * places)
-    slope = math.fsum(places * logs) / spread
-    residual = float(np.sum((logs - logs.mean() - slope * places) ** 2))
+    logs = [math.log(value) for value in values]
+    centre, middle = math.fsum(logs) / len(logs), (len(logs) - 1) / 2
+    places = [place - middle for place in range(len(logs))]
+    spread = math.fsum(place * place for place in places)
+    slope = math.fsum(place * log for place, log in zip(places, logs, strict=True)) / spread
+    residual = math.fsum((log - centre - slope * place) ** 2 for place, log in zip(places, logs, strict=True))
     if abs(slope) * math.sqrt(spread * degrees) <= t_critical(degrees) * math.sqrt(residual):
         return None
     return math.expm1(slope * (len(values) - 1))

@@ -52,12 +52,15 @@ def _column(name: str, path: str) -> str:
 
 
 def _reader(path: str) -> Callable[[Row], Value]:
-    names = path.split(".")
+    first, *names = path.split(".")
+    part = attrgetter(first)
 
     def read(row: Row) -> Value:
-        found: object = row
+        found = part(row)
         for name in names:
-            found = getattr(found, name, None)
+            if found is None:
+                return None
+            found = getattr(found, name)
         return cast(Value, found)
 
     return read

@@ -115,7 +115,8 @@ def csv_text(lines: Sequence[Mapping[str, Value]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([harmless(name) for name in lines[0]])
-    writer.writerows([harmless(line[name]) for name in lines[0]] for line in lines)
+    values = (map(line.__getitem__, lines[0]) for line in lines)
+    writer.writerows([harmless(value) if isinstance(value, str) else value for value in line] for line in values)
     return text.getvalue()
 
 
