@@ -67,7 +67,7 @@ def _raw_line(line: RawLine) -> dict[str, Any]:
         "round": record.round,
         **samples,
         "record": rest.model_dump_json(),
-        "usage": None if usage is None else usage.model_dump_json(),
+        "usage": None if usage is None else usage.model_dump_json(exclude_defaults=True),  # half of it is null
     }
 
 
