@@ -39,7 +39,7 @@ def is_url(text: str) -> bool:
     return "://" in text and not text.startswith("file:///")
 
 
-def _limit(name: str) -> int:
+def _limit(name: str) -> Limit:
     """Most bytes of a file of a store: the rows of a large summary are in one."""
     return Limit.BUNDLE if name.endswith(store.PARQUET) else Limit.RECORD
 
