@@ -145,7 +145,7 @@ class _Samples:
     """A column of samples, of which a line becomes integers of Python when it is asked for."""
 
     def __init__(self, column: pa.ListArray) -> None:
-        self._values: Any = column.values.to_numpy(zero_copy_only=False)
+        self._values: Any = column.values.fill_null(0).to_numpy()
         self._ends: list[int] = column.offsets.to_pylist()
         self._usable: list[bool] | None = None
         if column.null_count or column.values.null_count:
@@ -154,7 +154,7 @@ class _Samples:
     def __getitem__(self, at: int) -> tuple[int, ...] | None:
         if self._usable is not None and not self._usable[at]:
             return None
-        return tuple(self._values[self._ends[at] : self._ends[at + 1]].astype("int64").tolist())
+        return tuple(self._values[self._ends[at] : self._ends[at + 1]].tolist())
 
 
 class RowsWriter:

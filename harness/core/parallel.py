@@ -33,10 +33,13 @@ def map_forked(work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
         yield from map(work, items)
         return
     _WORK.append(work)
-    # The collector of the processes leaves alone what they share: looking at it would copy it.
+    # The collector of the processes leaves alone what they share: looking at it would copy it. Here it would look at
+    # every result again and again.
+    collects = gc.isenabled()
     gc.freeze()
+    gc.disable()
     try:
-        with multiprocessing.get_context("fork").Pool(processes, gc.disable) as pool:
+        with multiprocessing.get_context("fork").Pool(processes) as pool:
             waiting: deque[AsyncResult[R]] = deque()
             for item in items:
                 waiting.append(pool.apply_async(_call, (item,)))
@@ -46,6 +49,8 @@ def map_forked(work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
                 yield waiting.popleft().get()
     finally:
         gc.unfreeze()
+        if collects:
+            gc.enable()
         _WORK.pop()
 
 
