@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from harness.aggregation import (
@@ -173,7 +174,7 @@ class Draft:
     checks: Mapping[str, Check] = field(default_factory=dict)
     calibration: bool = False
 
-    @property
+    @cached_property
     def is_sound(self) -> bool:
         """True where it was measured and nothing in its records makes it void."""
         return self.row.status == "measured" and flags.grade(self.findings) != "F"

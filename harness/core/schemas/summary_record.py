@@ -224,7 +224,7 @@ class Row(Record):
         # Formats 1 and 2 have them in the row itself. A validator before would make Python objects of the JSON first.
         if self.grade == "F" and self.void is None:
             figures = {name: found for name in Void.model_fields if (found := getattr(self, name)) is not None}
-            absent = {name: {} if name == "custom" else None for name in figures}
+            absent: dict[str, Any] = {name: {} if name == "custom" else None for name in figures}
             self.__dict__.update(absent, void=Void(**figures))  # it is new: nothing else refers to it
         return self
 
