@@ -92,6 +92,10 @@ class PackedRaw:
         """(case id, round) of every record, in the order of the file."""
         return iter(self._places)
 
+    def forget(self) -> None:
+        """Free the samples that were read last."""
+        self._group = None
+
     def record(self, case_id: str, number: int) -> Measured | Failed | None:
         """A record; None where it is not here."""
         found = self._line(case_id, number)

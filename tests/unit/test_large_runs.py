@@ -104,6 +104,16 @@ def test_packed_records_equal_those_that_were_written(large: Run) -> None:
     assert [path.name for path in large.results.raw.iterdir() if path.suffix != ".parquet"] == []
 
 
+def test_the_samples_of_few_models_stay_in_memory(large: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(raw_files, "KEPT", 1)
+    raw = RawFiles(large.results, large.plan.cases)
+    first, last = CASES[0].case_id, CASES[-1].case_id
+    for case_id in (first, last, first):
+        assert raw.load(case_id, 1).case_id == case_id
+    held = [file for file in raw._opened.values() if isinstance(file, packed.PackedRaw) and file._group is not None]
+    assert len(held) == 1
+
+
 def test_a_small_plan_keeps_its_json_files(tmp_path: Path) -> None:
     run = Run(tmp_path)
     assert raw_files.pack(run.plan, run.results) == 0
