@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from harness.core import text as sanitize
 from harness.core.schemas import Summary
@@ -126,8 +127,12 @@ def _text(header: Iterable[str], lines: Iterable[Iterable[Value]]) -> str:
 
 def harmless(value: Value) -> Value:
     """The value; a text that would start a formula gets an apostrophe. Figures, also negative, are unchanged."""
-    if not isinstance(value, str):
-        return value
+    return _harmless_text(value) if isinstance(value, str) else value
+
+
+@lru_cache(maxsize=4_096)
+def _harmless_text(value: str) -> str:
+    """Most texts of a table, such as names, are in many of its lines."""
     # The writer quotes a line feed but not a carriage return, which also ends a line for many readers.
     text = sanitize.lines(value)
     # A control character before it is now a space, which some programs skip.
