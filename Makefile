@@ -5,7 +5,7 @@ CONFIG      ?= $(if $(or $(filter generate,$(MAKECMDGOALS)),$(and $(filter profi
 DEVICE      ?=#? cpu or cuda, instead of the configuration's
 MODELS      ?=#? comma-separated models, instead of the configuration's; name@seeded sets the weights
 BACKENDS    ?=#? comma-separated backends
-PRECISIONS  ?=#? comma-separated: fp32,tf32,fp16,bf16,int8; generate: int4 too
+PRECISIONS  ?=#? comma-separated: fp32,tf32,fp16,bf16,fp8,int8; generate: int4 too
 BATCHES     ?=#? comma-separated batch sizes
 SEQ_LENGTHS ?=#? comma-separated sequence lengths of text models
 BOUNDARIES  ?=#? comma-separated: compute,transfer,e2e
@@ -28,9 +28,10 @@ SCENARIOS   ?=#? comma-separated: single-stream,multi-stream,server,offline,conc
 BOUND       ?=#? server: limits, in quotes: 'p99<50ms', 'ttft_p99<1s,itl_p99<50ms' of generation
 RATES       ?=#? server: requests a second, comma-separated; else 0.9, 1 and 1.1 of the predicted peak
 MAX_BATCH   ?=#? server, offline: most requests of a batch, comma-separated (8)
+BATCHING    ?=#? generation under load, comma-separated: static, continuous: requests join a running batch (static; llamacpp, torch-eager)
 MAX_DELAY   ?=#? server: longest wait for a fuller batch, comma-separated, as 0,2ms (0)
 WORKERS     ?=#? server, offline: threads with backend objects of their own, comma-separated (1)
-IN_FLIGHT   ?=#? server, offline: batches in flight, issued by one thread, in place of WORKERS, comma-separated (OpenVINO, ONNX Runtime on a CPU)
+IN_FLIGHT   ?=#? server, offline: batches in flight, issued by one thread, in place of WORKERS, comma-separated (OpenVINO, ONNX Runtime; on a GPU every backend)
 CLIENTS     ?=#? concurrency: clients with one request in flight each (1,2,4)
 SAMPLES     ?=#? multi-stream: samples of a query (8)
 REPLICATIONS ?=#? runs of each load, each with its own arrivals (10)
@@ -133,7 +134,7 @@ CHOSEN = $(if $(DEVICE),--device "$$DEVICE") --models "$$MODELS" --backends "$$B
 PLAN   = $(STAGE).plan --config "$$CONFIG" $(CHOSEN) --prompts "$$PROMPTS" --tokens "$$TOKENS" $(if $(TUNE),--tune) \
          $(if $(ROUNDS),--rounds "$$ROUNDS") \
          $(if $(MAX_ROUNDS),--max-rounds "$$MAX_ROUNDS") $(if $(INTERVAL),--target-interval "$$INTERVAL") $(if $(BUDGET),--budget "$$BUDGET") $(SCENARIO) $(PLACE) --models-dir "$$MODELS_DIR"
-SCENARIO = --scenarios "$$SCENARIOS" --bound "$$BOUND" --rates "$$RATES" --max-batch "$$MAX_BATCH" --max-delay "$$MAX_DELAY" \
+SCENARIO = --scenarios "$$SCENARIOS" --bound "$$BOUND" --rates "$$RATES" --max-batch "$$MAX_BATCH" --batching "$$BATCHING" --max-delay "$$MAX_DELAY" \
            --workers "$$WORKERS" --in-flight "$$IN_FLIGHT" --clients "$$CLIENTS" $(if $(SAMPLES),--samples "$$SAMPLES") \
            $(if $(REPLICATIONS),--replications "$$REPLICATIONS") $(if $(REQUESTS),--requests "$$REQUESTS") \
            $(if $(DURATION),--duration "$$DURATION") $(if $(PRICE),--price "$$PRICE") $(if $(LOADGEN),--loadgen) \
@@ -155,7 +156,7 @@ PROFILE = $(STAGE).profile_ops $(PLACE) --models-dir "$$MODELS_DIR" --python "$$
 # The user named what to plan: load and profile then plan again.
 ASKED = $(strip $(if $(filter override,$(origin CONFIG)),CONFIG) $(DEVICE) $(MODELS) $(BACKENDS) $(PRECISIONS) $(BATCHES) $(SEQ_LENGTHS) \
         $(BOUNDARIES) $(MODES) $(SETTINGS) $(INPUTS) $(EXPORTER) $(PROMPTS) $(TOKENS) $(TUNE) $(ROUNDS) $(MAX_ROUNDS) $(INTERVAL) $(BUDGET) \
-        $(SCENARIOS) $(BOUND) $(RATES) $(MAX_BATCH) $(MAX_DELAY) $(WORKERS) $(IN_FLIGHT) $(CLIENTS) $(SAMPLES) $(REPLICATIONS) $(REQUESTS) \
+        $(SCENARIOS) $(BOUND) $(RATES) $(MAX_BATCH) $(BATCHING) $(MAX_DELAY) $(WORKERS) $(IN_FLIGHT) $(CLIENTS) $(SAMPLES) $(REPLICATIONS) $(REQUESTS) \
         $(DURATION) $(PRICE) $(LOADGEN) $(ENDPOINT))
 AGGREGATE = $(STAGE).aggregate $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
 REPORT = $(STAGE).report $(PLACE) $(if $(PLAIN_CHARTS),--plain-charts) $(if $(ONLY),--model "$$ONLY")

@@ -5,13 +5,15 @@
 Each stage runs as its own process, as in `make bench`; report writes the page too. compare has a baseline whose process
 medians are up to 0.5% away. Beyond packed.PACK_FROM cases the raw records are in Parquet, as `run` leaves them. Wall
 and CPU seconds and peak resident memory (looked at five times a second) are of a stage with all of its processes: where
-wall is far above half of CPU, something else had the cores.
+wall is far above half of CPU, something else had the cores. Below the goal: adding the run to a history, and a look of
+`watch` at results that it has read before.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -33,13 +35,15 @@ from harness.core.parallel import map_forked  # noqa: E402
 from harness.core.schemas import Row  # noqa: E402
 from tests.synthetic_results import FakeModel, Synthetic, case_of  # noqa: E402 - after the path is set
 
+Measured = tuple[float, float, int]
 ROUNDS, SAMPLES, BACKENDS, BATCHES = 3, 200, 10, 20
 GOAL_S, GOAL_BYTES, GOAL_CASES = 60.0, 2 << 30, 100_000
 
 
 def main() -> None:
     options = _options()
-    rows: dict[str, list[tuple[float, float, int]]] = {}
+    rows: dict[str, list[Measured]] = {}
+    besides = []
     for cases in options.cases:
         with tempfile.TemporaryDirectory() as folder:
             root = Path(options.keep or folder) / str(cases)
@@ -49,8 +53,14 @@ def main() -> None:
             for stage, arguments in _stages(root):
                 if stage == "compare":
                     _write_baseline(root)
-                rows.setdefault(stage, []).append(_measure(stage, arguments))
-    print(_table(options.cases, rows))
+                found = _measure(stage, arguments)
+                rows.setdefault(stage, []).append(found)
+                print(f"{cases:,} cases, {_in_words(stage, found)}", file=sys.stderr, flush=True)
+            shutil.rmtree(root / "store", ignore_errors=True)
+            added = _measure("history", ["--results", str(root / "results"), "--store", str(root / "store")])
+            look = f"a look of watch again: {_look_again(root):.2f} CPU s"
+            besides.append(f"{cases:,} cases, {_in_words('history', added)}; {look}")
+    print("\n\n".join([_table(options.cases, rows), *besides]))
 
 
 def _options() -> argparse.Namespace:
@@ -140,9 +150,8 @@ def _write_baseline(root: Path) -> None:
         store.save(before.summary, now.head.model_copy(update={"rows": rows}))
         return
     writer = packed.RowsWriter(before.packed_rows)
-    lines = map_forked(lambda model: [packed.row_line(_moved(row)) for row in now.rows(model)], now.models)
-    for model, found in zip(now.models, lines, strict=True):
-        writer.add(model, found)
+    for found in map_forked(lambda model: packed.written_rows(model, [*map(_moved, now.rows(model))]), now.models):
+        writer.add(found)
     head = now.head.model_copy(update={"row_groups": writer.close()})
     writer.keep()
     store.save(before.summary, head)
@@ -156,7 +165,32 @@ def _moved(row: Row) -> Row:
     return row.model_copy(update={"latency_ns": row.latency_ns.model_copy(update={"process_medians": medians})})
 
 
-def _measure(stage: str, arguments: list[str]) -> tuple[float, float, int]:
+def _in_words(stage: str, found: Measured) -> str:
+    wall, cpu, size = found
+    return f"{stage}: {wall:.1f} wall s, {cpu:.1f} CPU s, {size / (1 << 20):,.0f} MiB"
+
+
+_LOOKS = """
+import sys, time
+from pathlib import Path
+from harness.core.layout import Results
+from harness.live import reader, server
+reader._READING_NS = 10**15
+watched = reader.WatchedFolder(Results(Path(sys.argv[1])))
+watched.look()
+began = time.process_time()
+server.shown(watched.look()).model_dump_json()
+print(time.process_time() - began)
+"""
+
+
+def _look_again(root: Path) -> float:
+    """CPU seconds of a look, and of what the page gets, after one that has read all results."""
+    command = [sys.executable, "-c", _LOOKS, str(root / "results")]
+    return float(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+
+
+def _measure(stage: str, arguments: list[str]) -> Measured:
     """(wall seconds, CPU seconds, peak resident bytes) of one stage."""
     started = time.perf_counter()
     command = [sys.executable, "-m", f"harness.{stage}", *arguments]
@@ -191,7 +225,7 @@ def _resident(pid: int) -> int:
     return total
 
 
-def _table(cases: list[int], rows: dict[str, list[tuple[float, float, int]]]) -> str:
+def _table(cases: list[int], rows: dict[str, list[Measured]]) -> str:
     columns = [list(zip(*(found[place] for found in rows.values()), strict=True)) for place in range(len(cases))]
     totals = [(sum(wall), sum(cpu), max(memory)) for wall, cpu, memory in columns]
     headers = ["stage", *(f"{number:,} cases: {unit}" for number in cases for unit in ("wall s", "CPU s", "MiB"))]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from harness.aggregation.admission import References, differing
 from harness.aggregation.generation_rows import GenerationSource, generation_rows, used_environments
@@ -60,6 +60,7 @@ from harness.core.schemas import (
     Summary,
     Usage,
 )
+from harness.core.schemas.summary_record import rounded_record
 from harness.core.timestamps import utc_now
 from harness.planning.exports import another_request, built_engines, export_files, failure_of, recorded_export
 from harness.planning.generation_cases import generation_needs
@@ -156,8 +157,8 @@ def _save(summary: Summary, large: _Large | None, results: Results) -> None:
     store.save(results.summary, summary)
     if not large:
         results.packed_rows.unlink(missing_ok=True)
-    lines = large.csv if large else [summary_text(summary)]
-    chain.save(results, "aggregate", {results.summary_csv: "".join(lines).encode()})
+    text = b"".join(large.csv) if large else summary_text(summary).encode()
+    chain.save(results, "aggregate", {results.summary_csv: text})
 
 
 def _load(raw: RawFiles, sums: dict[Path, str], case_id: str, round_number: int) -> Measured | Failed | None:
@@ -180,8 +181,8 @@ class _Part:
     """The rows of one model on their way to the files. lost: rows that were measured before and are missing now."""
 
     summary: Summary
-    lines: list[dict[str, Any]]
-    csv: str
+    rows: packed.WrittenRows
+    csv: bytes
     lost: list[Row]
     notes: Notes
     sums: dict[Path, str]
@@ -194,7 +195,7 @@ class _Large:
     writer: packed.RowsWriter
     groups: tuple[RowGroup, ...]
     heads: list[Summary]
-    csv: list[str]
+    csv: list[bytes]
     lost: list[Row]
     notes: list[Notes]
     sums: list[dict[Path, str]]
@@ -240,17 +241,16 @@ def _by_model(
         notes, sums = Notes(), dict[Path, str]()
         ours = blank.model_copy(update={"cases": tuple(cases[slug]), "models": (models[slug],)})
         found = with_custom(part(ours, notes, sums), metrics)
-        lines = [packed.row_line(row) for row in found.rows]
-        stored = found.model_copy(update={"rows": tuple(Row.model_validate_json(line["row"]) for line in lines)})
+        stored = found.model_copy(update={"rows": tuple(map(rounded_record, found.rows))})
         lost = [row for row in stored.rows if row.status == "missing" and row.case_id in measured_before]
-        return _Part(stored.model_copy(update={"rows": ()}), lines, summary_text(stored), lost, notes, sums)
+        rows, text = packed.written_rows(models[slug].name, stored.rows), summary_text(stored).encode()
+        return _Part(stored.model_copy(update={"rows": ()}), rows, text, lost, notes, sums)
 
     large = _Large(packed.RowsWriter(results.packed_rows), (), [], [], [], [], [])
     try:
-        for slug, found in zip(cases, map_forked(one, list(cases)), strict=True):
-            large.writer.add(models[slug].name, found.lines)
-            header, _, rest = found.csv.partition("\n")
-            large.csv.append(rest if large.csv else f"{header}\n{rest}")
+        for found in map_forked(one, list(cases)):
+            large.writer.add(found.rows)
+            large.csv.append(found.csv.partition(b"\n")[2] if large.csv else found.csv)
             large.heads.append(found.summary)
             large.lost += found.lost
             large.notes.append(found.notes)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain as chained
 from pathlib import Path
 
@@ -268,10 +268,10 @@ def _summary_path(text: str, results: Results) -> Path:
         files = results.store_copy(remote.url)
         with exclusive(files.lock):
             remote.fetch(files)
-            return remote.fetch_summary(files, baseline_in(files, chain.load_summary(results.summary)))
+            return remote.fetch_summary(files, baseline_in(files, chain.ByModel(results.summary)))
     given = cli.path(text.removeprefix("file://"))
     if given.is_dir() and is_store(given):
-        return RunStore(given).summary(baseline_in(RunStore(given), chain.load_summary(results.summary)))
+        return RunStore(given).summary(baseline_in(RunStore(given), chain.ByModel(results.summary)))
     return given if given.is_file() or given.suffix == ".json" else Results(given).summary
 
 
@@ -289,14 +289,18 @@ def _side(path: Path, summary: Summary) -> Side:
 def _write(found: Comparison, current: chain.ByModel, results: Results) -> None:
     shown = current.of(current.models[0]) if current.is_large else current.head
     measured = [row for row in shown.rows if row.status == "measured"]
-    document = document_text(tables.document(found, short_conditions(shown, measured)))
-    store.save(results.comparison, found, indent=None if len(found.rows) > packed.PACK_FROM else 2)
-    texts = {
-        results.comparison_report: document.encode(),
-        results.pr_comment: pr_comment(found).encode(),
-        results.junit: junit(found).encode(),
+    large = len(found.rows) > packed.PACK_FROM
+    writers: dict[Path, Callable[[], str]] = {
+        results.comparison_report: lambda: document_text(tables.document(found, short_conditions(shown, measured))),
+        results.pr_comment: lambda: pr_comment(found),
+        results.junit: lambda: junit(found),
     }
+    # One after the other they would take as long as all comparing by several processes.
+    written = (map_forked if large else map)(lambda path: writers[path]().encode(), list(writers))
+    texts = dict(zip(writers, written, strict=True))
+    store.save(results.comparison, found, indent=None if large else 2)
     chain.save(results, "compare", texts)
+    document = texts[results.comparison_report].decode()
     if os.environ.get("GITHUB_ACTIONS"):
         for line in github.commands(found):
             cli.say(line)

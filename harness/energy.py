@@ -103,7 +103,7 @@ def stage(arguments: Sequence[str]) -> None:
 def _dropped(plan: Plan, results: Results) -> frozenset[str]:
     """Case ids of the settings that `run` tried and that were slower than another setting: not used for serving."""
     tried, raw = Finished(plan), RawFiles(results, plan.cases)
-    for case in plan.cases:
+    for case in sorted(plan.cases, key=lambda case: case.slug):  # the samples of a model are in one file
         if case.tuned:
             # aggregate reports a damaged file; here no setting is dropped because of it
             with suppress(FormatError, MissingInputError):

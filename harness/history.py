@@ -4,7 +4,8 @@ A shift that the history alone shows is a candidate. An A/B run of the two commi
 confirmed or refuted. A change of machine, driver or library ends a stretch: no shift is looked for across it.
 
 reads   results/summary.json; <store>/runs/*/run.json, decisions/*.json; with --confirm results/ab/comparison.json
-writes  <store>/runs/<run_id>/{run,summary}.json, decisions/<shift_id>.json, history.json, history.html
+writes  <store>/runs/<run_id>/{run,summary}.json, of a large run summary.parquet; decisions/<shift_id>.json,
+        history.json, history.html
 
 Exit code 1: a shift to a slower level is confirmed that was not before.
 """
@@ -82,9 +83,10 @@ def _add(files: RunStore, results: Results, commit: str | None) -> list[Path]:
             cli.say(f"{results.summary} does not exist, so nothing is added.")
             return []
         raise MissingInputError(f"{results.summary} does not exist, and the store is empty.", "make bench")
-    run, is_new = add_run(files, chain.load_summary(results.summary), commit)
+    run, is_new = add_run(files, chain.ByModel(results.summary), commit)
     cli.say(f"Run {run.run_id} {'is added' if is_new else 'is in the store already'}: {run.machine}.")
-    return [files.summary(run.run_id), files.run(run.run_id)] if is_new else []
+    new = (files.packed_rows(run.run_id), files.summary(run.run_id), files.run(run.run_id))
+    return [path for path in new if path.is_file()] if is_new else []
 
 
 def _analysed(files: RunStore) -> tuple[list[HistoryRun], History]:

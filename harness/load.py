@@ -124,7 +124,7 @@ class _LoadPass:
         cli.say(f"Plan {self._plan.plan_id}: {count(len(todo), 'load case')} to measure{before}.")
         if not todo:
             return 0
-        cli.say(f"About {in_words(estimate_load(todo))}; a case ends early where its replications are short.")
+        cli.say(f"It takes {in_words(estimate_load(todo))}; a case ends early where its replications are short.")
         if self._plan.device == "cuda" and any(load.endpoint is None for load in todo):
             self._read_idle()
         failures = 0

@@ -53,7 +53,7 @@ VARIABLES: tuple[Variable, ...] = (
         "MODELS", "--models", ("plan", "ab"), "comma-separated models, ONNX files or folders; name@seeded sets weights"
     ),
     Variable("BACKENDS", "--backends", ("plan", "ab"), "comma-separated backends"),
-    Variable("PRECISIONS", "--precisions", ("plan", "ab"), "comma-separated: fp32,tf32,fp16,bf16,int8"),
+    Variable("PRECISIONS", "--precisions", ("plan", "ab"), "comma-separated: fp32,tf32,fp16,bf16,fp8,int8"),
     Variable("BATCHES", "--batches", ("plan", "ab"), "comma-separated batch sizes"),
     Variable("SEQ_LENGTHS", "--seq-lengths", ("plan", "ab"), "comma-separated sequence lengths of text models"),
     Variable("BOUNDARIES", "--boundaries", ("plan", "ab"), "comma-separated: compute,transfer,e2e"),
@@ -81,6 +81,12 @@ VARIABLES: tuple[Variable, ...] = (
     ),
     Variable("RATES", "--rates", ("plan",), "server: requests a second; else 0.9, 1 and 1.1 of the predicted peak"),
     Variable("MAX_BATCH", "--max-batch", ("plan",), "server, offline: most requests of a batch (8)"),
+    Variable(
+        "BATCHING",
+        "--batching",
+        ("plan",),
+        "generation under load: static, continuous: requests join a running batch (llamacpp, torch-eager)",
+    ),
     Variable("MAX_DELAY", "--max-delay", ("plan",), "server: longest wait for a fuller batch, as 0,2ms (0)"),
     Variable("WORKERS", "--workers", ("plan",), "server, offline: threads with backend objects of their own (1)"),
     Variable(

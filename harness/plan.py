@@ -37,6 +37,7 @@ from harness.core.schemas import (
     Quantisation,
     Scenario,
 )
+from harness.core.schemas.load_record import Batching
 from harness.core.text import short_names, shortened
 from harness.planning import amounts
 from harness.planning.config import MOST, Config, configuration, read_config
@@ -83,6 +84,7 @@ def stage(arguments: Sequence[str]) -> None:
             bound=options.bound or None,
             rates=options.rates,
             max_batch=options.max_batch,
+            batching=options.batching,
             max_delay=options.max_delay,
             workers=options.workers,
             in_flight=options.in_flight,
@@ -228,6 +230,8 @@ def _add_load(parser: cli.Parser) -> None:
     parser.add_argument("--bound", help="server: a percentile and its limit, as p99<50ms; in quotes in a shell")
     parser.add_argument("--rates", type=_list(amounts.rate), default=(), help="server: requests a second")
     parser.add_argument("--max-batch", type=_list(_positive), default=(), help=f"most requests of a batch, {text}")
+    text_batching = f"generation: {', '.join(get_args(Batching))}; {text}"
+    parser.add_argument("--batching", type=_list(_one_of("batching", Batching)), default=(), help=text_batching)
     parser.add_argument("--max-delay", type=_list(str), default=(), help="server: longest wait for a batch, as 0,2ms")
     parser.add_argument("--workers", type=_list(_positive), default=(), help=f"threads that take batches, {text}")
     text_in_flight = f"batches in flight that one thread issues, in place of workers, {text}"

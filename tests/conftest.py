@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections import Counter
@@ -13,9 +14,12 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from hypothesis import settings
 
 # Threads of OpenMP spin while they wait: two test processes on two cores would spend most of their time on that.
 os.environ.setdefault("GOMP_SPINCOUNT", "0")
+# Collections of garbage would search libraries and tests again and again: see pytest_collection_finish.
+gc.disable()
 
 TESTS = Path(__file__).parent
 LONG_FIRST = ("integration", "browser", "security")
@@ -71,8 +75,22 @@ def _forget(names: list[str]) -> None:
             delattr(sys.modules[package], short)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Half as many random examples a rule where slow tests are left out; never a limit on how long one takes."""
+    settings.register_profile(
+        "inferometer", deadline=None, max_examples=50 if "not slow" in config.option.markexpr else 100
+    )
+    settings.load_profile("inferometer")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _turn(_part(item.nodeid)))
+
+
+def pytest_collection_finish() -> None:
+    """From here on garbage is collected, in what tests create."""
+    gc.freeze()
+    gc.enable()
 
 
 _CPU_S = pytest.StashKey[float]()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
 
 from harness.aggregation import (
     flags,
@@ -183,9 +184,11 @@ def watched(rounds: Sequence[Round]) -> tuple[list[Finding], dict[str, Check]]:
     for rule in RULES:
         if rule.applies(rounds):
             unmade = [rule.unmade(one) for one in rounds]
-            before = reasons.get(rule.name, [None] * len(rounds))
-            reasons[rule.name] = [first or second for first, second in zip(before, unmade, strict=True)]
-            found += _in_rounds(rule, rounds, unmade)
+            before = reasons.get(rule.name)
+            both = unmade if before is None else [one or other for one, other in zip(before, unmade, strict=True)]
+            reasons[rule.name] = both
+            if rule.hit is not _elsewhere:
+                found += _in_rounds(rule, rounds, unmade)
     found += flags.long_iterations(records)
     found += _gpu(rounds) if _on_gpu(rounds) else _clock(rounds)
     return found, {name: check_of(each) for name, each in reasons.items()}
@@ -198,6 +201,11 @@ def interrupted(rounds: Sequence[Round]) -> list[Finding]:
 
 def check_of(reasons: Sequence[str | None]) -> Check:
     """The Check of a row from one entry for each round: None where the check was made, else why not."""
+    return _check_of(tuple(reasons))
+
+
+@lru_cache(maxsize=256)
+def _check_of(reasons: tuple[str | None, ...]) -> Check:
     missing = dict.fromkeys(reason for reason in reasons if reason is not None)
     return Check(rounds=reasons.count(None), of=len(reasons), missing="; ".join(missing) or None)
 
@@ -315,8 +323,9 @@ _OLD = "measured before there was this check"
 
 def skipped_work(case: Case, records: Sequence[Measured]) -> tuple[list[Finding], Checks]:
     """Findings about the rounds of one case, and by flag name in how many rounds its check was made."""
-    found = [*_repeats(case, records), *_outputs(case, records)]
-    too_few = _too_few(records)
+    interval = repeat_interval([record.repeats for record in records if record.repeats is not None])
+    found = [*_repeats(case, records, interval), *_outputs(case, records)]
+    too_few = _too_few(records, interval)
     return found, {
         # Too few pairs decide nothing: then the check was made in no round.
         REPEATS: check_of([_repeats_missing(record) or too_few for record in records]),
@@ -343,6 +352,7 @@ def repeat_interval(records: Sequence[Repeats]) -> Interval | None:
     return Interval(low=ratios[rank - 1], high=ratios[-rank]) if rank else None
 
 
+@cache
 def _lower_rank(count: int) -> int:
     """The largest k with P[Binomial(count, 1/2) < k] <= (1 - REPEAT_CONFIDENCE) / 2; 0 where there is none."""
     once_in = round(2 / (1 - REPEAT_CONFIDENCE))
@@ -353,7 +363,7 @@ def _lower_rank(count: int) -> int:
     return rank
 
 
-def _repeats(case: Case, records: Sequence[Measured]) -> list[Finding]:
+def _repeats(case: Case, records: Sequence[Measured], interval: Interval | None) -> list[Finding]:
     made = [record.repeats for record in records if record.repeats is not None]
     compared, unchanged = sum(one.compared for one in made), sum(one.unchanged for one in made)
     if compared >= LEAST_COMPARED and unchanged == compared:
@@ -366,7 +376,6 @@ def _repeats(case: Case, records: Sequence[Measured]) -> list[Finding]:
             "copies that load() made up to date in refresh()."
         )
         return [finding("C", REPEATS, detail, remedy)]
-    interval = repeat_interval(made)
     if interval is None or interval.low <= MAX_REPEAT_RATIO:
         return []
     pairs = sum(len(one.fresh_ns) for one in made)
@@ -385,11 +394,10 @@ def _repeats_missing(record: Measured) -> str | None:
     return _OLD if record.repeats is None else record.repeats.missing
 
 
-def _too_few(records: Sequence[Measured]) -> str | None:
+def _too_few(records: Sequence[Measured], interval: Interval | None) -> str | None:
     """Why the measured pairs decide nothing."""
-    made = [record.repeats for record in records if record.repeats is not None]
-    pairs = sum(len(one.fresh_ns) for one in made)
-    return f"{pairs} pairs are too few: measure more rounds" if pairs and repeat_interval(made) is None else None
+    pairs = sum(len(record.repeats.fresh_ns) for record in records if record.repeats is not None)
+    return f"{pairs} pairs are too few: measure more rounds" if pairs and interval is None else None
 
 
 def _outputs(case: Case, records: Sequence[Measured]) -> list[Finding]:
@@ -401,7 +409,7 @@ def _outputs(case: Case, records: Sequence[Measured]) -> list[Finding]:
     hit = [
         (record, time)
         for record, time in timed
-        if _beyond_copying_ns(time, array_ns) > MAX_OUTPUTS_SHARE * batch_ns(record)
+        if (beyond_ns := _beyond_copying_ns(time, array_ns)) > 0 and beyond_ns > MAX_OUTPUTS_SHARE * batch_ns(record)
     ]
     if not hit:
         return []

@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from operator import attrgetter
 from typing import NamedTuple
 
 from harness.aggregation import batch_times
@@ -238,6 +239,11 @@ def misplaced(case: Case | GenerationCase, records: Sequence[TimedRecord]) -> li
             f"Too little of `{case.model}` was quantised, or {case.backend} has no integer kernels for it: leave int8 "
             "out of its rows; `placement` in the row counts what ran."
         )
+    if case.precision == "fp8":
+        remedy = (
+            f"Linear layers of `{case.model}` that fp8 does not take do part of its work (convolutions, attention "
+            "modules with weights of their own, sizes that are no multiples of 16): leave fp8 out of its rows."
+        )
     return [finding("F", "PLACEMENT", detail, remedy)]
 
 
@@ -398,12 +404,14 @@ class GroupKey(NamedTuple):
     @classmethod
     def of(cls, one: Row | Case) -> GroupKey:
         """All fields that distinguish a row from the others of its summary."""
-        return cls(*(getattr(one, name) for name in cls._fields))
+        return cls(*_fields_of(one))
 
     def without(self, *fields: str) -> GroupKey:
         """The key of the larger group whose rows may differ in these fields, too."""
-        kept = (None if name in fields else value for name, value in zip(self._fields, self, strict=True))
-        return GroupKey(*kept)  # type: ignore[arg-type] # model, weights and device are in every key
+        return self._replace(**dict.fromkeys(fields))  # type: ignore[arg-type] # model, weights and device stay
+
+
+_fields_of = attrgetter(*GroupKey._fields)
 
 
 def flag_names(row: Row) -> list[str]:
@@ -472,8 +480,9 @@ def mismatch(case: Case, records: Sequence[Measured]) -> list[Finding]:
     of them are not held against it; the last samples are not counted to their end, so the last counts k times.
     """
     depth = in_flight(case)
-    over = {record.round: why for record in records if (why := _over(record, depth))}
-    found = over or {record.round: why for record in records if (why := _under(record, depth))}
+    timed = [(record, [*_by_block(record)] if record.latency_ns else []) for record in records]
+    over = {record.round: why for record, blocks in timed if (why := _over(record, blocks, depth))}
+    found = over or {record.round: why for record, blocks in timed if (why := _under(record, blocks, depth))}
     if not found:
         return []
     number, detail = next(iter(found.items()))
@@ -509,7 +518,10 @@ def _limit(records: Sequence[TimedRecord]) -> int:
     return LONG if records[0].latency_ns else LONG_BLOCK
 
 
-def _over(record: Measured, depth: int) -> str | None:
+_Blocks = Sequence[tuple[tuple[int, ...], int]]
+
+
+def _over(record: Measured, blocks: _Blocks, depth: int) -> str | None:
     wall_ns, window = batch_times.wall_ns(record), record.cpu_use
     if window is not None and wall_ns > window.wall_ns:
         return f"its blocks took {wall_ns / 1e9:.3f} s in a window of {window.wall_ns / 1e9:.3f} s"
@@ -517,17 +529,17 @@ def _over(record: Measured, depth: int) -> str | None:
         return None
     if sum(block.iterations for block in record.blocks) != len(record.latency_ns):
         return f"{batch_times.batches(record)} iterations in its blocks and {len(record.latency_ns)} samples"
-    for samples, block_ns in _by_block(record):
-        if sum(samples[depth - 1 :]) > depth * block_ns:
+    for samples, block_ns in blocks:
+        if sum(samples[depth - 1 :] if depth > 1 else samples) > depth * block_ns:
             times = f"{sum(samples) / 1e9:.3f} s of samples in a block of {block_ns / 1e9:.3f} s"
             return f"{times} with {depth} in flight: samples are longer than the time in which they were taken"
     return None
 
 
-def _under(record: Measured, depth: int) -> str | None:
+def _under(record: Measured, blocks: _Blocks, depth: int) -> str | None:
     if not record.latency_ns:
         return None
-    covered = sum(sum(samples) + (depth - 1) * samples[-1] for samples, _ in _by_block(record) if samples)
+    covered = sum(sum(samples) + (depth - 1) * samples[-1] for samples, _ in blocks if samples)
     whole = depth * batch_times.wall_ns(record)
     if covered >= MIN_SAMPLED_SHARE * whole - depth * MAX_BETWEEN_NS * len(record.latency_ns):
         return None
@@ -537,6 +549,8 @@ def _under(record: Measured, depth: int) -> str | None:
 def _long(record: TimedRecord) -> tuple[int, float]:
     """(number of long iterations, their share of the time); of blocks in offline mode, which times nothing shorter."""
     times: Sequence[float] = record.latency_ns or [block.wall_ns / block.iterations for block in record.blocks]
+    if max(times) <= _limit([record]) * min(times):  # so none is beyond that multiple of the median
+        return 0, 0.0
     limit = _limit([record]) * estimators.median(times)
     if record.latency_ns:
         longer = [time for time in times if time > limit]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 from harness.aggregation import batch_times, flags, flags_gpu
@@ -72,12 +73,12 @@ class Round:
     unwatched: str | None = None
     environment: Environment | None = None
 
-    @property
+    @cached_property
     def on_gpu(self) -> bool:
         """Whether the case ran on a GPU."""
         return on_gpu(self.record)
 
-    @property
+    @cached_property
     def cpus(self) -> int:
         """CPUs that the case needs all the time."""
         return cpus_wanted(self.record)

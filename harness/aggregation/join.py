@@ -319,7 +319,7 @@ def references(plan: Plan, environments: Mapping[str, Environment], load: Load, 
         return References()
     used = [
         (case, found.environment_id, found.started_at)
-        for case in plan.cases
+        for case in sorted(plan.cases, key=lambda case: case.slug)  # the samples of a model are in one file
         for _, found in _rounds(plan, case, load)
         if isinstance(found, Measured) and found.settings_id == plan.settings_id and found.environment_id
     ]

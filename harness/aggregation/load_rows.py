@@ -46,7 +46,16 @@ from harness.core.schemas.load_record import Bounded
 from harness.serving import arrivals
 from harness.serving.early_stopping import server_verdict, upper_estimate
 from harness.serving.load_case import LoadStep, policy_of
-from harness.serving.load_verdict import Control, Decision, bracket, decide, latencies, reached, together
+from harness.serving.load_verdict import (
+    LATE_SHARE,
+    Control,
+    Decision,
+    bracket,
+    decide,
+    latencies,
+    reached,
+    together,
+)
 from harness.serving.prediction import times_of
 from harness.serving.price import per_million
 from harness.serving.replay import recorded, simulate
@@ -201,7 +210,8 @@ def _run(load: LoadCase, record: Replication) -> _Run:
         # A request is done with its own last token, before the end of its batch.
         ends = np.where(failed, 0, tokens.done).astype(np.int64)
     added = np.zeros(0)
-    ours = load.scenario == "server" and load.endpoint is None
+    # No simulation here lets requests join a running batch.
+    ours = load.scenario == "server" and load.endpoint is None and load.batching == "static"
     if ours and served == requests and not record.failed:
         alone = recorded(record.scheduled_ns, record.sizes, (done - start).tolist(), policy_of(load), record.workers)
         added = (batch_ends - alone).astype(np.float64)
@@ -245,8 +255,9 @@ def _point(load: LoadCase, step: LoadStep, records: Sequence[Replication], evide
         compute_p50_ns=percentile(compute, 0.5) if compute.size else 0.0,
         compute_p99_ns=percentile(compute, 0.99) if compute.size else 0.0,
         dispatch_p99_ns=_pooled([run.dispatch for run in runs]) if server else None,
+        unseen_p99_ns=_pooled([np.array(run.record.unseen_ns, np.float64) for run in runs]) if server else None,
         added_p99_ns=_pooled([run.added for run in runs]) if server else None,
-        mean_batch=sum(sum(run.record.sizes) for run in runs) / max(1, sum(run.batches for run in runs)),
+        mean_batch=_mean_batch(runs),
         loadgen_estimate_ns=_estimate(load, runs),
         joules_per_request=None if load.endpoint else _joules(runs, step, evidence.energy, samples),
         parity=distance.worst([run.record.parity for run in runs if run.record.parity is not None]),
@@ -256,6 +267,15 @@ def _point(load: LoadCase, step: LoadStep, records: Sequence[Replication], evide
     if load.bound is None:
         return found
     return _judge(load, found, runs, evidence)
+
+
+def _mean_batch(runs: Sequence[_Run]) -> float:
+    """Requests of a batch; of continuous batching those of a step, which every request but its first token is."""
+    joined = [(run, generated) for run in runs if (generated := run.record.generated) and generated.joined]
+    if not joined:
+        return sum(sum(run.record.sizes) for run in runs) / max(1, sum(run.batches for run in runs))
+    stepped = sum(len(instants) - 1 for _, generated in joined for instants in generated.token_ns if instants)
+    return stepped / max(1, sum(generated.joined.steps for _, generated in joined if generated.joined))
 
 
 def _token_load(load: LoadCase, runs: Sequence[_Run], seconds: float) -> TokenLoad | None:
@@ -625,6 +645,12 @@ def _notes(load: LoadCase, evidence: LoadEvidence, points: Sequence[LoadedPoint]
         notes.append(f"{owed - made} of {owed} replications are missing: `make load` measures them")
     if any(point.verdict == "UNDECIDED" for point in points):
         notes.append("an UNDECIDED load needs more requests: REPLICATIONS=30, or a longer DURATION")
+    unseen = max((point.unseen_p99_ns or 0 for point in points), default=0)
+    if load.bound is not None and unseen > LATE_SHARE * load.bound.limit_ns:
+        notes.append(
+            f"the issuing thread noticed the ends of batches up to {unseen / 1e6:.3g} ms late (p99): a PASS holds, a "
+            "FAIL may be the thread's. WORKERS in place of IN_FLIGHT have a thread each"
+        )
     if evidence.service is not None and evidence.service.placement.ran_eagerly is not None:
         notes.append(f"some work ran uncompiled: {evidence.service.placement.ran_eagerly}")
     if (lacking := _no_energy(load, evidence.energy, points)) is not None:
@@ -638,10 +664,15 @@ def _notes(load: LoadCase, evidence: LoadEvidence, points: Sequence[LoadedPoint]
 def _about_tokens(load: LoadCase, points: Sequence[LoadedPoint]) -> list[str]:
     """On batching, and on what a bound on tokens is held against."""
     notes = []
-    if load.generates_here and load.max_batch > 1:
+    if load.batching == "continuous":
         notes.append(
-            "static batching: a batch runs to its longest output. No decoder here lets requests join a batch in "
-            "flight; a server that does is measured as ENDPOINT=openai+http://…"
+            "continuous batching: a request joins before the next step, by a pass of its own over its prompt, which "
+            "delays the others. Only the named loads are measured: replay does not model joining"
+        )
+    elif load.generates_here and load.max_batch > 1:
+        notes.append(
+            "static batching: a batch runs to its longest output. BATCHING=continuous lets requests join, in backends "
+            "that can"
         )
     found = [point.tokens for point in points if point.tokens is not None]
     between = [bound.text for bound in load.bounds if bound.of == "itl"]

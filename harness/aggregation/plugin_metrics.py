@@ -59,6 +59,8 @@ def installed_metrics() -> tuple[dict[str, Installed], list[str]]:
 
 def with_custom(summary: Summary, metrics: Mapping[str, Installed]) -> Summary:
     """The summary with a description of each metric, and its figure in each row that has figures."""
+    if not metrics:
+        return summary
     custom = {
         name: CustomMetric(
             unit=found.metric.unit, better=found.metric.better, summary=found.metric.summary, plugin=found.plugin

@@ -307,8 +307,12 @@ def pass_ns(row: Row) -> float | None:
 def least_bytes(work: Work, precision: Precision, batch_size: int) -> int:
     """Least traffic of a batch: weights, inputs and outputs once, in this precision; a backend may take inputs in it.
 
-    For int8, weights alone: each has one byte at least, while inputs and outputs of quantised files stay in fp32.
+    For int8, weights alone: each has one byte at least, while inputs and outputs of quantised files stay in fp32. For
+    fp8 likewise, with inputs and outputs in bf16.
     """
+    if precision == "fp8":
+        sample = work.input_bytes_per_item * 2 // _COUNTED_BYTES + 2 * work.output_elements_per_item
+        return work.parameters + batch_size * sample
     if precision == "int8":
         return work.parameters + batch_size * (work.input_bytes_per_item + 4 * work.output_elements_per_item)
     element = ELEMENT_BYTES[precision]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from harness.aggregation import (
     batch_times,
@@ -176,7 +174,7 @@ class Draft:
     checks: Mapping[str, Check] = field(default_factory=dict)
     calibration: bool = False
 
-    @property
+    @cached_property
     def is_sound(self) -> bool:
         """True where it was measured and nothing in its records makes it void."""
         return self.row.status == "measured" and flags.grade(self.findings) != "F"
@@ -203,17 +201,17 @@ NO_CONTEXT = Context()
 def build_row(draft: Draft, context: Context = NO_CONTEXT) -> Row:
     """The row of a case: its figures, all findings about it, and the grade that follows."""
     found = _findings(draft, context)
-    return Row(
-        **{
-            **dict(draft.row),
-            "grade": grade_of(draft, context),
-            "flags": tuple(one.flag for one in found),
-            "checks": {**draft.checks, **context.checks},
-            "roofline": context.roofline,
-            "tried": context.tried,
-            "speedup": context.speedup,
-        }
-    )
+    grade = flags.grade(found) if draft.row.status == "measured" else None
+    update: dict[str, Any] = {
+        "grade": grade,
+        "flags": tuple(one.flag for one in found),
+        "checks": {**draft.checks, **context.checks},
+        "roofline": context.roofline,
+        "tried": context.tried,
+        "speedup": context.speedup,
+    }
+    # Only the figures of a void row move.
+    return Row(**{**dict(draft.row), **update}) if grade == "F" else draft.row.model_copy(update=update)
 
 
 def grade_of(draft: Draft, context: Context) -> Grade | None:
@@ -255,39 +253,32 @@ def latency_of(records: Sequence[Measured]) -> Latency:
     """Statistics over the rounds. Every figure except the largest sample and the number of samples is computed in each
     process, and the row has its median over processes: a process with more samples does not weigh more.
     """
-    samples = [np.asarray(record.latency_ns, dtype=np.float64) for record in records]
-    medians = tuple(estimators.median(values) for values in samples)
-    tails = {name: estimators.process_percentiles(samples, quantile) for name, quantile in QUANTILES.items()}
+    processes = estimators.process_figures([record.latency_ns for record in records])
+    ordered = [process.ordered for process in processes]
+    medians = tuple(process.median for process in processes)
+    tails = {name: estimators.process_percentiles_of_sorted(ordered, quantile) for name, quantile in QUANTILES.items()}
     known = {"p50": medians, **{name: values for name, values in tails.items() if values is not None}}
     intervals = {name: estimators.median_interval(values) for name, values in known.items()}
     middles = {name: estimators.median(values) for name, values in known.items()}
-    correlations = [r for r in map(estimators.lag1_autocorrelation, samples) if r is not None]
-    variations = [cv for cv in map(_variation, samples) if cv is not None]
+    correlations = [one.lag1_autocorrelation for one in processes if one.lag1_autocorrelation is not None]
+    variations = [one.variation for one in processes if one.variation is not None]
     return Latency(
-        median=estimators.median(medians),
-        ci95=estimators.median_interval(medians),
+        median=middles["p50"],
+        ci95=intervals["p50"],
         p50=middles["p50"],
         p90=middles.get("p90"),
         p95=middles.get("p95"),
         p99=middles.get("p99"),
-        max=max(float(values.max()) for values in samples),
-        mean=estimators.median([float(values.mean()) for values in samples]),
-        iqr=estimators.median(
-            [estimators.percentile(values, 0.75) - estimators.percentile(values, 0.25) for values in samples]
-        ),
+        max=max(values[-1] for values in ordered),
+        mean=estimators.median([one.mean for one in processes]),
+        iqr=estimators.median([one.iqr for one in processes]),
         cv=estimators.median(variations) if variations else None,
         lag1_autocorrelation=estimators.median(correlations) if correlations else None,
-        n=sum(values.size for values in samples),
+        n=sum(map(len, ordered)),
         rounds=len(records),
         process_medians=medians,
         percentile_ci95={name: interval for name, interval in intervals.items() if interval is not None},
     )
-
-
-def _variation(samples: NDArray[np.float64]) -> float | None:
-    """Standard deviation divided by the mean; None for one sample, or where all are 0."""
-    mean = float(samples.mean())
-    return float(samples.std(ddof=1)) / mean if samples.size > 1 and mean > 0 else None
 
 
 def throughput_of(batch_size: int, records: Sequence[Measured]) -> tuple[float | None, Interval | None]:

@@ -24,7 +24,7 @@ class TokenSamples:
     """Of one replication, in ns. ttft: of each scheduled request. gaps: its times between tokens, or between the steps
     of its stream; empty for one token. done: its last token since the start, +inf where it failed; asked: its tokens.
 
-    computed: tokens that the batches made, with padding; 0 for a service.
+    computed: tokens that the batches or passes made, with padding and empty slots; 0 for a service.
     """
 
     ttft: Times
@@ -62,7 +62,7 @@ def _of_batches(record: Replication, found: GeneratedBatches, failed: NDArray[np
                 ttft[place], done[place] = own[0] - record.scheduled_ns[place], own[-1]
                 gaps[place] = np.diff(own)
         request += size
-    return TokenSamples(ttft, gaps, done, asked, computed)
+    return TokenSamples(ttft, gaps, done, asked, found.joined.tokens if found.joined else computed)
 
 
 def _of_streams(load: LoadCase, record: Replication, client: ClientTimes, failed: NDArray[np.bool_]) -> TokenSamples:

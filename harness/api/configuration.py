@@ -139,7 +139,7 @@ def config(
     }
 
 
-SCENARIO_LISTS = ("rates", "factors", "max_batch", "max_delay", "workers", "in_flight", "clients")
+SCENARIO_LISTS = ("rates", "factors", "max_batch", "batching", "max_delay", "workers", "in_flight", "clients")
 """Keys of a scenario that are lists in the file; a single value needs no list here."""
 
 

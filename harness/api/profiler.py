@@ -46,7 +46,7 @@ class ModelProfiler(Latest):
         path of an ONNX file, of a program that torch.export.save wrote (`.pt2`), or of a folder saved by
         save_pretrained; or an nn.Module, which needs inputs. A module is pickled into `folder`, and reading a pickle
         runs code: keep the folder to yourself.
-    device: "cpu" or "cuda". precision: "fp32", "tf32", "fp16", "bf16" or "int8", where the backend has it.
+    device: "cpu" or "cuda". precision: "fp32", "tf32", "fp16", "bf16", "fp8" or "int8", where the backend has it.
     backend: the backend of `profile` and the other profile methods. `benchmark` has its own list.
     input_shape: of an nn.Module with one float input, the batch first; its inputs are seeded normal numbers.
     batch_size: by default that of the inputs, or 1. sequence_length: tokens; text models only.

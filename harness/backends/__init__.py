@@ -14,7 +14,7 @@ from harness.backends import settings
 from harness.backends.info import BackendInfo
 from harness.backends.plugins import PluginTable
 from harness.core.errors import ConfigError
-from harness.core.schemas import Precision
+from harness.core.schemas import Device, Precision
 from harness.core.text import unknown_name
 
 __all__ = ["BACKENDS", "BUILT_IN", "BackendInfo", "backend_info"]
@@ -25,6 +25,8 @@ _MODEL_CODE = ("torchvision", "transformers.modeling_utils", "transformers.model
 _CUDA_FLOATS: tuple[Precision, ...] = ("fp32", "tf32", "fp16", "bf16")
 _TF32_CPU = "TF32 is a GPU's way to multiply"
 _TORCH_INT8 = "int8 is measured through quantised ONNX files, which PyTorch does not run"
+_FP8_CPU = "PyTorch converts fp8 to fp32 on a CPU and multiplies that, so it would be a slower fp32"
+_NO_FP8 = "fp8 is measured through torch-eager, torch-compile and torch-aoti"
 _FP16_CPU = "CPU kernels compute fp16 by way of fp32 on most processors; use bf16"
 
 _UNKNOWN_TO_GENAI = ("gpt2", "gptj", "gpt_neo", "gpt_neox", "opt", "bloom")
@@ -33,18 +35,23 @@ _UNKNOWN_TO_GENAI = ("gpt2", "gptj", "gpt_neo", "gpt_neox", "opt", "bloom")
 _ASK_NVML = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 """A library that looks for a GPU at import must not start CUDA in the case server: CUDA does not survive a fork."""
 
+_TORCH_NOT: Mapping[Precision, str] = {"fp16": _FP16_CPU, "tf32": _TF32_CPU, "fp8": _FP8_CPU, "int8": _TORCH_INT8}
+_TORCH_FLOATS: Mapping[Device, tuple[Precision, ...]] = {"cpu": ("fp32", "bf16"), "cuda": _CUDA_FLOATS}
+
 _torch = partial(
     BackendInfo,
     requires=("torch",),
-    precisions={"cpu": ("fp32", "bf16"), "cuda": _CUDA_FLOATS},
+    precisions={**_TORCH_FLOATS, "cuda": (*_CUDA_FLOATS, "fp8")},
     artifact="module",
-    not_offered={"fp16": _FP16_CPU, "tf32": _TF32_CPU, "int8": _TORCH_INT8},
+    not_offered=_TORCH_NOT,
+    decoder_precisions=_TORCH_FLOATS,
+    decoder_not_offered={"fp8": "fp8 linear layers are not written for decoders"},
     environment=_ASK_NVML,
     transfers=True,
     one_stream=None,
     allocations="harness.backends.torch.profile_memory:memory_profile",
 )
-"""Common fields of PyTorch's three backends."""
+"""Common fields of PyTorch's backends."""
 
 BUILT_IN: Mapping[str, BackendInfo] = {
     "noop": BackendInfo(
@@ -54,7 +61,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         preload=("numpy",),
         precisions={"cpu": ("fp32",), "cuda": ("fp32",)},
         artifact="none",
-        not_offered=dict.fromkeys(("tf32", "fp16", "bf16", "int8"), "noop computes nothing"),
+        not_offered=dict.fromkeys(("tf32", "fp16", "bf16", "fp8", "int8"), "noop computes nothing"),
         computes=False,
         decodes_not="it computes nothing; spin generates at a known speed",
     ),
@@ -65,12 +72,13 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         preload=("numpy",),
         precisions={"cpu": ("fp32",), "cuda": ("fp32",)},
         artifact="none",
-        not_offered=dict.fromkeys(("tf32", "fp16", "bf16", "int8"), "spin computes nothing"),
+        not_offered=dict.fromkeys(("tf32", "fp16", "bf16", "fp8", "int8"), "spin computes nothing"),
         computes=False,
         decoder="harness.backends.calibration.spin_decoder:SpinDecoder",
         decoder_precisions={"cpu": ("fp32",)},
         decoder_reads="none",
         decoder_pads=True,
+        decoder_joins="harness.backends.calibration.spin_decoder:SpinDecoder",
     ),
     "endpoint": BackendInfo(
         target="harness.backends.endpoint:RunningService",
@@ -79,7 +87,9 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         preload=("numpy", "harness.endpoints.issuing"),
         precisions={"cpu": ("fp32", "tf32", "fp16", "bf16")},
         artifact="module",
-        not_offered={"int8": "name the precision whose tolerance the answers of a quantised service shall meet"},
+        not_offered=dict.fromkeys(
+            ("fp8", "int8"), "name the precision whose tolerance the answers of a quantised service shall meet"
+        ),
         modes=("sync",),
         modes_not_offered=dict.fromkeys(("pipelined", "offline"), "the scenarios of load have their own"),
         remote=True,
@@ -92,6 +102,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         settings={"cuda": settings.EAGER_CUDA},
         decoder="harness.backends.torch.decoder_eager:EagerDecoder",
         decoder_pads=True,
+        decoder_joins="harness.backends.torch.decoder_slots:SlotDecoder",
         decoder_profilers=dict.fromkeys(("cpu", "cuda"), "harness.backends.torch.profile:eager_decoder"),
     ),
     "torch-script": _torch(
@@ -99,6 +110,8 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         profiler="harness.backends.torch.profile:script",
         summary="traced, frozen, torch.jit.optimize_for_inference",
         preload=("torch", *_MODEL_CODE, "harness.zoo.construct"),
+        precisions=_TORCH_FLOATS,
+        not_offered={**_TORCH_NOT, "fp8": _NO_FP8},
         settings={"cuda": settings.SCRIPT_CUDA},
         decodes_not="a traced step has no cache as an input",
     ),
@@ -141,6 +154,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
             "fp16": "ONNX Runtime's CPU provider has few fp16 kernels and casts to fp32 around the others",
             "int8": "measured on a CPU: with a GPU QLinearConv stays there (onnxruntime#24807), and QDQ runs in floats",
             "bf16": "ONNX Runtime has bf16 kernels for a few operators only",
+            "fp8": _NO_FP8,
         },
         decoder="harness.backends.onnxruntime.decoder:OnnxDecoder",
         decoder_targets={"cuda": "harness.backends.onnxruntime.decoder_cuda:OnnxDecoderOnGpu"},
@@ -177,9 +191,11 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         decoder="harness.backends.llamacpp.decoder:LlamaCppDecoder",
         decoder_precisions={"cpu": ("int4",)},
         decoder_not_offered=dict.fromkeys(
-            ("fp32", "tf32", "fp16", "bf16", "int8"), "llama.cpp reads the weights of 4 bits that the GGUF file has"
+            ("fp32", "tf32", "fp16", "bf16", "fp8", "int8"),
+            "llama.cpp reads the weights of 4 bits that the GGUF file has",
         ),
         decoder_reads="gguf",
+        decoder_joins="harness.backends.llamacpp.slots:LlamaCppSlots",
         extra="llamacpp",
         distributions=("llama-cpp-python",),
     ),
@@ -194,7 +210,11 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         transfers=True,
         one_stream=None,
         compile_cache=True,
-        not_offered={"bf16": "not measured through this provider yet", "int8": "not measured through it yet"},
+        not_offered={
+            "bf16": "not measured through this provider yet",
+            "int8": "not measured through it yet",
+            "fp8": _NO_FP8,
+        },
         decodes_not="its decoder files are of operator set 23, and TensorRT 8.6 reads up to 17",
     ),
     "tensorrt": BackendInfo(
@@ -207,6 +227,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         artifact="engine",
         transfers=True,
         one_stream=None,
+        not_offered={"fp8": _NO_FP8},
         settings={"cuda": settings.TENSORRT},
         not_quantised={"dynamic": "TensorRT runs no dynamically quantised ONNX: its scales must be fixed beforehand"},
         decodes_not="TensorRT 8.6 has no operator for a cache, and two engines for prefill and decode are not written",
@@ -225,6 +246,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         not_offered={
             **dict.fromkeys(("fp32", "tf32", "bf16"), "cudnn runs in fp16 only, the one precision that was tried"),
             "int8": "its graphs hold no scales of a quantised file",
+            "fp8": _NO_FP8,
         },
         settings={"cuda": settings.CUDNN},
         not_run={"text": "it runs convolutional networks with one picture as input"},
@@ -243,7 +265,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         modes=("sync", "pipelined", "offline"),
         asynchronous={"cpu": "AsyncInferQueue"},
         artifact="onnx",
-        not_offered={"tf32": _TF32_CPU, "fp16": _FP16_CPU},
+        not_offered={"tf32": _TF32_CPU, "fp16": _FP16_CPU, "fp8": _NO_FP8},
         not_quantised={
             "dynamic": "OpenVINO would run this dynamically quantised file in fp32, so it is not listed as int8"
         },

@@ -34,7 +34,8 @@ class BackendJob:
     engine: the engine built for the case; None where the backend loads none.
     engine_folder: where the path of its file begins; None: in `folder`.
     process: name of this process among all processes of a run.
-    in_flight: passes that issue() may have in flight; 0: it is not called.
+    in_flight: passes that one thread may have in flight: on a CPU by issue(), on a GPU by infer() of so many objects.
+        0: none.
     """
 
     case: Case
@@ -155,7 +156,8 @@ class Backend(ABC):
         """Start one forward pass of input batch `index` and return; up to job.in_flight are in flight.
 
         The library calls done once, from a thread of its own, when the pass is complete, with the reason where it
-        failed. Of a backend whose table entry names its asynchronous function.
+        failed. Of a backend whose table entry names its asynchronous function. Not on a GPU, where infer() returns when
+        its work is enqueued on the stream of its object.
         """
         raise CaseError(
             f"{self.job.case.backend} does not compute asynchronously.", "Serve with threads: WORKERS=2, no IN_FLIGHT."

@@ -132,6 +132,40 @@ class Decoder(ABC):
         """Release resources that outlive the process."""
 
 
+class JoiningDecoder(Decoder):
+    """A decoder whose sequences come and go one by one (continuous batching): each has a slot, of job.batch_size slots.
+
+    Order of calls: load → compile → (join → tokens | step → tokens | leave)… → placement → close. Prompts and answers
+    have at most job.prompt_length and job.new_tokens tokens. tokens() and force() have an entry for each slot, and
+    logits() a row; those of slots that the latest pass did not compute mean nothing. In the table: `decoder_joins`.
+    """
+
+    @abstractmethod
+    def join(self, slot: int, ids: NDArray[np.int64]) -> None:
+        """Empty the slot and enqueue a pass of its own over one prompt, up to the choice of its first token. No other
+        sequence gets a token, and none loses its latest one.
+
+        ids: (length,) on the host.
+        """
+
+    @abstractmethod
+    def leave(self, slot: int) -> None:
+        """The slot's sequence is complete: it gets no more tokens. An empty slot stays empty. Not waited for."""
+
+    @abstractmethod
+    def width(self) -> int:
+        """Sequences that the next step computes; with empty slots, where the step has them between others."""
+
+    def prefill(self, ids: NDArray[np.int64]) -> None:
+        """All slots join, one after the other."""
+        self.prefill_padded(ids, np.full(len(ids), ids.shape[1]))
+
+    def prefill_padded(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+        """The same: a prompt that joins alone needs no padding."""
+        for slot, (prompt, length) in enumerate(zip(ids, lengths.tolist(), strict=True)):
+            self.join(slot, prompt[len(prompt) - length :])
+
+
 def construct_decoder(target: str, job: GenerationJob) -> Decoder:
     """The decoder of a table entry's `module:Class`; imports its libraries."""
     found: Decoder = imported(target)(job)

@@ -41,6 +41,9 @@ _WAYS: Mapping[Precision, tuple[torch.dtype, tuple[tuple[str, bool], ...]]] = {
 }
 """By precision, the type of the matrices and the positions of PyTorch's switches for their products to try."""
 
+FP8_CAPABILITY = (8, 9)
+"""Compute capability of the first GPUs that multiply in fp8 (Ada; Hopper has 9.0)."""
+
 
 def require() -> None:
     """Start CUDA in PyTorch; UnavailableError where that fails."""
@@ -63,9 +66,12 @@ def build_facts() -> dict[str, str]:
 
 
 def flops_per_s() -> dict[Precision, float]:
-    """Best matrix product by precision, in FLOP/s, 2 a multiply-add."""
+    """Best matrix product by precision, in FLOP/s, 2 a multiply-add; fp8 where the GPU multiplies in it."""
     with _enough_memory():
-        return {precision: _best_product(precision) for precision in _WAYS}
+        found = {precision: _best_product(precision) for precision in _WAYS}
+        if torch.cuda.get_device_capability() >= FP8_CAPABILITY and (best := _best_fp8_product()):
+            found["fp8"] = best
+        return found
 
 
 def copy_bytes_per_s() -> float:
@@ -103,6 +109,32 @@ def _best_product(precision: Precision) -> float:
         for (name, position), second in itertools.product(switches, (right, right.t())):
             with _switched(name, position):
                 best = max(best, 2 * size**3 * 1e9 / _best_ns(partial(torch.mm, left, second, out=answer)))
+    return best
+
+
+def _best_fp8_product() -> float:
+    """With one scale for each matrix, and with a scale for each row of x and of W, which PyTorch cannot multiply on
+    every GPU (pytorch#192707). There is a kernel for x Wᵀ alone."""
+    best = 0.0
+    for size in SIZES:
+        left, right = (torch.randn(size, size, device=_DEVICE).to(torch.float8_e4m3fn) for _ in range(2))
+        one, rows = (torch.ones(shape, device=_DEVICE) for shape in ((), (size, 1)))
+        for scale_a, scale_b in ((one, one), (rows, rows.t())):
+            product = partial(
+                torch._scaled_mm,
+                left,
+                right.t(),
+                scale_a=scale_a,
+                scale_b=scale_b,
+                out_dtype=torch.bfloat16,
+                use_fast_accum=True,
+            )
+            try:
+                best = max(best, 2 * size**3 * 1e9 / _best_ns(product))
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError:  # not by this library on this GPU: the other way has a limit still
+                continue
     return best
 
 

@@ -48,7 +48,7 @@ class BackendInfo:
     modes_not_offered: why a mode is missing, shown in the report of a plan that asks for it.
     asynchronous: by device, the function of its library that computes several batches asynchronously; it must implement
         issue() and issued() of base.py. Elsewhere load cases with IN_FLIGHT are skipped, for the reason
-        `not_asynchronous`.
+        `not_asynchronous`. Nothing is declared for a GPU, where infer() only enqueues: a setting may refuse (one_pass).
     compile_cache: True when compiling takes so long that later processes reuse the work of the first process.
     settings: named ways to run it, by device; the first is the default of a case whose configuration names none.
     transfers: True where it can copy inputs and outputs as part of a sample on a GPU: the transfer boundary.
@@ -64,8 +64,9 @@ class BackendInfo:
     decoder: `module:Class` of harness/backends/decoder.py that generates; None where it does not, for the reason
         `decodes_not`. decoder_targets: by device, where there are several. decoder_precisions: None: as `precisions`.
         decoder_not_offered, decoder_settings: as not_offered and settings. decoder_reads: its files. decoder_pads:
-        whether a causal decoder has prefill_padded(). decodes_no: why it generates with no model of a type of
-        transformers, or with none of a kind (`seq2seq`).
+        whether a causal decoder has prefill_padded(). decoder_joins: `module:Class`, a JoiningDecoder of causal models
+        that requests may join while it decodes; None where it has none. decodes_no: why it generates with no model of
+        a type of transformers, or with none of a kind (`seq2seq`).
     decoder_profilers: by device, `module:function` that measures the layers or operators of one phase of its decoder;
         called `(job, prompts, phase, folder, runs)` as profiler is, job a GenerationJob.
     extra: the optional part of our package that installs its libraries; its cases are skipped where these are missing.
@@ -110,6 +111,7 @@ class BackendInfo:
     decoder_settings: Mapping[Device, Mapping[str, Setting]] = field(default_factory=dict)
     decoder_reads: Literal["module", "onnx", "gguf", "none"] = "module"
     decoder_pads: bool = False
+    decoder_joins: Target | None = None
     decodes_no: Mapping[str, Line] = field(default_factory=dict)
     decoder_profilers: Mapping[Device, Target] = field(default_factory=dict)
     extra: str | None = None
@@ -166,11 +168,11 @@ class BackendInfo:
             )
         return found
 
-    def no_issuing_on(self, device: Device) -> str | None:
+    def no_issuing_on(self, device: Device, setting: str) -> str | None:
         """Why one thread cannot issue several batches to it there; None where it can."""
-        if device in self.asynchronous:
-            return None
-        return "on a GPU only workers are written, each with a stream" if device == "cuda" else self.not_asynchronous
+        if device == "cuda":
+            return self.setting(device, setting).one_pass
+        return None if device in self.asynchronous else self.not_asynchronous
 
     def modes_on(self, device: Device) -> tuple[Mode, ...]:
         """How it can run there. A GPU's stream is a queue: every backend can have two passes in flight on it."""

@@ -19,6 +19,7 @@ class Setting:
     tried: whether `tune: true` measures it beside the others.
     threads: how many the backend gets; None: as many as the plan gives every backend.
     own_core: whether the thread that launches gets a CPU of its own (harness/processes/own_core.py).
+    one_pass: on a GPU, why passes of two objects of one thread cannot be in flight together; None where they can.
     """
 
     summary: str
@@ -29,6 +30,7 @@ class Setting:
     tried: bool = True
     threads: int | None = None
     own_core: bool = False
+    one_pass: str | None = None
 
     def all_options(self) -> Mapping[str, str | int | bool]:
         """All its options for the backend's class."""
@@ -64,9 +66,13 @@ COMPILE_CPU = {
     "default": Setting("as torch.compile comes"),
     "freezing": Setting(_FROZEN, {"freezing": True}),
 }
+_ONE_POOL = "all CUDA graphs that torch.compile records on a thread use the same memory; `default+graph` has its own"
+
 COMPILE_CUDA = {
-    "reduce-overhead": Setting("CUDA graphs", {"mode": "reduce-overhead"}),
-    "reduce-overhead+freezing": Setting(f"CUDA graphs, {_FROZEN}", {"mode": "reduce-overhead", "freezing": True}),
+    "reduce-overhead": Setting("CUDA graphs", {"mode": "reduce-overhead"}, one_pass=_ONE_POOL),
+    "reduce-overhead+freezing": Setting(
+        f"CUDA graphs, {_FROZEN}", {"mode": "reduce-overhead", "freezing": True}, one_pass=_ONE_POOL
+    ),
     "default": Setting("as torch.compile comes", {"mode": "default"}, tried=False),
     "default+graph": Setting(_GRAPH.summary, {"mode": "default", "graph": True}, tried=False),
     "freezing+graph": Setting(
@@ -77,8 +83,11 @@ COMPILE_CUDA = {
         {"mode": "reduce-overhead"},
         tried=False,
         own_core=True,
+        one_pass=_ONE_POOL,
     ),
-    "max-autotune": Setting("every template tried; compiles for minutes", {"mode": "max-autotune"}, tried=False),
+    "max-autotune": Setting(
+        "every template tried; compiles for minutes", {"mode": "max-autotune"}, tried=False, one_pass=_ONE_POOL
+    ),
 }
 AOTI_CUDA = {
     "graph": _GRAPH,

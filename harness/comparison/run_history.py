@@ -18,6 +18,7 @@ from harness.core.schemas import (
     HistoryPoint,
     HistoryRun,
     Interval,
+    Row,
     SeriesState,
     Shift,
     ShiftState,
@@ -47,13 +48,22 @@ MEDIAN_EFFICIENCY = math.pi / 2
 """Variance of a median of normal values, relative to that of their mean, for large numbers."""
 
 
-def run_of(summary: Summary, commit: str | None) -> HistoryRun | None:
-    """The record of a run; None where nothing was measured. commit: of the measured code, if not Inferometer's own."""
-    points = {
+Points = dict[str, HistoryPoint]
+
+
+def points_of(rows: Iterable[Row]) -> Points:
+    """What a history keeps of the rows with figures."""
+    return {
         row.case_id: HistoryPoint(process_medians=row.latency_ns.process_medians, grade=row.grade)
-        for row in summary.rows
+        for row in rows
         if row.latency_ns is not None
     }
+
+
+def run_of(summary: Summary, commit: str | None, points: Points | None = None) -> HistoryRun | None:
+    """The record of a run; None where nothing was measured. commit: of the measured code, if not Inferometer's own.
+    points: of a summary whose rows are in a file of their own."""
+    points = points_of(summary.rows) if points is None else points
     if not points or summary.measured_from is None or summary.measured_to is None:
         return None
     environments = list(summary.environments.values())

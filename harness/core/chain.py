@@ -10,6 +10,7 @@ the stage that reads them compares.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -68,6 +69,7 @@ class ByModel:
         if path.name == Results(path.parent).summary.name:
             check_inputs(self.head, Results(path.parent))
         self._path = path
+        self._opened: tuple[int, PackedRows] | None = None
         self._places: dict[str, list[int]] = {}
         self._rows: dict[str, list[Row]] = {}
         if isinstance(self.head, PackedSummary):
@@ -82,6 +84,11 @@ class ByModel:
         return isinstance(self.head, PackedSummary)
 
     @property
+    def rows_file(self) -> Path | None:
+        """The file of the rows; None where they are in the summary."""
+        return self._path.with_suffix(store.PARQUET) if self.is_large else None
+
+    @property
     def models(self) -> list[str]:
         """Names of the models, in the plan's order."""
         return list(self._places or self._rows)
@@ -90,8 +97,10 @@ class ByModel:
         """The rows of a model; empty where it has none. Raises MalformedFileError."""
         if not isinstance(self.head, PackedSummary):
             return tuple(self._rows.get(model, ()))
-        packed = PackedRows(self._path.with_suffix(store.PARQUET), self.head.row_groups)
-        return tuple(row for at in self._places.get(model, ()) for row in packed.group(at))
+        # Each forked process opens the file by itself, and once: its list of row groups is long.
+        if self._opened is None or self._opened[0] != os.getpid():
+            self._opened = os.getpid(), PackedRows(self._path.with_suffix(store.PARQUET), self.head.row_groups)
+        return tuple(row for at in self._places.get(model, ()) for row in self._opened[1].group(at))
 
     def of(self, model: str) -> Summary:
         """The summary of one model by itself."""

@@ -559,6 +559,9 @@ class RunStore:
     def summary(self, run_id: str) -> Path:
         return self.runs / run_id / "summary.json"
 
+    def packed_rows(self, run_id: str) -> Path:
+        return self.runs / run_id / "summary.parquet"
+
     @property
     def decisions(self) -> Path:
         return self.root / "decisions"

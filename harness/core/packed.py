@@ -11,12 +11,13 @@ module that imports pyarrow (the extra `parquet`), when such a file is read or w
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import accumulate
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +25,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from harness.core.errors import MalformedFileError, MissingInputError, NewerFormatError, UnavailableError
 from harness.core.schemas import Failed, Measured, RawRecord, Row, RowGroup, Usage
-from harness.core.schemas.summary_record import rounded
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,7 +67,7 @@ def _raw_line(line: RawLine) -> dict[str, Any]:
         "round": record.round,
         **samples,
         "record": rest.model_dump_json(),
-        "usage": None if usage is None else usage.model_dump_json(),
+        "usage": None if usage is None else usage.model_dump_json(exclude_defaults=True),  # half of it is null
     }
 
 
@@ -83,7 +83,7 @@ class PackedRaw:
         self._places = {key: at for at, key in enumerate(keys)}
         sizes = [self._file.metadata.row_group(at).num_rows for at in range(self._file.metadata.num_row_groups)]
         self._starts = [0, *accumulate(sizes)]
-        self._group: tuple[int, dict[str, list[Any]]] | None = None
+        self._group: tuple[int, _RawGroup] | None = None
 
     def __contains__(self, key: tuple[str, int]) -> bool:
         return key in self._places
@@ -92,6 +92,10 @@ class PackedRaw:
         """(case id, round) of every record, in the order of the file."""
         return iter(self._places)
 
+    def forget(self) -> None:
+        """Free the samples that were read last."""
+        self._group = None
+
     def record(self, case_id: str, number: int) -> Measured | Failed | None:
         """A record; None where it is not here."""
         found = self._line(case_id, number)
@@ -99,17 +103,20 @@ class PackedRaw:
             return None
         group, at = found
         try:
-            record = _RAW.validate_json(group["record"][at])
+            record = _RAW.validate_json(group.records[at])
         except ValidationError as error:
             raise _damaged(self._path, f"{case_id}, round {number}", "make run") from error
-        if isinstance(record, Failed):
-            return record
-        return record.model_copy(update={name: tuple(group[name][at]) for name in _SAMPLES})
+        if isinstance(record, Measured):
+            samples = {name: found[at] for name, found in group.samples.items()}
+            if None in samples.values():
+                raise _damaged(self._path, f"a sample of {case_id}, round {number},", "make run")
+            record.__dict__.update(samples)  # it is new: nothing else refers to it
+        return record
 
     def usage(self, case_id: str, number: int) -> Usage | None:
         """The monitor's record; None where there is none."""
         found = self._line(case_id, number)
-        text = None if found is None else found[0]["usage"][found[1]]
+        text = None if found is None else found[0].usages[found[1]]
         if text is None:
             return None
         try:
@@ -117,15 +124,41 @@ class PackedRaw:
         except ValidationError as error:
             raise _damaged(self._path, f"the usage of {case_id}, round {number}", "make run") from error
 
-    def _line(self, case_id: str, number: int) -> tuple[dict[str, list[Any]], int] | None:
+    def _line(self, case_id: str, number: int) -> tuple[_RawGroup, int] | None:
         place = self._places.get((case_id, number))
         if place is None:
             return None
         at = bisect_right(self._starts, place) - 1
         if self._group is None or self._group[0] != at:
             with _translated(self._path, "make run"):
-                self._group = at, self._file.read_row_group(at, use_threads=False).to_pydict()
+                table = self._file.read_row_group(at, use_threads=False)
+            self._group = at, _RawGroup(table)
         return self._group[1], place - self._starts[at]
+
+
+class _RawGroup:
+    """The lines of one row group. samples: by column; None where a line or a value of it is null."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.records: list[str] = table["record"].to_pylist()
+        self.usages: list[str | None] = table["usage"].to_pylist()
+        self.samples = {name: _Samples(table[name].combine_chunks()) for name in _SAMPLES}
+
+
+class _Samples:
+    """A column of samples, of which a line becomes integers of Python when it is asked for."""
+
+    def __init__(self, column: pa.ListArray) -> None:
+        self._values: Any = column.values.fill_null(0).to_numpy()
+        self._ends: list[int] = column.offsets.to_pylist()
+        self._usable: list[bool] | None = None
+        if column.null_count or column.values.null_count:
+            self._usable = [line is not None and None not in line for line in column.to_pylist()]
+
+    def __getitem__(self, at: int) -> tuple[int, ...] | None:
+        if self._usable is not None and not self._usable[at]:
+            return None
+        return tuple(self._values[self._ends[at] : self._ends[at + 1]].tolist())
 
 
 class RowsWriter:
@@ -140,14 +173,13 @@ class RowsWriter:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._writer = pq.ParquetWriter(self._temporary, _rows_schema(), **_WRITTEN_AS)
 
-    def add(self, model: str, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Add the rows of a model, each by `row_line`."""
+    def add(self, rows: WrittenRows) -> None:
+        """Add the rows of a model."""
         import pyarrow as pa  # noqa: PLC0415 - as above
 
-        self._writer.write_table(pa.Table.from_pylist(lines, schema=_rows_schema()), row_group_size=len(lines))
-        measured = sum(line["status"] == "measured" for line in lines)
-        total = _sum(line["row"] for line in lines)
-        self._groups.append(RowGroup(model=model, rows=len(lines), measured=measured, sha256=total))
+        table = pa.Table.from_pydict(rows.columns, schema=_rows_schema())
+        self._writer.write_table(table, row_group_size=max(1, rows.group.rows))
+        self._groups.append(rows.group)
 
     def close(self) -> tuple[RowGroup, ...]:
         """What was written, for the summary."""
@@ -192,24 +224,35 @@ class PackedRows:
         return zip(found["case_id"].to_pylist(), found["status"].to_pylist(), strict=True)
 
 
-def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns besides the row itself, which programs read without its schema."""
-    latency, speedup = row.get("latency_ns") or {}, row.get("speedup") or {}
-    interval = latency.get("ci95") or {}
-    names = ("case_id", "model", "backend", "precision", "batch_size", "sequence_length", "boundary", "mode")
-    return {
-        **{name: row.get(name) for name in (*names, "setting", "status", "grade", "throughput_per_s")},
-        "median_ns": latency.get("median"),
-        "ci95_low_ns": interval.get("low"),
-        "ci95_high_ns": interval.get("high"),
-        "speedup": speedup.get("ratio"),
-    }
+@dataclass(frozen=True)
+class WrittenRows:
+    """The rows of one model as columns of the file. group: what the summary has of them."""
+
+    columns: dict[str, list[Any]]
+    group: RowGroup
 
 
-def row_line(row: Row) -> dict[str, Any]:
-    """A row as a line of the file, with the digits of a figure in any file."""
-    values: dict[str, Any] = rounded(row.model_dump(mode="json"))
-    return {**_figures(values), "row": json.dumps(values, separators=(",", ":"), ensure_ascii=False)}
+def written_rows(model: str, rows: Sequence[Row]) -> WrittenRows:
+    """The rows of a model for the file. rows: with the digits that a file has (rounded_record)."""
+    texts = [row.model_dump_json() for row in rows]
+    columns = {name: [figure(row) for row in rows] for name, figure in _FIGURES.items()}
+    measured = columns["status"].count("measured")
+    group = RowGroup(model=model, rows=len(rows), measured=measured, sha256=_sum(texts))
+    return WrittenRows({**columns, "row": texts}, group)
+
+
+_PLAIN: Final = (
+    *("case_id", "model", "backend", "precision", "batch_size", "sequence_length", "boundary", "mode", "setting"),
+    *("status", "grade", "throughput_per_s"),
+)
+_FIGURES: Final[Mapping[str, Callable[[Row], Any]]] = {
+    **{name: attrgetter(name) for name in _PLAIN},
+    "median_ns": lambda row: row.latency_ns and row.latency_ns.median,
+    "ci95_low_ns": lambda row: row.latency_ns and row.latency_ns.ci95 and row.latency_ns.ci95.low,
+    "ci95_high_ns": lambda row: row.latency_ns and row.latency_ns.ci95 and row.latency_ns.ci95.high,
+    "speedup": lambda row: row.speedup and row.speedup.ratio,
+}
+"""The columns besides the row itself, which programs read without its schema."""
 
 
 def _sum(texts: Iterable[str]) -> str:

@@ -5,21 +5,26 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.pool import AsyncResult
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 MOST = 4
-"""Processes at most: each holds the items that it works on."""
+"""Processes at most: each holds the items that it works on, and collects no cycles, which records do not form."""
+
+AHEAD = 2
+"""Results of each process that may wait for the caller: without a bound they were the memory of a large run."""
 
 _WORK: list[Callable[[Any], Any]] = []
 """The functions of the maps at work, for the processes that are forked from here."""
 
 
 def map_forked(work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
-    """The results in the order of the items. Items and results travel pickled.
+    """The results in the order of the items. Items and results travel pickled, and few wait for the caller.
 
     In this process where it has one CPU or one item. Raises what `work` raises.
     """
@@ -28,19 +33,25 @@ def map_forked(work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
         yield from map(work, items)
         return
     _WORK.append(work)
-    # The collector of the processes leaves alone what they share: looking at it would copy it.
+    # The collector of the processes leaves alone what they share: looking at it would copy it. Here it would look at
+    # every result again and again.
+    collects = gc.isenabled()
     gc.freeze()
+    gc.disable()
     try:
-        with multiprocessing.get_context("fork").Pool(processes, _collect_rarely) as pool:
-            yield from pool.imap(_call, items)
+        with multiprocessing.get_context("fork").Pool(processes) as pool:
+            waiting: deque[AsyncResult[R]] = deque()
+            for item in items:
+                waiting.append(pool.apply_async(_call, (item,)))
+                if len(waiting) > AHEAD * processes:
+                    yield waiting.popleft().get()
+            while waiting:
+                yield waiting.popleft().get()
     finally:
         gc.unfreeze()
+        if collects:
+            gc.enable()
         _WORK.pop()
-
-
-def _collect_rarely() -> None:
-    """Records form no cycles, and an item leaves nothing behind."""
-    gc.set_threshold(100_000, 50, 50)
 
 
 def _call(item: Any) -> Any:

@@ -19,14 +19,19 @@ from harness.core.schemas import Case, Failed, Measured, Plan, Usage
 MADE_BY = "make run"
 
 
+KEPT = 4
+"""Parquet files whose samples stay in memory: 5 MB each, and a large run has hundreds."""
+
+
 class RawFiles:
-    """Reads the raw records of some cases: fast in the plan's order. Opens a Parquet file once."""
+    """Reads the raw records of some cases: fast model by model. Opens a Parquet file once, and keeps few in memory."""
 
     def __init__(self, results: Results, cases: Sequence[Case]) -> None:
         self._results = results
         self._slugs = {case.case_id: case.slug for case in cases}
         self._opened: dict[str, packed.PackedRaw | InferometerError | None] = {}
         self._sums: dict[str, tuple[Path, str]] = {}
+        self._read: dict[str, packed.PackedRaw] = {}
         self._names: set[str] = set()
         with suppress(FileNotFoundError, NotADirectoryError):
             self._names = {entry.name for entry in os.scandir(results.raw)}
@@ -66,6 +71,10 @@ class RawFiles:
         file = self._opened[slug]
         if isinstance(file, InferometerError):
             raise file
+        if file is not None and slug not in self._read:
+            self._read[slug] = file
+            if len(self._read) > KEPT:
+                self._read.pop(next(iter(self._read))).forget()
         if file is not None and sums is not None:
             if slug not in self._sums:
                 path = self._results.packed_raw(slug)

@@ -27,7 +27,7 @@ from harness.core.errors import (
     StorageError,
     UsageError,
 )
-from harness.core.packed import PackedRows, RowsWriter, row_line
+from harness.core.packed import PackedRows, RowsWriter, written_rows
 from harness.core.portable import portable_failure
 from harness.core.safe_files import Limit, at_most, open_to_read
 from harness.core.safe_paths import inside
@@ -43,6 +43,7 @@ from harness.core.schemas import (
     RawRecord,
     Summary,
 )
+from harness.core.schemas.summary_record import rounded_record
 from harness.core.seal import UNSEALED, Opened, opened, sealed
 
 R = TypeVar("R", bound=BaseModel)
@@ -87,7 +88,8 @@ def save_summary(path: Path, summary: Summary) -> None:
     with translate_storage_errors(path):
         writer = RowsWriter(path.with_suffix(PARQUET))
         for model in dict.fromkeys(row.model for row in summary.rows):
-            writer.add(model, [row_line(row) for row in summary.rows if row.model == model])
+            rows = [rounded_record(row) for row in summary.rows if row.model == model]
+            writer.add(written_rows(model, rows))
         groups = writer.close()
         writer.keep()
     save(path, summary.model_copy(update={"rows": (), "row_groups": groups}))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from statistics import mean, median
 from typing import Literal, TypeAlias
 
@@ -263,35 +264,31 @@ def progress(
     notes: Sequence[str] = (),
     exports: Sequence[Export] = (),
     loads: Mapping[str, LoadSeen] | None = None,
+    memory: dict[str, ModelProgress] | None = None,
 ) -> Progress:
-    """The progress of a run. now: ISO 8601. loads: what is there of the load cases, by load_id."""
+    """The progress of a run. now: ISO 8601. loads: what is there of the load cases, by load_id.
+
+    memory: of earlier looks at this plan, by model: what has not changed since is not made again.
+    """
     every_case: list[TurnCase] = [*plan.cases, *plan.generations]
-    runnable = [case for case in every_case if case.skip_reason is None]
-    found: dict[str, dict[int, EndedTurn]] = {case.case_id: {} for case in runnable}
-    for answer in answers:
-        if answer.case_id in found:
-            found[answer.case_id][answer.round] = answer
-    every = [answer for rounds in found.values() for answer in rounds.values()]
-    beaten = _beaten([case for case in plan.cases if case.skip_reason is None], found)
     alive = [run for run, lives in runs if lives is not False]
-    at_work, rounds = {run.case_id for run in alive}, plan.measurement.rounds
-    rows = tuple(
-        _row(case, found.get(case.case_id, {}), rounds, case.case_id in at_work, case.case_id in beaten)
-        for case in every_case
-    )
+    names = dict.fromkeys([*(case.model for case in every_case), *(load.model for load in plan.loads)])
+    short, at_work = short_names(names), {run.case_id for run in alive}
+    models = _by_model(every_case, answers, plan.measurement.rounds, at_work, short, {} if memory is None else memory)
+    ordered = {row.case_id: row for model in models for row in model.rows}
+    rows = tuple(ordered[case.case_id] for case in every_case)
     seen = loads or {}
-    rows += tuple(_load_row(load, seen.get(load.load_id, LoadSeen()), load.load_id in at_work) for load in plan.loads)
-    pending = [
-        (case, number)
-        for case in runnable
-        if case.case_id not in beaten
-        for number in range(1, rounds + 1)
-        if number not in found[case.case_id]
-    ]
-    took = {(answer.case_id, answer.round): answer.seconds for answer in every}
+    of_loads = (_load_row(load, seen.get(load.load_id, LoadSeen()), load.load_id in at_work) for load in plan.loads)
+    rows += tuple(row.model_copy(update={"model": short[row.model]}) for row in of_loads)
+    pending = [turn for model in models for turn in model.pending]
+    latest = [model.latest for model in models if model.latest is not None]
     one = alive[0] if len(alive) == 1 else None
-    short = short_names(dict.fromkeys(row.model for row in rows))
-    begun = bool(every) or bool(runs) or any(one.served for one in seen.values())
+    left = None
+    if one:
+        runnable = [case for case in every_case if case.skip_reason is None]
+        took = {key: seconds for model in models for key, seconds in model.took.items()}
+        left = _left_s(one, plan, pending, expected_s(runnable, took), now)
+    begun = bool(latest) or bool(runs) or any(one.served for one in seen.values())
     owing = bool(pending) or any(row.state in ("waiting", "partly") for row in rows)
     exporting = any(lives is not False for _, lives in exports)
     return Progress(
@@ -302,18 +299,91 @@ def progress(
         command=_command(plan, rows),
         done=sum(row.done for row in rows),
         planned=sum(row.planned for row in rows),
-        failed=sum(answer.failure is not None for answer in every) + sum(bool(one.failure) for one in seen.values()),
+        failed=sum(model.failed for model in models) + sum(bool(one.failure) for one in seen.values()),
         run_done=one.done if one else None,
         run_turns=one.turns if one else None,
         elapsed_s=max(0.0, seconds_between(one.started_at, now)) if one else None,
-        left_s=_left_s(one, plan, pending, expected_s(runnable, took), now) if one else None,
+        left_s=left,
         turning=tuple(_turning(run, lives, now) for run, lives in runs),
         # Once there are measurements, an export that ended badly is no longer shown.
         exporting=tuple(_exporting(*one, now) for one in exports if one[1] is not False or not begun),
         conditions=conditions,
-        seen=max(every, key=lambda answer: answer.started_at).seen if every else None,
-        rows=tuple(row.model_copy(update={"model": short[row.model]}) for row in rows),
+        seen=max(latest, key=lambda answer: answer.started_at).seen if latest else None,
+        rows=rows,
         notes=tuple(notes),
+    )
+
+
+@dataclass(frozen=True)
+class ModelProgress:
+    """What the cases of one model add. of: the results and cases at work that it was made of. latest: its last turn."""
+
+    of: tuple[object, ...]
+    rows: tuple[CaseProgress, ...]
+    pending: tuple[tuple[TurnCase, int], ...]
+    took: Took
+    failed: int
+    latest: EndedTurn | None
+
+
+def _by_model(
+    cases: Sequence[TurnCase],
+    answers: Iterable[EndedTurn],
+    rounds: int,
+    at_work: Set[str],
+    short: Mapping[str, str],
+    memory: dict[str, ModelProgress],
+) -> list[ModelProgress]:
+    """Each model, from the memory where its results are those of the look before."""
+    planned: dict[str, list[TurnCase]] = {}
+    for case in cases:
+        planned.setdefault(case.model, []).append(case)
+    model_of = {case.case_id: case.model for case in cases if case.skip_reason is None}
+    own: dict[str, list[EndedTurn]] = {model: [] for model in planned}
+    for answer in answers:
+        if (model := model_of.get(answer.case_id)) is not None:
+            own[model].append(answer)
+    working: dict[str, list[str]] = {}
+    for name in sorted(at_work & model_of.keys()):
+        working.setdefault(model_of[name], []).append(name)
+    for model, found in own.items():
+        of = (*found, *working.get(model, ()))
+        if model not in memory or memory[model].of != of:
+            memory[model] = _of_model(planned[model], found, rounds, at_work, short[model], of)
+    return [memory[model] for model in planned]
+
+
+def _of_model(
+    cases: Sequence[TurnCase],
+    answers: Sequence[EndedTurn],
+    rounds: int,
+    at_work: Set[str],
+    name: str,
+    of: tuple[object, ...],
+) -> ModelProgress:
+    runnable = [case for case in cases if case.skip_reason is None]
+    found: dict[str, dict[int, EndedTurn]] = {case.case_id: {} for case in runnable}
+    for answer in answers:
+        found[answer.case_id][answer.round] = answer
+    every = [answer for by_round in found.values() for answer in by_round.values()]
+    beaten = _beaten([case for case in runnable if isinstance(case, Case)], found)
+    made = (
+        _row(case, found.get(case.case_id, {}), rounds, case.case_id in at_work, case.case_id in beaten)
+        for case in cases
+    )
+    return ModelProgress(
+        of=of,
+        rows=tuple(row if row.model == name else row.model_copy(update={"model": name}) for row in made),
+        pending=tuple(
+            (case, number)
+            for case in runnable
+            if case.case_id not in beaten
+            for number in range(1, rounds + 1)
+            if number not in found[case.case_id]
+        ),
+        took={(answer.case_id, answer.round): answer.seconds for answer in every},
+        failed=sum(answer.failure is not None for answer in every),
+        latest=max(every, key=lambda answer: answer.started_at, default=None),
     )
 
 
@@ -423,6 +493,7 @@ def _load_row(load: LoadCase, seen: LoadSeen, at_work: bool) -> CaseProgress:
 
 def _load_way(load: LoadCase) -> str:
     parts = [load.scenario, load.bounds_text, "" if load.setting == "default" else load.setting]
+    parts += ["continuous batching"] if load.batching == "continuous" else []
     parts += [f"waits {load.max_delay_ns / 1e6:g} ms"] if load.max_delay_ns else []
     parts += [f"{load.in_flight} in flight"] if load.in_flight else []
     parts += [f"{load.workers} workers"] if load.workers > 1 and load.scenario != "concurrency" else []

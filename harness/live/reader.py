@@ -33,6 +33,7 @@ from harness.live.progress import (
     EndedTurn,
     Export,
     LoadSeen,
+    ModelProgress,
     Progress,
     Run,
     TurnCase,
@@ -73,6 +74,7 @@ class WatchedFolder:
         self._unread = False
         self._packed: dict[Path, tuple[_Stamp, tuple[EndedTurn | str, ...]]] = {}
         self._records: dict[Path, tuple[_Stamp, LoadBase | None]] = {}
+        self._memory: dict[str, ModelProgress] = {}
 
     def look(self) -> Progress | None:
         """The progress; None while there is no plan. Raises FormatError where the plan cannot be used."""
@@ -110,7 +112,8 @@ class WatchedFolder:
         notes = [result for result in (*found, *runs) if isinstance(result, str)]
         alive = [result for result in runs if not isinstance(result, str)]
         exports = [export for folder in folders if (export := _export(folder, now)) is not None]
-        return progress(plan, answers, alive, now, self._conditions(folders, answers), notes, exports, loads)
+        said = self._conditions(folders, answers)
+        return progress(plan, answers, alive, now, said, notes, exports, loads, self._memory)
 
     def _conditions(self, folders: Sequence[Results], answers: Sequence[EndedTurn]) -> str:
         """Machine, threads and libraries of the results."""
@@ -131,6 +134,7 @@ class WatchedFolder:
             self._plan = stamp, store.load(self._results.plan, Plan, "make plan")
             self._folders.clear()
             self._packed.clear()
+            self._memory.clear()
         return self._plan[1]
 
     def _unpacked(self, folder: Results, plan: Plan, stamps: Mapping[str, _Stamp]) -> Iterator[EndedTurn | str]:

@@ -82,8 +82,10 @@ def changes(before: Progress | None, after: Progress) -> list[str]:
     known = {row.case_id: row for row in before.rows} if before and before.plan_id == after.plan_id else {}
     for row in after.rows:
         old = known.get(row.case_id)
-        if row.done and (
-            old is None or (old.done, old.median_ns, old.remarks) != (row.done, row.median_ns, row.remarks)
+        if (
+            old is not row
+            and row.done
+            and (old is None or (old.done, old.median_ns, old.remarks) != (row.done, row.median_ns, row.remarks))
         ):
             lines.append(f"[{after.done}/{after.planned}] {_one_line(row)}")
     current = {(one.case_id, one.round, one.lives) for one in before.turning} if before else set()

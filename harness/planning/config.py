@@ -24,7 +24,7 @@ from harness.core.schemas import (
     Scenario,
     Tolerance,
 )
-from harness.core.schemas.load_record import MOST_BATCH, MOST_REPLICATIONS, MOST_REQUESTS, MOST_WORKERS
+from harness.core.schemas.load_record import MOST_BATCH, MOST_REPLICATIONS, MOST_REQUESTS, MOST_WORKERS, Batching
 from harness.core.text import unknown_name
 from harness.planning import yaml_file
 from harness.zoo.sources import portable_name, with_prefix
@@ -38,6 +38,8 @@ DEFAULT_TOLERANCES: Mapping[Precision, Tolerance] = {
     "tf32": Tolerance(relative_l2=5e-3, top1_agreement=0.995),
     "fp16": Tolerance(relative_l2=1e-2, top1_agreement=0.995),
     "bf16": Tolerance(relative_l2=3e-2, top1_agreement=0.95),
+    # At most 1.3e-1 on a CPU (benchmarks/fp8_distance.py, decision 10); a GPU sums with less precision.
+    "fp8": Tolerance(relative_l2=2e-1, cosine=0.98, top1_agreement=0.90),
     "int8": Tolerance(relative_l2=3e-1, cosine=0.97, top1_agreement=0.80),
     # Of generation: the reference has the very weights of 4 bits, so that activations of 8 bits are what differs.
     "int4": Tolerance(relative_l2=3e-1, cosine=0.97),
@@ -118,6 +120,8 @@ class ScenarioBlock(_Section):
     factors: tuple[Annotated[float, Field(gt=0, le=10)], ...] = (0.9, 1.0, 1.1)
     max_batch: tuple[Annotated[int, Field(ge=1, le=MOST_BATCH)], ...] = (8,)
     """Server and offline."""
+    batching: Annotated[tuple[Batching, ...], BeforeValidator(_as_list), Field(min_length=1)] = ("static",)
+    """Server, of generation in a process of our own."""
     max_delay: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ("0ms",)
     """Server."""
     workers: tuple[Annotated[int, Field(ge=1, le=MOST_WORKERS)], ...] = ()
@@ -186,9 +190,11 @@ class Config(_Section):
         return self.model_copy(update={**update, "generation": tuple(generation)})
 
     def all_tolerances(self) -> dict[Precision, Tolerance]:
-        """The default tolerances, replaced by those of the file where it has any; of int4 where it is generated in."""
-        has_int4 = any("int4" in block.precisions for block in self.generation)
-        found = {name: one for name, one in DEFAULT_TOLERANCES.items() if name != "int4" or has_int4}
+        """The default tolerances, replaced by those of the file where it has any; of the later precisions int4 and fp8
+        where a block has them, so that earlier plans keep their ids."""
+        lists = [*(block.precisions for block in self.matrix), *(block.precisions for block in self.generation)]
+        asked = {precision for precisions in lists for precision in precisions}
+        found = {name: one for name, one in DEFAULT_TOLERANCES.items() if name not in ("int4", "fp8") or name in asked}
         return {**found, **self.gates}
 
 

@@ -11,12 +11,12 @@ from typing import Any
 from harness.backends import BACKENDS, backend_info
 from harness.core.errors import ConfigError, UsageError
 from harness.core.schemas import Case, GenerationCase, LatencyBound, LoadCase, Scenario
-from harness.core.schemas.load_record import MOST_LENGTHS
+from harness.core.schemas.load_record import MOST_LENGTHS, Batching
 from harness.core.store import digest_of
 from harness.endpoints.target import parse_target
 from harness.planning.amounts import delay_ns, duration_s
 from harness.planning.config import ScenarioBlock
-from harness.serving.load_case import points_of, rounded_rate, sizes_of
+from harness.serving.load_case import points_of, requests_at, rounded_rate, sizes_of
 from harness.serving.load_verdict import parse_bounds
 from harness.zoo import model_info
 from harness.zoo.generation.decoder_facts import DecoderFacts, facts_of
@@ -61,6 +61,7 @@ def load_cases(
     found: dict[str, LoadCase] = {}
     for index, block in enumerate(blocks):
         where = f"{source}: scenarios[{index}]"
+        _refuse_joining(block, where)
         if block.generates and block.endpoint is None:
             for load in _generating(block, decoders, where):
                 found[load.load_id] = load
@@ -79,6 +80,16 @@ def load_cases(
     return tuple(found.values())
 
 
+def _refuse_joining(block: ScenarioBlock, where: str) -> None:
+    """Raise ConfigError for continuous batching where no decoder of ours serves requests that arrive."""
+    if "continuous" not in block.batching or (block.scenario == "server" and block.generates and not block.endpoint):
+        return
+    what = "a running service batches as it likes" if block.endpoint else "only requests that generate join a batch"
+    raise ConfigError(
+        f"{where}.batching: {what}.", "Leave BATCHING out; it is of SCENARIOS=server with PROMPTS and TOKENS."
+    )
+
+
 def _refuse_issuing(block: ScenarioBlock, cases: Sequence[Case], where: str) -> None:
     """Raise ConfigError for batches in flight where nothing has any: in other scenarios, or no backend that can."""
     if not block.in_flight:
@@ -89,17 +100,20 @@ def _refuse_issuing(block: ScenarioBlock, cases: Sequence[Case], where: str) -> 
             f"{where}.in_flight: {what} has no batches in flight to choose.",
             f"IN_FLIGHT is of {' and '.join(ISSUING)} on backends in a process of our own; leave it out here.",
         )
-    reasons = {case.backend: backend_info(case.backend).no_issuing_on(case.device) for case in cases}
-    if all(reasons.values()):
-        name, why = next(iter(reasons.items()))
+    reasons = [_no_issuing(case) for case in cases]
+    if all(reasons):
+        on_cpu = [name for name, info in BACKENDS.items() if "cpu" in info.asynchronous]
+        other = f"with {' or '.join(on_cpu)}" if cases[0].device == "cpu" else "in another setting (SETTINGS=…)"
         raise ConfigError(
-            f"{where}.in_flight: {name} does not compute asynchronously: {why}.",
-            f"Serve with threads, WORKERS={max(block.in_flight)}, or with {' or '.join(_asynchronous())} on a CPU.",
+            f"{where}.in_flight: {reasons[0]}.", f"Serve with threads, WORKERS={max(block.in_flight)}, or {other}."
         )
 
 
-def _asynchronous() -> list[str]:
-    return [name for name, info in BACKENDS.items() if info.no_issuing_on("cpu") is None]
+def _no_issuing(case: Deployment) -> str | None:
+    """Why a case cannot have several batches in flight; None where it can."""
+    why = backend_info(case.backend).no_issuing_on(case.device, case.setting)
+    setting = f" in its setting {case.setting}" if case.device == "cuda" else ""
+    return None if why is None else f"{case.backend} has no batches in flight{setting}: {why}"
 
 
 def _selects(block: ScenarioBlock, case: Deployment) -> bool:
@@ -241,6 +255,11 @@ def _generating(block: ScenarioBlock, decoders: Decoders, where: str) -> Iterato
             f"{where}: a decoder here serves with one worker.", "Leave WORKERS and IN_FLIGHT out, or use MAX_BATCH=1,8."
         )
     policies = dict.fromkeys(_policies(block, where))
+    if "continuous" in block.batching and max(block.max_batch) == 1:
+        raise ConfigError(
+            f"{where}.batching: in batches of 1 there is nothing to join.",
+            "Allow more: MAX_BATCH=8, or leave BATCHING out.",
+        )
     for pairs in _distributions(block):
         known = decoders(_longest(pairs))
         if not known:
@@ -253,6 +272,11 @@ def _generating(block: ScenarioBlock, decoders: Decoders, where: str) -> Iterato
             raise ConfigError(
                 f"{where}: no decoder of `generation` has these models, backends and precisions.",
                 "Name some of its blocks, or leave `models`, `backends` and `precisions` out for all.",
+            )
+        reasons = [_not_joining(case) for case in selected]
+        if block.batching == ("continuous",) and all(reasons):
+            raise ConfigError(
+                f"{where}.batching: {reasons[0]}.", f"Choose {' or '.join(_joinable())}, or leave BATCHING out."
             )
         for case in selected:
             usual = next(iter(backend_info(case.backend).decoder_settings_on(case.device)))
@@ -270,6 +294,20 @@ def _unequal(case: Deployment, pairs: Sequence[tuple[int, int]]) -> str | None:
     if backend_info(case.backend).decoder_pads:
         return None
     return f"{case.backend} takes prompts of one length: it masks no padding (torch-eager does)"
+
+
+def _not_joining(case: Deployment) -> str | None:
+    """Why requests cannot join the running batch of a decoder; None where they can."""
+    if backend_info(case.backend).decoder_joins is None:
+        return f"{case.backend} lets no request join a running batch ({' and '.join(_joinable())} do)"
+    facts = facts_of(model_info(case.model), case.weights)
+    if isinstance(facts, DecoderFacts) and facts.kind == "seq2seq":
+        return f"requests join causal models alone, and {case.model} has an encoder"
+    return None
+
+
+def _joinable() -> list[str]:
+    return [name for name, info in BACKENDS.items() if info.decoder_joins is not None and info.computes]
 
 
 def _of_case(
@@ -292,15 +330,16 @@ def _of_lengths(
     drawn = f"-lengths-{digest_of(sorted(lengths))[:8]}" if lengths else f"-p{prompt_length}-n{new_tokens}"
     # A completion of a service has one prompt.
     single = bool(pairs) and block.endpoint is not None
+    ours = bool(pairs) and block.endpoint is None
     skip = None if block.endpoint else case.skip_reason
-    if skip is None and pairs and block.endpoint is None:
-        skip = _unequal(case, pairs)
     for policy in policies:
         samples = 1 if single else policy.max_batch
         name = load_id(case, way, block, replace(policy, max_batch=samples), common["endpoint"])
         skip_reason = skip
-        if policy.in_flight and skip_reason is None and (why := backend_info(case.backend).no_issuing_on(case.device)):
-            skip_reason = f"{case.backend} has no batches in flight: {why}"
+        if skip is None and ours:
+            skip_reason = _unequal(case, pairs) if policy.batching == "static" else _not_joining(case)
+        if policy.in_flight and skip_reason is None:
+            skip_reason = _no_issuing(case)
         yield LoadCase(
             load_id=f"{name}{drawn}" if pairs else name,
             model=case.model,
@@ -312,6 +351,7 @@ def _of_lengths(
             weights=case.weights,
             setting=case.setting,
             max_batch=samples,
+            batching=policy.batching,
             max_delay_ns=policy.max_delay_ns,
             workers=policy.workers,
             in_flight=policy.in_flight,
@@ -332,6 +372,7 @@ class _Policy:
     max_delay_ns: int = 0
     workers: int = 1
     in_flight: int | None = None
+    batching: Batching = "static"
 
 
 def _computing(block: ScenarioBlock) -> list[tuple[int, int | None]]:
@@ -349,8 +390,13 @@ def _policies(block: ScenarioBlock, where: str) -> Iterator[_Policy]:
             delays = [delay_ns(text) for text in block.max_delay]
         except UsageError as error:
             raise ConfigError(f"{where}: {error.problem}", error.hint) from None
-        for max_batch, delay, (workers, in_flight) in product(block.max_batch, delays, _computing(block)):
-            yield _Policy(max_batch, delay if max_batch > 1 else 0, workers, in_flight)
+        for max_batch, batching, delay, (workers, in_flight) in product(
+            block.max_batch, block.batching, delays, _computing(block)
+        ):
+            # Nothing joins a batch of one, and nobody waits where requests may join.
+            kind: Batching = batching if max_batch > 1 else "static"
+            waits = max_batch > 1 and kind == "static"
+            yield _Policy(max_batch, delay if waits else 0, workers, in_flight, kind)
     elif block.scenario == "offline":
         for max_batch, (workers, in_flight) in product(block.max_batch, _computing(block)):
             yield _Policy(max_batch, 0, workers, in_flight)
@@ -373,6 +419,7 @@ def load_id(case: Deployment, way: str, block: ScenarioBlock, policy: _Policy, e
     parts += [way] if way else []
     parts += [block.scenario]
     parts += [f"b{policy.max_batch}"] if policy.max_batch > 1 else []
+    parts += [policy.batching] if policy.batching != "static" else []
     parts += [f"d{policy.max_delay_ns / 1e6:g}ms"] if policy.max_delay_ns else []
     parts += [f"w{policy.workers}"] if policy.workers > 1 and block.scenario != "concurrency" else []
     parts += [f"f{policy.in_flight}"] if policy.in_flight else []
@@ -387,10 +434,17 @@ def estimate_load(loads: Iterable[LoadCase]) -> tuple[float, float]:
         if load.skip_reason is not None:
             continue
         sizes = len(sizes_of(load))
-        start = START_S * sizes * load.workers
+        start = START_S * sizes * load.sets
         service = load.service_s * (sizes + 1) if load.scenario == "server" else 0.0
-        points = len(load.rates or load.factors) if load.scenario == "server" else len(points_of(load, None))
+        low += start + service / 2
+        high += start + service
+        if load.rates and load.method != "loadgen":
+            # A few requests are sent at a low rate too, however long that takes.
+            runs = sum(requests_at(load, rate) / rate for rate in load.rates) * load.replications
+            low, high = low + runs, high + runs
+            continue
+        points = len(load.factors) if load.scenario == "server" else len(points_of(load, None))
         runs = points * load.replications * load.replication_s
-        low += start + service / 2 + (runs if load.method == "loadgen" else runs / 4)
-        high += start + service + runs
+        low += runs if load.method == "loadgen" else runs / 4
+        high += runs
     return low, high

@@ -174,6 +174,8 @@ def _without_later(load: dict[str, Any]) -> dict[str, Any]:
     """A load case without the fields that came later, where they say nothing."""
     later = ("further_bounds", "lengths", "in_flight")
     kept = {name: value for name, value in load.items() if value or name not in later}
+    if load["batching"] == "static":
+        del kept["batching"]
     if load["bound"] and load["bound"]["of"] == "latency":
         kept["bound"] = {name: value for name, value in load["bound"].items() if name != "of"}
     return kept

@@ -12,12 +12,13 @@ from harness.aggregation.rounds import MANY_ROUNDS
 from harness.backends import BACKENDS
 from harness.core.errors import UsageError
 from harness.core.schemas import Boundary, Device, Exporter, ExportOptions, Measurement, Mode, Precision, Scenario
+from harness.core.schemas.load_record import Batching
 from harness.core.text import shortened
 from harness.planning.config import Config, GenerationBlock, MatrixBlock, ModelEntry, ScenarioBlock
 from harness.planning.load_cases import ISSUING
 
 _SCENARIOS: tuple[Scenario, ...] = get_args(Scenario)
-_ONLY: Mapping[str, tuple[Scenario, ...]] = {"rates": ("server",), "in_flight": ISSUING}
+_ONLY: Mapping[str, tuple[Scenario, ...]] = {"rates": ("server",), "batching": ("server",), "in_flight": ISSUING}
 """Options that the other scenarios do not have: a closed loop has no rate."""
 _LISTS = ("backends", "precisions", "batch_sizes", "sequence_lengths", "boundaries", "modes", "settings")
 
@@ -29,6 +30,7 @@ class LoadOverrides:
     bound: str | None = None
     rates: Sequence[float] = ()
     max_batch: Sequence[int] = ()
+    batching: Sequence[Batching] = ()
     max_delay: Sequence[str] = ()
     workers: Sequence[int] = ()
     in_flight: Sequence[int] = ()

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from harness.core import store
+from harness.core import chain, store
 from harness.core.errors import InferometerError, MalformedFileError, StorageError, UnavailableError, UsageError
 from harness.core.layout import RunStore
 from harness.core.safe_files import Limit, read
@@ -37,6 +37,11 @@ READERS = 8
 def is_url(text: str) -> bool:
     """Whether a store is named by a URL, not by a folder or its file:// URL."""
     return "://" in text and not text.startswith("file:///")
+
+
+def _limit(name: str) -> Limit:
+    """Most bytes of a file of a store: the rows of a large summary are in one."""
+    return Limit.BUNDLE if name.endswith(store.PARQUET) else Limit.RECORD
 
 
 class _HttpFolders:
@@ -102,17 +107,23 @@ class RemoteStore:
                         store.save_bytes(path, content)
 
     def fetch_summary(self, files: RunStore, run_id: str) -> Path:
-        """The summary of a run, copied here. Raises MalformedFileError where the store has none."""
+        """The summary of a run, copied here, of a large run with its rows. Raises MalformedFileError where the store
+        has none."""
         path = files.summary(run_id)
-        if not path.is_file():
-            with self._translated("read"):
-                content = self._read(f"runs/{run_id}/summary.json")
-            if content is None:
-                raise MalformedFileError(
-                    f"{self.url} has no summary of {run_id}.", "Name another baseline: BASELINE=<results folder>."
-                )
-            store.save_bytes(path, content)
+        self._copied(path, f"runs/{run_id}/summary.json", f"summary of {run_id}")
+        if chain.is_large(path):
+            self._copied(files.packed_rows(run_id), f"runs/{run_id}/summary.parquet", f"rows of {run_id}")
         return path
+
+    def _copied(self, path: Path, name: str, what: str) -> None:
+        """Copy a file here, unless it was copied before."""
+        if path.is_file():
+            return
+        with self._translated("read"):
+            content = self._read(name)
+        if content is None:
+            raise MalformedFileError(f"{self.url} has no {what}.", "Name another baseline: BASELINE=<results folder>.")
+        store.save_bytes(path, content)
 
     def create(self, files: RunStore, paths: Iterable[Path]) -> None:
         """Create the records at `paths` of `files` in the store, in order.
@@ -131,7 +142,7 @@ class RemoteStore:
 
     def _created(self, files: RunStore, path: Path) -> None:
         name = path.relative_to(files.root).as_posix()
-        content = read(path, Limit.RECORD)
+        content = read(path, _limit(name))
         with self._translated("written"):
             place = f"{self._root}/{name}"
             if self._protocol in WITH_FOLDERS:
@@ -169,8 +180,8 @@ class RemoteStore:
         """The content of a file; None where it is missing or longer than any record."""
         try:
             with self._files.open(f"{self._root}/{name}", "rb") as file:
-                content: bytes = file.read(Limit.RECORD + 1)
-                return content if len(content) <= Limit.RECORD else None
+                content: bytes = file.read(_limit(name) + 1)
+                return content if len(content) <= _limit(name) else None
         except FileNotFoundError:
             return None
 

@@ -63,7 +63,13 @@ def finished_turns(
     known = {model: admission.known_artifacts(export, engines.get(model, ())) for model, export in exports.items()}
     raw = RawFiles(results, plan.cases)
     places = {case.case_id: at for at, case in enumerate(plan.cases)}
-    for number, case in sorted(turns, key=lambda turn: (places.get(turn[1].case_id, 0), turn[0])):
+    models = {slug: at for at, slug in enumerate(dict.fromkeys(case.slug for case in plan.cases))}
+
+    def in_files(turn: Turn) -> tuple[int, int, int]:
+        """Model by model: the samples of a model are in one file."""
+        return models.get(turn[1].slug, 0), places.get(turn[1].case_id, 0), turn[0]
+
+    for number, case in sorted(turns, key=in_files):
         try:
             record = raw.load(case.case_id, number)
         except MissingInputError:

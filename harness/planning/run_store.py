@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.comparison.run_history import run_of
-from harness.core import store
+from harness.comparison.run_history import points_of, run_of
+from harness.core import chain, store
 from harness.core.errors import InferometerError, MalformedFileError, MissingInputError
 from harness.core.layout import RunStore
+from harness.core.safe_files import Limit, read
 from harness.core.schemas import Decision, HistoryRun, Summary
 
 HOW = "make history STORE=<folder>"
 
 
-def add_run(files: RunStore, summary: Summary, commit: str | None) -> tuple[HistoryRun, bool]:
-    """Add a run; returns its record, and False where the store has it already.
+def add_run(files: RunStore, summary: Summary | chain.ByModel, commit: str | None) -> tuple[HistoryRun, bool]:
+    """Add a run; returns its record, and False where the store has it already. A large run is added model by model.
 
     Raises MissingInputError for a summary without a measured row, and MalformedFileError where the store has other
     results under the same id.
     """
-    run = run_of(summary, commit)
+    run = _run(summary, commit)
     if run is None:
         raise MissingInputError("The summary has no measured row, so there is nothing to add.", "make bench")
     same = next((one for one in load_runs(files)[0] if _identity(one) == _identity(run)), None)
@@ -30,9 +31,21 @@ def add_run(files: RunStore, summary: Summary, commit: str | None) -> tuple[Hist
             f"{files.run(same.run_id)} has other results of the same run: a run in the store is never overwritten.",
             "Measure again (make bench FORCE=1), or use another store.",
         )
-    store.save_summary(files.summary(run.run_id), summary)
+    if isinstance(summary, Summary):
+        store.save_summary(files.summary(run.run_id), summary)
+    else:
+        if summary.rows_file is not None:  # its rows were read, and so checked
+            store.save_bytes(files.packed_rows(run.run_id), read(summary.rows_file, Limit.BUNDLE))
+        store.save(files.summary(run.run_id), summary.head)
     store.save(files.run(run.run_id), run, indent=None)
     return run, True
+
+
+def _run(summary: Summary | chain.ByModel, commit: str | None) -> HistoryRun | None:
+    if isinstance(summary, Summary):
+        return run_of(summary, commit)
+    points = {name: point for model in summary.models for name, point in points_of(summary.rows(model)).items()}
+    return run_of(summary.head, commit, points)
 
 
 def _identity(run: HistoryRun) -> tuple[str, ...]:
@@ -69,12 +82,12 @@ def is_store(folder: Path) -> bool:
     return RunStore(folder).runs.is_dir()
 
 
-def baseline_in(files: RunStore, current: Summary) -> str:
+def baseline_in(files: RunStore, current: Summary | chain.ByModel) -> str:
     """The id of the latest run of the same machine and configuration before the current one.
 
     Raises MissingInputError where the store has none.
     """
-    own = run_of(current, None)
+    own = _run(current, None)
     runs, _ = load_runs(files)
     if own is not None:
         earlier = [

@@ -1,20 +1,21 @@
 """A service that generates, in one process: decoders of each prepared batch size serve real replications.
 
 Load → compile → tokens check → service times → replications, of which each is saved at once. Batching is static
-(harness/timing/token_serving.py). Nothing is predicted: how long a batch takes depends on the lengths in it.
+(harness/timing/token_serving.py) or continuous (token_joining.py). Nothing is predicted: how long a batch takes depends
+on the lengths in it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from harness.backends import backend_info
-from harness.backends.decoder import Decoder
+from harness.backends.decoder import Decoder, JoiningDecoder
 from harness.backends.generation_files import files_read
 from harness.backends.served_cases import decoder_case_of
 from harness.core import store
@@ -32,6 +33,7 @@ from harness.processes.generation_process import (
     calibration_prompts,
     decoder_job,
     decoder_of,
+    joining_decoder_of,
     load_prompts,
     prompt_set,
 )
@@ -49,6 +51,7 @@ from harness.serving.load_case import (
 from harness.statistics.token_parity import ParityTally, worst_token_parity
 from harness.timing.clock import calibrate, now_ns
 from harness.timing.session import peak_bytes
+from harness.timing.token_joining import ContinuousBatches
 from harness.timing.token_loop import Ids
 from harness.timing.token_serving import ServedBatch, StaticBatches, TokenRequest, generate, padded
 from harness.timing.virtual_arrivals import serve
@@ -105,9 +108,11 @@ class _PromptRows:
 
 @dataclass(frozen=True)
 class _Service:
-    """The decoders by prepared size, and what is the same for all of them."""
+    """The decoders by prepared size, and what is the same for all of them. joining: the only one of continuous
+    batching."""
 
     decoders: Mapping[int, Decoder]
+    joining: JoiningDecoder | None
     load_ns: Mapping[int, int]
     prompts: _PromptRows
     parity: TokenParity | None
@@ -132,15 +137,20 @@ class _Service:
             artifacts |= {file.path: file.sha256 for file in files_read(export, info, cases[sizes[0]])}
         decoders: dict[int, Decoder] = {}
         load_ns: dict[int, int] = {}
+        joining: JoiningDecoder | None = None
         for size in sizes:
             enter("load")
-            decoders[size] = decoder_of(cases[size], decoder_job(cases[size], job.threads, shape, folder, export))
+            given = decoder_job(cases[size], job.threads, shape, folder, export)
+            if load.batching == "continuous":
+                decoders[size] = joining = joining_decoder_of(load.backend, given)
+            else:
+                decoders[size] = decoder_of(cases[size], given)
             load_ns[size] = _start_cold(decoders[size], prompts.requests(load.pairs[:1], 0), size, enter)
         if prompts.tallies:
             enter("tokens check")
-            _force(decoders, prompts, load)
+            _force(decoders, prompts) if joining is None else _force_joining(joining, prompts)
         parity = worst_token_parity([tally.result() for tally in prompts.tallies.values()])
-        return cls(decoders, load_ns, prompts, parity, artifacts, info.plugin)
+        return cls(decoders, joining, load_ns, prompts, parity, artifacts, info.plugin)
 
     @property
     def artifacts_id(self) -> str:
@@ -199,18 +209,20 @@ def _start_cold(decoder: Decoder, requests: Sequence[TokenRequest], size: int, e
     return now_ns() - start
 
 
-def _force(decoders: Mapping[int, Decoder], prompts: _PromptRows, load: LoadCase) -> None:
-    """Compare the logits of every step: each stored prompt on the largest decoder, the first ones on every other.
-
-    Lengths take turns, so that a batch of several lengths is padded as it will be under load.
-    """
-    stored = [
+def _stored_rows(prompts: _PromptRows) -> list[tuple[int, int]]:
+    """(length, row) of every prompt with logits of the reference. Lengths take turns, so that they mix as they will
+    under load."""
+    return [
         (length, row)
         for row in range(max(len(tally.reference.logits) for tally in prompts.tallies.values()))
         for length, tally in prompts.tallies.items()
         if row < len(tally.reference.logits)
     ]
-    largest = max(decoders)
+
+
+def _force(decoders: Mapping[int, Decoder], prompts: _PromptRows) -> None:
+    """Compare the logits of every step: each stored prompt on the largest decoder, the first ones on every other."""
+    stored, largest = _stored_rows(prompts), max(decoders)
     for first in range(0, len(stored), largest):
         _force_batch(decoders[largest], largest, stored[first : first + largest], prompts)
     for size, decoder in decoders.items():
@@ -236,6 +248,39 @@ def _force_batch(decoder: Decoder, size: int, judged: Sequence[tuple[int, int]],
                 prompts.tallies[length].forced_token(row, step, int(chosen[place]))
                 chosen[place] = wanted[place][step]
         decoder.force(chosen)
+
+
+def _force_joining(decoder: JoiningDecoder, prompts: _PromptRows) -> None:
+    """Compare the logits of every stored prompt while others join and leave: one joins before each step, where a slot
+    is free, and gets the reference's tokens as inputs."""
+    waiting = _stored_rows(prompts)[::-1]
+    running: dict[int, tuple[int, int, int]] = {}  # slot → length, row, step
+
+    def judge(slots: Iterable[int]) -> None:
+        chosen, logits = np.array(decoder.tokens(), np.int64), decoder.logits()
+        for slot in slots:
+            length, row, step = running[slot]
+            tally = prompts.tallies[length]
+            tally.force(row, step, logits[slot])
+            tally.forced_token(row, step, int(chosen[slot]))
+            given[slot] = tally.reference.tokens[row][step]
+            running[slot] = length, row, step + 1
+            if step + 1 == len(tally.reference.tokens[row]):
+                del running[slot]
+                decoder.leave(slot)
+
+    given = np.zeros(decoder.job.batch_size, np.int64)
+    while waiting or running:
+        free = next((slot for slot in range(decoder.job.batch_size) if slot not in running), None)
+        if waiting and free is not None:
+            length, row = waiting.pop()
+            running[free] = length, row, 0
+            decoder.join(free, prompts.ids[length][row])
+            judge([free])
+        if running:
+            decoder.force(given)
+            decoder.step()
+            judge(list(running))
 
 
 @dataclass(frozen=True)
@@ -294,13 +339,19 @@ class _GenerationRun:
         seed = seed_of(self.job.measurement.seed, number)
         instants = schedule_of(load, step, seed)
         pairs = drawn_pairs(load, len(instants), seed)
-        batches = StaticBatches(service.decoders, service.prompts.requests(pairs, seed))
+        requests = service.prompts.requests(pairs, seed)
         service.warm()
         self.enter(phase_of(step, number))
         started_at = utc_now()
         # Requests that wait longer count as not served.
         end_ns = instants[-1] + patience_ns(load)
-        found = serve(instants, policy_of(load), [batches.run], WorkerThreads(1).all_at_once, end_ns)
+        batches: StaticBatches | ContinuousBatches
+        if service.joining is not None:
+            batches = ContinuousBatches(service.joining, load.max_batch, requests)
+            found = batches.serve(instants, end_ns)
+        else:
+            batches = StaticBatches(service.decoders, requests)
+            found = serve(instants, policy_of(load), [batches.run], WorkerThreads(1).all_at_once, end_ns)
         self.enter("outputs check")
         record = replication_of(
             self.job,

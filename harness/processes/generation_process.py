@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.backends import backend_info
-from harness.backends.decoder import Decoder, GenerationJob, construct_decoder
+from harness.backends.decoder import Decoder, GenerationJob, JoiningDecoder, construct_decoder
 from harness.backends.generation_files import files_read, onnx_file
+from harness.backends.info import imported
 from harness.core import store
 from harness.core.errors import CaseError, MissingInputError
 from harness.core.host import environment
@@ -99,6 +100,15 @@ def decoder_of(case: GenerationCase, given: GenerationJob) -> Decoder:
     if target is None:
         raise CaseError(f"{case.backend} does not generate: {info.decodes_not}.", "Plan again: `make plan`.")
     return construct_decoder(target, given)
+
+
+def joining_decoder_of(backend: str, given: GenerationJob) -> JoiningDecoder:
+    """The decoder of a backend that requests may join. Raises CaseError where it has none."""
+    target = backend_info(backend).decoder_joins
+    if target is None:
+        raise CaseError(f"{backend} lets no request join a running batch.", "Plan again: `make plan`.")
+    found: JoiningDecoder = imported(target)(given)
+    return found
 
 
 def prompt_set(export: GenerationExport, prompt_length: int, new_tokens: int) -> PromptSet:

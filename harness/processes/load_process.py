@@ -1,7 +1,8 @@
 """A service in one process: it measures its own service times, predicts its peak, and serves real replications.
 
 Every worker of the service is a thread with backend objects of its own, one for each prepared batch size, and waits for
-its batches. With `in_flight` there is one worker, which issues batches to a library that computes asynchronously.
+its batches. With `in_flight` one thread issues batches to a library that computes asynchronously: on a CPU to one set
+of such objects, on a GPU to one set for each batch in flight, because every object has a stream of its own.
 
 Load → compile → reference check → service times → guards → prediction → replications, of which each is saved at once.
 """
@@ -62,8 +63,8 @@ from harness.serving.prediction import predict
 from harness.statistics import parity
 from harness.timing.clock import calibrate, now_ns
 from harness.timing.closed_loop import serve_closed
-from harness.timing.dispatcher import Dispatcher
-from harness.timing.issuing_thread import issue, issue_closed
+from harness.timing.dispatcher import Dispatcher, OnStream
+from harness.timing.issuing_thread import CalledBack, Flight, OnStreams, issue, issue_closed
 from harness.timing.service_times import order_guard, repeat_guard, service_times
 from harness.timing.session import batches_to_check, peak_bytes
 from harness.timing.virtual_arrivals import Dispatches, serve
@@ -105,7 +106,8 @@ def serve_load(job: LoadJob, enter: Enter) -> None:
     for step, number in state.missing:
         run.replicate(step, number)
     enter("end")
-    threads.in_turn([worker.close for worker in service.workers])
+    closes = [worker.close for worker in service.workers]
+    threads.in_turn(closes if threads.count > 1 else closes[::-1])
 
 
 def ready_to_measure(results: Results, load: LoadCase, facts: dict[str, str]) -> tuple[Environment, str]:
@@ -212,6 +214,11 @@ class _Service:
                 if factor is not None:
                     slow_down(backend, factor)
                 load_ns[size] = _start_cold(backend, enter)
+                if load.in_flight and load.device == "cuda" and backend.shares_outputs:
+                    raise CaseError(
+                        f"Passes of {load.backend} in {load.setting} write to the same memory: none may overlap.",
+                        "Serve with WORKERS in place of IN_FLIGHT, or in another setting (SETTINGS=…).",
+                    )
                 enter("reference check")
                 checked = batches_to_check(len(batches[size].inputs), number + 1)
                 found = parity.worst(_compared(backend, batches[size], checked, export.classifier))
@@ -223,7 +230,7 @@ class _Service:
             counts = {size: (backend, len(batches[size].inputs)) for size, backend in backends.items()}
             return _Loaded(backends, batches, load_ns, distances, placement, Dispatcher(counts))
 
-        bodies = [lambda number=number: load_worker(number) for number in range(load.workers)]
+        bodies = [lambda number=number: load_worker(number) for number in range(load.sets)]
         return cls(threads.in_turn(bodies), export, files, job)
 
     @property
@@ -289,6 +296,7 @@ def replication_of(
         done_ns=found.done_ns,
         worker=found.worker,
         failed=found.failed,
+        unseen_ns=found.unseen_ns,
         error=found.error,
         timed_out=found.timed_out,
         parity=distance,
@@ -403,7 +411,7 @@ class _LoadRun:
         """One real replication of one point."""
         load, service = self.job.load, self.service
         seed = seed_of(self.job.measurement.seed, number)
-        clients = step.clients or load.workers
+        clients = step.clients or load.parallel
         workers = service.dispatchers[:clients]
         self._warm(workers, load)
         for place, worker in enumerate(workers):
@@ -426,7 +434,7 @@ class _LoadRun:
             started_at,
             scheduled,
             found,
-            workers=load.in_flight or clients,
+            workers=clients,
             distance=parity.worst(self._latest(workers)) if not found.failed else None,
         )
         store.save(self.files.replication(step.name, number), record, indent=None)
@@ -446,7 +454,7 @@ class _LoadRun:
     ) -> Dispatches:
         """The open loop, by workers that wait for their batches, or by one thread that issues them."""
         if load.in_flight:
-            return issue(scheduled, policy_of(load), workers[0].start, load.in_flight, limit_ns, DRAIN_NS)
+            return issue(scheduled, policy_of(load), self._flight(workers), limit_ns, DRAIN_NS)
         runs = [worker.run for worker in workers]
         return serve(scheduled, policy_of(load), runs, self.threads.all_at_once, limit_ns)
 
@@ -455,9 +463,16 @@ class _LoadRun:
     ) -> Dispatches:
         """Batches of one size from all of these workers, or with as many in flight as there may be."""
         if self.job.load.in_flight:
-            return issue_closed(workers[0].start, size, self.job.load.in_flight, requests, duration_ns, least)
+            return issue_closed(self._flight(workers), size, requests, duration_ns, least)
         runs = [worker.run for worker in workers]
         return serve_closed(runs, size, self.threads.all_at_once, requests, duration_ns, least)
+
+    def _flight(self, workers: Sequence[Dispatcher]) -> Flight:
+        """The places of one run on the issuing thread."""
+        load = self.job.load
+        if load.device == "cuda":
+            return OnStreams([OnStream(worker) for worker in workers])
+        return CalledBack(workers[0].start, load.parallel)
 
     def _warm(self, workers: Sequence[Dispatcher], load: LoadCase) -> None:
         for size in sizes_of(load):

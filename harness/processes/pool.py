@@ -102,6 +102,11 @@ def explained_end(outcome: Outcome, timeout_s: float, batch_size: int, last_word
             "Killed by the system (signal 9), most likely out of memory.",
             f"Try a smaller batch than {batch_size} (BATCHES=…), or free memory.",
         )
+    if outcome.code == -4:
+        return (
+            "Crashed with signal 4: a native library uses an instruction that this machine does not run.",
+            "Build or install that library for this machine; for llama.cpp docs/generation.md names the options.",
+        )
     if outcome.code < 0:
         return (
             f"Crashed with signal {-outcome.code}.",

@@ -208,7 +208,10 @@ def fused_away(tree: Sequence[LayerRow], graph: Sequence[LayerRow]) -> list[Laye
     return [row for row in light if row.self_ns and inside(graph, row.name) is None]
 
 
-_INT8_BYTES = "least_bytes: of int8 with one byte a weight, though its files keep some tensors wider"
+_BYTES_NOTES = {
+    "int8": "least_bytes: of int8 with one byte a weight, though its files keep some tensors wider",
+    "fp8": "least_bytes: of fp8 with one byte a weight, though only linear layers have it",
+}
 
 
 def model_profile(
@@ -228,7 +231,10 @@ def model_profile(
     """
     work = next((found for found in export.work if found.sequence_length == case.sequence_length), None)
     traffic = _traffic(case, work)
-    notes = (*counts.count_notes, *((_INT8_BYTES,) if work is not None and case.precision == "int8" else ()))
+    notes = (
+        *counts.count_notes,
+        *([_BYTES_NOTES[case.precision]] if work is not None and case.precision in _BYTES_NOTES else []),
+    )
     counts = counts.model_copy(update={"count_notes": notes})
     return _profile(case, identity, export.request_sha256, files, traffic, counts, memory, row, roof)
 

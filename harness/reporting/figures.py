@@ -563,6 +563,12 @@ LOADED: tuple[Figure[LoadedPoint], ...] = (
     Figure("load_compute_p50", "time", "Start of a batch to its end.", lambda it: it.compute_p50_ns),
     Figure("load_compute_p99", "time", "The same.", lambda it: it.compute_p99_ns),
     Figure("load_dispatch_p99", "time", "Lateness of a start from idle.", lambda it: it.dispatch_p99_ns),
+    Figure(
+        "load_unseen_p99",
+        "time",
+        "One thread that issues on a GPU: by how much the end of a batch was noticed late at most.",
+        lambda it: it.unseen_p99_ns,
+    ),
     Figure("load_added_p99", "time", "What harness and system added.", lambda it: it.added_p99_ns),
     Figure("load_reality_by_replay_p50", "ratio", "p50 by its replay.", lambda it: it.reality_over_replay.get("p50")),
     Figure("load_reality_by_replay_p99", "ratio", "p99 by its replay.", lambda it: it.reality_over_replay.get("p99")),

@@ -5,6 +5,7 @@ Rows are only ranked within one model, shape, device, boundary and mode, and onl
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
@@ -137,7 +138,8 @@ def setting_columns(rows: Iterable[Row]) -> dict[str, Callable[[Row], str]]:
 def labels(rows: Sequence[Row]) -> dict[str, str]:
     """Case id → label in a chart: backend and precision, and the setting where these two are not unique."""
     places = [_place(row) for row in rows]
-    doubtful = {name(row) for row, place in zip(rows, places, strict=True) if places.count(place) > 1}
+    counts = Counter(places)
+    doubtful = {name(row) for row, place in zip(rows, places, strict=True) if counts[place] > 1}
     return {row.case_id: f"{name(row)} {row.setting}" if name(row) in doubtful else name(row) for row in rows}
 
 

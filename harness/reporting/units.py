@@ -47,11 +47,11 @@ def significant(value: float | None, digits: int = DIGITS) -> str:
         return ABSENT
     if value == 0:
         return "0"
-    rounded = float(f"{value:.{digits - 1}e}")
-    exponent = math.floor(math.log10(abs(rounded)))
+    text = f"{value:.{digits - 1}e}"
+    exponent = int(text.partition("e")[2] or 99)  # an infinite number has none
     if not -4 <= exponent < 9:  # two very different processes give intervals of twenty digits
-        return f"{rounded:.{digits - 1}e}"
-    return f"{rounded:,.{max(0, digits - 1 - exponent)}f}"
+        return text
+    return f"{float(text):,.{max(0, digits - 1 - exponent)}f}"
 
 
 def scientific(value: float | None) -> str:

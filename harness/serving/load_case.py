@@ -63,8 +63,9 @@ def points_of(load: LoadCase, peak_per_s: float | None) -> tuple[LoadStep, ...]:
 
 
 def sizes_of(load: LoadCase) -> tuple[int, ...]:
-    """Batch sizes that are prepared, ascending: a batch is padded to the next of them."""
-    own = load.scenario == "server" and load.endpoint is None
+    """Batch sizes that are prepared, ascending: a batch is padded to the next of them. Continuous batching has one
+    decoder, with a slot for each request."""
+    own = load.scenario == "server" and load.endpoint is None and load.batching == "static"
     return prepared_sizes(load.max_batch) if own else (load.max_batch,)
 
 

@@ -22,11 +22,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
+
+from harness.core.parallel import map_forked
 
 Floats = NDArray[np.float64]
 
@@ -201,6 +203,10 @@ def mean_inflation(size: float, correlation: float) -> float:
     return 1 + 2 * float(np.sum((1 - lags / size) * correlation**lags))
 
 
+AT_ONCE = 2_000
+"""Stretches that one process looks at before it takes the next: a history of large runs has 100,000."""
+
+
 def changes_of_a_night(series: Sequence[Series], alpha: float = ALPHA, seed: int = 0) -> list[list[Split]]:
     """The change points of each series, in order of place, with the noise of each machine (noise_of).
 
@@ -215,11 +221,11 @@ def changes_of_a_night(series: Sequence[Series], alpha: float = ALPHA, seed: int
         for number, one in enumerate(series)
         for low, high in segments(len(one.values), one.boundaries)
     ]
-    while stretches:
+
+    def found_in(part: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int, Split]]:
         splits = []
-        for number, low, high in stretches:
-            one = series[number]
-            own = scales[number]
+        for number, low, high in part:
+            one, own = series[number], scales[number]
             split = largest_split(
                 one.values[low:high],
                 one.within[low:high],
@@ -229,6 +235,11 @@ def changes_of_a_night(series: Sequence[Series], alpha: float = ALPHA, seed: int
             )
             if split is not None:
                 splits.append((number, low, high, split))
+        return splits
+
+    while stretches:
+        parts = [stretches[at : at + AT_ONCE] for at in range(0, len(stretches), AT_ONCE)]
+        splits = list(chain.from_iterable(map_forked(found_in, parts)))
         rejected = benjamini_hochberg([split.p for *_, split in splits], alpha)
         stretches = []
         for (number, low, high, split), is_change in zip(splits, rejected, strict=True):

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -52,12 +53,55 @@ def process_percentiles(processes: Sequence[ArrayLike], quantile: float) -> tupl
     than least_in_process.
     """
     ordered = [np.sort(np.asarray(samples, dtype=np.float64)) for samples in processes]
-    sizes = [values.size for values in ordered]
+    return process_percentiles_of_sorted(ordered, quantile)
+
+
+def process_percentiles_of_sorted(processes: Sequence[Ordered], quantile: float) -> tuple[float, ...] | None:
+    """The same of samples in ascending order."""
+    sizes = [len(values) for values in processes]
     if sum(sizes) < PERCENTILE_MIN_SAMPLES.get(quantile, 1) or min(sizes) < least_in_process(quantile):
         return None
-    return tuple(_of_sorted(values, quantile) for values in ordered)
+    return tuple(_of_sorted(values, quantile) for values in processes)
 
 
+class ProcessFigures(NamedTuple):
+    """Statistics of the samples of one process. ordered: the samples, ascending. variation: standard deviation divided
+    by the mean; None for one sample, or where all are 0."""
+
+    ordered: Sequence[float]
+    median: float
+    mean: float
+    iqr: float
+    variation: float | None
+    lag1_autocorrelation: float | None
+
+
+def process_figures(processes: Sequence[Sequence[int]]) -> list[ProcessFigures]:
+    """All figures of each process at once: calls of NumPy cost more than its work on a few hundred samples."""
+    if len({len(samples) for samples in processes}) > 1:
+        return [found for samples in processes for found in process_figures([samples])]
+    values = np.array(processes, dtype=np.float64)
+    count = values.shape[1]
+    means = np.add.reduce(values, axis=1) / count
+    centred = values - means[:, np.newaxis]
+    squares, products = centred * centred, centred[:, :-1] * centred[:, 1:]
+    spreads = np.sqrt(np.add.reduce(squares, axis=1) / max(1, count - 1)).tolist()
+    values.sort(axis=1)
+    found = zip(values.tolist(), means.tolist(), spreads, squares.tolist(), products.tolist(), strict=True)
+    return [
+        ProcessFigures(
+            ordered=ordered,
+            median=_middle(ordered),
+            mean=mean,
+            iqr=_of_sorted(ordered, 0.75) - _of_sorted(ordered, 0.25),
+            variation=spread / mean if count > 1 and mean > 0 else None,
+            lag1_autocorrelation=_lag1(own, beside, max(abs(ordered[0]), abs(ordered[-1]))),
+        )
+        for ordered, mean, spread, own, beside in found
+    ]
+
+
+@cache
 def least_in_process(quantile: float) -> int:
     """Fewest samples of each process for a percentile: a third of PERCENTILE_MIN_SAMPLES, as for three equal processes.
 
@@ -67,14 +111,19 @@ def least_in_process(quantile: float) -> int:
     return math.ceil(PERCENTILE_MIN_SAMPLES.get(quantile, 1) / 3)
 
 
-def _of_sorted(ordered: NDArray[np.float64], quantile: float) -> float:
+Ordered = Sequence[float] | NDArray[np.float64]
+"""Samples in ascending order."""
+
+
+def _of_sorted(ordered: Ordered, quantile: float) -> float:
     """Type 8: position (n + 1/3) q + 1/3, counted from 1, between the two nearest samples.
 
     Written out because np.quantile spends more time on choosing its method than on a few hundred samples.
     """
-    position = (ordered.size + 1 / 3) * quantile + 1 / 3
-    below = min(max(math.floor(position), 1), ordered.size)
-    above = min(below + 1, ordered.size)
+    count = len(ordered)
+    position = (count + 1 / 3) * quantile + 1 / 3
+    below = min(max(math.floor(position), 1), count)
+    above = min(below + 1, count)
     share = min(max(position - below, 0.0), 1.0)
     low, high = float(ordered[below - 1]), float(ordered[above - 1])
     if share == 0 or low == high:  # with infinite samples, 0 * inf and inf - inf are no numbers
@@ -117,11 +166,19 @@ def lag1_autocorrelation(samples: ArrayLike) -> float | None:
     if values.size < 3:
         return None
     centred = values - values.mean()
-    power = math.fsum((centred * centred).tolist())
-    # When all values are equal, rounding in the mean leaves ~1e-16 of their size.
-    if power <= values.size * (1e-12 * float(np.abs(values).max())) ** 2:
+    products = centred[:-1] * centred[1:]
+    return _lag1((centred * centred).tolist(), products.tolist(), float(np.abs(values).max()))
+
+
+def _lag1(squares: Sequence[float], products: Sequence[float], largest: float) -> float | None:
+    """From the squares of the centred samples, and their products with the next."""
+    if len(squares) < 3:
         return None
-    return math.fsum((centred[:-1] * centred[1:]).tolist()) / power
+    power = math.fsum(squares)
+    # When all values are equal, rounding in the mean leaves ~1e-16 of their size.
+    if power <= len(squares) * (1e-12 * largest) ** 2:
+        return None
+    return math.fsum(products) / power
 
 
 FEW = 500
@@ -131,10 +188,12 @@ FEW = 500
 def median(values: ArrayLike) -> float:
     """The median of samples; of process medians it is the headline latency."""
     if isinstance(values, tuple | list) and len(values) <= FEW:
-        few = sorted(values)  # an array costs more than it saves
-        return (float(few[(len(few) - 1) // 2]) + float(few[len(few) // 2])) / 2
-    ordered = np.sort(np.asarray(values, dtype=np.float64))
-    return (float(ordered[(ordered.size - 1) // 2]) + float(ordered[ordered.size // 2])) / 2
+        return _middle(sorted(values))  # an array costs more than it saves
+    return _middle(np.sort(np.asarray(values, dtype=np.float64)))
+
+
+def _middle(ordered: Ordered) -> float:
+    return (float(ordered[(len(ordered) - 1) // 2]) + float(ordered[len(ordered) // 2])) / 2
 
 
 def log_t_interval(values: Sequence[float]) -> Interval | None:
@@ -277,11 +336,12 @@ def trend(values: Sequence[float]) -> float | None:
     degrees = len(values) - 2
     if degrees < 1 or min(values) <= 0:
         return None
-    logs = np.log(np.asarray(values, dtype=np.float64))
-    places = np.arange(len(values)) - (len(values) - 1) / 2
-    spread = math.fsum(places * places)
-    slope = math.fsum(places * logs) / spread
-    residual = float(np.sum((logs - logs.mean() - slope * places) ** 2))
+    logs = [math.log(value) for value in values]
+    centre, middle = math.fsum(logs) / len(logs), (len(logs) - 1) / 2
+    places = [place - middle for place in range(len(logs))]
+    spread = math.fsum(place * place for place in places)
+    slope = math.fsum(place * log for place, log in zip(places, logs, strict=True)) / spread
+    residual = math.fsum((log - centre - slope * place) ** 2 for place, log in zip(places, logs, strict=True))
     if abs(slope) * math.sqrt(spread * degrees) <= t_critical(degrees) * math.sqrt(residual):
         return None
     return math.expm1(slope * (len(values) - 1))

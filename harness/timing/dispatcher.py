@@ -9,18 +9,24 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.serving.batching import prepared_for
+from harness.timing.cuda_events import Mark, required_stream
 
 Outputs = Mapping[str, NDArray[np.generic]]
 
 
 class Served(Protocol):
-    """The part of a backend that a service calls (harness.backends.base.Backend has it)."""
+    """The part of a backend that a service calls (harness.backends.base.Backend has it).
+
+    stream: on a GPU, where infer() enqueues.
+    """
+
+    stream: Any
 
     @property
     def shares_outputs(self) -> bool:
@@ -82,13 +88,17 @@ class Dispatcher:
 
     def run(self, requests: int) -> None:
         """Compute one batch for so many requests, to its end."""
+        self.enqueue(requests).synchronize()
+
+    def enqueue(self, requests: int) -> Served:
+        """Call infer() once for a batch of so many requests; the object that it is enqueued on, or computed by."""
         chosen = self._chosen(requests)
         backend = chosen.backend
         self._latest = chosen
         backend.activate()
         backend.select(chosen.turn())
         backend.infer()
-        backend.synchronize()
+        return backend
 
     def start(self, requests: int, done: Callable[[str | None], None]) -> None:
         """Issue one batch for so many requests and return; done is called when it is complete."""
@@ -128,3 +138,23 @@ class Dispatcher:
                 one.backend.activate()
                 found.append((size, one.last, one.backend.outputs()))
         return found
+
+
+class OnStream:
+    """A place of an issuing thread on a GPU: a dispatcher whose batches are enqueued, each with an event behind it."""
+
+    def __init__(self, worker: Dispatcher) -> None:
+        self._worker, self._end = worker, Mark()
+        self._stream: Any = None
+
+    def launch(self, requests: int) -> None:
+        """Enqueue one batch for so many requests."""
+        self._stream = required_stream(self._worker.enqueue(requests))
+
+    def mark(self) -> None:
+        """Enqueue the event behind it."""
+        self._end.record(self._stream)
+
+    def passed(self) -> bool:
+        """Whether the GPU passed the event."""
+        return self._end.passed()

@@ -1,8 +1,8 @@
 """Static batching of generation: the next requests run as one batch until the longest output is complete.
 
 Prompts of a batch are padded to its longest, and the batch to the next prepared size. A request has its k-th token when
-the batch has made it, and is done with its own last token; its slot stays taken to the end of the batch. No decoder
-here lets a request join a batch in flight.
+the batch has made it, and is done with its own last token; its slot stays taken to the end of the batch. Requests that
+join a running batch: token_joining.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.core.schemas import GeneratedBatches, TokenParity
+from harness.core.schemas import GeneratedBatches, JoinedPasses, TokenParity
 from harness.serving.batching import prepared_for
 from harness.timing.token_loop import Generator, Ids, TimedRequest, timed_request
 
@@ -84,16 +84,28 @@ class StaticBatches:
 
     def record(self, zero_ns: int, parity: TokenParity | None) -> GeneratedBatches:
         """Lengths and instants of a replication. zero_ns: of its schedule; parity: of its tokens."""
-        return GeneratedBatches(
-            prompt_tokens=tuple(len(request.prompt) for request in self._requests),
-            new_tokens=tuple(request.new_tokens for request in self._requests),
-            slots=tuple(batch.slots for batch in self.batches),
-            token_ns=tuple(
-                () if batch.timed is None else tuple(at - zero_ns for at in batch.timed.token_ns)
-                for batch in self.batches
-            ),
-            parity=parity,
-        )
+        return batches_record(self._requests, self.batches, zero_ns, parity)
+
+
+def batches_record(
+    requests: Sequence[TokenRequest],
+    batches: Sequence[ServedBatch],
+    zero_ns: int,
+    parity: TokenParity | None,
+    joined: JoinedPasses | None = None,
+) -> GeneratedBatches:
+    """Lengths of all requests of a replication, and the instants of those that were served. joined: of continuous
+    batching."""
+    return GeneratedBatches(
+        prompt_tokens=tuple(len(request.prompt) for request in requests),
+        new_tokens=tuple(request.new_tokens for request in requests),
+        slots=tuple(batch.slots for batch in batches),
+        token_ns=tuple(
+            () if batch.timed is None else tuple(at - zero_ns for at in batch.timed.token_ns) for batch in batches
+        ),
+        parity=parity,
+        joined=joined,
+    )
 
 
 def generate(decoder: PaddedGenerator, requests: Sequence[TokenRequest], slots: int) -> TimedRequest:

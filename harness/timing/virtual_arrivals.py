@@ -40,6 +40,7 @@ class Dispatches:
     """The batches of a run, in the order of their requests; instants in ns since the schedule's zero.
 
     Requests beyond the last batch were not served. failed: places of failed batches; error: why the first failed.
+    unseen_ns: by how much each done_ns is late at most, where a thread looks for ends (issuing_thread.py); else empty.
     """
 
     sizes: tuple[int, ...]
@@ -50,6 +51,7 @@ class Dispatches:
     failed: tuple[int, ...] = ()
     error: str | None = None
     timed_out: bool = False
+    unseen_ns: tuple[int, ...] = ()
     zero_ns: int = 0
     """The schedule's zero on the process's clock; 0 in a closed loop."""
 
@@ -65,6 +67,8 @@ class Batch:
     done_ns: int
     worker: int
     error: str | None
+    unseen_ns: int | None = None
+    """Since the look before the one that found it complete; None where an end is noticed otherwise, or failed."""
 
 
 class _Shared:
@@ -146,6 +150,7 @@ def joined(batches: Sequence[Batch], timed_out: bool = False) -> Dispatches:
         ready.append(min(batch.start_ns, max(batch.closed_ns, free.get(batch.worker, 0), before)))
         free[batch.worker], before = batch.done_ns, batch.start_ns
     errors = [batch.error for batch in batches if batch.error is not None]
+    looked = any(batch.unseen_ns is not None for batch in batches)
     return Dispatches(
         sizes=tuple(batch.size for batch in batches),
         ready_ns=tuple(ready),
@@ -155,4 +160,5 @@ def joined(batches: Sequence[Batch], timed_out: bool = False) -> Dispatches:
         failed=tuple(place for place, batch in enumerate(batches) if batch.error is not None),
         error=errors[0] if errors else None,
         timed_out=timed_out,
+        unseen_ns=tuple(batch.unseen_ns or 0 for batch in batches) if looked else (),
     )

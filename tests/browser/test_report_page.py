@@ -49,11 +49,17 @@ def unfold_everything(tab: Any) -> None:
     tab.evaluate("[...document.querySelectorAll('.badge')].slice(0, 6).forEach((one) => one.click())")
 
 
+def drawn(plot: Any) -> Any:
+    """A chart, which the page draws when it comes into sight."""
+    plot.scroll_into_view_if_needed()
+    plot.locator(".main-svg").first.wait_for()
+    return plot
+
+
 def draw_everything(tab: Any) -> int:
     plots = tab.locator(".plot")
     for number in range(plots.count()):
-        plots.nth(number).scroll_into_view_if_needed()
-        plots.nth(number).locator(".main-svg").first.wait_for()
+        drawn(plots.nth(number))
     return int(plots.count())
 
 
@@ -72,9 +78,16 @@ def column(tab: Any, header: str) -> list[str]:
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
-def test_every_chart_is_drawn_and_the_page_does_not_scroll_sideways(opened: Open, size: tuple[int, int]) -> None:
+def test_every_chart_is_drawn_sends_nothing_and_the_page_does_not_scroll_sideways(
+    opened: Open, size: tuple[int, int]
+) -> None:
     tab = opened(size)
     assert draw_everything(tab) == 12
+    addresses = "[...document.querySelectorAll('.plot')].map((one) => one._context.plotlyServerURL)"
+    assert tab.evaluate(addresses) == [""] * 12
+    titles = tab.evaluate("[...document.querySelectorAll('.modebar-btn')].map((one) => one.dataset.title)")
+    assert titles
+    assert not [title for title in titles if "cloud" in title.lower() or "studio" in title.lower()]
     unfold_everything(tab)
     assert tab.evaluate("document.documentElement.scrollWidth") == size[0]
 
@@ -157,20 +170,9 @@ def test_shown_rows_and_charts_can_be_taken_away(opened: Open) -> None:
     with tab.expect_download() as found:
         section.locator("button.svg").first.click()
     assert found.value.suggested_filename.endswith(".svg")
-    drawn = Path(found.value.path()).read_text()
-    assert drawn.startswith("<svg")
-    assert "tensorrt fp16" in drawn
-
-
-def test_nothing_can_be_sent_to_a_server(opened: Open) -> None:
-    tab = opened()
-    draw_everything(tab)
-    assert (
-        tab.evaluate("[...document.querySelectorAll('.plot')].map((one) => one._context.plotlyServerURL)") == [""] * 12
-    )
-    titles = tab.evaluate("[...document.querySelectorAll('.modebar-btn')].map((one) => one.dataset.title)")
-    assert titles
-    assert not [title for title in titles if "cloud" in title.lower() or "studio" in title.lower()]
+    picture = Path(found.value.path()).read_text()
+    assert picture.startswith("<svg")
+    assert "tensorrt fp16" in picture
 
 
 def test_on_paper_every_chart_is_drawn_every_section_open_and_no_control_left(opened: Open) -> None:
@@ -257,7 +259,7 @@ def test_charts_show_values_under_the_pointer_and_zoom(opened: Open) -> None:
 
 def test_the_button_changes_the_theme_of_page_and_charts(opened: Open) -> None:
     tab = opened()
-    draw_everything(tab)
+    drawn(tab.locator(".plot").first)
     colours = """() => [getComputedStyle(document.body).backgroundColor,
                         getComputedStyle(document.querySelector(".plot .xtick text")).fill]"""
     light = tab.evaluate(colours)
@@ -281,8 +283,15 @@ def test_a_case_that_advice_rests_on_is_one_click_away(opened: Open) -> None:
     tab.locator(f"[id='why-{case}']").wait_for(state="visible")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize(
+    ("size", "scheme"),
+    [
+        pytest.param(DESKTOP, "light", id="desktop-light"),
+        pytest.param(PHONE, "dark", id="phone-dark"),
+        pytest.param(DESKTOP, "dark", id="desktop-dark", marks=pytest.mark.slow),
+        pytest.param(PHONE, "light", id="phone-light", marks=pytest.mark.slow),
+    ],
+)
 def test_axe_finds_no_barrier(opened: Open, size: tuple[int, int], scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is missing: pip install '.[dev]'")
     tab = opened(size, scheme, bypass_csp=True)  # axe adds its own script, which the page's policy forbids

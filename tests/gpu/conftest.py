@@ -59,12 +59,12 @@ class Gpu(Folder):
         config = self.configure(*blocks, **more)
         self.must("plan", "--config", str(config), "--device", "cuda")
         self.must("export")
-        self.must("build_engine", *_pythons())
+        self.must("build_engine", *pythons())
         return store.load(self.results.plan, Plan, "make plan")
 
     def measured(self) -> subprocess.CompletedProcess[str]:
         """Run and aggregate."""
-        done = self("run", *_pythons())
+        done = self("run", *pythons())
         assert done.returncode in (0, 10), done.stderr
         self.must("aggregate")
         return done
@@ -75,7 +75,8 @@ class Gpu(Folder):
         assert done.returncode == 0, f"{stage}: {done.stdout}\n{done.stderr}"
 
 
-def _pythons() -> tuple[str, ...]:
+def pythons() -> tuple[str, ...]:
+    """The option that names other interpreters, where BACKEND_PYTHONS does."""
     given = os.environ.get("BACKEND_PYTHONS")
     return ("--python", given) if given else ()
 

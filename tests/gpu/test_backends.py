@@ -15,6 +15,7 @@ BACKENDS = ["torch-eager", "torch-script", "torch-compile", "onnxruntime"] + ["t
 LARGE = "module:tests.fixtures.models:large_pictures"
 RESNET18: Any = {"name": "resnet18", "weights": "seeded"}
 SQUEEZENET: Any = {"name": "torchvision:squeezenet1_1", "weights": "seeded"}
+BERT = "module:tests.fixtures.models:two_layer_bert"
 HUNGRY = "module:tests.fixtures.models:hungry"
 
 
@@ -63,6 +64,34 @@ def test_every_setting_computes_the_same(gpu: Gpu) -> None:
         (b["backends"][0], s) for b in blocks for s in b["settings"]
     }
     assert [row.case_id for row in rows if row.grade == "F"] == []
+
+
+def test_a_bert_of_two_layers_in_fp8(gpu: Gpu) -> None:
+    import torch
+
+    if torch.cuda.get_device_capability() < (8, 9):
+        pytest.skip("fp8 products need compute capability 8.9")
+    names = ["torch-eager", "torch-compile", "torch-aoti"]
+    block = {"backends": names, "precisions": ["fp8", "bf16"], "batch_sizes": [1, 4]}
+    rows = rows_of(gpu.bench(block, models=(BERT,)), names)
+    assert len(rows) == 12
+    assert {row.case_id: [flag.detail for flag in row.flags] for row in rows if row.grade == "F"} == {}
+    for row in rows:
+        assert row.placement is not None
+        assert row.parity is not None
+        assert row.parity.relative_l2 is not None
+        assert row.placement.precision == row.precision, row.case_id
+        if row.precision == "fp8":
+            assert row.placement.settings["fp8_layers"] == 12, row.case_id
+            assert row.placement.settings["other_linear_layers"] == 0, row.case_id
+            assert row.parity.relative_l2 > 8e-3, row.case_id  # on a CPU 1.1e-2, and 5.7e-3 in bf16
+
+
+def test_a_convolutional_network_is_not_labelled_fp8(gpu: Gpu) -> None:
+    (row,) = gpu.bench({"backends": ["torch-eager"], "precisions": ["fp8"], "batch_sizes": [4]}).rows
+    assert row.grade == "F"
+    (detail,) = [flag.detail for flag in row.flags if flag.name == "PLACEMENT"]
+    assert detail.startswith("bf16 on cuda ran where the label says fp8")
 
 
 def test_modes_and_the_transfer_boundary(gpu: Gpu) -> None:
@@ -131,6 +160,17 @@ def test_a_missing_engine_says_what_to_type(spoiled: Gpu) -> None:
     (found,) = spoiled.records().values()
     assert isinstance(found, Failed)
     assert "make engines" in found.hint
+
+
+def test_aoti_runs_in_a_cuda_graph_and_compiles_once(gpu: Gpu) -> None:
+    block = {"backends": ["torch-aoti"], "precisions": ["fp16"], "batch_sizes": [4]}
+    (row,) = rows_of(gpu.bench(block, rounds=2), ["torch-aoti"])
+    assert row.grade != "F", [flag.detail for flag in row.flags]
+    assert row.placement is not None
+    assert (row.placement.device, row.placement.precision) == ("cuda", "fp16")
+    for (_, number), record in gpu.records().items():
+        assert isinstance(record, Measured)
+        assert record.cold_ns.compile_cached is (number > 1)
 
 
 @pytest.mark.skipif(not has("cudnn"), reason="no cuDNN frontend here")

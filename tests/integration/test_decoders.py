@@ -18,6 +18,7 @@ from harness.backends.decoder import Decoder, GenerationJob
 from harness.backends.torch import profile
 from harness.backends.torch.decoder_compile import CompiledDecoder
 from harness.backends.torch.decoder_eager import EagerDecoder
+from harness.backends.torch.decoder_slots import SlotDecoder
 from harness.core.errors import CaseError
 from harness.core.schemas import DecoderKind, Precision
 from harness.core.schemas.profile_record import Phase
@@ -26,6 +27,7 @@ from harness.zoo.construct import save_weights
 from harness.zoo.generation.generative import read_parameters, rebuild_generative, shape_of
 from harness.zoo.generation.greedy_reference import greedy, rounding_of
 from harness.zoo.generation.phase_counts import counts_of_phase
+from tests.fixtures.tiny_decoders import joined
 
 PROMPT, NEW, BATCH, VOCABULARY = 7, 6, 3, 97
 
@@ -144,6 +146,37 @@ def test_padding_is_masked_so_that_each_prompt_has_the_tokens_that_it_has_alone(
         # The next request of equal prompts has no mask.
         again, _ = run(decoder, tiny.prompts)
         assert np.array_equal(again, tiny.generated)
+    finally:
+        decoder.close()
+
+
+def test_requests_that_join_have_the_tokens_that_they_have_alone(tiny: Tiny) -> None:
+    if tiny.kind == "seq2seq":
+        with pytest.raises(CaseError, match="has an encoder"):
+            SlotDecoder(tiny.job())
+        return
+    decoder = SlotDecoder(tiny.job())
+    decoder.load()
+    try:
+        # Seven requests in three slots, so that each slot is used again by a shorter or longer prompt, and is empty
+        # between others for some steps.
+        lengths, counts = [7, 3, 5, 2, 7, 4, 6], [6, 2, 5, 1, 3, 6, 4]
+        prompts = [tiny.prompts[number % BATCH, :length] for number, length in enumerate(lengths)]
+        wanted = [
+            greedy(tiny.model, tiny.kind, prompt[None], count, 0).tokens[0].tolist()
+            for prompt, count in zip(prompts, counts, strict=True)
+        ]
+        assert joined(decoder, prompts, counts) == wanted
+        assert joined(decoder, prompts[::-1], counts[::-1]) == wanted[::-1]
+        decoder.prefill(tiny.prompts)  # as one batch
+        tokens = [decoder.tokens().copy()]
+        for _ in range(1, NEW):
+            decoder.step()
+            tokens.append(decoder.tokens().copy())
+        assert np.array_equal(np.stack(tokens, axis=1), tiny.generated)
+        shape = decoder.job.shape
+        assert decoder.cache_bytes() == BATCH * 4 * shape.cache_elements(PROMPT, NEW + 1)
+        assert (decoder.placement().settings["cache"], decoder.placement().precision) == ("slots", "fp32")
     finally:
         decoder.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -9,10 +10,11 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from harness import aggregate, bundle, export, generate, plan, report, verify
 from harness.core import store
 from harness.core.layout import Results
 from harness.core.schemas import Generated, Summary
+from tests.fixtures.forked import run_forked
+from tests.fixtures.stages import ROOT
 
 pytestmark = pytest.mark.stages
 
@@ -34,16 +36,19 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = AutoConfig.for_model("llama", vocab_size=99, bos_token_id=1, eos_token_id=2, **sizes)
     AutoModelForCausalLM.from_config(config).save_pretrained(root / "tiny")
     (root / "c.yaml").write_text(CONFIG.format(folder=root / "tiny"))
-    plan.stage(["--config", str(root / "c.yaml"), *where(root)])
-    export.export(where(root))
-    generate.stage(where(root))
-    aggregate.stage(where(root))
-    report.stage(["--results", str(root / "results")])
+    stage("plan", root, "--config", str(root / "c.yaml"))
+    for name in ("export", "generate", "aggregate", "report"):
+        stage(name, root)
     return root
 
 
-def where(root: Path) -> list[str]:
-    return ["--results", str(root / "results"), "--models-dir", str(root / "models")]
+def stage(name: str, root: Path, *arguments: str) -> tuple[str, str]:
+    """What a stage printed on both streams; its workers are forks as well."""
+    folders = ["--results", str(root / "results"), "--models-dir", str(root / "models")]
+    words = folders[: {"verify": 0, "report": 2}.get(name, 4)]
+    done = run_forked(f"harness.{name}", [*words, *arguments], ROOT, os.environ)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
 
 
 def test_the_tokens_are_right_and_the_known_durations_are_found(ran: Path) -> None:
@@ -80,21 +85,20 @@ def test_the_report_shows_the_model_and_its_chart(ran: Path) -> None:
     assert list((ran / "results/charts").glob("*-generation-itl.png"))
 
 
-def test_only_what_is_missing_is_measured_again(ran: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_what_is_missing_is_measured_again(ran: Path, tmp_path: Path) -> None:
     shutil.copytree(ran, tmp_path / "again", symlinks=True)
     again = tmp_path / "again"
-    generate.stage(where(again))
-    assert "0 processes of generation to run; 2 measured before are kept" in capsys.readouterr().out
+    said, _ = stage("generate", again)
+    assert "0 processes of generation to run; 2 measured before are kept" in said
     spin = next((again / "results/generation").glob("*-spin-*/1.json"))
     spin.write_bytes(spin.read_bytes()[:-9])
-    generate.stage(where(again))
-    said = capsys.readouterr()
-    assert "It is measured again" in said.err
-    assert "1 process of generation to run" in said.out
+    said, warned = stage("generate", again)
+    assert "It is measured again" in warned
+    assert "1 process of generation to run" in said
 
 
-def test_a_bundle_gives_the_same_report(ran: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bundle.stage(where(ran))
+def test_a_bundle_gives_the_same_report(ran: Path) -> None:
+    stage("bundle", ran)
     packed = next((ran / "results").glob("*.tar.xz"))
-    verify.stage(["--bundle", str(packed)])
-    assert "come out the same" in capsys.readouterr().out
+    said, _ = stage("verify", ran, "--bundle", str(packed))
+    assert "come out the same" in said

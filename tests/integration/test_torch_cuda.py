@@ -21,8 +21,10 @@ import pytest
 from harness import backends
 from harness.backends.base import BackendJob
 from harness.backends.batches import nothing_exported
-from harness.core.errors import CaseError
+from harness.core.errors import CaseError, NotSupportedError
 from harness.core.schemas import Case, TensorSpec
+from harness.timing.dispatcher import Dispatcher, OnStream
+from harness.timing.issuing_thread import OnStreams, issue_closed
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.stages
@@ -87,6 +89,10 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     driver.Device = lambda index: SimpleNamespace(retain_primary_context=lambda: context)
     handles = count(77)
     driver.Stream = lambda flags: SimpleNamespace(handle=next(handles), synchronize=says("synchronize"))
+    driver.event_flags = SimpleNamespace(DISABLE_TIMING=2)
+    driver.Event = lambda flags: SimpleNamespace(
+        record=lambda stream: found.append(f"event on {stream.handle}"), query=lambda: True
+    )
     package: Any = ModuleType("pycuda")
     package.driver = driver
     monkeypatch.setitem(sys.modules, "pycuda", package)
@@ -141,7 +147,8 @@ def loaded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **asked: 
     """A backend after load() and, where it has one, compile()."""
     from harness.backends.torch import base
 
-    monkeypatch.setattr(base, "build_module", lambda export, folder: module())
+    build = asked.pop("build", module)
+    monkeypatch.setattr(base, "build_module", lambda export, folder: build())
     options = asked.pop("options", {})
     case = Case(
         **(dict.fromkeys(("case_id", "model", "slug"), "tiny") | {"backend": name, "device": "cuda"}),
@@ -163,6 +170,80 @@ def loaded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **asked: 
     if made.compiles:
         made.compile()
     return made
+
+
+class Encoder(torch.nn.Module):
+    """An attention and a perceptron; all but the last of its linear layers, a small one, can be in fp8."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        nn = torch.nn
+        self.queries, self.values = nn.Linear(64, 64), nn.Linear(64, 64)
+        self.perceptron = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64))
+        self.norm, self.head = nn.LayerNorm(64), nn.Linear(64, 5)
+        self.eval().requires_grad_(False)
+
+    def forward(self, pixels: Any) -> Any:
+        x = pixels.flatten(2)
+        x = x + torch.nn.functional.scaled_dot_product_attention(self.queries(x), self.queries(x), self.values(x))
+        return self.head(self.norm(x + self.perceptron(x)).mean(1))
+
+
+@pytest.mark.parametrize("name", ["torch-eager", "torch-compile", pytest.param("torch-aoti", marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("switches")
+def test_linear_layers_in_fp8_are_near_fp32_and_read_back(
+    name: str, log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capable(monkeypatch, (9, 0))
+    if name != "torch-eager":
+        monkeypatch.setattr(f"harness.backends.torch.{name.partition('-')[2]}.require_compiler", lambda device: None)
+    backend = loaded(name, tmp_path, monkeypatch, precision="fp8", build=Encoder)
+    for index in (0, 5):
+        with torch.inference_mode():
+            right = Encoder()(torch.from_numpy(arrays()[index]["pixels"])).numpy()
+        found = answer(backend, index)
+        distance = np.linalg.norm(found - right) / np.linalg.norm(right)
+        assert 1e-4 < distance < 0.1  # not fp32, and near it
+    placement = backend.placement()
+    assert placement.precision == "fp8"
+    assert placement.settings["fp8_layers"] == 4
+    assert placement.settings["other_linear_layers"] == 1
+    assert 0.9 < placement.settings["fp8_share_of_products"] < 1
+    assert placement.dtype_census["torch.float8_e4m3fn"] == 2 * 64 * 64 + 2 * 64 * 256
+    backend.close()
+
+
+@pytest.mark.usefixtures("switches")
+def test_a_module_whose_work_is_elsewhere_is_not_labelled_fp8(
+    log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capable(monkeypatch, (9, 0))
+
+    def convolutional() -> Any:
+        nn = torch.nn
+        return nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8 * 36, 16), nn.Linear(16, 5)).eval()
+
+    backend = loaded("torch-eager", tmp_path, monkeypatch, precision="fp8", build=convolutional)
+    assert backend.placement().precision == "bf16+fp8"
+    backend.close()
+    with pytest.raises(NotSupportedError, match=r"multiples of 16\); there is none"):
+        loaded("torch-eager", tmp_path, monkeypatch, precision="fp8")
+
+
+@pytest.mark.usefixtures("switches")
+def test_a_gpu_without_fp8_is_refused_in_two_lines(
+    log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capable(monkeypatch, (8, 6))
+    with pytest.raises(NotSupportedError, match=r"capability 8\.9 or higher; an old GPU has 8\.6") as caught:
+        loaded("torch-eager", tmp_path, monkeypatch, precision="fp8", build=Encoder)
+    assert "PRECISIONS" in caught.value.hint
+
+
+def capable(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "an old GPU")
 
 
 def answer(backend: Any, index: int) -> Any:
@@ -364,6 +445,43 @@ def test_graphs_that_are_in_flight_together_share_no_memory(
     assert len(set(captured_in())) == 1
     in_flight = captured_in(boundary="transfer", mode="pipelined")
     assert len(set(in_flight)) == len(in_flight) == 3
+
+
+@pytest.mark.parametrize("name", ["torch-eager", "torch-script"])
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.usefixtures("switches")
+def test_one_thread_issues_to_objects_on_streams_and_in_memory_of_their_own(
+    name: str, graph: bool, log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pools = count()
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: f"pool {next(pools)}")
+    places = [loaded(name, tmp_path, monkeypatch, options={"graph": graph}) for _ in range(2)]
+    workers = [Dispatcher({2: (backend, BATCHES)}) for backend in places]
+    captured = {word.split("capture on ")[1] for word in log if word.startswith("capture")}
+    assert len(captured) == (2 if graph else 0)
+    log.clear()
+    found = issue_closed(OnStreams([OnStream(worker) for worker in workers]), 2, 6, 1 << 60)
+    assert (found.worker, found.error) == ((0, 1) * 3, None)
+    passes = [f"{word} {handle}" for handle in (77, 78) for word in ("current: stream", "event on")]
+    assert [word for word in log if not word.startswith("begin")] == passes * 3
+    for worker in workers:
+        ((_, index, outputs),) = worker.latest()
+        assert index == 2
+        if not graph:  # a make-believe graph computes at its capture alone
+            np.testing.assert_allclose(outputs["scores"], expected(index), rtol=1e-4, atol=1e-5)
+    for backend in reversed(places):
+        backend.close()
+
+
+def test_each_setting_that_records_graphs_of_torch_compile_refuses_batches_in_flight() -> None:
+    info = backends.BACKENDS["torch-compile"]
+    refused = {name for name in info.settings_on("cuda") if info.no_issuing_on("cuda", name)}
+    recorded = {
+        name
+        for name, setting in info.settings_on("cuda").items()
+        if torch._inductor.list_mode_options(setting.options["mode"]).get("triton.cudagraphs")
+    }
+    assert refused == recorded == {*recorded, "reduce-overhead", "max-autotune"}
 
 
 @pytest.mark.usefixtures("switches")

@@ -33,8 +33,14 @@ def make(
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("by_environment", [False, True], ids=["argument", "environment"])
-@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize(
+    ("attack", "by_environment"),
+    [
+        *((attack, False) for attack in ATTACKS),
+        (ATTACKS[0], True),
+        *(pytest.param(attack, True, marks=pytest.mark.slow) for attack in ATTACKS[1:]),
+    ],
+)
 def test_no_make_variable_runs_a_command(attack: str, by_environment: bool, tmp_path: Path) -> None:
     # WHERE and PYTHON decide which program starts: they have a test of their own.
     names = [name for name in VARIABLES if name not in ("WHERE", "PYTHON")]

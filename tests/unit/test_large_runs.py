@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import os
 import re
 import subprocess
 import sys
@@ -12,12 +13,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from harness import aggregate, bundle, compare, report, verify
-from harness.core import chain, packed, raw_files, store
+from harness import aggregate, bundle, compare, history, report, verify
+from harness.core import chain, packed, parallel, raw_files, store
 from harness.core.errors import (
     FormatError,
     MalformedFileError,
@@ -26,14 +28,25 @@ from harness.core.errors import (
     RegressionError,
     UsageError,
 )
-from harness.core.layout import Models, Results
+from harness.core.layout import Models, Results, RunStore
 from harness.core.raw_files import RawFiles
-from harness.core.schemas import Case, Comparison, Measured, PackedSummary, Plan, Summary
+from harness.core.schemas import Case, Comparison, HistoryRun, Measured, PackedSummary, Plan, Summary
 from harness.live import server
 from harness.live.reader import WatchedFolder
 from harness.planning import resume
+from harness.planning.remote_store import RemoteStore
 from harness.planning.schedule import schedule
-from tests.synthetic_results import EFFICIENTNET, MINILM, Synthetic, failed, measured, restless, slowed, usage_of
+from tests.synthetic_results import (
+    EFFICIENTNET,
+    MINILM,
+    Synthetic,
+    eventful,
+    failed,
+    measured,
+    restless,
+    slowed,
+    usage_of,
+)
 from tests.synthetic_results import matrix as cases_of
 
 CASES = [case for model in (MINILM, EFFICIENTNET) for case in cases_of((model,), batch_sizes=(1, 4))[:6]]
@@ -89,6 +102,16 @@ def test_packed_records_equal_those_that_were_written(large: Run) -> None:
         if usage is not None:
             assert raw.load_usage(record.case_id, record.round) == usage
     assert [path.name for path in large.results.raw.iterdir() if path.suffix != ".parquet"] == []
+
+
+def test_the_samples_of_few_models_stay_in_memory(large: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(raw_files, "KEPT", 1)
+    raw = RawFiles(large.results, large.plan.cases)
+    first, last = CASES[0].case_id, CASES[-1].case_id
+    for case_id in (first, last, first):
+        assert raw.load(case_id, 1).case_id == case_id
+    held = [file for file in raw._opened.values() if isinstance(file, packed.PackedRaw) and file._group is not None]
+    assert len(held) == 1
 
 
 def test_a_small_plan_keeps_its_json_files(tmp_path: Path) -> None:
@@ -186,6 +209,72 @@ def test_a_large_run_has_the_rows_of_a_small_one(tmp_path: Path, large: Run) -> 
     assert large.results.summary_csv.read_bytes() == small.results.summary_csv.read_bytes()
     for name in ("measured_from", "measured_to", "environments", "exports", "plan_id"):
         assert getattr(rows, name) == getattr(expected, name)
+
+
+def test_every_kind_of_row_of_a_large_run_is_that_of_a_small_one(tmp_path: Path, pack_all: Callable[[], None]) -> None:
+    """Void, failed, skipped, missing and flagged rows: the large way makes and writes them without JSON in between."""
+
+    def change(case: Case, record: Measured) -> Any:
+        if case.case_id == "minilm-l6-torch-eager-cpu-fp32-b16-s128":
+            return failed(case, record.round)
+        return None if case.case_id == "minilm-l6-openvino-cpu-fp32-b16-s128" else eventful(case, record)
+
+    kinds = {"cases": cases_of((MINILM, EFFICIENTNET)), "change": change, "rounds": 3, "samples": 30}
+    small, big = Run(tmp_path / "small", **kinds), Run(tmp_path / "big", **kinds)
+    expected = small.aggregate()
+    pack_all()
+    raw_files.pack(big.plan, big.results)
+    found = big.aggregate()
+    assert {row.status for row in found.rows} == {"measured", "skipped", "failed", "missing"}
+    assert {row.grade for row in found.rows} >= {"A", "B", "C", "F"}
+    assert any(row.void is not None for row in found.rows)
+    assert found.rows == expected.rows
+    assert found.notes == expected.notes
+    assert big.results.summary_csv.read_bytes() == small.results.summary_csv.read_bytes()
+
+
+def test_a_sample_that_is_null_is_damage(large: Run) -> None:
+    table = pq.read_table(large.packed)
+    samples = table["latency_ns"].to_pylist()
+    samples[0][3] = None
+    place = table.column_names.index("latency_ns")
+    pq.write_table(table.set_column(place, table.schema.field(place), [samples]), large.packed)
+    raw = RawFiles(large.results, large.plan.cases)
+    with pytest.raises(MalformedFileError, match="a sample of"):
+        raw.load(CASES[0].case_id, 1)
+    assert raw.load(CASES[0].case_id, 2).round == 2
+
+
+def test_results_of_forked_processes_come_in_order_and_few_at_a_time(tmp_path: Path) -> None:
+    def work(number: int) -> int:
+        (tmp_path / str(number)).touch()
+        return number * number
+
+    found = parallel.map_forked(work, range(60))
+    assert next(found) == 0
+    processes = min(parallel.MOST, len(os.sched_getaffinity(0)))
+    assert len(list(tmp_path.iterdir())) <= (parallel.AHEAD + 1) * processes + 1
+    assert list(found) == [number * number for number in range(1, 60)]
+
+
+def test_a_store_behind_a_url_has_the_rows_of_a_large_run(large: Run, tmp_path: Path) -> None:
+    rows = large.aggregate().rows
+    memory = fsspec.filesystem("memory")
+    try:
+        history.stage([*large.folders[:2], "--store", "memory://large"])
+        other = RunStore(tmp_path / "other")
+        remote = RemoteStore("memory://large")
+        remote.fetch(other)
+        run = store.load(next(other.runs.glob("*/run.json")), HistoryRun, "make history")
+        assert run.points.keys() == {row.case_id for row in rows if row.latency_ns is not None}
+        fetched = remote.fetch_summary(other, run.run_id)
+        assert store.load(fetched, Summary, "make aggregate").rows == rows
+        other.packed_rows(run.run_id).unlink()
+        memory.rm(f"/large/runs/{run.run_id}/summary.parquet")
+        with pytest.raises(MalformedFileError, match="has no rows of"):
+            remote.fetch_summary(other, run.run_id)
+    finally:
+        memory.rm("/", recursive=True)
 
 
 def test_the_file_of_a_large_summary_has_another_format(large: Run) -> None:
@@ -342,6 +431,23 @@ def test_watch_shows_packed_results_and_newer_files(large: Run) -> None:
     assert now.done == done
     medians = [next(row.median_ns for row in one.rows if row.case_id == again.case_id) for one in (found, now)]
     assert medians[0] != medians[1]
+
+
+def test_a_look_makes_only_the_models_again_that_changed(large: Run) -> None:
+    watched = WatchedFolder(large.results)
+    first = watched.look()
+    again = measured(EAGER, MINILM, 1, 50, seed=7)
+    store.save_raw(large.results.raw_file(again.case_id, 1), again)
+    second = watched.look()
+    assert first is not None
+    assert second is not None
+    kept = {row.case_id: row is old for row, old in zip(second.rows, first.rows, strict=True)}
+    assert not kept[EAGER.case_id]
+    assert all(kept[case.case_id] for case in CASES if case.model == EFFICIENTNET.name)
+    fresh = WatchedFolder(large.results).look()
+    assert fresh is not None
+    assert second.rows == fresh.rows
+    assert (second.done, second.failed, second.state) == (fresh.done, fresh.failed, fresh.state)
 
 
 def test_watch_reads_many_packed_results_bit_by_bit(large: Run, monkeypatch: pytest.MonkeyPatch) -> None:

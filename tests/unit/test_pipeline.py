@@ -130,6 +130,7 @@ ALL = {
     "BOUND": "p99<50ms",
     "RATES": "5,10",
     "MAX_BATCH": "4",
+    "BATCHING": "static,continuous",
     "MAX_DELAY": "0,2ms",
     "WORKERS": "1,2",
     "IN_FLIGHT": "2",

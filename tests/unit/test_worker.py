@@ -13,7 +13,8 @@ from harness.backends.loads import artifacts
 from harness.core.errors import CaseError, NotSupportedError
 from harness.core.protocol import Job
 from harness.core.schemas import Measurement
-from harness.processes.pool import absent_library
+from harness.processes.launcher import Outcome
+from harness.processes.pool import absent_library, explained_end
 from harness.processes.worker import _failed
 from tests import synthetic_results as made
 
@@ -87,3 +88,9 @@ def test_what_a_backend_does_not_run_is_refused_and_no_other_failure(
 def test_a_missing_library_of_an_optional_part_names_the_part() -> None:
     assert "pip install 'inferometer[cudnn]'" in absent_library(("cudnn",), "cudnn")[1]
     assert "pip install openvino;" in absent_library(("openvino",), "openvino")[1]
+
+
+def test_an_instruction_that_the_machine_does_not_run_is_no_fault_of_the_model() -> None:
+    problem, hint = explained_end(Outcome(-4, "first request"), 60.0, 1, "Fatal Python error: Illegal instruction")
+    assert problem.startswith("Crashed with signal 4: a native library uses an instruction")
+    assert "docs/generation.md" in hint

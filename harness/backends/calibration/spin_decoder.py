@@ -1,21 +1,21 @@
-"""spin as a decoder: a known TTFT and ITL. Its deviation is the error of the token loop."""
+"""spin as a decoder, static or continuous: a known TTFT and ITL. Its deviation is the error of the token loop."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.backends.decoder import Decoder
+from harness.backends.decoder import JoiningDecoder
 from harness.core.errors import CaseError
 from harness.core.schemas import Placement
 from harness.timing.clock import now_ns
 from harness.zoo.families import known_duration
 
 PREFILL = 10
-"""A prefill waits this many times as long as a step."""
+"""A prefill, or the pass of a prompt that joins, waits this many times as long as a step."""
 
 
-class SpinDecoder(Decoder):
+class SpinDecoder(JoiningDecoder):
     """A step waits for the duration in the model's name, a prefill for PREFILL of them; tokens() does the waiting."""
 
     def load(self) -> None:
@@ -24,6 +24,7 @@ class SpinDecoder(Decoder):
             raise CaseError(f"spin does not run {self.job.model}.", "Name the work: MODELS=spin:1ms.")
         self._step_ns = round(known_duration.duration_ns(self.job.model))
         self._end_ns = 0
+        self._taken: set[int] = set()
         self._ids = np.zeros(self.job.batch_size, np.int64)
 
     def prefill(self, ids: NDArray[np.int64]) -> None:
@@ -33,6 +34,19 @@ class SpinDecoder(Decoder):
     def prefill_padded(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
         """A prefill takes the same time for every prompt."""
         self.prefill(ids)
+
+    def join(self, slot: int, ids: NDArray[np.int64]) -> None:
+        """Begin the pass of one prompt."""
+        self._taken.add(slot)
+        self._end_ns = now_ns() + PREFILL * self._step_ns
+
+    def leave(self, slot: int) -> None:
+        """Nothing is computed for an empty slot."""
+        self._taken.discard(slot)
+
+    def width(self) -> int:
+        """The slots that are taken."""
+        return len(self._taken)
 
     def step(self) -> None:
         """Begin a step."""

@@ -28,6 +28,9 @@ _NAMES = {"F32": "fp32", "F16": "fp16", "BF16": "bf16", "Q8_0": "int8", "Q4_0": 
 class LlamaCppDecoder(Decoder):
     """Every sequence has a stream of its own in one cache of keys and values in fp16, llama.cpp's default."""
 
+    unified = False
+    """Whether all sequences share the cells of the cache."""
+
     def __init__(self, job: GenerationJob) -> None:
         super().__init__(job)
         if job.gguf is None:
@@ -38,6 +41,7 @@ class LlamaCppDecoder(Decoder):
         self._file = job.folder / job.gguf
         self._model: Any = None
         self._context: Any = None
+        self._batches: list[Any] = []
 
     def load(self) -> None:
         """Load the file and make the context with its cache."""
@@ -53,6 +57,7 @@ class LlamaCppDecoder(Decoder):
         context.n_ctx = batch * -(-job.capacity // _CELLS) * _CELLS
         context.n_batch = max(batch * job.prompt_length, context.n_batch)
         context.n_seq_max = batch
+        context.kv_unified = self.unified
         context.n_threads = context.n_threads_batch = job.threads
         context.offload_kqv = context.op_offload = job.device == "cuda"
         self._context = llama_cpp.llama_init_from_model(self._model, context)
@@ -60,8 +65,7 @@ class LlamaCppDecoder(Decoder):
             raise CaseError("llama.cpp made no context of this size.", "Try a smaller batch or shorter prompts.")
         self._vocabulary = int(llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model)))
         self._cache = llama_cpp.llama_get_memory(self._context)
-        self._prompt = _batch_of(batch, job.prompt_length)
-        self._one = _batch_of(batch, 1)
+        self._make_batches()
         self._filled = 0
         self._tokens: NDArray[np.int64] | None = None
 
@@ -78,12 +82,12 @@ class LlamaCppDecoder(Decoder):
     def tokens(self) -> NDArray[np.int64]:
         """The largest logit of each sequence."""
         if self._tokens is None:
-            self._tokens = self._logits().argmax(-1)
+            self._tokens = self._rows(self.job.batch_size).argmax(-1)
         return self._tokens
 
     def logits(self) -> NDArray[np.float32]:
         """Of the latest call."""
-        return self._logits().copy()
+        return self._rows(self.job.batch_size).copy()
 
     def force(self, ids: NDArray[np.int64]) -> None:
         """Replace the latest tokens."""
@@ -108,6 +112,7 @@ class LlamaCppDecoder(Decoder):
                 "threads": int(llama_cpp.llama_n_threads(self._context)),
                 "prompt_threads": int(llama_cpp.llama_n_threads_batch(self._context)),
                 "cells": int(llama_cpp.llama_n_ctx(self._context)),
+                "cells_shared": self.unified,
                 "cache_precision": "fp16",
                 "weights": most,
                 "weight_bytes": int(llama_cpp.llama_model_size(self._model)),
@@ -122,44 +127,52 @@ class LlamaCppDecoder(Decoder):
 
     def close(self) -> None:
         """Free batches, context and model. Safe after a load() that failed half-way."""
-        for name in ("_prompt", "_one"):
-            if name in vars(self):
-                llama_cpp.llama_batch_free(vars(self).pop(name))
+        while self._batches:
+            llama_cpp.llama_batch_free(self._batches.pop())
         if self._context:
             llama_cpp.llama_free(self._context)
         if self._model:
             llama_cpp.llama_model_free(self._model)
         self._context = self._model = None
 
+    def _make_batches(self) -> None:
+        self._prompt = self._batch_of(self.job.batch_size, self.job.prompt_length)
+        self._one = self._batch_of(self.job.batch_size, 1)
+
+    def _batch_of(self, sequences: int, length: int, first: int = 0) -> Any:
+        """A llama_batch of `length` tokens for each sequence, which asks for logits of each last one. first: sequence;
+        freed in close()."""
+        batch = llama_cpp.llama_batch_init(sequences * length, 0, 1)
+        self._batches.append(batch)
+        batch.n_tokens = sequences * length
+        for place in range(sequences * length):
+            batch.n_seq_id[place] = 1
+            batch.seq_id[place][0] = first + place // length
+            batch.logits[place] = place % length == length - 1
+        return batch
+
     def _decode(self, batch: Any, ids: NDArray[np.int64]) -> None:
         """ids (batch, length): the same number of tokens for each sequence, after those in the cache."""
-        size = ids.size
-        _view(batch.token, size, np.int32)[:] = ids.reshape(-1)
-        _view(batch.pos, size, np.int32).reshape(ids.shape)[:] = np.arange(self._filled, self._filled + ids.shape[1])
+        places = np.broadcast_to(np.arange(self._filled, self._filled + ids.shape[1]), ids.shape)
+        self._run(batch, ids.reshape(-1), places.reshape(-1))
+        self._filled += ids.shape[1]
+
+    def _run(self, batch: Any, ids: NDArray[np.int64], places: NDArray[np.int64]) -> None:
+        """Decode the tokens at their positions; their sequences are those of the batch."""
+        batch.n_tokens = len(ids)
+        view(batch.token, len(ids), np.int32)[:] = ids
+        view(batch.pos, len(ids), np.int32)[:] = places
         code = llama_cpp.llama_decode(self._context, batch)
         if code:
             raise CaseError(f"llama_decode returned {code}.", "Try a smaller batch or shorter prompts.")
-        self._filled += ids.shape[1]
         self._tokens = None
 
-    def _logits(self) -> NDArray[np.float32]:
-        """A view of (batch, vocabulary), one row for each sequence; waits for the latest call."""
-        pointer = llama_cpp.llama_get_logits(self._context)
-        return np.ctypeslib.as_array(pointer, (self.job.batch_size, self._vocabulary))
+    def _rows(self, count: int) -> NDArray[np.float32]:
+        """A view of (count, vocabulary), the logits of the latest call in the order of its batch; waits for it."""
+        return np.ctypeslib.as_array(llama_cpp.llama_get_logits(self._context), (count, self._vocabulary))
 
 
-def _batch_of(sequences: int, length: int) -> Any:
-    """A llama_batch of `length` tokens for each sequence, which asks for logits of each last one."""
-    batch = llama_cpp.llama_batch_init(sequences * length, 0, 1)
-    batch.n_tokens = sequences * length
-    for place in range(sequences * length):
-        batch.n_seq_id[place] = 1
-        batch.seq_id[place][0] = place // length
-        batch.logits[place] = place % length == length - 1
-    return batch
-
-
-def _view(pointer: Any, size: int, kind: type[np.generic]) -> Any:
+def view(pointer: Any, size: int, kind: type[np.generic]) -> Any:
     """The memory that a pointer of a batch names, as an array."""
     found = np.ctypeslib.as_array(pointer, (size,))
     return found.view(kind)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,8 +18,10 @@ from harness.backends.base import (
     BackendJob,
     Batch,
 )
+from harness.backends.torch import fp8
 from harness.backends.torch.cpu import OnCpu
 from harness.backends.torch.place import Call, Place, Tensors
+from harness.backends.torch.readback import Product, fp8_ran, words_of
 from harness.core.schemas import NO_FLOATS, Placement
 from harness.zoo.construct import build_module
 from harness.zoo.cost.work import is_product
@@ -32,6 +34,14 @@ LEAST_SHARE = 0.01
 def computed_in(call: Callable[[], object], word: Callable[[torch.dtype], str]) -> tuple[str, ...]:
     """Words for the precisions of at least LEAST_SHARE of a pass's products, sorted; () where there are no products.
 
+    word: as of product_shares.
+    """
+    return words_of(product_shares(call, word), LEAST_SHARE)
+
+
+def product_shares(call: Callable[[], object], word: Callable[[torch.dtype], str]) -> Mapping[Product, float]:
+    """Shares of a pass's products, by FLOPs; empty where there are none.
+
     word: element type → word, by the state of the switches at the call; called at each product.
     """
     seen = _ProductPrecisions(word)
@@ -39,15 +49,15 @@ def computed_in(call: Callable[[], object], word: Callable[[torch.dtype], str]) 
     with seen, FlopCounterMode(display=False):
         call()
     whole = sum(seen.flops.values())
-    return tuple(sorted(name for name, flops in seen.flops.items() if flops >= LEAST_SHARE * whole))
+    return {kind: flops / whole for kind, flops in seen.flops.items()} if whole else {}
 
 
 class _ProductPrecisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Adds up FLOPs of products by the word for their precision."""
+    """Adds up FLOPs of products by the word for their precision and by what they multiply."""
 
     def __init__(self, word: Callable[[torch.dtype], str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.flops: Counter[str] = Counter()
+        self.flops: Counter[Product] = Counter()
         self._word = word
 
     def __torch_dispatch__(
@@ -58,12 +68,21 @@ class _ProductPrecisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
         tensors = [one for one in args if isinstance(one, torch.Tensor) and one.is_floating_point()]
         if tensors:
             packet = func._overloadpacket
+            # The last tensors of a scaled product are its scales and its bias.
+            multiplied = tensors[0] if packet is torch.ops.aten._scaled_mm else tensors[-1]
+            kind = Product(self._word(multiplied.dtype), packet.__name__ in _OF_ACTIVATIONS)
             if packet in flop_registry:
-                flops = int(flop_registry[packet](*args, **(kwargs or {}), out_val=answer))
-                self.flops[self._word(tensors[-1].dtype)] += flops
+                self.flops[kind] += int(flop_registry[packet](*args, **(kwargs or {}), out_val=answer))
             elif is_product(packet.__name__):
-                self.flops[self._word(tensors[-1].dtype)] += _about(tensors)
+                self.flops[kind] += _about(tensors)
         return answer
+
+
+_OF_ACTIVATIONS = frozenset(
+    {"bmm", "baddbmm", *(f"_scaled_dot_product_{kind}_attention" for kind in ("flash", "efficient", "cudnn"))}
+    | {"_scaled_dot_product_flash_attention_for_cpu"}
+)
+"""Operators that multiply two results of the pass, as in an attention, and no weights."""
 
 
 def _about(tensors: list[torch.Tensor]) -> int:
@@ -72,8 +91,15 @@ def _about(tensors: list[torch.Tensor]) -> int:
     return 4 * first.numel() * (second.shape[-2] if second.ndim > 1 else 1)
 
 
-_DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-_NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+_DTYPES = {
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "fp8": torch.bfloat16,
+}
+"""Types of inputs, and of all that computes outside linear layers in fp8."""
+_NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", fp8.FLOAT8: "fp8"}
 
 
 class TorchBackend(Backend):
@@ -103,7 +129,7 @@ class TorchBackend(Backend):
         self._inference_mode = torch.inference_mode()
         self._inference_mode.__enter__()
         dtype = _DTYPES[self.job.case.precision]
-        self._module = self._place.module(build_module(self.job.export, self.job.folder), dtype)
+        self._module = self._placed(build_module(self.job.export, self.job.folder), dtype)
         self._inputs = self._place.inputs([self._ordered(batch) for batch in self.job.batches], dtype)
         self._calls: list[Call] = [self._module] * len(self._inputs.sets)
         self._result: Any = None
@@ -166,12 +192,16 @@ class TorchBackend(Backend):
             census[str(tensor.dtype)] += math.prod(tensor.shape)
         floating = {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
         names = sorted(_NAMES.get(dtype, str(dtype)) for dtype in floating)
-        words, unseen = self._computed_in()
+        shares, unseen = self._product_shares()
+        held = self._place.precision(names)
+        ran, facts = fp8_ran(shares, held, LEAST_SHARE) if self._quantises else (words_of(shares, LEAST_SHARE), {})
+        words = ran if self._quantises else {held, *ran} - {""}
+        facts |= fp8.settings(self._module) if self._quantises else {}
         return Placement(
             device="+".join(sorted({tensor.device.type for tensor in tensors})),
-            precision=self._ran_precision("+".join(sorted({self._place.precision(names), *words} - {""})) or NO_FLOATS),
+            precision=self._ran_precision("+".join(sorted(words)) or NO_FLOATS),
             provider=self.provider,
-            settings={**self._place.settings(self._module), **unseen, **self._copied(), **self._settings()},
+            settings={**self._place.settings(self._module), **facts, **unseen, **self._copied(), **self._settings()},
             dtype_census=dict(census),
         )
 
@@ -202,17 +232,27 @@ class TorchBackend(Backend):
         self._inference_mode.__exit__(None, None, None)
         self._place.close()
 
-    def _computed_in(self) -> tuple[tuple[str, ...], dict[str, str]]:
-        """Words for the precision of an eager pass's products; and for the settings, why it is unknown."""
+    @property
+    def _quantises(self) -> bool:
+        return self.job.case.precision == "fp8"
+
+    def _placed(self, module: nn.Module, dtype: torch.dtype) -> nn.Module:
+        if not self._quantises:
+            return self._place.module(module, dtype)
+        self._place.require_fp8()
+        return fp8.in_fp8(module, self._place.module, dtype)
+
+    def _product_shares(self) -> tuple[Mapping[Product, float], dict[str, str]]:
+        """Of an eager pass; and for the settings, why they are unknown."""
 
         def word(dtype: torch.dtype) -> str:
             return self._place.precision([_NAMES.get(dtype, str(dtype))])
 
         try:
-            found = computed_in(lambda: self._module(*self._inputs.sets[0]), word)
+            found = product_shares(lambda: self._module(*self._inputs.sets[0]), word)
             self._place.synchronize()
         except RuntimeError as error:  # an eager pass may need more memory than a compiled pass
-            return (), {"products_not_seen": str(error).strip().partition("\n")[0][:200]}
+            return {}, {"products_not_seen": str(error).strip().partition("\n")[0][:200]}
         return found, {}
 
     def _compiled(self) -> Call:

@@ -12,6 +12,7 @@ from torch import nn
 from harness.backends.base import Array, BackendJob
 from harness.backends.cuda.context import Cuda
 from harness.backends.torch.cpu import host_facts, use_threads
+from harness.backends.torch.fp8 import require_capability
 from harness.backends.torch.place import (
     Call,
     Place,
@@ -250,6 +251,10 @@ class OnCuda(Place):
             pool = shared if self.copy_streams is None else torch.cuda.graph_pool_handle()
             self._replays.append(Replay(call, arguments, self._stream, pool))
         return list(self._replays)
+
+    def require_fp8(self) -> None:
+        """By the GPU's compute capability."""
+        require_capability(torch.cuda.get_device_capability(), torch.cuda.get_device_name())
 
     def precision(self, floating: Sequence[str]) -> str:
         """The parameters' types, and TF32 from its switches."""

@@ -78,6 +78,9 @@ class Place(ABC):
     def settle(self, call: Call, sets: Sequence[Tensors]) -> list[Call]:
         """The callable for each of the sets, after all work that only the first calls do is done."""
 
+    def require_fp8(self) -> None:  # noqa: B027 - a CPU multiplies the same values in fp32; no plan has such a case
+        """Raise NotSupportedError where the device does not multiply in fp8."""
+
     @abstractmethod
     def precision(self, floating: Sequence[str]) -> str:
         """The precision that ran, from the names of the parameters' types and from the present switches."""

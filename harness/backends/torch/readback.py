@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 def gpu_precision(floating: Sequence[str], *, matmul_tf32: bool, convolution_tf32: bool) -> str:
@@ -14,6 +15,37 @@ def gpu_precision(floating: Sequence[str], *, matmul_tf32: bool, convolution_tf3
     if list(floating) != ["fp32"] or not (matmul_tf32 or convolution_tf32):
         return "+".join(floating)
     return "tf32" if matmul_tf32 and convolution_tf32 else "fp32+tf32"
+
+
+class Product(NamedTuple):
+    """A kind of products: the word for their precision, and whether they multiply two results instead of weights."""
+
+    word: str
+    of_activations: bool
+
+
+def words_of(shares: Mapping[Product, float], least: float) -> tuple[str, ...]:
+    """Words for the precisions of at least this share of the products, sorted."""
+    by_word: dict[str, float] = {}
+    for kind, share in shares.items():
+        by_word[kind.word] = by_word.get(kind.word, 0.0) + share
+    return tuple(sorted(word for word, share in by_word.items() if share >= least))
+
+
+def fp8_ran(
+    shares: Mapping[Product, float], held: str, least: float
+) -> tuple[tuple[str, ...], dict[str, str | int | float | bool]]:
+    """Words for the precision of a module with fp8 layers, and for the row the share of all products that fp8 has.
+
+    `fp8` alone where less than `least` of the products with weights ran in anything else: products of two results, as
+    in an attention, are in bf16 by design. `held`, the types of its parameters, where no product was seen.
+    """
+    if not shares:
+        return (held,), {}
+    weighted = {kind: share for kind, share in shares.items() if not kind.of_activations}
+    words = words_of(weighted, least) or words_of(shares, least)
+    found = sum(share for kind, share in shares.items() if kind.word == "fp8")
+    return words, {"fp8_share_of_products": round(found, 4)}
 
 
 @dataclass(frozen=True)

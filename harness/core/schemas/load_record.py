@@ -42,6 +42,10 @@ LoadMethod = Literal["replications", "loadgen"]
 """`replications`: several short replications of each load, each with a seed of its own, on raw exponential gaps.
 `loadgen`: one long run of each load on LoadGen's schedule, with its durations and counts."""
 
+Batching = Literal["static", "continuous"]
+"""Of generation. `static`: a batch runs to its longest output. `continuous`: a request joins the running batch before
+its next step, and leaves with its last token."""
+
 MOST_BATCH = 4096
 MOST_WORKERS = 64
 MOST_REPLICATIONS = 200
@@ -116,6 +120,7 @@ class LoadCase(Bounds):
     """Only of the server scenario, which always has one."""
     max_batch: Annotated[int, Field(ge=1, le=MOST_BATCH)] = 1
     """Server and offline: most requests of a batch. Multi-stream: samples of a query. Else 1."""
+    batching: Batching = "static"
     max_delay_ns: Annotated[int, Field(ge=0)] = 0
     """Server: how long the first request of a batch waits at most for others; 0: the batch is what has arrived."""
     workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)] = 1
@@ -172,6 +177,11 @@ class LoadCase(Bounds):
         """Batches that are computed at the same time at most."""
         return self.in_flight or self.workers
 
+    @property
+    def sets(self) -> int:
+        """Sets of backend objects, each with one of every prepared size. On a GPU each batch in flight has its own."""
+        return self.parallel if self.device == "cuda" else self.workers
+
 
 class LoadBase(Record):
     """The start of every raw record of load."""
@@ -227,6 +237,15 @@ class ServiceRun(LoadBase):
     notes: tuple[str, ...] = ()
 
 
+class JoinedPasses(Record):
+    """The passes of continuous batching: a request joins by a pass of its own over its prompt, and a step gives every
+    running request one token."""
+
+    steps: int
+    tokens: int
+    """Tokens that all passes computed, those of empty slots included."""
+
+
 class GeneratedBatches(Record):
     """Lengths of the requests and instants of the tokens of a replication that a decoder served.
 
@@ -243,6 +262,8 @@ class GeneratedBatches(Record):
     """Of each batch, in ns since the start of the replication; a failed batch has none."""
     parity: TokenParity | None = None
     """Tokens of served requests against fp32 eager, where it has an answer. None where nothing is computed."""
+    joined: JoinedPasses | None = None
+    """Continuous batching: each request is a batch of its own, which starts when it joins."""
 
 
 class Replication(LoadBase):
@@ -284,6 +305,9 @@ class Replication(LoadBase):
     worker: tuple[int, ...]
     failed: tuple[int, ...] = ()
     """Places of failed batches in these arrays."""
+    unseen_ns: tuple[int, ...] = ()
+    """One thread that issues on a GPU: from the last look that did not see the batch complete to done_ns. Its end lies
+    in between. Empty elsewhere."""
     error: MessageText | None = None
     """Of the first failed batch."""
     timed_out: bool = False
@@ -441,9 +465,12 @@ class LoadedPoint(Record):
     compute_p99_ns: float
     dispatch_p99_ns: float | None = None
     """Dispatch delay: how late a batch started after it was ready."""
+    unseen_p99_ns: float | None = None
+    """One thread that issues on a GPU: by how much the end of a batch was noticed late at most."""
     added_p99_ns: float | None = None
     """Self-check: latency minus that of the same batches replayed with their own recorded service times."""
     mean_batch: float
+    """Requests of a batch; continuous batching: requests that a step gives a token."""
     goodput: float | None = None
     """Share of the scheduled requests within the bound."""
     goodput_per_s: float | None = None
@@ -501,6 +528,7 @@ class LoadRow(Bounds):
     method: LoadMethod
     bound: LatencyBound | None
     max_batch: int
+    batching: Batching = "static"
     max_delay_ns: int
     workers: int
     in_flight: int | None = None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Literal
+from functools import cache
+from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import SerializerFunctionWrapHandler, field_serializer, model_validator
 
@@ -218,14 +219,14 @@ class Row(Record):
     void: Void | None = None
     """Only for a row of grade F."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _without_void_figures(cls, found: Any) -> Any:
-        # Formats 1 and 2 have them in the row itself.
-        if not isinstance(found, dict) or found.get("grade") != "F" or found.get("void") is not None:
-            return found
-        figures = {name: found[name] for name in Void.model_fields if found.get(name) is not None}
-        return {**{name: value for name, value in found.items() if name not in figures}, "void": figures}
+    @model_validator(mode="after")
+    def _without_void_figures(self) -> Row:
+        # Formats 1 and 2 have them in the row itself. A validator before would make Python objects of the JSON first.
+        if self.grade == "F" and self.void is None:
+            figures = {name: found for name in Void.model_fields if (found := getattr(self, name)) is not None}
+            absent: dict[str, Any] = {name: {} if name == "custom" else None for name in figures}
+            self.__dict__.update(absent, void=Void(**figures))  # it is new: nothing else refers to it
+        return self
 
 
 class Summary(Identified):
@@ -324,3 +325,49 @@ def rounded(value: Any) -> Any:
 
 
 _UNROUNDED = frozenset({str, int, bool, type(None)})
+
+_HALVES = 10.0 ** (DIGITS - 1)
+"""Below it whole and half numbers have no more than DIGITS digits."""
+
+R = TypeVar("R", bound=Record)
+
+
+def rounded_record(record: R) -> R:
+    """The record that a reader gets of `rounded`: made without JSON in between, of which large runs have much."""
+    values, changed = record.__dict__, {}
+    for name in _names_with_floats(type(record)):
+        found = values[name]
+        if type(found) not in _UNROUNDED and (new := _rounded_part(found)) is not found:
+            changed[name] = new
+    if not changed:
+        return record
+    copy = record.__copy__()
+    copy.__dict__.update(changed)
+    return copy
+
+
+def _rounded_part(value: Any) -> Any:
+    """The same of a field; the value itself where nothing changes."""
+    kind = type(value)
+    if kind is float:
+        if abs(value) < _HALVES and (2 * value).is_integer():  # it has few digits, and writing it costs ten times this
+            return value
+        new = float(f"{value:.{DIGITS}g}")
+        return value if new == value else new
+    if kind in _UNROUNDED:
+        return value
+    if kind is dict:
+        return {key: _rounded_part(entry) for key, entry in value.items()}
+    return tuple(map(_rounded_part, value)) if kind is tuple else rounded_record(value)
+
+
+@cache
+def _names_with_floats(kind: type[Record]) -> tuple[str, ...]:
+    """The fields of a record that may contain a float."""
+    return tuple(name for name, field in kind.model_fields.items() if _has_floats(field.annotation))
+
+
+def _has_floats(annotation: Any) -> bool:
+    if isinstance(annotation, type) and issubclass(annotation, Record):
+        return bool(_names_with_floats(annotation))
+    return annotation is float or any(map(_has_floats, get_args(annotation)))

@@ -11,11 +11,12 @@ from harness.core import text as sanitize
 from harness.core.safe_paths import FileName
 
 Device = Literal["cpu", "cuda"]
-Precision = Literal["fp32", "tf32", "fp16", "bf16", "int8", "int4"]
+Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4"]
 """int8 and int4 are the type of most weights; int4 is of generation alone (docs/decisions/0035-decoders.md).
-`tf32`: fp32 tensors whose products a GPU may compute with 10-bit mantissas; with `fp32` it may not."""
+`tf32`: fp32 tensors whose products a GPU may compute with 10-bit mantissas; with `fp32` it may not. `fp8`: linear
+layers multiply in float8_e4m3fn, everything between them in bf16."""
 ELEMENT_BYTES: Mapping[Precision, int] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
-"""Bytes of a float in memory. int8 is absent: which tensors of a model are quantised differs from file to file."""
+"""Bytes of a float in memory. int8 and fp8 are absent: which tensors are quantised differs from model to model."""
 Boundary = Literal["compute", "transfer", "e2e"]
 Mode = Literal["sync", "pipelined", "offline"]
 Weights = Literal["pretrained", "seeded", "own"]

@@ -9,7 +9,7 @@ from harness.reporting import units
 from harness.reporting.charts import rows as of_rows
 from harness.reporting.charts.rows import (
     TableRows,
-    accuracy,
+    accuracies,
     by_label,
     common_labels,
     latency_mark,
@@ -63,7 +63,7 @@ def overview(tables: Sequence[tuple[str, Sequence[Row]]], conditions: str) -> Do
         shown = drawable(rows)
         key, found = shapes(shown)[0]
         # Models share the labels of lines, but each has its own accuracy.
-        beside = "\n".join(filter(None, (model, shape_name(key), beside_int8(found))))
+        beside = "\n".join(filter(None, (model, shape_name(key), beside_quantised(found))))
         groups.append((beside, found, labels(shown)))
     title = f"{what} by backend, each model at its smallest batch"
     unit = _unit([row for _, rows in tables for row in rows])
@@ -87,10 +87,9 @@ def time_axis(label: str, marks: Sequence[Mark], log: bool) -> Axis:
     return decades(label, low / span**0.08, high * span**0.3)
 
 
-def beside_int8(rows: Sequence[Row]) -> str:
-    """`int8: top-1 90.6%`, the worst of some rows; empty without an int8 row."""
-    found = accuracy(rows)
-    return f"int8: {found}" if found else ""
+def beside_quantised(rows: Sequence[Row]) -> str:
+    """`int8: top-1 90.6%`, the worst of some rows, a line for each quantised precision; empty without such a row."""
+    return "\n".join(f"{precision}: {text}" for precision, text in accuracies(rows).items())
 
 
 def _dots(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from harness.aggregation.flags import MAX_PRINTED_FACTOR, flag_names
-from harness.core.schemas import Interval, Row
+from harness.core.schemas import Interval, Precision, Row
 from harness.reporting import ranking, units
 from harness.reporting.charts.spec import Absent, Fill, Mark, Tags
 from harness.reporting.charts.style import look
@@ -18,6 +18,10 @@ MAX_SHAPES = 6
 
 MAX_LINES = 14
 """Largest number of backends in one panel: the fastest."""
+
+
+CHANGE_ANSWERS: Sequence[Precision] = ("int8", "fp8")
+"""Precisions whose accuracy is beside their rows."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ def has_speedup(row: Row) -> bool:
 
 
 def names(rows: Sequence[Row]) -> dict[str, str]:
-    """Case id → label: backend and precision, the setting where labels would be equal, and accuracy with int8."""
+    """Case id → label: backend and precision, the setting where labels would be equal, and accuracy()."""
     labels = ranking.labels(rows)
     together: dict[str, list[Row]] = {}
     for row in rows:
@@ -74,12 +78,18 @@ def names(rows: Sequence[Row]) -> dict[str, str]:
 
 def accuracy(rows: Iterable[Row]) -> str:
     """The worst accuracy of rows whose precision changes answers; empty for other rows and where it is unknown."""
-    found = [row.parity for row in rows if row.precision == "int8" and row.parity and row.weights != "seeded"]
+    changed = [row for row in rows if row.precision in CHANGE_ANSWERS and row.parity]
+    found = [row.parity for row in changed if row.parity and row.weights != "seeded"]
     if agreements := [one.top1_agreement for one in found if one.top1_agreement is not None]:
         return f"top-1 {units.percent(min(agreements))}"
-    parities = [row.parity for row in rows if row.precision == "int8" and row.parity]
-    cosines = [one.cosine for one in parities if one.cosine is not None]
+    cosines = [row.parity.cosine for row in changed if row.parity and row.parity.cosine is not None]
     return f"cosine {units.cosine(min(cosines))}" if cosines else ""
+
+
+def accuracies(rows: Sequence[Row]) -> dict[str, str]:
+    """accuracy() by precision, of those that have one."""
+    found = {name: accuracy(row for row in rows if row.precision == name) for name in CHANGE_ANSWERS}
+    return {name: text for name, text in found.items() if text}
 
 
 def shapes(rows: Sequence[Row]) -> list[tuple[tuple[int, int], list[Row]]]:
@@ -172,7 +182,7 @@ def reading(first: str, rows: Iterable[Row], marks: Iterable[Mark], *more: str) 
         "Tinted: not fp32.": any(mark.fill == "tint" for mark in found),
         "Grey and hollow: flagged, not ranked.": any(mark.fill == "hollow" for mark in found),
         f"Arrows (↔): interval wider than ×{MAX_PRINTED_FACTOR:g}, not to scale.": any(mark.wide for mark in found),
-        "Beside int8: top-1 agreement with the reference, or cosine.": bool(accuracy(shown)),
+        **{f"Beside {name}: top-1 agreement with the reference, or cosine.": True for name in accuracies(shown)},
         ranking.DOUBT_MEANS: any(mark.text.startswith(ranking.DOUBT) for mark in found),
     }
     return " ".join(text for text, needed in parts.items() if needed)

@@ -6,14 +6,14 @@ The figures are in one JSON element; the page's program draws a line when it com
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness.core.schemas import History, HistoryRun
+from harness.core.schemas import History, HistoryRun, SeriesState, Shift
 from harness.reporting.html import embedded
 from harness.reporting.tables.history_table import changes_table, shifts_table, short_commit, visible_in_words
 from harness.reporting.units import MILLISECOND, count
@@ -22,6 +22,10 @@ from harness.statistics.estimators import median, median_interval
 
 DIGITS = 5
 """Significant digits of a figure in the page."""
+
+
+MAX_SERIES = 2_000
+"""Series with a line: a page with more is larger than any file of ours may be, and no browser scrolls it."""
 
 
 def history_page(history: History, runs: Sequence[HistoryRun]) -> str:
@@ -40,7 +44,7 @@ def history_page(history: History, runs: Sequence[HistoryRun]) -> str:
     shifts, changes = shifts_table(history, runs), changes_table(history, runs)
     return environment.get_template("history.html.j2").render(
         title=f"History: {count(history.runs, 'run')}, {count(len(history.series), 'series', 'series')}",
-        visible=visible_in_words(history),
+        visible=" ".join(filter(None, (visible_in_words(history), _left_out(history)))),
         shifts=html.blocks([shifts]) if shifts else "",
         changes=html.blocks([changes]) if changes else "",
         data=page_data(history, runs),
@@ -56,13 +60,19 @@ def page_data(history: History, runs: Sequence[HistoryRun]) -> dict[str, Any]:
     A value is [index of the run, level, low end, high end] in ms; without an interval both ends are the level.
     """
     place = {run.run_id: number for number, run in enumerate(runs)}
-    by_series: dict[tuple[str, str], list[list[float]]] = {}
+    shifts: dict[tuple[str, str], list[Shift]] = {}
+    for shift in history.shifts:
+        shifts.setdefault((shift.case_id, shift.machine_key), []).append(shift)
+    shown = _shown(history, shifts)
+    by_series: dict[tuple[str, str], list[list[float]]] = {(one.case_id, one.machine_key): [] for one in shown}
     for number, run in enumerate(runs):
         for case_id, point in run.points.items():
+            if (case_id, run.machine_key) not in by_series:
+                continue
             level = median(point.process_medians)
             ends = median_interval(point.process_medians)
             values = (level, ends.low, ends.high) if ends else (level, level, level)
-            by_series.setdefault((case_id, run.machine_key), []).append([number, *map(_in_ms, values)])
+            by_series[case_id, run.machine_key].append([number, *map(_in_ms, values)])
     machines = {run.machine_key: run.machine for run in runs}
     return {
         "runs": [[run.measured_from[:16].replace("T", " "), short_commit(run.commit)] for run in runs],
@@ -71,7 +81,7 @@ def page_data(history: History, runs: Sequence[HistoryRun]) -> dict[str, Any]:
                 "name": one.case_id,
                 "machine": machines[one.machine_key],
                 "visible": one.smallest_visible,
-                "values": by_series.get((one.case_id, one.machine_key), []),
+                "values": by_series[one.case_id, one.machine_key],
                 "changes": [
                     [place[change.after_run], "\n".join(change.changes)]
                     for change in history.boundaries
@@ -79,13 +89,31 @@ def page_data(history: History, runs: Sequence[HistoryRun]) -> dict[str, Any]:
                 ],
                 "shifts": [
                     [place[shift.after_run], shift.state, f"{shift.ratio - 1:+.1%}"]
-                    for shift in history.shifts
-                    if (shift.case_id, shift.machine_key) == (one.case_id, one.machine_key) and shift.after_run in place
+                    for shift in shifts.get((one.case_id, one.machine_key), ())
+                    if shift.after_run in place
                 ],
             }
-            for one in history.series
+            for one in shown
         ],
     }
+
+
+def _shown(history: History, shifts: Collection[tuple[str, str]]) -> list[SeriesState]:
+    """The series that have a line, in the order of the history."""
+    if len(history.series) <= MAX_SERIES:
+        return list(history.series)
+    order = sorted(
+        range(len(history.series)),
+        key=lambda at: (history.series[at].case_id, history.series[at].machine_key) not in shifts,
+    )
+    return [history.series[at] for at in sorted(order[:MAX_SERIES])]
+
+
+def _left_out(history: History) -> str:
+    number = len(history.series)
+    if number <= MAX_SERIES:
+        return ""
+    return f"{MAX_SERIES:,} of {number:,} series have a line here, those with shifts first; history.json has all."
 
 
 def _in_ms(value_ns: float) -> float:

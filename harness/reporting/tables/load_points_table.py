@@ -92,14 +92,17 @@ def parts_table(rows: Sequence[LoadRow]) -> Table[Loaded] | None:
         _time(f"compute p50 {unit.name}", unit, lambda point: point.compute_p50_ns),
         _time(f"compute p99 {unit.name}", unit, lambda point: point.compute_p99_ns),
         _time(f"dispatch p99 {unit.name}", unit, lambda point: point.dispatch_p99_ns),
+        _time(f"unseen p99 {unit.name}", unit, lambda point: point.unseen_p99_ns),
         _time(f"added p99 {unit.name}", unit, lambda point: point.added_p99_ns),
         Column("p50 / replay", lambda line: units.significant(line.point.reality_over_replay.get("p50"))),
         Column("p99 / replay", lambda line: units.significant(line.point.reality_over_replay.get("p99"))),
         Column("in the band", _in_band),
     ]
+    looked = any(line.point.unseen_p99_ns is not None for line in lines)
+    unseen = "Unseen: from the last look that did not see the end of a batch to the one that did. " if looked else ""
     note = (
         "Queue: scheduled instant to the start of the batch. Dispatch: lateness of a start from idle, or of the thread "
-        "that issues batches in flight. Added: latency "
+        f"that issues batches in flight. {unseen}Added: latency "
         "minus that of the same batches with their recorded compute times and nothing else. Replay: the prediction at "
         "this load from service times of a closed loop; a ratio above 1 means that the service is slower under load. "
         "In the band: replications whose p99 is in replay's 90% band."
@@ -161,6 +164,7 @@ def who_loaded(row: LoadRow) -> Line:
         "scenario": row.scenario,
         "bound": row.bounds_text or None,
         "max_batch": row.max_batch,
+        "batching": row.batching,
         "max_delay_ms": row.max_delay_ns / units.MILLISECOND.ns,
         "workers": row.workers,
         "in_flight": row.in_flight,

@@ -52,12 +52,15 @@ def _column(name: str, path: str) -> str:
 
 
 def _reader(path: str) -> Callable[[Row], Value]:
-    names = path.split(".")
+    first, *names = path.split(".")
+    part = attrgetter(first)
 
     def read(row: Row) -> Value:
-        found: object = row
+        found = part(row)
         for name in names:
-            found = getattr(found, name, None)
+            if found is None:
+                return None
+            found = getattr(found, name)
         return cast(Value, found)
 
     return read
@@ -111,7 +114,6 @@ COLUMNS: dict[str, Callable[[Row], Value]] = {
 """Column name → the figure. Absent figures are empty, never 0."""
 
 
-def summary_lines(summary: Summary) -> list[dict[str, Value]]:
-    """A line for each row, whatever its status."""
-    columns = {**COLUMNS, **csv_columns(summary)}
-    return [{name: figure(row) for name, figure in columns.items()} for row in summary.rows]
+def columns_of(summary: Summary) -> dict[str, Callable[[Row], Value]]:
+    """The columns of a summary, with those of its plugins' metrics."""
+    return {**COLUMNS, **csv_columns(summary)}

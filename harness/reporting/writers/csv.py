@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from harness.core import text as sanitize
 from harness.core.schemas import Summary
@@ -105,24 +106,33 @@ def csv_tables(found: Summary, profiled: Sequence[Profiled]) -> dict[str, str]:
 
 def summary_text(found: Summary) -> str:
     """summary.csv: the whole summary, a line per row, header first."""
-    return csv_text(summary_table.summary_lines(found))
+    columns = summary_table.columns_of(found)
+    return _text(columns, ([figure(row) for figure in columns.values()] for row in found.rows)) if found.rows else ""
 
 
 def csv_text(lines: Sequence[Mapping[str, Value]]) -> str:
     """Lines with the same columns as CSV, header first (RFC 4180 except for line ends). Empty without lines."""
     if not lines:
         return ""
+    return _text(lines[0], (map(line.__getitem__, lines[0]) for line in lines))
+
+
+def _text(header: Iterable[str], lines: Iterable[Iterable[Value]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([harmless(name) for name in lines[0]])
-    writer.writerows([harmless(line[name]) for name in lines[0]] for line in lines)
+    writer.writerow([harmless(name) for name in header])
+    writer.writerows([harmless(value) if isinstance(value, str) else value for value in line] for line in lines)
     return text.getvalue()
 
 
 def harmless(value: Value) -> Value:
     """The value; a text that would start a formula gets an apostrophe. Figures, also negative, are unchanged."""
-    if not isinstance(value, str):
-        return value
+    return _harmless_text(value) if isinstance(value, str) else value
+
+
+@lru_cache(maxsize=4_096)
+def _harmless_text(value: str) -> str:
+    """Most texts of a table, such as names, are in many of its lines."""
     # The writer quotes a line feed but not a carriage return, which also ends a line for many readers.
     text = sanitize.lines(value)
     # A control character before it is now a space, which some programs skip.

@@ -47,6 +47,10 @@ _TARGET = re.compile(r"(?m)^( {0,3})\[(?=[^\]\n]+\]:)")
 _ADDRESS = re.compile(r"(?i)\b(https?|ftp)://|\bwww\.")
 
 
+_MARKS = ("<", "](", "][", "]:", "://", "www.")
+"""A text without any of them is the same as text."""
+
+
 def document_text(text: str, addresses: bool = False) -> str:
     """A whole document for its file; HTML, external links and control characters in it become text.
 
@@ -61,6 +65,9 @@ def _block(block: str, addresses: bool) -> str:
     paragraph are single and in pairs."""
     if not block.startswith("|"):
         return _inline(block, addresses)
+    low = block.lower()
+    if not any(mark in low for mark in _MARKS):  # a table of a large run has a million cells
+        return block
     return "".join(part if part == "|" else _inline(part, addresses) for part in _CELLS.split(block))
 
 

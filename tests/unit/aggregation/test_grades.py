@@ -186,6 +186,17 @@ def test_int8_that_ran_in_fp32_says_what_to_leave_out() -> None:
     assert "leave int8 out" in found.flag.remedy
 
 
+def test_fp8_that_ran_partly_in_bf16_says_what_fp8_does_not_take() -> None:
+    case = CASE.model_copy(update={"precision": "fp8"})
+    mixed = {"precision": "bf16+fp8"}
+    records = [r.model_copy(update={"placement": r.placement.model_copy(update=mixed)}) for r in quiet()]
+    latency, parity = row.latency_of(records), row.worst_parity(records)
+    found = {one.flag.name: one for one in grades.flags_for(case, records, latency, parity, CHECKS)}["PLACEMENT"]
+    assert found.caps_at == "F"
+    assert found.flag.detail == "bf16+fp8 on cpu ran where the label says fp8 on cpu"
+    assert "convolutions" in found.flag.remedy
+
+
 def test_a_numbered_device_is_the_device() -> None:
     case = CASE.model_copy(update={"device": "cuda"})
     records = [r.model_copy(update={"placement": r.placement.model_copy(update={"device": "cuda:1"})}) for r in quiet()]

@@ -202,6 +202,25 @@ def test_lateness_that_is_not_queueing_is_a_load_that_was_not_reached(clock: Sim
     assert point.added_p99_ns == 9 * MS
 
 
+def test_ends_that_are_noticed_late_are_a_figure_and_beyond_a_share_of_the_bound_a_note(clock: SimulatedClock) -> None:
+    load = case(rates=(10,), device="cuda", in_flight=1)
+    evidence = served(clock, load, lambda *_: MS, 300, 4)
+
+    def noticed(unseen_ns: int) -> LoadRow:
+        looked = {
+            name: [one.model_copy(update={"unseen_ns": (unseen_ns,) * len(one.sizes)}) for one in records]
+            for name, records in evidence.replications.items()
+        }
+        return row(load, LoadEvidence(evidence.service, None, evidence.steps, looked))
+
+    small, large = noticed(2_500_000), noticed(2_500_001)
+    assert (small.points[0].unseen_p99_ns, large.points[0].unseen_p99_ns) == (2_500_000, 2_500_001)
+    assert not any("noticed" in note for note in small.notes)
+    assert any("up to 2.5 ms late (p99): a PASS holds" in note for note in large.notes)
+    assert row(load, evidence).points[0].unseen_p99_ns is None
+    assert large.points[0].verdict == small.points[0].verdict == row(load, evidence).points[0].verdict
+
+
 def test_reality_is_compared_with_replay_at_the_same_rate(clock: SimulatedClock) -> None:
     load = case(rates=(150,), requests=600)
     evidence = served(clock, load, lambda *_: 6 * MS, 600, 4)

@@ -12,6 +12,7 @@ from harness.aggregation.roofline import (
     CPU_CACHE_BYTES,
     JudgedRoofline,
     bounds_of,
+    least_bytes,
     other_cpu,
     other_gpu,
     pass_ns,
@@ -226,6 +227,7 @@ def test_the_check_does_not_apply_to_work_that_nobody_counted(change: dict[str, 
     [
         (row(2.0), None, "what this GPU can do at most was not measured"),
         (row(2.0, precision="int8"), ROOF, "no best matrix product in int8 was measured"),
+        (row(2.0, precision="fp8"), ROOF, "no best matrix product in fp8 was measured"),
         (row(2.0, device_ns=None), ROOF, "the time of a pass is not known"),
         (row(2.0), CPU_ROOF, "what this GPU can do at most was not measured"),
         (BASE, None, "what this CPU can do at most was not measured"),
@@ -426,3 +428,11 @@ def test_a_summary_with_either_roof_is_read_back_as_it_was() -> None:
 def test_the_bounds_of_a_row_name_its_own_device() -> None:
     assert bounds_of(on_cpu(1.0), ROOF) == "what this CPU can do at most was not measured"
     assert bounds_of(row(1.0), CPU_ROOF) == "what this GPU can do at most was not measured"
+
+
+@pytest.mark.parametrize(
+    ("precision", "weight", "sample"),
+    [("fp32", 4, 604_000), ("bf16", 2, 302_000), ("fp8", 1, 302_000), ("int8", 1, 604_000)],
+)
+def test_weights_of_one_byte_and_what_lies_between_as_it_is(precision: Precision, weight: int, sample: int) -> None:
+    assert least_bytes(WORK, precision, 8) == weight * 25_000_000 + 8 * sample

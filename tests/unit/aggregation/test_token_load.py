@@ -22,9 +22,10 @@ from harness.core.schemas import (
 )
 from harness.serving.load_case import points_of, policy_of
 from harness.serving.load_verdict import parse_bounds, together
+from harness.timing.token_joining import ContinuousBatches
 from harness.timing.token_serving import StaticBatches, TokenRequest
-from harness.timing.virtual_arrivals import serve
-from tests.fixtures.simulated_clock import KnownDecoder, SimulatedClock, alone, in_place
+from harness.timing.virtual_arrivals import Dispatches, serve
+from tests.fixtures.simulated_clock import KnownDecoder, KnownJoiner, SimulatedClock, alone, in_place
 
 MS = 1_000_000
 CLOCK = Clock(name="simulated", resolution_ns=1, overhead_ns=0)
@@ -84,6 +85,17 @@ def replication(
     batches = StaticBatches({1: decoder}, [TokenRequest(np.zeros(8, np.int64), 0, new) for new in new_tokens])
     scheduled = [at * MS for at in scheduled_ms]
     found = serve(scheduled, policy_of(load), [batches.run], alone, 1 << 60)
+    return recorded(load, scheduled, found, batches, parity, number)
+
+
+def recorded(
+    load: LoadCase,
+    scheduled: list[int],
+    found: Dispatches,
+    batches: StaticBatches | ContinuousBatches,
+    parity: TokenParity | None,
+    number: int = 1,
+) -> Replication:
     return Replication.model_validate(
         {
             **BASE,
@@ -233,6 +245,26 @@ def test_wrong_or_uncompared_tokens_void_the_row(clock: SimulatedClock) -> None:
 def test_static_batching_is_said(clock: SimulatedClock) -> None:
     record = replication(clock, case("ttft_p90<1s"), [20], [5])
     assert row(case("ttft_p90<1s", max_batch=4), [record]).notes[0].startswith("static batching")
+
+
+def test_the_stall_of_a_join_is_in_the_itl_of_those_that_run(clock: SimulatedClock) -> None:
+    load = case("ttft_p90<12ms,itl_p90<2ms", max_batch=2, batching="continuous")
+    decoder = KnownJoiner(clock, 2, 10 * MS, lambda _: MS)
+    scheduled = [0, 11 * MS, 100 * MS, 111 * MS, 200 * MS]
+    requests = [TokenRequest(np.zeros(8, np.int64), 0, new) for new in (5, 2, 5, 2, 5)]
+    batches = ContinuousBatches(decoder, 2, requests)
+    record = recorded(load, scheduled, batches.serve(scheduled, 1 << 60), batches, EQUAL)
+    found = token_samples(load, record, np.zeros(5, bool))
+    assert found is not None
+    assert (found.ttft / MS).tolist() == [10, 10, 10, 10, 10]
+    # The first waits for the join of the second between its second token and its third.
+    assert [(own / MS).tolist() for own in found.gaps] == [[1, 11, 1, 1], [1], [1, 11, 1, 1], [1], [1, 1, 1, 1]]
+    (point,) = (counted := row(load, [record])).points
+    assert (point.goodput, point.mean_batch, point.added_p99_ns) == (3 / 5, 14 / 12, None)
+    assert {one.bound: one.over_share for one in point.judged} == {"ttft_p90<12ms": 0, "itl_p90<2ms": 2 / 14}
+    assert point.tokens is not None
+    assert (point.tokens.useful_share, point.dispatch_p99_ns) == (1.0, 0.0)
+    assert (counted.batching, counted.notes[0].partition(":")[0]) == ("continuous", "continuous batching")
 
 
 def streamed(load: LoadCase, tokens: tuple[int, int], failed: tuple[int, ...] = ()) -> Replication:

@@ -189,6 +189,23 @@ def test_batches_in_flight_never_meet(gpu: FakeGpu, make: Make, graph: bool, see
     np.testing.assert_array_equal(backend.outputs()["hidden"], answer(index))
 
 
+@pytest.mark.parametrize("graph", [True, False])
+@pytest.mark.parametrize("seed", overlapped.SEEDS)
+def test_what_one_thread_issues_to_several_streams_never_meets(
+    gpu: FakeGpu, runtime: Runtime, make: Make, graph: bool, seed: int
+) -> None:
+    places = [make({"graph": graph}) for _ in range(2)]
+    for backend in places:
+        backend.load()
+    streams = [session.get_provider_options()[CUDA]["user_compute_stream"] for session in runtime.sessions]
+    assert streams == [str(backend.stream.handle) for backend in places]
+    assert len(set(streams)) == 2
+    found = overlapped.issued(gpu, places, len(BATCHES), seed)
+    for index, outputs in found.answers:
+        np.testing.assert_array_equal(outputs["hidden"], answer(index))
+    assert (len(found.answers), found.most, set(found.places)) == (40, 2, {0, 1})
+
+
 def test_what_is_fed_is_what_is_computed(make: Make) -> None:
     backend = make({"graph": True}, boundary="e2e")
     backend.load()

@@ -231,6 +231,27 @@ def test_batches_in_flight_never_meet(gpu: FakeGpu, make: Make, options: Any, se
     assert (gpu.contexts, gpu.graphs, len(gpu.memory)) == (0, 0, 0)
 
 
+@pytest.mark.parametrize("options", [GRAPH, PLAIN], ids=["graph", "plain"])
+@pytest.mark.parametrize("seed", overlapped.SEEDS)
+def test_what_one_thread_issues_to_several_streams_never_meets(
+    gpu: FakeGpu, make: Make, options: Any, seed: int
+) -> None:
+    places = [make(options=options) for _ in range(3)]
+    for backend in places:
+        backend.load()
+    assert len({backend.stream.handle for backend in places}) == 3
+    assert len({id(backend.context) for backend in places}) == 3
+    gpu.calls.clear()
+    found = overlapped.issued(gpu, places, len(BATCHES), seed)
+    for index, outputs in found.answers:
+        np.testing.assert_array_equal(outputs["hidden"], answer(index))
+    assert (len(found.answers), found.most, set(found.places)) == (40, 3, {0, 1, 2})
+    assert {index for index, _ in found.answers} == set(range(len(BATCHES)))
+    for backend in reversed(places):
+        backend.close()
+    assert (gpu.contexts, gpu.graphs, len(gpu.memory)) == (0, 0, 0)
+
+
 def test_at_the_e2e_boundary_new_arrays_are_converted_and_copied(gpu: FakeGpu, make: Make) -> None:
     backend = make(options=GRAPH, boundary="e2e")
     backend.load()

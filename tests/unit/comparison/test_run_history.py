@@ -8,7 +8,19 @@ from typing import Any
 import pytest
 
 from harness.comparison.run_history import analyse, boundaries_of, decided, run_of, series_of
-from harness.core.schemas import ComparedRow, Comparison, Decision, HistoryRun, Interval, Shift, Side, Summary
+from harness.core.schemas import (
+    ComparedRow,
+    Comparison,
+    Decision,
+    HistoryPoint,
+    HistoryRun,
+    Interval,
+    Shift,
+    Side,
+    Summary,
+)
+from harness.reporting.html import history_page
+from harness.statistics import change_points
 from tests import synthetic_results as made
 
 AT = "2026-11-30T00:00:00+00:00"
@@ -190,3 +202,31 @@ def test_the_interval_of_a_shift_is_around_it() -> None:
     found = candidate()
     assert isinstance(found.ci95, Interval)
     assert found.ci95.low < found.ratio < found.ci95.high
+
+
+def test_a_history_of_many_series_has_lines_for_some_and_the_same_shifts(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = many_nights()
+    expected = analyse(runs, [], AT)
+    monkeypatch.setattr(change_points, "AT_ONCE", 2)  # by several processes
+    monkeypatch.setattr(history_page, "MAX_SERIES", 2)
+    history = analyse(runs, [], AT)
+    assert history == expected
+    assert [shift.case_id for shift in history.shifts] == ["case-4"]
+    page = history_page.page_data(history, runs)
+    assert [one["name"] for one in page["series"]] == ["case-0", "case-4"]
+    assert "2 of 5 series have a line here" in history_page.history_page(history, runs)
+
+
+def many_nights() -> list[HistoryRun]:
+    """Five cases, of which the last becomes slower."""
+    found = []
+    for night, one in enumerate(nights([1.0] * 25)):
+        point = next(iter(one.points.values()))
+        factors = {f"case-{number}": 1.2 if number == 4 and night >= 15 else 1.0 for number in range(5)}
+        points = {name: slower(point, factor) for name, factor in factors.items()}
+        found.append(one.model_copy(update={"points": points}))
+    return found
+
+
+def slower(point: HistoryPoint, factor: float) -> HistoryPoint:
+    return point.model_copy(update={"process_medians": tuple(one * factor for one in point.process_medians)})

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
 
 from harness.core.schemas import Flag, Row
+from harness.core.schemas.summary_record import rounded, rounded_record
 from harness.reporting.writers.csv import summary_text
-from tests.synthetic_results import Synthetic
+from tests.synthetic_results import Synthetic, eventful, restless
 
 
 def test_figures_that_differ_in_their_last_bit_give_one_file() -> None:
@@ -58,3 +60,23 @@ def test_what_is_made_of_a_summary_has_the_digits_of_its_file() -> None:
     stored = whole.as_stored()
     assert summary_text(stored) == summary_text(stored.as_stored())
     assert summary_text(stored) != summary_text(whole)
+
+
+def test_rows_are_rounded_as_their_json_is() -> None:
+    rows = Synthetic(change=eventful, watch=restless, samples=40).summary().rows
+    assert {row.status for row in rows} == {"measured", "failed", "skipped", "missing"}
+    for row in rows:
+        as_json = Row.model_validate_json(json.dumps(rounded(row.model_dump(mode="json"))))
+        assert rounded_record(row) == as_json
+        assert rounded_record(as_json) == as_json
+
+
+def test_a_void_row_of_an_older_file_keeps_its_figures_apart() -> None:
+    row = next(row for row in Synthetic(samples=40).summary().rows if row.latency_ns is not None)
+    older = row.model_copy(update={"grade": "F", "custom": {"joules": 2.0}})
+    for read in (Row.model_validate_json(older.model_dump_json()), Row.model_validate(older.model_dump())):
+        assert read.void is not None
+        assert (read.latency_ns, read.throughput_per_s, read.custom) == (None, None, {})
+        assert (read.void.latency_ns, read.void.custom) == (row.latency_ns, {"joules": 2.0})
+        assert read.parity == row.parity
+        assert Row.model_validate_json(read.model_dump_json()) == read

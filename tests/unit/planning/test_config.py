@@ -42,7 +42,9 @@ def test_the_defaults_are_those_of_the_schema() -> None:
     config = parse_config(SMALL, "my.yaml")
     assert config.measurement == Measurement()
     assert config.report == ReportOptions()
-    assert {**config.all_tolerances(), "int4": DEFAULT_TOLERANCES["int4"]} == DEFAULT_TOLERANCES
+    later = {name: DEFAULT_TOLERANCES[name] for name in ("int4", "fp8")}
+    assert {**config.all_tolerances(), **later} == DEFAULT_TOLERANCES
+    assert not config.all_tolerances().keys() & later  # so that earlier plans keep their ids
     assert (config.matrix[0].precisions, config.matrix[0].batch_sizes) == (("fp32",), (1,))
 
 

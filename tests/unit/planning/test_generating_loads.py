@@ -16,7 +16,14 @@ from harness.planning.config import read_config
 from harness.planning.generation_cases import generation_needs
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import LoadOverrides, Overrides, apply
-from harness.serving.load_case import drawn_pairs, patience_ns, requests_at
+from harness.serving.load_case import (
+    drawn_pairs,
+    patience_ns,
+    replication_digest,
+    requests_at,
+    service_digest,
+    sizes_of,
+)
 from harness.serving.load_verdict import parse_bounds
 
 GIVEN: Mapping[str, Any] = {"bound": "ttft_p99<500ms,itl_p99<50ms", "rates": (2.0,), "max_batch": (4,)}
@@ -67,6 +74,44 @@ def test_lists_make_a_load_case_each_and_a_distribution_makes_one() -> None:
     assert drawn == drawn_pairs(load, 3_000, 1) != drawn_pairs(load, 3_000, 2)
 
 
+def test_continuous_batching_is_a_load_case_of_its_own() -> None:
+    loads = planned(batching=("static", "continuous"), max_batch=(1, 4), max_delay=("0ms", "5ms")).loads
+    assert [load.load_id.partition("-server")[2] for load in loads] == [
+        "-p16-n8",
+        "-b4-p16-n8",
+        "-b4-d5ms-p16-n8",
+        "-b4-continuous-p16-n8",
+    ]
+    static, joining = only(planned()), only(planned(batching=("continuous",)))
+    assert (static.batching, joining.batching, joining.max_batch) == ("static", "continuous", 4)
+    assert (sizes_of(static), sizes_of(joining)) == ((1, 2, 4), (4,))
+    assert service_digest(static) != service_digest(joining)
+    assert replication_digest(static) != replication_digest(joining)
+    assert planned().plan_id == planned(batching=("static",)).plan_id != planned(batching=("continuous",)).plan_id
+    # Prompts of several lengths need no padding.
+    assert only(distribution(batching=("continuous",))).skip_reason is None
+
+
+def test_a_decoder_that_no_request_can_join_is_skipped_or_refused() -> None:
+    plan = planned(backends=("onnxruntime", "torch-eager"), batching=("static", "continuous"))
+    assert {load.load_id.partition("gpt2-")[2].partition("-cpu")[0]: load.skip_reason for load in plan.loads} == {
+        "onnxruntime": "onnxruntime lets no request join a running batch (torch-eager and llamacpp do)",
+        "torch-eager": None,
+    }
+    with pytest.raises(ConfigError, match="onnxruntime lets no request join") as caught:
+        planned(backends=("onnxruntime",), batching=("continuous",))
+    assert caught.value.hint == "Choose torch-eager or llamacpp, or leave BATCHING out."
+    with pytest.raises(ConfigError, match="t5-small has an encoder"):
+        planned(models=("t5-small",), batching=("continuous",))
+    chosen = Overrides(
+        models=("minilm-l6",), load=LoadOverrides(bound="p99<50ms", batching=("continuous",)), loads_alone=True
+    )
+    with pytest.raises(ConfigError, match="only requests that generate join a batch"):
+        make_plan(
+            apply(read_config(Path("configs/quickstart.yaml")), chosen), "x", "0" * 64, merge=True, loads_alone=True
+        )
+
+
 def test_the_export_has_prompts_of_every_length_with_its_longest_output() -> None:
     needs = generation_needs(distribution())["gpt2"]
     assert needs.lengths == {8: 4, 16: 2}
@@ -90,6 +135,7 @@ def test_what_masks_no_padding_is_skipped_for_prompts_of_several_lengths() -> No
     [
         ({"rates": ()}, "no replay to predict a peak from"),
         ({"workers": (2,)}, "serves with one worker"),
+        ({"batching": ("continuous",), "max_batch": (1,)}, "there is nothing to join"),
         ({"loadgen": True}, "LoadGen's rule here is on the latency"),
         ({"lengths": {"prompt_lengths": (16,), "new_tokens": (1,)}}, "an output of one token has none"),
         ({"lengths": {"prompt_lengths": (1000,), "new_tokens": (100,)}}, "need 1100 positions, and gpt2 has 1024"),

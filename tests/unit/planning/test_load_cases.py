@@ -90,12 +90,33 @@ def test_a_backend_that_does_not_compute_asynchronously_is_skipped_beside_one_th
     assert reasons["onnxruntime"] is None
     assert reasons["torch-eager"] is not None
     assert "no batches in flight" in reasons["torch-eager"]
-    with pytest.raises(ConfigError, match="torch-eager does not compute asynchronously") as error:
+    with pytest.raises(ConfigError, match="torch-eager has no batches in flight") as error:
         planned(block, matrix=[{"backends": ["torch-eager"]}])
     assert "WORKERS=2" in error.value.hint
     assert "openvino" in error.value.hint
-    with pytest.raises(ConfigError, match="on a GPU only workers"):
-        planned(block, matrix=[{"backends": ["onnxruntime"]}], device="cuda")
+
+
+def test_on_a_gpu_one_thread_issues_to_every_backend_but_to_settings_that_share_memory() -> None:
+    block = {**SERVER, "in_flight": [2]}
+    backends = ["torch-eager", "torch-script", "torch-aoti", "torch-compile", "onnxruntime", "tensorrt", "noop"]
+    plan = planned(block, matrix=[{"backends": backends, "models": ["minilm-l6"]}], device="cuda")
+    reasons = {load.backend: load.skip_reason for load in plan.loads}
+    refused = reasons.pop("torch-compile")
+    assert set(reasons.values()) == {None}
+    assert len(reasons) == 6
+    assert refused is not None
+    assert "in its setting reduce-overhead" in refused
+    assert "default+graph" in refused
+    (load,) = planned(
+        block, matrix=[{"backends": ["torch-compile"], "settings": ["default+graph"]}], device="cuda"
+    ).loads[:1]
+    assert (load.skip_reason, load.sets) == (None, 2)
+    assert estimate_load([load])[0] > estimate_load([load.model_copy(update={"in_flight": 1})])[0]
+    with pytest.raises(ConfigError, match="torch-compile has no batches in flight in its setting") as error:
+        planned(block, matrix=[{"backends": ["torch-compile"], "models": ["minilm-l6"]}], device="cuda")
+    assert "WORKERS=2" in error.value.hint
+    assert "SETTINGS=" in error.value.hint
+    assert "openvino" not in error.value.hint
 
 
 def test_without_scenarios_a_plan_has_the_id_that_it_had_before_there_were_any() -> None:
@@ -228,6 +249,11 @@ def test_the_time_is_that_of_every_part_of_every_case() -> None:
     assert (loadgen.method, loadgen.replications, loadgen.replication_s) == ("loadgen", 1, LOADGEN_S)
     assert loadgen.load_id.endswith("-server-b8-loadgen")
     assert estimate_load([loadgen])[0] > 3 * LOADGEN_S
+    # 20 requests at one a second take 20 seconds, whatever the duration.
+    slow = server(rates=[1.0], duration="4s", replications=5)
+    low, high = estimate_load([slow])
+    assert low > 5 * 20
+    assert high - low < 20
 
 
 def test_a_part_of_a_plan_has_the_load_cases_of_its_models() -> None:

@@ -133,6 +133,29 @@ def test_int8_onnx_is_planned_only_where_a_case_loads_it() -> None:
     assert all("in fp32" in (reason or "") for reason in reasons)
 
 
+def test_fp8_is_of_three_backends_on_a_gpu_and_every_other_says_why_not() -> None:
+    backends = [name for name, info in BACKENDS.items() if "cuda" in info.precisions and not info.remote]
+    made = plan({"backends": backends, "precisions": ["fp8"]}, models=["minilm-l6"], device="cuda")
+    assert {case.backend for case in made.cases if not case.skip_reason} == {
+        "torch-eager",
+        "torch-compile",
+        "torch-aoti",
+    }
+    reasons = {case.backend: case.skip_reason for case in made.cases if case.skip_reason}
+    assert (
+        reasons["tensorrt"]
+        == reasons["torch-script"]
+        == "fp8 is measured through torch-eager, torch-compile and torch-aoti"
+    )
+    assert "computes nothing" in (reasons["noop"] or "")
+    assert [model.onnx_precisions for model in made.models] == [("fp32",)]
+    assert made.tolerance("minilm-l6", "fp8") is not None
+    assert "fp8" not in plan({"backends": backends}, models=["minilm-l6"], device="cuda").gates
+    refused = refusal({"backends": ["torch-eager"], "precisions": ["fp8"]})
+    assert "none of these backends runs fp8 on cpu" in refused.problem
+    assert "converts fp8 to fp32" in refused.hint
+
+
 def test_int8_engines_start_from_their_own_form_of_static_models_alone() -> None:
     block = {"backends": ["tensorrt"], "precisions": ["int8"]}
     made = plan(block, models=["resnet18", "minilm-l6"], device="cuda")

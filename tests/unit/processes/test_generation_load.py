@@ -112,6 +112,56 @@ def _check_order(record: Replication) -> None:
     assert request == record.requests
 
 
+def test_requests_join_a_decoder_of_known_durations(tmp_path: Path) -> None:
+    """Spin: a join takes 10 steps of 20 µs, and 40 requests come in 100 ms, so that they overlap."""
+    job = job_for(tmp_path, batching="continuous", max_delay_ns=0, load_id="joining", rates=(4000.0,), requests=400)
+    serve_generation(job, lambda _: None)
+    found = state(job)
+    assert found.complete
+    assert found.service is not None
+    assert set(found.service.service_ns) == {4}
+    step, join = 20_000, 200_000
+    for record in found.replications["r4000"]:
+        tokens = record.generated
+        assert tokens is not None
+        assert tokens.joined is not None
+        assert set(record.sizes) == set(tokens.slots) == {1}
+        assert set(record.worker) <= {0, 1, 2, 3}
+        passes = sum(len(instants) - 1 for instants in tokens.token_ns)
+        assert tokens.joined.tokens == record.requests + passes
+        assert tokens.joined.steps < passes, "several requests share a step"
+        for scheduled, ready, start, done, new, instants in zip(
+            record.scheduled_ns,
+            record.ready_ns,
+            record.start_ns,
+            record.done_ns,
+            tokens.new_tokens,
+            tokens.token_ns,
+            strict=True,
+        ):
+            assert scheduled <= ready <= start
+            assert (len(instants), instants[-1]) == (new, done)
+            assert instants[0] - start >= join
+            assert all(later - earlier >= step for earlier, later in pairwise(instants))
+        # Between two tokens of a request others may join, each for 10 steps.
+        joins = sorted(record.start_ns)
+        stalls = [
+            (later - earlier, sum(earlier <= at < later for at in joins))
+            for instants in tokens.token_ns
+            for earlier, later in pairwise(instants)
+        ]
+        assert all(gap >= step + joined * join for gap, joined in stalls)
+        assert any(joined for _, joined in stalls)
+    row = load_row(job.load, "text", None, False, evidence_of(found), calibration=True)
+    assert (row.status, row.void, row.batching) == ("measured", None, "continuous")
+    (point,) = row.points
+    assert 1 < point.mean_batch <= 4
+    assert point.added_p99_ns is None
+    assert point.tokens is not None
+    assert point.tokens.useful_share == 1.0
+    assert any(note.startswith("continuous batching") for note in row.notes)
+
+
 def test_what_is_measured_stays_and_only_the_rest_is_measured(tmp_path: Path) -> None:
     job = job_for(tmp_path)
     serve_generation(job, lambda _: None)

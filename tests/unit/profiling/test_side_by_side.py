@@ -201,6 +201,7 @@ def test_kernels_are_counted_by_the_device() -> None:
         ("Memcpy DtoD (Device -> Device)", True, "layout"),
         ("aten::addmm", True, "operators"),
         ("aten::addmm", False, "linear"),
+        ("aten::_scaled_mm", False, "linear"),
         ("aten::relu_", True, "operators"),
         ("aten::relu_", False, "activation"),
         ("aten::max_pool2d_with_indices", False, "pooling"),

@@ -236,6 +236,26 @@ def test_accuracy_is_beside_int8_in_every_chart_and_beside_nothing_else(summary:
     assert [title.splitlines()[-1] for title in titles] == ["int8: top-1 90.6%"]
 
 
+def test_fp8_has_its_accuracy_beside_it_and_int8_its_own(summary: Summary) -> None:
+    def some(row: Row) -> Row:
+        if row.precision != "bf16" or not row.parity:
+            return row
+        found = int8(row)
+        if row.backend == "openvino" or not found.parity:
+            return found
+        parity = found.parity.model_copy(update={"top1_agreement": 0.953})
+        return found.model_copy(update={"precision": "fp8", "parity": parity})
+
+    rows = table_of(summary, "minilm-l6", some)
+    spec = latency(rows)
+    assert spec is not None
+    assert {"torch-eager fp8 (top-1 95.3%)", "openvino int8 (top-1 90.6%)"} <= set(spec.labels)
+    assert "Beside int8:" in spec.reading
+    assert "Beside fp8:" in spec.reading
+    (panel,) = overview([("minilm-l6", rows.rows)], "Conditions.").panels
+    assert panel.title.splitlines()[-2:] == ["int8: top-1 90.6%", "fp8: top-1 95.3%"]
+
+
 def test_names_under_the_pointer_are_text(summary: Summary) -> None:
     row = summary.rows[0].model_copy(update={"backend": "<a href='http://evil.example'>x</a>"})
     assert "&lt;a href=" in hover(row)

@@ -30,9 +30,10 @@ from harness.reporting.charts.load_curve_chart import load_curve
 from harness.reporting.charts.spec import Heat, Lines
 from harness.reporting.first_page import first_page, terminal_answer
 from harness.reporting.html.page import page
-from harness.reporting.load_groups import LoadGroup, by_group
+from harness.reporting.load_groups import LoadGroup, batching, by_group, names
 from harness.reporting.prose.load_answer import load_answer, load_section, load_tables, terminal_loads
 from harness.reporting.tables.cheapest_table import cheapest_table, peak_text
+from harness.reporting.tables.load_points_table import parts_table, who_loaded
 from harness.reporting.writers.csv import csv_tables
 from harness.reporting.writers.markdown import blocks_text
 from harness.reporting.writers.mlflow import load_runs
@@ -178,6 +179,15 @@ def test_csv_has_every_load_point_and_replayed_load(with_loads: Summary) -> None
     assert len(replayed) == sum(len(row.predicted) + sum(len(cell.points) for cell in row.map) for row in load_rows())
 
 
+def test_continuous_batching_is_in_the_name_of_a_row(with_loads: Summary) -> None:
+    static = next(row for row in with_loads.loads if row.max_batch > 1)
+    joining = static.model_copy(update={"load_id": f"{static.load_id}-continuous", "batching": "continuous"})
+    assert batching(joining) == f"{batching(static)}, continuous"
+    found = names([static, joining])
+    assert ["continuous" in found[row.load_id] for row in (static, joining)] == [False, True]
+    assert [who_loaded(row)["batching"] for row in (static, joining)] == ["static", "continuous"]
+
+
 def test_batches_in_flight_idle_power_and_memory_are_said_wherever_the_row_appears(summary: Summary) -> None:
     first = row_of("onnxruntime", batch=1)
     changes = {"in_flight": 2, "joules_per_request": 0.5, "idle_w": 71.6, "memory_bytes": 3 << 20}
@@ -194,6 +204,23 @@ def test_batches_in_flight_idle_power_and_memory_are_said_wherever_the_row_appea
     (line, other) = csv.DictReader(io.StringIO(csv_tables(both, [])["load"]))
     assert (line["in_flight"], line["workers"], other["in_flight"]) == ("2", "1", "")
     assert float(next(value for name, value in line.items() if name.startswith("load_peak_memory"))) > 0
+
+
+def test_how_late_ends_are_noticed_is_a_column_where_a_thread_looks_for_them(summary: Summary) -> None:
+    first = row_of("onnxruntime", batch=1)
+    points = tuple(point.model_copy(update={"unseen_p99_ns": 40_000.0}) for point in first.points)
+    both = [first, first.model_copy(update={"load_id": f"{first.load_id}-f2", "in_flight": 2, "points": points})]
+    table, without = parts_table(both), parts_table([first])
+    assert table is not None
+    assert without is not None
+    place = table.headers.index("unseen p99 ms")
+    assert {cells[place] for cells in table.cells()} == {"–", "0.0400"}
+    assert "Unseen: " in table.note
+    assert "unseen p99 ms" not in without.headers
+    assert "Unseen: " not in without.note
+    looked = summary.model_copy(update={"loads": tuple(both)})
+    lines = list(csv.DictReader(io.StringIO(csv_tables(looked, [])["load_points"])))
+    assert {line["load_unseen_p99_ms"] for line in lines} == {"", "0.04"}
 
 
 def test_prometheus_and_mlflow_have_the_figures(with_loads: Summary) -> None:

@@ -53,6 +53,21 @@ def test_median_is_numpys(values: np.ndarray) -> None:
     assert estimators.percentile(values, 0.5) == pytest.approx(estimators.median(values), rel=1e-9)
 
 
+@given(st.lists(st.lists(st.integers(0, 10**12), min_size=1, max_size=60), min_size=1, max_size=4), st.booleans())
+def test_all_figures_of_a_process_are_those_of_each_estimator(processes: list[list[int]], alike: bool) -> None:
+    if alike:  # as many samples in each: then they are computed together
+        processes = [processes[0][at:] + processes[0][:at] for at in range(len(processes))]
+    for found, values in zip(estimators.process_figures(processes), processes, strict=True):
+        assert list(found.ordered) == sorted(values)
+        assert found.median == estimators.median(values)
+        assert found.mean == np.mean(values)
+        assert found.iqr == estimators.percentile(values, 0.75) - estimators.percentile(values, 0.25)
+        assert found.lag1_autocorrelation == estimators.lag1_autocorrelation(values)
+        known = len(values) > 1 and found.mean > 0
+        expected = pytest.approx(np.std(values, ddof=1) / np.mean(values), rel=1e-12) if known else None
+        assert found.variation == expected
+
+
 @pytest.mark.parametrize(
     ("samples", "quantile", "expected"),
     [([1, math.inf, math.inf, math.inf], 0.5, math.inf), ([1, 2, math.inf], 0.5, 2), ([1, 2, 3, math.inf], 0.5, 2.5)],

@@ -1,4 +1,4 @@
-"""One issuing thread on a simulated clock and library: the queue of as many servers, its lateness, lost callbacks."""
+"""One issuing thread on a simulated clock, library and GPU: as a queue of servers, its lateness, lost batches."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from harness.serving.arrivals import poisson
 from harness.serving.batching import BatchPolicy
 from harness.serving.replay import recorded
 from harness.timing import issuing_thread
-from harness.timing.issuing_thread import Done, issue, issue_closed
-from harness.timing.virtual_arrivals import MOST_FAILURES, Dispatches
+from harness.timing.issuing_thread import CalledBack, Done, OnStreams, issue, issue_closed
+from harness.timing.virtual_arrivals import LEAD_NS, MOST_FAILURES, Dispatches
 from tests.fixtures.simulated_clock import SimulatedClock, in_place
 
 MS = 1_000_000
@@ -108,7 +108,7 @@ def test_batches_in_flight_are_the_queue_of_as_many_servers(places: int, library
     work = np.random.default_rng(1).gamma(4, 1.4 * MS, 2_000).astype(int).tolist()
     own = library(lambda number, _: work[number])
     policy = BatchPolicy(max_batch=4, max_delay_ns=2 * MS)
-    found = issue(scheduled, policy, own.start, places, NO_LIMIT)
+    found = issue(scheduled, policy, CalledBack(own.start, places), NO_LIMIT)
     assert own.most == places
     assert sum(found.sizes) == 2_000
     assert max(found.sizes) == 4
@@ -121,7 +121,8 @@ def test_batches_in_flight_are_the_queue_of_as_many_servers(places: int, library
 
 def test_the_lateness_of_the_thread_lies_between_ready_and_start(library: Callable[..., Library]) -> None:
     scheduled = [number * 10 * MS for number in range(20)]
-    found = issue(scheduled, BatchPolicy(), library(lambda *_: MS, late_ns=30_000).start, 2, NO_LIMIT)
+    own = library(lambda *_: MS, late_ns=30_000)
+    found = issue(scheduled, BatchPolicy(), CalledBack(own.start, 2), NO_LIMIT)
     late = [start - ready for start, ready in zip(found.start_ns, found.ready_ns, strict=True)]
     assert late == [30_000] * 20
     assert found.ready_ns == tuple(scheduled)
@@ -139,24 +140,25 @@ def test_a_batch_that_fails_counts_and_the_next_one_is_issued(library: Callable[
         else:
             own.start(requests, done)
 
-    found = issue([10 * MS * number for number in range(6)], BatchPolicy(), start, 2, NO_LIMIT)
+    found = issue([10 * MS * number for number in range(6)], BatchPolicy(), CalledBack(start, 2), NO_LIMIT)
     assert found.sizes == (1,) * 6
     assert (found.failed, found.error) == ((1, 3), "RuntimeError: no memory")
 
 
 def test_a_library_that_never_calls_back_loses_that_batch_alone(library: Callable[..., Library]) -> None:
     own = library(lambda number, _: None if number == 2 else MS)
-    found = issue([10 * MS * number for number in range(8)], BatchPolicy(), own.start, 2, 200 * MS, 50 * MS)
+    scheduled = [10 * MS * number for number in range(8)]
+    found = issue(scheduled, BatchPolicy(), CalledBack(own.start, 2), 200 * MS, 50 * MS)
     assert found.sizes == (1,) * 8
     assert (found.failed, found.error, found.timed_out) == ((2,), issuing_thread.LOST, True)
     assert found.done_ns[2] == 250 * MS
-    alone = issue([10 * MS * number for number in range(8)], BatchPolicy(), library(lambda *_: None).start, 1, 200 * MS)
+    alone = issue(scheduled, BatchPolicy(), CalledBack(library(lambda *_: None).start, 1), 200 * MS)
     assert (alone.sizes, alone.failed, alone.timed_out) == ((1,), (0,), True)
 
 
 def test_no_batch_begins_after_the_limit(library: Callable[..., Library]) -> None:
     own = library(lambda *_: 20 * MS)
-    found = issue([MS * number for number in range(100)], BatchPolicy(), own.start, 2, 200 * MS, 50 * MS)
+    found = issue([MS * number for number in range(100)], BatchPolicy(), CalledBack(own.start, 2), 200 * MS, 50 * MS)
     assert found.timed_out
     assert max(found.start_ns) == 200 * MS
     assert found.failed == ()
@@ -167,14 +169,14 @@ def test_a_service_that_fails_again_and_again_is_given_up(library: Callable[...,
         raise RuntimeError("gone")
 
     library(lambda *_: MS)
-    found = issue([MS * number for number in range(100)], BatchPolicy(), start, 2, NO_LIMIT)
+    found = issue([MS * number for number in range(100)], BatchPolicy(), CalledBack(start, 2), NO_LIMIT)
     assert sum(found.sizes) == len(found.failed) == MOST_FAILURES
 
 
 @pytest.mark.parametrize(("least", "expected"), [(1, 6), (9, 9), (50, 20)])
 def test_the_closed_loop_keeps_every_place_at_work(least: int, expected: int, library: Callable[..., Library]) -> None:
     own = library(lambda *_: 10 * MS)
-    found = issue_closed(own.start, 4, 2, 20, 25 * MS, least)
+    found = issue_closed(CalledBack(own.start, 2), 4, 20, 25 * MS, least)
     assert len(found.sizes) == expected
     assert own.most == 2
     assert found.start_ns[:4] == (0, 0, 10 * MS, 10 * MS)
@@ -191,10 +193,174 @@ def test_several_batches_are_in_flight_on_real_threads() -> None:
         threading.Thread(target=compute).start()
 
     scheduled = [number * 10_000 for number in range(30)]
-    found = issue(scheduled, BatchPolicy(), start, 3, NO_LIMIT)
+    found = issue(scheduled, BatchPolicy(), CalledBack(start, 3), NO_LIMIT)
     assert found.sizes == (1,) * 30
     assert (found.failed, set(found.worker)) == ((), {0, 1, 2})
     assert list(found.start_ns) == sorted(found.start_ns)
     assert all(
         due <= ready <= start for due, ready, start in zip(scheduled, found.ready_ns, found.start_ns, strict=True)
     )
+
+
+LAUNCH_NS, RECORD_NS, LOOK_NS = 20_000, 2_000, 10_000
+
+
+class Gpu:
+    """Streams that run side by side, and the one thread that submits to them and looks: each call moves its clock.
+
+    work_ns(number of the batch, requests): until its event is passed; None: never. A RuntimeError is raised as the
+    launch's, or with `broken` by the first look after the end.
+    """
+
+    def __init__(self, clock: SimulatedClock, work_ns: Callable[[int, int], int | None], late_ns: int = 0) -> None:
+        self.clock, self.work_ns, self.late_ns = clock, work_ns, late_ns
+        self.broken: set[int] = set()
+        self.number = 0
+        self.flying: dict[int, int] = {}
+        self.most = self.slept_while_flying = 0
+        self.true_ends: list[int] = []
+        self.order: list[int] = []
+
+    def places(self, count: int) -> OnStreams:
+        return OnStreams([Stream(self, place) for place in range(count)])
+
+    def sleep(self, seconds: float) -> None:
+        self.slept_while_flying += bool(self.flying)
+        self.clock.ns += max(1, round(seconds * 1e9)) + self.late_ns
+
+
+class Stream:
+    """A place."""
+
+    def __init__(self, gpu: Gpu, place: int) -> None:
+        self.gpu, self.place = gpu, place
+        self.end: int | None = None
+
+    def launch(self, requests: int) -> None:
+        gpu = self.gpu
+        assert self.place not in gpu.flying
+        self.batch, gpu.number = gpu.number, gpu.number + 1
+        gpu.clock.ns += LAUNCH_NS
+        took = gpu.work_ns(self.batch, requests)
+        self.end = None if took is None else gpu.clock.ns + took
+        gpu.order.append(self.place)
+
+    def mark(self) -> None:
+        self.gpu.clock.ns += RECORD_NS
+        self.gpu.flying[self.place] = self.batch
+        self.gpu.most = max(self.gpu.most, len(self.gpu.flying))
+        self.gpu.true_ends.append(-1 if self.end is None else max(self.end, self.gpu.clock.ns))
+
+    def passed(self) -> bool:
+        seen = self.gpu.clock.ns
+        self.gpu.clock.ns += LOOK_NS
+        if self.end is None or self.end > seen:
+            return False
+        del self.gpu.flying[self.place]
+        if self.batch in self.gpu.broken:
+            raise RuntimeError("an illegal memory access")
+        return True
+
+
+@pytest.fixture
+def gpu(clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Gpu]:
+    """Makes the GPU of a test."""
+
+    def make(work_ns: Callable[[int, int], int | None], late_ns: int = 0) -> Gpu:
+        found = Gpu(clock, work_ns, late_ns)
+        monkeypatch.setattr(issuing_thread, "now_ns", clock.now_ns)
+        monkeypatch.setattr(issuing_thread, "SPIN_NS", 0)
+        monkeypatch.setattr(issuing_thread, "time", SimpleNamespace(sleep=found.sleep))
+        return found
+
+    return make
+
+
+@pytest.mark.parametrize("places", [1, 2, 3])
+def test_streams_are_the_queue_of_as_many_servers_and_no_end_is_noticed_later_than_said(
+    places: int, clock: SimulatedClock, gpu: Callable[..., Gpu]
+) -> None:
+    scheduled = poisson(150 * places, 500, seed=3).tolist()
+    work = np.random.default_rng(1).gamma(4, 1.4 * MS, 500).astype(int).tolist()
+    own = gpu(lambda number, _: work[number])
+    policy = BatchPolicy(max_batch=4, max_delay_ns=2 * MS)
+    zero = clock.ns + LEAD_NS
+    found = issue(scheduled, policy, own.places(places), NO_LIMIT)
+    assert (own.most, sum(found.sizes), max(found.sizes)) == (places, 500, 4)
+    assert found.worker == tuple(own.order)
+    assert len(found.unseen_ns) == len(found.sizes)
+    for done, unseen, end in zip(found.done_ns, found.unseen_ns, own.true_ends, strict=True):
+        assert 0 <= done - (end - zero) <= unseen
+    # While nothing is launched, the time between two looks is that of the looks of all places.
+    assert min(found.unseen_ns) <= (places + 1) * LOOK_NS
+    assert max(found.unseen_ns) <= places * (LAUNCH_NS + RECORD_NS + (places + 1) * LOOK_NS)
+    late = np.array(found.start_ns) - np.array(found.ready_ns)
+    assert late.min() >= 0
+    assert late.max() <= places * (LAUNCH_NS + RECORD_NS + (places + 1) * LOOK_NS)
+    service = [done - start for start, done in zip(found.start_ns, found.done_ns, strict=True)]
+    added = np.array(ends(found)) - recorded(scheduled, found.sizes, service, policy, places)
+    assert added.min() >= 0
+    assert np.median(added) <= places * (LAUNCH_NS + RECORD_NS)
+
+
+def test_the_thread_sleeps_only_while_no_batch_is_in_flight(gpu: Callable[..., Gpu]) -> None:
+    own = gpu(lambda *_: MS, late_ns=30_000)
+    scheduled = [number * 10 * MS for number in range(20)]
+    found = issue(scheduled, BatchPolicy(), own.places(2), NO_LIMIT)
+    late = [start - ready for start, ready in zip(found.start_ns, found.ready_ns, strict=True)]
+    assert late == [30_000] * 20
+    assert own.slept_while_flying == 0
+    assert own.order == [0, 1] * 10  # the place that has been free for longest
+    busy = gpu(lambda *_: 25 * MS, late_ns=30_000)
+    assert issue(scheduled, BatchPolicy(), busy.places(3), NO_LIMIT).start_ns[1:] != found.start_ns[1:]
+    assert (busy.slept_while_flying, busy.most) == (0, 3)
+
+
+def test_a_launch_that_fails_and_a_gpu_that_reports_an_error_fail_that_batch_alone(gpu: Callable[..., Gpu]) -> None:
+    def work(number: int, _requests: int) -> int:
+        if number == 1:
+            raise RuntimeError("no memory")
+        return MS
+
+    own = gpu(work)
+    own.broken = {4}
+    found = issue([10 * MS * number for number in range(6)], BatchPolicy(), own.places(2), NO_LIMIT)
+    assert found.sizes == (1,) * 6
+    assert (found.failed, found.error, found.timed_out) == ((1, 4), "RuntimeError: no memory", False)
+    alone = gpu(lambda *_: MS)
+    alone.broken = {0}
+    assert issue([0], BatchPolicy(), alone.places(1), NO_LIMIT).error == "RuntimeError: an illegal memory access"
+
+
+def test_a_gpu_that_always_fails_is_given_up(gpu: Callable[..., Gpu]) -> None:
+    own = gpu(lambda *_: MS)
+    own.broken = set(range(100))
+    found = issue([10 * MS * number for number in range(100)], BatchPolicy(), own.places(2), NO_LIMIT)
+    # The end of the tenth is noticed while the thread waits for the eleventh, which is then launched.
+    assert len(found.sizes) == len(found.failed) == MOST_FAILURES + 1
+
+
+def test_a_batch_whose_event_is_never_passed_is_lost_at_the_time_limit(gpu: Callable[..., Gpu]) -> None:
+    own = gpu(lambda number, _: None if number == 2 else MS)
+    found = issue([10 * MS * number for number in range(8)], BatchPolicy(), own.places(2), 200 * MS, 50 * MS)
+    assert found.sizes == (1,) * 8
+    assert (found.failed, found.error, found.timed_out) == ((2,), issuing_thread.LOST, True)
+    assert 250 * MS < found.done_ns[2] <= 250 * MS + 2 * LOOK_NS
+    alone = issue([10 * MS * number for number in range(8)], BatchPolicy(), gpu(lambda *_: None).places(1), 200 * MS)
+    assert (alone.sizes, alone.failed, alone.timed_out) == ((1,), (0,), True)
+
+
+def test_no_batch_is_launched_after_the_limit(gpu: Callable[..., Gpu]) -> None:
+    own = gpu(lambda *_: 20 * MS)
+    found = issue([MS * number for number in range(100)], BatchPolicy(), own.places(2), 200 * MS, 50 * MS)
+    assert (found.timed_out, found.failed) == (True, ())
+    assert max(found.start_ns) <= 200 * MS
+
+
+@pytest.mark.parametrize(("least", "expected"), [(1, 6), (9, 9), (50, 20)])
+def test_the_closed_loop_keeps_every_stream_at_work(least: int, expected: int, gpu: Callable[..., Gpu]) -> None:
+    own = gpu(lambda *_: 10 * MS)
+    found = issue_closed(own.places(2), 4, 20, 25 * MS, least)
+    assert (len(found.sizes), own.most) == (expected, 2)
+    assert own.order == ([0, 1] * 10)[:expected]
+    assert [round(start / MS) for start in found.start_ns[:4]] == [0, 0, 10, 10]

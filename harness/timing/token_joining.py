@@ -1,0 +1,186 @@
+"""Continuous batching of generation: requests join between two steps, and leave with their last token.
+
+One thread goes through the schedule of virtual_arrivals.py. Requests that have arrived join in their order while a slot
+is free, each by a pass of its own over its prompt, which gives its first token; then one step gives every running
+request a token. So a join delays the next token of all others, and their ITL has it in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Protocol
+
+import numpy as np
+
+from harness.core.extensions import reason
+from harness.core.schemas import GeneratedBatches, JoinedPasses, TokenParity
+from harness.timing.clock import now_ns
+from harness.timing.token_loop import Ids, TimedRequest
+from harness.timing.token_serving import ServedBatch, TokenRequest, batches_record
+from harness.timing.virtual_arrivals import LEAD_NS, MOST_FAILURES, Dispatches, wait_until
+
+
+class JoiningGenerator(Protocol):
+    """The part of a decoder that the loop needs (harness.backends.decoder.JoiningDecoder has it)."""
+
+    def join(self, slot: int, ids: Ids) -> None:
+        """Empty the slot, and enqueue the pass over a prompt."""
+
+    def step(self) -> None:
+        """Enqueue one token for every sequence."""
+
+    def tokens(self) -> Ids:
+        """Wait for the latest pass; the latest token of each slot."""
+
+    def leave(self, slot: int) -> None:
+        """Empty the slot."""
+
+    def width(self) -> int:
+        """Sequences that the next step computes."""
+
+
+@dataclass
+class _Sequence:
+    """A request since it joined; instants of the process's clock. ready_ns: it had arrived, and no pass was running."""
+
+    request: TokenRequest
+    slot: int
+    ready_ns: int
+    start_ns: int
+    done_ns: int = 0
+    token_ns: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    error: str | None = None
+
+    def got(self, token: int, at_ns: int) -> bool:
+        """Note a token; whether it is the last one."""
+        self.token_ns.append(at_ns)
+        self.tokens.append(token)
+        self.done_ns = at_ns
+        return len(self.tokens) == self.request.new_tokens
+
+
+class ContinuousBatches:
+    """Serves requests in their order, at most `slots` at a time."""
+
+    def __init__(self, decoder: JoiningGenerator, slots: int, requests: Sequence[TokenRequest]) -> None:
+        self._decoder = decoder
+        self._requests = requests
+        self._free = list(range(slots))
+        self._running: dict[int, _Sequence] = {}
+        self._joined: list[_Sequence] = []
+        self._steps = self._computed = 0
+        self._failures = 0
+        self._pass_end_ns = 0
+
+    def serve(self, scheduled: Sequence[int], limit_ns: int) -> Dispatches:
+        """Serve a schedule (sorted, ns since its zero) to its end, or until none may join any more at limit_ns.
+
+        An exception of a pass fails its requests: that which joins, or all that a step serves. The next ones run.
+        """
+        for slot in self._free:
+            self._decoder.leave(slot)
+        zero = now_ns() + LEAD_NS
+        due, end = [zero + at for at in scheduled], zero + limit_ns
+        timed_out = False
+        while not timed_out:
+            head = len(self._joined)
+            waiting = head < len(due) and self._failures < MOST_FAILURES
+            if not self._running:
+                if not waiting:
+                    break
+                timed_out = max(due[head], now_ns()) > end
+                if not timed_out:
+                    wait_until(due[head])
+            if waiting and self._free and due[head] <= (now := now_ns()):
+                timed_out = timed_out or now > end
+                if not timed_out:
+                    self._join(self._requests[head], due[head])
+            elif self._running:
+                self._step()
+        while self._running:
+            self._step()
+        return self._dispatches(zero, timed_out)
+
+    @property
+    def batches(self) -> list[ServedBatch]:
+        """Each request that joined, as a batch of its own."""
+        return [ServedBatch((one.request,), 1, _timed(one)) for one in self._joined]
+
+    def record(self, zero_ns: int, parity: TokenParity | None) -> GeneratedBatches:
+        """Lengths and instants of a replication. zero_ns: of its schedule; parity: of its tokens."""
+        passes = JoinedPasses(steps=self._steps, tokens=self._computed)
+        return batches_record(self._requests, self.batches, zero_ns, parity, passes)
+
+    def _join(self, request: TokenRequest, due_ns: int) -> None:
+        """The pass over one prompt, which gives its first token."""
+        slot = heappop(self._free)
+        start = now_ns()
+        joining = _Sequence(request, slot, min(start, max(due_ns, self._pass_end_ns)), start)
+        self._joined.append(joining)
+        self._running[slot] = joining
+        try:
+            self._decoder.join(slot, request.prompt)
+            tokens = self._decoder.tokens()
+        except Exception as caught:
+            self._fail([joining], reason(caught))
+        else:
+            self._computed += 1
+            self._note([joining], tokens)
+
+    def _step(self) -> None:
+        """One token for every running request."""
+        running = list(self._running.values())
+        width = self._decoder.width()
+        try:
+            self._decoder.step()
+            tokens = self._decoder.tokens()
+        except Exception as caught:
+            self._fail(running, reason(caught))
+        else:
+            self._steps += 1
+            self._computed += width
+            self._note(running, tokens)
+
+    def _note(self, sequences: Sequence[_Sequence], tokens: Ids) -> None:
+        at = self._pass_end_ns = now_ns()
+        self._failures = 0
+        for one in sequences:
+            if one.got(int(tokens[one.slot]), at):
+                self._leave(one)
+
+    def _fail(self, sequences: Sequence[_Sequence], error: str) -> None:
+        at = self._pass_end_ns = now_ns()
+        self._failures += 1
+        for one in sequences:
+            one.done_ns, one.error = at, error
+            self._leave(one)
+
+    def _leave(self, one: _Sequence) -> None:
+        del self._running[one.slot]
+        self._decoder.leave(one.slot)
+        heappush(self._free, one.slot)
+
+    def _dispatches(self, zero: int, timed_out: bool) -> Dispatches:
+        found = self._joined
+        errors = [one.error for one in found if one.error is not None]
+        return Dispatches(
+            sizes=(1,) * len(found),
+            ready_ns=tuple(one.ready_ns - zero for one in found),
+            start_ns=tuple(one.start_ns - zero for one in found),
+            done_ns=tuple(one.done_ns - zero for one in found),
+            worker=tuple(one.slot for one in found),
+            failed=tuple(place for place, one in enumerate(found) if one.error is not None),
+            error=errors[0] if errors else None,
+            timed_out=timed_out,
+            zero_ns=zero,
+        )
+
+
+def _timed(one: _Sequence) -> TimedRequest | None:
+    """Its tokens; None where it failed."""
+    if one.error is not None:
+        return None
+    return TimedRequest(one.start_ns, tuple(one.token_ns), np.array([one.tokens], np.int64))
