@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from decimal import ROUND_FLOOR, Decimal
 from statistics import median
 
 from harness.aggregation.flags import MAX_PRINTED_FACTOR, too_wide_to_print
@@ -121,8 +122,8 @@ def in_mib(size_bytes: int | None) -> str:
 
 
 def cosine(value: float | None) -> str:
-    """A cosine with four decimals, because only its distance below 1 matters."""
-    return ABSENT if value is None else f"{value:.4f}"
+    """A cosine rounded down to four decimals: 1.0000 only for exactly 1."""
+    return ABSENT if value is None else str(Decimal(str(value)).quantize(Decimal("0.0001"), ROUND_FLOOR))
 
 
 def percent(share: float | None) -> str:

@@ -49,6 +49,23 @@ def test_only_what_is_complete_is_100_per_cent(share: float | None, text: str) -
     assert units.percent(share) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1.0, "1.0000"),
+        (0.999999999999, "0.9999"),
+        (0.99996, "0.9999"),
+        (0.9824, "0.9824"),
+        (0.0, "0.0000"),
+        (1e-9, "0.0000"),
+        (-0.00001, "-0.0001"),
+        (None, "–"),
+    ],
+)
+def test_only_a_cosine_of_1_is_printed_as_1(value: float | None, text: str) -> None:
+    assert units.cosine(value) == text
+
+
 def test_intervals_sizes_and_counts() -> None:
     assert units.interval(Interval(low=1.5e6, high=2e6), 1e6) == "[1.50, 2.00]"
     assert units.interval(None) == "–"
