@@ -35,7 +35,7 @@ from harness.profiling.load_profiles import only_profiled, profiled_rows
 from harness.profiling.phases import with_phases
 from harness.profiling.side_by_side import Alike, alike, not_compared
 from harness.reporting import units
-from harness.reporting.charts import matplotlib_drawer, selection
+from harness.reporting.charts import selection
 from harness.reporting.charts.selection import Chart
 from harness.reporting.details import document
 from harness.reporting.first_page import answer, first_page, how_sure, terminal_answer
@@ -254,6 +254,9 @@ def _comparison(summary: Summary, results: Results) -> Comparison | None:
 def _drawn(found: Sequence[Chart], folder: Path, plain: bool) -> dict[Path, bytes]:
     """The charts by their files; charts of an earlier report that this report does not show are removed."""
     drawn = {}
+    if found:
+        # Its import takes a third of the start of a report without charts.
+        from harness.reporting.charts import matplotlib_drawer  # noqa: PLC0415
     for chart in found:
         figure = matplotlib_drawer.draw(chart.spec, plain)
         for form in FORMS:
