@@ -18,7 +18,7 @@ from harness.reporting.table import Block
 from harness.reporting.tables.custom_metrics_table import csv_columns
 from harness.reporting.tables.flags_table import flags_table
 from harness.reporting.tables.latency_table import latency_table, terminal_table
-from harness.reporting.tables.load_points_table import point_lines
+from harness.reporting.tables.load_tables import point_lines
 from harness.reporting.tables.summary_table import COLUMNS
 from harness.reporting.tables.unmeasured_table import unmeasured_table
 from harness.reporting.writers import html

@@ -20,10 +20,15 @@ from harness.reporting.load_groups import (
 )
 from harness.reporting.prose.conditions import machine, versions
 from harness.reporting.table import Block, Table, titled
-from harness.reporting.tables.cheapest_table import cheapest_table, is_clear, peak_text
-from harness.reporting.tables.client_table import client_table
-from harness.reporting.tables.guards_table import guards_table
-from harness.reporting.tables.load_points_table import parts_table, points_table
+from harness.reporting.tables.load_tables import (
+    cheapest_table,
+    client_table,
+    guards_table,
+    is_clear,
+    parts_table,
+    peak_text,
+    points_table,
+)
 from harness.reporting.writers import terminal
 from harness.reporting.writers.markdown import escape
 

@@ -11,7 +11,7 @@ from harness.reporting.labels import RESTS_ON_C, Line, sound_rows, where, who
 from harness.reporting.load_groups import is_sound
 from harness.reporting.tables.cold_start_table import cold_costs
 from harness.reporting.tables.energy_table import joules
-from harness.reporting.tables.load_points_table import who_loaded
+from harness.reporting.tables.load_tables import who_loaded
 from harness.reporting.tables.roofline_table import against_limits
 
 PREFIX = "inferometer."

@@ -17,7 +17,7 @@ from harness.reporting.figures import BASE_UNITS, ENERGY, FIGURES, LOAD, LOADED,
 from harness.reporting.generation_figures import GENERATION
 from harness.reporting.labels import sound_rows, where, who
 from harness.reporting.load_groups import is_sound
-from harness.reporting.tables.load_points_table import who_loaded
+from harness.reporting.tables.load_tables import who_loaded
 
 _PREFIX = "inferometer_"
 

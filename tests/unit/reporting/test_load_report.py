@@ -32,7 +32,7 @@ from harness.reporting.first_page import first_page, terminal_answer
 from harness.reporting.html.page import page
 from harness.reporting.load_groups import LoadGroup, by_group
 from harness.reporting.prose.load_answer import load_answer, load_section, load_tables, terminal_loads
-from harness.reporting.tables.cheapest_table import cheapest_table, peak_text
+from harness.reporting.tables.load_tables import cheapest_table, peak_text
 from harness.reporting.writers.csv import csv_tables
 from harness.reporting.writers.markdown import blocks_text
 from harness.reporting.writers.mlflow import load_runs

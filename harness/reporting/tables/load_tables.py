@@ -1,7 +1,8 @@
-"""The measured loads of each scenario, and where their time went (pure)."""
+"""The tables of load: measured loads and where their time went, highest loads and their cost, the client, guards (pure)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,21 +10,23 @@ from statistics import median
 from typing import Literal
 
 from harness.core.schemas import LoadedPoint, LoadRow, MapCell, Summary
+from harness.core.schemas.client_record import ClientFigures
 from harness.reporting import units
-from harness.reporting.figures import CSV_UNITS, LOADED, REPLAYED, columns
+from harness.reporting.figures import CSV_UNITS, LOAD, LOADED, REPLAYED, columns
 from harness.reporting.labels import Line, where
 from harness.reporting.load_groups import (
     batching,
     bounded_percentile,
     computing,
     is_sound,
+    knee_of,
     names,
     percentile_ns,
     percentile_text,
     ranked,
 )
 from harness.reporting.table import Column, Table, filled, words
-from harness.reporting.units import ABSENT, TimeUnit
+from harness.reporting.units import ABSENT, MILLISECOND, TimeUnit
 
 
 @dataclass(frozen=True)
@@ -297,3 +300,190 @@ def _note(lines: Sequence[Loaded], server: bool) -> str:
         "replications; PASS where the upper end is within the allowed share, FAIL where the lower end is above it."
         f"{_control_note(explained)}{_loadgen_note(lines)}{_tokens_note(lines)}"
     )
+
+
+def cheapest_table(rows: Sequence[LoadRow]) -> Table[LoadRow] | None:
+    """The server rows of one group, the cheapest within the bound first; None without a sound row.
+
+    Bold: clearly the first, which is where its highest PASS is not below the lowest FAIL of any other row.
+    """
+    lines = [row for row in ranked(rows) if row.scenario == "server"]
+    if not lines:
+        return None
+    called, first = names(lines, policy=False), lines[0]
+    clear = is_clear(lines)
+
+    def name(row: LoadRow) -> str:
+        return f"**{called[row.load_id]}**" if clear and row is first else called[row.load_id]
+
+    priced = any(row.price_per_hour is not None for row in lines)
+    shown: list[Column[LoadRow]] = [
+        words("backend", name),
+        words("batching", policy_name),
+        Column("peak/s, verified", peak_text),
+        Column("predicted/s", _predicted),
+        Column("knee/s", lambda row: units.significant(knee_of(row))),
+        Column("capacity/s", lambda row: units.significant(row.capacity_per_s)),
+        Column("price an hour", lambda row: _money(row.price_per_hour)),
+        Column("per million requests", lambda row: _money(row.cost_per_million)),
+        Column("J/request", lambda row: units.significant(row.joules_per_request)),
+    ]
+    note = (
+        "Peak: [highest PASS, lowest FAIL] of the measured loads; predicted: replay of the measured service times, "
+        "with its 95% interval. Knee: the load with the largest rate by mean latency. Capacity: all workers always "
+        "busy."
+    )
+    if priced:
+        note += " A million requests at the highest PASS, in the currency of PRICE."
+    if idle := [row.idle_w for row in lines if row.idle_w is not None]:
+        note += f" Energy: the GPU's counter, less {' or '.join(sorted({f'{watts:.0f} W' for watts in idle}))} idle."
+    return Table(filled(shown, lines), lines, note=note)
+
+
+def is_clear(lines: Sequence[LoadRow]) -> bool:
+    """Whether the first of some ranked rows has a peak that no other can reach: its PASS is at or above their FAILs."""
+    first, others = lines[0], lines[1:]
+    if not others or first.peak_pass_per_s is None or len({row.price_per_hour for row in lines}) > 1:
+        return False
+    return all(row.peak_fail_per_s is not None and row.peak_fail_per_s <= first.peak_pass_per_s for row in others)
+
+
+def peak_text(row: LoadRow) -> str:
+    """`[59.6, 72.8]`; where one end was not reached, its word."""
+    if not row.points:
+        return "no load meets it"
+    if row.peak_pass_per_s is None and row.peak_fail_per_s is None:
+        return "not verified"
+    if row.peak_pass_per_s is None:
+        return f"below {units.significant(row.peak_fail_per_s)}"
+    if row.peak_fail_per_s is None:
+        return f"{units.significant(row.peak_pass_per_s)} or more"
+    return f"[{units.significant(row.peak_pass_per_s)}, {units.significant(row.peak_fail_per_s)}]"
+
+
+def load_lines(summary: Summary) -> list[Line]:
+    """A line for each load case with sound figures."""
+    return [about_load(summary, row, columns(LOAD, row, CSV_UNITS)) for row in summary.loads if is_sound(row)]
+
+
+def _predicted(row: LoadRow) -> str:
+    if row.predicted_peak_per_s is None:
+        return "no load" if row.predicted else ABSENT
+    ends = f" {units.interval(row.predicted_interval)}" if row.predicted_interval else ""
+    return f"{units.significant(row.predicted_peak_per_s)}{ends}"
+
+
+def _money(value: float | None) -> str:
+    return ABSENT if value is None else units.significant(value)
+
+
+MICROSECOND = units.time_unit([1_000.0])
+
+
+def client_table(rows: Sequence[LoadRow]) -> Table[Loaded] | None:
+    """A line for each load of one group of running services; None for backends in a process of our own."""
+    lines = [line for line in lines_of(rows) if line.point.client is not None]
+    if not lines:
+        return None
+    shown: list[Column[Loaded]] = [
+        words("service", lambda line: line.name),
+        Column("load", lambda line: line.load),
+        _client_time("payload p50", MICROSECOND, lambda found: found.serialise_p50_ns),
+        _client_time("send p50", MICROSECOND, lambda found: found.send_p50_ns),
+        _number("request kB", lambda found: found.request_bytes_mean / 1e3),
+        _number("answer kB", lambda found: found.answer_bytes_mean / 1e3),
+        _number("connections", lambda found: found.connections),
+        _number("opened again", lambda found: found.reopened or None),
+        _number("waited for a thread", lambda found: found.waited or None),
+        _client_time("server's queue", MILLISECOND, lambda found: found.server_queue_ns),
+        _client_time("server's compute", MILLISECOND, lambda found: found.server_compute_ns),
+        _number("server's batch", lambda found: found.server_batch),
+        _client_time(
+            "first chunk p50", MILLISECOND, lambda found: math.inf if found.first_p50_infinite else found.first_p50_ns
+        ),
+        _client_time(
+            "first chunk p99", MILLISECOND, lambda found: math.inf if found.first_p99_infinite else found.first_p99_ns
+        ),
+        _client_time("step p50", MILLISECOND, lambda found: found.step_p50_ns),
+        _client_time("step p99", MILLISECOND, lambda found: found.step_p99_ns),
+        _number("tokens a step", lambda found: found.tokens_per_step),
+        _number("compared", lambda found: found.compared),
+        _number("the same text", lambda found: found.equal),
+        words("failures", _failures),
+    ]
+    note = (
+        "Payload: making the bytes of a request. Send: handing them to the kernel; gRPC does not show it. Server's "
+        "queue, compute and batch: means by its own report. Compared: answers held against the fp32 reference; of "
+        "completions those with the same tokens or text as greedy fp32 are counted. A step "
+        "is a chunk of a stream: only with one token a step are its times TTFT and ITL."
+    )
+    return Table(filled(shown, lines), lines, note=note)
+
+
+def client_lines(summary: Summary) -> list[Line]:
+    """A line for each measured load of a running service."""
+    return [
+        about_load(summary, row, {"endpoint": row.endpoint, "point": point.point}, _columns(point.client))
+        for row in summary.loads
+        if is_sound(row)
+        for point in row.points
+        if point.client is not None
+    ]
+
+
+def _columns(client: ClientFigures) -> Line:
+    line: Line = {
+        name.replace("_ns", "_ms"): value / MILLISECOND.ns if name.endswith("_ns") and value is not None else value
+        for name, value in client
+        if name != "failures"
+    }
+    return {**line, "failures": "; ".join(f"{kind}: {count}" for kind, count in client.failures.items())}
+
+
+def _failures(line: Loaded) -> str:
+    client = line.point.client
+    return ", ".join(f"{count} {kind}" for kind, count in client.failures.items()) if client else ABSENT
+
+
+def _number(header: str, of: Callable[[ClientFigures], float | None]) -> Column[Loaded]:
+    def cell(line: Loaded) -> str:
+        value = of(line.point.client) if line.point.client else None
+        return ABSENT if value is None else units.significant(value)
+
+    return Column(header, cell)
+
+
+def _client_time(header: str, unit: TimeUnit, of: Callable[[ClientFigures], float | None]) -> Column[Loaded]:
+    def cell(line: Loaded) -> str:
+        value = of(line.point.client) if line.point.client else None
+        return "∞" if value == math.inf else units.in_unit(value, unit)
+
+    return Column(f"{header} {unit.name}", cell)
+
+
+GUARDS = ("repeat-input", "other-order", "other-seed")
+
+
+def guards_table(rows: Sequence[LoadRow]) -> Table[LoadRow] | None:
+    """Each row's ratios with their intervals; None where no row has any."""
+    lines = [row for row in rows if is_sound(row) and row.guards]
+    if not lines:
+        return None
+    called = names(lines)
+    shown = [words("backend", lambda row: called[row.load_id]), *map(_column, GUARDS)]
+    note = (
+        "Times divided by those of usual requests, with 95% intervals: the same input again and again, another order "
+        "of the inputs, schedules of another seed. Far below 1, work was skipped."
+    )
+    return Table(filled(shown, lines), lines, note=note)
+
+
+def _column(name: str) -> Column[LoadRow]:
+    def cell(row: LoadRow) -> str:
+        found = next((guard for guard in row.guards if guard.name == name), None)
+        if found is None:
+            return ABSENT
+        ends = f" {units.interval(found.interval)}" if found.interval else ""
+        return f"{units.significant(found.ratio)}{ends}"
+
+    return Column(name, cell)
