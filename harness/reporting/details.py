@@ -24,9 +24,8 @@ from harness.reporting.tables.engines_table import engines_table
 from harness.reporting.tables.flags_table import flags_table
 from harness.reporting.tables.latency_table import latency_table
 from harness.reporting.tables.machine_load_table import machine_load_table
-from harness.reporting.tables.neighbours_table import neighbours_table
 from harness.reporting.tables.roofline_table import roofline_table
-from harness.reporting.tables.scaling_table import devices_table, scaling_table, scaling_title
+from harness.reporting.tables.spread_tables import devices_table, neighbours_table, scaling_table, scaling_title
 from harness.reporting.tables.tried_settings_table import tried_table
 from harness.reporting.tables.unmeasured_table import unmeasured_table
 from harness.reporting.writers.markdown import blocks_text, escape, section

@@ -9,7 +9,7 @@ from harness.reporting.charts.rows import highest, lowest, scaled
 from harness.reporting.charts.scales import even_ticks
 from harness.reporting.charts.spec import Axis, DotPanel, Dots, Fill, Mark
 from harness.reporting.charts.style import look
-from harness.reporting.tables.scaling_table import Scaled, case_label, devices_in_words
+from harness.reporting.tables.spread_tables import Scaled, case_label, devices_in_words
 from harness.reporting.units import significant
 from harness.statistics.ratios import Ratio
 

@@ -13,7 +13,7 @@ from harness.core.schemas import Row, Summary
 from harness.reporting import ranking, units
 from harness.reporting.prose.conditions import machine
 from harness.reporting.table import Block, Column, Table, words
-from harness.reporting.tables.scaling_table import case_label
+from harness.reporting.tables.spread_tables import case_label
 from harness.reporting.units import ABSENT, VOID
 
 MAX_ROWS = 200
