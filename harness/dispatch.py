@@ -33,8 +33,7 @@ from harness.planning.schedule import of_cases
 from harness.planning.work_units import WorkUnit, request_of, units_of
 from harness.processes.stages import run_stage
 from harness.reporting.table import Block
-from harness.reporting.tables.fleet_table import fleet_document
-from harness.reporting.tables.machines_table import machines_blocks
+from harness.reporting.tables.fleet_tables import fleet_document, machines_blocks
 from harness.reporting.units import count
 from harness.runners.execution import REPORT, installed_version
 from harness.runners.local_runner import LocalRunner

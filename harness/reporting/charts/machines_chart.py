@@ -9,7 +9,7 @@ from harness.reporting.charts.rows import common_labels, reading, speedup_mark
 from harness.reporting.charts.spec import Absent, DotPanel, Dots, Mark
 from harness.reporting.charts.speedup_chart import ratio_axis
 from harness.reporting.prose.conditions import machine
-from harness.reporting.tables.machines_table import across_machines
+from harness.reporting.tables.fleet_tables import across_machines
 
 MAX_LINES = 30
 MAX_MACHINES = 6
