@@ -1,13 +1,16 @@
-"""summary.csv: one line per row, one flat column per figure, empty where a figure is absent (pure)."""
+"""summary.csv and environments.csv: one line per row or fact, one flat column per figure, empty where it is absent (pure)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
 from typing import cast
 
-from harness.core.schemas import GpuUsage, Row, Summary, UsageSummary
+from pydantic import BaseModel
+
+from harness.core.schemas import GpuUsage, Row, Summary, Unavailable, UsageSummary
 from harness.reporting.figures import Value
+from harness.reporting.labels import Line
 from harness.reporting.prose.boundaries import PARTS
 from harness.reporting.tables.custom_metrics_table import csv_columns
 
@@ -115,3 +118,32 @@ def summary_lines(summary: Summary) -> list[dict[str, Value]]:
     """A line for each row, whatever its status."""
     columns = {**COLUMNS, **csv_columns(summary)}
     return [{name: figure(row) for name, figure in columns.items()} for row in summary.rows]
+
+
+def environment_lines(summary: Summary) -> list[Line]:
+    """A line for each fact of each environment; facts that could not be read are empty, with the reason."""
+    return [
+        {"environment_id": name, "fact": fact, **_as_line(value), "plan_id": summary.plan_id}
+        for name, environment in summary.environments.items()
+        for part in ("machine", "limits", "gpu", "software")
+        for fact, value in _facts(part, getattr(environment, part))
+    ]
+
+
+def _facts(name: str, value: object) -> Iterator[tuple[str, object]]:
+    """(path with dots, value) of all fields below; a field's name contains its unit."""
+    if isinstance(value, BaseModel) and not isinstance(value, Unavailable):
+        for field in type(value).model_fields:
+            yield from _facts(f"{name}.{field}", getattr(value, field))
+    elif isinstance(value, Mapping):
+        for key, inner in sorted(value.items()):
+            yield f"{name}.{key}", inner
+    elif value is not None:
+        yield name, value
+
+
+def _as_line(value: object) -> Line:
+    if isinstance(value, Unavailable):
+        return {"value": None, "not_available": value.unavailable}
+    plain: Value = value if isinstance(value, (str, int, float)) else " ".join(map(str, value))  # type: ignore[call-overload]
+    return {"value": plain, "not_available": None}

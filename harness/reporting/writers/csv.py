@@ -19,7 +19,6 @@ from harness.reporting.tables import (
     cold_start_table,
     energy_table,
     engines_table,
-    environments_table,
     flags_table,
     generation_table,
     latency_table,
@@ -70,7 +69,7 @@ RESULTS: Mapping[str, Callable[[Summary], list[Line]]] = {
     "checks": checks_table.check_lines,
     "usage": machine_load_table.usage_lines,
     "not_measured": unmeasured_table.unmeasured_lines,
-    "environments": environments_table.environment_lines,
+    "environments": summary_table.environment_lines,
 }
 """File → its lines."""
 
