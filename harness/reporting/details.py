@@ -17,17 +17,15 @@ from harness.reporting.prose.recommendations import recommendations_text
 from harness.reporting.ranking import TableKey
 from harness.reporting.table import Block, titled
 from harness.reporting.tables.calibration_table import calibration_table
-from harness.reporting.tables.checks_table import checks_table
 from harness.reporting.tables.cold_start_table import cold_table
 from harness.reporting.tables.energy_table import energy_table
 from harness.reporting.tables.engines_table import engines_table
-from harness.reporting.tables.flags_table import flags_table
 from harness.reporting.tables.latency_table import latency_table
 from harness.reporting.tables.machine_load_table import machine_load_table
 from harness.reporting.tables.roofline_table import roofline_table
 from harness.reporting.tables.spread_tables import devices_table, neighbours_table, scaling_table, scaling_title
 from harness.reporting.tables.tried_settings_table import tried_table
-from harness.reporting.tables.unmeasured_table import unmeasured_table
+from harness.reporting.tables.validity_tables import checks_table, flags_table, unmeasured_table
 from harness.reporting.writers.markdown import blocks_text, escape, section
 
 Charts = Mapping[TableKey | None, Sequence[tuple[str, str]]]

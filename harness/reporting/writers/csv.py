@@ -15,11 +15,9 @@ from harness.reporting.labels import Line, where
 from harness.reporting.prose.recommendations import recommend
 from harness.reporting.tables import (
     calibration_table,
-    checks_table,
     cold_start_table,
     energy_table,
     engines_table,
-    flags_table,
     generation_table,
     latency_table,
     layers_table,
@@ -32,7 +30,7 @@ from harness.reporting.tables import (
     spread_tables,
     summary_table,
     tried_settings_table,
-    unmeasured_table,
+    validity_tables,
     what_if_table,
 )
 
@@ -65,10 +63,10 @@ RESULTS: Mapping[str, Callable[[Summary], list[Line]]] = {
     "devices": spread_tables.device_lines,
     "neighbours": spread_tables.neighbour_lines,
     "settings_tried": tried_settings_table.tried_lines,
-    "flags": flags_table.flag_lines,
-    "checks": checks_table.check_lines,
+    "flags": validity_tables.flag_lines,
+    "checks": validity_tables.check_lines,
     "usage": machine_load_table.usage_lines,
-    "not_measured": unmeasured_table.unmeasured_lines,
+    "not_measured": validity_tables.unmeasured_lines,
     "environments": summary_table.environment_lines,
 }
 """File → its lines."""

@@ -1,15 +1,15 @@
-"""Flags of the rows: the meaning, the number of rows, the remedy, and the numbers behind each (pure)."""
+"""The validity of rows: their flags with remedies, the checks that apply, and rows without figures with reasons (pure)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from harness.core.schemas import Flag, Row, Summary
-from harness.reporting import ranking
+from harness.core.schemas import Check, Flag, Row, Summary
+from harness.reporting import ranking, units
 from harness.reporting.labels import Line, about
 from harness.reporting.ranking import named
-from harness.reporting.table import Align, Table, texts
+from harness.reporting.table import Align, Column, Table, texts, words
 from harness.reporting.units import ABSENT
 from harness.reporting.writers.markdown import escape
 
@@ -121,3 +121,83 @@ def flag_lines(summary: Summary) -> list[Line]:
         for row in rows
         for flag in row.flags
     ]
+
+
+Made = tuple[str, Sequence[Check]]
+"""A check, and its outcome in each row."""
+
+
+def checks_table(rows: Sequence[Row]) -> Table[Made] | None:
+    """The checks that apply to the rows of one table: the number of rows in which each was made in all rounds, in some
+    and in none, and why not; None where no check is recorded."""
+    found: dict[str, list[Check]] = {}
+    for row in rows:
+        for name, check in row.checks.items():
+            found.setdefault(name, []).append(check)
+    return Table(_COLUMNS, sorted(found.items())) if found else None
+
+
+def _in_all(made: Made) -> int:
+    return sum(one.rounds >= one.of for one in made[1])
+
+
+def _in_none(made: Made) -> int:
+    return sum(one.rounds == 0 < one.of for one in made[1])
+
+
+def _rounds(made: Made) -> str:
+    return f"{sum(one.rounds for one in made[1]):,} of {sum(one.of for one in made[1]):,}"
+
+
+_COLUMNS: Sequence[Column[Made]] = (
+    words("check", lambda made: made[0]),
+    Column("rows", lambda made: str(len(made[1]))),
+    Column("in all rounds", lambda made: str(_in_all(made))),
+    Column("in some", lambda made: str(len(made[1]) - _in_all(made) - _in_none(made))),
+    Column("in none", lambda made: str(_in_none(made))),
+    Column("rounds", _rounds),
+    words(
+        "why not in the others",
+        lambda made: "; ".join(dict.fromkeys(one.missing for one in made[1] if one.missing)) or ABSENT,
+    ),
+)
+
+
+def check_lines(summary: Summary) -> list[Line]:
+    """A line for each check that applies to a row: in how many rounds it was made, and why not in the others."""
+    return [
+        about(summary, row, {"check": name, "rounds": found.rounds, "of": found.of, "missing": found.missing})
+        for _, rows in ranking.by_table(summary.rows)
+        for row in rows
+        for name, found in row.checks.items()
+    ]
+
+
+def unmeasured_table(rows: Sequence[Row]) -> Table[Sequence[str]] | None:
+    """Skipped, failed and missing rows with reason and hint; rows with the same reason and hint are joined."""
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        if row.status != "measured":
+            groups.setdefault((row.status, row.reason or "", row.hint or ""), []).append(row)
+    order = {"failed": 0, "missing": 1, "skipped": 2}
+    lines = [
+        [status, _cases(found), reason, hint or units.ABSENT]
+        for (status, reason, hint), found in sorted(groups.items(), key=lambda item: order[item[0][0]])
+    ]
+    headers = ("status", "case", "reason", "what to do")
+    return texts([(header, "left") for header in headers], lines) if lines else None
+
+
+def _cases(rows: Sequence[Row]) -> str:
+    if len(rows) == 1:
+        return f"`{rows[0].case_id}`"
+    backends = sorted({f"{row.backend} {row.precision}" for row in rows})
+    models = sorted({row.model for row in rows})
+    who = ", ".join(backends) if len(backends) <= 3 else units.count(len(backends), "backend")
+    return f"{who}: {units.count(len(rows), 'case')} of {', '.join(models[:3])}{', …' if len(models) > 3 else ''}"
+
+
+def unmeasured_lines(summary: Summary) -> list[Line]:
+    """A line for each row that was skipped, failed or is missing."""
+    rows = [row for row in summary.rows if row.status != "measured"]
+    return [about(summary, row, {"status": row.status, "reason": row.reason, "hint": row.hint}) for row in rows]
