@@ -63,8 +63,7 @@ from harness.profiling.load_profiles import with_launch_gaps
 from harness.profiling.phases import generation_files, phase_bytes, phase_case, phase_rows, phases_of, with_phases
 from harness.profiling.what_if import model_profile, phase_profile
 from harness.reporting import units
-from harness.reporting.tables.layers_table import profile_blocks, terminal_layers, tokenising_line
-from harness.reporting.tables.model_costs_table import progress_line
+from harness.reporting.tables.profile_tables import profile_blocks, progress_line, terminal_layers, tokenising_line
 from harness.reporting.tables.what_if_table import terminal_what_if
 from harness.reporting.writers.markdown import blocks_text, document_text
 from harness.timing.clock import now_ns

@@ -28,10 +28,8 @@ from harness.profiling.reconcile import Reconciliation, reconcile
 from harness.reporting.charts import matplotlib_drawer
 from harness.reporting.charts.allocations_chart import allocations
 from harness.reporting.table import Block
-from harness.reporting.tables.allocations_table import memory_blocks
-from harness.reporting.tables.layers_table import layers_block, profile_blocks
 from harness.reporting.tables.machine_load_table import machine_load_table
-from harness.reporting.tables.model_costs_table import model_tables
+from harness.reporting.tables.profile_tables import layers_block, memory_blocks, model_tables, profile_blocks
 from harness.reporting.tables.roofline_table import roofline_table
 
 

@@ -30,7 +30,7 @@ from harness.reporting.charts.plotly_drawer import PlotGroup, short
 from harness.reporting.charts.rows import tags
 from harness.reporting.prose.boundaries import BRIEF
 from harness.reporting.table import Column, filled, words
-from harness.reporting.tables.layers_table import mark, trust_lines
+from harness.reporting.tables.profile_tables import mark, trust_lines
 from harness.reporting.writers.html import KINDS, inline
 
 MAX_LINES = 2_000

@@ -20,11 +20,9 @@ from harness.reporting.tables import (
     engines_table,
     generation_table,
     latency_table,
-    layers_table,
     load_tables,
     machine_load_table,
-    model_costs_table,
-    profiles_table,
+    profile_tables,
     roofline_table,
     side_by_side_table,
     spread_tables,
@@ -73,16 +71,16 @@ RESULTS: Mapping[str, Callable[[Summary], list[Line]]] = {
 
 WITH_PROFILES: Mapping[str, Callable[[Summary, Sequence[Profiled]], list[Line]]] = {
     "what_if": what_if_table.what_if_lines,
-    "profile_models": model_costs_table.model_lines,
-    "profile_parameters": model_costs_table.parameter_lines,
-    "profile_files": model_costs_table.file_lines,
-    "profile_cases": model_costs_table.case_lines,
-    "profile_sums": profiles_table.sum_lines,
-    "profile_groups": layers_table.group_lines,
+    "profile_models": profile_tables.model_lines,
+    "profile_parameters": profile_tables.parameter_lines,
+    "profile_files": profile_tables.file_lines,
+    "profile_cases": profile_tables.case_lines,
+    "profile_sums": profile_tables.sum_lines,
+    "profile_groups": profile_tables.group_lines,
     "side_by_side_groups": side_by_side_table.group_gain_lines,
     "side_by_side_modules": side_by_side_table.module_gain_lines,
-    "profile_layers": layers_table.layer_lines,
-    "profile_operators": layers_table.operator_lines,
+    "profile_layers": profile_tables.layer_lines,
+    "profile_operators": profile_tables.operator_lines,
 }
 
 NAMES = RESULTS.keys() | WITH_PROFILES.keys()
