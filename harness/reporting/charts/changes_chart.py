@@ -11,7 +11,7 @@ from harness.reporting.charts.rows import scaled
 from harness.reporting.charts.scales import even_ticks
 from harness.reporting.charts.spec import Axis, DotPanel, Dots, Mark
 from harness.reporting.charts.style import GREY, Look
-from harness.reporting.prose import changes as change
+from harness.reporting.tables import comparison_table as change
 
 MAX_LINES = 40
 """Rows of the chart, the worst first; the table has all rows."""
