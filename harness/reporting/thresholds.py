@@ -22,8 +22,7 @@ from harness.aggregation import flags
 from harness.aggregation.flags import is_calibration
 from harness.core.errors import UsageError
 from harness.core.schemas import GenerationRow, Interval, Judgement, LoadRow, Quantity, Row
-from harness.reporting.figures import FIGURES, LOAD, Figure, Kind, Thing
-from harness.reporting.generation_figures import GENERATION, LIMITS
+from harness.reporting.figures import FIGURES, GENERATION, LIMITS, LOAD, Figure, Kind, Thing
 from harness.reporting.load_groups import is_sound, peak_point
 from harness.statistics.estimators import PERCENTILE_MIN_SAMPLES, least_in_process
 

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from harness.aggregation.flags import CALIBRATION
 from harness.core.schemas import GenerationRow, Interval, Summary, TokenTimes
 from harness.reporting import units
-from harness.reporting.figures import CSV_UNITS, columns
-from harness.reporting.generation_figures import GENERATION
+from harness.reporting.figures import CSV_UNITS, GENERATION, columns
 from harness.reporting.labels import Line, where
 from harness.reporting.table import Column, Table, filled, words
 from harness.reporting.units import ABSENT, MILLISECOND, VOID, significant
