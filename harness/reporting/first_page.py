@@ -30,10 +30,9 @@ from harness.reporting.prose.conditions import (
     rounds,
     threads,
 )
-from harness.reporting.prose.further_rounds import further
 from harness.reporting.prose.generation_text import generation_first
 from harness.reporting.prose.load_answer import load_answer, load_conditions
-from harness.reporting.prose.recommendations import listed
+from harness.reporting.prose.recommendations import further, listed
 from harness.reporting.ranking import USUAL, TableKey, named
 from harness.reporting.table import Align, Block, texts
 from harness.reporting.tables.spread_tables import neighbours_table, scaling_table
