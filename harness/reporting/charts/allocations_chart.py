@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from harness.core.schemas.profile_record import MemoryTimeline
 from harness.reporting import units
-from harness.reporting.charts.scales import even_ticks
-from harness.reporting.charts.spec import Area, Areas, Axis
+from harness.reporting.charts.spec import Area, Areas, Axis, even_ticks
 from harness.reporting.charts.style import GREY
 from harness.reporting.units import MIB
 

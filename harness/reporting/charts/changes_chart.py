@@ -8,8 +8,7 @@ from html import escape
 from harness.aggregation.flags import MAX_PRINTED_FACTOR
 from harness.core.schemas import ComparedRow, Interval, Verdict
 from harness.reporting.charts.rows import scaled
-from harness.reporting.charts.scales import even_ticks
-from harness.reporting.charts.spec import Axis, DotPanel, Dots, Mark
+from harness.reporting.charts.spec import Axis, DotPanel, Dots, Mark, even_ticks
 from harness.reporting.charts.style import GREY, Look
 from harness.reporting.tables import comparison_table as change
 

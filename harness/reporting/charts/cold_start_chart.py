@@ -7,8 +7,7 @@ from dataclasses import replace
 from harness.core.schemas import Row
 from harness.reporting import ranking
 from harness.reporting.charts.rows import TableRows, has_speedup, names, reading, shape_name, speedup_mark
-from harness.reporting.charts.scales import decades, doublings, widened
-from harness.reporting.charts.spec import LinePanel, Lines, Mark, Point, Series
+from harness.reporting.charts.spec import LinePanel, Lines, Mark, Point, Series, decades, doublings, widened
 from harness.reporting.charts.style import look
 from harness.reporting.figures import until_first_answer_ns
 from harness.reporting.units import SECOND, significant

@@ -9,8 +9,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from harness.aggregation.flags import MAX_PRINTED_FACTOR, RANKED
 from harness.core.schemas import GenerationRow, Interval
-from harness.reporting.charts.scales import decades, even_ticks, from_zero, widened
-from harness.reporting.charts.spec import Axis, Fill, LinePanel, Lines, Mark, Point, Series, Tags
+from harness.reporting.charts.spec import (
+    Axis,
+    Fill,
+    LinePanel,
+    Lines,
+    Mark,
+    Point,
+    Series,
+    Tags,
+    decades,
+    even_ticks,
+    from_zero,
+    widened,
+)
 from harness.reporting.charts.style import dashes, look
 from harness.reporting.charts.throughput_chart import LOG_FROM
 from harness.reporting.tables.generation_table import USUAL, named

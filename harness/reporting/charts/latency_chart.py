@@ -18,8 +18,7 @@ from harness.reporting.charts.rows import (
     shape_name,
     shapes,
 )
-from harness.reporting.charts.scales import decades, from_zero
-from harness.reporting.charts.spec import Axis, DotPanel, Dots, Mark
+from harness.reporting.charts.spec import Axis, DotPanel, Dots, Mark, decades, from_zero
 from harness.reporting.ranking import drawable, labels
 from harness.reporting.units import TimeUnit
 

@@ -15,8 +15,7 @@ from harness.profiling.side_by_side import (
 )
 from harness.reporting import units
 from harness.reporting.charts.rows import tags
-from harness.reporting.charts.scales import from_zero
-from harness.reporting.charts.spec import Bar, Segment, Stacked
+from harness.reporting.charts.spec import Bar, Segment, Stacked, from_zero
 from harness.reporting.tables.side_by_side_table import IDLE, title_of
 from harness.reporting.units import TimeUnit
 

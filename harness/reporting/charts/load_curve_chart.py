@@ -12,8 +12,7 @@ import numpy as np
 from harness.core.schemas import Interval, LoadedPoint, LoadRow, PredictedPoint
 from harness.core.schemas.load_record import Bounded
 from harness.reporting import units
-from harness.reporting.charts.scales import decades, from_zero
-from harness.reporting.charts.spec import Axis, Fill, LinePanel, Lines, Mark, Point, Series, Tags
+from harness.reporting.charts.spec import Axis, Fill, LinePanel, Lines, Mark, Point, Series, Tags, decades, from_zero
 from harness.reporting.charts.style import Look, dashes, look
 from harness.reporting.load_groups import (
     LoadGroup,

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from harness.reporting.charts.rows import highest, lowest, scaled
-from harness.reporting.charts.scales import even_ticks
-from harness.reporting.charts.spec import Axis, DotPanel, Dots, Fill, Mark
+from harness.reporting.charts.spec import Axis, DotPanel, Dots, Fill, Mark, even_ticks
 from harness.reporting.charts.style import look
 from harness.reporting.tables.spread_tables import Scaled, case_label, devices_in_words
 from harness.reporting.units import significant

@@ -17,8 +17,7 @@ from harness.reporting.charts.rows import (
     shapes,
     speedup_mark,
 )
-from harness.reporting.charts.scales import doublings
-from harness.reporting.charts.spec import Axis, DotPanel, Dots, Mark
+from harness.reporting.charts.spec import Axis, DotPanel, Dots, Mark, doublings
 
 MAX_TICKS = 13
 """Number of labels that have room in a chart of one column."""

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from harness.core.schemas import Row
 from harness.reporting import ranking, units
 from harness.reporting.charts.rows import MAX_LINES, TableRows, fill, hover, names, reading, tags
-from harness.reporting.charts.scales import decades, from_zero
-from harness.reporting.charts.spec import Axis, LinePanel, Lines, Mark, Point, Series
+from harness.reporting.charts.spec import Axis, LinePanel, Lines, Mark, Point, Series, decades, from_zero
 from harness.reporting.charts.style import dashes, look
 
 MAX_LENGTHS = 3
