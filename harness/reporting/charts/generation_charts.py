@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from harness.aggregation.flags import MAX_PRINTED_FACTOR, RANKED
 from harness.core.schemas import GenerationRow, Interval
+from harness.reporting.charts.latency_charts import LOG_BATCHES_FROM
 from harness.reporting.charts.spec import (
     Axis,
     Fill,
@@ -24,7 +25,6 @@ from harness.reporting.charts.spec import (
     widened,
 )
 from harness.reporting.charts.style import dashes, look
-from harness.reporting.charts.throughput_chart import LOG_FROM
 from harness.reporting.tables.generation_table import USUAL, named
 from harness.reporting.units import duration, to_scale
 
@@ -74,7 +74,7 @@ def tokens_against_batch(rows: Sequence[GenerationRow], conditions: str) -> Line
     lengths = sorted({row.prompt_length for row in shown})[:MAX_PANELS]
     rates = [row.rates.total for row in shown if row.rates is not None]
     # One scale for all panels, which share the label of the first.
-    log = max(rates) > LOG_FROM * min(rates)
+    log = max(rates) > LOG_BATCHES_FROM * min(rates)
     panels = [_rate_panel([row for row in shown if row.prompt_length == length], length, log) for length in lengths]
     legend = series_of(shown, _rate_points, lambda one: -one.points[-1].mark.value)
     title = "tokens a second against batch size"
