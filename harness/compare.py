@@ -202,7 +202,7 @@ def _compare_machines(results: Results) -> None:
     summaries = {name: chain.load_summary(folder.summary) for name, folder in folders.items()}
     # Other comparisons draw nothing, and do not wait for the library of charts.
     from harness.reporting.charts import matplotlib_drawer  # noqa: PLC0415
-    from harness.reporting.charts.machines_chart import machines_chart  # noqa: PLC0415
+    from harness.reporting.charts.speedup_charts import machines_chart  # noqa: PLC0415
 
     chart, image = machines_chart(summaries), None
     results.machines_chart.unlink(missing_ok=True)

@@ -16,14 +16,13 @@ from harness.profiling.side_by_side import Alike
 from harness.reporting import ranking
 from harness.reporting.charts import layers_chart
 from harness.reporting.charts.batching_map_chart import batching_map
-from harness.reporting.charts.cold_start_chart import cold_start
 from harness.reporting.charts.generation_charts import itl_against_context, tokens_against_batch, ttft_against_prompt
 from harness.reporting.charts.latency_charts import latency, overview, throughput
 from harness.reporting.charts.load_curve_chart import load_curve
 from harness.reporting.charts.rows import TableRows
 from harness.reporting.charts.scaling_chart import scaling_chart
 from harness.reporting.charts.spec import Dots, Spec
-from harness.reporting.charts.speedup_chart import speedup
+from harness.reporting.charts.speedup_charts import cold_start, speedup
 from harness.reporting.load_groups import LoadGroup, by_group
 from harness.reporting.prose import boundaries
 from harness.reporting.prose.conditions import short_conditions
