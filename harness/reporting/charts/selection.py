@@ -15,10 +15,9 @@ from harness.core.schemas import GenerationRow, LoadRow, Row, Summary
 from harness.profiling.side_by_side import Alike
 from harness.reporting import ranking
 from harness.reporting.charts import layers_chart
-from harness.reporting.charts.batching_map_chart import batching_map
 from harness.reporting.charts.generation_charts import itl_against_context, tokens_against_batch, ttft_against_prompt
 from harness.reporting.charts.latency_charts import latency, overview, throughput
-from harness.reporting.charts.load_curve_chart import load_curve
+from harness.reporting.charts.load_charts import batching_map, load_curve
 from harness.reporting.charts.rows import TableRows
 from harness.reporting.charts.scaling_chart import scaling_chart
 from harness.reporting.charts.spec import Dots, Spec

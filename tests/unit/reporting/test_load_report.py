@@ -25,8 +25,7 @@ from harness.core.schemas import (
 )
 from harness.reporting import thresholds
 from harness.reporting.charts import matplotlib_drawer, plotly_drawer, selection
-from harness.reporting.charts.batching_map_chart import batching_map
-from harness.reporting.charts.load_curve_chart import load_curve
+from harness.reporting.charts.load_charts import batching_map, load_curve
 from harness.reporting.charts.spec import Heat, Lines
 from harness.reporting.first_page import first_page, terminal_answer
 from harness.reporting.html.page import page
