@@ -26,7 +26,7 @@ from harness.profiling.layers import (
 )
 from harness.profiling.reconcile import Reconciliation, reconcile
 from harness.reporting.charts import matplotlib_drawer
-from harness.reporting.charts.allocations_chart import allocations
+from harness.reporting.charts.profile_charts import allocations
 from harness.reporting.table import Block
 from harness.reporting.tables.machine_load_table import machine_load_table
 from harness.reporting.tables.profile_tables import layers_block, memory_blocks, model_tables, profile_blocks

@@ -31,8 +31,8 @@ from harness.core.schemas import Record, Usage
 from harness.core.schemas.profile_record import MemoryTimeline, ModelProfile, PartsProfile, Phase
 from harness.processes.launcher import Observer, process_environment
 from harness.processes.pool import Monitor
-from harness.reporting.charts.allocations_chart import allocations
 from harness.reporting.charts.matplotlib_drawer import draw, image
+from harness.reporting.charts.profile_charts import allocations
 from harness.reporting.tables.profile_tables import memory_blocks
 from harness.reporting.writers.markdown import blocks_text
 from harness.timing.clock import now_ns

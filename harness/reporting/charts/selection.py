@@ -14,7 +14,7 @@ from harness.aggregation.flags import slug_of
 from harness.core.schemas import GenerationRow, LoadRow, Row, Summary
 from harness.profiling.side_by_side import Alike
 from harness.reporting import ranking
-from harness.reporting.charts import layers_chart
+from harness.reporting.charts import profile_charts
 from harness.reporting.charts.generation_charts import itl_against_context, tokens_against_batch, ttft_against_prompt
 from harness.reporting.charts.latency_charts import latency, overview, throughput
 from harness.reporting.charts.load_charts import batching_map, load_curve
@@ -127,7 +127,7 @@ def of_layers(summary: Summary, compared: Sequence[Alike]) -> list[Chart]:
         Chart(
             _stem((slug_of(found.rows[0]), found.setting, found.rows[0].weights, "layers"), several=True),
             None,
-            layers_chart.by_group(found, short_conditions(summary, found.rows)),
+            profile_charts.by_group(found, short_conditions(summary, found.rows)),
         )
         for found in compared[:MAX_TABLES]
     ]

@@ -24,9 +24,8 @@ from harness.profiling.reconcile import parts_total
 from harness.profiling.side_by_side import NO_MODULE, Alike, alike, is_tree
 from harness.reporting import units
 from harness.reporting.charts import plotly_drawer
-from harness.reporting.charts.allocations_chart import allocations
-from harness.reporting.charts.layers_chart import COLOURS, by_module
 from harness.reporting.charts.plotly_drawer import PlotGroup, short
+from harness.reporting.charts.profile_charts import COLOURS, allocations, by_module
 from harness.reporting.charts.rows import tags
 from harness.reporting.prose.boundaries import BRIEF
 from harness.reporting.table import Column, filled, words

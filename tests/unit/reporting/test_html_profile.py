@@ -11,7 +11,7 @@ from harness.core.schemas import Row, Summary
 from harness.core.schemas.profile_record import LaunchGaps, OperatorRow
 from harness.profiling.load_profiles import Profiled
 from harness.profiling.side_by_side import NO_MODULE, SideBySideLine
-from harness.reporting.charts.layers_chart import short_name
+from harness.reporting.charts.profile_charts import short_name
 from harness.reporting.html import profile_section as profile
 from harness.reporting.html.page import page
 from harness.reporting.html.profile_section import (

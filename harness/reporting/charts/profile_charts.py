@@ -1,4 +1,4 @@
-"""The charts of time by layer, as stacked bars: a bar per backend, a segment per group of layers or module (pure)."""
+"""The charts of profiles: time by layer as stacked bars, and allocations and frees change by change (pure)."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
 from harness.core.schemas import Row
-from harness.profiling.side_by_side import (
-    Alike,
-    ComparedColumn,
-    SideBySide,
-    SideBySideLine,
-    gain_of,
-)
+from harness.core.schemas.profile_record import MemoryTimeline
+from harness.profiling.side_by_side import Alike, ComparedColumn, SideBySide, SideBySideLine, gain_of
 from harness.reporting import units
 from harness.reporting.charts.rows import tags
-from harness.reporting.charts.spec import Bar, Segment, Stacked, from_zero
+from harness.reporting.charts.spec import Area, Areas, Axis, Bar, Segment, Stacked, even_ticks, from_zero
+from harness.reporting.charts.style import GREY
 from harness.reporting.tables.side_by_side_table import IDLE, title_of
-from harness.reporting.units import TimeUnit
+from harness.reporting.units import MIB, TimeUnit
 
 COLOURS: Mapping[str, str] = {
     "attention": "#332288",
@@ -190,3 +186,49 @@ def _group(line: SideBySideLine, columns: Sequence[ComparedColumn]) -> str:
             if row.name in line.modules or row.parent in line.modules:
                 sums[row.group] = sums.get(row.group, 0) + row.self_ns
     return max(sums, key=lambda name: sums[name])
+
+
+_ACTIVATIONS, _TEMPORARIES = "#0072B2", "#E69F00"
+
+
+def allocations(title: str, timeline: MemoryTimeline) -> Areas:
+    """Bytes that the pass holds after each change, temporaries on top of the rest. ValueError where nothing changed.
+
+    The x axis is the order of changes, as in PyTorch's viewer: on a time axis a peak of some microseconds is invisible.
+    """
+    if not timeline.at_ns:
+        raise ValueError("no allocations to draw")
+    before = timeline.peak_bytes - timeline.pass_peak_bytes
+    whole = tuple((allocated - before) / MIB for allocated in timeline.allocated_bytes)
+    rest = tuple(height - inside / MIB for height, inside in zip(whole, timeline.temporaries_bytes, strict=True))
+    name = "activations" if timeline.activations_peak_bytes is not None else "activations,\nsome temporaries"
+    areas = [Area(name, _ACTIVATIONS, rest)]
+    if any(timeline.temporaries_bytes):
+        areas.append(Area("temporaries of\noperators", _TEMPORARIES, whole))
+    outline = None
+    if timeline.reserved_bytes is not None:
+        outline = Area("reserved", GREY, tuple((size - before) / MIB for size in timeline.reserved_bytes))
+    highest = max(*whole, *(outline.tops if outline else ()), 0)
+    low, high = min(0, *whole), 1.22 * highest or 1
+    peak = timeline.pass_peak_bytes / MIB
+    return Areas(
+        title,
+        "Memory over the pass",
+        f"{timeline.by[0].upper()}{timeline.by[1:]}. Zero: the {units.in_mib(before)} MiB allocated before the pass. "
+        "The times of the changes are in memory.json.",
+        "",
+        Axis(
+            "allocations and frees of the pass, in order",
+            0,
+            len(timeline.at_ns),
+            tuple(even_ticks(0, len(timeline.at_ns), 8)),
+        ),
+        Axis("MiB", low, high, tuple(even_ticks(low, high, 5))),
+        tuple(areas),
+        outline,
+        (
+            max(range(len(timeline.at_ns)), key=timeline.allocated_bytes.__getitem__),
+            peak,
+            f"peak {units.significant(peak)} MiB",
+        ),
+    )
