@@ -1,4 +1,4 @@
-"""The charts of speed-up: over the baseline backend, against cold start, of several machines, since an earlier run (pure)."""
+"""The charts of speed-up: over the baseline backend, against cold start, of several machines, since a run (pure)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of load: measured loads and where their time went, highest loads and their cost, the client, guards (pure)."""
+"""The tables of load: measured loads and where their time went, highest loads and costs, client, guards (pure)."""
 
 from __future__ import annotations
 

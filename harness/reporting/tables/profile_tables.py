@@ -1,4 +1,4 @@
-"""The tables of profiles: cost of models, time by layers, groups and operators, allocations, and how far to trust them (pure)."""
+"""The tables of profiles: cost of models, time by layers, groups and operators, allocations, trust (pure)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several devices of one host at once: scaling, interference and stragglers, and rows disturbed by neighbours (pure)."""
+"""Several devices of one host at once: scaling, interference, stragglers, rows disturbed by neighbours (pure)."""
 
 from __future__ import annotations
 

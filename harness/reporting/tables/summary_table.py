@@ -1,4 +1,4 @@
-"""summary.csv and environments.csv: one line per row or fact, one flat column per figure, empty where it is absent (pure)."""
+"""summary.csv and environments.csv: a line per row or fact, a flat column per figure, empty where absent (pure)."""
 
 from __future__ import annotations
 

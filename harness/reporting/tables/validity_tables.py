@@ -1,4 +1,4 @@
-"""The validity of rows: their flags with remedies, the checks that apply, and rows without figures with reasons (pure)."""
+"""The validity of rows: flags with remedies, checks that apply, and why rows have no figures (pure)."""
 
 from __future__ import annotations
 
