@@ -12,7 +12,8 @@ from harness.core import store
 from harness.core.errors import MalformedFileError, MissingInputError, UsageError
 from harness.core.extensions import reason
 from harness.core.schemas import GivenInputs, Kind
-from harness.zoo.stored import UNREADABLE, Arrays, arrays_in
+from harness.zoo.loaded import Arrays
+from harness.zoo.stored import UNREADABLE, arrays_in
 
 FORM = "Write it by `numpy.savez('inputs.npz', <input>=<array>, …)`: the model's names, the first axis the sample."
 
