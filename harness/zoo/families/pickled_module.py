@@ -20,7 +20,7 @@ from harness.core.safe_files import Limit, read
 from harness.core.safe_paths import inside
 from harness.zoo import ModelInfo
 from harness.zoo.families.own_module import initialised, loaded, uncompiled
-from harness.zoo.inputs.own import rotation
+from harness.zoo.inputs.own_inputs import rotation
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Request, axes_of_examples, sample_first
 
 _AGAIN = "Make the profiler again: harness.api.ModelProfiler writes the file."
