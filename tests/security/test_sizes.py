@@ -65,7 +65,7 @@ OWN_FILES = {
         "harness.backends.onnxruntime.genai_decoder",
         "harness.runners.ray_runner",
         "harness.zoo.generation.onnx_decoder",
-        "harness.zoo.generation.weight_only",
+        "harness.zoo.generation.onnx_decoder",
         "harness.backends.tensorrt.runtime",
         "harness.backends.cudnn.runtime",
         "harness.zoo.diagnosis",
