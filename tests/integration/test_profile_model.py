@@ -25,8 +25,7 @@ pytestmark = pytest.mark.stages
     "name", ["minilm-l6", *(pytest.param(name, marks=pytest.mark.slow) for name in ("resnet18", "vit_b_16"))]
 )
 def test_the_exported_graph_counts_the_same(name: str, tmp_path: Path, trained: Path) -> None:
-    from harness.zoo.cost.onnx_products import products_of
-    from harness.zoo.cost.onnx_shapes import open_graph
+    from harness.zoo.cost.onnx_counts import open_graph, products_of
     from harness.zoo.export_request import Options
     from harness.zoo.onnx.write import write_fp32
 

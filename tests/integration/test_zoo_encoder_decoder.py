@@ -130,8 +130,7 @@ def test_its_onnx_file_answers_alike_in_every_library(tmp_path: Path) -> None:
     from transformers import T5Config
 
     from harness.zoo import model_info
-    from harness.zoo.cost.onnx_products import products_of
-    from harness.zoo.cost.onnx_shapes import open_graph
+    from harness.zoo.cost.onnx_counts import open_graph, products_of
     from harness.zoo.cost.work import work_of
     from harness.zoo.export_request import Options
     from harness.zoo.families import transformer

@@ -72,7 +72,7 @@ OWN_FILES = {
         "harness.zoo.families.efficientnet",
         "harness.zoo.families.exported_program",
         "harness.zoo.onnx.int8",
-        "harness.zoo.cost.onnx_shapes",
+        "harness.zoo.cost.onnx_counts",
         "harness.zoo.onnx.external_data",
         "harness.zoo.onnx.write",
         "harness.zoo.onnx.reference_run",

@@ -16,8 +16,7 @@ from harness.core.schemas.profile_record import Counts, OnnxCount
 from harness.zoo import model_info
 from harness.zoo.construct import family_of
 from harness.zoo.cost import memory
-from harness.zoo.cost.onnx_products import products_of
-from harness.zoo.cost.onnx_shapes import OnnxGraph, live_bytes, open_graph
+from harness.zoo.cost.onnx_counts import OnnxGraph, live_bytes, open_graph, products_of
 
 AGREE = 0.001
 """Largest relative difference of two counts that are called equal."""
