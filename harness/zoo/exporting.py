@@ -32,7 +32,7 @@ from harness.core.schemas import (
 )
 from harness.zoo import ModelInfo, identity
 from harness.zoo.construct import family_of, save_weights
-from harness.zoo.cost.work import work_of
+from harness.zoo.cost.torch_counts import work_of
 from harness.zoo.diagnosis import check_comparable, diagnosed
 from harness.zoo.export_request import (
     Options,

@@ -22,7 +22,7 @@ from harness.backends.torch.cpu import OnCpu
 from harness.backends.torch.place import Call, Place, Tensors
 from harness.core.schemas import NO_FLOATS, Placement
 from harness.zoo.construct import build_module
-from harness.zoo.cost.work import is_product
+from harness.zoo.cost.torch_counts import is_product
 from harness.zoo.reference import flat
 
 LEAST_SHARE = 0.01

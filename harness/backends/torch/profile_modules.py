@@ -230,7 +230,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 def _flops(module: nn.Module, call: Callable[[], Any]) -> dict[str, int]:
     """Path → FLOPs of the module and the modules that it calls, 2 per multiply-add. Attention is computed in separate
-    products while counting, as the counter does not see into fused kernels (harness/zoo/cost/work.py)."""
+    products while counting, as the counter does not see into fused kernels (harness/zoo/cost/torch_counts.py)."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     counter = FlopCounterMode(display=False)

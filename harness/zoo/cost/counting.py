@@ -15,7 +15,7 @@ from harness.core.schemas import Case, ExportRecord, Work
 from harness.core.schemas.profile_record import Counts, OnnxCount
 from harness.zoo import model_info
 from harness.zoo.construct import family_of
-from harness.zoo.cost import memory
+from harness.zoo.cost import torch_counts
 from harness.zoo.cost.onnx_counts import OnnxGraph, live_bytes, open_graph, products_of
 
 AGREE = 0.001
@@ -50,16 +50,16 @@ def counts_of(case: Case, export: ExportRecord, folder: Path, batch: OneSample) 
         return _without_module(case, graph, products).model_copy(update={"count_notes": (*notes, _NO_PARAMETERS)})
     info = model_info(export.model)
     module = family_of(info).architecture(info, folder).float().eval()
-    parameters = memory.parameters_of(module)
+    parameters = torch_counts.parameters_of(module)
     arguments = [torch.from_numpy(values.copy()) for values in sample.values()]
-    live = memory.live_bytes(module, arguments, case.precision)
+    live = torch_counts.live_bytes(module, arguments, case.precision)
     return products.model_copy(
         update={
             "parameters": parameters.total,
             "trainable_parameters": parameters.trainable,
             "parameters_by_type": dict(parameters.by_type),
             "count_notes": tuple(notes),
-            "weight_bytes": memory.weight_bytes(module),
+            "weight_bytes": torch_counts.weight_bytes(module),
             "activation_bytes": live,
             "activation_bytes_by": _NO_INT8 if live is None else _BY_MODULE,
         }

@@ -194,7 +194,7 @@ _UNCOUNTED = frozenset((
     "DFT", "DynamicTimeWarping", "Det", "SequenceMap", "STFT",
     *("LinearClassifier", "LinearRegressor", "SVMClassifier", "SVMRegressor"),
 ))
-"""Operators of ONNX that consist of products, or hold a graph, and are not counted here. As in cost/work.py,
+"""Operators of ONNX that consist of products, or hold a graph, and are not counted here. As in cost/torch_counts.py,
 activations, normalisations, poolings and interpolations are left out of the count by convention."""
 
 _WITHOUT_PRODUCTS = frozenset((
