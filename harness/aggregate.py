@@ -64,7 +64,7 @@ from harness.core.timestamps import utc_now
 from harness.planning.exports import another_request, built_engines, export_files, failure_of, recorded_export
 from harness.planning.generation_cases import generation_needs
 from harness.planning.generation_turns import read_generation_exports
-from harness.planning.load_resume import evidence_of, foreign_of, state_of
+from harness.planning.resume import evidence_of, foreign_of, state_of
 from harness.reporting import units
 from harness.reporting.writers.csv import summary_text
 from harness.serving.load_case import replication_digest

@@ -31,8 +31,7 @@ from harness.core.schemas import ExportFailure, LoadBase, LoadCase, LoadFailure,
 from harness.planning.block_settings import interpreters, threads_of
 from harness.planning.exports import Exports, built_engines, export_files, keep_exports, read_exports
 from harness.planning.load_cases import estimate_load
-from harness.planning.load_resume import LoadState, evidence_of, foreign_of, state_of
-from harness.planning.resume import same_environment
+from harness.planning.resume import LoadState, evidence_of, foreign_of, same_environment, state_of
 from harness.planning.schedule import in_words, of_models
 from harness.processes.energy_meter import idle
 from harness.processes.launcher import Worker

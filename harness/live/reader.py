@@ -40,7 +40,7 @@ from harness.live.progress import (
     progress,
 )
 from harness.planning.load_cases import estimate_load
-from harness.planning.load_resume import belongs, turns_of
+from harness.planning.resume import belongs, turns_of
 from harness.processes.launcher import START_TIMEOUT_S
 from harness.processes.load_launcher import SLACK as LOAD_SLACK
 from harness.reporting import units

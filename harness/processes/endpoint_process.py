@@ -31,7 +31,7 @@ from harness.endpoints.issuing import drive, drive_closed, keep_every
 from harness.endpoints.records import client_times, ended
 from harness.endpoints.target import parse_target
 from harness.endpoints.timeline import Timeline
-from harness.planning.load_resume import LoadState, state_of
+from harness.planning.resume import LoadState, state_of
 from harness.processes.endpoint_workload import Judged, Workload, workload_of
 from harness.processes.load_process import same_machine
 from harness.serving import arrivals

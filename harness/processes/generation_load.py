@@ -26,7 +26,7 @@ from harness.core.protocol import LoadJob
 from harness.core.schemas import GenerationExport, LoadCase, ServiceRun, TokenParity
 from harness.core.store import digest_of
 from harness.core.timestamps import utc_now
-from harness.planning.load_resume import state_of
+from harness.planning.resume import state_of
 from harness.processes.generation_process import (
     CALIBRATION_SHAPE,
     calibration_prompts,

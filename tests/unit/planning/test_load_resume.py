@@ -12,7 +12,7 @@ from harness.aggregation.join import Notes
 from harness.core import store
 from harness.core.layout import LoadFiles, Results
 from harness.core.schemas import Clock, LatencyBound, LoadCase, Placement, Replication, ServiceRun
-from harness.planning.load_resume import LoadState, foreign_of, state_of
+from harness.planning.resume import LoadState, foreign_of, state_of
 from harness.serving.load_case import LoadStep, replication_digest, requests_at, service_digest
 from tests import synthetic_results as made
 from tests.fixtures.engines import PATH, engine_record

@@ -15,7 +15,7 @@ from harness.core.layout import Models, Results
 from harness.core.protocol import LoadJob
 from harness.core.schemas import LatencyBound, LoadCase, LoadRow, Measurement, Replication, ServiceRun, Tolerance
 from harness.endpoints.contract import Prompt
-from harness.planning.load_resume import evidence_of, state_of
+from harness.planning.resume import evidence_of, state_of
 from harness.processes import endpoint_process
 from harness.processes.endpoint_process import serve_endpoint
 from harness.processes.endpoint_workload import Answer, Judged, PromptWorkload
