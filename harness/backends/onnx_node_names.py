@@ -20,7 +20,7 @@ from harness.backends.base import BackendJob
 from harness.backends.profile_tree import ROOT
 from harness.core.schemas import Artifact
 from harness.core.schemas.profile_record import Group
-from harness.profiling.groups import group_of
+from harness.profiling.layers import group_of
 
 _SCOPES, _CLASSES = "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy"
 _ABOUT_SHAPES = frozenset({"Shape", "Size", "Constant", "ConstantOfShape", "Range"})

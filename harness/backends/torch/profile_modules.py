@@ -21,7 +21,7 @@ from harness.backends.profile_tree import (
     times_of_run,
 )
 from harness.core.schemas.profile_record import LayerRow
-from harness.profiling.groups import group_of
+from harness.profiling.layers import group_of
 from harness.timing.clock import now_ns
 
 Hook = Callable[[str], Callable[..., None]]

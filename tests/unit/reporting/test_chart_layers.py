@@ -10,7 +10,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from harness.core.schemas.profile_record import Group, OperatorRow
-from harness.profiling.groups import BY_NAME_ALONE
+from harness.profiling.layers import BY_NAME_ALONE
 from harness.profiling.side_by_side import (
     Alike,
     ComparedColumn,
