@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.api.latest import CallResult, answers_of, contradictions
-from harness.api.results import Benchmark
+from harness.api.results import Benchmark, CallResult, answers_of, contradictions
 from tests.synthetic_results import Synthetic
 
 DAY = "2026-11-29"
