@@ -8,7 +8,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from harness.core.errors import MalformedFileError
-from harness.core.safe_paths import FileName, RelativePath, inside
+from harness.core.safe_files import FileName, RelativePath, inside
 
 HOSTILE = ["", "/etc/passwd", "..", "../x", "a/../x", "a//b", "./a", "a/.", "a/", "a\\b", "C:x", "a\nb", "a\0b", "~\n"]
 
