@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.core.schemas import Interval
-from harness.core.schemas.generation_row import ContextTimes, TokenTimes
+from harness.core.schemas.generation_record import ContextTimes, TokenTimes
 from harness.statistics.estimators import (
     CONFIDENCE,
     PERCENTILE_MIN_SAMPLES,
