@@ -33,9 +33,8 @@ from harness.planning.exports import Exports, built_engines, export_files, keep_
 from harness.planning.load_cases import estimate_load
 from harness.planning.resume import LoadState, evidence_of, foreign_of, same_environment, state_of
 from harness.planning.schedule import in_words, of_models
-from harness.processes.energy_meter import idle
+from harness.processes.energy_meter import idle, meter_for
 from harness.processes.launcher import Worker
-from harness.processes.load_energy import meter_for
 from harness.processes.load_launcher import LoadWatcher, measure_load, save_failure, settings_for
 from harness.processes.pool import Presence
 from harness.processes.progress_bar import RunProgress

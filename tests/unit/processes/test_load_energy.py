@@ -14,8 +14,8 @@ from harness.core import store
 from harness.core.layout import LoadFiles
 from harness.core.protocol import LoadJob
 from harness.core.schemas import LatencyBound, LoadCase, LoadEnergy, Measurement
-from harness.processes import load_energy
-from harness.processes.load_energy import ReplicationMeter, meter_for
+from harness.processes import energy_meter
+from harness.processes.energy_meter import ReplicationMeter, meter_for
 from harness.serving.load_case import LoadStep, phase_of, replication_of
 
 S = 1_000_000_000
@@ -25,8 +25,8 @@ S = 1_000_000_000
 def meter(monkeypatch: pytest.MonkeyPatch) -> ReplicationMeter:
     """A GPU of 100 W, read once a second."""
     readings = (Meter(100_000 * number, number * S) for number in itertools.count())
-    monkeypatch.setattr(load_energy, "read", lambda _handle: next(readings))
-    monkeypatch.setattr(load_energy, "facts_of", lambda _handle: SimpleNamespace(name="GPU", uuid="u"))
+    monkeypatch.setattr(energy_meter, "read", lambda _handle: next(readings))
+    monkeypatch.setattr(energy_meter, "facts_of", lambda _handle: SimpleNamespace(name="GPU", uuid="u"))
     handle: Any = None
     return ReplicationMeter(handle, EnergySpent(40.0, S))
 
