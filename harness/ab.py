@@ -36,8 +36,7 @@ from harness.core.schemas import Plan, States
 from harness.pipeline import VARIABLES
 from harness.planning.block_settings import interpreters
 from harness.planning.exports import read_exports
-from harness.processes.code_states import CodeState, code_states, require_own_modules
-from harness.processes.interleaved import InterleavedState, measure_in_turn
+from harness.processes.code_states import CodeState, InterleavedState, code_states, measure_in_turn, require_own_modules
 from harness.processes.stages import run_stage
 from harness.reporting.units import count
 
