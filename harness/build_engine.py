@@ -186,7 +186,7 @@ def _is_current(folder: ModelFolder, name: str, key: str) -> bool:
 
 def _build(model: _Model, request: EngineRequest, name: str) -> EngineRecord:
     """Build and check one engine, and save its record."""
-    from harness.backends.tensorrt.checked_engine import build_checked  # noqa: PLC0415
+    from harness.backends.tensorrt.builder import build_checked  # noqa: PLC0415
 
     tolerance = model.plan.tolerance(model.export.model, request.precision)
     record = build_checked(
