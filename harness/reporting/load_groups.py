@@ -15,7 +15,7 @@ from typing import NamedTuple
 from harness.core.schemas import LoadedPoint, LoadPercentile, LoadRow, Scenario
 from harness.core.schemas.load_record import Bounded
 from harness.reporting import units
-from harness.serving.load_points import knee
+from harness.serving.prediction import knee
 
 SCENARIOS: Mapping[Scenario, str] = {
     "server": "Server: Poisson arrivals",
