@@ -19,7 +19,7 @@ from harness.reporting import ranking, units
 from harness.reporting.figures import until_first_answer_ns
 from harness.reporting.ranking import USUAL, name, named
 from harness.reporting.tables import cold_start_table as cold
-from harness.reporting.tables.engines_table import engine_of
+from harness.reporting.tables.cold_start_table import engine_of
 from harness.reporting.writers.markdown import escape
 from harness.statistics.ratios import Ratio, ratio_of, ratio_of_medians
 

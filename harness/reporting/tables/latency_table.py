@@ -14,8 +14,8 @@ from harness.reporting.labels import Line, about, is_sound
 from harness.reporting.prose import boundaries
 from harness.reporting.ranking import USUAL
 from harness.reporting.table import Column, Table, case_columns, figure_column, words
+from harness.reporting.tables.cold_start_table import Engines, engine_of
 from harness.reporting.tables.custom_metrics_table import Metrics, csv_columns, metric_columns
-from harness.reporting.tables.engines_table import Engines, engine_of
 from harness.reporting.units import ABSENT, TimeUnit
 from harness.reporting.writers.terminal import table_text
 from harness.statistics.estimators import least_in_process
