@@ -49,9 +49,9 @@ from harness.reporting.prose.conditions import conditions, with_short_names
 from harness.reporting.prose.generation_text import generation_section, terminal_generation
 from harness.reporting.prose.load_answer import load_section, terminal_loads
 from harness.reporting.table import Block
+from harness.reporting.tables.harness_error_tables import selftest_line
 from harness.reporting.tables.latency_table import terminal_table
 from harness.reporting.tables.profile_tables import profile_section
-from harness.reporting.tables.selftest_table import selftest_line
 from harness.reporting.tables.side_by_side_table import not_compared_section, side_by_side_section
 from harness.reporting.tables.what_if_table import terminal_what_if, what_if_section
 from harness.reporting.writers.markdown import document_text, section

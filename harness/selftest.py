@@ -37,7 +37,7 @@ from harness.planning import amounts
 from harness.planning.config import read_config
 from harness.planning.matrix import make_plan
 from harness.planning.schedule import duration
-from harness.reporting.tables.selftest_table import selftest_table
+from harness.reporting.tables.harness_error_tables import selftest_table
 from harness.reporting.units import count
 from harness.reporting.writers.markdown import document_text
 from harness.zoo.families import known_duration

@@ -16,9 +16,9 @@ from harness.reporting.prose.guide import guide
 from harness.reporting.prose.recommendations import recommendations_text
 from harness.reporting.ranking import TableKey
 from harness.reporting.table import Block, titled
-from harness.reporting.tables.calibration_table import calibration_table
 from harness.reporting.tables.cold_start_table import cold_table, engines_table
 from harness.reporting.tables.energy_table import energy_table
+from harness.reporting.tables.harness_error_tables import calibration_table
 from harness.reporting.tables.latency_table import latency_table
 from harness.reporting.tables.machine_load_table import machine_load_table
 from harness.reporting.tables.roofline_table import roofline_table

@@ -24,7 +24,7 @@ from harness.core.errors import CaseError, CasesFailedError, ConfigError, UsageE
 from harness.core.schemas import Case, Plan, SelfTest, SelfTestKind, SelfTestRow
 from harness.planning.config import read_config
 from harness.planning.matrix import make_plan
-from harness.reporting.tables.selftest_table import selftest_line, selftest_table
+from harness.reporting.tables.harness_error_tables import selftest_line, selftest_table
 from harness.zoo import model_info
 from harness.zoo.families.known_duration import (
     KINDS,

@@ -14,10 +14,10 @@ from harness.reporting.figures import Value
 from harness.reporting.labels import Line, where
 from harness.reporting.prose.recommendations import recommend
 from harness.reporting.tables import (
-    calibration_table,
     cold_start_table,
     energy_table,
     generation_table,
+    harness_error_tables,
     latency_table,
     load_tables,
     machine_load_table,
@@ -46,7 +46,7 @@ def recommendation_lines(found: Summary) -> list[Line]:
 RESULTS: Mapping[str, Callable[[Summary], list[Line]]] = {
     "results": latency_table.latency_lines,
     "cold_start": cold_start_table.cold_lines,
-    "calibration": calibration_table.calibration_lines,
+    "calibration": harness_error_tables.calibration_lines,
     "generation": generation_table.generation_lines,
     "recommendations": recommendation_lines,
     "engines": cold_start_table.engine_lines,
