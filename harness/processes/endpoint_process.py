@@ -28,9 +28,8 @@ from harness.core.timestamps import utc_now
 from harness.endpoints import open_endpoint
 from harness.endpoints.contract import Endpoint, EndpointFacts
 from harness.endpoints.issuing import drive, drive_closed, keep_every
-from harness.endpoints.records import client_times, ended
 from harness.endpoints.target import parse_target
-from harness.endpoints.timeline import Timeline
+from harness.endpoints.timeline import Timeline, client_times, ended
 from harness.planning.resume import LoadState, state_of
 from harness.processes.endpoint_workload import Judged, Workload, workload_of
 from harness.processes.load_process import same_machine
