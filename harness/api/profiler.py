@@ -20,9 +20,10 @@ from harness.api.configuration import (
     require_single,
     scenario_blocks,
 )
+from harness.api.latest import Latest
 from harness.api.profiles import GpuProfile, LayerProfile, MemoryProfile, Profile, some_layers
 from harness.api.regressions import Regressions, Side, detect_regressions
-from harness.api.results import Benchmark, Latest, Load
+from harness.api.results import Benchmark, Load
 from harness.api.runs import Run, folder_of, require_measured
 from harness.api.subject import Subject, is_module, subject_of
 from harness.core import cli

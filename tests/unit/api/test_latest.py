@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.api.results import Benchmark, CallResult, answers_of, contradictions
+from harness.api.latest import CallResult, answers_of, contradictions
+from harness.api.results import Benchmark
 from tests.synthetic_results import Synthetic
 
 DAY = "2026-11-29"
