@@ -46,7 +46,7 @@ from harness.serving.load_case import (
     service_digest,
     sizes_of,
 )
-from harness.statistics.token_parity import ParityTally, worst_token_parity
+from harness.statistics.parity import ParityTally, worst_token_parity
 from harness.timing.clock import calibrate, now_ns
 from harness.timing.session import peak_bytes
 from harness.timing.token_loop import Ids

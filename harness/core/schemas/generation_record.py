@@ -175,7 +175,7 @@ class GeneratedRequest(Record):
 
 
 class TokenParity(Record):
-    """Agreement of a backend's tokens with fp32 eager (harness/statistics/token_parity.py)."""
+    """Agreement of a backend's tokens with fp32 eager (harness/statistics/parity.py)."""
 
     sequences: int
     steps: int

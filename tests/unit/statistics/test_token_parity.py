@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.statistics.token_parity import GreedyAnswer, ParityTally, worst_token_parity
+from harness.statistics.parity import GreedyAnswer, ParityTally, worst_token_parity
 
 
 def answer(margin: float) -> GreedyAnswer:
