@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.backends.base import BackendJob
-from harness.backends.profile_tree import ROOT
+from harness.backends.profile_timing import ROOT
 from harness.core.schemas import Artifact
 from harness.core.schemas.profile_record import Group
 from harness.profiling.layers import group_of

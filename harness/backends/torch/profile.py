@@ -15,8 +15,7 @@ from torch import nn
 from harness.backends.base import BackendJob, Batch
 from harness.backends.decoder import GenerationJob
 from harness.backends.decoder_phases import DecoderPhase
-from harness.backends.profile_timing import TimedPass, ready, span_of
-from harness.backends.profile_tree import spans_of_run
+from harness.backends.profile_timing import TimedPass, ready, span_of, spans_of_run
 from harness.backends.torch.compile import TorchCompile
 from harness.backends.torch.decoder_compile import CompiledDecoder
 from harness.backends.torch.decoder_eager import EagerDecoder

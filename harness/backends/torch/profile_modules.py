@@ -12,12 +12,16 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from harness.backends.profile_timing import TimedPass, choose, in_turns, selected_span, span_of
-from harness.backends.profile_tree import (
+from harness.backends.profile_timing import (
     ROOT,
     SpanMark,
+    TimedPass,
     Times,
+    choose,
+    in_turns,
     means,
+    selected_span,
+    span_of,
     times_of_run,
 )
 from harness.core.schemas.profile_record import LayerRow

@@ -11,8 +11,7 @@ from typing import Any
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from harness.backends.profile_timing import TimedPass, span_of
-from harness.backends.profile_tree import ROOT
+from harness.backends.profile_timing import ROOT, TimedPass, span_of
 from harness.core.safe_files import Limit, read
 from harness.core.schemas.profile_record import LayerRow, OperatorGaps, OperatorRow, PartsProfile
 from harness.core.store import save_bytes, translate_storage_errors

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.backends.profile_tree import ROOT
+from harness.backends.profile_timing import ROOT
 from harness.core.schemas import Flag
 from harness.core.schemas.profile_record import LayerRow, OperatorRow, PartsProfile
 from harness.profiling.layers import group_of_operator
