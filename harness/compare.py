@@ -22,9 +22,7 @@ from pathlib import Path
 
 from harness.comparison import compatibility, verdicts
 from harness.comparison.compatibility import renamed
-from harness.comparison.load_changes import compare_loads
-from harness.comparison.token_rows import with_token_rows
-from harness.comparison.verdicts import EQUIVALENCE, Margins, Paired
+from harness.comparison.verdicts import EQUIVALENCE, Margins, Paired, compare_loads, with_token_rows
 from harness.core import (
     chain,
     cli,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from harness.comparison.load_changes import compare_loads
+from harness.comparison.verdicts import compare_loads
 from harness.core.errors import UsageError
 from harness.core.schemas import (
     Difference,
