@@ -47,7 +47,7 @@ from harness.planning.schedule import engines_in_words, estimate, further_in_wor
 from harness.reporting import units
 from harness.zoo import model_info
 from harness.zoo.generation.prompt_files import length_pairs
-from harness.zoo.inputs.own_inputs import describe
+from harness.zoo.inputs.input_files import describe
 from harness.zoo.onnx.quantised_file import quantisation_of
 from harness.zoo.sources import is_model_file, require_files, with_prefix
 

@@ -40,7 +40,7 @@ from harness.zoo.export_request import (
     request_digest,
     versions,
 )
-from harness.zoo.inputs.own_inputs import MIN_SAMPLES, with_own_inputs
+from harness.zoo.inputs.own import MIN_SAMPLES, with_own_inputs
 from harness.zoo.inputs.preprocessing import in_hand, prepare_of, save_samples
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Raw, Request, tensor_specs
 from harness.zoo.onnx import int8, write

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.core.errors import ExportError, MalformedFileError
 from harness.core.extensions import reason
 from harness.core.safe_files import Limit, open_to_read
-from harness.zoo.loaded import Arrays
+
+Arrays = dict[str, NDArray[np.generic]]
+
 
 UNREADABLE = (
     *(OSError, EOFError, ValueError, TypeError, MemoryError, NotImplementedError, RuntimeError),

@@ -15,7 +15,7 @@ from harness.core.errors import ConfigError, MalformedFileError, MissingInputErr
 from harness.core.layout import Models
 from harness.zoo import model_info
 from harness.zoo.families import pickled_module
-from harness.zoo.inputs.own_inputs import rotation
+from harness.zoo.inputs.own import rotation
 from harness.zoo.loaded import Request
 
 

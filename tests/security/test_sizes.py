@@ -21,7 +21,7 @@ from harness.planning import yaml_file
 from harness.profiling.load_profiles import with_launch_gaps
 from harness.zoo import stored
 from harness.zoo.families import hub_kind
-from harness.zoo.inputs.own_inputs import describe
+from harness.zoo.inputs.input_files import describe
 from harness.zoo.stored import arrays_in, read_arrays, write_arrays
 from tests.synthetic_results import RESNET, case_of, measured, plan_of
 

@@ -16,7 +16,7 @@ from harness.core.errors import ConfigError, MissingInputError
 from harness.core.extensions import reason
 from harness.zoo import ModelInfo
 from harness.zoo.families.own_module import loaded
-from harness.zoo.inputs.own_inputs import rotation
+from harness.zoo.inputs.own import rotation
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Request, axes_of_graph, sample_first
 from harness.zoo.quiet import quiet
 

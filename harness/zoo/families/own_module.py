@@ -16,7 +16,7 @@ from harness.core.errors import ConfigError
 from harness.core.extensions import reason
 from harness.zoo import ModelInfo
 from harness.zoo.construct import frozen
-from harness.zoo.inputs.own_inputs import rotation
+from harness.zoo.inputs.own import rotation
 from harness.zoo.loaded import Arrays, Axes, Inputs, Loaded, Request, axes_of_examples, sample_first
 from harness.zoo.reference import (
     call,

@@ -19,7 +19,7 @@ from harness.core.layout import ModelFolder
 from harness.core.safe_files import Limit, inside, read
 from harness.zoo import ModelInfo
 from harness.zoo.families.own_module import initialised, loaded, uncompiled
-from harness.zoo.inputs.own_inputs import rotation
+from harness.zoo.inputs.own import rotation
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Request, axes_of_examples, sample_first
 
 _AGAIN = "Make the profiler again: harness.api.ModelProfiler writes the file."

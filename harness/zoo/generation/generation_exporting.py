@@ -29,8 +29,8 @@ from harness.zoo.export_request import artifact, versions
 from harness.zoo.generation.generative import Generative, load_generative, read_parameters
 from harness.zoo.generation.greedy_reference import greedy, rounding_of
 from harness.zoo.generation.prompts import make_prompts
-from harness.zoo.loaded import Arrays, Request
-from harness.zoo.stored import write_arrays
+from harness.zoo.loaded import Request
+from harness.zoo.stored import Arrays, write_arrays
 
 _FORMAT = 1
 """Increased when this module writes other files than before, so that old files are made again."""

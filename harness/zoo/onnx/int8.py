@@ -21,7 +21,7 @@ import onnx
 from harness.core.errors import ExportError
 from harness.core.extensions import reason
 from harness.core.host.environment import cpu_flags
-from harness.zoo.inputs.own_inputs import varied
+from harness.zoo.inputs.own import varied
 from harness.zoo.loaded import Arrays, Inputs, Loaded
 from harness.zoo.onnx import write
 from harness.zoo.quiet import quiet

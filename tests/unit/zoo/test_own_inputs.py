@@ -17,7 +17,8 @@ from harness.planning.overrides import Overrides, apply
 from harness.zoo import loaded as batch_axes
 from harness.zoo import model_info
 from harness.zoo.families import hub_kind
-from harness.zoo.inputs.own_inputs import describe, rotation, with_own_inputs
+from harness.zoo.inputs.input_files import describe
+from harness.zoo.inputs.own import rotation, with_own_inputs
 from harness.zoo.loaded import (
     Inputs,
     Loaded,
