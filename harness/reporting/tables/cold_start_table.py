@@ -34,11 +34,11 @@ def engine_of(row: Row, export: ExportRecord | None, engines: Engines) -> Engine
 
 def engines_table(rows: Sequence[Row], export: ExportRecord | None, engines: Engines) -> Table[EngineRecord] | None:
     """One line per engine that any of the rows loaded; None without engines."""
-    found = {engine.key: engine for row in rows if (engine := engine_of(row, export, engines))}
-    if not found:
+    engine_records = {engine.key: engine for row in rows if (engine := engine_of(row, export, engines))}
+    if not engine_records:
         return None
-    made = dict.fromkeys(f"TensorRT {engine.tensorrt}, {_flags(engine)}" for engine in found.values())
-    return Table(_COLUMNS, list(found.values()), f"Engines, by {' / '.join(made)}:")
+    made = dict.fromkeys(f"TensorRT {engine.tensorrt}, {_flags(engine)}" for engine in engine_records.values())
+    return Table(_COLUMNS, list(engine_records.values()), f"Engines, by {' / '.join(made)}:")
 
 
 def shapes(profiles: Mapping[str, ShapeProfile]) -> str:
@@ -81,12 +81,13 @@ _COLUMNS: Sequence[Column[EngineRecord]] = (
 
 def engine_lines(summary: Summary) -> list[Line]:
     """A line for each engine that a row loaded."""
-    found: dict[str, tuple[Row, EngineRecord]] = {}
+    built: dict[str, tuple[Row, EngineRecord]] = {}
     for row in summary.rows:
         if engine := engine_of(row, summary.exports.get(row.model), summary.engines):
-            found.setdefault(engine.key, (row, engine))
+            built.setdefault(engine.key, (row, engine))
     return [
-        {"model": row.model, "weights": row.weights, **_built(one), **where(summary)} for row, one in found.values()
+        {"model": row.model, "weights": row.weights, **_built(engine), **where(summary)}
+        for row, engine in built.values()
     ]
 
 
@@ -108,8 +109,8 @@ def _built(engine: EngineRecord) -> Line:
     }
 
 
-def _pairs(found: Mapping[str, object]) -> str:
-    return " ".join(f"{name}={value}" for name, value in sorted(found.items()))
+def _pairs(pairs: Mapping[str, object]) -> str:
+    return " ".join(f"{name}={value}" for name, value in sorted(pairs.items()))
 
 
 def export_ns(row: Row, export: ExportRecord | None, engine: EngineRecord | None = None) -> float | None:
@@ -223,7 +224,7 @@ def cold_table(
         *(_marked(figure_column(figure, SECOND), figure in _HOLD_COMPILING) for figure in COLD if figure.label),
         Column[Row]("break-even requests", lambda row: str(repaid[row.case_id] or ABSENT)),
     ]
-    return Table(shown_columns, shown, note=_notes([found for found in repaid.values() if found]))
+    return Table(shown_columns, shown, note=_notes([repaid_row for repaid_row in repaid.values() if repaid_row]))
 
 
 _HOLD_COMPILING = tuple(figure for figure in COLD if figure.key in ("compile", "until_first_answer"))
@@ -251,8 +252,8 @@ def _notes(evens: Sequence[BreakEven]) -> str:
         "last column it was that of the row or of the baseline; what repays a first start is not known."
     )
     notes = [
-        *([cached] if any(one.cached for one in evens) else []),
-        *([ranking.DOUBT_MEANS] if any(one.doubtful for one in evens) else []),
+        *([cached] if any(even.cached for even in evens) else []),
+        *([ranking.DOUBT_MEANS] if any(even.doubtful for even in evens) else []),
     ]
     return "\n\n".join(notes)
 

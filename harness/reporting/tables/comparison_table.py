@@ -38,15 +38,15 @@ def percent(ratio: float) -> str:
     return f"×{units.significant(ratio)}" if ratio >= 10 else f"{round(100 * (ratio - 1), 1) + 0.0:+.1f}%"
 
 
-def interval(found: Interval | None) -> str:
+def interval(ends: Interval | None) -> str:
     """Both ends as changes."""
-    return units.interval(found, end=percent)
+    return units.interval(ends, end=percent)
 
 
 def in_words(row: ComparedRow) -> str:
     """The change of a row, with its numbers."""
     if row.ratio is not None and row.relative is not None:
-        before, after = (f"{units.significant(one)} of the baseline backend's time" for one in row.relative)
+        before, after = (f"{units.significant(share)} of the baseline backend's time" for share in row.relative)
     elif row.ratio is not None and row.baseline_ns is not None and row.current_ns is not None:
         before, after = units.duration(row.baseline_ns), units.duration(row.current_ns)
     else:
@@ -93,11 +93,11 @@ def judged(judgement: Judgement) -> str:
     """The figure that was compared with a threshold, and whether noise could change the outcome."""
     if judgement.value is None:
         return judgement.reason or "no figure"
-    said = figure(judgement.value, judgement.quantity)
+    value = figure(judgement.value, judgement.quantity)
     if judgement.ci95 is None or judgement.clear is None:
-        return f"{said}, no interval"
+        return f"{value}, no interval"
     interval = units.interval(judgement.ci95, end=lambda end: figure(end, judgement.quantity))
-    return f"{said}, 95% CI {interval} {'clear of the limit' if judgement.clear else 'reaches across the limit'}"
+    return f"{value}, 95% CI {interval} {'clear of the limit' if judgement.clear else 'reaches across the limit'}"
 
 
 TERMINAL_ROWS = 40
@@ -127,7 +127,7 @@ def headline(comparison: Comparison) -> str:
         verdicts = Counter(load.verdict for load in comparison.loads)
         parts.append("load: " + ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items()))
     if comparison.judgements:
-        outcomes = Counter(outcome for outcome, *_, found in _judged(comparison) for _ in found)
+        outcomes = Counter(outcome for outcome, *_, judgements in _judged(comparison) for _ in judgements)
         parts.append("thresholds: " + ", ".join(f"{number} {outcome}" for outcome, number in outcomes.items()))
     return "; ".join(part for part in parts if part) + "."
 
@@ -139,8 +139,8 @@ def terminal(comparison: Comparison) -> str:
     if len(rows) > TERMINAL_ROWS:
         blocks.append(f"… and {len(rows) - TERMINAL_ROWS:,} more rows in comparison.md")
     missed = [
-        f"{outcome}  {threshold}  {_named([one.case_id for one in found])}: {said}"
-        for outcome, threshold, said, found in _judged(comparison)
+        f"{outcome}  {threshold}  {_named([judgement.case_id for judgement in judgements])}: {value}"
+        for outcome, threshold, value, judgements in _judged(comparison)
         if outcome != "PASS"
     ]
     blocks += missed[:TERMINAL_ROWS]
@@ -182,23 +182,23 @@ def details(comparison: Comparison) -> list[tuple[str, Block]]:
 
 def remarks(comparison: Comparison) -> list[str]:
     """Remarks that a reader needs in order to judge the rows."""
-    found = []
+    lines = []
     common = comparison.common_ratio
     moved = any(row.verdict in ("SLOWER", "FASTER") for row in comparison.rows)
     if moved and common is not None and abs(common - 1) > comparison.equivalence:
-        found.append(
+        lines.append(
             f"The middle row moved by {percent(common)}: look first at what all rows share "
             f"({_SHARED[comparison.design]}), then at single rows."
         )
     lost = sum(is_lost(row) for row in comparison.rows)
     if lost:
-        found.append(f"{units.count(lost, 'row')} had a sound figure in the baseline and have none now.")
+        lines.append(f"{units.count(lost, 'row')} had a sound figure in the baseline and have none now.")
     if short := _short_sides(comparison):
         enough = RULES[comparison.design].enough
         commands = " and ".join(dict.fromkeys(f"`{_command(side, comparison.design)}`" for side in short))
         again = "" if comparison.design == "paired" else ", then compare again"
-        found.append(f"No row is judged by fewer than {enough} rounds a side: {commands}{again}.")
-    return found
+        lines.append(f"No row is judged by fewer than {enough} rounds a side: {commands}{again}.")
+    return lines
 
 
 _SHARED: Mapping[Design, str] = {
@@ -251,8 +251,8 @@ def _of_words(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> Block |
 
 def _thresholds(comparison: Comparison) -> Block | None:
     lines = [
-        [outcome, f"`{threshold}`", _named([one.case_id for one in found]), said]
-        for outcome, threshold, said, found in _judged(comparison)
+        [outcome, f"`{threshold}`", _named([judgement.case_id for judgement in judgements]), value]
+        for outcome, threshold, value, judgements in _judged(comparison)
     ]
     return _of_words(["verdict", "threshold", "case", "value"], lines)
 
@@ -284,9 +284,9 @@ def _judged(comparison: Comparison) -> list[tuple[str, str, str, list[Judgement]
     """(outcome, threshold, words, rows), failures first; rows with the same words are grouped."""
     order = ("FAIL", "UNKNOWN", "PASS")
     groups: dict[tuple[str, str, str], list[Judgement]] = {}
-    for found in sorted(comparison.judgements, key=lambda one: order.index(one.outcome)):
-        groups.setdefault((found.outcome, found.threshold, judged(found)), []).append(found)
-    return [(*key, found) for key, found in groups.items()]
+    for judgement in sorted(comparison.judgements, key=lambda judgement: order.index(judgement.outcome)):
+        groups.setdefault((judgement.outcome, judgement.threshold, judged(judgement)), []).append(judgement)
+    return [(*key, judgements) for key, judgements in groups.items()]
 
 
 def _not_compared(rows: Sequence[ComparedRow]) -> Block | None:
@@ -295,7 +295,7 @@ def _not_compared(rows: Sequence[ComparedRow]) -> Block | None:
     for row in sorted(worst_first(rows), key=lambda row: not is_lost(row)):
         if row.ratio is None:
             groups.setdefault((row.verdict, in_words(row)), []).append(row)
-    lines = [[verdict, _named([row.case_id for row in found]), why] for (verdict, why), found in groups.items()]
+    lines = [[verdict, _named([row.case_id for row in rows]), why] for (verdict, why), rows in groups.items()]
     return _of_words(["verdict", "case", "reason"], lines)
 
 

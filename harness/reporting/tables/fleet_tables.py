@@ -39,33 +39,39 @@ class AcrossMachines:
 
 def across_machines(summaries: Mapping[str, Summary]) -> list[AcrossMachines]:
     """Every case with a speed-up on any machine; those of most machines first, else in the order of the plans."""
-    found: dict[str, dict[str, Row]] = {}
+    by_case: dict[str, dict[str, Row]] = {}
     for name, summary in summaries.items():
         for _, rows in ranking.by_table(summary.rows):
             for row in rows:
                 if row.speedup is not None and row.speedup.baseline != row.case_id:
-                    found.setdefault(row.case_id, {})[name] = row
-    cases = [AcrossMachines(case_label(next(iter(rows.values()))), rows) for rows in found.values()]
+                    by_case.setdefault(row.case_id, {})[name] = row
+    cases = [AcrossMachines(case_label(next(iter(rows.values()))), rows) for rows in by_case.values()]
     return sorted(cases, key=lambda case: -len(case.rows))
 
 
 def machines_blocks(summaries: Mapping[str, Summary], image: str | None = None) -> list[Block | None]:
     """The section's blocks: machines, ratios, differences. summaries: by machine, at least two. image: Markdown."""
-    found = across_machines(summaries)
-    common = sum(len(case.rows) > 1 for case in found)
+    cases = across_machines(summaries)
+    common = sum(len(case.rows) > 1 for case in cases)
     baselines = sorted({summary.baseline_backend for summary in summaries.values()})
-    said = (
+    introduction = (
         f"Each number is the speed-up over {' or '.join(baselines)} fp32 on the same machine, with its 95% interval: "
         "times of two machines are never compared. "
         f"{units.count(common, 'case was', 'cases were')} measured on several machines."
     )
-    left = len(found) - MAX_ROWS
-    notes = [f"{units.count(left, 'further case')} in the reports of the machines."] if left > 0 else []
-    if any(ranking.is_doubtful(row) for case in found for row in case.rows.values()):
+    further = len(cases) - MAX_ROWS
+    notes = [f"{units.count(further, 'further case')} in the reports of the machines."] if further > 0 else []
+    if any(ranking.is_doubtful(row) for case in cases for row in case.rows.values()):
         notes.append(ranking.DOUBT_MEANS)
     listed = "\n".join(f"- {name}: {machine(summary.environments)}" for name, summary in summaries.items())
-    table = Table(_columns(list(summaries)), found[:MAX_ROWS], note=" ".join(notes)) if found else None
-    return [said, listed, image, table or "No machine measured a backend and its baseline.", _differences(summaries)]
+    table = Table(_columns(list(summaries)), cases[:MAX_ROWS], note=" ".join(notes)) if cases else None
+    return [
+        introduction,
+        listed,
+        image,
+        table or "No machine measured a backend and its baseline.",
+        _differences(summaries),
+    ]
 
 
 def _columns(machines: list[str]) -> list[Column[AcrossMachines]]:
@@ -98,9 +104,9 @@ def _differences(summaries: Mapping[str, Summary]) -> Table[tuple[str, Mapping[s
     names = list(summaries)
     facts: dict[str, dict[str, str]] = {}
     for name in names[1:]:
-        for one in differences(summaries[names[0]], summaries[name]):
-            if one.name not in OF_THE_RUN:
-                facts.setdefault(one.name, {names[0]: one.baseline})[name] = one.current
+        for difference in differences(summaries[names[0]], summaries[name]):
+            if difference.name not in OF_THE_RUN:
+                facts.setdefault(difference.name, {names[0]: difference.baseline})[name] = difference.current
     if not facts:
         return "Drivers, libraries and processors are the same on all machines."
     rows = [(fact, {name: own.get(name, own[names[0]]) for name in names}) for fact, own in facts.items()]
@@ -120,7 +126,7 @@ def fleet_document(fleet: Fleet, across: Sequence[Block | None] = ()) -> str:
         attempt.machine: attempt.hostname for unit in fleet.units for attempt in unit.attempts if attempt.machine
     }
     complete = sum(unit.machine is not None for unit in fleet.units)
-    said = (
+    introduction = (
         f"{units.count(len(fleet.units), 'unit')} of compared cases, {complete} complete, on "
         f"{units.count(len(machines), 'machine')}. All rounds of a unit are of one machine."
     )
@@ -131,7 +137,7 @@ def fleet_document(fleet: Fleet, across: Sequence[Block | None] = ()) -> str:
     ]
     lost = [attempt for unit in fleet.units for attempt in unit.attempts if attempt.outcome != "complete"]
     parts = [
-        section("Machines", said, "\n".join(links), level=1),
+        section("Machines", introduction, "\n".join(links), level=1),
         section("Machines side by side", *across) if across else "",
         section("Units", table_text(_units_table(fleet.units))),
         section("Attempts that were not complete", table_text(_attempts_table(lost))) if lost else "",
@@ -139,7 +145,7 @@ def fleet_document(fleet: Fleet, across: Sequence[Block | None] = ()) -> str:
     return document_text("\n\n".join(part for part in parts if part)) + "\n"
 
 
-def _units_table(found: Sequence[FleetUnit]) -> Table[FleetUnit]:
+def _units_table(fleet_units: Sequence[FleetUnit]) -> Table[FleetUnit]:
     columns: list[Column[FleetUnit]] = [
         words("unit", lambda unit: unit.unit_id),
         Column("cases", lambda unit: str(len(unit.cases))),
@@ -147,19 +153,19 @@ def _units_table(found: Sequence[FleetUnit]) -> Table[FleetUnit]:
         Column("attempts", lambda unit: str(len(unit.attempts))),
         words("without a result because", lambda unit: "" if unit.machine else _last_reason(unit)),
     ]
-    return Table(columns, found)
+    return Table(columns, fleet_units)
 
 
 def _last_reason(unit: FleetUnit) -> str:
     return (unit.attempts[-1].reason or unit.attempts[-1].outcome) if unit.attempts else "never submitted"
 
 
-def _attempts_table(found: Sequence[Attempt]) -> Table[Attempt]:
+def _attempts_table(attempts: Sequence[Attempt]) -> Table[Attempt]:
     columns: list[Column[Attempt]] = [
-        words("unit", lambda one: one.unit_id),
-        Column("attempt", lambda one: str(one.number)),
-        words("outcome", lambda one: one.outcome),
-        words("machine", lambda one: one.machine or ABSENT),
-        words("reason", lambda one: one.reason or ABSENT),
+        words("unit", lambda attempt: attempt.unit_id),
+        Column("attempt", lambda attempt: str(attempt.number)),
+        words("outcome", lambda attempt: attempt.outcome),
+        words("machine", lambda attempt: attempt.machine or ABSENT),
+        words("reason", lambda attempt: attempt.reason or ABSENT),
     ]
-    return Table(columns, found)
+    return Table(columns, attempts)

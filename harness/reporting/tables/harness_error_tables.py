@@ -29,11 +29,11 @@ def calibration_table(rows: Sequence[Row]) -> Table[Medians] | None:
 
 
 _COLUMNS: Sequence[Column[Medians]] = (
-    words("backend", lambda found: found[0]),
-    Column("cases", lambda found: str(len(found[1]))),
-    Column("lowest ns", lambda found: units.significant(min(found[1]))),
-    Column("median ns", lambda found: units.significant(median(found[1]))),
-    Column("highest ns", lambda found: units.significant(max(found[1]))),
+    words("backend", lambda line: line[0]),
+    Column("cases", lambda line: str(len(line[1]))),
+    Column("lowest ns", lambda line: units.significant(min(line[1]))),
+    Column("median ns", lambda line: units.significant(median(line[1]))),
+    Column("highest ns", lambda line: units.significant(max(line[1]))),
 )
 
 

@@ -113,16 +113,16 @@ def parts_table(rows: Sequence[LoadRow]) -> Table[Loaded] | None:
 def point_lines(summary: Summary) -> list[Line]:
     """A line for each measured load of each sound row."""
     return [
-        about_load(summary, row, {"point": one.point, "clients": one.clients}, columns(LOADED, one, CSV_UNITS))
+        about_load(summary, row, {"point": point.point, "clients": point.clients}, columns(LOADED, point, CSV_UNITS))
         for row in summary.loads
         if is_sound(row)
-        for one in row.points
+        for point in row.points
     ]
 
 
 def replay_lines(summary: Summary) -> list[Line]:
     """A line for each simulated load: of the row's own policy, and of every policy of the map."""
-    found = []
+    lines = []
     for row in summary.loads:
         if not is_sound(row):
             continue
@@ -138,8 +138,8 @@ def replay_lines(summary: Summary) -> list[Line]:
                 "policy_max_delay_ms": cell.max_delay_ns / units.MILLISECOND.ns,
                 "policy_predicted_peak_per_s": cell.rate_per_s,
             }
-            found += [about_load(summary, row, policy, columns(REPLAYED, point, CSV_UNITS)) for point in cell.points]
-    return found
+            lines += [about_load(summary, row, policy, columns(REPLAYED, point, CSV_UNITS)) for point in cell.points]
+    return lines
 
 
 def about_load(summary: Summary, row: LoadRow, *figures: Line) -> Line:
@@ -180,8 +180,8 @@ def policy_name(row: LoadRow) -> str:
 
 
 def _unit(lines: Sequence[Loaded]) -> TimeUnit:
-    found = [percentile_ns(line.point, "p50") for line in lines]
-    return units.time_unit(value for value in found if value is not None)
+    times = [percentile_ns(line.point, "p50") for line in lines]
+    return units.time_unit(value for value in times if value is not None)
 
 
 def _percentile(name: str, unit: TimeUnit) -> Column[Loaded]:
@@ -202,28 +202,32 @@ def _over(line: Loaded) -> str:
 
 def _over_columns(lines: Sequence[Loaded]) -> list[Column[Loaded]]:
     """The share over the bound, or over each of several."""
-    bounds = list(dict.fromkeys(one.bound for line in lines for one in line.point.judged))
+    bounds = list(dict.fromkeys(judged.bound for line in lines for judged in line.point.judged))
     if not bounds:
         return [Column("over the bound", _over)]
 
     def share(line: Loaded, bound: str) -> str:
-        found = next((one for one in line.point.judged if one.bound == bound), None)
-        if found is None:
+        judged = next((judged for judged in line.point.judged if judged.bound == bound), None)
+        if judged is None:
             return ABSENT
-        ends = "" if found.over_low is None else f" [{found.over_low:.2%}, {found.over_high or 0:.2%}]"
-        return f"{found.over_share:.2%}{ends}"
+        ends = "" if judged.over_low is None else f" [{judged.over_low:.2%}, {judged.over_high or 0:.2%}]"
+        return f"{judged.over_share:.2%}{ends}"
 
     return [Column(f"over {bound}", partial(share, bound=bound)) for bound in bounds]
 
 
 def _token_columns(lines: Sequence[Loaded]) -> list[Column[Loaded]]:
     """Times of tokens, where a line has any."""
-    found = [line.point.tokens for line in lines if line.point.tokens is not None]
-    if not found:
+    tokens_of = [line.point.tokens for line in lines if line.point.tokens is not None]
+    if not tokens_of:
         return []
 
     def times(of: Literal["ttft", "itl"]) -> list[Column[Loaded]]:
-        known = [one.ns for tokens in found if (one := getattr(tokens, of).get("p50")) and one.ns is not None]
+        known = [
+            percentile.ns
+            for tokens in tokens_of
+            if (percentile := getattr(tokens, of).get("p50")) and percentile.ns is not None
+        ]
         unit = units.time_unit(known)
         shown = {0.5, 0.99, *(bound.quantile for line in lines for bound in line.row.bounds if bound.of == of)}
         return [
@@ -388,27 +392,31 @@ def client_table(rows: Sequence[LoadRow]) -> Table[Loaded] | None:
     shown: list[Column[Loaded]] = [
         words("service", lambda line: line.name),
         Column("load", lambda line: line.load),
-        _client_time("payload p50", MICROSECOND, lambda found: found.serialise_p50_ns),
-        _client_time("send p50", MICROSECOND, lambda found: found.send_p50_ns),
-        _number("request kB", lambda found: found.request_bytes_mean / 1e3),
-        _number("answer kB", lambda found: found.answer_bytes_mean / 1e3),
-        _number("connections", lambda found: found.connections),
-        _number("opened again", lambda found: found.reopened or None),
-        _number("waited for a thread", lambda found: found.waited or None),
-        _client_time("server's queue", MILLISECOND, lambda found: found.server_queue_ns),
-        _client_time("server's compute", MILLISECOND, lambda found: found.server_compute_ns),
-        _number("server's batch", lambda found: found.server_batch),
+        _client_time("payload p50", MICROSECOND, lambda client: client.serialise_p50_ns),
+        _client_time("send p50", MICROSECOND, lambda client: client.send_p50_ns),
+        _number("request kB", lambda client: client.request_bytes_mean / 1e3),
+        _number("answer kB", lambda client: client.answer_bytes_mean / 1e3),
+        _number("connections", lambda client: client.connections),
+        _number("opened again", lambda client: client.reopened or None),
+        _number("waited for a thread", lambda client: client.waited or None),
+        _client_time("server's queue", MILLISECOND, lambda client: client.server_queue_ns),
+        _client_time("server's compute", MILLISECOND, lambda client: client.server_compute_ns),
+        _number("server's batch", lambda client: client.server_batch),
         _client_time(
-            "first chunk p50", MILLISECOND, lambda found: math.inf if found.first_p50_infinite else found.first_p50_ns
+            "first chunk p50",
+            MILLISECOND,
+            lambda client: math.inf if client.first_p50_infinite else client.first_p50_ns,
         ),
         _client_time(
-            "first chunk p99", MILLISECOND, lambda found: math.inf if found.first_p99_infinite else found.first_p99_ns
+            "first chunk p99",
+            MILLISECOND,
+            lambda client: math.inf if client.first_p99_infinite else client.first_p99_ns,
         ),
-        _client_time("step p50", MILLISECOND, lambda found: found.step_p50_ns),
-        _client_time("step p99", MILLISECOND, lambda found: found.step_p99_ns),
-        _number("tokens a step", lambda found: found.tokens_per_step),
-        _number("compared", lambda found: found.compared),
-        _number("the same text", lambda found: found.equal),
+        _client_time("step p50", MILLISECOND, lambda client: client.step_p50_ns),
+        _client_time("step p99", MILLISECOND, lambda client: client.step_p99_ns),
+        _number("tokens a step", lambda client: client.tokens_per_step),
+        _number("compared", lambda client: client.compared),
+        _number("the same text", lambda client: client.equal),
         words("failures", _failures),
     ]
     note = (
@@ -480,10 +488,10 @@ def guards_table(rows: Sequence[LoadRow]) -> Table[LoadRow] | None:
 
 def _column(name: str) -> Column[LoadRow]:
     def cell(row: LoadRow) -> str:
-        found = next((guard for guard in row.guards if guard.name == name), None)
-        if found is None:
+        measured = next((guard for guard in row.guards if guard.name == name), None)
+        if measured is None:
             return ABSENT
-        ends = f" {units.interval(found.interval)}" if found.interval else ""
-        return f"{units.significant(found.ratio)}{ends}"
+        ends = f" {units.interval(measured.interval)}" if measured.interval else ""
+        return f"{units.significant(measured.ratio)}{ends}"
 
     return Column(name, cell)

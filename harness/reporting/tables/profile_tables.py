@@ -50,13 +50,13 @@ def model_tables(profiles: Sequence[ModelProfile], links: Mapping[str, Sequence[
     """
     if not profiles:
         return []
-    profile: Column[ModelProfile] = words("profile", lambda found: _links(links.get(found.case_id, ())))
-    models = list({(found.model, found.sequence_length): found for found in profiles}.values())
+    profile: Column[ModelProfile] = words("profile", lambda profile: _links(links.get(profile.case_id, ())))
+    models = list({(model.model, model.sequence_length): model for model in profiles}.values())
     blocks: list[Block | None] = [
         f"Convention: {profiles[0].convention}. A sample is one image, sequence or input. GMAC by ONNX: a second "
         "count, from the shapes of the exported graph.",
         Table(filled(_MODEL, models), models),
-        "\n".join(f"- {escape(found.model)}: {_by_type(found)}" for found in _once(models) if found.parameters_by_type),
+        "\n".join(f"- {escape(model.model)}: {_by_type(model)}" for model in _once(models) if model.parameters_by_type),
         _files_table(_once(models)),
         "Figures of a batch. Latency, throughput and FLOP/s are those of the case's row above; memory and profiles "
         "come from passes of their own. MiB at most: all that a pass allocates beside weights and inputs, with what "
@@ -100,34 +100,34 @@ def _by_onnx(count: OnnxCount | None) -> str:
 
 
 _MODEL: Sequence[Column[ModelProfile]] = (
-    words("model", lambda found: found.model),
+    words("model", lambda profile: profile.model),
     Column("seq", _length),
-    Column("M parameters", lambda found: _millions(found.parameters)),
-    Column("trainable", lambda found: _millions(found.trainable_parameters)),
-    Column("GMAC a sample", lambda found: _work(found.macs, 1e9, found, 4)),
-    Column("GFLOP a sample", lambda found: _work(found.flops, 1e9, found, 4)),
-    Column("GMAC by ONNX", lambda found: _by_onnx(found.onnx_count)),
-    Column("MiB in fp32", lambda found: units.in_mib(found.weight_bytes.get("fp32"))),
-    Column("in fp16, bf16", lambda found: units.in_mib(found.weight_bytes.get("fp16"))),
+    Column("M parameters", lambda profile: _millions(profile.parameters)),
+    Column("trainable", lambda profile: _millions(profile.trainable_parameters)),
+    Column("GMAC a sample", lambda profile: _work(profile.macs, 1e9, profile, 4)),
+    Column("GFLOP a sample", lambda profile: _work(profile.flops, 1e9, profile, 4)),
+    Column("GMAC by ONNX", lambda profile: _by_onnx(profile.onnx_count)),
+    Column("MiB in fp32", lambda profile: units.in_mib(profile.weight_bytes.get("fp32"))),
+    Column("in fp16, bf16", lambda profile: units.in_mib(profile.weight_bytes.get("fp16"))),
 )
 
 _CASE: Sequence[Column[ModelProfile]] = (
-    words("model", lambda found: found.model),
-    words("backend", lambda found: found.backend),
-    words("precision", lambda found: found.precision),
-    Column("batch", lambda found: str(found.batch_size)),
+    words("model", lambda profile: profile.model),
+    words("backend", lambda profile: profile.backend),
+    words("precision", lambda profile: profile.precision),
+    Column("batch", lambda profile: str(profile.batch_size)),
     Column("seq", _length),
-    Column("GFLOP", lambda found: _work(found.flops_per_batch, 1e9, found, 4)),
-    Column("MB at least", lambda found: _millions(found.least_bytes)),
-    Column("FLOP a byte", lambda found: _work(found.flops_per_byte, 1, found)),
-    Column("MiB at most", lambda found: units.in_mib(found.activation_measured_bytes)),
-    Column("activations MiB", lambda found: units.in_mib(found.activation_alone_bytes)),
-    Column("estimated", lambda found: units.in_mib(found.activation_estimated_bytes)),
-    Column("latency ms", lambda found: units.significant(_per(found.achieved.latency_ns, 1e6))),
-    Column("GFLOP/s", lambda found: _work(found.achieved.flops_per_s, 1e9, found)),
+    Column("GFLOP", lambda profile: _work(profile.flops_per_batch, 1e9, profile, 4)),
+    Column("MB at least", lambda profile: _millions(profile.least_bytes)),
+    Column("FLOP a byte", lambda profile: _work(profile.flops_per_byte, 1, profile)),
+    Column("MiB at most", lambda profile: units.in_mib(profile.activation_measured_bytes)),
+    Column("activations MiB", lambda profile: units.in_mib(profile.activation_alone_bytes)),
+    Column("estimated", lambda profile: units.in_mib(profile.activation_estimated_bytes)),
+    Column("latency ms", lambda profile: units.significant(_per(profile.achieved.latency_ns, 1e6))),
+    Column("GFLOP/s", lambda profile: _work(profile.achieved.flops_per_s, 1e9, profile)),
     Column("of the best", _best_share),
-    Column("samples/s", lambda found: units.significant(found.achieved.items_per_s)),
-    Column("tokens/s", lambda found: units.significant(found.achieved.tokens_per_s)),
+    Column("samples/s", lambda profile: units.significant(profile.achieved.items_per_s)),
+    Column("tokens/s", lambda profile: units.significant(profile.achieved.tokens_per_s)),
 )
 
 
@@ -165,38 +165,38 @@ def _links(paths: Sequence[str]) -> str:
 
 def _notes(profiles: Sequence[ModelProfile]) -> list[str]:
     """Missing or doubtful figures, each once with the cases that it concerns."""
-    found: dict[str, dict[str, None]] = {}
+    subjects: dict[str, dict[str, None]] = {}
     for profile in profiles:
         second = profile.onnx_count
         by_model = [*profile.count_notes, *(f"not counted: operator {name}" for name in profile.uncounted)]
         by_model += [f"not in the ONNX count: {name}" for name in (second.uncounted if second else ())]
         for note in (*by_model, f"activations, {profile.activation_bytes_by}"):
-            found.setdefault(note, {})[profile.model] = None
+            subjects.setdefault(note, {})[profile.model] = None
         for note in (f"activations, {profile.activation_measured_by}", *profile.achieved.notes):
-            found.setdefault(note, {})[profile.backend] = None
-    return [f"{', '.join(escape(name) for name in names)}: {escape(note)}" for note, names in found.items()]
+            subjects.setdefault(note, {})[profile.backend] = None
+    return [f"{', '.join(escape(name) for name in names)}: {escape(note)}" for note, names in subjects.items()]
 
 
 def model_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each model and sequence length: the cost of one sample, independent of the backend."""
     return [
         {
-            "model": one.model,
+            "model": model.model,
             "weights": weights,
-            "sequence_length": one.sequence_length,
-            "parameters": one.parameters,
-            "trainable_parameters": one.trainable_parameters,
-            "macs_per_item": one.macs,
-            "flops_per_item": one.flops,
-            "onnx_macs_per_item": _counted(one.onnx_count),
-            "convention": one.convention,
-            "counted_by": one.counted_by,
-            "not_counted": "; ".join(one.uncounted),
-            "count_notes": "; ".join(one.count_notes),
-            **{f"weights_{precision}_bytes": one.weight_bytes.get(precision) for precision in _IN_MEMORY},
+            "sequence_length": model.sequence_length,
+            "parameters": model.parameters,
+            "trainable_parameters": model.trainable_parameters,
+            "macs_per_item": model.macs,
+            "flops_per_item": model.flops,
+            "onnx_macs_per_item": _counted(model.onnx_count),
+            "convention": model.convention,
+            "counted_by": model.counted_by,
+            "not_counted": "; ".join(model.uncounted),
+            "count_notes": "; ".join(model.count_notes),
+            **{f"weights_{precision}_bytes": model.weight_bytes.get(precision) for precision in _IN_MEMORY},
             **where(summary),
         }
-        for weights, one in _models(cases, by_length=True)
+        for weights, model in _models(cases, by_length=True)
     ]
 
 
@@ -211,9 +211,9 @@ def _counted(count: OnnxCount | None) -> int | None:
 def parameter_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each class of module that has parameters."""
     return [
-        {"model": one.model, "weights": weights, "module_type": kind, "parameters": number, **where(summary)}
-        for weights, one in _models(cases)
-        for kind, number in one.parameters_by_type.items()
+        {"model": model.model, "weights": weights, "module_type": kind, "parameters": number, **where(summary)}
+        for weights, model in _models(cases)
+        for kind, number in model.parameters_by_type.items()
     ]
 
 
@@ -221,7 +221,7 @@ def file_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each file that a backend can load a model from."""
     return [
         {
-            "model": one.model,
+            "model": model.model,
             "weights": weights,
             "kind": file.kind,
             "name": file.name,
@@ -229,14 +229,14 @@ def file_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
             "file_bytes": file.size_bytes,
             **where(summary),
         }
-        for weights, one in _models(cases)
-        for file in one.files
+        for weights, model in _models(cases)
+        for file in model.files
     ]
 
 
 def case_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each case: work, traffic and memory of a batch, and the performance of its row."""
-    return [about(summary, one.row, _case_line(one.model)) for one in cases]
+    return [about(summary, case.row, _case_line(case.model)) for case in cases]
 
 
 def _case_line(profile: ModelProfile) -> Line:
@@ -263,9 +263,9 @@ def _case_line(profile: ModelProfile) -> Line:
 def _models(cases: Iterable[Profiled], by_length: bool = False) -> list[tuple[str, ModelProfile]]:
     """(weights, profile) of each model once; by_length: once for each sequence length."""
     models: dict[tuple[str, int | None], tuple[str, ModelProfile]] = {}
-    for one in cases:
-        length = one.model.sequence_length if by_length else None
-        models.setdefault((one.model.model, length), (one.row.weights, one.model))
+    for case in cases:
+        length = case.model.sequence_length if by_length else None
+        models.setdefault((case.model.model, length), (case.row.weights, case.model))
     return list(models.values())
 
 
@@ -295,10 +295,10 @@ def profile_blocks(
 
 def trust_lines(parts: PartsProfile, on_gpu: bool, measured_ns: int | None = None) -> list[str]:
     """How far the times can be trusted: grade and flags, whether they add up, how the repeats agree, launch gaps."""
-    found, gaps = reconcile(parts, on_gpu, measured_ns), idle_share(parts, measured_ns)
+    reconciled, gaps = reconcile(parts, on_gpu, measured_ns), idle_share(parts, measured_ns)
     return [
         grade_line(parts),
-        *([reconciliation_line(found)] if found else []),
+        *([reconciliation_line(reconciled)] if reconciled else []),
         *([repeats_line(parts)] if parts.ratios else []),
         *([gaps_line(gaps)] if gaps else []),
         *([operator_gaps_line(parts.operator_gaps)] if parts.operator_gaps else []),
@@ -310,8 +310,8 @@ def grade_line(parts: PartsProfile) -> str:
     flags, grade = flags_of(parts), grade_of(parts)
     if not flags:
         return f"Grade {grade}: a monitor watched it, and nothing disturbed it."
-    said = " ".join(f"{flag.name}: {flag.detail}. {flag.remedy}" for flag in flags)
-    return f"Grade {grade}{', so that nothing is concluded from its times' if grade == 'C' else ''}. {said}"
+    reasons = " ".join(f"{flag.name}: {flag.detail}. {flag.remedy}" for flag in flags)
+    return f"Grade {grade}{', so that nothing is concluded from its times' if grade == 'C' else ''}. {reasons}"
 
 
 def repeats_line(parts: PartsProfile) -> str:
@@ -328,9 +328,9 @@ def gaps_line(share: IdleShare) -> str:
     return f"Launch gaps: in {units.percent(share.share)} of the {share.of} no kernel ran on the GPU."
 
 
-def operator_gaps_line(found: OperatorGaps) -> str:
+def operator_gaps_line(gaps: OperatorGaps) -> str:
     """On a CPU: the share of traced time in which no operator ran; an upper bound, as a profiler slows the host."""
-    share = units.percent(without_operator(found))
+    share = units.percent(without_operator(gaps))
     return f"Time without an operator: {share} of the traced passes, at most; Python and waits between calls."
 
 
@@ -338,8 +338,8 @@ def mark(parts: PartsProfile) -> str:
     """Text after the name of a profile that shows nothing: ` (grade C)`; empty where the profile may be trusted."""
     if grade_of(parts) not in RANKED:
         return f" (grade {grade_of(parts)})"
-    found = reconcile(parts, are_kernels(parts))
-    return f" ({found.outcome})" if found and found.outcome == "unexplained" else ""
+    reconciled = reconcile(parts, are_kernels(parts))
+    return f" ({reconciled.outcome})" if reconciled and reconciled.outcome == "unexplained" else ""
 
 
 def reconciliation_line(reconciliation: Reconciliation) -> str:
@@ -369,11 +369,11 @@ def layers_table(
     layers: Sequence[LayerRow], top: int = TOP_LAYERS, choice: LayerChoice = EVERYTHING
 ) -> Table[LayerRow] | None:
     """The chosen layers with the longest self time, and a line with the rest; None where no layer matches."""
-    found = chosen(layers, choice)
-    if not found:
+    chosen_layers = chosen(layers, choice)
+    if not chosen_layers:
         return None
     everything = total(layers)
-    shown = sorted(found, key=lambda row: -row.self_ns)[:top]
+    shown = sorted(chosen_layers, key=lambda row: -row.self_ns)[:top]
     unit = units.time_unit(row.self_ns for row in shown)
     # A column without figures is left out; the notes say why.
     columns = [
@@ -393,8 +393,8 @@ def layers_table(
         (any(row.members for row in layers), words("fused from", _members)),
     ]
     share = units.share(total(shown), everything)
-    title = f"{_of(len(shown), len(found), 'layer')}{_that_match(choice, len(layers))}, {share} of the time:"
-    return Table([column for there, column in columns if there], shown, title, sums_line(layers, found, shown))
+    title = f"{_of(len(shown), len(chosen_layers), 'layer')}{_that_match(choice, len(layers))}, {share} of the time:"
+    return Table([column for there, column in columns if there], shown, title, sums_line(layers, chosen_layers, shown))
 
 
 _FROM_MODULE: Column[LayerRow] = words("from module", lambda row: short_name(row.parent or ABSENT))
@@ -408,7 +408,7 @@ def _gflop(row: LayerRow) -> str:
 def sums_line(layers: Sequence[LayerRow], rows: Sequence[LayerRow], shown: Sequence[LayerRow]) -> str:
     """The parts that complete the shown layers to the whole sum; empty where all layers are shown.
 
-    found: the chosen layers, of which the longest are shown.
+    rows: the chosen layers, of which the longest are shown.
     """
     rest = [row for row in rows if row not in shown]
     outside = total(layers) - total(rows)
@@ -459,26 +459,26 @@ def groups_table(profiles: Mapping[str, PartsProfile]) -> Table[Sequence[str]] |
     sums = {f"{name}{mark(parts)}": by_group(parts.layers) for name, parts in profiles.items() if parts.layers}
     if not sums:
         return None
-    groups = sorted({group for one in sums.values() for group in one}, key=lambda group: -_most(sums, group))
-    unit = units.time_unit(sum(one.values()) for one in sums.values())
+    groups = sorted({group for spent in sums.values() for group in spent}, key=lambda group: -_most(sums, group))
+    unit = units.time_unit(sum(spent.values()) for spent in sums.values())
     alone = len(sums) == 1
     rows = [
         [
             group,
-            *(units.in_unit(one.get(group), unit) for one in sums.values()),
-            *([units.share(one.get(group, 0), sum(one.values())) for one in sums.values()] if alone else []),
+            *(units.in_unit(spent.get(group), unit) for spent in sums.values()),
+            *([units.share(spent.get(group, 0), sum(spent.values())) for spent in sums.values()] if alone else []),
         ]
         for group in groups
     ]
     rows.append(
-        ["all", *(units.in_unit(sum(one.values()), unit) for one in sums.values()), *(["100%"] if alone else [])]
+        ["all", *(units.in_unit(sum(spent.values()), unit) for spent in sums.values()), *(["100%"] if alone else [])]
     )
     figures = [*(f"{name} {unit.name}" for name in sums), *(["share"] if alone else [])]
     return texts([("group", "left"), *((name, "right") for name in figures)], rows)
 
 
 def _most(sums: Mapping[str, Mapping[Group, int]], group: Group) -> int:
-    return max(one.get(group, 0) for one in sums.values())
+    return max(spent.get(group, 0) for spent in sums.values())
 
 
 def _shape(row: LayerRow) -> str:
@@ -495,8 +495,8 @@ def short_name(name: str, longest: int = _MAX_NAME) -> str:
     return name if len(name) <= longest else f"…{name[1 - longest :]}"
 
 
-def _of(shown: int, everything: int, what: str) -> str:
-    return units.count(everything, what) if shown == everything else f"{shown} of {units.count(everything, what)}"
+def _of(shown: int, everything: int, thing: str) -> str:
+    return units.count(everything, thing) if shown == everything else f"{shown} of {units.count(everything, thing)}"
 
 
 def _that_match(choice: LayerChoice, everything: int) -> str:
@@ -507,15 +507,15 @@ def _that_match(choice: LayerChoice, everything: int) -> str:
 def group_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each group of layers of each case; the shares of a case add up to 1."""
     return [
-        about(summary, one.row, {"group": group, **_spent(spent, one.layers)})
-        for one in cases
-        for group, spent in by_group(one.layers).items()
+        about(summary, case.row, {"group": group, **_spent(spent, case.layers)})
+        for case in cases
+        for group, spent in by_group(case.layers).items()
     ]
 
 
 def layer_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each layer of each case, in the order of its profiler."""
-    return [about(summary, one.row, _layer(layer, one.layers)) for one in cases for layer in one.layers]
+    return [about(summary, case.row, _layer(layer, case.layers)) for case in cases for layer in case.layers]
 
 
 def _layer(layer: LayerRow, layers: Sequence[LayerRow]) -> Line:
@@ -540,9 +540,9 @@ def _layer(layer: LayerRow, layers: Sequence[LayerRow]) -> Line:
 def operator_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each operator or kernel of each case."""
     return [
-        about(summary, one.row, _operator(operator))
-        for one in cases
-        for operator in (one.parts.operators if one.parts else ())
+        about(summary, case.row, _operator(operator))
+        for case in cases
+        for operator in (case.parts.operators if case.parts else ())
     ]
 
 
@@ -573,14 +573,14 @@ def terminal_layers(
     """The chosen layers with the longest self time; the longest operators where the backend exposes no layers."""
     if not parts.layers:
         return "\n".join([f"{case_id}: operators, {_trust(parts)}", _terminal_operators(parts.operators[:top])])
-    found = chosen(parts.layers, choice)
-    if not found:
+    chosen_layers = chosen(parts.layers, choice)
+    if not chosen_layers:
         return f"{case_id}: no layer matches {choice_words(choice)}"
-    shown = sorted(found, key=lambda row: -row.self_ns)[:top]
+    shown = sorted(chosen_layers, key=lambda row: -row.self_ns)[:top]
     lines = [
         f"{case_id}: layers, {_trust(parts)}",
         _terminal_layers(shown, total(parts.layers)),
-        sums_line(parts.layers, found, shown),
+        sums_line(parts.layers, chosen_layers, shown),
     ]
     return "\n".join(filter(None, lines))
 
@@ -589,8 +589,8 @@ def _trust(parts: PartsProfile) -> str:
     """Grade and flags, the sum of the parts, the number of repeats."""
     flags = ", ".join(dict.fromkeys(flag.name for flag in flags_of(parts)))
     grade = f"grade {grade_of(parts)}{f' ({flags})' if flags else ''}"
-    found = reconcile(parts, are_kernels(parts))
-    sums = f", {found.ratio:.2f} of the plain latency: {found.outcome}" if found else ""
+    reconciled = reconcile(parts, are_kernels(parts))
+    sums = f", {reconciled.ratio:.2f} of the plain latency: {reconciled.outcome}" if reconciled else ""
     repeats = f", {units.count(len(parts.ratios), 'repeat')}" if parts.ratios else ""
     apart = spread(parts.ratios)
     return f"{grade}{sums}{repeats}{f' within {units.percent(apart)}' if apart is not None else ''}"
@@ -676,7 +676,7 @@ def profile_section(
     parts: by case id, for the cases that have them; folder: of the profiles, relative to the report; compared: the
     sections that compare backends side by side.
     """
-    links = {found.case_id: _files(found, parts.get(found.case_id), folder) for found in profiles}
+    links = {profile.case_id: _files(profile, parts.get(profile.case_id), folder) for profile in profiles}
     shapes: dict[tuple[str, int | None, int], list[ModelProfile]] = {}
     for profile in profiles:
         if profile.case_id in parts:
@@ -685,10 +685,10 @@ def profile_section(
         block
         for group in shapes.values()
         # Cases that differ only in the backend are already compared side by side, except profiles that show nothing.
-        if len({found.backend for found in group}) == 1
-        or len({found.precision for found in group}) > 1
-        or any(mark(parts[found.case_id]) for found in group)
-        for block in _shape_blocks(group, {_name(found): parts[found.case_id] for found in group})
+        if len({profile.backend for profile in group}) == 1
+        or len({profile.precision for profile in group}) > 1
+        or any(mark(parts[profile.case_id]) for profile in group)
+        for block in _shape_blocks(group, {_name(profile): parts[profile.case_id] for profile in group})
     ]
     trust = trust_table(profiles, parts)
     return [*model_tables(profiles, links), *([trust] if trust else []), *compared, *alone]
@@ -704,12 +704,12 @@ def trust_table(
     with_parts = [(profile, parts[profile.case_id]) for profile in profiles if profile.case_id in parts]
     if not with_parts:
         return None
-    with_length = any(found.sequence_length for found, _ in with_parts)
+    with_length = any(profile.sequence_length for profile, _ in with_parts)
     columns = [column for column in _TRUST if with_length or column.header != "seq"]
     gaps = filled([_GAPS], with_parts)
     why = [
-        f"- `{found.case_id}`: " + " ".join(f"{flag.name}: {flag.detail}. {flag.remedy}" for flag in flags_of(of))
-        for found, of in with_parts
+        f"- `{profile.case_id}`: " + " ".join(f"{flag.name}: {flag.detail}. {flag.remedy}" for flag in flags_of(of))
+        for profile, of in with_parts
         if grade_of(of) not in RANKED
     ]
     how = (
@@ -731,20 +731,20 @@ def _backend(profile: ModelProfile) -> str:
 
 
 def _ratio(parts: PartsProfile) -> str:
-    found = reconcile(parts, are_kernels(parts))
-    return f"{found.ratio:.2f}" if found else units.ABSENT
+    reconciled = reconcile(parts, are_kernels(parts))
+    return f"{reconciled.ratio:.2f}" if reconciled else units.ABSENT
 
 
 def _outcome(parts: PartsProfile) -> str:
-    found = reconcile(parts, are_kernels(parts))
-    if found is None:
+    reconciled = reconcile(parts, are_kernels(parts))
+    if reconciled is None:
         return units.ABSENT
-    return f"explained, {found.corrected:.2f}" if found.outcome == "explained" else found.outcome
+    return f"explained, {reconciled.corrected:.2f}" if reconciled.outcome == "explained" else reconciled.outcome
 
 
-def _without(found: ModelProfile, parts: PartsProfile) -> str:
+def _without(profile: ModelProfile, parts: PartsProfile) -> str:
     """The share of time in which nothing computed: on a GPU of the latency, on a CPU of the traced passes."""
-    gaps = idle_share(parts, found.achieved.latency_ns)
+    gaps = idle_share(parts, profile.achieved.latency_ns)
     if gaps is not None:
         return units.percent(gaps.share)
     return units.percent(None if parts.operator_gaps is None else without_operator(parts.operator_gaps))
@@ -791,7 +791,7 @@ def _files(profile: ModelProfile, parts: PartsProfile | None, folder: str) -> li
 
 def sum_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each case with parts: whether they add up to the latency, and explanations where they do not."""
-    return [about(summary, one.row, _sums(one, one.parts)) for one in cases if one.parts]
+    return [about(summary, case.row, _sums(case, case.parts)) for case in cases if case.parts]
 
 
 def _sums(profiled: Profiled, parts: PartsProfile) -> Line:
@@ -880,8 +880,8 @@ def _shapes(text: str) -> str:
 
 
 _BLOCK: Sequence[Column[MemoryBlock]] = (
-    words("operator", lambda one: one.operator or ABSENT),
-    words("kind", lambda one: one.category),
-    Column("MiB", lambda one: units.in_mib(one.size_bytes)),
-    words("inputs", lambda one: _shapes(one.shapes)),
+    words("operator", lambda block: block.operator or ABSENT),
+    words("kind", lambda block: block.category),
+    Column("MiB", lambda block: units.in_mib(block.size_bytes)),
+    words("inputs", lambda block: _shapes(block.shapes)),
 )

@@ -41,8 +41,8 @@ class Scaled:
 
 def scaled_cases(summary: Summary) -> list[Scaled]:
     """The cases that ran on all devices, in the order of the rows."""
-    found = [(row, summary.copies[row.case_id]) for row in summary.rows if row.case_id in summary.copies]
-    return [Scaled(row, copies, figures) for row, copies in found if (figures := scaling(copies))]
+    measured = [(row, summary.copies[row.case_id]) for row in summary.rows if row.case_id in summary.copies]
+    return [Scaled(row, copies, figures) for row, copies in measured if (figures := scaling(copies))]
 
 
 def devices_in_words(slots: Sequence[DeviceSlot]) -> str:
@@ -59,31 +59,34 @@ def scaling_title(summary: Summary) -> str:
 
 def scaling_table(summary: Summary) -> Table[Scaled] | None:
     """A row for each case: throughput of all devices, scaling efficiency, interference, stragglers."""
-    found = scaled_cases(summary)
-    if not found:
+    cases = scaled_cases(summary)
+    if not cases:
         return None
     columns = [
-        *_case_columns(found),
-        Column("alone, sum /s", lambda one: units.significant(one.figures.alone_per_s)),
-        Column("together /s", lambda one: units.significant(one.figures.together_per_s)),
-        Column("efficiency", lambda one: _percent(one.figures.efficiency.value)),
-        Column("95% CI", lambda one: _percents(one.figures.efficiency)),
-        Column("latency together ÷ alone", lambda one: f"{one.figures.interference.value:.3f}"),
-        Column("95% CI", lambda one: _ends(one.figures.interference)),
+        *_case_columns(cases),
+        Column("alone, sum /s", lambda case: units.significant(case.figures.alone_per_s)),
+        Column("together /s", lambda case: units.significant(case.figures.together_per_s)),
+        Column("efficiency", lambda case: _percent(case.figures.efficiency.value)),
+        Column("95% CI", lambda case: _percents(case.figures.efficiency)),
+        Column("latency together ÷ alone", lambda case: f"{case.figures.interference.value:.3f}"),
+        Column("95% CI", lambda case: _ends(case.figures.interference)),
         words("stragglers", _stragglers),
     ]
-    return Table(filled(columns, found), found, _conditions(summary, found), _note(summary, found))
+    return Table(filled(columns, cases), cases, _conditions(summary, cases), _note(summary, cases))
 
 
 def devices_table(summary: Summary) -> Table[tuple[Scaled, SlotScaling]] | None:
     """A row for each case and device."""
-    found = [(one, slot) for one in scaled_cases(summary) for slot in one.figures.slots]
-    if not found:
+    slots = [(case, slot) for case in scaled_cases(summary) for slot in case.figures.slots]
+    if not slots:
         return None
-    shown = found[:MAX_ROWS]
+    shown = slots[:MAX_ROWS]
     unit = units.time_unit([slot.alone_ns for _, slot in shown])
     columns: list[Column[tuple[Scaled, SlotScaling]]] = [
-        *(Column(one.header, _of_case(one), one.align) for one in _case_columns([scaled for scaled, _ in shown])),
+        *(
+            Column(column.header, _of_case(column), column.align)
+            for column in _case_columns([scaled for scaled, _ in shown])
+        ),
         words("device", lambda pair: pair[1].slot.name),
         words("CPUs", lambda pair: cpus_in_words(pair[1].slot)),
         Column("alone /s", lambda pair: units.significant(pair[1].alone_per_s)),
@@ -93,7 +96,7 @@ def devices_table(summary: Summary) -> Table[tuple[Scaled, SlotScaling]] | None:
         Column("together ÷ alone", lambda pair: f"{pair[1].slowdown.value:.3f}"),
         Column("95% CI", lambda pair: _ends(pair[1].slowdown)),
     ]
-    more = len(found) - len(shown)
+    more = len(slots) - len(shown)
     note = f"{units.count(more, 'more row')} in tables/devices.csv (`make share`)." if more else ""
     return Table(columns, shown, note=note)
 
@@ -102,19 +105,19 @@ def scaling_lines(summary: Summary) -> list[Line]:
     """A line for each case that ran on all devices."""
     return [
         {
-            **who(one.row),
-            "devices": len(one.copies.slots),
-            "rounds": one.figures.rounds,
-            "alone_sum_per_s": one.figures.alone_per_s,
-            "together_per_s": one.figures.together_per_s,
-            **_ratio("efficiency", one.figures.efficiency),
-            **_ratio("latency_together_over_alone", one.figures.interference),
-            "least_overlap": one.figures.overlap,
-            "stragglers": _stragglers(one),
-            "failed_processes": len(one.copies.failures),
+            **who(case.row),
+            "devices": len(case.copies.slots),
+            "rounds": case.figures.rounds,
+            "alone_sum_per_s": case.figures.alone_per_s,
+            "together_per_s": case.figures.together_per_s,
+            **_ratio("efficiency", case.figures.efficiency),
+            **_ratio("latency_together_over_alone", case.figures.interference),
+            "least_overlap": case.figures.overlap,
+            "stragglers": _stragglers(case),
+            "failed_processes": len(case.copies.failures),
             **where(summary),
         }
-        for one in scaled_cases(summary)
+        for case in scaled_cases(summary)
     ]
 
 
@@ -122,7 +125,7 @@ def device_lines(summary: Summary) -> list[Line]:
     """A line for each case and device."""
     return [
         {
-            **who(one.row),
+            **who(case.row),
             "name": slot.slot.name,
             "gpu": slot.slot.gpu,
             "uuid": slot.slot.uuid,
@@ -138,8 +141,8 @@ def device_lines(summary: Summary) -> list[Line]:
             "straggles": " ".join(slot.straggles),
             **where(summary),
         }
-        for one in scaled_cases(summary)
-        for slot in one.figures.slots
+        for case in scaled_cases(summary)
+        for slot in case.figures.slots
     ]
 
 
@@ -163,23 +166,23 @@ def cpus_in_words(slot: DeviceSlot) -> str:
 
 
 def _case_columns(cases: Sequence[Scaled]) -> list[Column[Scaled]]:
-    rows = [one.row for one in cases]
+    rows = [case.row for case in cases]
     settings = setting_columns(rows)
     columns = [
-        words("model", lambda one: one.row.model),
-        words("backend", lambda one: one.row.backend),
-        words("precision", lambda one: one.row.precision),
+        words("model", lambda case: case.row.model),
+        words("backend", lambda case: case.row.backend),
+        words("precision", lambda case: case.row.precision),
         *(words(name, _of_row(cell)) for name, cell in settings.items()),
-        Column("batch", lambda one: str(one.row.batch_size)),
-        Column("seq", lambda one: str(one.row.sequence_length or ABSENT)),
-        words("boundary, mode", lambda one: short(one.row) or "compute"),
+        Column("batch", lambda case: str(case.row.batch_size)),
+        Column("seq", lambda case: str(case.row.sequence_length or ABSENT)),
+        words("boundary, mode", lambda case: short(case.row) or "compute"),
     ]
     uniform = {"boundary, mode"} if len({short(row) for row in rows}) == 1 else set()
     return [column for column in filled(columns, cases) if column.header not in uniform]
 
 
 def _of_row(cell: Callable[[Row], str]) -> Callable[[Scaled], str]:
-    return lambda one: cell(one.row)
+    return lambda case: cell(case.row)
 
 
 def _of_case(column: Column[Scaled]) -> Callable[[tuple[Scaled, SlotScaling]], str]:
@@ -196,7 +199,7 @@ def _conditions(summary: Summary, cases: Sequence[Scaled]) -> str:
     slots = cases[0].copies.slots
     near = "near CPUs of its own" if all(slot.near for slot in slots) else "an equal share of the CPUs"
     pinned = f"each process on {near}" if all(slot.cpus for slot in slots) else "all processes on all CPUs"
-    rounds = sorted({one.figures.rounds for one in cases})
+    rounds = sorted({case.figures.rounds for case in cases})
     parts = [
         machine(summary.environments),
         versions(summary.environments),
@@ -213,9 +216,9 @@ def _note(summary: Summary, cases: Iterable[Scaled]) -> str:
         "rounds. Each process works alone and together, in mirrored order. A straggler has a throughput whose whole "
         f"interval is below {STRAGGLES_BELOW:.0%} of the median device's.",
     ]
-    apart = [one for one in cases if not one.figures.ran_together]
+    apart = [case for case in cases if not case.figures.ran_together]
     if apart:
-        least = min(one.figures.overlap for one in apart)
+        least = min(case.figures.overlap for case in apart)
         notes.append(
             f"In {units.count(len(apart), 'case')} the devices worked at the same time for less than "
             f"{FULL_OVERLAP:.0%} of a window (at least {least:.0%}): the interference is a lower bound there."
@@ -284,22 +287,22 @@ def neighbour_lines(summary: Summary) -> list[Line]:
             "name": check.slots[sample.slot].name,
             "beside_latency_s": per(median(sample.spread_ns), units.SECOND),
             "alone_latency_s": per(median(sample.alone_ns), units.SECOND),
-            "beside_over_alone": found.value,
-            **ends("beside_over_alone", found.ci95, None),
-            "verdict": found.verdict,
+            "beside_over_alone": disturbed.value,
+            **ends("beside_over_alone", disturbed.ci95, None),
+            "verdict": disturbed.verdict,
             **where(summary),
         }
         for sample in (check.samples if check else ())
-        if check and sample.case_id in rows and (found := disturbance(sample))
+        if check and sample.case_id in rows and (disturbed := disturbance(sample))
     ]
 
 
 def found_of(sample: NeighbourSample) -> Disturbance:
     """The slow-down of a sample that was measured on both sides."""
-    found = disturbance(sample)
-    if found is None:
+    disturbed = disturbance(sample)
+    if disturbed is None:
         raise ValueError(f"{sample.case_id} was not measured on both sides")
-    return found
+    return disturbed
 
 
 def _sample_ends(sample: NeighbourSample) -> str:

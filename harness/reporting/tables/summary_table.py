@@ -58,10 +58,10 @@ def _reader(path: str) -> Callable[[Row], Value]:
     names = path.split(".")
 
     def read(row: Row) -> Value:
-        found: object = row
+        value: object = row
         for name in names:
-            found = getattr(found, name, None)
-        return cast(Value, found)
+            value = getattr(value, name, None)
+        return cast(Value, value)
 
     return read
 
@@ -82,8 +82,8 @@ def _held_back(row: Row) -> Value:
 
 def _busiest(row: Row) -> Value:
     """`cc1plus 4711 87%`; several programs are separated by semicolons."""
-    found = row.usage.busiest if row.usage else ()
-    return "; ".join(f"{one.name} {one.pid} {one.cpu_percent:.0f}%" for one in found) or None
+    busiest = row.usage.busiest if row.usage else ()
+    return "; ".join(f"{process.name} {process.pid} {process.cpu_percent:.0f}%" for process in busiest) or None
 
 
 _NOT_FLAT = ("rounds", "unavailable", "gpu", "busiest")
@@ -108,7 +108,7 @@ COLUMNS: dict[str, Callable[[Row], Value]] = {
     **{f"gpu_{name}": _reader(f"usage.gpu.{name}") for name in GpuUsage.model_fields if name != "reasons"},
     "gpu_clock_held_back": _held_back,
     "busiest": _busiest,
-    "checks": lambda row: " ".join(f"{name} {one.rounds}/{one.of}" for name, one in row.checks.items()),
+    "checks": lambda row: " ".join(f"{name} {check.rounds}/{check.of}" for name, check in row.checks.items()),
     "flags": lambda row: " ".join(dict.fromkeys(flag.name for flag in row.flags)),
 }
 """Column name → the figure. Absent figures are empty, never 0."""

@@ -84,18 +84,18 @@ def flags_table(rows: Sequence[Row]) -> Table[Sequence[str]] | None:
     if not ordered:
         return None
     lines = [
-        [f"{name} (note)" if _is_note(found) else name, str(len(found)), MEANINGS.get(name, ABSENT), remedy]
-        for (name, remedy), found in ordered
+        [f"{name} (note)" if _is_note(flagged) else name, str(len(flagged)), MEANINGS.get(name, ABSENT), remedy]
+        for (name, remedy), flagged in ordered
     ]
     seen: dict[str, list[tuple[Row, Flag]]] = {}
-    for (name, _), found in ordered:
-        seen.setdefault(name, []).extend(pair for pairs in found.values() for pair in pairs)
-    note = "\n".join(_numbers(name, found) for name, found in seen.items())
+    for (name, _), flagged in ordered:
+        seen.setdefault(name, []).extend(pair for pairs in flagged.values() for pair in pairs)
+    note = "\n".join(_numbers(name, flagged) for name, flagged in seen.items())
     return replace(texts(_HEADERS, lines), note=note)
 
 
-def _is_note(found: Mapping[str, Sequence[tuple[Row, Flag]]]) -> bool:
-    return all(flag.is_note for pairs in found.values() for _, flag in pairs)
+def _is_note(by_remedy: Mapping[str, Sequence[tuple[Row, Flag]]]) -> bool:
+    return all(flag.is_note for pairs in by_remedy.values() for _, flag in pairs)
 
 
 _HEADERS: Sequence[tuple[str, Align]] = (
@@ -106,10 +106,10 @@ _HEADERS: Sequence[tuple[str, Align]] = (
 )
 
 
-def _numbers(name: str, found: Sequence[tuple[Row, Flag]]) -> str:
-    lines = [f"- **{name}**", *(f"  - {label(row)}: {escape(flag.detail)}" for row, flag in found[:MAX_LISTED])]
-    if len(found) > MAX_LISTED:
-        lines.append(f"  - … and {len(found) - MAX_LISTED:,} more in summary.json")
+def _numbers(name: str, flagged: Sequence[tuple[Row, Flag]]) -> str:
+    lines = [f"- **{name}**", *(f"  - {label(row)}: {escape(flag.detail)}" for row, flag in flagged[:MAX_LISTED])]
+    if len(flagged) > MAX_LISTED:
+        lines.append(f"  - … and {len(flagged) - MAX_LISTED:,} more in summary.json")
     return "\n".join(lines)
 
 
@@ -130,23 +130,23 @@ Made = tuple[str, Sequence[Check]]
 def checks_table(rows: Sequence[Row]) -> Table[Made] | None:
     """The checks that apply to the rows of one table: the number of rows in which each was made in all rounds, in some
     and in none, and why not; None where no check is recorded."""
-    found: dict[str, list[Check]] = {}
+    checks: dict[str, list[Check]] = {}
     for row in rows:
         for name, check in row.checks.items():
-            found.setdefault(name, []).append(check)
-    return Table(_COLUMNS, sorted(found.items())) if found else None
+            checks.setdefault(name, []).append(check)
+    return Table(_COLUMNS, sorted(checks.items())) if checks else None
 
 
 def _in_all(made: Made) -> int:
-    return sum(one.rounds >= one.of for one in made[1])
+    return sum(check.rounds >= check.of for check in made[1])
 
 
 def _in_none(made: Made) -> int:
-    return sum(one.rounds == 0 < one.of for one in made[1])
+    return sum(check.rounds == 0 < check.of for check in made[1])
 
 
 def _rounds(made: Made) -> str:
-    return f"{sum(one.rounds for one in made[1]):,} of {sum(one.of for one in made[1]):,}"
+    return f"{sum(check.rounds for check in made[1]):,} of {sum(check.of for check in made[1]):,}"
 
 
 _COLUMNS: Sequence[Column[Made]] = (
@@ -158,7 +158,7 @@ _COLUMNS: Sequence[Column[Made]] = (
     Column("rounds", _rounds),
     words(
         "why not in the others",
-        lambda made: "; ".join(dict.fromkeys(one.missing for one in made[1] if one.missing)) or ABSENT,
+        lambda made: "; ".join(dict.fromkeys(check.missing for check in made[1] if check.missing)) or ABSENT,
     ),
 )
 
@@ -166,10 +166,10 @@ _COLUMNS: Sequence[Column[Made]] = (
 def check_lines(summary: Summary) -> list[Line]:
     """A line for each check that applies to a row: in how many rounds it was made, and why not in the others."""
     return [
-        about(summary, row, {"check": name, "rounds": found.rounds, "of": found.of, "missing": found.missing})
+        about(summary, row, {"check": name, "rounds": check.rounds, "of": check.of, "missing": check.missing})
         for _, rows in ranking.by_table(summary.rows)
         for row in rows
-        for name, found in row.checks.items()
+        for name, check in row.checks.items()
     ]
 
 
@@ -181,8 +181,8 @@ def unmeasured_table(rows: Sequence[Row]) -> Table[Sequence[str]] | None:
             groups.setdefault((row.status, row.reason or "", row.hint or ""), []).append(row)
     order = {"failed": 0, "missing": 1, "skipped": 2}
     lines = [
-        [status, _cases(found), reason, hint or units.ABSENT]
-        for (status, reason, hint), found in sorted(groups.items(), key=lambda item: order[item[0][0]])
+        [status, _cases(rows), reason, hint or units.ABSENT]
+        for (status, reason, hint), rows in sorted(groups.items(), key=lambda item: order[item[0][0]])
     ]
     headers = ("status", "case", "reason", "what to do")
     return texts([(header, "left") for header in headers], lines) if lines else None
