@@ -128,8 +128,8 @@ def _in_words(key: TableKey) -> tuple[str, ...]:
     return (weights, f"on {key.device}", *(boundaries.BRIEF.get(part, part) for part in boundaries.way_of(key)))
 
 
-def _images(found: Sequence[tuple[str, str]]) -> str:
-    return "\n\n".join(f"![{escape(text)}]({path})" for text, path in found)
+def _images(images: Sequence[tuple[str, str]]) -> str:
+    return "\n\n".join(f"![{escape(text)}]({path})" for text, path in images)
 
 
 def _optional(title: str, *blocks: Block | None) -> str:
@@ -166,5 +166,5 @@ def provenance(summary: Summary) -> str:
     else:
         span = "" if summary.loads or summary.generations or summary.copies else " · nothing measured"
     digest = f" (sha256 {summary.config_sha256[:12]})" if summary.config_sha256 else ""
-    said = f"Configuration `{summary.config}`{digest} · plan {summary.plan_id}{span}."
-    return f"{said} {whole_names(summary)}".strip()
+    origin = f"Configuration `{summary.config}`{digest} · plan {summary.plan_id}{span}."
+    return f"{origin} {whole_names(summary)}".strip()

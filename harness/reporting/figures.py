@@ -95,8 +95,8 @@ class Figure(Generic[Thing]):
 
 def _within(part: Callable[[Row], _Part | None], figure: Callable[[_Part], Value]) -> _Of:
     def of(row: Row) -> Value:
-        found = part(row)
-        return None if found is None else figure(found)
+        part_of_row = part(row)
+        return None if part_of_row is None else figure(part_of_row)
 
     return of
 
@@ -136,17 +136,17 @@ def _median(key: str, doc: str, part: Callable[[Row], Latency | None], applies: 
         "time",
         doc,
         _within(part, lambda it: it.median),
-        lambda row: found.ci95 if (found := part(row)) else None,
+        lambda row: it.ci95 if (it := part(row)) else None,
         applies=applies,
     )
 
 
 def _latency(name: str, doc: str) -> Figure[Row]:
     def interval(row: Row) -> Interval | None:
-        found = _latency_of(row)
-        if found is None:
+        latency = _latency_of(row)
+        if latency is None:
             return None
-        return found.ci95 if name == "p50" else found.percentile_ci95.get(name)
+        return latency.ci95 if name == "p50" else latency.percentile_ci95.get(name)
 
     of, percentile = _within(_latency_of, attrgetter(name)), name.startswith("p")
     return Figure(
@@ -411,21 +411,21 @@ def _load_percentile(name: str, doc: str) -> Figure[LoadedPoint]:
         "time",
         doc,
         lambda point: percentile_ns(point, name),
-        lambda point: found.interval if (found := point.latency.get(name)) else None,
+        lambda point: percentile.interval if (percentile := point.latency.get(name)) else None,
         label=name,
     )
 
 
 def _token_percentile(of: Bounded, name: str, doc: str) -> Figure[LoadedPoint]:
-    def found(point: LoadedPoint) -> LoadPercentile | None:
+    def percentile_of(point: LoadedPoint) -> LoadPercentile | None:
         return None if point.tokens is None else bounded_percentile(point, of, name)
 
     return Figure(
         f"load_point_{of}_{name}",
         "time",
         doc,
-        lambda point: infinite_ns(found(point)),
-        lambda point: one.interval if (one := found(point)) else None,
+        lambda point: infinite_ns(percentile_of(point)),
+        lambda point: percentile.interval if (percentile := percentile_of(point)) else None,
         label=f"{of.upper()} {name}",
     )
 
@@ -436,7 +436,7 @@ _WORDS: Mapping[Bounded, str] = {"ttft": "Time to the first token", "itl": "Time
 def _at_peak(of: Bounded, name: str) -> Figure[LoadRow]:
     """A percentile of generation at the highest load that passed, or at the only one."""
 
-    def found(row: LoadRow) -> LoadPercentile | None:
+    def percentile_of(row: LoadRow) -> LoadPercentile | None:
         point = peak_point(row)
         return None if point is None or point.tokens is None else bounded_percentile(point, of, name)
 
@@ -444,8 +444,8 @@ def _at_peak(of: Bounded, name: str) -> Figure[LoadRow]:
         f"load_{of}_{name}",
         "time",
         f"{_WORDS[of]}, {name}: at the only load, or at the highest that passed.",
-        lambda row: infinite_ns(found(row)),
-        lambda row: one.interval if (one := found(row)) else None,
+        lambda row: infinite_ns(percentile_of(row)),
+        lambda row: percentile.interval if (percentile := percentile_of(row)) else None,
         applies=lambda row: row.new_tokens is not None,
     )
 
@@ -461,7 +461,9 @@ def _only(name: str) -> Figure[LoadRow]:
         "time",
         f"Single-stream, multi-stream: {name} of a query, from its start; median over replications.",
         of,
-        lambda row: found.interval if (point := single_point(row)) and (found := point.latency.get(name)) else None,
+        lambda row: (
+            percentile.interval if (point := single_point(row)) and (percentile := point.latency.get(name)) else None
+        ),
         applies=lambda row: row.scenario in ("single-stream", "multi-stream"),
     )
 
@@ -553,7 +555,7 @@ LOADED: tuple[Figure[LoadedPoint], ...] = (
         "load_judged",
         "text",
         "Each bound with its share over and its verdict, where there are several or it is on tokens.",
-        lambda it: "; ".join(f"{one.bound} {one.over_share:.2%} {one.verdict}" for one in it.judged) or None,
+        lambda it: "; ".join(f"{bound.bound} {bound.over_share:.2%} {bound.verdict}" for bound in it.judged) or None,
     ),
     Figure("load_goodput", "share", "Scheduled requests within every bound.", lambda it: it.goodput),
     Figure(
@@ -657,13 +659,13 @@ def _times(key: str, times: Times, words: str) -> tuple[Figure[GenerationRow], .
         return lambda row: getattr(times(row), name, None)
 
     def over_processes(row: GenerationRow) -> Interval | None:
-        found = times(row)
-        return None if found is None else found.ci95
+        it = times(row)
+        return None if it is None else it.ci95
 
     def over_requests(name: str) -> Callable[[GenerationRow], Interval | None]:
         def interval(row: GenerationRow) -> Interval | None:
-            found = times(row)
-            return None if found is None else found.requests_ci95.get(name)
+            it = times(row)
+            return None if it is None else it.requests_ci95.get(name)
 
         return interval
 

@@ -56,14 +56,14 @@ def latency(table: TableRows) -> Dots | None:
     if len(table.shown) < 2:
         return None
     offline = table.rows[0].mode == "offline"
-    what = "Time per batch" if offline else "Latency"
-    groups = [(shape_name(key), found) for key, found in shapes(table.shown)]
+    quantity = "Time per batch" if offline else "Latency"
+    groups = [(shape_name(key), group) for key, group in shapes(table.shown)]
     called = names(table.shown)
     return _dots(
-        f"{table.model}: {what.lower()} by backend",
-        f"{what} by backend",
+        f"{table.model}: {quantity.lower()} by backend",
+        f"{quantity} by backend",
         table.conditions,
-        [(title, found, called) for title, found in groups],
+        [(title, group, called) for title, group in groups],
         _unit(table.rows),
         "time per batch, throughput mode" if offline else "latency of one batch",
         OFFLINE_MARKS if offline else MARKS,
@@ -72,24 +72,24 @@ def latency(table: TableRows) -> Dots | None:
 
 def overview(tables: Sequence[tuple[str, Sequence[Row]]], conditions: str) -> Dots:
     """Every model at its smallest shape. tables: (model, rows of its table)."""
-    what = "Time per batch" if tables[0][1][0].mode == "offline" else "Latency"
+    quantity = "Time per batch" if tables[0][1][0].mode == "offline" else "Latency"
     groups = []
     for model, rows in tables:
         shown = drawable(rows)
-        key, found = shapes(shown)[0]
+        key, group = shapes(shown)[0]
         # Models share the labels of lines, but each has its own accuracy.
-        beside = "\n".join(filter(None, (model, shape_name(key), beside_int8(found))))
-        groups.append((beside, found, labels(shown)))
-    title = f"{what} by backend, each model at its smallest batch"
+        beside = "\n".join(filter(None, (model, shape_name(key), beside_int8(group))))
+        groups.append((beside, group, labels(shown)))
+    title = f"{quantity} by backend, each model at its smallest batch"
     unit = _unit([row for _, rows in tables for row in rows])
-    return _dots(title, "Every model at its smallest batch", conditions, groups, unit, what.lower(), MARKS)
+    return _dots(title, "Every model at its smallest batch", conditions, groups, unit, quantity.lower(), MARKS)
 
 
-def far_apart(found: Sequence[tuple[float, float | None]]) -> bool:
-    """Whether the medians of a panel would be too close on a linear axis; found: (median, p95 or None) of each row."""
-    medians = [median for median, _ in found]
-    tails = [tail or 0 for _, tail in found]
-    return bool(found) and (max(medians) > LOG_TIMES_FROM * min(medians) or max(tails) > LOG_TIMES_FROM * max(medians))
+def far_apart(lines: Sequence[tuple[float, float | None]]) -> bool:
+    """Whether the medians of a panel would be too close on a linear axis; lines: (median, p95 or None) of each row."""
+    medians = [median for median, _ in lines]
+    tails = [tail or 0 for _, tail in lines]
+    return bool(lines) and (max(medians) > LOG_TIMES_FROM * min(medians) or max(tails) > LOG_TIMES_FROM * max(medians))
 
 
 def time_axis(label: str, marks: Sequence[Mark], log: bool) -> Axis:
@@ -104,8 +104,8 @@ def time_axis(label: str, marks: Sequence[Mark], log: bool) -> Axis:
 
 def beside_int8(rows: Sequence[Row]) -> str:
     """`int8: top-1 90.6%`, the worst of some rows; empty without an int8 row."""
-    found = accuracy(rows)
-    return f"int8: {found}" if found else ""
+    worst = accuracy(rows)
+    return f"int8: {worst}" if worst else ""
 
 
 def _dots(
@@ -118,16 +118,16 @@ def _dots(
     first: str,
 ) -> Dots:
     """The panels. groups: (title, rows, labels) of each. All have the same kind of scale, each with its own limits."""
-    lines = [by_label(found, called, lambda row: latency_mark(row, unit.ns)) for _, found, called in groups]
+    lines = [by_label(group, called, lambda row: latency_mark(row, unit.ns)) for _, group, called in groups]
     marks = [[mark for mark in panel.values() if isinstance(mark, Mark)] for panel in lines]
-    log = any(far_apart([(mark.value, mark.tail) for mark in found]) for found in marks)
+    log = any(far_apart([(mark.value, mark.tail) for mark in panel_marks]) for panel_marks in marks)
     label = f"{axis} ({unit.name}{', log scale' if log else ''})"
     panels = [
-        DotPanel(name, time_axis(label, found, log), panel)
-        for (name, _, _), found, panel in zip(groups, marks, lines, strict=True)
+        DotPanel(name, time_axis(label, panel_marks, log), panel)
+        for (name, _, _), panel_marks, panel in zip(groups, marks, lines, strict=True)
     ]
-    shown = [row for _, found, _ in groups for row in found]
-    text = reading(first, shown, [mark for found in marks for mark in found])
+    shown = [row for _, group, _ in groups for row in group]
+    text = reading(first, shown, [mark for panel_marks in marks for mark in panel_marks])
     # Four panels are arranged two by two, other numbers three per row.
     return Dots(title, heading, text, conditions, tuple(panels), common_labels(lines), 2 if len(panels) == 4 else 3)
 
@@ -154,8 +154,8 @@ def throughput(table: TableRows) -> Lines | None:
         lines.setdefault(labels[row.case_id], []).append(row)
     # The best at the largest batch first: the legend then has the order of the lines' right ends.
     legend = [
-        _series(label, found, numbers[plain[found[0].case_id]])
-        for label, found in sorted(lines.items(), key=lambda item: _order(item[1][-1]))[:MAX_LINES]
+        _series(label, group, numbers[plain[group[0].case_id]])
+        for label, group in sorted(lines.items(), key=lambda item: _order(item[1][-1]))[:MAX_LINES]
     ]
     rates = [row.throughput_per_s or 0 for row in shown]
     log = max(rates) > LOG_BATCHES_FROM * min(rates)
@@ -165,12 +165,12 @@ def throughput(table: TableRows) -> Lines | None:
         _panel(length, [row for row in shown if (row.sequence_length or 0) == length], legend, labels, label, log)
         for length in lengths
     ]
-    marks = [point.mark for panel in panels for one in panel.series for point in one.points]
+    marks = [point.mark for panel in panels for series in panel.series for point in series.points]
     text = reading(
         "Samples divided by the wall time of the timed loop, median over processes.",
         shown,
         marks,
-        "Dashed: not fp32." if any(one.dashes for one in legend) else "",
+        "Dashed: not fp32." if any(series.dashes for series in legend) else "",
         "Dots between dashes: further settings." if any(numbers.values()) else "",
     )
     title = "throughput against batch size"
@@ -183,13 +183,15 @@ def _panel(
     rates = [row.throughput_per_s or 0 for row in rows]
     y = decades(label, min(rates) / 1.25, max(rates) * 1.25) if log else from_zero(label, max(rates), 1.08, most=5)
     ours = {row.case_id for row in rows}
-    found = []
-    for one in legend:
-        mine = [row for row in rows if labels[row.case_id] == one.name and row.case_id in ours]
+    drawn = []
+    for series in legend:
+        mine = [row for row in rows if labels[row.case_id] == series.name and row.case_id in ours]
         points = tuple(Point(row.batch_size, _mark(row)) for row in sorted(mine, key=lambda row: row.batch_size))
         if points:
-            found.append(Series(one.name, one.look, one.fill, points, one.joined, one.dashes, one.tags))
-    return LinePanel(f"sequence length {length}" if length else "", _batches(rows), y, tuple(found))
+            drawn.append(
+                Series(series.name, series.look, series.fill, points, series.joined, series.dashes, series.tags)
+            )
+    return LinePanel(f"sequence length {length}" if length else "", _batches(rows), y, tuple(drawn))
 
 
 def _series(label: str, rows: Sequence[Row], number: int) -> Series:

@@ -82,9 +82,9 @@ def load_curve(key: LoadGroup, rows: Sequence[LoadRow], conditions: str) -> Line
     unit, of, word = units.time_unit([bound.limit_ns]), bound.of, _WORDS[bound.of]
     limit, at_p99 = bound.limit_ns / unit.ns, math.isclose(bound.quantile, 0.99)
     top = HIGHEST * limit
-    p50 = _Quantity(lambda one: one.p50_ns / unit.ns, lambda one: _time(one, of, "p50", unit), top)
-    p99 = _Quantity(lambda one: one.p99_ns / unit.ns, lambda one: _time(one, of, "p99", unit), top)
-    good = _Quantity(lambda one: 100 * (1 - one.over_share), _good)
+    p50 = _Quantity(lambda point: point.p50_ns / unit.ns, lambda point: _time(point, of, "p50", unit), top)
+    p99 = _Quantity(lambda point: point.p99_ns / unit.ns, lambda point: _time(point, of, "p99", unit), top)
+    good = _Quantity(lambda point: 100 * (1 - point.over_share), _good)
     x, y = _loads(shown), _times(shown, of, unit, top)
     of_p99 = replace(y, reference=limit) if at_p99 else y
     shares = from_zero("requests within the bound", 100.0, 1.04, most=5, suffix="%")
@@ -133,9 +133,9 @@ _WORDS: Mapping[Bounded, str] = {"latency": "", "ttft": "TTFT ", "itl": "ITL "}
 
 
 def _time(point: LoadedPoint, of: Bounded, name: str, unit: TimeUnit) -> tuple[float | None, Interval | None]:
-    found = bounded_percentile(point, of, name)
-    value = infinite_ns(found)
-    ends = found.interval if found else None
+    percentile = bounded_percentile(point, of, name)
+    value = infinite_ns(percentile)
+    ends = percentile.interval if percentile else None
     drawn = ends and Interval(low=ends.low / unit.ns, high=ends.high / unit.ns)
     return (None if value is None else value / unit.ns), drawn
 
@@ -153,22 +153,24 @@ def _good(point: LoadedPoint) -> tuple[float | None, Interval | None]:
 
 def _series(rows: Sequence[LoadRow], called: Mapping[str, str], of: _Quantity) -> tuple[Series, ...]:
     """For each row its curve, its knee, and its measured loads."""
-    found = []
+    drawn = []
     for row in rows:
         name, style, line = called[row.load_id], look(deployment(row)), _dashes(row, rows)
         curve = [
-            Point(one.rate_per_s, Mark(of.replayed(one), style, hover=_hover(name, one), tags=tags(row)))
-            for one in row.predicted
+            Point(
+                predicted.rate_per_s, Mark(of.replayed(predicted), style, hover=_hover(name, predicted), tags=tags(row))
+            )
+            for predicted in row.predicted
         ]
         kept = tuple(point for point in curve if of.top is None or point.mark.value <= of.top)
         if kept:
-            found.append(Series(name, style, "solid", kept, True, line, tags(row), marked=False))
+            drawn.append(Series(name, style, "solid", kept, True, line, tags(row), marked=False))
         if of.top and (knee := knee_of(row)) is not None and kept and knee <= kept[-1].x:
-            found.append(_knee(row, name, style, kept, knee))
-        points = tuple(_measured(row, name, style, of, one) for one in row.points if _fits(of, one))
+            drawn.append(_knee(row, name, style, kept, knee))
+        points = tuple(_measured(row, name, style, of, point) for point in row.points if _fits(of, point))
         if points:
-            found.append(Series(name, style, "solid", points, False, (), tags(row)))
-    return tuple(found)
+            drawn.append(Series(name, style, "solid", points, False, (), tags(row)))
+    return tuple(drawn)
 
 
 def _fits(of: _Quantity, point: LoadedPoint) -> bool:
@@ -202,7 +204,7 @@ def _entry(row: LoadRow, name: str, rows: Sequence[LoadRow]) -> Series:
 
 
 def _dashes(row: LoadRow, rows: Sequence[LoadRow]) -> tuple[float, ...]:
-    same = [one.load_id for one in rows if (one.backend, one.precision) == (row.backend, row.precision)]
+    same = [other.load_id for other in rows if (other.backend, other.precision) == (row.backend, row.precision)]
     return dashes(row.precision, same.index(row.load_id))
 
 
@@ -212,10 +214,10 @@ def tags(row: LoadRow) -> Tags:
 
 
 def _loads(rows: Sequence[LoadRow]) -> Axis:
-    loads = [one.asked_per_s or 0 for row in rows for one in row.points] + [
-        one.rate_per_s for row in rows for one in row.predicted
+    loads = [point.asked_per_s or 0 for row in rows for point in row.points] + [
+        predicted.rate_per_s for row in rows for predicted in row.predicted
     ]
-    ends = [max((one.rate_per_s for one in row.predicted), default=loads[0]) for row in rows]
+    ends = [max((predicted.rate_per_s for predicted in row.predicted), default=loads[0]) for row in rows]
     if max(ends) < LOG_FROM * min(ends):
         return from_zero("load (requests/s)", max(loads), 1.04, most=4)
     return decades("load (requests/s), log scale", min(filter(None, loads)) / 1.1, max(loads) * 1.15)
@@ -223,8 +225,8 @@ def _loads(rows: Sequence[LoadRow]) -> Axis:
 
 def _times(rows: Sequence[LoadRow], of: Bounded, unit: TimeUnit, top: float) -> Axis:
     """One logarithmic axis for both percentiles."""
-    values = [one.p50_ns / unit.ns for row in rows for one in row.predicted]
-    measured = [infinite_ns(bounded_percentile(one, of, "p50")) for row in rows for one in row.points]
+    values = [predicted.p50_ns / unit.ns for row in rows for predicted in row.predicted]
+    measured = [infinite_ns(bounded_percentile(point, of, "p50")) for row in rows for point in row.points]
     values += [value / unit.ns for value in measured if value]
     lowest = min([*values, top / 10])
     return decades(f"{_WORDS[of].strip() or 'latency'} ({unit.name}), log scale", lowest / 1.3, top * 1.05)
@@ -241,8 +243,8 @@ def _hover(name: str, point: PredictedPoint) -> str:
     )
 
 
-def _ends(found: Interval) -> str:
-    return f"{units.duration(found.low)} to {units.duration(found.high)}"
+def _ends(ends: Interval) -> str:
+    return f"{units.duration(ends.low)} to {units.duration(ends.high)}"
 
 
 def _said(name: str, point: LoadedPoint) -> str:
@@ -291,14 +293,14 @@ def _panel(row: LoadRow, title: str, rows: Sequence[LoadRow]) -> HeatPanel:
     cells = {(cell.max_batch, cell.max_delay_ns): cell for cell in row.map}
     batches = sorted({batch for batch, _ in cells})
     delays = sorted({delay for _, delay in cells})
-    measured = {(one.max_batch, one.max_delay_ns) for one in rows if _deployed(one) == _deployed(row)}
+    measured = {(other.max_batch, other.max_delay_ns) for other in rows if _deployed(other) == _deployed(row)}
     best = max((cell.rate_per_s or 0.0 for cell in row.map), default=0.0)
 
     def cell(batch: int, delay: int) -> HeatCell:
         # A batch of one has one policy, whatever the delay.
-        found = cells.get((batch, delay)) or cells.get((batch, 0))
+        mapped = cells.get((batch, delay)) or cells.get((batch, 0))
         key = (batch, delay if batch > 1 else 0)
-        return _cell(found, batch, delay, key in measured and (batch > 1 or delay == delays[0]), best)
+        return _cell(mapped, batch, delay, key in measured and (batch > 1 or delay == delays[0]), best)
 
     return HeatPanel(
         title,
@@ -311,11 +313,13 @@ def _panel(row: LoadRow, title: str, rows: Sequence[LoadRow]) -> HeatPanel:
     )
 
 
-def _cell(found: MapCell | None, batch: int, delay: int, chosen: bool, best: float) -> HeatCell:
+def _cell(cell: MapCell | None, batch: int, delay: int, chosen: bool, best: float) -> HeatCell:
     policy = f"batch {batch}, delay {delay_text(delay)}"
-    if found is None or found.rate_per_s is None:
+    if cell is None or cell.rate_per_s is None:
         return HeatCell(None, "no load", f"{policy}: no load meets the bound", chosen)
-    text = units.significant(found.rate_per_s)
+    text = units.significant(cell.rate_per_s)
     lines = [f"<b>{policy}</b>: {text}/s within the bound"]
-    lines += [f"at {units.significant(one.rate_per_s)}/s: p99 {units.duration(one.p99_ns)}" for one in found.points]
-    return HeatCell(found.rate_per_s, text, "<br>".join(lines), chosen, found.rate_per_s == best)
+    lines += [
+        f"at {units.significant(point.rate_per_s)}/s: p99 {units.duration(point.p99_ns)}" for point in cell.points
+    ]
+    return HeatCell(cell.rate_per_s, text, "<br>".join(lines), chosen, cell.rate_per_s == best)

@@ -168,12 +168,12 @@ def short_name(line: SideBySideLine) -> str:
 def _hover(line: SideBySideLine, side: SideBySide, place: int) -> str:
     spent, column = line.times_ns[place] or 0, side.columns[place]
     gain = gain_of(line)
-    said, than = ("gains", "over") if gain >= 0 else ("loses", "to")
+    verb, than = ("gains", "over") if gain >= 0 else ("loses", "to")
     return "<br>".join(
         (
             f"<b>{escape(line.name)}</b>",
             f"{escape(column.name)}: {units.duration(spent)}, {units.share(spent, column.parts_ns)} of its parts",
-            f"{escape(side.fastest.name)} {said} {units.duration(abs(gain))} here {than} {escape(side.slowest.name)}",
+            f"{escape(side.fastest.name)} {verb} {units.duration(abs(gain))} here {than} {escape(side.slowest.name)}",
         )
     )
 

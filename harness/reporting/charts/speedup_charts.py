@@ -54,8 +54,8 @@ def speedup(table: TableRows) -> Dots | None:
     if not any(map(has_speedup, table.rows)):
         return None
     labels = names(table.shown)
-    groups = [(shape_name(key), [row for row in found if not _is_baseline(row)]) for key, found in shapes(table.shown)]
-    lines = [by_label(found, labels, speedup_mark, biggest_first=True) for _, found in groups]
+    groups = [(shape_name(key), [row for row in group if not _is_baseline(row)]) for key, group in shapes(table.shown)]
+    lines = [by_label(group, labels, speedup_mark, biggest_first=True) for _, group in groups]
     marks = [mark for panel in lines for mark in panel.values() if isinstance(mark, Mark)]
     columns = 2 if len(lines) == 4 else min(3, len(lines))
     axis = ratio_axis("speed-up (log scale)", marks, MAX_TICKS // columns)
@@ -63,7 +63,7 @@ def speedup(table: TableRows) -> Dots | None:
     return Dots(
         f"{table.model}: speed-up over {table.baseline} fp32",
         f"Speed-up over {table.baseline} fp32",
-        reading(first, [row for _, found in groups for row in found], marks),
+        reading(first, [row for _, group in groups for row in group], marks),
         table.conditions,
         tuple(DotPanel(title, axis, panel) for (title, _), panel in zip(groups, lines, strict=True)),
         common_labels(lines),
@@ -76,8 +76,8 @@ def ratio_axis(label: str, marks: list[Mark], most: int | None = None) -> Axis:
     low = min([of_rows.lowest(mark) for mark in marks] + [1.0])
     high = max([of_rows.highest(mark) for mark in marks] + [1.0])
     span = math.log2(high / low) or 1
-    found = doublings(label, low * 2 ** (-0.06 * span - 0.05), high * 2 ** (0.22 * span + 0.05), most, "×")
-    return Axis(found.label, found.low, found.high, found.ticks, found.scale, found.suffix, reference=1.0)
+    axis = doublings(label, low * 2 ** (-0.06 * span - 0.05), high * 2 ** (0.22 * span + 0.05), most, "×")
+    return Axis(axis.label, axis.low, axis.high, axis.ticks, axis.scale, axis.suffix, reference=1.0)
 
 
 def _is_baseline(row: Row) -> bool:
@@ -91,7 +91,7 @@ def cold_start(table: TableRows) -> Lines | None:
         return None
     shapes = ranking.by_shape(timed)
     shown = shapes if len(shapes) < 2 else [shapes[0], shapes[-1]]
-    drawn = sorted((row for _, found in shown for row in found), key=_ratio, reverse=True)
+    drawn = sorted((row for _, group in shown for row in group), key=_ratio, reverse=True)
     labels = names(drawn)
     points = {row.case_id: _point(row, ranking.labels(drawn)[row.case_id]) for row in drawn}
     legend = {labels[row.case_id]: _series(labels[row.case_id], row) for row in drawn}
@@ -101,13 +101,15 @@ def cold_start(table: TableRows) -> Lines | None:
     low, high = widened([*(mark.value for mark in marks), *ends, 1.0])
     y = replace(doublings(f"speed-up over {table.baseline} fp32", low, high, suffix="×"), reference=1.0)
     panels = []
-    for shape, found in shown:
+    for shape, group in shown:
         own = {
-            label: replace(one, points=tuple(points[row.case_id] for row in found if labels[row.case_id] == label))
-            for label, one in legend.items()
+            label: replace(series, points=tuple(points[row.case_id] for row in group if labels[row.case_id] == label))
+            for label, series in legend.items()
         }
-        doubt = f" {ranking.DOUBT}" if any(map(_against_c, found)) else ""
-        panels.append(LinePanel(f"{shape_name(shape)}{doubt}", x, y, tuple(one for one in own.values() if one.points)))
+        doubt = f" {ranking.DOUBT}" if any(map(_against_c, group)) else ""
+        panels.append(
+            LinePanel(f"{shape_name(shape)}{doubt}", x, y, tuple(series for series in own.values() if series.points))
+        )
     title = "time until the first answer against speed-up"
     return Lines(
         f"{table.model}: {title}",

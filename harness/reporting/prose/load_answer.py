@@ -42,11 +42,11 @@ Images = Mapping[LoadGroup, Sequence[tuple[str, str]]]
 def load_answer(summary: Summary) -> str:
     """For the first page: the highest verified load of each server group, else the throughput; empty without loads."""
     lines = [_answer(key, rows) for key, rows in by_group(summary.loads)]
-    found = [line for line in lines if line]
-    if not found:
+    shown = [line for line in lines if line]
+    if not shown:
         return ""
-    more = f"{units.count(len(found) - MAX_LINES, 'more line')} in the details." if len(found) > MAX_LINES else ""
-    whole = "\n".join(f"- {line}" for line in found[:MAX_LINES])
+    more = f"{units.count(len(shown) - MAX_LINES, 'more line')} in the details." if len(shown) > MAX_LINES else ""
+    whole = "\n".join(f"- {line}" for line in shown[:MAX_LINES])
     return "\n\n".join(filter(None, ("**Load**, [highest PASS, lowest FAIL] in requests/s:", whole, more)))
 
 
@@ -84,7 +84,7 @@ def where(key: LoadGroup) -> str:
 def load_conditions(summary: Summary, rows: Sequence[LoadRow]) -> str:
     """The conditions that accompany figures of load. Of a running service its machine and its libraries are unknown."""
     if served := [row.placement for row in rows if row.endpoint and row.placement]:
-        known = sorted({f"{one.provider}, payload {one.settings.get('payload')}" for one in served})
+        known = sorted({f"{row.provider}, payload {row.settings.get('payload')}" for row in served})
         client = f"client on {machine(summary.environments)}"
         return " · ".join([f"service: {', '.join(map(escape, known))}", client, f"plan {summary.plan_id}"]) + "."
     threads = sorted({row.threads for row in rows if row.threads})

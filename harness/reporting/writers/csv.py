@@ -35,11 +35,17 @@ FORMULA = ("=", "+", "-", "@", "\t", "\n")
 """First characters of a cell that a spreadsheet reads as a formula (OWASP, CSV injection)."""
 
 
-def recommendation_lines(found: Summary) -> list[Line]:
+def recommendation_lines(summary: Summary) -> list[Line]:
     """A line for each recommendation, with the rows that it is based on."""
     return [
-        {"about": one.about, "rule": one.rule, "text": one.text, "case_ids": " ".join(one.case_ids), **where(found)}
-        for one in recommend(found)
+        {
+            "about": recommendation.about,
+            "rule": recommendation.rule,
+            "text": recommendation.text,
+            "case_ids": " ".join(recommendation.case_ids),
+            **where(summary),
+        }
+        for recommendation in recommend(summary)
     ]
 
 
@@ -86,17 +92,17 @@ NAMES = RESULTS.keys() | WITH_PROFILES.keys()
 """Names of all possible tables."""
 
 
-def csv_tables(found: Summary, profiled: Sequence[Profiled]) -> dict[str, str]:
+def csv_tables(summary: Summary, profiled: Sequence[Profiled]) -> dict[str, str]:
     """Name → CSV text, header first, of each table that has lines."""
-    tables = {name: make(found) for name, make in RESULTS.items()}
-    compared = with_phases(found, {one.row.case_id for one in profiled}.__contains__)
+    tables = {name: make(summary) for name, make in RESULTS.items()}
+    compared = with_phases(summary, {row.row.case_id for row in profiled}.__contains__)
     tables |= {name: make(compared, profiled) for name, make in WITH_PROFILES.items()}
     return {name: csv_text(lines) for name, lines in tables.items() if lines}
 
 
-def summary_text(found: Summary) -> str:
+def summary_text(summary: Summary) -> str:
     """summary.csv: the whole summary, a line per row, header first."""
-    return csv_text(summary_table.summary_lines(found))
+    return csv_text(summary_table.summary_lines(summary))
 
 
 def csv_text(lines: Sequence[Mapping[str, Value]]) -> str:

@@ -32,7 +32,8 @@ def commands(comparison: Comparison) -> list[str]:
         if load.fails
     ]
     errors += [
-        ("threshold", f"{found.case_id}: {found.threshold}: {comparison_table.judged(found)}") for found in missed
+        ("threshold", f"{judgement.case_id}: {judgement.threshold}: {comparison_table.judged(judgement)}")
+        for judgement in missed
     ]
     warnings = [("no longer measured", f"{row.case_id}: {comparison_table.in_words(row)}") for row in lost]
     return [*_capped("error", errors), *_capped("warning", warnings)]
@@ -119,8 +120,8 @@ def _table(rows: Sequence[ComparedRow]) -> str:
 def _missed(comparison: Comparison) -> str:
     missed = [judgement for judgement in comparison.judgements if judgement.outcome != "PASS"]
     lines = [
-        f"- {one.outcome} `{escape(one.threshold)}` {one.case_id}: {escape(comparison_table.judged(one))}"
-        for one in missed[:MAX_MISSED]
+        f"- {limit.outcome} `{escape(limit.threshold)}` {limit.case_id}: {escape(comparison_table.judged(limit))}"
+        for limit in missed[:MAX_MISSED]
     ]
     return "\n".join([*lines, *([f"- … and {len(missed) - MAX_MISSED} more"] if len(missed) > MAX_MISSED else [])])
 
@@ -131,5 +132,5 @@ def _not_compared(rows: Sequence[ComparedRow]) -> str:
         return ""
     lost = sum(map(is_lost, lacking))
     reasons = Counter(comparison_table.in_words(row) for row in lacking).most_common(1)[0][0]
-    said = f", {lost} of them measured before" if lost else ""
-    return f"{units.count(len(lacking), 'row')} not compared{said}; most often: {escape(reasons)}"
+    measured = f", {lost} of them measured before" if lost else ""
+    return f"{units.count(len(lacking), 'row')} not compared{measured}; most often: {escape(reasons)}"
