@@ -222,8 +222,8 @@ class ModelProfiler(Latest):
         harness.core.errors.UsageError: No layer matches `Conv3d`.
         """
         run, plan = self._start(input_data, [{}], self._timing, force)
-        (found,) = run.profile(plan, num_runs)
-        return self._keep(some_layers(run.results.root, found, layer_names, depth), run)
+        (profiled,) = run.profile(plan, num_runs)
+        return self._keep(some_layers(run.results.root, profiled, layer_names, depth), run)
 
     def memory_profile(
         self, input_data: InputData | None = None, batch_sizes: Sequence[int] | None = None, *, force: bool = False
@@ -236,9 +236,9 @@ class ModelProfiler(Latest):
         63656
         """
         run, plan = self._start(input_data, [{"batch_size": batch_sizes}], self._timing, force)
-        found = run.profile(plan, 1)
-        timelines = {one.model.case_id: one.memory for one in found if one.memory}
-        return self._keep(MemoryProfile(run.results.root, tuple(one.model for one in found), timelines), run)
+        profiled = run.profile(plan, 1)
+        timelines = {case.model.case_id: case.memory for case in profiled if case.memory}
+        return self._keep(MemoryProfile(run.results.root, tuple(case.model for case in profiled), timelines), run)
 
     def gpu_profile(
         self,
@@ -312,7 +312,7 @@ class ModelProfiler(Latest):
         subject = self._subject(input_data)
         usual = self._usual(subject)
         measured = measurement(self._measurement, subject, timing)
-        blocks = [block(one, usual) for one in chosen]
+        blocks = [block(kind, usual) for kind in chosen]
         wanted = config(subject, device or self.device, self._weights, blocks, measured, self._exporter)
         run = Run(folder_of(self.folder, subject.label, wanted), self._models, force, self._show)
         return run, run.plan(wanted, every=list(chosen) == [{}])
@@ -334,5 +334,5 @@ class ModelProfiler(Latest):
     def _profiled(self, run: Run, plan: Plan, num_runs: int | None, kind: type[P]) -> P:
         summary = run.measure()
         require_measured(summary.rows[0])
-        (found,) = run.profile(plan, num_runs)
-        return kind(run.results.root, summary, found.model, found.parts)
+        (profiled,) = run.profile(plan, num_runs)
+        return kind(run.results.root, summary, profiled.model, profiled.parts)

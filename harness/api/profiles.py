@@ -104,8 +104,8 @@ class GpuProfile(Profile):
     @property
     def idle_share(self) -> float | None:
         """Share of the latency (the plain one where none was measured) in which no kernel ran; None without kernels."""
-        found = idle_share(self.parts, self._latency_ns()) if self.parts else None
-        return found.share if found else None
+        share = idle_share(self.parts, self._latency_ns()) if self.parts else None
+        return share.share if share else None
 
     @property
     def kernels(self) -> tuple[OperatorRow, ...]:
@@ -175,7 +175,7 @@ class MemoryProfile(Result):
         """The models' profiles and the timelines."""
         return {
             "models": [model.model_dump(mode="json") for model in self.models],
-            "timelines": {name: found.model_dump(mode="json") for name, found in self.timelines.items()},
+            "timelines": {name: timeline.model_dump(mode="json") for name, timeline in self.timelines.items()},
         }
 
     def blocks(self) -> list[Block]:

@@ -70,7 +70,7 @@ class Result(ABC):
         return self.markdown()
 
     def _repr_html_(self) -> str:
-        return _CLASS.sub(lambda found: f'{found[0]} style="{_STYLES[found[1]]}"', str(html.blocks(self.blocks())))
+        return _CLASS.sub(lambda match: f'{match[0]} style="{_STYLES[match[1]]}"', str(html.blocks(self.blocks())))
 
 
 @dataclass(frozen=True, repr=False)

@@ -197,11 +197,11 @@ def state_of(
         state.prediction = prediction
     state.steps = points_of(load, state.prediction.peak_per_s if state.prediction else None)
     for step, number in turns_of(load, state.steps):
-        found = read(files.replication(step.name, number), Replication, replication_digest(load))
-        if found is None or not belongs(found, load, step, number, service):
+        replication = read(files.replication(step.name, number), Replication, replication_digest(load))
+        if replication is None or not belongs(replication, load, step, number, service):
             state.missing.append((step, number))
         else:
-            state.replications.setdefault(step.name, []).append(found)
+            state.replications.setdefault(step.name, []).append(replication)
     return state
 
 

@@ -210,10 +210,10 @@ def _sum(place: LayerRow, rows: Sequence[LayerRow], flops: Mapping[str, int | No
 
 def by_group(layers: Sequence[LayerRow]) -> dict[Group, int]:
     """Group → self time in ns, the longest first."""
-    found: dict[Group, int] = {}
+    sums: dict[Group, int] = {}
     for row in layers:
-        found[row.group] = found.get(row.group, 0) + row.self_ns
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+        sums[row.group] = sums.get(row.group, 0) + row.self_ns
+    return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
 
 def total(layers: Sequence[LayerRow]) -> int:
@@ -225,9 +225,9 @@ def inside(layers: Sequence[LayerRow], module: str) -> int | None:
     """Self time in ns of a module, of modules inside it, and of nodes that came from them; None without any, as for
     a module that was fused into others."""
     below = f"{module}."
-    found = [
+    times = [
         row.self_ns
         for row in layers
         if module in (row.name, row.parent) or row.name.startswith(below) or (row.parent or "").startswith(below)
     ]
-    return sum(found) if found else None
+    return sum(times) if times else None

@@ -119,13 +119,13 @@ class Answer:
 
 @dataclass(frozen=True)
 class Verdict:
-    """An answer as a card of the page: `where: said`, then figures where a single row is the fastest.
+    """An answer as a card of the page: `where: text`, then figures where a single row is the fastest.
 
     fastest: the winner, None where there is none.
     """
 
     where: str
-    said: str
+    text: str
     figures: str = ""
     fastest: Row | None = None
 

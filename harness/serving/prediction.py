@@ -77,8 +77,8 @@ def peak_rate(
     def shares(of: Sequence[ServiceTimes], used: NDArray[np.float64]) -> _Shares:
         def at(rates: NDArray[np.float64]) -> NDArray[np.float64]:
             arrivals = np.concatenate([at_rate(used, float(rate)) for rate in rates])
-            found = simulate(arrivals, of, policy, workers, (seed,), alike=len(rates))
-            over = found.latency_ns > bound.limit_ns
+            simulated = simulate(arrivals, of, policy, workers, (seed,), alike=len(rates))
+            over = simulated.latency_ns > bound.limit_ns
             return np.asarray(over.mean(axis=1)).reshape(-1, len(used))
 
         return at
@@ -95,16 +95,18 @@ def peak_rate(
         ci95 = _capacity_interval(services, policy, workers, seed) if interval else None
         return Peak(capacity, ci95, capacity, at_capacity=True)
     low, high = float(_TRIED[best]), float(_TRIED[best - 1])
-    found = _refined(measured, low, high, capacity, bound)
+    refined = _refined(measured, low, high, capacity, bound)
     if not interval:
-        return Peak(found, None, capacity, at_capacity=False)
+        return Peak(refined, None, capacity, at_capacity=False)
     resamples = [services.resampled((seed, number)) for number in range(RESAMPLES)]
     width = high / low
-    ends = np.full(RESAMPLES, found / capacity / width), np.full(RESAMPLES, min(1.0, found / capacity * width))
+    ends = np.full(RESAMPLES, refined / capacity / width), np.full(RESAMPLES, min(1.0, refined / capacity * width))
     scattered = _solved(shares(resamples, gaps[:RUNS_EACH]), *ends, capacity, bound)
-    spread = math.hypot(float(np.log(scattered).std(ddof=1)), _simulation_error(measured, found))
+    spread = math.hypot(float(np.log(scattered).std(ddof=1)), _simulation_error(measured, refined))
     factor = math.exp(_NORMAL_95 * spread)
-    return Peak(found, Interval(low=found / factor, high=min(capacity, found * factor)), capacity, at_capacity=False)
+    return Peak(
+        refined, Interval(low=refined / factor, high=min(capacity, refined * factor)), capacity, at_capacity=False
+    )
 
 
 def _refined(shares: _Shares, low: float, high: float, capacity: float, bound: LatencyBound) -> float:
@@ -142,8 +144,8 @@ def _simulation_error(shares: _Shares, rate: float) -> float:
 
 def _capacity_interval(services: ServiceTimes, policy: BatchPolicy, workers: int, seed: int) -> Interval:
     """95% interval of the capacity over resamples of the service times."""
-    found = [services.resampled((seed, number)).capacity_per_s(policy, workers) for number in range(RESAMPLES)]
-    centre, spread = services.capacity_per_s(policy, workers), float(np.log(found).std(ddof=1))
+    capacities = [services.resampled((seed, number)).capacity_per_s(policy, workers) for number in range(RESAMPLES)]
+    centre, spread = services.capacity_per_s(policy, workers), float(np.log(capacities).std(ddof=1))
     return Interval(low=centre * math.exp(-_NORMAL_95 * spread), high=centre * math.exp(_NORMAL_95 * spread))
 
 
@@ -200,13 +202,13 @@ def load_points(
 ) -> tuple[Replayed, ...]:
     """A point for each rate: `runs` runs of `requests` requests with the same arrivals, stretched."""
     gaps = np.stack([unit_gaps(requests, (seed, run)) for run in range(runs)])
-    found = []
+    replayed = []
     for rate in rates:
         arrivals = at_rate(gaps, rate)
-        found.append(
+        replayed.append(
             _replayed_point(rate, arrivals, simulate(arrivals, [services], policy, workers, (seed,)), bound, workers)
         )
-    return tuple(found)
+    return tuple(replayed)
 
 
 def _replayed_point(
@@ -314,7 +316,7 @@ def predict(load: LoadCase, service: ServiceRun, service_sha256: str, seed: int,
     capacity = times.capacity_per_s(policy, workers)
     steps = points_of(load, peak.rate_per_s if peak else None)
     count = requests_at(load, peak.rate_per_s if peak else capacity)
-    measured = {one.rate_per_s for one in steps if one.rate_per_s}
+    measured = {step.rate_per_s for step in steps if step.rate_per_s}
     rates = {round(share * capacity, 6) for share in CURVE} - measured
     curve = [*load_points(times, policy, workers, sorted(rates), bound, count, seed)]
     for rate in measured:
@@ -357,7 +359,7 @@ def _peak(times: ServiceTimes, load: LoadCase, limit: LatencyBound, seed: int) -
 def _map(times: ServiceTimes, load: LoadCase, bound: LatencyBound, count: int, seed: int) -> tuple[MapCell, ...]:
     delays = sorted({round(share * bound.limit_ns) for share in MAP_DELAYS} | {load.max_delay_ns})
     tried = policies(times.sizes, delays)
-    found = policy_map(times, tried, load.parallel, bound, MAP_SHARES, min(count, MAP_REQUESTS), seed)
+    peaks = policy_map(times, tried, load.parallel, bound, MAP_SHARES, min(count, MAP_REQUESTS), seed)
     return tuple(
         MapCell(
             max_batch=cell.policy.max_batch,
@@ -365,7 +367,7 @@ def _map(times: ServiceTimes, load: LoadCase, bound: LatencyBound, count: int, s
             rate_per_s=cell.peak.rate_per_s if cell.peak else None,
             points=tuple(map(_point, cell.points)),
         )
-        for cell in found
+        for cell in peaks
     )
 
 

@@ -45,13 +45,13 @@ def compare(outputs: Outputs, reference: Outputs, classifier: bool) -> Parity:
     first = next(iter(reference))
     _check_shapes(outputs, reference)
     samples = int(reference[first].shape[0])
-    found = [_Sums.of(outputs[name], reference[name], samples) for name in reference]
-    nonfinite = sum(sums.nonfinite for sums in found)
+    per_output = [_Sums.of(outputs[name], reference[name], samples) for name in reference]
+    nonfinite = sum(sums.nonfinite for sums in per_output)
     if nonfinite:
         return Parity(
             samples=samples, relative_l2=None, max_abs=None, cosine=None, top1_agreement=None, nonfinite=nonfinite
         )
-    for name, sums in zip(reference, found, strict=True):
+    for name, sums in zip(reference, per_output, strict=True):
         if sums.undefined:
             raise ValueError(f"the reference of output `{name}` contains NaN")
     top1 = None
@@ -60,32 +60,32 @@ def compare(outputs: Outputs, reference: Outputs, classifier: bool) -> Parity:
         top1 = float(np.mean(agree))
     return Parity(
         samples=samples,
-        relative_l2=max(sums.relative_l2() for sums in found),
-        max_abs=max(sums.max_abs for sums in found),
-        cosine=min(sums.cosine() for sums in found),
+        relative_l2=max(sums.relative_l2() for sums in per_output),
+        max_abs=max(sums.max_abs for sums in per_output),
+        cosine=min(sums.cosine() for sums in per_output),
         top1_agreement=top1,
         nonfinite=0,
-        item_relative_l2=max(sums.item_relative_l2() for sums in found),
-        item_cosine=min(sums.item_cosine() for sums in found),
+        item_relative_l2=max(sums.item_relative_l2() for sums in per_output),
+        item_cosine=min(sums.item_cosine() for sums in per_output),
     )
 
 
 def worst(parts: Iterable[Parity]) -> Parity | None:
     """The worst of several comparisons; top-1 agreement is the sample-weighted mean. None for no parts."""
-    found = list(parts)
-    if not found:
+    known = list(parts)
+    if not known:
         return None
-    nonfinite = sum(part.nonfinite for part in found)
-    agreements = [(part.top1_agreement, part.samples) for part in found if part.top1_agreement is not None]
+    nonfinite = sum(part.nonfinite for part in known)
+    agreements = [(part.top1_agreement, part.samples) for part in known if part.top1_agreement is not None]
     counted = sum(samples for _, samples in agreements)
     return Parity(
-        samples=sum(part.samples for part in found),
-        relative_l2=None if nonfinite else max(part.relative_l2 or 0.0 for part in found),
-        max_abs=None if nonfinite else max(part.max_abs or 0.0 for part in found),
-        cosine=None if nonfinite else min(1.0 if part.cosine is None else part.cosine for part in found),
+        samples=sum(part.samples for part in known),
+        relative_l2=None if nonfinite else max(part.relative_l2 or 0.0 for part in known),
+        max_abs=None if nonfinite else max(part.max_abs or 0.0 for part in known),
+        cosine=None if nonfinite else min(1.0 if part.cosine is None else part.cosine for part in known),
         top1_agreement=sum(a * n for a, n in agreements) / counted if counted else None,
         nonfinite=nonfinite,
-        **worst_sample(found),
+        **worst_sample(known),
     )
 
 

@@ -141,15 +141,19 @@ class GenerationExport(Record):
 
     def files(self) -> tuple[Artifact, ...]:
         """Every file that the record vouches for."""
-        onnx = tuple(file for one in self.onnx.values() for file in one.files())
-        prompts = tuple(file for one in self.sets for file in (one.prompts, one.reference))
+        onnx = tuple(file for artifact in self.onnx.values() for file in artifact.files())
+        prompts = tuple(file for prompts in self.sets for file in (prompts.prompts, prompts.reference))
         gguf = () if self.gguf is None else (self.gguf,)
         return (self.module, self.configuration, *self.tokenizer, *gguf, *onnx, *prompts)
 
     def prompt_set(self, prompt_length: int, new_tokens: int) -> PromptSet | None:
         """The prompts of that length whose reference is long enough; None where there are none."""
-        found = (one for one in self.sets if one.prompt_length == prompt_length and one.new_tokens >= new_tokens)
-        return next(found, None)
+        fitting = (
+            prompts
+            for prompts in self.sets
+            if prompts.prompt_length == prompt_length and prompts.new_tokens >= new_tokens
+        )
+        return next(fitting, None)
 
 
 class GeneratedRequest(Record):
