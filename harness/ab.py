@@ -153,7 +153,7 @@ def _require_own_modules(ours: InterleavedState, theirs: InterleavedState) -> No
 
 
 def _require_models(theirs: InterleavedState) -> None:
-    if theirs.exports.absent and not theirs.exports.found:
+    if theirs.exports.absent and not theirs.exports.intact:
         reason = next(iter(theirs.exports.absent.values()))
         problem = f"{theirs.state.state.name} has no model to compare with: {reason.problem}"
         raise NotComparableError(problem, "Measure this folder alone: make bench; or name a later commit.")

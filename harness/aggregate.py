@@ -295,7 +295,7 @@ def with_generations(
     records = results.of_generation
     needs = generation_needs(plan)
     exports = read_generation_exports(plan, [*needs], results, None)
-    for name in exports.found:
+    for name in exports.intact:
         store.load(results.export(needs[name].slug).generation, GenerationExport, "make export", sums)
     for name, why in exports.absent.items():
         notes.other.append(f"{name} was not exported for generation. {why.problem} {why.hint}")
@@ -315,7 +315,7 @@ def with_generations(
 
     source = GenerationSource(
         plan=plan,
-        exports=exports.found,
+        exports=exports.intact,
         absent={name: why.problem for name, why in exports.absent.items()},
         environments=environments,
         calibration=calibration,

@@ -160,7 +160,7 @@ def _is_complete(one: _Unit, plan: Plan, exports: Exports, results: Results, mod
         return False
     unread: list[str] = []  # a damaged engine record: its engine counts as another one
     for case in one.unit.cases:
-        export = exports.found.get(case.model)
+        export = exports.intact.get(case.model)
         engines = () if export is None else built_engines(models.folder(export.slug, export.folder), unread)
         known = admission.known_artifacts(export, engines)
         for number in range(1, plan.measurement.rounds + 1):

@@ -54,7 +54,7 @@ def stage(arguments: Sequence[str]) -> None:
         turns = generation_turns(plan.generations, plan.measurement.rounds, plan.measurement.seed)
         if options.force:
             _forget(turns, records)
-        done = finished_generation(plan, turns, exports.found, records, frozenset(others))
+        done = finished_generation(plan, turns, exports.intact, records, frozenset(others))
         for note in done.notes:
             cli.warn(note)
         open_turns = [turn for turn in turns if not done.has(turn)]

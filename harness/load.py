@@ -198,7 +198,7 @@ class _LoadPass:
         files = self._results.load(load.load_id)
         unread: list[str] = []
         engines = built_engines(self._models.folder(load.slug), unread)
-        export = self._exports.found.get(load.model)
+        export = self._exports.intact.get(load.model)
         foreign = foreign_of(load, export, engines, self._results.export(load.slug))
         state = state_of(load, files, self._plan.settings_id, self._here[also], foreign=foreign)
         state.notes += unread

@@ -251,7 +251,7 @@ class _ProfilePass:
         reason = self.exports.reason_against(case)
         if reason is not None:
             raise reason
-        return self.exports.found[case.model]
+        return self.exports.intact[case.model]
 
     def _model_level(self, case: Case) -> ModelProfile:
         export = self._export(case)

@@ -336,7 +336,7 @@ def _copies(asked: _Request, _pool: _Pool) -> int:
                 for number in range(1, rounds + 1)
                 for place, record in enumerate(working.measure(case, number))
             }
-            checks = checks_for(plan, case, exports.found.get(case.model), frozenset())
+            checks = checks_for(plan, case, exports.intact.get(case.model), frozenset())
             found = copies_of(case, slots, records, plan.settings_id, WINDOW_S, utc_now(), checks)
             store.save(results.copies(case.case_id), found)
             failures += len(found.failures)
@@ -360,7 +360,7 @@ def _copied(asked: _Request, case: Case, exports: Exports, present: dict[tuple[s
     present: the environment here by the distributions that backends record; filled as needed.
     """
     rounds, results = asked.plan.measurement.rounds, asked.results
-    export, unread = exports.found.get(case.model), list[str]()
+    export, unread = exports.intact.get(case.model), list[str]()
     engines = () if export is None else built_engines(asked.models.folder(export.slug, export.folder), unread)
     known = known_artifacts(export, engines)
     try:

@@ -100,7 +100,8 @@ def shown(progress: Progress) -> Progress:
     order = {"running": 0, "failed": 1, "partly": 3, "done": 4}
     places = sorted(range(len(progress.rows)), key=lambda at: _urgency(progress.rows[at], order))
     kept = [progress.rows[at] for at in sorted(places[:MAX_ROWS])]
-    note = f"{MAX_ROWS:,} of {len(progress.rows):,} cases are shown: those at work, failed or void, then those with results."
+    count = len(progress.rows)
+    note = f"{MAX_ROWS:,} of {count:,} cases are shown: those at work, failed or void, then those with results."
     return progress.model_copy(update={"rows": tuple(kept), "notes": (*progress.notes, note)})
 
 

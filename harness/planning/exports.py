@@ -23,12 +23,12 @@ from harness.planning.matrix import onnx_files
 
 @dataclass(frozen=True)
 class Exports:
-    """Exports by model name. found: records whose files are intact. absent: why the other models have none.
+    """Exports by model name. intact: records, all of whose files are as written. absent: why the other models have none.
 
     samples: number of different inputs that every case needs.
     """
 
-    found: Mapping[str, ExportRecord]
+    intact: Mapping[str, ExportRecord]
     absent: Mapping[str, InferometerError]
     samples: int = 0
 
@@ -36,7 +36,7 @@ class Exports:
         """Why a case cannot be measured; None where it can, also without an export if its backend needs none."""
         if backend_info(case.backend).artifact == "none":
             return None
-        record = self.found.get(case.model)
+        record = self.intact.get(case.model)
         if record is None:
             return self.absent.get(case.model)
         return refusal_of(record, case) or inputs_lack(record, case, self.samples)
@@ -144,7 +144,7 @@ def read_exports(plan: Plan, results: Results, models: Models) -> Exports:
 
 def keep_exports(exports: Exports, results: Results) -> None:
     """Record in the results which exports they are measured on, where `export` was run for other results."""
-    for record in exports.found.values():
+    for record in exports.intact.values():
         own = results.export(record.slug)
         if not own.record.is_file():
             store.save(own.record, record)

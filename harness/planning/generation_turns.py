@@ -51,7 +51,7 @@ def generation_turns(cases: Sequence[GenerationCase], rounds: int, seed: int) ->
 class GenerationExports:
     """Exports by model name; absent: why the other models have none."""
 
-    found: Mapping[str, GenerationExport]
+    intact: Mapping[str, GenerationExport]
     absent: Mapping[str, InferometerError]
 
     def reason_against(self, case: GenerationCase) -> InferometerError | None:
@@ -59,7 +59,7 @@ class GenerationExports:
         info = backend_info(case.backend)
         if info.decoder_reads == "none":
             return None
-        record = self.found.get(case.model)
+        record = self.intact.get(case.model)
         if record is None:
             return self.absent.get(case.model)
         key = onnx_key(info, case)

@@ -62,7 +62,7 @@ def _of_model(slug: str, plan: Plan, exports: Exports, results: Results, models:
     far = Results(Path("results")).export(slug)
     files_of |= {_far(far, path): path for path in (record.record, record.failure) if path.is_file()}
     for planned in plan.models:
-        export = exports.found.get(planned.name)
+        export = exports.intact.get(planned.name)
         if export is None or planned.slug != slug:
             continue
         folder = models.folder(export.slug, export.folder)

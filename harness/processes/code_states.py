@@ -288,10 +288,10 @@ def _measurable(side: InterleavedState, turns: Sequence[Turn]) -> set[Key]:
 def _finished(side: InterleavedState, turns: Sequence[Turn]) -> set[Key]:
     damaged: list[str] = []
     engines = {
-        name: built_engines(side.models.folder(export.slug), damaged) for name, export in side.exports.found.items()
+        name: built_engines(side.models.folder(export.slug), damaged) for name, export in side.exports.intact.items()
     }
     elsewhere = frozenset(side.state.interpreters)
-    done = finished_turns(side.plan, turns, side.exports.found, side.results, elsewhere, engines)
+    done = finished_turns(side.plan, turns, side.exports.intact, side.results, elsewhere, engines)
     for note in (*damaged, *done.notes):
         cli.warn(note)
     return {_key(turn) for turn in turns if done.has(turn)}

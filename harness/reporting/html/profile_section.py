@@ -245,7 +245,7 @@ class Profiles:
     """All profiles of a run. folder: their folder, relative to the page."""
 
     folder: str = ""
-    found: Sequence[Profiled] = ()
+    cases: Sequence[Profiled] = ()
 
 
 NOTHING_PROFILED = Profiles()
@@ -304,11 +304,11 @@ class ProfileGroup:
 def profile_groups(profiles: Profiles) -> list[ProfileGroup]:
     """Profiled cases by model and shape, in the order of the rows."""
     shapes: dict[tuple[str, int | None, int, str], list[Parts]] = {}
-    for row, model, parts in _with_parts(profiles.found):
+    for row, model, parts in _with_parts(profiles.cases):
         key = (model.model, model.sequence_length, model.batch_size, row.device)
         shapes.setdefault(key, []).append((row, model, parts))
-    beside = alike(profiles.found)
-    timelines = {profile.row.case_id: profile.memory for profile in profiles.found}
+    beside = alike(profiles.cases)
+    timelines = {profile.row.case_id: profile.memory for profile in profiles.cases}
     groups = _groups(beside)
     room = MAX_PAGE_LINES
     result = []
