@@ -23,7 +23,7 @@ from harness.planning.matrix import onnx_files
 
 @dataclass(frozen=True)
 class Exports:
-    """Exports by model name. intact: records, all of whose files are as written. absent: why the other models have none.
+    """Exports by model name. intact: records whose files are as written. absent: why the other models have none.
 
     samples: number of different inputs that every case needs.
     """

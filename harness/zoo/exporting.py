@@ -69,11 +69,11 @@ def raw_inputs(
     Raises ExportError where the prepared samples differ from the inputs of the other boundaries: text must be equal,
     pictures may differ by JPEG's loss.
     """
-    found: dict[int | None, RawInputs] = {}
+    raw: dict[int | None, RawInputs] = {}
     for length, made in inputs.items():
         if loaded.make_raw is not None:
-            found[length] = _one(loaded, loaded.make_raw(samples, length), made, folder, length)
-    return found
+            raw[length] = _one(loaded, loaded.make_raw(samples, length), made, folder, length)
+    return raw
 
 
 def _one(loaded: Loaded, raw: Raw, made: Inputs, folder: ModelFolder, length: int | None) -> RawInputs:

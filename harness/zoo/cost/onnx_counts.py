@@ -75,7 +75,7 @@ def open_graph(path: Path, extents: Mapping[str, Shape]) -> OnnxGraph:
 def _graph_of(graph: Any, values: Mapping[str, tuple[Shape, int]]) -> OnnxGraph:
     """With the shapes of every subgraph as well: in ONNX a value never has the name of a value in an outer graph."""
     graphs = [graph, *_subgraphs(graph.node)]
-    tensors = [tensor for one in graphs for tensor in one.initializer]
+    tensors = [tensor for other in graphs for tensor in other.initializer]
     return OnnxGraph(
         nodes=tuple(graph.node),
         shapes={name: shape for name, (shape, _) in values.items()},
@@ -91,14 +91,14 @@ def _graph_of(graph: Any, values: Mapping[str, tuple[Shape, int]]) -> OnnxGraph:
 
 def _known_values(graph: Any) -> dict[str, tuple[Shape, int]]:
     """(shape, element type) of each value of the graph and its subgraphs whose shape is known."""
-    found: dict[str, tuple[Shape, int]] = {}
-    for one in (graph, *_subgraphs(graph.node)):
-        found |= {tensor.name: (tuple(tensor.dims), tensor.data_type) for tensor in one.initializer}
-        for value in (*one.input, *one.value_info, *one.output):
+    values: dict[str, tuple[Shape, int]] = {}
+    for part in (graph, *_subgraphs(graph.node)):
+        values |= {tensor.name: (tuple(tensor.dims), tensor.data_type) for tensor in part.initializer}
+        for value in (*part.input, *part.value_info, *part.output):
             if _is_known(value):
                 tensor = value.type.tensor_type
-                found[value.name] = (tuple(axis.dim_value for axis in tensor.shape.dim), tensor.elem_type)
-    return found
+                values[value.name] = (tuple(axis.dim_value for axis in tensor.shape.dim), tensor.elem_type)
+    return values
 
 
 def _symbolically_inferred(model: Any) -> Any:
@@ -151,15 +151,15 @@ def _resolve(graph: Any, extents: Mapping[str, Shape]) -> None:
             if axis.HasField("dim_param"):
                 symbols[axis.dim_param] = extent
             axis.dim_value = extent
-    for one in (graph, *_subgraphs(graph.node)):
-        inner = [] if one is graph else [*one.input]
-        for value in (*inner, *one.value_info, *one.output):
+    for part in (graph, *_subgraphs(graph.node)):
+        inner = [] if part is graph else [*part.input]
+        for value in (*inner, *part.value_info, *part.output):
             for axis in value.type.tensor_type.shape.dim:
                 if axis.dim_param in symbols:
                     axis.dim_value = symbols[axis.dim_param]
-        known = [value for value in one.value_info if _is_known(value)]
-        del one.value_info[:]
-        one.value_info.extend(known)
+        known = [value for value in part.value_info if _is_known(value)]
+        del part.value_info[:]
+        part.value_info.extend(known)
 
 
 def _is_known(value: Any) -> bool:
@@ -230,7 +230,7 @@ def products_of(graph: OnnxGraph) -> OnnxProducts:
     are named."""
     counted = _Counter(graph)
     counted.add(graph.nodes, 1)
-    missing = tuple(f"{number} x {what}" for what, number in sorted(counted.missing.items()))
+    missing = tuple(f"{number} x {kind}" for kind, number in sorted(counted.missing.items()))
     return OnnxProducts({name: macs for name, macs in counted.macs.items() if macs}, missing)
 
 
@@ -263,9 +263,9 @@ class _Counter:
             self.add(branches["then" if taken else "else"].node, times)
             return
         counts = [_Counter(self._graph) for _ in branches]
-        for one, branch in zip(counts, branches.values(), strict=True):
-            one.add(branch.node, times)
-        least = min(counts, key=lambda one: one.macs.total())
+        for count, branch in zip(counts, branches.values(), strict=True):
+            count.add(branch.node, times)
+        least = min(counts, key=lambda count: count.macs.total())
         self.macs += least.macs
         self.missing += counts[0].missing | counts[1].missing
         if counts[0].macs.total() != counts[1].macs.total():
@@ -307,8 +307,8 @@ def _is_unknown(node: Any) -> bool:
 
 
 def _attribute(node: Any, name: str, otherwise: Any) -> Any:
-    found = next((entry for entry in node.attribute if entry.name == name), None)
-    return otherwise if found is None else helper.get_attribute_value(found)
+    attribute = next((entry for entry in node.attribute if entry.name == name), None)
+    return otherwise if attribute is None else helper.get_attribute_value(attribute)
 
 
 def _conv(node: Any, shapes: Mapping[str, Shape]) -> int:

@@ -75,15 +75,15 @@ def _matrix_vector_flops(*shapes: Any, out_shape: Shape = (), **__: Any) -> int:
 
 def _flops() -> dict[Any, Callable[..., int]]:
     """Formulas for operators that PyTorch's counter lacks, by operator; torchvision's only where it is loaded."""
-    found: dict[Any, Callable[..., int]] = {
+    formulas: dict[Any, Callable[..., int]] = {
         torch.ops.aten.mkldnn_rnn_layer: _recurrent_flops,
         torch.ops.aten._trilinear: _bilinear_flops,
         torch.ops.aten._cdist_forward: _distance_flops,
         **dict.fromkeys((torch.ops.aten.mv, torch.ops.aten.dot, torch.ops.aten.vdot), _matrix_vector_flops),
     }
     if hasattr(torch.ops.torchvision, "deform_conv2d"):
-        found[torch.ops.torchvision.deform_conv2d] = _deformable_flops
-    return found
+        formulas[torch.ops.torchvision.deform_conv2d] = _deformable_flops
+    return formulas
 
 
 _WINOGRAD_KERNELS = ((3, 3), (5, 5))

@@ -91,9 +91,9 @@ def _class_of(config: Any) -> tuple[Any, Answer, str]:
     import transformers  # noqa: PLC0415 - seconds, and only these models need it
 
     name = (getattr(config, "architectures", None) or [""])[0]
-    found = next((head for end, head in _HEADS.items() if name.endswith(end)), None)
-    if found is not None:
-        return getattr(transformers, found[0]), found[1], found[2]
+    head_class = next((head for end, head in _HEADS.items() if name.endswith(end)), None)
+    if head_class is not None:
+        return getattr(transformers, head_class[0]), head_class[1], head_class[2]
     if getattr(config, "is_encoder_decoder", False) or "For" in name:
         raise ConfigError(
             f"A {name or config.model_type} takes more than one tensor, or answers with more than one.",

@@ -125,10 +125,10 @@ def _as_matmul(node: Any, constants: dict[str, Any], graph: Any) -> list[Any]:
         weight = turned.name
     bias = node.input[2] if len(node.input) > 2 and node.input[2] else None
     product = node.output[0] if bias is None else f"{node.output[0]}_product"
-    found = [helper.make_node("MatMul", [node.input[0], weight], [product], f"{node.name}_matmul")]
+    nodes = [helper.make_node("MatMul", [node.input[0], weight], [product], f"{node.name}_matmul")]
     if bias is not None:
-        found.append(helper.make_node("Add", [product, bias], [node.output[0]], f"{node.name}_bias"))
-    return found
+        nodes.append(helper.make_node("Add", [product, bias], [node.output[0]], f"{node.name}_bias"))
+    return nodes
 
 
 Steps = list[NDArray[Any]]
@@ -146,10 +146,10 @@ def check_decoder(model: nn.Module, shape: DecoderShape, files: Mapping[str, Pat
     ids = _prompts(shape)
     followed, expected = _of_module(model, shape, ids)
     sessions = {key.partition("-")[2]: open_session(path, limits.threads()) for key, path in files.items()}
-    found = {files[precision].name: _growing_steps(sessions, shape, ids, followed)}
+    by_file = {files[precision].name: _growing_steps(sessions, shape, ids, followed)}
     if "in-place" in sessions:
-        found[files[f"{precision}-in-place"].name] = _in_place_steps(sessions["in-place"], ids, followed)
-    for name, logits in found.items():
+        by_file[files[f"{precision}-in-place"].name] = _in_place_steps(sessions["in-place"], ids, followed)
+    for name, logits in by_file.items():
         for number, (own, reference) in enumerate(zip(logits, expected, strict=True), 1):
             distance = relative_l2(own.astype(np.float32), reference)
             if not distance <= _GATES[precision]:
@@ -187,22 +187,22 @@ def _growing_steps(
     session, cross = sessions[""], {}
     if shape.kind == "seq2seq":
         start = np.full((_PROMPTS, 1), shape.start_token or 0, np.int64)
-        found = run_session(sessions["prefill"], {"input_ids": ids, "decoder_input_ids": start}, of_user=False)
-        cross = {name: values for name, values in found.items() if name.startswith("cross.")}
+        outputs = run_session(sessions["prefill"], {"input_ids": ids, "decoder_input_ids": start}, of_user=False)
+        cross = {name: values for name, values in outputs.items() if name.startswith("cross.")}
         reads = "decoder_input_ids"
     else:
-        found = run_session(session, {"input_ids": ids, **_empty(session)}, of_user=False)
+        outputs = run_session(session, {"input_ids": ids, **_empty(session)}, of_user=False)
         reads = "input_ids"
-    logits = [found["logits"]]
+    logits = [outputs["logits"]]
     for token in followed[:-1]:
-        found = run_session(session, {reads: token, **_as_past(found), **cross}, of_user=False)
-        logits.append(found["logits"])
+        outputs = run_session(session, {reads: token, **_as_past(outputs), **cross}, of_user=False)
+        logits.append(outputs["logits"])
     return logits
 
 
 def _in_place_steps(session: Any, ids: NDArray[np.int64], followed: list[NDArray[np.int64]]) -> Steps:
     """Without sharing the buffers: ONNX Runtime then copies them, to the same answer."""
-    found = _empty(session, ids.shape[1] + len(followed))
+    buffers = _empty(session, ids.shape[1] + len(followed))
     logits, before = [], 0
     for own in (ids, *followed[:-1]):
         total = before + own.shape[1]
@@ -211,10 +211,10 @@ def _in_place_steps(session: Any, ids: NDArray[np.int64], followed: list[NDArray
             "position_ids": np.tile(np.arange(before, total), (_PROMPTS, 1)),
             "seqlens_k": np.full(_PROMPTS, total - 1, np.int32),
             "total_sequence_length": np.array(total, np.int32),
-            **_as_past(found),
+            **_as_past(buffers),
         }
-        found, before = run_session(session, feeds, of_user=False), total
-        logits.append(found["logits"])
+        buffers, before = run_session(session, feeds, of_user=False), total
+        logits.append(buffers["logits"])
     return logits
 
 
@@ -222,9 +222,9 @@ def _empty(session: Any, positions: int = 0) -> Arrays:
     """Keys and values of so many positions, all 0."""
     kinds = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
     return {
-        one.name: np.zeros((_PROMPTS, one.shape[1], positions, one.shape[3]), kinds[one.type])
-        for one in session.get_inputs()
-        if one.name.startswith("past_key_values.")
+        declared.name: np.zeros((_PROMPTS, declared.shape[1], positions, declared.shape[3]), kinds[declared.type])
+        for declared in session.get_inputs()
+        if declared.name.startswith("past_key_values.")
     }
 
 

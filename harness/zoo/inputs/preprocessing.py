@@ -107,7 +107,7 @@ def _texts(tokenizer_file: Path, kinds: Mapping[str, np.dtype[Any]], length: int
 
     def prepare(samples: Sequence[RawSample]) -> Arrays:
         encoded = tokenizer.encode_batch(samples)
-        return {name: np.array([getattr(one, column) for one in encoded], dtype=kind) for name, column, kind in wanted}
+        return {name: np.array([getattr(row, column) for row in encoded], dtype=kind) for name, column, kind in wanted}
 
     return prepare
 
@@ -175,5 +175,5 @@ def _next_token(
 ) -> NDArray[np.intp]:
     """(batch,): the likeliest next token, greedy."""
     del inputs
-    found: NDArray[np.intp] = _first(outputs).argmax(axis=-1)
-    return found
+    tokens: NDArray[np.intp] = _first(outputs).argmax(axis=-1)
+    return tokens
