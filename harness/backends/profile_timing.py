@@ -41,26 +41,26 @@ def times_of_run(marks: Iterable[SpanMark]) -> dict[str, Times]:
     A part that runs inside itself, as a module that calls itself, counts its inner time once as its own and twice in
     total. ValueError where marks do not nest.
     """
-    found: dict[str, Times] = {}
+    times_of: dict[str, Times] = {}
     open_parts: list[list[int]] = []
     names: list[str] = []
     for mark in marks:
         if mark.begins:
             names.append(mark.part)
             open_parts.append([mark.at_ns, 0])
-            found.setdefault(mark.part, _NONE)
+            times_of.setdefault(mark.part, _NONE)
             continue
         if not names or names[-1] != mark.part:
             raise ValueError(f"{mark.part} ends while {names[-1] if names else 'nothing'} runs")
         names.pop()
         began, inside = open_parts.pop()
-        total, before = mark.at_ns - began, found[mark.part]
-        found[mark.part] = Times(before.calls + 1, before.total_ns + total, before.self_ns + total - inside)
+        total, before = mark.at_ns - began, times_of[mark.part]
+        times_of[mark.part] = Times(before.calls + 1, before.total_ns + total, before.self_ns + total - inside)
         if open_parts:
             open_parts[-1][1] += total
     if names:
         raise ValueError(f"{names[-1]} never ends")
-    return found
+    return times_of
 
 
 def means(runs: Sequence[Mapping[str, Times]]) -> dict[str, Times]:

@@ -99,8 +99,8 @@ def _worktree(commit: str, here: Path, target: Path) -> Iterator[Path]:
     add = ["-c", "core.hooksPath=/dev/null", "worktree", "add", "--detach", "--quiet", str(target), commit]
     done = git(top, *add, timeout_s=_TIMEOUT_S)
     if done is None or done.returncode:
-        said = ((done.stderr if done else "").strip().splitlines() or ["no reason given"])[-1]
-        raise UsageError(f"git could not check {commit[:_SHORT]} out: {said}", f"Check it out yourself: {_FORMS}")
+        reason = ((done.stderr if done else "").strip().splitlines() or ["no reason given"])[-1]
+        raise UsageError(f"git could not check {commit[:_SHORT]} out: {reason}", f"Check it out yourself: {_FORMS}")
     try:
         root = target / here.resolve().relative_to(top)
         if not root.is_dir():
@@ -150,8 +150,8 @@ def stamp(root: Path, left_out: Sequence[Path]) -> str:
 
 def _commit(text: str, here: Path) -> str | None:
     """The commit's digits; None where git knows no such commit."""
-    found = _git(here, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{text}^{{commit}}")
-    return found.strip() if found else None
+    commit = _git(here, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{text}^{{commit}}")
+    return commit.strip() if commit else None
 
 
 _git = partial(printed_by_git, timeout_s=_TIMEOUT_S)
@@ -267,7 +267,7 @@ def _pending(against: InterleavedState, here: InterleavedState) -> tuple[Pairs, 
     rounds = _pairs(against.plan, here.plan)
     turns = [turn for pairs in rounds for turn, _ in pairs]
     keys = [_measurable(side, turns) for side in (against, here)]
-    lacking = sum(len(turns) - len(found) for found in keys)
+    lacking = sum(len(turns) - len(turn) for turn in keys)
     both = keys[0] & keys[1]
     done = _finished(against, turns) & _finished(here, turns)
     pending = both - done
@@ -297,8 +297,8 @@ def _finished(side: InterleavedState, turns: Sequence[Turn]) -> set[Key]:
     return {_key(turn) for turn in turns if done.has(turn)}
 
 
-def _forget(one: Results, other: Results, case_id: str, number: int) -> None:
-    for results in (one, other):
+def _forget(side: Results, other: Results, case_id: str, number: int) -> None:
+    for results in (side, other):
         for path in (results.raw_file(case_id, number), results.usage_file(case_id, number)):
             with store.translate_storage_errors(path):
                 path.unlink(missing_ok=True)

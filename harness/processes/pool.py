@@ -418,15 +418,15 @@ def split_off_unexported(plan: Plan, turns: Sequence[Turn], exports: Exports, re
     for model, error in exports.absent.items():
         cli.warn(f"{model} is not measured. {error.problem} {error.hint}")
     measurable = []
-    said: set[tuple[str, str]] = set()
+    reported: set[tuple[str, str]] = set()
     for turn in turns:
         number, case = turn
         reason = exports.reason_against(case)
         if reason is None:
             measurable.append(turn)
             continue
-        if case.model not in exports.absent and (case.model, reason.problem) not in said:
-            said.add((case.model, reason.problem))
+        if case.model not in exports.absent and (case.model, reason.problem) not in reported:
+            reported.add((case.model, reason.problem))
             cli.warn(f"{case.model} is not measured where its ONNX file is needed. {reason.problem} {reason.hint}")
         if not _measured(plan, turn, results):
             record = Failed(

@@ -44,9 +44,9 @@ def build(request: EngineRequest, onnx: Path, timing_cache: bytes, protect: bool
     network = versions.make_network(builder)
     parser = tensorrt.OnnxParser(network, log)
     if not parser.parse_from_file(str(onnx)):
-        found = [_parser_error(parser.get_error(index)) for index in range(parser.num_errors)]
+        errors = [_parser_error(parser.get_error(index)) for index in range(parser.num_errors)]
         raise ExportError(
-            f"TensorRT {versions.version()} does not read {onnx}: {' | '.join(found or log.errors)}",
+            f"TensorRT {versions.version()} does not read {onnx}: {' | '.join(errors or log.errors)}",
             "Export the model again with an older operator set, or leave tensorrt out of its rows.",
         )
     config = builder.create_builder_config()
@@ -89,10 +89,10 @@ def _remember(config: Any, timing_cache: bytes) -> None:
 
 
 def _profile(builder: Any, profiles: Mapping[str, ShapeProfile]) -> Any:
-    found = builder.create_optimization_profile()
-    for name, one in profiles.items():
-        found.set_shape(name, one.minimum, one.optimum, one.maximum)
-    return found
+    profile = builder.create_optimization_profile()
+    for name, shapes in profiles.items():
+        profile.set_shape(name, shapes.minimum, shapes.optimum, shapes.maximum)
+    return profile
 
 
 def _sensitive(network: Any) -> list[Any]:
