@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.api.latest import CallResult, answers_of, contradictions
+from harness.api.profiler import CallResult, answers_of, contradictions
 from harness.api.results import Benchmark
 from tests.synthetic_results import Synthetic
 
