@@ -17,8 +17,7 @@ from harness.core.schemas import LatencyBound, LoadCase, LoadRow, Measurement, R
 from harness.endpoints.contract import Prompt
 from harness.planning.resume import evidence_of, state_of
 from harness.processes import endpoint_process
-from harness.processes.endpoint_process import serve_endpoint
-from harness.processes.endpoint_workload import Answer, Judged, PromptWorkload
+from harness.processes.endpoint_process import Answer, Judged, PromptWorkload, serve_endpoint
 from harness.serving.load_verdict import parse_bounds
 from tests import synthetic_results as made
 from tests.fixtures.fault_server import Behaviour, closed_port, fault_server

@@ -10,8 +10,8 @@ import pytest
 from harness.core.errors import MissingInputError
 from harness.endpoints.contract import Completion, Prompt
 from harness.endpoints.timeline import StreamSteps, Timeline
-from harness.processes import endpoint_workload
-from harness.processes.endpoint_workload import Answer, PromptWorkload
+from harness.processes import endpoint_process
+from harness.processes.endpoint_process import Answer, PromptWorkload
 
 
 class _Loaded(PromptWorkload):
@@ -128,6 +128,6 @@ def test_a_missing_length_names_the_stage_that_makes_it(monkeypatch: pytest.Monk
     class _Job:
         load, export, models = _Load(), "x", str(Path("models"))
 
-    monkeypatch.setattr(endpoint_workload.store, "load", lambda *_: _Export())
+    monkeypatch.setattr(endpoint_process.store, "load", lambda *_: _Export())
     with pytest.raises(MissingInputError, match="no 8 tokens after prompts of 16"):
         PromptWorkload(_Job())  # type: ignore[arg-type]
