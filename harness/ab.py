@@ -63,9 +63,9 @@ def stage(arguments: Sequence[str]) -> None:
     pythons = interpreters(options.python)
     with code_states(options.against, Path.cwd(), pythons, [place.root, models.root]) as (against, here):
         cli.say(f"{against.state.name} against {here.state.name}, both by this Inferometer")
-        one = partial(_prepared, options=options, of_plan=of_plan)
-        ours = one("here", here, place.ab, models, None)
-        theirs = one("against", against, place.ab.against, models, ours)
+        prepare = partial(_prepared, options=options, of_plan=of_plan)
+        ours = prepare("here", here, place.ab, models, None)
+        theirs = prepare("against", against, place.ab.against, models, ours)
         _require_own_modules(ours, theirs)
         _require_models(theirs)
         with exclusive(place.ab.lock):

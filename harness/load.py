@@ -152,8 +152,8 @@ class _LoadPass:
         if not generates:
             reason = self._exports.reason_against(case_of(load, load.max_batch))
         elif own.generation_failure.is_file():
-            told = store.load(own.generation_failure, ExportFailure, "make export")
-            reason = ExportError(told.error, told.hint)
+            failure = store.load(own.generation_failure, ExportFailure, "make export")
+            reason = ExportError(failure.error, failure.hint)
         if reason is not None:
             return save_failure(job, self._results.load(load.load_id), reason.problem, reason.hint, "export")
         meter = meter_for(load, self._gpu, self._idle)

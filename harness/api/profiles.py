@@ -144,7 +144,7 @@ class LayerProfile(Result):
 
     def blocks(self) -> list[Block]:
         """The chosen layers, the longest first, with their shares of the model's time."""
-        return [_what(*_shown([self.model])), layers_block(self.everything, len(self.everything), self.choice)]
+        return [_subject(*_shown([self.model])), layers_block(self.everything, len(self.everything), self.choice)]
 
 
 @dataclass(frozen=True, repr=False)
@@ -202,7 +202,7 @@ def _shown(models: Sequence[ModelProfile]) -> list[ModelProfile]:
     return [model.model_copy(update={"model": short[model.model]}) for model in models]
 
 
-def _what(profile: ModelProfile) -> str:
+def _subject(profile: ModelProfile) -> str:
     """The conditions of times under a profiler."""
     length = f", sequence {profile.sequence_length}" if profile.sequence_length else ""
     return (

@@ -87,7 +87,7 @@ def changes(before: Progress | None, after: Progress) -> list[str]:
         ):
             lines.append(f"[{after.done}/{after.planned}] {_one_line(row)}")
     current = {(case.case_id, case.round, case.lives) for case in before.turning} if before else set()
-    lines += [_what(case) for case in after.turning if (case.case_id, case.round, case.lives) not in current]
+    lines += [_case_in_words(case) for case in after.turning if (case.case_id, case.round, case.lives) not in current]
     begun = {(export.model, export.lives) for export in before.exporting} if before else set()
     lines += [_export(export) for export in after.exporting if (export.model, export.lives) not in begun]
     noted = set(before.notes) if before else set()
@@ -119,7 +119,7 @@ def counts(progress: Progress) -> str:
 
 def turning(case: Turning) -> str:
     """The turn that is measured now, or that was measured when its run ended."""
-    return _what(case) if case.lives is False else f"{_what(case)}  since {_clock(case.seconds)}"
+    return _case_in_words(case) if case.lives is False else f"{_case_in_words(case)}  since {_clock(case.seconds)}"
 
 
 def exporting(export: ModelExport) -> str:
@@ -137,7 +137,7 @@ def machine(progress: Progress) -> str:
     return f"{seen.of} at the end of the last turn: {' · '.join(parts)}" if parts else ""
 
 
-def _what(case: Turning) -> str:
+def _case_in_words(case: Turning) -> str:
     place = f"round {case.round}  {one_line(case.case_id)}" if case.round else f"load  {one_line(case.case_id)}"
     if case.lives is False:
         return f"gone: the run that measured {place} ended without a word"

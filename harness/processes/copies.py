@@ -147,13 +147,13 @@ class CopiesPool:
                 opened.callback(os.close, pipe)
             conductor = Conductor(pipes)
             running = [
-                self._threads.submit(self._one, place, workers[place], case, number, conductor, steps)
+                self._threads.submit(self._measure_copy, place, workers[place], case, number, conductor, steps)
                 for place in places
             ]
             conductor.conduct(steps)
             return [future.result() for future in running]
 
-    def _one(
+    def _measure_copy(
         self, place: int, worker: Worker, case: Case, number: int, conductor: Conductor, steps: Sequence[Step]
     ) -> Measured | Failed:
         try:

@@ -372,7 +372,7 @@ class _EndpointRun:
         self.enter(f"replication {number} of {step.name}")
         started_at = utc_now()
         before = self.endpoint.totals(CHECK_NS)
-        run, schedule_sha256 = self._one(step, seed, typical_ns)
+        run, schedule_sha256 = self._replicate_once(step, seed, typical_ns)
         after = self.endpoint.totals(CHECK_NS)
         self.enter("outputs check")
         judged = self.work.judge(run)
@@ -417,7 +417,7 @@ class _EndpointRun:
         )
         store.save(self.files.replication(step.name, number), record, indent=None)
 
-    def _one(self, step: LoadStep, seed: int, typical_ns: float) -> tuple[Timeline, str | None]:
+    def _replicate_once(self, step: LoadStep, seed: int, typical_ns: float) -> tuple[Timeline, str | None]:
         """The requests of a replication, and the digest of their schedule where they have one."""
         load = self.job.load
         if load.scenario == "server":

@@ -72,11 +72,11 @@ def raw_inputs(
     raw: dict[int | None, RawInputs] = {}
     for length, made in inputs.items():
         if loaded.make_raw is not None:
-            raw[length] = _one(loaded, loaded.make_raw(samples, length), made, folder, length)
+            raw[length] = _raw_of_length(loaded, loaded.make_raw(samples, length), made, folder, length)
     return raw
 
 
-def _one(loaded: Loaded, raw: Raw, made: Inputs, folder: ModelFolder, length: int | None) -> RawInputs:
+def _raw_of_length(loaded: Loaded, raw: Raw, made: Inputs, folder: ModelFolder, length: int | None) -> RawInputs:
     kinds = {name: made.arrays[name].dtype for name in loaded.input_names}
     prepare = prepare_of(raw.preparation, folder.root, kinds, length)
     prepared = prepare(in_hand(raw.samples, raw.preparation))

@@ -184,7 +184,9 @@ def _measured(row: LoadRow, name: str, style: Look, of: _Quantity, point: Loaded
         ends = Interval(low=ends.low, high=min(ends.high, of.top))
     fill = FILLS.get(point.verdict or "", "hollow")
     wide = of.top is not None and ends is not None and ends.high > WIDEST * ends.low
-    mark = Mark(value or 0.0, style, fill, None if wide else ends, wide, hover=_said(name, point), tags=tags(row))
+    mark = Mark(
+        value or 0.0, style, fill, None if wide else ends, wide, hover=_measured_hover(name, point), tags=tags(row)
+    )
     return Point(point.asked_per_s or 0.0, mark)
 
 
@@ -247,7 +249,7 @@ def _ends(ends: Interval) -> str:
     return f"{units.duration(ends.low)} to {units.duration(ends.high)}"
 
 
-def _said(name: str, point: LoadedPoint) -> str:
+def _measured_hover(name: str, point: LoadedPoint) -> str:
     lines = [f"<b>{escape(name)}</b>, measured: {point.verdict}", f"{units.significant(point.asked_per_s)}/s asked"]
     for percentile in ("p50", "p99"):
         value = percentile_ns(point, percentile)

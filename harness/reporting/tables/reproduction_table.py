@@ -26,7 +26,7 @@ def listed(name: str, claim: Claim) -> str:
         "context only" if claim.context else "",
     ]
     lines.append(f"  holds       {', '.join(part for part in parts if part)}")
-    lines += [f"  {key:<11} {text}" for key, text in _said({**claim.conditions, **claim.versions}).items()]
+    lines += [f"  {key:<11} {text}" for key, text in _condition_texts({**claim.conditions, **claim.versions}).items()]
     lines.append(f"  source      {_source(claim)}")
     return "\n".join(lines)
 
@@ -62,7 +62,7 @@ def terminal(reproduction: Reproduction) -> str:
 def document(reproduction: Reproduction) -> str:
     """The whole reproduction as Markdown."""
     numbers = _numbered(reproduction.rows)
-    conditions = [f"- {key}: {escape(text)}" for key, text in _said(reproduction.conditions).items()]
+    conditions = [f"- {key}: {escape(text)}" for key, text in _condition_texts(reproduction.conditions).items()]
     reasons = [f"- {escape(name)}: {escape(reason)}" for name, reason in _reasons(reproduction.rows)]
     differences = [f"{number}. {escape(_difference(difference))}" for difference, number in numbers.items()]
     parts = [
@@ -159,5 +159,5 @@ def _source(claim: Claim) -> str:
     return ", ".join(part for part in (claim.source.title, claim.source.date, claim.source.url) if part)
 
 
-def _said(conditions: dict[str, str]) -> dict[str, str]:
+def _condition_texts(conditions: dict[str, str]) -> dict[str, str]:
     return {key.replace("_", " "): text for key, text in conditions.items()}
