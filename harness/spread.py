@@ -435,13 +435,13 @@ class _Pool:
     def run_each(self, stages: Sequence[Command], labels: Sequence[str], ended: dict[int, int]) -> int:
         """Run one stage on each device, all at once; `ended` gets the time at which each ended, by place."""
 
-        def one(place: int) -> int:
+        def run_at(place: int) -> int:
             code = self.run_on(place, stages[place], labels[place])
             ended[place] = now_ns()
             return code
 
         with ThreadPoolExecutor(len(self._slots)) as threads:
-            codes = list(threads.map(step, range(len(self._slots))))
+            codes = list(threads.map(run_at, range(len(self._slots))))
         return sum(code != 0 for code in codes)
 
     def run_on(self, place: int, words: Command, label: str) -> int:

@@ -276,7 +276,7 @@ ALARM, REFUSED = "SLOWER", "NOT COMPARABLE"
 def test_one_wrong_verdict_in_thirty_fails_where_it_is_asked_for(
     kind: str, equal: str, slowed: str, passed: bool
 ) -> None:
-    found, plan = selftest._Found(), selftest_plan()
+    found, plan = selftest._Findings(), selftest_plan()
     first = next(case.case_id for case in plan.cases if kind_of(case.model) == kind)
     for trial in range(10):
         found.summaries.append(summary_of(plan))
