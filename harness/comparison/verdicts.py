@@ -1,8 +1,8 @@
 """Two summaries → a verdict per row, of generation and of load as well (pure).
 
-A load that passed before and that now fails, or a higher one, is a change: both verdicts are one-sided at 99%. The
-predicted peaks have an interval of their own, which has no part of the scatter between processes, so they decide
-nothing.
+Of load cases a load that passed before and that now fails, or a higher one, is a change: both verdicts are one-sided at
+99%. The predicted peaks have an interval of their own, which has no part of the scatter between processes, so they
+decide nothing.
 
 The design sets what is compared: separate runs, pairs of rounds, or ratios over a baseline backend across machines.
 

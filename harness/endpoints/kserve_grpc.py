@@ -1,7 +1,8 @@
 """KServe v2 (Open Inference Protocol) over gRPC: messages, tensors as raw bytes. Needs grpcio and protobuf.
 
-Triton's own client (`tritonclient`) has them as generated code that needs protobuf below 7, which excludes it beside
-other packages of the lock file; built here they work with every protobuf. A test compares both where it is installed.
+The messages are built from a table. Triton's own client (`tritonclient`) has them as generated code that needs protobuf
+below 7, which excludes it beside other packages of the lock file; built here they work with every protobuf. A test
+compares both where it is installed.
 
 The bytes of a message are made and read here, and gRPC carries them: so payload time and wait are apart. Each
 connection is a channel with a TCP connection of its own, as with HTTP. gRPC does not show when a request is sent.

@@ -1,8 +1,8 @@
 """A store of runs in a folder, or behind a URL: runs are added by id and never overwritten.
 
-http:// and https:// need nothing, list a folder by the links of its page, and can only be read. Every other protocol is
-one of fsspec. Records are never overwritten: each is created under a name that must be free. `history.json` and
-`history.html`, which follow from them, are replaced.
+Of URLs, http:// and https:// need nothing, list a folder by the links of its page, and can only be read. Every other
+protocol is one of fsspec. Records are never overwritten: each is created under a name that must be free. `history.json`
+and `history.html`, which follow from them, are replaced.
 """
 
 from __future__ import annotations

@@ -2,9 +2,7 @@
 
 CSV columns, MLflow metrics, Prometheus gauges, the metrics of thresholds and columns of tables are views of them. A
 figure that also needs an export, an engine or another row is a column of its table. Times are in nanoseconds, sizes in
-bytes, energies in joules.
-
-Times are in nanoseconds, sizes in bytes, energies in joules. Definitions: docs/generation.md.
+bytes, energies in joules. Definitions of the figures of generation: docs/generation.md.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Predictions from measured service times: the highest load within a bound, the curve, the map of policies (pure).
 
-Many runs are replayed at one rate, and the rate is solved for which exactly the allowed share of requests is over the
-limit. The interval has two parts: chance in the measured service times (a block bootstrap of the traces, each with its
-own solution), and chance in the simulation. A prediction is no peak: only real runs can verify it.
+Peak: many runs are replayed at one rate, and the rate is solved for which exactly the allowed share of requests is over
+the limit. The interval has two parts: chance in the measured service times (a block bootstrap of the traces, each with
+its own solution), and chance in the simulation. A prediction is no peak: only real runs can verify it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Parity with the fp32 reference: of output arrays, and of tokens, where a difference may be rounding (pure).
 
-Two comparisons. Forced: at every step the decoder gets the reference's tokens as inputs, and its logits are compared.
-Free: the tokens of timed requests. At the first free difference all inputs were still equal, so the forced logits of
-that step show by how much the decoder's numbers differ there. A gap between two logits moves by at most twice the
-largest difference of a logit: a different token is explained only where the reference's own gap, between its best
+Tokens have two comparisons. Forced: at every step the decoder gets the reference's tokens as inputs, and its logits are
+compared. Free: the tokens of timed requests. At the first free difference all inputs were still equal, so the forced
+logits of that step show by how much the decoder's numbers differ there. A gap between two logits moves by at most twice
+the largest difference of a logit: a different token is explained only where the reference's own gap, between its best
 token and this one, is no larger than that. Where the reference's logits are not stored, the gap is the margin between
 its two best tokens, the smallest that there can be. At a forced step the decoder's own logits are there: a different
 token must be the best by them. Otherwise the token is wrong.

@@ -3,14 +3,14 @@
 sync       host, device and enqueue time of every batch, one batch in flight
 transfer   sync with the copies from and to pinned host memory inside the sample, each part with its own events
 pipelined  two batches in flight on one stream; the device time of a batch excludes the wait for the other batch.
-           At the transfer boundary: cuda_overlap.py
+           At the transfer boundary: DeviceOverlapped
 offline    device and enqueue time of a block
 
 Enqueue time ends when the last submission of a sample returned; it includes recording the first event, about a
 microsecond. Between samples, a mode only chooses the next input and reads passed events.
 
-While batch i computes, batch i + 1 is copied to the device and the outputs of batch i - 1 are copied back. Two rules
-keep them separate:
+DeviceOverlapped: while batch i computes, batch i + 1 is copied to the device and the outputs of batch i - 1 are copied
+back. Two rules keep them separate:
 
 - within a batch, two events: its pass waits for its upload, its download for its pass;
 - between batches, slots: each batch in flight has its own inputs and outputs, and pinned memory for its answer. A slot

@@ -120,7 +120,7 @@ def _differences(summaries: Mapping[str, Summary]) -> Table[tuple[str, Mapping[s
 def fleet_document(fleet: Fleet, across: Sequence[Block | None] = ()) -> str:
     """The whole text: the units of each machine, and every attempt that was not complete.
 
-    across: blocks that compare the machines (machines_table.py).
+    across: blocks that compare the machines (machines_blocks).
     """
     machines = {
         attempt.machine: attempt.hostname for unit in fleet.units for attempt in unit.attempts if attempt.machine

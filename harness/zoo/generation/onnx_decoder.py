@@ -1,8 +1,5 @@
 """ONNX files of a decoder with keys and values as inputs and outputs: written, checked, with int8 weights.
 
-Only weights are stored in 8 bits, in blocks of 32 with a scale each. Activations are quantised while running
-(accuracy_level 4). Embeddings and normalisations stay in fp32.
-
 decoder-<precision>.onnx           input_ids (batch, sequence), past_key_values.<i>.key|value (batch, kv_heads, past,
                                    head_dim) → logits (batch, vocabulary) of the last position, next_token (batch, 1),
                                    present.<i>.key|value: past and sequence together. One file for prefill and decode
@@ -13,7 +10,9 @@ decoder-<precision>-in-place.onnx  the same with ONNX Runtime's GroupQueryAttent
 decoder-<precision>-prefill.onnx   of a seq2seq model: input_ids, decoder_input_ids (batch, 1) → logits, next_token,
                                    present, cross.<i>.key|value; its decoder file takes decoder_input_ids, past, cross
 
-The greedy choice is part of the graph, so that the next step on a GPU need not wait for the host.
+The greedy choice is part of the graph, so that the next step on a GPU need not wait for the host. In int8 only weights
+are stored in 8 bits, in blocks of 32 with a scale each: activations are quantised while running (accuracy_level 4), and
+embeddings and normalisations stay in fp32.
 """
 
 from __future__ import annotations
