@@ -359,15 +359,15 @@ def _skip_reason(
 
 
 def _unique(cases: Iterable[Case], source: str, merge: bool, quantised: Collection[str]) -> list[Case]:
-    found: dict[str, Case] = {}
+    by_id: dict[str, Case] = {}
     for case in cases:
-        if case.case_id in found and not merge and case.model not in quantised:
+        if case.case_id in by_id and not merge and case.model not in quantised:
             raise ConfigError(
                 f"{source}: duplicate case {case.case_id}.",
                 "Two blocks of the matrix overlap: take the combination out of one of them.",
             )
-        found[case.case_id] = case
-    return list(found.values())
+        by_id[case.case_id] = case
+    return list(by_id.values())
 
 
 def _planned(entry: ModelEntry, info: ModelInfo, cases: Sequence[Case], given: Sequence[GivenInputs]) -> PlannedModel:
