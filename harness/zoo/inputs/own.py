@@ -13,8 +13,8 @@ from harness.core import store
 from harness.core.errors import UsageError
 from harness.core.schemas import GivenInputs
 from harness.core.text import unknown_name
-from harness.zoo.inputs.input_files import FORM, read
 from harness.zoo.loaded import Arrays, Axes, Inputs, Loaded
+from harness.zoo.stored import FORM, read_inputs
 
 MIN_SAMPLES = 8
 """With this many different samples no variations are made: the least number of batches (backends/batches.py)."""
@@ -112,7 +112,7 @@ def _fitting(loaded: Loaded, inputs: GivenInputs) -> Arrays:
     path = Path(inputs.path)
     if path.is_file() and store.sha256_file(path) != inputs.sha256:
         raise UsageError(f"{path} has changed since it was planned.", "Run `make plan` again.")
-    arrays = _by_name(loaded.input_names, read(path), path)
+    arrays = _by_name(loaded.input_names, read_inputs(path), path)
     types = dict(loaded.input_types)
     if not set(loaded.input_names) <= set(types):
         usual = loaded.make_inputs(MIN_SAMPLES, inputs.sequence_length).arrays
