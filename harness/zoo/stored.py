@@ -1,6 +1,7 @@
 """Files of arrays: NumPy's npz, of an export or of a user's own inputs.
 
-The plan keeps the shapes; own.py checks the values against a model.
+A user gives one file for each shape: arrays by input name, sample axis first. The plan keeps the shapes; inputs/own.py
+checks the values against a model.
 """
 
 from __future__ import annotations
