@@ -1,4 +1,4 @@
-"""The profiler's own decisions, and two calls that give a case different figures; runs: tests/integration/test_api.py."""
+"""The profiler's own decisions, and calls that differ in a case's figures; runs: tests/integration/test_api.py."""
 
 from __future__ import annotations
 
