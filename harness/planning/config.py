@@ -188,8 +188,8 @@ class Config(_Section):
     def all_tolerances(self) -> dict[Precision, Tolerance]:
         """The default tolerances, replaced by those of the file where it has any; of int4 where it is generated in."""
         has_int4 = any("int4" in block.precisions for block in self.generation)
-        tolerances = {name: limits for name, limits in DEFAULT_TOLERANCES.items() if name != "int4" or has_int4}
-        return {**tolerances, **self.gates}
+        found = {name: one for name, one in DEFAULT_TOLERANCES.items() if name != "int4" or has_int4}
+        return {**found, **self.gates}
 
 
 _SECTIONS: Mapping[str, type[BaseModel]] = {

@@ -81,7 +81,7 @@ convolutions."""
 
 _OUTSIDE_BLOCKS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("pooling", re.compile("pool|::mean$", re.IGNORECASE)),
-    ("linear", re.compile("linear|addmm|::mm$|::bmm$", re.IGNORECASE)),
+    ("linear", re.compile("linear|addmm|::mm$|::bmm$|::_scaled_mm$", re.IGNORECASE)),
     ("activation", re.compile("relu|silu|hardswish|sigmoid|softmax|clamp|hardtanh", re.IGNORECASE)),
 )
 

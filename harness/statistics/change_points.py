@@ -151,9 +151,9 @@ def noise_of(series: Sequence[Series]) -> MachineNoise:
     order of an autoregressive series. The restlessness of a run is its distance from the median of three neighbours.
     """
     stretches = [
-        (np.log(np.asarray(machine_series.values[low:high], dtype=np.float64)), machine_series.runs[low:high])
-        for machine_series in series
-        for low, high in segments(len(machine_series.values), machine_series.boundaries)
+        (np.log(np.asarray(one.values[low:high], dtype=np.float64)), one.runs[low:high])
+        for one in series
+        for low, high in segments(len(one.values), one.boundaries)
         if high - low >= 2 * LEAST_SIDE
     ]
     if len(stretches) < LEAST_POOL:
@@ -162,16 +162,16 @@ def noise_of(series: Sequence[Series]) -> MachineNoise:
 
 
 def _correlation(stretches: Sequence[Floats]) -> float:
-    estimates = []
+    found = []
     for logs in stretches:
         near, far = np.median(np.abs(np.diff(logs))), np.median(np.abs(logs[2:] - logs[:-2]))
         if near > 0:
-            estimates.append((float(far) / float(near)) ** 2 - 1)
-    if len(estimates) < LEAST_POOL:
+            found.append((float(far) / float(near)) ** 2 - 1)
+    if len(found) < LEAST_POOL:
         return 0.0
     # Simulated: the standard deviation over independent series of n runs is 3.0 / √n; of a median, 1.25 times over √m.
-    error = 1.25 * 3.0 / math.sqrt(len(estimates) * float(np.median([logs.size for logs in stretches])))
-    middle = float(np.median(estimates))
+    error = 1.25 * 3.0 / math.sqrt(len(found) * float(np.median([logs.size for logs in stretches])))
+    middle = float(np.median(found))
     return min(middle, 0.9) if middle > GATE * error else 0.0
 
 
@@ -181,8 +181,8 @@ def _restless(stretches: Sequence[tuple[Floats, Sequence[str]]]) -> dict[str, fl
         middle = np.median(np.lib.stride_tricks.sliding_window_view(logs, 3), axis=1)
         away = np.abs(logs - np.concatenate((middle[:1], middle, middle[-1:])))
         if (mean := float(away.mean())) > 0:
-            for run, distance in zip(runs, away / mean, strict=False):
-                distances.setdefault(run, []).append(min(float(distance), 5.0))  # one outlier is not a restless machine
+            for run, one in zip(runs, away / mean, strict=False):
+                distances.setdefault(run, []).append(min(float(one), 5.0))  # one outlier is not a restless machine
     means = {run: float(np.mean(own)) for run, own in distances.items() if len(own) >= LEAST_POOL}
     typical = float(np.median(list(means.values()))) if means else 0.0
     if typical == 0:
@@ -207,25 +207,25 @@ def changes_of_a_night(series: Sequence[Series], alpha: float = ALPHA, seed: int
     Level by level: every open stretch gives its most likely split; those that Benjamini and Hochberg's rule rejects
     together are change points, and the stretches on both sides of each are open in the next level.
     """
-    splits_of: list[list[Split]] = [[] for _ in series]
+    found: list[list[Split]] = [[] for _ in series]
     noises = noises_of(series)
-    scales = [[noises[history.machine].scales.get(run, 1.0) for run in history.runs] or None for history in series]
+    scales = [[noises[one.machine].scales.get(run, 1.0) for run in one.runs] or None for one in series]
     stretches = [
         (number, low, high)
-        for number, history in enumerate(series)
-        for low, high in segments(len(history.values), history.boundaries)
+        for number, one in enumerate(series)
+        for low, high in segments(len(one.values), one.boundaries)
     ]
     while stretches:
         splits = []
         for number, low, high in stretches:
-            history = series[number]
+            one = series[number]
             own = scales[number]
             split = largest_split(
-                history.values[low:high],
-                history.within[low:high],
+                one.values[low:high],
+                one.within[low:high],
                 seed,
                 None if own is None else own[low:high],
-                noises[history.machine].correlation,
+                noises[one.machine].correlation,
             )
             if split is not None:
                 splits.append((number, low, high, split))
@@ -234,15 +234,15 @@ def changes_of_a_night(series: Sequence[Series], alpha: float = ALPHA, seed: int
         for (number, low, high, split), is_change in zip(splits, rejected, strict=True):
             if is_change:
                 at = low + split.at
-                splits_of[number].append(Split(at, split.p, split.shift, split.low, split.high, split.trend))
+                found[number].append(Split(at, split.p, split.shift, split.low, split.high, split.trend))
                 stretches += [(number, low, at), (number, at, high)]
-    return [sorted(splits, key=lambda split: split.at) for splits in splits_of]
+    return [sorted(splits, key=lambda split: split.at) for splits in found]
 
 
 def noises_of(series: Sequence[Series]) -> dict[str, MachineNoise]:
     """The noise of each machine."""
-    machines = dict.fromkeys(history.machine for history in series)
-    return {machine: noise_of([history for history in series if history.machine == machine]) for machine in machines}
+    machines = dict.fromkeys(one.machine for one in series)
+    return {machine: noise_of([one for one in series if one.machine == machine]) for machine in machines}
 
 
 def benjamini_hochberg(p_values: Sequence[float], alpha: float = ALPHA) -> list[bool]:
@@ -300,15 +300,15 @@ def _scores(logs: Floats, weights: Floats, correlation: float = 0.0) -> Floats:
     correlation: of each run with the next, which makes the means of both sides less certain.
     """
     count = logs.shape[1]
-    sizes = np.arange(LEAST_SIDE, count - LEAST_SIDE + 1)
+    left = np.arange(LEAST_SIDE, count - LEAST_SIDE + 1)
     sums = [np.cumsum(weights * logs**power, axis=1) for power in (0, 1, 2)]
-    sides = [[total[:, sizes - 1] for total in sums]]
+    sides = [[total[:, left - 1] for total in sums]]
     sides.append([total[:, -1:] - part for total, part in zip(sums, sides[0], strict=True)])
     squares = [np.maximum(square - total**2 / weight, 0) for weight, total, square in sides]
     common = (squares[0] + squares[1]) / (count - 2)
     error = np.full_like(common, 1e-300)
-    for (weight, _, _), square, size in zip(sides, squares, (sizes, count - sizes), strict=True):
-        inflation = np.array([mean_inflation(width, correlation) for width in size]) if correlation else 1.0
+    for (weight, _, _), square, size in zip(sides, squares, (left, count - left), strict=True):
+        inflation = np.array([mean_inflation(one, correlation) for one in size]) if correlation else 1.0
         error += inflation * (PRIOR_DF * common + square) / (PRIOR_DF + size - 1) / weight
     scores: Floats = np.abs(sides[1][1] / sides[1][0] - sides[0][1] / sides[0][0]) / np.sqrt(error)
     return scores

@@ -38,10 +38,14 @@ class Flag(Record):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_a_gpu(cls, data: Any) -> Any:
-        if isinstance(data, dict) and data.get("name") == "COTENANT" and re.search("card|GPU", str(data.get("detail"))):
-            return {**data, "name": "GPU_SHARED"}
-        return data
+    def _of_a_gpu(cls, found: Any) -> Any:
+        if (
+            isinstance(found, dict)
+            and found.get("name") == "COTENANT"
+            and re.search("card|GPU", str(found.get("detail")))
+        ):
+            return {**found, "name": "GPU_SHARED"}
+        return found
 
     @property
     def is_note(self) -> bool:

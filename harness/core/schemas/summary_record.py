@@ -220,12 +220,12 @@ class Row(Record):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_void_figures(cls, data: Any) -> Any:
+    def _without_void_figures(cls, found: Any) -> Any:
         # Formats 1 and 2 have them in the row itself.
-        if not isinstance(data, dict) or data.get("grade") != "F" or data.get("void") is not None:
-            return data
-        figures = {name: data[name] for name in Void.model_fields if data.get(name) is not None}
-        return {**{name: value for name, value in data.items() if name not in figures}, "void": figures}
+        if not isinstance(found, dict) or found.get("grade") != "F" or found.get("void") is not None:
+            return found
+        figures = {name: found[name] for name in Void.model_fields if found.get(name) is not None}
+        return {**{name: value for name, value in found.items() if name not in figures}, "void": figures}
 
 
 class Summary(Identified):

@@ -74,11 +74,11 @@ def names(rows: Sequence[Row]) -> dict[str, str]:
 
 def accuracy(rows: Iterable[Row]) -> str:
     """The worst accuracy of rows whose precision changes answers; empty for other rows and where it is unknown."""
-    parities_of_own = [row.parity for row in rows if row.precision == "int8" and row.parity and row.weights != "seeded"]
-    if agreements := [parity.top1_agreement for parity in parities_of_own if parity.top1_agreement is not None]:
+    found = [row.parity for row in rows if row.precision == "int8" and row.parity and row.weights != "seeded"]
+    if agreements := [one.top1_agreement for one in found if one.top1_agreement is not None]:
         return f"top-1 {units.percent(min(agreements))}"
     parities = [row.parity for row in rows if row.precision == "int8" and row.parity]
-    cosines = [parity.cosine for parity in parities if parity.cosine is not None]
+    cosines = [one.cosine for one in parities if one.cosine is not None]
     return f"cosine {units.cosine(min(cosines))}" if cosines else ""
 
 
@@ -165,15 +165,15 @@ def highest(mark: Mark) -> float:
 
 def reading(first: str, rows: Iterable[Row], marks: Iterable[Mark], *more: str) -> str:
     """The meaning of the marks that the chart has. first: for every mark; more: for some marks, may be empty."""
-    shown, drawn = list(rows), list(marks)
+    shown, found = list(rows), list(marks)
     parts = {
         first: True,
         **{text: bool(text) for text in more},
-        "Tinted: not fp32.": any(mark.fill == "tint" for mark in drawn),
-        "Grey and hollow: flagged, not ranked.": any(mark.fill == "hollow" for mark in drawn),
-        f"Arrows (↔): interval wider than ×{MAX_PRINTED_FACTOR:g}, not to scale.": any(mark.wide for mark in drawn),
+        "Tinted: not fp32.": any(mark.fill == "tint" for mark in found),
+        "Grey and hollow: flagged, not ranked.": any(mark.fill == "hollow" for mark in found),
+        f"Arrows (↔): interval wider than ×{MAX_PRINTED_FACTOR:g}, not to scale.": any(mark.wide for mark in found),
         "Beside int8: top-1 agreement with the reference, or cosine.": bool(accuracy(shown)),
-        ranking.DOUBT_MEANS: any(mark.text.startswith(ranking.DOUBT) for mark in drawn),
+        ranking.DOUBT_MEANS: any(mark.text.startswith(ranking.DOUBT) for mark in found),
     }
     return " ".join(text for text, needed in parts.items() if needed)
 

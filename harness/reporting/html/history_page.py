@@ -68,23 +68,22 @@ def page_data(history: History, runs: Sequence[HistoryRun]) -> dict[str, Any]:
         "runs": [[run.measured_from[:16].replace("T", " "), short_commit(run.commit)] for run in runs],
         "series": [
             {
-                "name": series.case_id,
-                "machine": machines[series.machine_key],
-                "visible": series.smallest_visible,
-                "values": by_series.get((series.case_id, series.machine_key), []),
+                "name": one.case_id,
+                "machine": machines[one.machine_key],
+                "visible": one.smallest_visible,
+                "values": by_series.get((one.case_id, one.machine_key), []),
                 "changes": [
                     [place[change.after_run], "\n".join(change.changes)]
                     for change in history.boundaries
-                    if change.machine_key == series.machine_key and change.after_run in place
+                    if change.machine_key == one.machine_key and change.after_run in place
                 ],
                 "shifts": [
                     [place[shift.after_run], shift.state, f"{shift.ratio - 1:+.1%}"]
                     for shift in history.shifts
-                    if (shift.case_id, shift.machine_key) == (series.case_id, series.machine_key)
-                    and shift.after_run in place
+                    if (shift.case_id, shift.machine_key) == (one.case_id, one.machine_key) and shift.after_run in place
                 ],
             }
-            for series in history.series
+            for one in history.series
         ],
     }
 

@@ -58,10 +58,10 @@ def _reader(path: str) -> Callable[[Row], Value]:
     names = path.split(".")
 
     def read(row: Row) -> Value:
-        value: object = row
+        found: object = row
         for name in names:
-            value = getattr(value, name, None)
-        return cast(Value, value)
+            found = getattr(found, name, None)
+        return cast(Value, found)
 
     return read
 
