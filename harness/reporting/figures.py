@@ -657,13 +657,13 @@ def _times(key: str, times: Times, words: str) -> tuple[Figure[GenerationRow], .
         return lambda row: getattr(times(row), name, None)
 
     def over_processes(row: GenerationRow) -> Interval | None:
-        it = times(row)
-        return None if it is None else it.ci95
+        token_times = times(row)
+        return None if token_times is None else token_times.ci95
 
     def over_requests(name: str) -> Callable[[GenerationRow], Interval | None]:
         def interval(row: GenerationRow) -> Interval | None:
-            it = times(row)
-            return None if it is None else it.requests_ci95.get(name)
+            token_times = times(row)
+            return None if token_times is None else token_times.requests_ci95.get(name)
 
         return interval
 

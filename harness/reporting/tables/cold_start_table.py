@@ -224,7 +224,7 @@ def cold_table(
         *(_marked(figure_column(figure, SECOND), figure in _HOLD_COMPILING) for figure in COLD if figure.label),
         Column[Row]("break-even requests", lambda row: str(repaid[row.case_id] or ABSENT)),
     ]
-    return Table(shown_columns, shown, note=_notes([repaid_row for repaid_row in repaid.values() if repaid_row]))
+    return Table(shown_columns, shown, note=_notes([repayment for repayment in repaid.values() if repayment]))
 
 
 _HOLD_COMPILING = tuple(figure for figure in COLD if figure.key in ("compile", "until_first_answer"))
@@ -245,15 +245,15 @@ def _baseline(row: Row, by_id: Mapping[str, Row]) -> Row | None:
     return by_id.get(row.speedup.baseline) if row.speedup else None
 
 
-def _notes(evens: Sequence[BreakEven]) -> str:
+def _notes(repayments: Sequence[BreakEven]) -> str:
     """The meaning of the marks beside the figures; empty without marks."""
     cached = (
         "(cached): a compile cache was warm in every process, so that a first start takes longer than this. In the "
         "last column it was that of the row or of the baseline; what repays a first start is not known."
     )
     notes = [
-        *([cached] if any(even.cached for even in evens) else []),
-        *([ranking.DOUBT_MEANS] if any(even.doubtful for even in evens) else []),
+        *([cached] if any(repayment.cached for repayment in repayments) else []),
+        *([ranking.DOUBT_MEANS] if any(repayment.doubtful for repayment in repayments) else []),
     ]
     return "\n\n".join(notes)
 
