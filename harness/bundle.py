@@ -24,7 +24,8 @@ from harness.core.errors import FormatError, UsageError
 from harness.core.host import environment
 from harness.core.layout import BUNDLE_MANIFEST, Models, Results
 from harness.core.portable import portable
-from harness.core.safe_files import Limit, inside, read, read_text
+from harness.core.safe_files import Limit, read, read_text
+from harness.core.safe_paths import inside
 from harness.core.schemas import Bundle, BundledFile, Environment, Failed, Plan
 
 _CHECKOUT = Path(__file__).parents[1]

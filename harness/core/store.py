@@ -29,7 +29,8 @@ from harness.core.errors import (
 )
 from harness.core.packed import PackedRows, RowsWriter, row_line
 from harness.core.portable import portable_failure
-from harness.core.safe_files import Limit, at_most, inside, open_to_read
+from harness.core.safe_files import Limit, at_most, open_to_read
+from harness.core.safe_paths import inside
 from harness.core.schemas import (
     Artifact,
     ExportRecord,

@@ -29,7 +29,8 @@ from harness.core.errors import (
     UsageError,
 )
 from harness.core.layout import RunStore
-from harness.core.safe_files import FILE_NAME, Limit, read
+from harness.core.safe_files import Limit, read
+from harness.core.safe_paths import FILE_NAME
 from harness.core.schemas import Decision, HistoryRun, Summary
 from harness.core.text import one_line
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from harness.core.safe_files import RelativePath
+from harness.core.safe_paths import RelativePath
 from harness.core.schemas.plan_record import Measurement, Tolerance
 from harness.core.schemas.row_parts import Interval
 from harness.core.schemas.vocabulary import Boundary, Device, Mode, Precision, Record, Weights

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from harness.core.safe_files import FileName, RelativePath
+from harness.core.safe_paths import FileName, RelativePath
 from harness.core.schemas.vocabulary import MessageLines, MessageText, Record, Sha256
 
 Outcome = Literal["complete", "refused", "lost"]

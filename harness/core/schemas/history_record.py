@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from harness.core.safe_files import FileName
+from harness.core.safe_paths import FileName
 from harness.core.schemas.row_parts import Interval
 from harness.core.schemas.vocabulary import Grade, Record, Verdict
 

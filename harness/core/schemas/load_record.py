@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from harness.core.safe_files import FileName
+from harness.core.safe_paths import FileName
 from harness.core.schemas.client_record import ClientFigures, ClientTimes
 from harness.core.schemas.generation_record import TokenParity
 from harness.core.schemas.raw_record import Clock, Parity, Placement

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import SerializerFunctionWrapHandler, field_serializer, model_validator
 
-from harness.core.safe_files import RelativePath
+from harness.core.safe_paths import RelativePath
 from harness.core.schemas.copies_record import Copies, NeighbourCheck
 from harness.core.schemas.energy_record import Energy
 from harness.core.schemas.environment_record import Environment, Unavailable
