@@ -97,7 +97,7 @@ OWN_FILES = {
     "what reads up to a limit": (
         "harness.core.safe_files",
         "harness.core.store",
-        "harness.planning.run_store",
+        "harness.planning.remote_store",
     ),
 }
 """Modules that read a file without `read` of core/safe_files.py, by what that file is."""
