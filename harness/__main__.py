@@ -119,16 +119,16 @@ def _pipeline(name: str, arguments: Sequence[str]) -> None:
 def _choices(command: str, given: argparse.Namespace) -> dict[str, list[str]]:
     """Choices of the user, by Make's name; the folders and the configuration are always among them."""
     named = {name: value for name, value in vars(given).items() if name in pipeline.BY_NAME and value is not None}
-    found = {name: [value] for name, value in named.items()}
+    choices = {name: [value] for name, value in named.items()}
     if given.model:
-        found["MODELS"] = [",".join([*given.model, *filter(None, [named.get("MODELS")])])]
+        choices["MODELS"] = [",".join([*given.model, *filter(None, [named.get("MODELS")])])]
     device = named.get("DEVICE")
-    of_generation = command == "generate" or (command in ("load", "profile") and {"PROMPTS", "TOKENS"} & found.keys())
-    if "CONFIG" not in found and of_generation and not (command == "load" and "ENDPOINT" in found):
-        found["CONFIG"] = ["configs/generation.yaml"]
-    elif "CONFIG" not in found and device == "cuda":
-        found["CONFIG"] = ["configs/cuda.yaml"]
-    return {"RESULTS": ["results"], "MODELS_DIR": ["models"], **found}
+    of_generation = command == "generate" or (command in ("load", "profile") and {"PROMPTS", "TOKENS"} & choices.keys())
+    if "CONFIG" not in choices and of_generation and not (command == "load" and "ENDPOINT" in choices):
+        choices["CONFIG"] = ["configs/generation.yaml"]
+    elif "CONFIG" not in choices and device == "cuda":
+        choices["CONFIG"] = ["configs/cuda.yaml"]
+    return {"RESULTS": ["results"], "MODELS_DIR": ["models"], **choices}
 
 
 def _on_gpu(results: Results) -> bool:
@@ -159,9 +159,9 @@ def _command(name: str, arguments: Sequence[str]) -> list[str]:
 
 def _outcome(code: int, results: Results) -> str:
     plan = load(results.plan, Plan, "make plan") if results.plan.is_file() else None
-    found = load(results.summary, Summary, "make aggregate") if results.summary.is_file() else None
+    summary = load(results.summary, Summary, "make aggregate") if results.summary.is_file() else None
     # A summary of an earlier plan is not about this run.
-    current = found if plan and found and found.plan_id == plan.plan_id else None
+    current = summary if plan and summary and summary.plan_id == plan.plan_id else None
     return outcome(code, plan.plan_id if plan else None, current)
 
 

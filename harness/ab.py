@@ -36,8 +36,7 @@ from harness.core.schemas import Plan, States
 from harness.pipeline import VARIABLES
 from harness.planning.block_settings import interpreters
 from harness.planning.exports import read_exports
-from harness.processes.code_states import CodeState, code_states, require_own_modules
-from harness.processes.interleaved import InterleavedState, measure_in_turn
+from harness.processes.code_states import CodeState, InterleavedState, code_states, measure_in_turn, require_own_modules
 from harness.processes.stages import run_stage
 from harness.reporting.units import count
 
@@ -64,9 +63,9 @@ def stage(arguments: Sequence[str]) -> None:
     pythons = interpreters(options.python)
     with code_states(options.against, Path.cwd(), pythons, [place.root, models.root]) as (against, here):
         cli.say(f"{against.state.name} against {here.state.name}, both by this Inferometer")
-        one = partial(_prepared, options=options, of_plan=of_plan)
-        ours = one("here", here, place.ab, models, None)
-        theirs = one("against", against, place.ab.against, models, ours)
+        prepare = partial(_prepared, options=options, of_plan=of_plan)
+        ours = prepare("here", here, place.ab, models, None)
+        theirs = prepare("against", against, place.ab.against, models, ours)
         _require_own_modules(ours, theirs)
         _require_models(theirs)
         with exclusive(place.ab.lock):
@@ -156,7 +155,7 @@ def _require_own_modules(ours: InterleavedState, theirs: InterleavedState) -> No
 
 
 def _require_models(theirs: InterleavedState) -> None:
-    if theirs.exports.absent and not theirs.exports.found:
+    if theirs.exports.absent and not theirs.exports.intact:
         reason = next(iter(theirs.exports.absent.values()))
         problem = f"{theirs.state.state.name} has no model to compare with: {reason.problem}"
         raise NotComparableError(problem, "Measure this folder alone: make bench; or name a later commit.")

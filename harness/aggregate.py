@@ -65,7 +65,7 @@ from harness.core.timestamps import utc_now
 from harness.planning.exports import another_request, built_engines, export_files, failure_of, recorded_export
 from harness.planning.generation_cases import generation_needs
 from harness.planning.generation_turns import read_generation_exports
-from harness.planning.load_resume import evidence_of, foreign_of, state_of
+from harness.planning.resume import evidence_of, foreign_of, state_of
 from harness.reporting import units
 from harness.reporting.writers.csv import summary_text
 from harness.serving.load_case import replication_digest
@@ -295,7 +295,7 @@ def with_generations(
     records = results.of_generation
     needs = generation_needs(plan)
     exports = read_generation_exports(plan, [*needs], results, None)
-    for name in exports.found:
+    for name in exports.intact:
         store.load(results.export(needs[name].slug).generation, GenerationExport, "make export", sums)
     for name, why in exports.absent.items():
         notes.other.append(f"{name} was not exported for generation. {why.problem} {why.hint}")
@@ -315,7 +315,7 @@ def with_generations(
 
     source = GenerationSource(
         plan=plan,
-        exports=exports.found,
+        exports=exports.intact,
         absent={name: why.problem for name, why in exports.absent.items()},
         environments=environments,
         calibration=calibration,

@@ -83,14 +83,14 @@ def stage(arguments: Sequence[str]) -> None:
 
 def _wanted(plan: Plan, names: Sequence[str] | None) -> dict[str, list[tuple[Case, Options]]]:
     """Runnable cases that load an engine, with their setting's options, by the model's slug."""
-    found: dict[str, list[tuple[Case, Options]]] = {}
+    asked_by: dict[str, list[tuple[Case, Options]]] = {}
     # A load case serves with an engine of each batch size.
     for case in (*plan.cases, *served_cases(plan.loads)):
         info = BACKENDS[case.backend]
         if info.artifact == "engine" and case.skip_reason is None and (not names or case.model in names):
             options = requests.options_of(plan.engines, info.setting(case.device, case.setting).options)
-            found.setdefault(case.slug, []).append((case, options))
-    return found
+            asked_by.setdefault(case.slug, []).append((case, options))
+    return asked_by
 
 
 def _continue_in(python: Path, options: argparse.Namespace) -> None:
@@ -186,7 +186,7 @@ def _is_current(folder: ModelFolder, name: str, key: str) -> bool:
 
 def _build(model: _Model, request: EngineRequest, name: str) -> EngineRecord:
     """Build and check one engine, and save its record."""
-    from harness.backends.tensorrt.checked_engine import build_checked  # noqa: PLC0415
+    from harness.backends.tensorrt.builder import build_checked  # noqa: PLC0415
 
     tolerance = model.plan.tolerance(model.export.model, request.precision)
     record = build_checked(
@@ -225,18 +225,18 @@ def _checked(model: _Model, record: EngineRecord) -> Parity | None:
         engine_folder=model.folder.home,
     )
     backend = construct(BACKENDS[case.backend].target, job)
-    found = []
+    parities = []
     try:
         backend.load()
         for index in range(len(batches.inputs)):
             backend.select(index)
             backend.infer()
             backend.synchronize()
-            found.append(parity.compare(backend.outputs(), batches.reference(index), model.export.classifier))
+            parities.append(parity.compare(backend.outputs(), batches.reference(index), model.export.classifier))
     finally:
         # A CUDA context that is left pushed aborts this process at its end, so that its result is lost.
         backend.close()
-    return parity.worst(found)
+    return parity.worst(parities)
 
 
 def _check_case(model: _Model, request: EngineRequest) -> tuple[Case, Options]:
@@ -245,7 +245,7 @@ def _check_case(model: _Model, request: EngineRequest) -> tuple[Case, Options]:
     """
     tuned = next(iter(request.profiles.values())).optimum[0]
     fitting = [(case, options) for case, options in model.cases if requests.serves(request, case, options)]
-    case, options = min(fitting, key=lambda one: abs(one[0].batch_size - tuned))
+    case, options = min(fitting, key=lambda parity: abs(parity[0].batch_size - tuned))
     # At the other boundaries a selected batch reaches the engine only by upload() or feed().
     return case.model_copy(update={"boundary": "compute"}), options
 

@@ -65,12 +65,12 @@ def stage(arguments: Sequence[str]) -> None:
 
 def collect(plan: Plan, results: Results, models: Models) -> dict[str, bytes]:
     """Content by path in the bundle. Raises MalformedFileError where a link leads out of results/ or models/."""
-    found = {f"results/{path.relative_to(results.root)}": path for path in _of_results(plan, results)}
-    found |= {f"models/{path.relative_to(models.root)}": path for path in _of_models(plan, results, models)}
-    for path in found.values():
+    files = {f"results/{path.relative_to(results.root)}": path for path in _of_results(plan, results)}
+    files |= {f"models/{path.relative_to(models.root)}": path for path in _of_models(plan, results, models)}
+    for path in files.values():
         root = results.root if path.is_relative_to(results.root) else models.root
         inside(root, path.relative_to(root).as_posix())
-    return {name: _content(path, results) for name, path in found.items() if path.is_file()}
+    return {name: _content(path, results) for name, path in files.items() if path.is_file()}
 
 
 def _content(path: Path, results: Results) -> bytes:
@@ -179,8 +179,8 @@ def _checkout_files(plan: Plan) -> dict[str, bytes]:
 
 
 def _images(results: Results) -> tuple[str, ...]:
-    found = [store.load(path, Environment, "make run").limits for path in results.environments.glob("*.json")]
-    return tuple(sorted({limits.image_digest or limits.image or "" for limits in found} - {""}))
+    machine_limits = [store.load(path, Environment, "make run").limits for path in results.environments.glob("*.json")]
+    return tuple(sorted({limits.image_digest or limits.image or "" for limits in machine_limits} - {""}))
 
 
 if __name__ == "__main__":

@@ -22,9 +22,7 @@ from pathlib import Path
 
 from harness.comparison import compatibility, verdicts
 from harness.comparison.compatibility import renamed
-from harness.comparison.load_changes import compare_loads
-from harness.comparison.token_rows import with_token_rows
-from harness.comparison.verdicts import EQUIVALENCE, Margins, Paired
+from harness.comparison.verdicts import EQUIVALENCE, Margins, Paired, compare_loads, with_token_rows
 from harness.core import (
     chain,
     cli,
@@ -42,7 +40,7 @@ from harness.planning.run_store import baseline_in, is_store
 from harness.reporting import thresholds
 from harness.reporting.prose.conditions import short_conditions
 from harness.reporting.tables import comparison_table as tables
-from harness.reporting.tables.machines_table import machines_blocks
+from harness.reporting.tables.fleet_tables import machines_blocks
 from harness.reporting.thresholds import Threshold
 from harness.reporting.writers import github
 from harness.reporting.writers.github import pr_comment
@@ -202,7 +200,7 @@ def _compare_machines(results: Results) -> None:
     summaries = {name: chain.load_summary(folder.summary) for name, folder in folders.items()}
     # Other comparisons draw nothing, and do not wait for the library of charts.
     from harness.reporting.charts import matplotlib_drawer  # noqa: PLC0415
-    from harness.reporting.charts.machines_chart import machines_chart  # noqa: PLC0415
+    from harness.reporting.charts.speedup_charts import machines_chart  # noqa: PLC0415
 
     chart, image = machines_chart(summaries), None
     results.machines_chart.unlink(missing_ok=True)

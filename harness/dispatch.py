@@ -33,8 +33,7 @@ from harness.planning.schedule import of_cases
 from harness.planning.work_units import WorkUnit, request_of, units_of
 from harness.processes.stages import run_stage
 from harness.reporting.table import Block
-from harness.reporting.tables.fleet_table import fleet_document
-from harness.reporting.tables.machines_table import machines_blocks
+from harness.reporting.tables.fleet_tables import fleet_document, machines_blocks
 from harness.reporting.units import count
 from harness.runners.execution import REPORT, installed_version
 from harness.runners.local_runner import LocalRunner
@@ -112,21 +111,21 @@ def dispatch(
     start: makes the runner, when there is anything to run.
     """
     units = [_Unit(unit, attempts_of(unit, results)) for unit in units_of(plan.cases)]
-    open_units = {one.unit.unit_id: one for one in units if not _is_complete(one, plan, exports, results, models)}
+    open_units = {unit.unit.unit_id: unit for unit in units if not _is_complete(unit, plan, exports, results, models)}
     cli.say(f"{count(len(units), 'unit')} of compared cases, {len(open_units)} to measure.")
     if open_units:
         with start() as runner:
-            for one in open_units.values():
-                _submit(one, runner, plan, exports, results, models)
+            for open_unit in open_units.values():
+                _submit(open_unit, runner, plan, exports, results, models)
             tries = dict.fromkeys(open_units, 1)
             while tries:
                 ended = runner.next_ended()
-                one = open_units[ended.unit_id]
-                attempt = _kept(one, ended, runner.name, plan, results)
+                open_unit = open_units[ended.unit_id]
+                attempt = _kept(open_unit, ended, runner.name, plan, results)
                 cli.say(f"{ended.unit_id}, attempt {ended.number}: {_in_words(attempt)}")
                 if attempt.outcome == "lost" and tries[ended.unit_id] < MOST_ATTEMPTS:
                     tries[ended.unit_id] += 1
-                    _submit(one, runner, plan, exports, results, models)
+                    _submit(open_unit, runner, plan, exports, results, models)
                 else:
                     del tries[ended.unit_id]
     return Fleet(
@@ -135,34 +134,34 @@ def dispatch(
         created_at=utc_now(),
         units=tuple(
             FleetUnit(
-                unit_id=one.unit.unit_id,
-                cases=tuple(case.case_id for case in one.unit.cases),
-                attempts=tuple(one.attempts),
+                unit_id=unit.unit.unit_id,
+                cases=tuple(case.case_id for case in unit.unit.cases),
+                attempts=tuple(unit.attempts),
             )
-            for one in units
+            for unit in units
         ),
     )
 
 
 def attempts_of(unit: WorkUnit, results: Results) -> list[Attempt]:
     """The attempts of earlier commands, in order."""
-    found: list[Attempt] = []
+    attempts: list[Attempt] = []
     for path in results.attempt(unit.unit_id, 1).parent.glob("*.json"):
         try:
-            found.append(store.load(path, Attempt, "make dispatch"))
+            attempts.append(store.load(path, Attempt, "make dispatch"))
         except FormatError as error:
             cli.warn(f"{error.problem} It is left out.")
-    return sorted(found, key=lambda one: one.number)
+    return sorted(attempts, key=lambda attempt: attempt.number)
 
 
-def _is_complete(one: _Unit, plan: Plan, exports: Exports, results: Results, models: Models) -> bool:
+def _is_complete(unit: _Unit, plan: Plan, exports: Exports, results: Results, models: Models) -> bool:
     """Whether a complete attempt measured all rounds with these settings, on the present export and its engines."""
-    machine = next((found.machine for found in reversed(one.attempts) if found.outcome == "complete"), None)
+    machine = next((attempt.machine for attempt in reversed(unit.attempts) if attempt.outcome == "complete"), None)
     if machine is None:
         return False
     unread: list[str] = []  # a damaged engine record: its engine counts as another one
-    for case in one.unit.cases:
-        export = exports.found.get(case.model)
+    for case in unit.unit.cases:
+        export = exports.intact.get(case.model)
         engines = () if export is None else built_engines(models.folder(export.slug, export.folder), unread)
         known = admission.known_artifacts(export, engines)
         for number in range(1, plan.measurement.rounds + 1):
@@ -177,19 +176,19 @@ def _is_complete(one: _Unit, plan: Plan, exports: Exports, results: Results, mod
     return True
 
 
-def _submit(one: _Unit, runner: Runner, plan: Plan, exports: Exports, results: Results, models: Models) -> None:
-    number = len(one.attempts) + 1
-    request, files = request_of(one.unit, number, installed_version(), plan, exports, results, models)
-    one.submitted_at = utc_now()
+def _submit(unit: _Unit, runner: Runner, plan: Plan, exports: Exports, results: Results, models: Models) -> None:
+    number = len(unit.attempts) + 1
+    request, files = request_of(unit.unit, number, installed_version(), plan, exports, results, models)
+    unit.submitted_at = utc_now()
     runner.submit(request, files, Requirements(gpus=int(plan.device == "cuda")))
 
 
-def _kept(one: _Unit, ended: EndedAttempt, runner: str, plan: Plan, results: Results) -> Attempt:
+def _kept(unit: _Unit, ended: EndedAttempt, runner: str, plan: Plan, results: Results) -> Attempt:
     """Save an attempt, and the records of a complete one below its machine's folder."""
     report, reason = None, ended.lost
     if ended.archive is not None:
         try:
-            report = _unpacked(one, ended, plan, results)
+            report = _unpacked(unit, ended, plan, results)
         except InferometerError as error:
             reason = f"its archive is refused: {error.problem}"
     complete = report is not None and report.exit_code in MEASURED
@@ -200,7 +199,7 @@ def _kept(one: _Unit, ended: EndedAttempt, runner: str, plan: Plan, results: Res
         unit_id=ended.unit_id,
         number=ended.number,
         runner=runner,
-        submitted_at=one.submitted_at,
+        submitted_at=unit.submitted_at,
         ended_at=utc_now(),
         outcome="complete" if complete else "refused" if report is not None else "lost",
         machine=report.machine if report else None,
@@ -208,11 +207,11 @@ def _kept(one: _Unit, ended: EndedAttempt, runner: str, plan: Plan, results: Res
         reason=reason,
     )
     store.save(results.attempt(ended.unit_id, ended.number), attempt)
-    one.attempts.append(attempt)
+    unit.attempts.append(attempt)
     return attempt
 
 
-def _unpacked(one: _Unit, ended: EndedAttempt, plan: Plan, results: Results) -> AttemptReport:
+def _unpacked(unit: _Unit, ended: EndedAttempt, plan: Plan, results: Results) -> AttemptReport:
     """What an archive reports; its records are written where its run was complete.
 
     Raises MalformedFileError for an archive of another attempt, or with a file that a unit does not leave.
@@ -225,8 +224,8 @@ def _unpacked(one: _Unit, ended: EndedAttempt, plan: Plan, results: Results) -> 
         raise MissingInputError(f"it is of {report.unit_id}, attempt {report.attempt}", "make dispatch")
     if report.exit_code in MEASURED:
         folder = results.machine(report.machine)
-        own = tuple(f"raw/{case.case_id}/" for case in one.unit.cases)
-        for case in one.unit.cases:
+        own = tuple(f"raw/{case.case_id}/" for case in unit.unit.cases)
+        for case in unit.unit.cases:
             shutil.rmtree(folder.raw_case(case.case_id), ignore_errors=True)
         for name, content in files.items():
             if name.startswith((*own, "environments/")):

@@ -161,7 +161,7 @@ def _exported_for_generation(
         cache=given.cache_dir,
     )
     there = [] if given.force else models.generation_exports(needs.slug)
-    record = next((found for folder in there if (found := intact_generation(folder, request))), None)
+    record = next((generation for folder in there if (generation := intact_generation(folder, request))), None)
     if record is not None:
         cli.say(f"{needs.model}: up to date for generation")
         return record
@@ -243,8 +243,8 @@ class _Asked:
         except (FormatError, MissingInputError):
             own = None
         there = [*([self.models.folder(slug, own)] if own else []), *self.models.exports(slug)]
-        found = (intact_record(folder, digest) for folder in there)
-        return next((record for record in found if record and covers(record, self.planned)), None)
+        records = (intact_record(folder, digest) for folder in there)
+        return next((record for record in records if record and covers(record, self.planned)), None)
 
 
 def _exported(asked: _Asked) -> ExportRecord:
@@ -256,7 +256,7 @@ def _exported(asked: _Asked) -> ExportRecord:
         digest = request_digest(info, planned, measurement.seed, measurement.parity_samples, asked.options)
         record = asked.up_to_date(digest)
     if record is None:
-        task, limit_s = partial(_export_one, asked), measurement.export_timeout_s
+        task, limit_s = partial(_export_model, asked), measurement.export_timeout_s
         name, made = _in_own_process(task, planned.name, asked.own, limit_s)
         record = store.load(asked.models.folder(slug, name).record, ExportRecord, "make export")
         if made:
@@ -347,10 +347,10 @@ def _answer(task: Callable[[], Ended], name: str, log: Path, stack: IO[str], sen
 def _received(receiving: Connection) -> InferometerError | Ended | None:
     """The answer of the process; None where it ended without an answer."""
     try:
-        found: InferometerError | Ended | None = receiving.recv() if receiving.poll() else None
+        answer: InferometerError | Ended | None = receiving.recv() if receiving.poll() else None
     except EOFError:
-        found = None
-    return found
+        answer = None
+    return answer
 
 
 def _keep_stack(stack: IO[str], files: ExportFiles) -> None:
@@ -369,7 +369,7 @@ def _look_into(log: Path) -> str:
     return f"{log} holds where; build and call the model by itself in Python."
 
 
-def _export_one(asked: _Asked) -> Ended:
+def _export_model(asked: _Asked) -> Ended:
     """Export one model into a new folder, whose name follows from its content."""
     from harness.zoo.exporting import ExportJob, export_model, identify  # noqa: PLC0415 - torch and related libraries
 
@@ -388,8 +388,8 @@ def _export_one(asked: _Asked) -> Ended:
         )
         try:
             identified = identify(job, watch.step)
-            if is_built(job.info) and (found := asked.up_to_date(identified.request_sha256)) and found.folder:
-                return found.folder, False
+            if is_built(job.info) and (current := asked.up_to_date(identified.request_sha256)) and current.folder:
+                return current.folder, False
             cli.say(f"{planned.name}: exporting ({planned.weights} weights)")
             record = export_model(job, identified, watch.step, watch.seconds, compare)
         except InferometerError as error:

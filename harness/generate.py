@@ -54,7 +54,7 @@ def stage(arguments: Sequence[str]) -> None:
         turns = generation_turns(plan.generations, plan.measurement.rounds, plan.measurement.seed)
         if options.force:
             _forget(turns, records)
-        done = finished_generation(plan, turns, exports.found, records, frozenset(others))
+        done = finished_generation(plan, turns, exports.intact, records, frozenset(others))
         for note in done.notes:
             cli.warn(note)
         open_turns = [turn for turn in turns if not done.has(turn)]
@@ -76,15 +76,15 @@ def _split_off(
     plan: Plan, turns: Sequence[GenerationTurn], exports: GenerationExports, records: Results
 ) -> list[GenerationTurn]:
     """The turns that can be measured; every other one gets a failed record, and its model a warning."""
-    found: list[GenerationTurn] = []
-    said: set[tuple[str, str]] = set()
+    kept: list[GenerationTurn] = []
+    reported: set[tuple[str, str]] = set()
     for number, case in turns:
         reason = exports.reason_against(case)
         if reason is None:
-            found.append((number, case))
+            kept.append((number, case))
             continue
-        if (case.model, reason.problem) not in said:
-            said.add((case.model, reason.problem))
+        if (case.model, reason.problem) not in reported:
+            reported.add((case.model, reason.problem))
             cli.warn(f"{case.model} is not measured on {case.backend}. {reason.problem} {reason.hint}")
         record = Failed(
             case_id=case.case_id,
@@ -100,7 +100,7 @@ def _split_off(
         path = records.raw_file(case.case_id, number)
         if not path.is_file() or not isinstance(store.load_generated(path), Generated):
             store.save_raw(path, record)
-    return found
+    return kept
 
 
 def _forget(turns: Sequence[GenerationTurn], records: Results) -> None:

@@ -105,20 +105,20 @@ def _decide(files: RunStore, results: Results, shift_id: str) -> Decision:
         raise UsageError(*unknown_name("candidate of this store", shift_id, list(by_id)))
     path: Path = results.ab.comparison
     comparison = store.load(path, Comparison, "make ab AGAINST=<commit before the shift>")
-    found = decided(by_id[shift_id], comparison)
-    if isinstance(found, str):
-        raise UsageError(f"{path} does not decide {shift_id}: {found}.", how_to_decide(by_id[shift_id]))
+    entry = decided(by_id[shift_id], comparison)
+    if isinstance(entry, str):
+        raise UsageError(f"{path} does not decide {shift_id}: {entry}.", how_to_decide(by_id[shift_id]))
     sides = (comparison.baseline.state if comparison.baseline else None, comparison.current.state)
-    decision = Decision(created_at=utc_now(), shift=found, against=sides[0], here=sides[1])
+    decision = Decision(created_at=utc_now(), shift=entry, against=sides[0], here=sides[1])
     store.save(files.decision(shift_id), decision)
     return decision
 
 
 def _end(shift: Shift) -> None:
-    said = f"{shift.case_id}: shift {shift.shift_id} is {shift.state} ({shift.verdict})"
+    sentence = f"{shift.case_id}: shift {shift.shift_id} is {shift.state} ({shift.verdict})"
     if shift.state == "confirmed" and shift.ratio > 1:
-        raise RegressionError(f"{said}.", f"It came after {shift.commits[0]}, up to {shift.commits[1]}.")
-    cli.say(f"{said}.")
+        raise RegressionError(f"{sentence}.", f"It came after {shift.commits[0]}, up to {shift.commits[1]}.")
+    cli.say(f"{sentence}.")
 
 
 if __name__ == "__main__":

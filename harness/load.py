@@ -31,15 +31,12 @@ from harness.core.schemas import ExportFailure, LoadBase, LoadCase, LoadFailure,
 from harness.planning.block_settings import interpreters, threads_of
 from harness.planning.exports import Exports, built_engines, export_files, keep_exports, read_exports
 from harness.planning.load_cases import estimate_load
-from harness.planning.load_resume import LoadState, evidence_of, foreign_of, state_of
-from harness.planning.resume import same_environment
+from harness.planning.resume import LoadState, evidence_of, foreign_of, same_environment, state_of
 from harness.planning.schedule import in_words, of_models
-from harness.processes.energy_meter import idle
+from harness.processes.energy_meter import idle, meter_for
 from harness.processes.launcher import Worker
-from harness.processes.load_energy import meter_for
 from harness.processes.load_launcher import LoadWatcher, measure_load, save_failure, settings_for
-from harness.processes.pool import Presence
-from harness.processes.progress_bar import RunProgress
+from harness.processes.pool import Presence, RunProgress
 from harness.reporting.units import count, significant
 
 
@@ -154,8 +151,8 @@ class _LoadPass:
         if not generates:
             reason = self._exports.reason_against(case_of(load, load.max_batch))
         elif own.generation_failure.is_file():
-            told = store.load(own.generation_failure, ExportFailure, "make export")
-            reason = ExportError(told.error, told.hint)
+            failure = store.load(own.generation_failure, ExportFailure, "make export")
+            reason = ExportError(failure.error, failure.hint)
         if reason is not None:
             return save_failure(job, self._results.load(load.load_id), reason.problem, reason.hint, "export")
         meter = meter_for(load, self._gpu, self._idle)
@@ -200,7 +197,7 @@ class _LoadPass:
         files = self._results.load(load.load_id)
         unread: list[str] = []
         engines = built_engines(self._models.folder(load.slug), unread)
-        export = self._exports.found.get(load.model)
+        export = self._exports.intact.get(load.model)
         foreign = foreign_of(load, export, engines, self._results.export(load.slug))
         state = state_of(load, files, self._plan.settings_id, self._here[also], foreign=foreign)
         state.notes += unread

@@ -33,7 +33,7 @@ def models(arguments: Sequence[str]) -> None:
     cli.say("`weights: seeded` (random, fixed seed) needs no download and works for every model above.")
     cli.say()
     cli.say("Others by name:")
-    cli.say(tabulate([[f"  {form}", what] for form, what in PREFIXES.items()], tablefmt="plain"))
+    cli.say(tabulate([[f"  {form}", explanation] for form, explanation in PREFIXES.items()], tablefmt="plain"))
 
 
 def availability(info: ModelInfo) -> str:

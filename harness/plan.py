@@ -48,9 +48,9 @@ from harness.planning.schedule import engines_in_words, estimate, further_in_wor
 from harness.reporting import units
 from harness.zoo import model_info
 from harness.zoo.generation.prompt_files import length_pairs
-from harness.zoo.inputs.input_files import describe
 from harness.zoo.onnx.quantised_file import quantisation_of
 from harness.zoo.sources import is_model_file, require_files, with_prefix
+from harness.zoo.stored import describe_inputs
 
 T = TypeVar("T")
 
@@ -148,7 +148,11 @@ def _quantised(config: Config) -> dict[str, Quantisation]:
 
 def _own_inputs(config: Config) -> dict[str, tuple[GivenInputs, ...]]:
     """The user's own inputs, by model, for models that have any."""
-    return {entry.name: describe(entry.inputs, model_info(entry.name).kind) for entry in config.models if entry.inputs}
+    return {
+        entry.name: describe_inputs(entry.inputs, model_info(entry.name).kind)
+        for entry in config.models
+        if entry.inputs
+    }
 
 
 def _own_prompts(config: Config) -> tuple[Config, list[tuple[int, int]]]:

@@ -63,8 +63,7 @@ from harness.profiling.load_profiles import with_launch_gaps
 from harness.profiling.phases import generation_files, phase_bytes, phase_case, phase_rows, phases_of, with_phases
 from harness.profiling.what_if import model_profile, phase_profile
 from harness.reporting import units
-from harness.reporting.tables.layers_table import profile_blocks, terminal_layers, tokenising_line
-from harness.reporting.tables.model_costs_table import progress_line
+from harness.reporting.tables.profile_tables import profile_blocks, progress_line, terminal_layers, tokenising_line
 from harness.reporting.tables.what_if_table import terminal_what_if
 from harness.reporting.writers.markdown import blocks_text, document_text
 from harness.timing.clock import now_ns
@@ -147,18 +146,18 @@ def _show(results: Results, subjects: Sequence[_Subject], choice: LayerChoice) -
     Returns the profiles by case id. Raises UsageError for a word that matches no layer, before anything is written.
     """
     profiled = [subject.case for subject in subjects if subject.has_parts]
-    found = [_parts(results, case) for case in profiled]
-    layers = [parts.layers for parts in found]
-    for word in unmatched(choice.words, layers) if found else ():
+    profiles = [_parts(results, case) for case in profiled]
+    layers = [parts.layers for parts in profiles]
+    for word in unmatched(choice.words, layers) if profiles else ():
         near = (
             ", ".join(f"`{name}`" for name in near_names(word, layers))
             or "none, no backend here has a per-layer profile"
         )
         raise UsageError(
-            f"No layer matches `{word}` in {units.count(len(found), 'profile')}; parts.json of each has all layers.",
+            f"No layer matches `{word}` in {units.count(len(profiles), 'profile')}; parts.json of each has all layers.",
             f"Near: {near}. A group, a path of modules with * or a class.",
         )
-    for case, parts in zip(profiled, found, strict=True):
+    for case, parts in zip(profiled, profiles, strict=True):
         model = store.load(results.model_profile(case.case_id), ModelProfile, "make profile")
         latency_ns = model.achieved.latency_ns
         measured_ns = None if latency_ns is None else round(latency_ns)
@@ -168,12 +167,12 @@ def _show(results: Results, subjects: Sequence[_Subject], choice: LayerChoice) -
         store.save_bytes(results.parts_report(case.case_id), document_text(f"# {case.case_id}\n\n{text}\n").encode())
         profile_launcher.write_events(results, model, parts, text)
         cli.say(f"\n{terminal_layers(case.case_id, parts, choice)}")
-    return {case.case_id: parts for case, parts in zip(profiled, found, strict=True)}
+    return {case.case_id: parts for case, parts in zip(profiled, profiles, strict=True)}
 
 
 def _parts(results: Results, case: Case) -> PartsProfile:
-    found = store.load(results.parts_profile(case.case_id), PartsProfile, "make profile")
-    return with_launch_gaps(found, results.profile(case.case_id), cli.warn)
+    parts = store.load(results.parts_profile(case.case_id), PartsProfile, "make profile")
+    return with_launch_gaps(parts, results.profile(case.case_id), cli.warn)
 
 
 def _summary(results: Results) -> Summary | None:
@@ -210,13 +209,13 @@ class _ProfilePass:
         """Profile one case and print a line; False where a level failed. Results of the other levels are kept."""
         case = subject.case
         try:
-            found = self._phase_level(subject) if subject.phase else self._model_level(case)
+            profile = self._phase_level(subject) if subject.phase else self._model_level(case)
             files = profile_launcher.memory_files(self.results, case.case_id)
-            found = found.model_copy(update={"memory_files": files})
-            store.save(self.results.model_profile(case.case_id), found)
-            cli.say(progress_line(found))
+            profile = profile.model_copy(update={"memory_files": files})
+            store.save(self.results.model_profile(case.case_id), profile)
+            cli.say(progress_line(profile))
             if subject.has_parts:
-                parts = self._repeated(subject, found.environment_id)
+                parts = self._repeated(subject, profile.environment_id)
                 parts = parts.model_copy(update={"tokenising": None if subject.phase else self._tokenised(case)})
                 store.save(self.results.parts_profile(case.case_id), parts)
         except StorageError:
@@ -254,7 +253,7 @@ class _ProfilePass:
         reason = self.exports.reason_against(case)
         if reason is not None:
             raise reason
-        return self.exports.found[case.model]
+        return self.exports.intact[case.model]
 
     def _model_level(self, case: Case) -> ModelProfile:
         export = self._export(case)

@@ -35,7 +35,7 @@ from harness.profiling.load_profiles import only_profiled, profiled_rows
 from harness.profiling.phases import with_phases
 from harness.profiling.side_by_side import Alike, alike, not_compared
 from harness.reporting import units
-from harness.reporting.charts import matplotlib_drawer, selection
+from harness.reporting.charts import selection
 from harness.reporting.charts.selection import Chart
 from harness.reporting.details import document
 from harness.reporting.first_page import answer, first_page, how_sure, terminal_answer
@@ -49,9 +49,9 @@ from harness.reporting.prose.conditions import conditions, with_short_names
 from harness.reporting.prose.generation_text import generation_section, terminal_generation
 from harness.reporting.prose.load_answer import load_section, terminal_loads
 from harness.reporting.table import Block
+from harness.reporting.tables.harness_error_tables import selftest_line
 from harness.reporting.tables.latency_table import terminal_table
-from harness.reporting.tables.profiles_table import profile_section
-from harness.reporting.tables.selftest_table import selftest_line
+from harness.reporting.tables.profile_tables import profile_section
 from harness.reporting.tables.side_by_side_table import not_compared_section, side_by_side_section
 from harness.reporting.tables.what_if_table import terminal_what_if, what_if_section
 from harness.reporting.writers.markdown import document_text, section
@@ -92,8 +92,8 @@ def _write(results: Results, options: argparse.Namespace, whole: Summary, place:
     tested = store.load(results.selftest, SelfTest, "make selftest") if results.selftest.is_file() else None
     proof = selftest_line(tested, results.selftest_table.name)
     profiled = Profiles(results.model_profile("").parent.name, profiled_rows(summary, results, cli.warn))
-    beside = alike(profiled.found)
-    compared = with_phases(summary, {one.row.case_id for one in profiled.found}.__contains__)
+    beside = alike(profiled.cases)
+    compared = with_phases(summary, {one.row.case_id for one in profiled.cases}.__contains__)
     of_layers = selection.of_layers(compared, beside) if drawing else []
     of_loads = selection.of_loads(summary) if drawing else []
     drawn = [*found.charts, *of_layers, *(one.chart for one in of_loads), *selection.all_of(of_tokens)]
@@ -101,7 +101,7 @@ def _write(results: Results, options: argparse.Namespace, whole: Summary, place:
     charts_folder = place.charts.relative_to(place.report.parent).as_posix()
     images = [f"![{chart.spec.title}]({charts_folder}/{chart.name}.png)" for chart in of_layers]
     profile = _profile(compared, profiled, beside, images)
-    parts = {one.row.case_id: one.parts for one in profiled.found if one.parts}
+    parts = {one.row.case_id: one.parts for one in profiled.cases if one.parts}
     changes = what_if_section(compared, parts)
     linked = found.links(charts_folder)
     load = load_section(summary, selection.load_links(of_loads, charts_folder))
@@ -228,7 +228,7 @@ def _of_profiles(results: Results) -> tuple[Summary, _Place]:
 
 def _profile(summary: Summary, profiled: Profiles, beside: Sequence[Alike], images: Sequence[str] = ()) -> list[Block]:
     """The section on the profiles that belong to the summary's plan. images: of the first comparisons."""
-    parts = {one.row.case_id: one.parts for one in profiled.found if one.parts}
+    parts = {one.row.case_id: one.parts for one in profiled.cases if one.parts}
     compared = [
         block
         for place, found in enumerate(beside)
@@ -236,8 +236,8 @@ def _profile(summary: Summary, profiled: Profiles, beside: Sequence[Alike], imag
             found, conditions(summary, found.rows), images[place] if place < len(images) else ""
         )
     ]
-    compared += (block for found in not_compared(profiled.found) for block in not_compared_section(found))
-    return profile_section([one.model for one in profiled.found], parts, profiled.folder, compared)
+    compared += (block for found in not_compared(profiled.cases) for block in not_compared_section(found))
+    return profile_section([one.model for one in profiled.cases], parts, profiled.folder, compared)
 
 
 def _comparison(summary: Summary, results: Results) -> Comparison | None:
@@ -258,6 +258,9 @@ def _comparison(summary: Summary, results: Results) -> Comparison | None:
 def _drawn(found: Sequence[Chart], folder: Path, plain: bool) -> dict[Path, bytes]:
     """The charts by their files; charts of an earlier report that this report does not show are removed."""
     drawn = {}
+    if found:
+        # Its import takes a third of the start of a report without charts.
+        from harness.reporting.charts import matplotlib_drawer  # noqa: PLC0415
     for chart in found:
         figure = matplotlib_drawer.draw(chart.spec, plain)
         for form in FORMS:

@@ -70,7 +70,7 @@ def _of_cpu(plan: Plan, results: Results, force: bool) -> None:
         cli.say(f"{results.roof}: the limits of this {known.device} are known; `make roof FORCE=1` measures again.")
         return
     with exclusive(results.lock):
-        found = cpu_roof.measured(threads, precisions)
+        measured = cpu_roof.measured(threads, precisions)
     identity = environment.environment_id(here)
     store.save(results.environment(identity), here)
     roof = CpuRoof(
@@ -80,9 +80,9 @@ def _of_cpu(plan: Plan, results: Results, force: bool) -> None:
         machine=here.machine,
         cpus=len(here.limits.affinity),
         cache_bytes=environment.last_level_cache_bytes(),
-        limits=found.limits,
-        unmeasured=found.unmeasured,
-        without=found.without,
+        limits=measured.limits,
+        unmeasured=measured.unmeasured,
+        without=measured.without,
     )
     store.save(results.roof, roof)
     _say_cpu(roof)
@@ -108,7 +108,7 @@ def needed(plan: Plan, usual: int) -> tuple[list[int], list[Precision]]:
 
 def _covers(roof: CpuRoof, threads: Iterable[int], precisions: Iterable[Precision]) -> bool:
     """Whether every limit that the plan needs was measured, or cannot be measured on this machine."""
-    known = {number: set(roof.unmeasured) | set(found.flops) for number in threads if (found := roof.of(number))}
+    known = {number: set(roof.unmeasured) | set(recorded.flops) for number in threads if (recorded := roof.of(number))}
     return all(number in known and set(precisions) <= known[number] for number in threads)
 
 
@@ -170,11 +170,11 @@ def _say_cpu(roof: CpuRoof) -> None:
         cli.warn(f"The limits were measured without {', '.join(roof.without)}, whose products may be faster.")
 
 
-def _with_threads(found: CpuLimits) -> str:
-    products = ", ".join(f"{flops / 1e9:,.0f} {precision}" for precision, flops in found.flops.items())
-    copies = found.copy_bytes_per_s
+def _with_threads(cpu_limits: CpuLimits) -> str:
+    products = ", ".join(f"{flops / 1e9:,.0f} {precision}" for precision, flops in cpu_limits.flops.items())
+    copies = cpu_limits.copy_bytes_per_s
     copies_text = f", copies {copies / 1e9:,.1f} GB/s" if copies is not None else ""
-    return f"with {count(found.threads, 'thread')} {products} GFLOP/s{copies_text}"
+    return f"with {count(cpu_limits.threads, 'thread')} {products} GFLOP/s{copies_text}"
 
 
 if __name__ == "__main__":

@@ -63,9 +63,9 @@ def stage(arguments: Sequence[str]) -> None:
         damaged: list[str] = []
         engines = {
             name: built_engines(models.folder(export.slug, export.folder), damaged)
-            for name, export in exports.found.items()
+            for name, export in exports.intact.items()
         }
-        done = finished_turns(plan, turns, exports.found, results, frozenset(others), engines)
+        done = finished_turns(plan, turns, exports.intact, results, frozenset(others), engines)
         for note in (*damaged, *done.notes):
             cli.warn(note)
         planned = [turn for turn in turns if turn[0] <= settings.rounds]
@@ -124,8 +124,8 @@ def _lost(turn: Turn, plan: Plan, done: Finished) -> bool:
 def _forget_compiled(turns: Sequence[Turn], exports: Exports, models: Models) -> None:
     """Remove compiled code as well, so that a forced run shows the full cost of compiling."""
     for case_id, model in {(case.case_id, case.model) for _, case in turns}:
-        if model in exports.found:
-            export = exports.found[model]
+        if model in exports.intact:
+            export = exports.intact[model]
             shutil.rmtree(models.folder(export.slug, export.folder).compile_cache / case_id, ignore_errors=True)
 
 

@@ -37,7 +37,7 @@ from harness.planning import amounts
 from harness.planning.config import read_config
 from harness.planning.matrix import make_plan
 from harness.planning.schedule import duration
-from harness.reporting.tables.selftest_table import selftest_table
+from harness.reporting.tables.harness_error_tables import selftest_table
 from harness.reporting.units import count
 from harness.reporting.writers.markdown import document_text
 from harness.zoo.families import known_duration
@@ -64,18 +64,18 @@ def stage(arguments: Sequence[str]) -> None:
     config = read_config(options.config)
     plan = make_plan(config, str(options.config), "")
     number, rate = _amount(options.trials, options.rate, _durations(plan))
-    results, found = Results(options.results), _Found()
+    results, findings = Results(options.results), _Findings()
     cli.say(_announcement(plan, number, rate))
     for trial in range(1, number + 1):
         a, b, slow = (Results(results.selftest_trials / f"{trial}-{name}") for name in ("a", "b", "slow"))
         for place, extra in ((a, {}), (b, {}), (slow, {SLOWDOWN_VARIABLE: f"spin:{SLOWDOWN}"})):
             _measure(place, options.config, options.models_dir, {known_duration.VARIABLE: place.root.name, **extra})
-        found.summaries += [store.load(place.summary, Summary, "make selftest") for place in (a, b)]
+        findings.summaries += [store.load(place.summary, Summary, "make selftest") for place in (a, b)]
         equal, slowed = _compare(a, b), _compare(a, slow)
-        found.equal += equal
-        found.slowed += slowed
+        findings.equal += equal
+        findings.slowed += slowed
         cli.say(f"trial {trial} of {number}: {_verdicts(equal)} | 5% slower: {_verdicts(slowed)}")
-    judged = _judge(plan, found, rate)
+    judged = _judge(plan, findings, rate)
     store.save(results.selftest, judged)
     table = document_text(selftest_table(judged)).encode()
     chain.save(results, "selftest", {results.selftest_table: table})
@@ -88,7 +88,7 @@ def stage(arguments: Sequence[str]) -> None:
 
 
 @dataclass
-class _Found:
+class _Findings:
     """Results of the trials."""
 
     summaries: list[Summary] = field(default_factory=list)
@@ -163,23 +163,23 @@ def _stage(
     )
     if done.returncode not in allowed:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        said = f"exit code {done.returncode}, {last}", f"Run it by hand: {shlex.join(command)}"
-        problem, hint = cli.last_error(done.stderr) or said
+        message = f"exit code {done.returncode}, {last}", f"Run it by hand: {shlex.join(command)}"
+        problem, hint = cli.last_error(done.stderr) or message
         raise CasesFailedError(f"The self-test's {name} stage failed: {problem}", hint)
 
 
-def _judge(plan: Plan, found: _Found, rate: float) -> SelfTest:
+def _judge(plan: Plan, findings: _Findings, rate: float) -> SelfTest:
     kind_of = {case.case_id: known_duration.kind_of(case.model) for case in plan.cases}
     known = {
         case.case_id: known_duration.duration_ns(case.model)
         for case in plan.cases
         if kind_of[case.case_id] == known_duration.STEADY
     }
-    rows = trials.bias_rows(known, found.summaries)
-    alarms, equal_trials = trials.false_alarms(_of(known_duration.STEADY, found.equal, kind_of))
-    missed, slowed_trials = trials.missed(_of(known_duration.STEADY, found.slowed, kind_of))
+    rows = trials.bias_rows(known, findings.summaries)
+    alarms, equal_trials = trials.false_alarms(_of(known_duration.STEADY, findings.equal, kind_of))
+    missed, slowed_trials = trials.missed(_of(known_duration.STEADY, findings.slowed, kind_of))
     others = [kind for kind in dict.fromkeys(kind_of.values()) if kind != known_duration.STEADY]
-    kinds = [_of_kind(kind, _of(kind, found.equal, kind_of), _of(kind, found.slowed, kind_of)) for kind in others]
+    kinds = [_of_kind(kind, _of(kind, findings.equal, kind_of), _of(kind, findings.slowed, kind_of)) for kind in others]
     counted = [(alarms, equal_trials), (missed, slowed_trials)]
     counted += [(kind.false_alarms, kind.equal_trials) for kind in kinds]
     return SelfTest(

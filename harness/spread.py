@@ -215,14 +215,14 @@ Written = Mapping[Path, int]
 
 def _written(assigned: Collection[str], results: Results) -> Written:
     """Of the records with samples of these cases."""
-    found: dict[Path, int] = {}
+    stamps: dict[Path, int] = {}
     for path in (path for case_id in assigned for path in results.raw_case(case_id).glob("*.json")):
         try:
             if isinstance(store.load_raw(path), Measured):
-                found[path] = path.stat().st_mtime_ns
+                stamps[path] = path.stat().st_mtime_ns
         except (FormatError, MissingInputError):
             continue
-    return found
+    return stamps
 
 
 def with_earlier_times(
@@ -234,18 +234,18 @@ def with_earlier_times(
         return check
     if new.items() <= old.items():
         return check.model_copy(update={"wall_s": before.wall_s, "busy_s": before.busy_s})
-    busy_s = tuple(one + other for one, other in zip(before.busy_s, check.busy_s, strict=True))
+    busy_s = tuple(earlier + other for earlier, other in zip(before.busy_s, check.busy_s, strict=True))
     return check.model_copy(update={"wall_s": before.wall_s + check.wall_s, "busy_s": busy_s})
 
 
 def _checked(asked: _Request) -> NeighbourCheck | None:
     """The check of an earlier spread with these settings and slots, whose assignment goes on."""
     try:
-        found = store.load(asked.results.neighbours, NeighbourCheck, "make run LAYOUT=cases")
+        check = store.load(asked.results.neighbours, NeighbourCheck, "make run LAYOUT=cases")
     except (FormatError, MissingInputError):
         return None
-    same = found.settings_id == asked.plan.settings_id and found.slots == tuple(asked.slots)
-    return found if same and not asked.force else None
+    same = check.settings_id == asked.plan.settings_id and check.slots == tuple(asked.slots)
+    return check if same and not asked.force else None
 
 
 def assign(cases: Sequence[Case], slots: int, before: Mapping[str, int]) -> dict[str, int]:
@@ -284,9 +284,13 @@ def _alone_again(asked: _Request, pool: _Pool, check: NeighbourCheck) -> int:
     )
     store.save(results.neighbours, check.model_copy(update={"samples": samples}))
     for sample in samples:
-        found = disturbance(sample)
-        said = f"{percent(found.value - 1)} slower beside the others: {found.verdict}" if found else "not measured"
-        cli.say(f"{sample.case_id}: {said}")
+        disturbed = disturbance(sample)
+        remark = (
+            f"{percent(disturbed.value - 1)} slower beside the others: {disturbed.verdict}"
+            if disturbed
+            else "not measured"
+        )
+        cli.say(f"{sample.case_id}: {remark}")
     return failures
 
 
@@ -304,7 +308,7 @@ def sampled(assigned: Mapping[str, int], plan: Plan) -> dict[str, int]:
 
 def _medians(results: Results, case_id: str, plan: Plan) -> tuple[float, ...]:
     """Process medians of a case in the planned rounds; empty where one is missing."""
-    found = []
+    medians = []
     for number in range(1, plan.measurement.rounds + 1):
         try:
             record = store.load_raw(results.raw_file(case_id, number))
@@ -312,8 +316,8 @@ def _medians(results: Results, case_id: str, plan: Plan) -> tuple[float, ...]:
             return ()
         if not isinstance(record, Measured) or record.settings_id != plan.settings_id:
             return ()
-        found.append(batch_ns(record))
-    return tuple(found)
+        medians.append(batch_ns(record))
+    return tuple(medians)
 
 
 # --- copies -------------------------------------------------------------------------------------------------------
@@ -336,11 +340,11 @@ def _copies(asked: _Request, _pool: _Pool) -> int:
                 for number in range(1, rounds + 1)
                 for place, record in enumerate(working.measure(case, number))
             }
-            checks = checks_for(plan, case, exports.found.get(case.model), frozenset())
-            found = copies_of(case, slots, records, plan.settings_id, WINDOW_S, utc_now(), checks)
-            store.save(results.copies(case.case_id), found)
-            failures += len(found.failures)
-            cli.say(f"{done}/{len(cases)} {case.case_id}: {_in_words(found)}")
+            checks = checks_for(plan, case, exports.intact.get(case.model), frozenset())
+            copies = copies_of(case, slots, records, plan.settings_id, WINDOW_S, utc_now(), checks)
+            store.save(results.copies(case.case_id), copies)
+            failures += len(copies.failures)
+            cli.say(f"{done}/{len(cases)} {case.case_id}: {_in_words(copies)}")
     return failures
 
 
@@ -360,13 +364,13 @@ def _copied(asked: _Request, case: Case, exports: Exports, present: dict[tuple[s
     present: the environment here by the distributions that backends record; filled as needed.
     """
     rounds, results = asked.plan.measurement.rounds, asked.results
-    export, unread = exports.found.get(case.model), list[str]()
+    export, unread = exports.intact.get(case.model), list[str]()
     engines = () if export is None else built_engines(asked.models.folder(export.slug, export.folder), unread)
     known = known_artifacts(export, engines)
     try:
-        found = store.load(results.copies(case.case_id), Copies, "make run LAYOUT=copies")
-        complete = len(found.processes) == rounds * len(asked.slots)
-        if not complete or found.settings_id != asked.plan.settings_id or found.slots != tuple(asked.slots):
+        copies = store.load(results.copies(case.case_id), Copies, "make run LAYOUT=copies")
+        complete = len(copies.processes) == rounds * len(asked.slots)
+        if not complete or copies.settings_id != asked.plan.settings_id or copies.slots != tuple(asked.slots):
             return False
         also = backend_info(case.backend).recorded
         here = present.setdefault(also, present.get(also) or environment.collect({}, asked.plan.device, also))
@@ -397,11 +401,11 @@ def on_slot(here: Environment, slot: DeviceSlot, there: Environment) -> Environm
     return here.model_copy(update={"gpu": gpu, "limits": here.limits.model_copy(update=own)})
 
 
-def _in_words(found: Copies) -> str:
-    figures = scaling(found)
+def _in_words(copies: Copies) -> str:
+    figures = scaling(copies)
     if figures is None:
-        return f"FAILED: {found.failures[0].reason}" if found.failures else "FAILED: nothing was measured"
-    slow = [f"{one.slot.name} ({', '.join(one.straggles)})" for one in figures.slots if one.straggles]
+        return f"FAILED: {copies.failures[0].reason}" if copies.failures else "FAILED: nothing was measured"
+    slow = [f"{slot.slot.name} ({', '.join(slot.straggles)})" for slot in figures.slots if slot.straggles]
     return (
         f"{significant(figures.together_per_s)}/s together, efficiency {percent(figures.efficiency.value)}, "
         f"latency ×{figures.interference.value:.3f}" + (f", stragglers: {', '.join(slow)}" if slow else "")
@@ -425,19 +429,19 @@ class _Pool:
     def run(self, stages: Sequence[Command], labels: Sequence[str]) -> int:
         """Run all stages as devices become free; returns how many ended with an exit code other than 0."""
         with ThreadPoolExecutor(len(self._slots)) as threads:
-            codes = list(threads.map(self._one, stages, labels))
+            codes = list(threads.map(self._run_command, stages, labels))
         return sum(code != 0 for code in codes)
 
     def run_each(self, stages: Sequence[Command], labels: Sequence[str], ended: dict[int, int]) -> int:
         """Run one stage on each device, all at once; `ended` gets the time at which each ended, by place."""
 
-        def one(place: int) -> int:
+        def run_at(place: int) -> int:
             code = self.run_on(place, stages[place], labels[place])
             ended[place] = now_ns()
             return code
 
         with ThreadPoolExecutor(len(self._slots)) as threads:
-            codes = list(threads.map(one, range(len(self._slots))))
+            codes = list(threads.map(run_at, range(len(self._slots))))
         return sum(code != 0 for code in codes)
 
     def run_on(self, place: int, words: Command, label: str) -> int:
@@ -445,7 +449,7 @@ class _Pool:
         with ThreadPoolExecutor(1) as thread:  # a thread of its own, whose CPUs are then set
             return thread.submit(self._on, self._slots[place], words, label).result()
 
-    def _one(self, words: Command, label: str) -> int:
+    def _run_command(self, words: Command, label: str) -> int:
         with self._slot() as slot:
             return self._on(slot, words, label)
 
@@ -454,9 +458,9 @@ class _Pool:
         log = self._logs / f"spread-{label.replace('/', '-')}.log"
         environment = {**os.environ, **variables(slot)}
         code = self._start([sys.executable, "-m", f"harness.{words[0]}", *words[1:]], environment, log)
-        what = "GPU" if slot.device == "cuda" else "share of the CPUs"
+        thing = "GPU" if slot.device == "cuda" else "share of the CPUs"
         cli.say(
-            f"{words[0]} {label} on {what} {slot.name}: " + ("done" if code == 0 else f"exit code {code}, see {log}")
+            f"{words[0]} {label} on {thing} {slot.name}: " + ("done" if code == 0 else f"exit code {code}, see {log}")
         )
         return code
 

@@ -52,8 +52,8 @@ def stage(arguments: Sequence[str]) -> None:
             if path.is_file() and is_derived(path.relative_to(folder).as_posix())
         }
         # Two versions of pyarrow write the same rows in other bytes: the sums in the summary are of the rows.
-        for name, found in (("derived", derived), ("made", made)):
-            _check_rows(options.bundle, found, Path(folder) / name)
+        for name, differences in (("derived", derived), ("made", made)):
+            _check_rows(options.bundle, differences, Path(folder) / name)
     check_derived(options.bundle, manifest, derived, made)
     cli.say(f"{options.bundle}: {len(manifest.files)} files as packed; {', '.join(sorted(derived))} come out the same.")
     cli.say(f"Plan {manifest.plan_id}, Inferometer {_code(manifest)}.")
@@ -96,7 +96,7 @@ def check_derived(bundle: Path, manifest: Bundle, packed: Mapping[str, bytes], m
     Only the creation date of the summary may differ.
     """
     for name in sorted(packed.keys() | made.keys()):
-        theirs, ours = (_CREATED.sub(b"", opened(found.get(name, b"")).content, count=1) for found in (packed, made))
+        theirs, ours = (_CREATED.sub(b"", opened(pair.get(name, b"")).content, count=1) for pair in (packed, made))
         if theirs != ours:
             raise MalformedFileError(
                 f"{bundle}: {name} is not what its records give{_first_difference(name, theirs, ours)}.",
@@ -145,8 +145,8 @@ def _make_again(bundle: Path, folder: Path, charts: bool) -> None:
         except subprocess.TimeoutExpired as error:
             raise MalformedFileError(f"{bundle}: {name} needs more than {_TIMEOUT_S} s for it.", ASK_AGAIN) from error
         if done.returncode:
-            said, _ = cli.last_error(done.stderr) or ((done.stderr.strip().splitlines() or ["no message"])[-1], "")
-            raise MalformedFileError(f"{bundle}: {name} does not take its records: {said}", ASK_AGAIN)
+            problem, _ = cli.last_error(done.stderr) or ((done.stderr.strip().splitlines() or ["no message"])[-1], "")
+            raise MalformedFileError(f"{bundle}: {name} does not take its records: {problem}", ASK_AGAIN)
 
 
 def _first_difference(name: str, theirs: bytes, ours: bytes) -> str:

@@ -58,20 +58,20 @@ def _parser() -> cli.Parser:
 
 
 def _once(results: Results) -> None:
-    found = WatchedFolder(results).look()
-    if found is None:
+    progress = WatchedFolder(results).look()
+    if progress is None:
         raise MissingInputError(f"{results.plan} does not exist.", "Run `make plan` first.")
     terminal = sys.stdout.isatty()
-    Console(width=None if terminal else WIDE, highlight=False).print(watch_terminal.view(found))
+    Console(width=None if terminal else WIDE, highlight=False).print(watch_terminal.view(progress))
 
 
 def _live(watched: WatchedFolder, follow: bool) -> None:
     console = Console(highlight=False)
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
         while True:
-            found = watched.look()
-            live.update(watch_terminal.view(found, console.height), refresh=True)
-            if found is not None and found.state == "complete" and not follow:
+            progress = watched.look()
+            live.update(watch_terminal.view(progress, console.height), refresh=True)
+            if progress is not None and progress.state == "complete" and not follow:
                 return
             time.sleep(watched.pause_s)
 
@@ -80,15 +80,15 @@ def _log(watched: WatchedFolder, follow: bool) -> None:
     """A line for each change: output to a file or a pipe has no escape codes."""
     before, waiting = None, False
     while True:
-        found = watched.look()
-        if found is not None:
-            for line in watch_terminal.changes(before, found):
+        progress = watched.look()
+        if progress is not None:
+            for line in watch_terminal.changes(before, progress):
                 cli.say(line)
-            if found.state == "complete" and not follow:
+            if progress.state == "complete" and not follow:
                 return
         elif not waiting:
             cli.say(watch_terminal.NO_PLAN)
-        before, waiting = found, found is None
+        before, waiting = progress, progress is None
         time.sleep(watched.pause_s)
 
 

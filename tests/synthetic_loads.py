@@ -23,9 +23,8 @@ from harness.core.schemas import (
 )
 from harness.serving.arrivals import poisson, rate_of
 from harness.serving.batching import BatchPolicy, prepared_sizes
-from harness.serving.load_points import Replayed, load_points, policies, policy_map
 from harness.serving.load_verdict import Control, bracket, decide
-from harness.serving.peak import peak_rate
+from harness.serving.prediction import Replayed, load_points, peak_rate, policies, policy_map
 from harness.serving.price import per_million
 from harness.serving.replay import ServiceTimes, simulate
 

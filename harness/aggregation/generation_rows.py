@@ -58,7 +58,7 @@ from harness.core.schemas import (
     VoidGeneration,
 )
 from harness.statistics.estimators import median, median_interval
-from harness.statistics.token_parity import worst_token_parity
+from harness.statistics.parity import worst_token_parity
 from harness.statistics.token_times import (
     Instants,
     Values,

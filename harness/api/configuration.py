@@ -58,9 +58,9 @@ def require_offered(device: Device, precision: Precision, backend: str) -> None:
 
     The default backend is not checked against the precision: `benchmark` has its own backends.
     """
-    for what, value, kind in (("device", device, Device), ("precision", precision, Precision)):
+    for key, value, kind in (("device", device, Device), ("precision", precision, Precision)):
         if value not in get_args(kind):
-            raise UsageError(*unknown_name(what, str(value), get_args(kind)))
+            raise UsageError(*unknown_name(key, str(value), get_args(kind)))
     offered = backend_info(backend).precisions.get(device)
     if offered is None:
         raise UsageError(
@@ -106,16 +106,16 @@ def measurement(settings: Mapping[str, Any], subject: Subject, timing: Timing) -
         value = getattr(timing, name)
         if value is not None and (not isinstance(value, int) or value < least):
             raise UsageError(f"{name}={value!r} is no number of runs.", f"Give a whole number of at least {least}.")
-    found = dict(settings)
+    fields = dict(settings)
     if subject.samples is not None:
-        found.setdefault("parity_samples", subject.samples)
+        fields.setdefault("parity_samples", subject.samples)
     if timing.num_runs is not None:
-        found |= {"max_samples": timing.num_runs, "min_samples": timing.num_runs}
+        fields |= {"max_samples": timing.num_runs, "min_samples": timing.num_runs}
     if timing.warmup_runs is not None:
-        found["warmup_min_iterations"] = max(1, timing.warmup_runs)
+        fields["warmup_min_iterations"] = max(1, timing.warmup_runs)
     if timing.rounds is not None:
-        found["rounds"] = timing.rounds
-    return found
+        fields["rounds"] = timing.rounds
+    return fields
 
 
 def config(
@@ -132,7 +132,7 @@ def config(
     return {
         "device": device,
         "models": [model],
-        "matrix": [dict(one) for one in blocks],
+        "matrix": [dict(part) for part in blocks],
         **({"measurement": dict(measured)} if measured else {}),
         **({"export": {"exporter": exporter}} if exporter != ExportOptions().exporter else {}),
         "report": {"title": subject.label},

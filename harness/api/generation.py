@@ -11,8 +11,7 @@ from harness.api.results import Result
 from harness.api.runs import Run, folder_of
 from harness.core.layout import Models
 from harness.core.schemas import Device, GenerationRow, Precision, Summary
-from harness.reporting.figures import CSV_UNITS, columns
-from harness.reporting.generation_figures import GENERATION
+from harness.reporting.figures import CSV_UNITS, GENERATION, columns
 from harness.reporting.prose.generation_text import generation_section, terminal_generation
 from harness.reporting.table import Block
 from harness.zoo import model_info

@@ -1,9 +1,10 @@
-"""The profiler of one model."""
+"""The profiler of one model, and its latest result as files."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,21 +21,122 @@ from harness.api.configuration import (
     require_single,
     scenario_blocks,
 )
-from harness.api.latest import Latest
 from harness.api.profiles import GpuProfile, LayerProfile, MemoryProfile, Profile, some_layers
 from harness.api.regressions import Regressions, Side, detect_regressions
-from harness.api.results import Benchmark, Load
+from harness.api.results import Benchmark, Load, Result
 from harness.api.runs import Run, folder_of, require_measured
 from harness.api.subject import Subject, is_module, subject_of
 from harness.core import cli
 from harness.core.errors import UsageError
 from harness.core.host import gpu
 from harness.core.layout import Models
+from harness.core.safe_files import Limit, read_text
 from harness.core.schemas import Device, Exporter, Plan, Precision
+from harness.core.store import save_bytes
 from harness.serving.load_verdict import parse_bound
 
 if TYPE_CHECKING:
     from harness.api.subject import InputData, Model
+
+R = TypeVar("R", bound=Result)
+
+
+@dataclass(frozen=True)
+class CallResult:
+    """The result of a call for a case. median: ns; settings: the configuration's section `measurement`."""
+
+    median: float
+    samples: int
+    settings: Mapping[str, Any]
+    measured_from: str
+
+
+class Latest:
+    """Keeps the latest result and writes it to files on request."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Result, Run] | None = None
+        self._measured: Run | None = None
+        self._answers: dict[str, CallResult] = {}
+
+    def export_json(self, path: str | os.PathLike[str]) -> Path:
+        """Write the whole latest result as JSON. Raises UsageError where there is none yet."""
+        return _write(path, self._latest()[0].to_json())
+
+    def export_csv(self, path: str | os.PathLike[str]) -> Path:
+        """Write the records of the latest result as CSV. Raises UsageError where there is none yet.
+
+        >>> from harness.api import ModelProfiler
+        >>> ModelProfiler("minilm-l6").export_csv("rows.csv")
+        Traceback (most recent call last):
+        harness.core.errors.UsageError: Nothing was profiled yet.
+        """
+        return _write(path, self._latest()[0].to_csv())
+
+    def generate_html_report(self, path: str | os.PathLike[str] | None = None) -> Path:
+        """Write the page of the latest measured result: one file that needs no network; by default in its folder.
+
+        Raises UsageError where nothing was measured yet: `profile`, `gpu_profile` and `benchmark` have a page.
+        """
+        self._latest()
+        if self._measured is None:
+            raise UsageError("A page shows measured rows, and nothing was timed yet.", "Call profile() first.")
+        page = self._measured.report()
+        return page if path is None else _write(path, read_text(page, Limit.RECORD))
+
+    def _keep(self, result: R, run: Run) -> R:
+        if isinstance(result, Benchmark):
+            self._measured = run
+            answers = answers_of(result, run.settings())
+            result = replace(result, remarks=contradictions(self._answers, answers))
+            self._answers |= answers
+        self._last = (result, run)
+        return result
+
+    def _latest(self) -> tuple[Result, Run]:
+        if self._last is None:
+            raise UsageError("Nothing was profiled yet.", "Call profile() or benchmark() first.")
+        return self._last
+
+
+def answers_of(result: Benchmark, settings: Mapping[str, Any]) -> dict[str, CallResult]:
+    """The results of all cases that have a latency, by case id."""
+    measured = {row.case_id: row.latency_ns for row in result.rows if row.latency_ns is not None}
+    return {
+        case_id: CallResult(latency.median, latency.n, settings, result.summary.measured_from or "")
+        for case_id, latency in measured.items()
+    }
+
+
+def contradictions(before: Mapping[str, CallResult], now: Mapping[str, CallResult]) -> tuple[str, ...]:
+    """A line for each case for which an earlier call gave a different median, with the differences of the two calls."""
+    return tuple(
+        f"`{case_id}`: an earlier call gave {before[case_id].median / 1e6:.3g} ms, this one "
+        f"{answer.median / 1e6:.3g} ms. {_why(before[case_id], answer)}"
+        for case_id, answer in now.items()
+        if case_id in before and before[case_id].median != answer.median
+    )
+
+
+def _why(before: CallResult, now: CallResult) -> str:
+    changed = [
+        f"{name} {before.settings.get(name)} and {value}"
+        for name, value in now.settings.items()
+        if before.settings.get(name) != value
+    ]
+    if changed:
+        return f"They asked for different settings: {', '.join(changed)}."
+    return (
+        f"Same settings, other samples: {before.samples:,} from {before.measured_from} and {now.samples:,} from "
+        f"{now.measured_from}."
+    )
+
+
+def _write(path: str | os.PathLike[str], text: str) -> Path:
+    target = Path(path)
+    save_bytes(target, text.encode())
+    return target
+
 
 P = TypeVar("P", bound=Profile)
 
@@ -222,8 +324,8 @@ class ModelProfiler(Latest):
         harness.core.errors.UsageError: No layer matches `Conv3d`.
         """
         run, plan = self._start(input_data, [{}], self._timing, force)
-        (found,) = run.profile(plan, num_runs)
-        return self._keep(some_layers(run.results.root, found, layer_names, depth), run)
+        (profiled,) = run.profile(plan, num_runs)
+        return self._keep(some_layers(run.results.root, profiled, layer_names, depth), run)
 
     def memory_profile(
         self, input_data: InputData | None = None, batch_sizes: Sequence[int] | None = None, *, force: bool = False
@@ -236,9 +338,9 @@ class ModelProfiler(Latest):
         63656
         """
         run, plan = self._start(input_data, [{"batch_size": batch_sizes}], self._timing, force)
-        found = run.profile(plan, 1)
-        timelines = {one.model.case_id: one.memory for one in found if one.memory}
-        return self._keep(MemoryProfile(run.results.root, tuple(one.model for one in found), timelines), run)
+        profiled = run.profile(plan, 1)
+        timelines = {case.model.case_id: case.memory for case in profiled if case.memory}
+        return self._keep(MemoryProfile(run.results.root, tuple(case.model for case in profiled), timelines), run)
 
     def gpu_profile(
         self,
@@ -312,7 +414,7 @@ class ModelProfiler(Latest):
         subject = self._subject(input_data)
         usual = self._usual(subject)
         measured = measurement(self._measurement, subject, timing)
-        blocks = [block(one, usual) for one in chosen]
+        blocks = [block(kind, usual) for kind in chosen]
         wanted = config(subject, device or self.device, self._weights, blocks, measured, self._exporter)
         run = Run(folder_of(self.folder, subject.label, wanted), self._models, force, self._show)
         return run, run.plan(wanted, every=list(chosen) == [{}])
@@ -334,5 +436,5 @@ class ModelProfiler(Latest):
     def _profiled(self, run: Run, plan: Plan, num_runs: int | None, kind: type[P]) -> P:
         summary = run.measure()
         require_measured(summary.rows[0])
-        (found,) = run.profile(plan, num_runs)
-        return kind(run.results.root, summary, found.model, found.parts)
+        (profiled,) = run.profile(plan, num_runs)
+        return kind(run.results.root, summary, profiled.model, profiled.parts)

@@ -26,12 +26,10 @@ from harness.profiling.layers import (
 )
 from harness.profiling.reconcile import Reconciliation, reconcile
 from harness.reporting.charts import matplotlib_drawer
-from harness.reporting.charts.allocations_chart import allocations
+from harness.reporting.charts.profile_charts import allocations
 from harness.reporting.table import Block
-from harness.reporting.tables.allocations_table import memory_blocks
-from harness.reporting.tables.layers_table import layers_block, profile_blocks
 from harness.reporting.tables.machine_load_table import machine_load_table
-from harness.reporting.tables.model_costs_table import model_tables
+from harness.reporting.tables.profile_tables import layers_block, memory_blocks, model_tables, profile_blocks
 from harness.reporting.tables.roofline_table import roofline_table
 
 
@@ -106,8 +104,8 @@ class GpuProfile(Profile):
     @property
     def idle_share(self) -> float | None:
         """Share of the latency (the plain one where none was measured) in which no kernel ran; None without kernels."""
-        found = idle_share(self.parts, self._latency_ns()) if self.parts else None
-        return found.share if found else None
+        share = idle_share(self.parts, self._latency_ns()) if self.parts else None
+        return share.share if share else None
 
     @property
     def kernels(self) -> tuple[OperatorRow, ...]:
@@ -146,7 +144,7 @@ class LayerProfile(Result):
 
     def blocks(self) -> list[Block]:
         """The chosen layers, the longest first, with their shares of the model's time."""
-        return [_what(*_shown([self.model])), layers_block(self.everything, len(self.everything), self.choice)]
+        return [_subject(*_shown([self.model])), layers_block(self.everything, len(self.everything), self.choice)]
 
 
 @dataclass(frozen=True, repr=False)
@@ -177,7 +175,7 @@ class MemoryProfile(Result):
         """The models' profiles and the timelines."""
         return {
             "models": [model.model_dump(mode="json") for model in self.models],
-            "timelines": {name: found.model_dump(mode="json") for name, found in self.timelines.items()},
+            "timelines": {name: timeline.model_dump(mode="json") for name, timeline in self.timelines.items()},
         }
 
     def blocks(self) -> list[Block]:
@@ -204,7 +202,7 @@ def _shown(models: Sequence[ModelProfile]) -> list[ModelProfile]:
     return [model.model_copy(update={"model": short[model.model]}) for model in models]
 
 
-def _what(profile: ModelProfile) -> str:
+def _subject(profile: ModelProfile) -> str:
     """The conditions of times under a profiler."""
     length = f", sequence {profile.sequence_length}" if profile.sequence_length else ""
     return (

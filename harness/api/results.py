@@ -16,11 +16,10 @@ from harness.reporting.prose.conditions import short_conditions, with_short_name
 from harness.reporting.prose.load_answer import load_section
 from harness.reporting.table import Block
 from harness.reporting.tables.custom_metrics_table import csv_columns
-from harness.reporting.tables.flags_table import flags_table
 from harness.reporting.tables.latency_table import latency_table, terminal_table
-from harness.reporting.tables.load_points_table import point_lines
+from harness.reporting.tables.load_tables import point_lines
 from harness.reporting.tables.summary_table import COLUMNS
-from harness.reporting.tables.unmeasured_table import unmeasured_table
+from harness.reporting.tables.validity_tables import flags_table, unmeasured_table
 from harness.reporting.writers import html
 from harness.reporting.writers.csv import csv_text
 from harness.reporting.writers.markdown import blocks_text, table_text
@@ -71,7 +70,7 @@ class Result(ABC):
         return self.markdown()
 
     def _repr_html_(self) -> str:
-        return _CLASS.sub(lambda found: f'{found[0]} style="{_STYLES[found[1]]}"', str(html.blocks(self.blocks())))
+        return _CLASS.sub(lambda match: f'{match[0]} style="{_STYLES[match[1]]}"', str(html.blocks(self.blocks())))
 
 
 @dataclass(frozen=True, repr=False)

@@ -86,9 +86,9 @@ def arrays_of(module: nn.Module, data: Any) -> Given:
     arrays = [_array(value) for value in values]
     counts = {name: len(array) for name, array in zip(names, arrays, strict=True) if array.ndim}
     if len(set(counts.values())) != 1:
-        said = ", ".join(f"`{name}` {count}" for name, count in counts.items())
+        sizes = ", ".join(f"`{name}` {count}" for name, count in counts.items())
         raise UsageError(
-            f"The inputs have no batch axis in common{f': {said}' if said else ''}.",
+            f"The inputs have no batch axis in common{f': {sizes}' if sizes else ''}.",
             "Give tensors whose first axis is the batch, equally long; only a scalar is shared by all samples.",
         )
     if not next(iter(counts.values())):
@@ -225,7 +225,11 @@ def _name(model: Any) -> str:
 
 def _numbers(shape: Sequence[int]) -> NDArray[np.float32]:
     """Seeded normal numbers, at least eight samples: (samples, …), float32."""
-    if not isinstance(shape, Sequence) or not shape or any(not isinstance(one, int) or one < 1 for one in shape):
+    if (
+        not isinstance(shape, Sequence)
+        or not shape
+        or any(not isinstance(length, int) or length < 1 for length in shape)
+    ):
         raise UsageError(f"input_shape {shape!r} is no shape.", "The batch first, for example (1, 3, 224, 224).")
     values = np.random.default_rng(_SEED).standard_normal((max(MIN_SAMPLES, shape[0]), *shape[1:]))
     return values.astype(np.float32)

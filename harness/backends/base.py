@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from harness.backends.info import imported
 from harness.core.errors import CaseError
 from harness.core.schemas import Case, Device, EngineRecord, ExportRecord, Placement
-from harness.timing.cuda_overlap import IN_FLIGHT
+from harness.timing.cuda_modes import IN_FLIGHT
 
 Array = NDArray[np.generic]
 Batch = Mapping[str, Array]
@@ -79,7 +79,7 @@ class Backend(ABC):
 
     copy_streams: tuple[Any, Any] | None = None
     """At the transfer boundary in pipelined mode, from load() on: the streams that upload() and download() enqueue on
-    instead. The mode makes each pass wait for its upload and each download for its pass (timing/cuda_overlap.py)."""
+    instead. The mode makes each pass wait for its upload and each download for its pass (timing/cuda_modes.py)."""
 
     def __init__(self, job: BackendJob) -> None:
         self.job = job

@@ -80,20 +80,20 @@ def load_batches(folder: Path, export: ExportRecord, case: Case, samples: int) -
 
     Raises MissingInputError when the export has no inputs of that length, or fewer than `samples`.
     """
-    found = _input_set(export, case, samples)
-    samples = min(samples, found.samples)
+    chosen = _input_set(export, case, samples)
+    samples = min(samples, chosen.samples)
     starts = batch_starts(samples, case.batch_size)
     axes = {spec.name: spec.batch_axis for spec in export.inputs if spec.batch_axis != 0}
-    inputs = _batch_of(folder / found.inputs.path, samples, case.batch_size)
-    reference = _batch_of(folder / found.reference.path, samples, case.batch_size)
+    inputs = _batch_of(folder / chosen.inputs.path, samples, case.batch_size)
+    reference = _batch_of(folder / chosen.reference.path, samples, case.batch_size)
     return BatchSet(tuple(as_taken(dict(inputs(index)), axes) for index in range(len(starts))), reference)
 
 
 def load_raw_batches(folder: Path, export: ExportRecord, case: Case, samples: int) -> RawBatchSet:
     """Read the same batches as a caller has them. Raises MissingInputError where the export has no raw inputs."""
-    found = _input_set(export, case, samples)
-    samples = min(samples, found.samples)
-    raw = found.raw
+    chosen = _input_set(export, case, samples)
+    samples = min(samples, chosen.samples)
+    raw = chosen.raw
     if raw is None:
         raise MissingInputError(
             f"The export of {case.model} has no raw inputs, which the e2e boundary starts from.",
@@ -106,7 +106,7 @@ def load_raw_batches(folder: Path, export: ExportRecord, case: Case, samples: in
             [held[place % samples] for place in range(start, start + case.batch_size)]
             for start in batch_starts(samples, case.batch_size)
         ),
-        prepare=prepare_of(raw.preparation, folder, kinds, found.sequence_length),
+        prepare=prepare_of(raw.preparation, folder, kinds, chosen.sequence_length),
         answer=answer_of(raw.answer),
         reference=_batch_of(folder / raw.reference.path, samples, case.batch_size),
     )
@@ -125,9 +125,9 @@ def batch_starts(samples: int, batch_size: int) -> list[int]:
 
 
 def _input_set(export: ExportRecord, case: Case, samples: int) -> InputSet:
-    for found in export.input_sets:
-        if found.sequence_length == case.sequence_length and (found.samples >= samples or found.complete):
-            return found
+    for inputs in export.input_sets:
+        if inputs.sequence_length == case.sequence_length and (inputs.samples >= samples or inputs.complete):
+            return inputs
     raise MissingInputError(
         f"The export of {case.model} has no {samples} inputs of sequence length {case.sequence_length}.",
         "Run `make export` again: the plan has changed since.",

@@ -21,8 +21,8 @@ def onnx_of(export: ExportRecord, precision: Precision, variant: str | None = No
     fp32, tf32 and bf16 arithmetic start from the same fp32 file.
     """
     own: Precision = precision if precision in ("fp16", "int8") else "fp32"
-    found = export.onnx.get(own) if variant is None else export.onnx_variants.get(f"{own}-{variant}")
-    if found is None:
+    artifact = export.onnx.get(own) if variant is None else export.onnx_variants.get(f"{own}-{variant}")
+    if artifact is None:
         name = own if variant is None else f"{own}-{variant}"
         if name in export.refused:
             raise MissingInputError(export.refused[name].error, export.refused[name].hint)
@@ -30,7 +30,7 @@ def onnx_of(export: ExportRecord, precision: Precision, variant: str | None = No
             f"The export of {export.model} has no {name} ONNX file.",
             "Run `make export` again: the plan has changed since.",
         )
-    return found
+    return artifact
 
 
 def job_of(
@@ -72,9 +72,9 @@ def engine_of(case: Case, options: Options, export: ExportRecord, folder: ModelF
     from harness.backends.tensorrt.versions import here  # noqa: PLC0415 - TensorRT, in the process of a backend that needs it anyway
 
     records = [store.load(path, EngineRecord, "make engines") for path in sorted(folder.engines.glob("*.json"))]
-    found = engine_for(case, options, export, records, here())
-    store.check_artifact(folder.home, found.engine, "make engines")
-    return found
+    engine = engine_for(case, options, export, records, here())
+    store.check_artifact(folder.home, engine.engine, "make engines")
+    return engine
 
 
 def artifacts(export: ExportRecord, case: Case, engine: EngineRecord | None = None) -> dict[str, str]:

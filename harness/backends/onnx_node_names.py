@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.backends.base import BackendJob
-from harness.backends.profile_tree import ROOT
+from harness.backends.profile_timing import ROOT
 from harness.core.schemas import Artifact
 from harness.core.schemas.profile_record import Group
-from harness.profiling.groups import group_of
+from harness.profiling.layers import group_of
 
 _SCOPES, _CLASSES = "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy"
 _ABOUT_SHAPES = frozenset({"Shape", "Size", "Constant", "ConstantOfShape", "Range"})
@@ -69,7 +69,7 @@ def read_graph(file: Path) -> NodeIndex:
 
     graph = onnx.load(str(file), load_external_data=False).graph
     weights = frozenset(initializer.name for initializer in graph.initializer)
-    return NodeIndex(tuple(_node(found, weights) for found in graph.node))
+    return NodeIndex(tuple(_node(node, weights) for node in graph.node))
 
 
 def named(name: str) -> Node | None:
@@ -113,26 +113,26 @@ def _file_of(job: BackendJob) -> Artifact | None:
     return job.export.onnx.get("fp32")
 
 
-def _node(found: Any, weights: Collection[str]) -> Node:
-    properties = {prop.key: prop.value for prop in found.metadata_props}
+def _node(proto: Any, weights: Collection[str]) -> Node:
+    properties = {prop.key: prop.value for prop in proto.metadata_props}
     scopes, classes = _listed(properties.get(_SCOPES)), _listed(properties.get(_CLASSES))
-    weighing = [name.removesuffix(".weight") for name in found.input if name in weights and name.endswith(".weight")]
+    weighing = [name.removesuffix(".weight") for name in proto.input if name in weights and name.endswith(".weight")]
     module = weighing[0] if weighing else scopes[-2] or ROOT if len(scopes) > 1 and not scopes[0] else None
     around = tuple(word for name in scopes[:-1] for word in name.split(".")[-1:] if word)
     # A fused kernel has its own name, and its output has the name of the last member's.
-    by_name = None if scopes else named(found.name) or named("".join(found.output[:1]).removesuffix("_output_0"))
+    by_name = None if scopes else named(proto.name) or named("".join(proto.output[:1]).removesuffix("_output_0"))
     return Node(
-        name=found.name,
-        operator=found.op_type,
-        inputs=tuple(found.input),
-        outputs=tuple(found.output),
+        name=proto.name,
+        operator=proto.op_type,
+        inputs=tuple(proto.input),
+        outputs=tuple(proto.output),
         module=by_name.module if by_name else module,
         around=by_name.around if by_name else (*around, *(name.rpartition(".")[2] for name in classes[:-1])),
     )
 
 
 def _listed(text: str | None) -> list[str]:
-    return [] if text is None else [str(one) for one in ast.literal_eval(text)]
+    return [] if text is None else [str(name) for name in ast.literal_eval(text)]
 
 
 def fused(original: NodeIndex, kernels: NodeIndex) -> dict[str, tuple[Node, ...]]:
@@ -158,11 +158,11 @@ def fused(original: NodeIndex, kernels: NodeIndex) -> dict[str, tuple[Node, ...]
         owners = [owner[source] for source in sources if source in owner]
         if owners:
             owner[node.name] = max(owners, key=order.__getitem__)
-    found: dict[str, list[Node]] = {kernel.name: [] for kernel in kernels.nodes}
+    nodes_of: dict[str, list[Node]] = {kernel.name: [] for kernel in kernels.nodes}
     for node in original.nodes:
         if node.name in owner:
-            found[owner[node.name]].append(node)
-    return {name: tuple(nodes) for name, nodes in found.items()}
+            nodes_of[owner[node.name]].append(node)
+    return {name: tuple(nodes) for name, nodes in nodes_of.items()}
 
 
 def named_by_themselves(kernels: NodeIndex) -> dict[str, tuple[Node, ...]]:

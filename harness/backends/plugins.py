@@ -46,9 +46,9 @@ class PluginTable(Mapping[str, BackendInfo]):
     def __getitem__(self, name: str) -> BackendInfo:
         if name in self._built_in:
             return self._built_in[name]
-        found = self._plugin(name)
-        if isinstance(found, BackendInfo):
-            return found
+        entry = self._plugin(name)
+        if isinstance(entry, BackendInfo):
+            return entry
         raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
@@ -60,14 +60,14 @@ class PluginTable(Mapping[str, BackendInfo]):
 
     def refused(self, name: str) -> list[PluginRefused]:
         """Installed plugins of that name that cannot be used."""
-        found = self._plugin(name)
-        return found if isinstance(found, list) else []
+        entry = self._plugin(name)
+        return entry if isinstance(entry, list) else []
 
     def all_refused(self) -> list[PluginRefused]:
         """Every installed plugin that cannot be used."""
         problem = "cannot be used: its entry_points.txt is not readable"
         unreadable = [PluginRefused(f"The plugin {origin} {problem}.") for origin in self._installed[1]]
-        return [*(one for name in self._points for one in self.refused(name)), *unreadable]
+        return [*(refusal for name in self._points for refusal in self.refused(name)), *unreadable]
 
     @cached_property
     def _installed(self) -> tuple[list[Extension], list[str]]:
@@ -75,10 +75,10 @@ class PluginTable(Mapping[str, BackendInfo]):
 
     @cached_property
     def _points(self) -> dict[str, list[Extension]]:
-        found: dict[str, list[Extension]] = {}
+        by_name: dict[str, list[Extension]] = {}
         for point in self._installed[0]:
-            found.setdefault(point.name, []).append(point)
-        return found
+            by_name.setdefault(point.name, []).append(point)
+        return by_name
 
     def _plugin(self, name: str) -> BackendInfo | list[PluginRefused]:
         if name in self._points and name not in self._read:
@@ -89,11 +89,13 @@ class PluginTable(Mapping[str, BackendInfo]):
 def _read(name: str, points: list[Extension], built_in: Mapping[str, BackendInfo]) -> BackendInfo | list[PluginRefused]:
     """The entry of the only package that provides a backend, or the fault of each package that does."""
     problem = _taken(name, points, built_in)
-    found = [(point, problem or _entry(point, built_in)) for point in points]
-    for _, entry in found:
+    entries = [(point, problem or _entry(point, built_in)) for point in points]
+    for _, entry in entries:
         if isinstance(entry, BackendInfo):
             return entry
-    return [PluginRefused(f"The backend `{name}` of {point.origin} cannot be used: {wrong}.") for point, wrong in found]
+    return [
+        PluginRefused(f"The backend `{name}` of {point.origin} cannot be used: {wrong}.") for point, wrong in entries
+    ]
 
 
 def _taken(name: str, points: list[Extension], built_in: Mapping[str, BackendInfo]) -> str | None:

@@ -37,8 +37,8 @@ def computing_layers(layers: Iterable[tuple[str, str]], products: Collection[str
     ran = [(kind, precision) for kind, precision in layers if kind not in _NOT_COMPUTED]
     multiplying = [precision for kind, precision in ran if kind in products]
     known = [name for name in multiplying if name in _FLOATING or name in _INTEGER]
-    found = known or [precision for _, precision in ran if precision in _FLOATING]
-    return dict(Counter("int8" if name in _INTEGER else _FLOATING[name] for name in found))
+    floating = known or [precision for _, precision in ran if precision in _FLOATING]
+    return dict(Counter("int8" if name in _INTEGER else _FLOATING[name] for name in floating))
 
 
 def floating_precision(*evidence: Mapping[str, int]) -> str:

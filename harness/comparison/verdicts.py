@@ -1,4 +1,8 @@
-"""Two summaries → a verdict per row (pure).
+"""Two summaries → a verdict per row, of generation and of load as well (pure).
+
+Of load cases a load that passed before and that now fails, or a higher one, is a change: both verdicts are one-sided at
+99%. The predicted peaks have an interval of their own, which has no part of the scatter between processes, so they
+decide nothing.
 
 The design sets what is compared: separate runs, pairs of rounds, or ratios over a baseline backend across machines.
 
@@ -15,18 +19,134 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.aggregation import flags
-from harness.aggregation.flags import medians_by_round
+from harness.aggregation.flags import CALIBRATION, medians_by_round
+from harness.aggregation.generation_rows import row_of_times
 from harness.comparison import compatibility, paired
 from harness.comparison.compatibility import renamed
-from harness.core.schemas import ComparedRow, Design, Difference, Row, Summary, Verdict
-from harness.statistics import estimators
-from harness.statistics.ratios import (
-    MIN_ROUNDS,
-    Change,
-    change_between,
-    change_of_ratios,
-    holm,
+from harness.core.schemas import (
+    ComparedLoad,
+    ComparedRow,
+    Design,
+    Difference,
+    GenerationRow,
+    LoadRow,
+    Row,
+    Summary,
+    TokenTimes,
+    Verdict,
 )
+from harness.statistics import estimators
+from harness.statistics.ratios import MIN_ROUNDS, Change, Ratio, change_between, change_of_ratios, holm, ratio_of
+
+
+def with_token_rows(summary: Summary) -> Summary:
+    """The summary with two further rows for each row of generation: `<case_id>:itl` and `<case_id>:ttft`.
+
+    Each has its times in place of latencies, so that the verdicts on latencies judge them.
+    """
+    found = [
+        as_row(row, name, times)
+        for row in summary.generations
+        if not any(flag.name == CALIBRATION for flag in row.flags)
+        for name, times in (("itl", row.itl_ns), ("ttft", row.ttft_ns))
+        if times is not None or row.status != "measured" or row.grade == "F"
+    ]
+    return summary.model_copy(update={"rows": (*summary.rows, *found)})
+
+
+def as_row(row: GenerationRow, name: str, times: TokenTimes | None) -> Row:
+    """One kind of time of a row. times: None where the row has none."""
+    further = {field: getattr(row, field) for field in ("placement", "cold_ns", "artifacts", "checks", "usage")}
+    return row_of_times(row, f"{row.case_id}:{name}", row.model, times).model_copy(update=further)
+
+
+def compare_loads(baseline: Summary, current: Summary, differences: Sequence[Difference]) -> tuple[ComparedLoad, ...]:
+    """Each load case of either summary, in the order of the current one; lost ones last.
+
+    differences: where any of them forbids comparing, no load case is compared.
+    """
+    before = {row.load_id: row for row in baseline.loads}
+    after = {row.load_id: row for row in current.loads}
+    refusing = [one.name for one in differences if one.refuses]
+    refusal = f"another machine: {', '.join(refusing)} differs" if refusing else None
+    found = [_compared(row, before, refusal) for row in current.loads]
+    gone = [_without(row, "GONE", None, (row, None)) for name, row in before.items() if name not in after]
+    return (*found, *gone)
+
+
+def _compared(row: LoadRow, before: Mapping[str, LoadRow], refusal: str | None) -> ComparedLoad:
+    other = before.get(row.load_id)
+    if other is None:
+        return _without(row, "NEW", None, (None, row))
+    if reason := refusal or _unlike(other, row):
+        return _without(row, "NOT COMPARABLE", reason, (other, row))
+    ratio = _ratio(other, row)
+    update = {"ratio": ratio.value, "ci95": ratio.ci95} if ratio else {}
+    if row.scenario != "server":
+        reason = "one process a side: the scatter between processes is unknown"
+        return _without(row, "AMBIGUOUS", reason, (other, row)).model_copy(update=update)
+    verdict, reason = _verdict(other, row)
+    return _without(row, verdict, reason, (other, row)).model_copy(update={**update, "fails": verdict == "SLOWER"})
+
+
+def _unlike(before: LoadRow, after: LoadRow) -> str | None:
+    for side, row in (("baseline", before), ("now", after)):
+        if row.status != "measured":
+            return f"{side} {row.status}: {row.reason}"
+        if row.void is not None:
+            return f"{side} void: {row.void}"
+    if before.bounds != after.bounds:
+        texts = [row.bounds_text or "no bound" for row in (before, after)]
+        return f"bound {texts[0]} in the baseline, {texts[1]} now"
+    return f"{before.threads} threads in the baseline, {after.threads} now" if before.threads != after.threads else None
+
+
+def _verdict(before: LoadRow, after: LoadRow) -> tuple[Verdict, str | None]:
+    if _reaches(after.peak_fail_per_s, before.peak_pass_per_s):
+        return "SLOWER", None
+    if _reaches(before.peak_fail_per_s, after.peak_pass_per_s):
+        return "FASTER", None
+    return "AMBIGUOUS", "no load passes on one side and fails on the other: measure the same RATES on both"
+
+
+def _reaches(failed: float | None, passed: float | None) -> bool:
+    """Whether a load that one side passed is as high as one that the other failed."""
+    return failed is not None and passed is not None and failed <= passed
+
+
+def _ratio(before: LoadRow, after: LoadRow) -> Ratio | None:
+    """The predicted peak now by that of the baseline; without predictions the best rate of samples."""
+    if before.predicted_peak_per_s and after.predicted_peak_per_s:
+        return ratio_of(
+            after.predicted_peak_per_s, after.predicted_interval, before.predicted_peak_per_s, before.predicted_interval
+        )
+    best = [max((point.samples_per_s for point in row.points), default=0.0) for row in (after, before)]
+    return Ratio(best[0] / best[1], None) if min(best) > 0 and after.scenario != "server" else None
+
+
+def _without(
+    named: LoadRow, verdict: Verdict, reason: str | None, sides: tuple[LoadRow | None, LoadRow | None]
+) -> ComparedLoad:
+    """A load case without a ratio."""
+    before, after = sides
+    return ComparedLoad(
+        load_id=named.load_id,
+        model=named.model,
+        backend=named.backend,
+        scenario=named.scenario,
+        verdict=verdict,
+        reason=reason,
+        baseline=_peak(before),
+        current=_peak(after),
+        ratio=None,
+        ci95=None,
+        fails=False,
+    )
+
+
+def _peak(row: LoadRow | None) -> tuple[float | None, float | None]:
+    return (row.peak_pass_per_s, row.peak_fail_per_s) if row else (None, None)
+
 
 SIGNIFICANCE = 0.05
 ENOUGH_ROUNDS = 5

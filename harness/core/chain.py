@@ -34,12 +34,12 @@ def inputs_of(sums: Mapping[Path, str], results: Results, models: Models) -> dic
     """
     # Either folder may lie in the other: a file belongs to the inner folder.
     roots = sorted([(results.root, ""), (models.root, MODELS)], key=lambda root: -len(root[0].parts))
-    found = {}
+    digests = {}
     for path, digest in sorted(sums.items()):
         root, prefix = next(root for root in roots if path.is_relative_to(root[0]))
         with suppress(ValueError):
-            found[relative(f"{prefix}{path.relative_to(root).as_posix()}")] = digest
-    return found
+            digests[relative(f"{prefix}{path.relative_to(root).as_posix()}")] = digest
+    return digests
 
 
 def load_summary(path: Path, made_by: str = "make aggregate") -> Summary:
@@ -105,13 +105,13 @@ class ByModel:
     def of(self, model: str) -> Summary:
         """The summary of one model by itself."""
         names = set(type(self.head).model_fields) & set(Summary.model_fields)
-        found = {name: getattr(self.head, name) for name in names}
+        fields = {name: getattr(self.head, name) for name in names}
         rows = self.rows(model)
         cases = {row.case_id for row in rows}
-        exports = {name: one for name, one in self.head.exports.items() if name == model}
-        energies = {name: one for name, one in self.head.energies.items() if name in cases}
+        exports = {name: export for name, export in self.head.exports.items() if name == model}
+        energies = {name: energy for name, energy in self.head.energies.items() if name in cases}
         own = {"rows": rows, "exports": exports, "energies": energies, "inputs": {}, "schema_version": 3}
-        return Summary.model_construct(**{**found, **own, "loads": (), "generations": (), "notes": ()})
+        return Summary.model_construct(**{**fields, **own, "loads": (), "generations": (), "notes": ()})
 
 
 def check_inputs(summary: Summary, results: Results, models: Models | None = None, complete: bool = False) -> None:

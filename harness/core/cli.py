@@ -117,8 +117,8 @@ def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None
 
 def check_limits() -> None:
     """Exit with two lines where a limit of this process is too low for any stage."""
-    if found := limits.too_narrow():
-        _fail(UnavailableError(*found))
+    if problem := limits.too_narrow():
+        _fail(UnavailableError(*problem))
 
 
 _REFUSED: Mapping[int, tuple[type[InferometerError], str, str]] = {
@@ -206,8 +206,8 @@ def progress(text: str) -> None:
 def _kernel() -> Any:
     """The notebook kernel, where this process is one; else None."""
     shell = sys.modules.get("IPython")
-    found = shell.get_ipython() if shell is not None else None
-    return found if hasattr(found, "kernel") else None
+    kernel = shell.get_ipython() if shell is not None else None
+    return kernel if hasattr(kernel, "kernel") else None
 
 
 def _warn_of_unsealed() -> None:

@@ -90,8 +90,8 @@ middle of the exception that caused it."""
 
 def _message(error: BaseException, lines: int | None = None) -> str:
     """The message on one line; lines: only so many of its first lines."""
-    found = [" ".join(line.split()) for line in _COLOURS.sub("", str(error)).splitlines()]
-    return " ".join([line for line in found if line][:lines])
+    printed = [" ".join(line.split()) for line in _COLOURS.sub("", str(error)).splitlines()]
+    return " ".join([line for line in printed if line][:lines])
 
 
 def _shortened(text: str) -> str:

@@ -146,8 +146,8 @@ def _again(match: re.Match[str], context: HintContext) -> str:
     targets = match["targets"].split()
     given = dict(word.split("=", 1) for word in re.findall(rf" ({_ASSIGNED})", match["given"]))
     if context.front == "api" and _OF_API.issuperset(targets):
-        said = [_choice(name, value, "api") for name, value in given.items() if name in BY_NAME]
-        return ", ".join(said) or ("benchmark()" if "bench" in targets else "profile()")
+        choices = [_choice(name, value, "api") for name, value in given.items() if name in BY_NAME]
+        return ", ".join(choices) or ("benchmark()" if "bench" in targets else "profile()")
     commands = [targets] if context.front != "inferometer" else [[target] for target in targets]
     return " && ".join(_command(command, given, context) for command in commands)
 

@@ -48,10 +48,10 @@ def portable_failure(record: F) -> F:
 
 def _roots() -> list[tuple[str, str]]:
     """(folder, its replacement), inner folders first."""
-    found = {str(root): "" for root in (_here(), _CHECKOUT) if root}
+    folders = {str(root): "" for root in (_here(), _CHECKOUT) if root}
     if home := _home():
-        found.setdefault(str(home), "~")
-    return sorted(found.items(), key=lambda one: -len(one[0]))
+        folders.setdefault(str(home), "~")
+    return sorted(folders.items(), key=lambda folder: -len(folder[0]))
 
 
 def _here() -> Path | None:

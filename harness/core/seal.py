@@ -51,10 +51,10 @@ def sealed(content: bytes) -> bytes:
 
 def opened(content: bytes) -> Opened:
     """Remove the seal. A seal that is not exactly in its place stays, and readers of records refuse it."""
-    if found := _PRETTY.search(content, max(0, len(content) - 128)):
-        body = content[: found.start()] + b"\n}\n"
-    elif found := _PLAIN.search(content, max(0, len(content) - 128)):
-        body = content[: found.start()] + b"}\n"
+    if match := _PRETTY.search(content, max(0, len(content) - 128)):
+        body = content[: match.start()] + b"\n}\n"
+    elif match := _PLAIN.search(content, max(0, len(content) - 128)):
+        body = content[: match.start()] + b"}\n"
     else:
         return Opened(content, hashlib.sha256(content).hexdigest(), None)
-    return Opened(body, hashlib.sha256(body).hexdigest(), found[1].decode())
+    return Opened(body, hashlib.sha256(body).hexdigest(), match[1].decode())

@@ -143,8 +143,8 @@ def sweep_temporary(folder: Path, before: float = math.inf) -> None:
     for path in folder.glob(".*"):
         # It may be renamed or deleted meanwhile.
         with suppress(OSError):
-            found = path.lstat()
-            if _TEMPORARY.fullmatch(path.name) and stat.S_ISREG(found.st_mode) and found.st_mtime < before:
+            status = path.lstat()
+            if _TEMPORARY.fullmatch(path.name) and stat.S_ISREG(status.st_mode) and status.st_mtime < before:
                 path.unlink()
 
 
@@ -160,17 +160,17 @@ def load(path: Path, kind: type[R], made_by: str, sums: dict[Path, str] | None =
 
 def parse(path: Path, content: bytes, kind: type[R], made_by: str, sums: dict[Path, str] | None = None) -> R:
     """A record from the content of a file; `path` names it in messages. Raises as `load` does."""
-    found = _opened(path, content, made_by)
+    record = _opened(path, content, made_by)
     known = _versions_of(kind)
-    _check_version(path, found.content, (*known, PACKED) if kind is Summary else known, made_by)
-    if found.seal is None:
+    _check_version(path, record.content, (*known, PACKED) if kind is Summary else known, made_by)
+    if record.seal is None:
         UNSEALED[path] = None
     if sums is not None:
-        sums[path] = found.digest
+        sums[path] = record.digest
     try:
-        if kind is Summary and _version(found.content) == PACKED:
-            return _with_rows(path, PackedSummary.model_validate_json(found.content))  # type: ignore[return-value]
-        return kind.model_validate_json(found.content)
+        if kind is Summary and _version(record.content) == PACKED:
+            return _with_rows(path, PackedSummary.model_validate_json(record.content))  # type: ignore[return-value]
+        return kind.model_validate_json(record.content)
     except ValidationError as error:
         raise MalformedFileError(
             f"{path} is not a valid {kind.__name__}: {first_problem(error)}",
@@ -206,13 +206,13 @@ def content_sum(path: Path, made_by: str) -> str:
 
 
 def _opened(path: Path, content: bytes, made_by: str) -> Opened:
-    found = opened(content)
-    if found.broken:
+    unsealed = opened(content)
+    if unsealed.broken:
         raise MalformedFileError(
             f"{path} has changed since it was written: it does not match its seal.",
             f"Run `{made_by}` to make it again, or put back the file that was written.",
         )
-    return found
+    return unsealed
 
 
 def read_bytes(path: Path, made_by: str) -> bytes:
@@ -337,8 +337,8 @@ def tail(log: Path, lines: int = 40) -> str:
             text = file.read(TAIL_BYTES).decode(errors="replace")
     except (OSError, MalformedFileError):
         return ""
-    found = sanitize.lines(text if size <= TAIL_BYTES else text.partition("\n")[2]).splitlines()
-    return "\n".join([line for line in found if not line.startswith("Extension modules: ")][-lines:])
+    tail_lines = sanitize.lines(text if size <= TAIL_BYTES else text.partition("\n")[2]).splitlines()
+    return "\n".join([line for line in tail_lines if not line.startswith("Extension modules: ")][-lines:])
 
 
 def shorten_log(log: Path) -> None:
@@ -360,9 +360,9 @@ def digest_of(*parts: Any) -> str:
 
 def first_problem(error: ValidationError) -> str:
     """The first of pydantic's errors as `field: reason`."""
-    found = error.errors()[0]
-    where = ".".join(str(part) for part in found["loc"]) or "(whole file)"
-    return f"{where}: {found['msg']}"
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"]) or "(whole file)"
+    return f"{where}: {first['msg']}"
 
 
 def _run_again(made_by: str) -> str:

@@ -37,16 +37,16 @@ _NAME_LENGTH = 40
 def plain_name(text: str) -> str:
     """A name that another program chose, made safe for a terminal, Markdown and HTML: letters, digits, spaces and
     `._-+:@/` stay, control characters are dropped, others become `?`."""
-    seen = "".join(one for one in text if one.isprintable())[:_NAME_LENGTH]
-    return "".join(one if one.isalnum() or one in " ._-+:@/" else "?" for one in seen).strip() or "?"
+    seen = "".join(character for character in text if character.isprintable())[:_NAME_LENGTH]
+    return "".join(part if part.isalnum() or part in " ._-+:@/" else "?" for part in seen).strip() or "?"
 
 
-def unknown_name(what: str, given: str, known: Iterable[str]) -> tuple[str, str]:
+def unknown_name(thing: str, given: str, known: Iterable[str]) -> tuple[str, str]:
     """(problem, hint) for an unknown name: the hint has the nearest known name, else the list."""
     names = sorted(known)
     near = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
     hint = f"Did you mean `{near[0]}`? " if near else ""
-    return f"Unknown {what} `{given}`.", f"{hint}Known: {', '.join(names)}."
+    return f"Unknown {thing} `{given}`.", f"{hint}Known: {', '.join(names)}."
 
 
 _DIGITS = 16

@@ -41,7 +41,7 @@ from harness.live.progress import (
     progress,
 )
 from harness.planning.load_cases import estimate_load
-from harness.planning.load_resume import belongs, turns_of
+from harness.planning.resume import belongs, turns_of
 from harness.processes.launcher import START_TIMEOUT_S
 from harness.processes.load_launcher import SLACK as LOAD_SLACK
 from harness.reporting import units
@@ -94,22 +94,22 @@ class WatchedFolder:
         folders, now = (self._results, *self._results.gpu_folders()), utc_now()
         # Runs first: so a run never reports more turns done than the records that are read after it.
         runs = [result for folder in folders if (result := _run(folder, plan, now)) is not None]
-        found: list[EndedTurn | str] = []
+        turns: list[EndedTurn | str] = []
         self._unread = False
         for folder in folders:
             stamps = _stamps(folder.raw)
             newer = {name for name in stamps if not name.endswith(store.PARQUET)}
             unpacked = self._unpacked(folder, plan, stamps)
-            found += (result for result in unpacked if _is_current(result, newer, folder))
+            turns += (result for result in unpacked if _is_current(result, newer, folder))
             for case in plan.cases:
                 if case.case_id in newer:
-                    found += self._contents(folder.raw_case(case.case_id), plan, case, stamps[case.case_id])
+                    turns += self._contents(folder.raw_case(case.case_id), plan, case, stamps[case.case_id])
             for generated in plan.generations:
                 place = folder.of_generation.raw_case(generated.case_id)
-                found += self._contents(place, plan, generated, _stamp(place))
+                turns += self._contents(place, plan, generated, _stamp(place))
         loads = {load.load_id: self._load(self._results.load(load.load_id), plan, load) for load in plan.loads}
-        answers = [result for result in found if isinstance(result, EndedTurn)]
-        notes = [result for result in (*found, *runs) if isinstance(result, str)]
+        answers = [result for result in turns if isinstance(result, EndedTurn)]
+        notes = [result for result in (*turns, *runs) if isinstance(result, str)]
         alive = [result for result in runs if not isinstance(result, str)]
         exports = [export for folder in folders if (export := _export(folder, now)) is not None]
         said = self._conditions(folders, answers)
@@ -123,7 +123,7 @@ class WatchedFolder:
                     path = folder.environment(str(name))
                     self._environments[str(name)] = store.load(path, Environment, "make run")
         used = {answer.environment_id for answer in answers}
-        known = {name: found for name, found in self._environments.items() if name in used}
+        known = {name: environment for name, environment in self._environments.items() if name in used}
         threads = units.either((answer.threads for answer in answers if answer.threads), "thread")
         parts = [conditions.machine(known), threads, conditions.versions(known)]
         return " · ".join(filter(None, parts)) if known and threads else ""
@@ -144,18 +144,18 @@ class WatchedFolder:
             cases.setdefault(case.slug, []).append(case)
         files = {folder.packed_raw(slug): slug for slug in cases}
         files = {path: slug for path, slug in files.items() if path.name in stamps}
-        until, left = now_ns() + _READING_NS, 0
+        until, bytes_left = now_ns() + _READING_NS, 0
         for path, slug in files.items():
             stamp = stamps[path.name]
             if self._packed.get(path, (None, ()))[0] != stamp:
                 if now_ns() > until:
-                    left += 1
+                    bytes_left += 1
                     continue
                 self._packed[path] = stamp, tuple(_of_packed(path, plan, cases[slug]))
             yield from self._packed[path][1]
-        if left:
+        if bytes_left:
             self._unread = True
-            yield f"Reading earlier results: {len(files) - left} of {len(files)} models."
+            yield f"Reading earlier results: {len(files) - bytes_left} of {len(files)} models."
 
     def _load(self, files: LoadFiles, plan: Plan, load: LoadCase) -> LoadSeen:
         """What is there of a load case. Damaged and other records are as if missing: `make load` measures them."""
@@ -165,18 +165,18 @@ class WatchedFolder:
         prediction = self._record(files.prediction, Prediction)
         if prediction is not None and not _is_of(prediction, plan, prediction_digest(load)):
             prediction = None
-        found: dict[str, tuple[int, ...]] = {}
+        numbers: dict[str, tuple[int, ...]] = {}
         for step, number in turns_of(load, points_of(load, prediction.peak_per_s if prediction else None)):
             record = self._record(files.replication(step.name, number), Replication)
             if record is None or not _is_of(record, plan, replication_digest(load)):
                 continue
             if belongs(record, load, step, number, service):
-                found[step.name] = (*found.get(step.name, ()), number)
+                numbers[step.name] = (*numbers.get(step.name, ()), number)
         return LoadSeen(
             served=True,
             predicted=prediction is not None,
             peak_per_s=prediction.peak_per_s if prediction else None,
-            replications=found,
+            replications=numbers,
             failure=_failure(files, plan),
         )
 
@@ -212,23 +212,23 @@ class _Folder:
 
 def _stamps(folder: Path) -> dict[str, _Stamp]:
     """The stamp of everything in a folder, by name."""
-    found: dict[str, _Stamp] = {}
+    stamps: dict[str, _Stamp] = {}
     try:
         with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
             for entry in entries:
                 with contextlib.suppress(FileNotFoundError):
                     seen = entry.stat()
-                    found[entry.name] = seen.st_ino, seen.st_mtime_ns
+                    stamps[entry.name] = seen.st_ino, seen.st_mtime_ns
     except OSError as error:
         raise StorageError(f"{folder} cannot be read: {error.strerror}.", "Check its owner and permissions.") from error
-    return found
+    return stamps
 
 
-def _is_current(one: EndedTurn | str, newer: Collection[str], folder: Results) -> bool:
+def _is_current(answer: EndedTurn | str, newer: Collection[str], folder: Results) -> bool:
     """Whether no JSON file replaces a packed result."""
-    if isinstance(one, str) or one.case_id not in newer:
+    if isinstance(answer, str) or answer.case_id not in newer:
         return True
-    return not folder.raw_file(one.case_id, one.round).is_file()
+    return not folder.raw_file(answer.case_id, answer.round).is_file()
 
 
 def _of_packed(path: Path, plan: Plan, cases: Sequence[Case]) -> Iterator[EndedTurn | str]:
@@ -255,9 +255,9 @@ def _is_of(record: LoadBase, plan: Plan, digest: str) -> bool:
 def _failure(files: LoadFiles, plan: Plan) -> str | None:
     """Why the latest process of a load case ended early."""
     with contextlib.suppress(MissingInputError, FormatError):
-        found = store.load(files.failure, LoadFailure, "make load")
-        if found.settings_id == plan.settings_id:
-            return f"failed in {found.phase}: {found.error}"
+        failure = store.load(files.failure, LoadFailure, "make load")
+        if failure.settings_id == plan.settings_id:
+            return f"failed in {failure.phase}: {failure.error}"
     return None
 
 
@@ -320,9 +320,9 @@ def _export(folder: Results, now: str) -> Export | None:
 
 def _stamp(path: Path) -> _Stamp:
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         return None
     except OSError as error:
         raise StorageError(f"{path} cannot be read: {error.strerror}.", "Check its owner and permissions.") from error
-    return found.st_ino, found.st_mtime_ns
+    return status.st_ino, status.st_mtime_ns

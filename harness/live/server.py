@@ -84,26 +84,25 @@ class PageServer(ThreadingHTTPServer):
 
 def _encoded(watched: StateSource) -> tuple[HTTPStatus, bytes]:
     try:
-        found = watched.look()
+        state = watched.look()
     except InferometerError as error:
         return HTTPStatus.SERVICE_UNAVAILABLE, json.dumps({"problem": error.problem, "hint": error.hint}).encode()
-    if found is None:
+    if state is None:
         return HTTPStatus.SERVICE_UNAVAILABLE, json.dumps({"problem": NO_PLAN, "hint": ""}).encode()
-    return HTTPStatus.OK, shown(found).model_dump_json().encode()
+    return HTTPStatus.OK, shown(state).model_dump_json().encode()
 
 
-def shown(found: Progress) -> Progress:
+def shown(progress: Progress) -> Progress:
     """The state with at most MAX_ROWS cases, which a browser can show: running, failed and void ones first, then
     those with results, in the plan's order."""
-    if len(found.rows) <= MAX_ROWS:
-        return found
+    if len(progress.rows) <= MAX_ROWS:
+        return progress
     order = {"running": 0, "failed": 1, "partly": 3, "done": 4}
-    places = sorted(range(len(found.rows)), key=lambda at: _urgency(found.rows[at], order))
-    kept = [found.rows[at] for at in sorted(places[:MAX_ROWS])]
-    note = (
-        f"{MAX_ROWS:,} of {len(found.rows):,} cases are shown: those at work, failed or void, then those with results."
-    )
-    return found.model_copy(update={"rows": tuple(kept), "notes": (*found.notes, note)})
+    places = sorted(range(len(progress.rows)), key=lambda at: _urgency(progress.rows[at], order))
+    kept = [progress.rows[at] for at in sorted(places[:MAX_ROWS])]
+    count = len(progress.rows)
+    note = f"{MAX_ROWS:,} of {count:,} cases are shown: those at work, failed or void, then those with results."
+    return progress.model_copy(update={"rows": tuple(kept), "notes": (*progress.notes, note)})
 
 
 def _urgency(row: CaseProgress, order: Mapping[str, int]) -> int:

@@ -50,22 +50,22 @@ _COLUMNS = ("model", "backend", "precision", "batch", "seq", "way", "rounds", "m
 _RIGHT = frozenset({"batch", "seq", "rounds", "ms", "range"})
 
 
-def view(found: Progress | None, height: int | None = None) -> RenderableType:
+def view(progress: Progress | None, height: int | None = None) -> RenderableType:
     """The whole progress. height: lines of the terminal; None: every row is shown with all of its remarks."""
-    if found is None:
+    if progress is None:
         return Text(NO_PLAN)
     cut: OverflowMethod = "fold" if height is None else "ellipsis"
     say = partial(Text, no_wrap=height is not None, overflow=cut)
-    parts: list[RenderableType] = [say(headline(found), style="bold")]
-    if found.planned:
-        parts += [_bar(found), say(counts(found))]
-    at_work = (*map(exporting, found.exporting), *map(turning, found.turning))
-    parts += [say(line) for line in (*at_work, machine(found), *map(one_line, found.notes)) if line]
-    parts += [say(line, style="dim") for line in (one_line(found.conditions), *LEGEND) if line]
-    rows = found.rows if height is None else around(found.rows, max(3, height - len(parts) - _BELOW))
+    parts: list[RenderableType] = [say(headline(progress), style="bold")]
+    if progress.planned:
+        parts += [_bar(progress), say(counts(progress))]
+    at_work = (*map(exporting, progress.exporting), *map(turning, progress.turning))
+    parts += [say(line) for line in (*at_work, machine(progress), *map(one_line, progress.notes)) if line]
+    parts += [say(line, style="dim") for line in (one_line(progress.conditions), *LEGEND) if line]
+    rows = progress.rows if height is None else around(progress.rows, max(3, height - len(parts) - _BELOW))
     parts.append(_table(rows, cut))
-    if len(rows) < len(found.rows):
-        parts.append(say(f"{len(rows)} of {len(found.rows)} cases; `--once` prints all.", style="dim"))
+    if len(rows) < len(progress.rows):
+        parts.append(say(f"{len(rows)} of {len(progress.rows)} cases; `--once` prints all.", style="dim"))
     return Group(*parts)
 
 
@@ -88,10 +88,10 @@ def changes(before: Progress | None, after: Progress) -> list[str]:
             and (old is None or (old.done, old.median_ns, old.remarks) != (row.done, row.median_ns, row.remarks))
         ):
             lines.append(f"[{after.done}/{after.planned}] {_one_line(row)}")
-    current = {(one.case_id, one.round, one.lives) for one in before.turning} if before else set()
-    lines += [_what(one) for one in after.turning if (one.case_id, one.round, one.lives) not in current]
-    begun = {(one.model, one.lives) for one in before.exporting} if before else set()
-    lines += [_export(one) for one in after.exporting if (one.model, one.lives) not in begun]
+    current = {(case.case_id, case.round, case.lives) for case in before.turning} if before else set()
+    lines += [_case_in_words(case) for case in after.turning if (case.case_id, case.round, case.lives) not in current]
+    begun = {(export.model, export.lives) for export in before.exporting} if before else set()
+    lines += [_export(export) for export in after.exporting if (export.model, export.lives) not in begun]
     noted = set(before.notes) if before else set()
     lines += [one_line(note) for note in after.notes if note not in noted]
     same = before is not None and (before.plan_id, before.state) == (after.plan_id, after.state)
@@ -102,36 +102,36 @@ def changes(before: Progress | None, after: Progress) -> list[str]:
     return [headline(after), *lines] if begins else [*lines, headline(after)]
 
 
-def headline(found: Progress) -> str:
+def headline(progress: Progress) -> str:
     """Plan, configuration, device and state."""
-    said = _STATES[found.state].format(command=found.command)
-    return f"Plan {found.plan_id} · {one_line(found.config)} · {found.device} · {said}"
+    sentence = _STATES[progress.state].format(command=progress.command)
+    return f"Plan {progress.plan_id} · {one_line(progress.config)} · {progress.device} · {sentence}"
 
 
-def counts(found: Progress) -> str:
+def counts(progress: Progress) -> str:
     """`41 of 87 turns · 1 failed · 3 of 12 of this run · elapsed 0:03:20 · left 0:04:10`."""
-    parts = [f"{found.done} of {found.planned} turns"]
-    parts += [f"{found.failed} failed"] if found.failed else []
-    if found.run_turns is not None and found.run_turns != found.planned:
-        parts.append(f"{found.run_done} of {found.run_turns} of this run")
-    if found.state == "running":
-        parts += [f"elapsed {_clock(found.elapsed_s)}", f"left about {_clock(found.left_s)}"]
+    parts = [f"{progress.done} of {progress.planned} turns"]
+    parts += [f"{progress.failed} failed"] if progress.failed else []
+    if progress.run_turns is not None and progress.run_turns != progress.planned:
+        parts.append(f"{progress.run_done} of {progress.run_turns} of this run")
+    if progress.state == "running":
+        parts += [f"elapsed {_clock(progress.elapsed_s)}", f"left about {_clock(progress.left_s)}"]
     return " · ".join(parts)
 
 
-def turning(one: Turning) -> str:
+def turning(case: Turning) -> str:
     """The turn that is measured now, or that was measured when its run ended."""
-    return _what(one) if one.lives is False else f"{_what(one)}  since {_clock(one.seconds)}"
+    return _case_in_words(case) if case.lives is False else f"{_case_in_words(case)}  since {_clock(case.seconds)}"
 
 
-def exporting(one: ModelExport) -> str:
+def exporting(export: ModelExport) -> str:
     """`exporting: resnet50 (2 of 3 models)  since 0:00:12`."""
-    return _export(one) if one.lives is False else f"{_export(one)}  since {_clock(one.seconds)}"
+    return _export(export) if export.lives is False else f"{_export(export)}  since {_clock(export.seconds)}"
 
 
-def machine(found: Progress) -> str:
+def machine(progress: Progress) -> str:
     """`GPU at the end of the last turn: 1,980 MHz · 61 °C · 310 W`; empty where the machine reports none."""
-    if (seen := found.seen) is None:
+    if (seen := progress.seen) is None:
         return ""
     readings = ((seen.mhz, "MHz"), (seen.temperature_c, "°C"), (seen.power_w, "W"))
     parts = [f"{value:,.0f} {unit}" for value, unit in readings if value is not None]
@@ -139,37 +139,39 @@ def machine(found: Progress) -> str:
     return f"{seen.of} at the end of the last turn: {' · '.join(parts)}" if parts else ""
 
 
-def _what(one: Turning) -> str:
-    what = f"round {one.round}  {one_line(one.case_id)}" if one.round else f"load  {one_line(one.case_id)}"
-    if one.lives is False:
-        return f"gone: the run that measured {what} ended without a word"
-    return f"now: {what}" + ("  (in another container or machine: it may be gone)" if one.lives is None else "")
+def _case_in_words(case: Turning) -> str:
+    place = f"round {case.round}  {one_line(case.case_id)}" if case.round else f"load  {one_line(case.case_id)}"
+    if case.lives is False:
+        return f"gone: the run that measured {place} ended without a word"
+    return f"now: {place}" + ("  (in another container or machine: it may be gone)" if case.lives is None else "")
 
 
-def _export(one: ModelExport) -> str:
-    what = f"{one_line(one.model)} ({one.number} of {one.models} models)"
-    if one.lives is False:
-        return f"gone: the export of {what} ended without a word"
-    return f"exporting: {what}" + ("  (in another container or machine: it may be gone)" if one.lives is None else "")
+def _export(export: ModelExport) -> str:
+    model = f"{one_line(export.model)} ({export.number} of {export.models} models)"
+    if export.lives is False:
+        return f"gone: the export of {model} ended without a word"
+    return f"exporting: {model}" + (
+        "  (in another container or machine: it may be gone)" if export.lives is None else ""
+    )
 
 
-def _bar(found: Progress) -> Table:
+def _bar(progress: Progress) -> Table:
     line = Table.grid()  # a bar alone does not end its line
-    line.add_row(ProgressBar(total=found.planned, completed=found.done, width=60))
+    line.add_row(ProgressBar(total=progress.planned, completed=progress.done, width=60))
     return line
 
 
 def _table(rows: Sequence[CaseProgress], cut: OverflowMethod) -> Table:
-    said = [_cells(row) for row in rows]
+    lines = [_cells(row) for row in rows]
     clipped = partial(Text, no_wrap=True, overflow="ellipsis")
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-    shown = [place for place in range(len(_COLUMNS)) if any(cells[place] for cells in said)]
+    shown = [place for place in range(len(_COLUMNS)) if any(cells[place] for cells in lines)]
     for place in shown:
         name = _COLUMNS[place]
         # On a narrow terminal only columns that may wrap shrink: long names of models, and remarks.
         table.add_column(name, justify="right" if name in _RIGHT else "left", no_wrap=place > 0)
     table.add_column("state")
-    for row, cells in zip(rows, said, strict=True):
+    for row, cells in zip(rows, lines, strict=True):
         table.add_row(*(clipped(cells[place]) for place in shown), _remarks(row, cut), style=_STYLES[row.state])
     return table
 
@@ -201,9 +203,9 @@ def _times(row: CaseProgress) -> tuple[str, str]:
 
 
 def _remarks(row: CaseProgress, cut: OverflowMethod) -> Text:
-    found = Text(row.state, no_wrap=cut == "ellipsis", overflow=cut)
-    said = "".join(f"; {one_line(remark)}" for remark in row.remarks)
-    return found.append(said, style="" if row.state in _SAY_ENOUGH else "yellow")
+    state = Text(row.state, no_wrap=cut == "ellipsis", overflow=cut)
+    remarks = "".join(f"; {one_line(remark)}" for remark in row.remarks)
+    return state.append(remarks, style="" if row.state in _SAY_ENOUGH else "yellow")
 
 
 def _clock(seconds: float | None) -> str:

@@ -114,7 +114,7 @@ class Probe:
 
     def others(self) -> dict[int, ProcessCpu]:
         """By pid, every process that the system shows except the watched one, those it started, and this process."""
-        found, ticks, own = {}, os.sysconf("SC_CLK_TCK"), {self.pid, os.getpid()}
+        others, ticks, own = {}, os.sysconf("SC_CLK_TCK"), {self.pid, os.getpid()}
         for path in _PROC.glob("[0-9]*/stat"):
             with contextlib.suppress(OSError, ValueError, IndexError):  # ended while we looked, or hidden
                 head, _, rest = path.read_text(errors="replace").rpartition(")")
@@ -122,8 +122,8 @@ class Probe:
                 # A case's process is the leader of a session of its own (harness/processes/worker.py).
                 if pid not in own and int(fields[3]) != self.pid:
                     cpu_s = (int(fields[11]) + int(fields[12])) / ticks
-                    found[pid] = ProcessCpu(head.partition("(")[2], int(fields[19]), cpu_s)
-        return found
+                    others[pid] = ProcessCpu(head.partition("(")[2], int(fields[19]), cpu_s)
+        return others
 
     def _busy_by_cpu(self) -> dict[int, float]:
         """Not from psutil, whose list has no gap for an offline CPU, so that later CPUs have wrong numbers."""
@@ -143,13 +143,13 @@ class Probe:
 
     def _allowed(self) -> frozenset[int]:
         """CPUs of all threads together: a library may pin the main thread to a single CPU."""
-        found: set[int] = set()
+        cpus: set[int] = set()
         for task in (_PROC / str(self.pid) / "task").glob("*"):
             with contextlib.suppress(OSError):  # the thread ended while we looked
-                found |= os.sched_getaffinity(int(task.name))
-        if not found:
+                cpus |= os.sched_getaffinity(int(task.name))
+        if not cpus:
             self.unavailable["allowed_others_percent"] = "the affinity of the process is not readable"
-        return frozenset(found)
+        return frozenset(cpus)
 
     def _io(self) -> tuple[int | None, int | None]:
         try:
@@ -174,17 +174,17 @@ class Probe:
         if "temperature_c" in self.unavailable:  # asking again would walk all of /sys/class/hwmon for nothing
             return None
         zones = psutil.sensors_temperatures() if hasattr(psutil, "sensors_temperatures") else {}
-        found = [zone.current for name in _CPU_SENSORS for zone in zones.get(name, ()) if zone.current]
-        if not found:
+        temperatures = [zone.current for name in _CPU_SENSORS for zone in zones.get(name, ()) if zone.current]
+        if not temperatures:
             self.unavailable["temperature_c"] = "no sensor of the processor is readable (usual in a guest)"
             return None
-        return float(max(found))
+        return float(max(temperatures))
 
     def _throttled(self) -> int | None:
-        found = limits.throttled_periods()
-        if found is None:
+        periods = limits.throttled_periods()
+        if periods is None:
             self.unavailable["throttled_periods"] = "the cgroup shows no nr_throttled: there is no CPU controller here"
-        return found
+        return periods
 
     def _thermal_events(self) -> int | None:
         counters = _throttle_counters()
@@ -228,17 +228,17 @@ MIN_BUSY_PERCENT = 1.0
 
 def busiest(before: Mapping[int, ProcessCpu], now: Mapping[int, ProcessCpu], seconds: float) -> tuple[BusyProcess, ...]:
     """The other processes that used most CPU time between two looks, `seconds` apart (pure)."""
-    found = [
+    spenders = [
         BusyProcess(
             pid=pid,
-            name="".join(one for one in spent.name if one.isprintable()),
+            name="".join(character for character in spent.name if character.isprintable()),
             cpu_percent=100 * (spent.cpu_s - before[pid].cpu_s) / max(seconds, 1e-9),
         )
         for pid, spent in now.items()
         if pid in before and before[pid].started == spent.started
     ]
-    busy = [one for one in found if one.cpu_percent >= MIN_BUSY_PERCENT]
-    return tuple(sorted(busy, key=lambda one: -one.cpu_percent)[:MAX_BUSIEST])
+    busy = [process for process in spenders if process.cpu_percent >= MIN_BUSY_PERCENT]
+    return tuple(sorted(busy, key=lambda process: -process.cpu_percent)[:MAX_BUSIEST])
 
 
 def _beside(before: Reading, now: Reading, own_s: float, seconds: float) -> dict[str, Any]:

@@ -13,8 +13,8 @@ SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 def share(text: str) -> float:
     """`0.5%` or `0.005`; UsageError unless it is between 0 and 1."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)\s*(%?)", text.strip())
-    value = float(found[1]) / (100 if found[2] else 1) if found else 0.0
+    match = re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)\s*(%?)", text.strip())
+    value = float(match[1]) / (100 if match[2] else 1) if match else 0.0
     if not 0 < value < 1:
         raise UsageError(
             f"`{shortened(text, 40)}` is not a share between 0 and 1.",
@@ -25,11 +25,11 @@ def share(text: str) -> float:
 
 def duration_s(text: str) -> float:
     """`90s`, `10m` or `1.5h`, in seconds; UsageError for anything else, also for a number without a unit."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh])", text.strip())
-    seconds = float(found[1]) * SECONDS[found[2]] if found else 0.0
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh])", text.strip())
+    seconds = float(match[1]) * SECONDS[match[2]] if match else 0.0
     if not 0 < seconds <= MOST_S:
-        what = "is not a time" if seconds <= 0 else f"is more than {MOST_S / 86_400:g} days"
-        raise UsageError(f"`{shortened(text, 40)}` {what}.", "Write it with its unit: 90s, 10m or 1.5h.")
+        problem = "is not a time" if seconds <= 0 else f"is more than {MOST_S / 86_400:g} days"
+        raise UsageError(f"`{shortened(text, 40)}` {problem}.", "Write it with its unit: 90s, 10m or 1.5h.")
     return seconds
 
 
@@ -38,10 +38,10 @@ _DELAYS_NS = {"us": 1e3, "ms": 1e6, "s": 1e9}
 
 def delay_ns(text: str) -> int:
     """`2ms`, `500us` or `0`, in nanoseconds; UsageError for anything else, also for a number without a unit."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(us|ms|s)|0", text.strip())
-    if not found:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(us|ms|s)|0", text.strip())
+    if not match:
         raise UsageError(f"`{shortened(text, 40)}` is not a delay.", "Write it with its unit: MAX_DELAY=2ms or 500us.")
-    return round(float(found[1]) * _DELAYS_NS[found[2]]) if found[1] else 0
+    return round(float(match[1]) * _DELAYS_NS[match[2]]) if match[1] else 0
 
 
 def rate(text: str) -> float:

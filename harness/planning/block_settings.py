@@ -62,7 +62,7 @@ def interpreters(texts: Sequence[str]) -> dict[str, Path]:
 
     Raises ConfigError for an unknown backend, UsageError for a path that is not an executable.
     """
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for text in (part for given in texts for part in given.split(",") if part):
         backend, sign, path = text.partition("=")
         if not sign or not path:
@@ -74,5 +74,5 @@ def interpreters(texts: Sequence[str]) -> dict[str, Path]:
         if executable is None:
             raise UsageError(f"{path}, named for {backend}, is not an executable.", "Name a Python interpreter.")
         # Not resolved: a virtual environment's python is a link and must be called by the link's path.
-        found[backend] = Path(os.path.abspath(executable))  # noqa: PTH100
-    return found
+        paths[backend] = Path(os.path.abspath(executable))  # noqa: PTH100
+    return paths

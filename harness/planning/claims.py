@@ -46,9 +46,9 @@ def parse(data: Mapping[str, Any], source: str) -> Claim:
         # Through JSON, because only there pydantic's strict mode accepts a list for a tuple.
         return Claim.model_validate_json(json.dumps(_spelled_out(data, source), default=str), strict=True)
     except ValidationError as error:
-        found = min(error.errors(), key=lambda finding: finding["type"] != "extra_forbidden")
-        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in found["loc"]).lstrip(".")
-        problem = "unknown key" if found["type"] == "extra_forbidden" else found["msg"].removeprefix("Value error, ")
+        first = min(error.errors(), key=lambda finding: finding["type"] != "extra_forbidden")
+        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
+        problem = "unknown key" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
         raise ConfigError(f"{source}: {path or '(whole file)'}: {problem}.", "docs/claims.md has every key.") from error
 
 
@@ -85,7 +85,8 @@ def filled_in(claim: Claim, summary: Summary, plan: Plan) -> Claim:
     return claim.model_copy(
         update={
             "models": tuple(
-                ClaimedModel(name=one.name, weights=one.weights, gates={**plan.gates, **one.gates}) for one in models
+                ClaimedModel(name=model.name, weights=model.weights, gates={**plan.gates, **model.gates})
+                for model in models
             ),
             "values": tuple(_as_value(row) for row in rows),
             "measurement": plan.measurement,
@@ -123,11 +124,11 @@ def configuration(claim: Claim, device: Device, rounds: int | None) -> tuple[Con
     left_out: dict[str, str] = {}
     blocks: dict[MatrixBlock, None] = {}
     for value in claim.values:
-        found = _block(claim, value, device)
-        if isinstance(found, str):
-            left_out[value.name] = found
+        measured_block = _block(claim, value, device)
+        if isinstance(measured_block, str):
+            left_out[value.name] = measured_block
         else:
-            blocks[found] = None
+            blocks[measured_block] = None
     if not blocks:
         return None, left_out
     used = {model for block in blocks for model in block.models or ()}

@@ -261,17 +261,17 @@ def _refuse_contradictions(asked: Measurement, source: str) -> None:
 
 def _full_entries(data: Mapping[str, Any]) -> dict[str, Any]:
     """`- resnet50` is short for `- {name: resnet50}`, `- offline` for `- {scenario: offline}`."""
-    found = dict(data)
+    full = dict(data)
     if isinstance(models := data.get("models"), list):
         entries = [{"name": entry} if isinstance(entry, str) else entry for entry in models]
-        found["models"] = [_with(entry, "name", _full_name) for entry in entries]
+        full["models"] = [_with(entry, "name", _full_name) for entry in entries]
     for key in ("matrix", "generation"):
         if isinstance(blocks := data.get(key), list):
-            found[key] = [_with(block, "models", _full_names) for block in blocks]
+            full[key] = [_with(block, "models", _full_names) for block in blocks]
     if isinstance(loads := data.get("scenarios"), list):
         entries = [{"scenario": entry} if isinstance(entry, str) else entry for entry in loads]
-        found["scenarios"] = [_with(entry, "models", _full_names) for entry in entries]
-    return found
+        full["scenarios"] = [_with(entry, "models", _full_names) for entry in entries]
+    return full
 
 
 def _with(section: Any, key: str, change: Callable[[Any], Any]) -> Any:
@@ -289,21 +289,21 @@ def _full_names(names: Any) -> Any:
 
 def _explain(error: ValidationError) -> tuple[str, str]:
     """(key path: problem, hint) for pydantic's first error; unknown keys come before missing keys that they cause."""
-    found = min(error.errors(), key=lambda finding: finding["type"] != "extra_forbidden")
-    place = [part for part in found["loc"] if part != "[key]"]
+    first = min(error.errors(), key=lambda finding: finding["type"] != "extra_forbidden")
+    place = [part for part in first["loc"] if part != "[key]"]
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
-    if found["type"] == "extra_forbidden":
+    if first["type"] == "extra_forbidden":
         problem, hint = unknown_name("key", str(place[-1]), _known_keys(place))
         return f"{path}: {problem}", hint
-    if found["type"] == "literal_error" and isinstance(found["input"], str):
-        known = re.findall(r"'([^']+)'", found["ctx"]["expected"])
-        problem, hint = unknown_name("value", found["input"], known)
+    if first["type"] == "literal_error" and isinstance(first["input"], str):
+        known = re.findall(r"'([^']+)'", first["ctx"]["expected"])
+        problem, hint = unknown_name("value", first["input"], known)
         return f"{path}: {problem}", hint
-    message = found["msg"][0].lower() + found["msg"][1:]
+    message = first["msg"][0].lower() + first["msg"][1:]
     hint = "See configs/README.md for every key, its type and its default."
-    if found["type"] == "tuple_type" and isinstance(found["input"], str | int | float):
-        hint = f"Write a list: `[{found['input']}]`."
-    if found["type"] == "too_short":
+    if first["type"] == "tuple_type" and isinstance(first["input"], str | int | float):
+        hint = f"Write a list: `[{first['input']}]`."
+    if first["type"] == "too_short":
         message, hint = "the list is empty", "Name at least one, or leave the key out where it has a default."
     return f"{path or '(whole file)'}: {message}.", hint
 

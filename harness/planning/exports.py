@@ -23,12 +23,12 @@ from harness.planning.matrix import onnx_files
 
 @dataclass(frozen=True)
 class Exports:
-    """Exports by model name. found: records whose files are intact. absent: why the other models have none.
+    """Exports by model name. intact: records whose files are as written. absent: why the other models have none.
 
     samples: number of different inputs that every case needs.
     """
 
-    found: Mapping[str, ExportRecord]
+    intact: Mapping[str, ExportRecord]
     absent: Mapping[str, InferometerError]
     samples: int = 0
 
@@ -36,7 +36,7 @@ class Exports:
         """Why a case cannot be measured; None where it can, also without an export if its backend needs none."""
         if backend_info(case.backend).artifact == "none":
             return None
-        record = self.found.get(case.model)
+        record = self.intact.get(case.model)
         if record is None:
             return self.absent.get(case.model)
         return refusal_of(record, case) or inputs_lack(record, case, self.samples)
@@ -53,9 +53,9 @@ def refusal_of(export: ExportRecord, case: Case) -> ExportError | None:
 def inputs_lack(export: ExportRecord, case: Case, samples: int) -> MissingInputError | None:
     """The inputs that an export lacks for a case: its sequence length, enough samples, or raw samples; else None."""
     own = [
-        one
-        for one in export.input_sets
-        if one.sequence_length == case.sequence_length and (one.complete or one.samples >= samples)
+        inputs
+        for inputs in export.input_sets
+        if inputs.sequence_length == case.sequence_length and (inputs.complete or inputs.samples >= samples)
     ]
     lengths = "" if case.sequence_length is None else f" of sequence length {case.sequence_length}"
     if not own:
@@ -126,7 +126,7 @@ def read_exports(plan: Plan, results: Results, models: Models) -> Exports:
 
     Raises the first reason where no model has an export and `export` left no error: it has not run yet.
     """
-    found: dict[str, ExportRecord] = {}
+    records: dict[str, ExportRecord] = {}
     absent: dict[str, InferometerError] = {}
     for planned in (planned for planned in plan.models if planned.exported):
         try:
@@ -135,16 +135,16 @@ def read_exports(plan: Plan, results: Results, models: Models) -> Exports:
         except (ExportError, FormatError, MissingInputError) as error:
             absent[planned.name] = error
         else:
-            found[planned.name] = record
+            records[planned.name] = record
     reasons = list(absent.values())
-    if reasons and not found and not any(isinstance(reason, ExportError) for reason in reasons):
+    if reasons and not records and not any(isinstance(reason, ExportError) for reason in reasons):
         raise reasons[0]
-    return Exports(found, absent, plan.measurement.parity_samples)
+    return Exports(records, absent, plan.measurement.parity_samples)
 
 
 def keep_exports(exports: Exports, results: Results) -> None:
     """Record in the results which exports they are measured on, where `export` was run for other results."""
-    for record in exports.found.values():
+    for record in exports.intact.values():
         own = results.export(record.slug)
         if not own.record.is_file():
             store.save(own.record, record)
@@ -154,10 +154,10 @@ def built_engines(
     folder: ModelFolder, notes: list[str], sums: dict[Path, str] | None = None
 ) -> tuple[EngineRecord, ...]:
     """The record of each engine in the folder, by name; the notes name unreadable records. sums: as in store.load."""
-    found = []
+    built = []
     for path in sorted(folder.engines.glob("*.json")):
         try:
-            found.append(store.load(path, EngineRecord, "make engines", sums))
+            built.append(store.load(path, EngineRecord, "make engines", sums))
         except (FormatError, StorageError) as error:
             notes.append(f"{error.problem} {error.hint}")
-    return tuple(found)
+    return tuple(built)

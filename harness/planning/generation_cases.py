@@ -28,7 +28,7 @@ def expand_generations(config: Config, models: Models, source: str, merge: bool,
 
     Raises ConfigError for unknown names, duplicates, and blocks of which no case could run.
     """
-    found: dict[str, GenerationCase] = {}
+    cases: dict[str, GenerationCase] = {}
     for index, block in enumerate(config.generation):
         where = f"{source}: generation[{index}]"
         selected = _selected(block, models, where)
@@ -40,13 +40,13 @@ def expand_generations(config: Config, models: Models, source: str, merge: bool,
         own = {name: _usable(*models[name], lengths, texts) for name in selected}
         _refuse_models(own, where)
         for case in _of_block(block, {name: models[name] for name in selected}, own, backends, config.device, lengths):
-            if case.case_id in found and not merge:
+            if case.case_id in cases and not merge:
                 raise ConfigError(
                     f"{source}: duplicate case {case.case_id}.",
                     "Two blocks of `generation` overlap: take the combination out of one of them.",
                 )
-            found[case.case_id] = case
-    return list(found.values())
+            cases[case.case_id] = case
+    return list(cases.values())
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ COMPLETIONS_BATCH = 16
 
 def generation_needs(plan: Plan) -> dict[str, GenerationNeeds]:
     """By model, for models with cases that read files."""
-    found: dict[str, GenerationNeeds] = {}
+    needs: dict[str, GenerationNeeds] = {}
     served = [
         decoder_case_of(load, COMPLETIONS_BATCH, *pair)
         for load in plan.loads
@@ -94,30 +94,30 @@ def generation_needs(plan: Plan) -> dict[str, GenerationNeeds]:
             lengths[case.prompt_length] = max(case.new_tokens, lengths.get(case.prompt_length, 0))
         onnx = [case for case in own if backend_info(case.backend).decoder_reads == "onnx"]
         forms = [backend_info(case.backend).decoder_setting(case.device, case.setting).variant for case in onnx]
-        found[name] = GenerationNeeds(
+        needs[name] = GenerationNeeds(
             model=name,
             slug=own[0].slug,
             weights=own[0].weights,
             lengths=dict(sorted(lengths.items())),
             batch_size=max(case.batch_size for case in own),
             onnx=_file_precisions(onnx),
-            rounded=tuple(one for one in ROUNDED if any(case.precision == one for case in own)),
+            rounded=tuple(setting for setting in ROUNDED if any(case.precision == setting for case in own)),
             forms=tuple(dict.fromkeys(form for form in forms if form is not None)),
         )
     for load in plan.loads:
         if load.endpoint is None or not load.pairs:
             continue
-        before = found.get(load.model)
+        before = needs.get(load.model)
         lengths = dict(before.lengths) if before else {}
         for prompt_length, new_tokens in load.pairs:
             lengths[prompt_length] = max(new_tokens, lengths.get(prompt_length, 0))
         wanted = dict(sorted(lengths.items()))
-        found[load.model] = (
+        needs[load.model] = (
             GenerationNeeds(load.model, load.slug, load.weights, wanted, COMPLETIONS_BATCH)
             if before is None
             else replace(before, lengths=wanted, batch_size=max(before.batch_size, COMPLETIONS_BATCH))
         )
-    return found
+    return needs
 
 
 def _file_precisions(cases: Sequence[GenerationCase]) -> tuple[Precision, ...]:
@@ -148,18 +148,18 @@ Usable = DecoderFacts | str | None
 
 
 def _usable(entry: ModelEntry, info: ModelInfo, lengths: Pairs, texts: bool) -> Usable:
-    found = facts_of(info, entry.weights or info.default_weights)
-    if not isinstance(found, DecoderFacts):
-        return found
-    if texts and found.tokenizer is False:
+    facts = facts_of(info, entry.weights or info.default_weights)
+    if not isinstance(facts, DecoderFacts):
+        return facts
+    if texts and facts.tokenizer is False:
         return f"{info.name} has no tokenizer here, and the prompts are texts"
-    long = [too_long(info.name, found, *pair) for pair in lengths]
-    return long[0] if long and all(long) else found
+    long = [too_long(info.name, facts, *pair) for pair in lengths]
+    return long[0] if long and all(long) else facts
 
 
 def _refuse_models(own: Mapping[str, Usable], where: str) -> None:
     """Raise ConfigError where none of the models can do anything that is asked."""
-    reasons = [found for found in own.values() if isinstance(found, str)]
+    reasons = [models for models in own.values() if isinstance(models, str)]
     if len(reasons) < len(own):
         return
     hints = [

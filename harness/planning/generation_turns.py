@@ -51,7 +51,7 @@ def generation_turns(cases: Sequence[GenerationCase], rounds: int, seed: int) ->
 class GenerationExports:
     """Exports by model name; absent: why the other models have none."""
 
-    found: Mapping[str, GenerationExport]
+    intact: Mapping[str, GenerationExport]
     absent: Mapping[str, InferometerError]
 
     def reason_against(self, case: GenerationCase) -> InferometerError | None:
@@ -59,7 +59,7 @@ class GenerationExports:
         info = backend_info(case.backend)
         if info.decoder_reads == "none":
             return None
-        record = self.found.get(case.model)
+        record = self.intact.get(case.model)
         if record is None:
             return self.absent.get(case.model)
         key = onnx_key(info, case)
@@ -82,25 +82,25 @@ def read_generation_exports(
     Raises the first reason where no model has one and `export` left no error: it has not run yet.
     """
     slugs = {case.model: case.slug for case in plan.generations}
-    found: dict[str, GenerationExport] = {}
+    exports: dict[str, GenerationExport] = {}
     absent: dict[str, InferometerError] = {}
     for name in names:
         files = results.export(slugs[name])
         try:
             if files.generation_failure.is_file():
-                told = store.load(files.generation_failure, ExportFailure, "make export")
-                raise ExportError(told.error, told.hint)
+                failure = store.load(files.generation_failure, ExportFailure, "make export")
+                raise ExportError(failure.error, failure.hint)
             record = store.load(files.generation, GenerationExport, "make export")
             if models is not None:
                 store.check_generation_files(models.folder(record.slug, record.folder).root, record)
         except (ExportError, FormatError, MissingInputError) as error:
             absent[name] = error
         else:
-            found[name] = record
+            exports[name] = record
     reasons = list(absent.values())
-    if reasons and not found and not any(isinstance(reason, ExportError) for reason in reasons):
+    if reasons and not exports and not any(isinstance(reason, ExportError) for reason in reasons):
         raise reasons[0]
-    return GenerationExports(found, absent)
+    return GenerationExports(exports, absent)
 
 
 @dataclass
@@ -127,7 +127,7 @@ def finished_generation(
 
     results: Results.of_generation. elsewhere: backends whose libraries belong to another interpreter.
     """
-    found = GeneratedTurns()
+    finished = GeneratedTurns()
     here: dict[tuple[str, ...], Environment] = {}
     for turn in turns:
         number, case = turn
@@ -137,7 +137,7 @@ def finished_generation(
         try:
             record = store.load_generated(path)
         except FormatError as error:
-            found.notes.append(f"{error.problem} It is measured again.")
+            finished.notes.append(f"{error.problem} It is measured again.")
             continue
         if isinstance(record, Failed) or not _is_of(record, turn, plan) or not is_enough(record, plan.generation):
             continue
@@ -147,8 +147,8 @@ def finished_generation(
         known = known_files(exports.get(case.model))
         same = _same_machine(record, here[also], results, case.backend not in elsewhere)
         if same and admission.foreign_artifact(record, known) is None:
-            found.done.add((case.case_id, number))
-    return found
+            finished.done.add((case.case_id, number))
+    return finished
 
 
 def known_files(export: GenerationExport | None) -> dict[str, str]:

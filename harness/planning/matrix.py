@@ -166,7 +166,7 @@ def plan_id(plan: Plan) -> str:
     for model in asked["models"]:
         own = model.pop("inputs")
         if own:  # the content of the files, not their folders
-            model["inputs"] = [{**one, "path": ""} for one in own]
+            model["inputs"] = [{**case, "path": ""} for case in own]
     return digest_of(asked)
 
 
@@ -191,7 +191,7 @@ Models = Mapping[str, tuple[ModelEntry, ModelInfo]]
 
 
 def _models(config: Config, source: str) -> Models:
-    found: dict[str, tuple[ModelEntry, ModelInfo]] = {}
+    known: dict[str, tuple[ModelEntry, ModelInfo]] = {}
     slugs: dict[str, str] = {}
     for index, entry in enumerate(config.models):
         info = model_info(entry.name)
@@ -201,14 +201,14 @@ def _models(config: Config, source: str) -> Models:
                 f"{source}: models[{index}]: {entry.name} has no `{weights}` weights.",
                 f"It has: {', '.join(info.weights)}.",
             )
-        if entry.name in found or info.slug in slugs:
+        if entry.name in known or info.slug in slugs:
             raise ConfigError(
                 f"{source}: models[{index}]: {entry.name} is named twice.",
                 "Name each model once; blocks choose among them.",
             )
         slugs[info.slug] = entry.name
-        found[entry.name] = entry, info
-    return found
+        known[entry.name] = entry, info
+    return known
 
 
 def _expand(
@@ -243,13 +243,13 @@ def _deployments(
         return [], {}
     alone = {"boundaries": ("compute",), "modes": ("sync",), "batch_sizes": (1,), "tune": False}
     blocks = tuple(block.model_copy(update=alone) for block in config.matrix)
-    found = {
+    cases = {
         case.case_id: case
         for case in _expand(config.model_copy(update={"matrix": blocks}), models, source, quantised, given)
     }
-    usual = {name: next(iter(backend_info(name).settings_on(config.device))) for name in _named(found.values())}
-    ways = {key: "" if case.setting == usual[case.backend] else case.setting for key, case in found.items()}
-    return list(found.values()), ways
+    usual = {name: next(iter(backend_info(name).settings_on(config.device))) for name in _named(cases.values())}
+    ways = {key: "" if case.setting == usual[case.backend] else case.setting for key, case in cases.items()}
+    return list(cases.values()), ways
 
 
 def _decoders(config: Config, models: Models, source: str, lengths: tuple[int, int]) -> Sequence[GenerationCase]:
@@ -279,7 +279,7 @@ def _of_backend(
     usual = next(iter(table.settings_on(device)))
     lengths: Sequence[int | None] = block.sequence_lengths if info.kind == "text" else (None,)
     if given:
-        lengths = [one.sequence_length for one in given]
+        lengths = [length.sequence_length for length in given]
         info = replace(info, preprocessing=False)
     precisions: Sequence[Precision] = block.precisions if quantised is None else ("int8",)
     for precision, boundary, mode in product(precisions, block.boundaries, block.modes):
@@ -361,15 +361,15 @@ def _skip_reason(
 
 
 def _unique(cases: Iterable[Case], source: str, merge: bool, quantised: Collection[str]) -> list[Case]:
-    found: dict[str, Case] = {}
+    by_id: dict[str, Case] = {}
     for case in cases:
-        if case.case_id in found and not merge and case.model not in quantised:
+        if case.case_id in by_id and not merge and case.model not in quantised:
             raise ConfigError(
                 f"{source}: duplicate case {case.case_id}.",
                 "Two blocks of the matrix overlap: take the combination out of one of them.",
             )
-        found[case.case_id] = case
-    return list(found.values())
+        by_id[case.case_id] = case
+    return list(by_id.values())
 
 
 def _planned(entry: ModelEntry, info: ModelInfo, cases: Sequence[Case], given: Sequence[GivenInputs]) -> PlannedModel:
@@ -400,7 +400,7 @@ def onnx_files(case: Case) -> list[tuple[Precision, str | None]]:
     if info.artifact != "engine":
         return []
     # The version of TensorRT decides from which of the two it builds an engine.
-    return [(one, ENGINE_VARIANT) for one in dict.fromkeys((FP32, precision))]
+    return [(name, ENGINE_VARIANT) for name in dict.fromkeys((FP32, precision))]
 
 
 FP32: Precision = "fp32"
@@ -411,11 +411,11 @@ def profiled_cases(cases: Iterable[Case], computing: Iterable[str]) -> list[Case
 
     computing: backends that compute a result.
     """
-    names, found = frozenset(computing), dict[Case, Case]()
+    names, alike = frozenset(computing), dict[Case, Case]()
     for case in cases:
         if case.skip_reason is None and case.boundary == "compute" and case.backend in names:
-            found.setdefault(case.model_copy(update={"mode": "sync", "case_id": ""}), case)
-    return list(found.values())
+            alike.setdefault(case.model_copy(update={"mode": "sync", "case_id": ""}), case)
+    return list(alike.values())
 
 
 def files_of(export: ExportRecord, engines: Iterable[EngineRecord]) -> tuple[FileSize, ...]:

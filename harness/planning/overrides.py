@@ -117,8 +117,8 @@ def _for_endpoint(chosen: Overrides, load: LoadOverrides) -> Overrides:
             "Leave BACKENDS and DEVICE out.",
         )
     remote = [name for name, info in BACKENDS.items() if info.remote]
-    one = chosen.precisions or ("fp32",)
-    return _with_lengths(replace(chosen, backends=remote, precisions=one, device="cpu", load=load))
+    precisions = chosen.precisions or ("fp32",)
+    return _with_lengths(replace(chosen, backends=remote, precisions=precisions, device="cpu", load=load))
 
 
 def _with_lengths(chosen: Overrides) -> Overrides:
@@ -170,9 +170,9 @@ def _changed(block: ScenarioBlock, update: Mapping[str, object]) -> ScenarioBloc
     try:
         return ScenarioBlock.model_validate({**dict(block), **update})
     except ValidationError as error:
-        found = error.errors()[0]
-        name = str(found["loc"][0]).upper() if found["loc"] else "A scenario"
-        raise UsageError(f"{name} is not possible: {found['msg']}.", "configs/README.md lists every key.") from error
+        first = error.errors()[0]
+        name = str(first["loc"][0]).upper() if first["loc"] else "A scenario"
+        raise UsageError(f"{name} is not possible: {first['msg']}.", "configs/README.md lists every key.") from error
 
 
 def _chosen_models(config: Config, chosen: Overrides) -> tuple[ModelEntry, ...]:
@@ -183,11 +183,11 @@ def _chosen_models(config: Config, chosen: Overrides) -> tuple[ModelEntry, ...]:
 def _measurement(settings: Measurement, chosen: Overrides) -> Measurement:
     """The measurement settings with the options for rounds. Raises UsageError where these contradict each other."""
     names = ("rounds", "max_rounds", "target_interval", "budget_s")
-    found = {name: value for name in names if (value := getattr(chosen, name)) is not None}
+    given = {name: value for name in names if (value := getattr(chosen, name)) is not None}
     adaptive = chosen.target_interval is not None or chosen.budget_s is not None
     if adaptive and chosen.max_rounds is None and settings.max_rounds is None:
-        found["max_rounds"] = max(DEFAULT_MAX_ROUNDS, found.get("rounds", settings.rounds))
-    updated = settings.model_copy(update=found)
+        given["max_rounds"] = max(DEFAULT_MAX_ROUNDS, given.get("rounds", settings.rounds))
+    updated = settings.model_copy(update=given)
     if max(updated.rounds, updated.max_rounds or 0) > MOST_ROUNDS:
         raise UsageError(f"More than {MOST_ROUNDS} rounds.", f"Ask for at most {MOST_ROUNDS}.")
     if chosen.max_rounds is not None and chosen.max_rounds < updated.rounds:
@@ -294,11 +294,11 @@ def _entry(config: Config, text: str) -> ModelEntry:
         raise UsageError(f"`{text}` names no model.", "Write MODELS=<name> or MODELS=<name>@seeded.")
     known = {entry.name: entry for entry in config.models}
     try:
-        found = known.get(name) or ModelEntry(name=name)
+        model = known.get(name) or ModelEntry(name=name)
     except ValidationError as error:
         why = error.errors()[0]["msg"]
         raise UsageError(f"`{shortened(name, 60)}` is no model's name: {why}.", "`make models` lists them.") from error
-    weights = text.rpartition("@")[2] if name != text else found.weights
+    weights = text.rpartition("@")[2] if name != text else model.weights
     # Tolerances belong to a model with its weights: for other weights they have no meaning.
-    other = {"name": name, "weights": weights, "inputs": found.inputs}
-    return found if weights == found.weights else ModelEntry.model_validate(other)
+    other = {"name": name, "weights": weights, "inputs": model.inputs}
+    return model if weights == model.weights else ModelEntry.model_validate(other)

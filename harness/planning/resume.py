@@ -1,21 +1,49 @@
-"""Finds the turns of a run that are already measured: same settings, same artifacts, same machine and libraries."""
+"""What of a run is already measured: same settings, same case, same artifacts, same machine and libraries."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
+from typing import TypeVar
 
 from harness.aggregation import admission
+from harness.aggregation.admission import foreign_file, foreign_service
 from harness.aggregation.batch_times import batch_ns
+from harness.aggregation.load_rows import LoadEvidence
 from harness.backends import backend_info
 from harness.core import store
 from harness.core.errors import FormatError, InferometerError, MissingInputError
 from harness.core.host import environment
-from harness.core.layout import Results
+from harness.core.layout import ExportFiles, LoadFiles, Results
 from harness.core.raw_files import RawFiles
-from harness.core.schemas import Case, EngineRecord, Environment, ExportRecord, Measured, Plan
+from harness.core.schemas import (
+    Case,
+    EngineRecord,
+    Environment,
+    ExportRecord,
+    GenerationExport,
+    LoadBase,
+    LoadCase,
+    LoadEnergy,
+    LoadFailure,
+    Measured,
+    Plan,
+    Prediction,
+    Replication,
+    ServiceRun,
+)
+from harness.planning.generation_turns import known_files
 from harness.planning.schedule import Turn
+from harness.serving.load_case import (
+    LoadStep,
+    points_of,
+    prediction_digest,
+    replication_digest,
+    requests_at,
+    service_digest,
+)
 
 
 @dataclass
@@ -101,3 +129,130 @@ def same_environment(identity: str | None, libraries: bool, here: Environment, r
     except InferometerError:
         return False
     return not admission.differing(there, here, libraries)
+
+
+MADE_BY = "make load"
+
+R = TypeVar("R", bound=LoadBase)
+
+Foreign = Callable[[ServiceRun], str | None]
+"""Which loaded file is not of the present export; None where all are."""
+
+Turns = list[tuple[LoadStep, int]]
+"""(point, number of the replication, from 1)."""
+
+
+@dataclass
+class LoadState:
+    """The valid records of a load case. notes: damaged and old records, which are measured again."""
+
+    service: ServiceRun | None = None
+    service_sha256: str = ""
+    prediction: Prediction | None = None
+    steps: tuple[LoadStep, ...] = ()
+    replications: dict[str, list[Replication]] = field(default_factory=dict)
+    """By the name of the point."""
+    missing: Turns = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing has to be measured."""
+        return self.service is not None and not self.missing and (self.prediction is not None or not self.needs_replay)
+
+    needs_replay: bool = False
+
+
+def state_of(
+    load: LoadCase,
+    files: LoadFiles,
+    settings_id: str,
+    same_machine: Callable[[LoadBase], bool],
+    sums: dict[Path, str] | None = None,
+    foreign: Foreign | None = None,
+) -> LoadState:
+    """Read the records of a load case. same_machine: whether a record is comparable with those of this machine. sums:
+    as in store.load, of every record that was read. foreign: which file is not of the current export; None where that
+    is not known: then the files are not judged."""
+    state = LoadState(needs_replay=load.replayed)
+    sums = {} if sums is None else sums
+
+    def read(path: Path, kind: type[R], digest: str) -> R | None:
+        if not path.is_file():
+            return None
+        try:
+            record = store.load(path, kind, MADE_BY, sums)
+        except FormatError as error:
+            state.notes.append(f"{error.problem} It is measured again.")
+            return None
+        own = (record.load_id, record.settings_id, record.load_sha256) == (load.load_id, settings_id, digest)
+        return record if own and same_machine(record) else None
+
+    state.service = service = read(files.service, ServiceRun, service_digest(load))
+    if service is None:
+        return state
+    if foreign is not None and (why := foreign(service)) is not None:
+        state.notes.append(f"{load.load_id}: {why}. `make load` measures it again.")
+        state.service = None
+        return state
+    state.service_sha256 = sums[files.service]
+    if state.needs_replay:
+        prediction = read(files.prediction, Prediction, prediction_digest(load))
+        if prediction is None or prediction.service_sha256 != state.service_sha256:
+            return state
+        state.prediction = prediction
+    state.steps = points_of(load, state.prediction.peak_per_s if state.prediction else None)
+    for step, number in turns_of(load, state.steps):
+        replication = read(files.replication(step.name, number), Replication, replication_digest(load))
+        if replication is None or not belongs(replication, load, step, number, service):
+            state.missing.append((step, number))
+        else:
+            state.replications.setdefault(step.name, []).append(replication)
+    return state
+
+
+def foreign_of(
+    load: LoadCase,
+    export: ExportRecord | None,
+    engines: Sequence[EngineRecord],
+    files: ExportFiles,
+    sums: dict[Path, str] | None = None,
+) -> Foreign | None:
+    """How service times are compared with the present export of their model, or with its export for generation; None
+    where there is none. sums: as in store.load."""
+    if load.new_tokens is None:
+        return None if export is None else lambda service: foreign_service(service, export, engines)
+    if not files.generation.is_file():
+        return None
+    try:
+        known = known_files(store.load(files.generation, GenerationExport, "make export", sums))
+    except FormatError as error:
+        problem = error.problem.rstrip(".")
+        return lambda _: problem
+    return lambda service: foreign_file(service.artifacts, known)
+
+
+def turns_of(load: LoadCase, steps: tuple[LoadStep, ...]) -> Iterator[tuple[LoadStep, int]]:
+    """Every replication of every point. The points take turns, so that a drift is no difference between them."""
+    for number in range(1, load.replications + 1):
+        turned = (number - 1) % len(steps) if steps else 0
+        for step in (*steps[turned:], *steps[:turned]):
+            yield step, number
+
+
+def belongs(record: Replication, load: LoadCase, step: LoadStep, number: int, service: ServiceRun) -> bool:
+    """Whether a record is this replication, of the same files as the service times, with as many requests as asked.
+
+    The number of requests at a rate follows from the bound, which is in no digest of a replication.
+    """
+    if step.rate_per_s is not None and record.requests != requests_at(load, step.rate_per_s):
+        return False
+    return (record.point, record.number, record.artifacts_id) == (step.name, number, service.artifacts_id)
+
+
+def evidence_of(state: LoadState, failure: LoadFailure | None = None, energy: LoadEnergy | None = None) -> LoadEvidence:
+    """The valid records of a load case as its row is made of them.
+
+    failure: why the latest process of the case ended early, where it did; energy: of its replications.
+    """
+    return LoadEvidence(state.service, state.prediction, state.steps, state.replications, failure, energy)

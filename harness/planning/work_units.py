@@ -57,18 +57,18 @@ def request_of(
 
 def _of_model(slug: str, plan: Plan, exports: Exports, results: Results, models: Models) -> Mapping[str, Path]:
     """Name in the unit's folder → path here, for the export of a model, its record and its engines."""
-    found: dict[str, Path] = {}
+    files_of: dict[str, Path] = {}
     record = export_files(slug, results, models)
     far = Results(Path("results")).export(slug)
-    found |= {_far(far, path): path for path in (record.record, record.failure) if path.is_file()}
+    files_of |= {_far(far, path): path for path in (record.record, record.failure) if path.is_file()}
     for planned in plan.models:
-        export = exports.found.get(planned.name)
+        export = exports.intact.get(planned.name)
         if export is None or planned.slug != slug:
             continue
         folder = models.folder(export.slug, export.folder)
         paths = [*_files_below(folder.root), *_files_below(folder.engines)]
-        found |= {f"models/{path.relative_to(models.root).as_posix()}": path for path in paths}
-    return found
+        files_of |= {f"models/{path.relative_to(models.root).as_posix()}": path for path in paths}
+    return files_of
 
 
 def _far(folder: ExportFiles, path: Path) -> str:

@@ -92,8 +92,8 @@ def read(path: Path) -> dict[str, Any]:
         with open_to_read(path) as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
-        found = sorted(path.parent.glob("*.yaml")) or sorted(FOLDER.glob("*.yaml"))
-        others = ", ".join(map(str, found)) or f"none in {path.parent} and {FOLDER}"
+        beside = sorted(path.parent.glob("*.yaml")) or sorted(FOLDER.glob("*.yaml"))
+        others = ", ".join(map(str, beside)) or f"none in {path.parent} and {FOLDER}"
         raise MissingInputError(
             f"The configuration {path} cannot be read: {error.strerror}.",
             f"Name one with CONFIG=…; there are: {others}.",

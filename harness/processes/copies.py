@@ -74,16 +74,16 @@ class Conductor:
     def conduct(self, steps: Sequence[Step]) -> bool:
         """Start all steps; False where a process ended before its last window, and the others were given up."""
         every = set(range(len(self.pipes)))
-        owed = dict.fromkeys(every, 0)
+        pending = dict.fromkeys(every, 0)
         complete = self._wait(lambda: self._arrived >= every)
         for situation, places in steps:
             if not complete:
                 break
             for place in places:
-                owed[place] += 1
+                pending[place] += 1
             for place in places:
                 os.write(self.pipes[place], GO[situation])
-            complete = self._wait(lambda: all(self._done.get(place, 0) >= owed[place] for place in every))
+            complete = self._wait(lambda: all(self._done.get(place, 0) >= pending[place] for place in every))
         for pipe in self.pipes:
             os.write(pipe, OVER if complete else GIVE_UP)
         return complete
@@ -147,13 +147,13 @@ class CopiesPool:
                 opened.callback(os.close, pipe)
             conductor = Conductor(pipes)
             running = [
-                self._threads.submit(self._one, place, workers[place], case, number, conductor, steps)
+                self._threads.submit(self._measure_copy, place, workers[place], case, number, conductor, steps)
                 for place in places
             ]
             conductor.conduct(steps)
-            return [one.result() for one in running]
+            return [future.result() for future in running]
 
-    def _one(
+    def _measure_copy(
         self, place: int, worker: Worker, case: Case, number: int, conductor: Conductor, steps: Sequence[Step]
     ) -> Measured | Failed:
         try:

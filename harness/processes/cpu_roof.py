@@ -122,9 +122,9 @@ class _Survey:
         self._best[threads, precision] = max(before, (sum(answer), task.product))
 
     def limits(self, threads: int) -> CpuLimits:
-        own = {kind: found for (number, kind), found in self._best.items() if number == threads}
+        own = {kind: rate for (number, kind), rate in self._best.items() if number == threads}
         copies = own.pop(None, None)
-        products = {kind: found for kind, found in own.items() if kind is not None}
+        products = {kind: rate for kind, rate in own.items() if kind is not None}
         return CpuLimits(
             threads=threads,
             flops={kind: rate for kind, (rate, _) in products.items()},

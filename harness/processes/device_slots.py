@@ -68,11 +68,11 @@ def _every_gpu() -> list[str]:
 
 def _gpus(names: Sequence[str], describe: Callable[[str], Described]) -> list[DeviceSlot]:
     with ThreadPoolExecutor(len(names)) as threads:  # each takes a second or more
-        found = list(threads.map(describe, names))
-    own = cpu_shares(limits.affinity(), [near for *_, near in found], MIN_CPUS)
+        gpus = list(threads.map(describe, names))
+    own = cpu_shares(limits.affinity(), [near for *_, near in gpus], MIN_CPUS)
     return [
         DeviceSlot(name=name, device="cuda", gpu=title, uuid=uuid, cpus=cpus, near=near)
-        for name, (title, uuid, _), (cpus, near) in zip(names, found, own, strict=True)
+        for name, (title, uuid, _), (cpus, near) in zip(names, gpus, own, strict=True)
     ]
 
 
@@ -112,11 +112,11 @@ def _cpu_shares(names: Sequence[str], nodes: Path) -> list[DeviceSlot]:
 
 
 def _cpus_of(node: Path) -> set[int]:
-    found: set[int] = set()
+    cpus: set[int] = set()
     for part in (node / "cpulist").read_text().strip().split(","):
         first, _, last = part.partition("-")
-        found |= set(range(int(first), int(last or first) + 1)) if part else set()
-    return found
+        cpus |= set(range(int(first), int(last or first) + 1)) if part else set()
+    return cpus
 
 
 def cpu_shares(

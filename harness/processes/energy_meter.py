@@ -1,15 +1,21 @@
-"""The energy counter of a GPU, read at the start and end of a case's timed phase."""
+"""The energy counter of a GPU, read around the timed phase of a case and around each replication of a load."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 from harness.aggregation.energy_pass import EnergySpent, Meter
 from harness.aggregation.usage import TIMED_PHASE
-from harness.core.errors import UnavailableError
-from harness.core.host.gpu import GpuHandle
-from harness.core.schemas import Unavailable
+from harness.core import store
+from harness.core.errors import InferometerError, UnavailableError
+from harness.core.host.gpu import GpuHandle, facts_of
+from harness.core.layout import LoadFiles
+from harness.core.protocol import LoadJob
+from harness.core.schemas import LoadCase, LoadEnergy, PointEnergy, Unavailable
+from harness.core.timestamps import utc_now
+from harness.serving.load_case import replication_digest, replication_of
 from harness.timing.clock import now_ns
 
 
@@ -58,3 +64,69 @@ class PhaseMeter:
     def spent(self) -> EnergySpent | None:
         """Energy of the GPU in the timed phase; None where the case did not complete it."""
         return None if self.first is None or self.last is None else EnergySpent.between(self.first, self.last)
+
+
+@dataclass
+class ReplicationMeter:
+    """Follows the phases of one load case. points: what was spent so far, by the name of the point."""
+
+    handle: GpuHandle
+    idle: EnergySpent
+    points: dict[str, PointEnergy] = field(default_factory=dict)
+    _running: tuple[str, int, Meter] | None = None
+
+    def entered(self, phase: str) -> None:
+        """The process has entered a phase, and so ended the phase before it."""
+        replication = replication_of(phase)
+        if self._running is None and replication is None:
+            return
+        now = read(self.handle)
+        if self._running is not None:
+            name, number, first = self._running
+            spent = EnergySpent.between(first, now)
+            add(self.points, name, spent.energy_j, spent.window_ns, (number,))
+        self._running = None if replication is None else (*replication, now)
+
+    def save(self, job: LoadJob, files: LoadFiles) -> None:
+        """Save what was spent, with what an earlier process of the same case spent on other replications."""
+        points = dict(self.points)
+        digest = replication_digest(job.load)
+        with suppress(InferometerError):
+            before = store.load(files.energy, LoadEnergy, "make load")
+            if (before.settings_id, before.load_sha256) == (job.settings_id, digest):
+                for name, spent in before.points.items():
+                    if not set(spent.numbers) & set(points[name].numbers if name in points else ()):
+                        add(points, name, spent.energy_j, spent.window_ns, spent.numbers)
+        if not points:
+            return
+        gpu = facts_of(self.handle)
+        record = LoadEnergy(
+            load_id=job.load.load_id,
+            settings_id=job.settings_id,
+            load_sha256=digest,
+            artifacts_id="",
+            started_at=utc_now(),
+            environment_id=None,
+            gpu=gpu.name,
+            uuid=gpu.uuid,
+            idle_w=self.idle.watts,
+            points=points,
+        )
+        store.save(files.energy, record)
+
+
+def meter_for(load: LoadCase, handle: GpuHandle | None, idle: EnergySpent | None) -> ReplicationMeter | None:
+    """A meter for a load case; None without a counter, and for a running service, whose GPU may be another one."""
+    if handle is None or idle is None or load.endpoint is not None:
+        return None
+    return ReplicationMeter(handle, idle)
+
+
+def add(points: dict[str, PointEnergy], name: str, energy_j: float, window_ns: int, numbers: tuple[int, ...]) -> None:
+    """Add replications to a point."""
+    before = points.get(name, PointEnergy(energy_j=0.0, window_ns=0, numbers=()))
+    points[name] = PointEnergy(
+        energy_j=before.energy_j + energy_j,
+        window_ns=before.window_ns + window_ns,
+        numbers=tuple(sorted({*before.numbers, *numbers})),
+    )

@@ -27,7 +27,7 @@ from harness.core.protocol import LoadJob
 from harness.core.schemas import GenerationExport, LoadCase, ServiceRun, TokenParity
 from harness.core.store import digest_of
 from harness.core.timestamps import utc_now
-from harness.planning.load_resume import state_of
+from harness.planning.resume import state_of
 from harness.processes.generation_process import (
     CALIBRATION_SHAPE,
     calibration_prompts,
@@ -48,7 +48,7 @@ from harness.serving.load_case import (
     service_digest,
     sizes_of,
 )
-from harness.statistics.token_parity import ParityTally, worst_token_parity
+from harness.statistics.parity import ParityTally, worst_token_parity
 from harness.timing.clock import calibrate, now_ns
 from harness.timing.session import peak_bytes
 from harness.timing.token_joining import ContinuousBatches

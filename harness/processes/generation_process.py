@@ -21,7 +21,7 @@ from harness.core.layout import ModelFolder, Models, Results
 from harness.core.protocol import GenerationTask
 from harness.core.schemas import DecoderShape, Generated, GenerationCase, GenerationExport, PromptSet
 from harness.core.timestamps import utc_now
-from harness.statistics.token_parity import GreedyAnswer
+from harness.statistics.parity import GreedyAnswer
 from harness.timing.clock import calibrate
 from harness.timing.token_session import run_token_session
 from harness.zoo.stored import read_arrays

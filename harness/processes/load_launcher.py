@@ -12,10 +12,9 @@ from harness.core.protocol import LoadJob
 from harness.core.schemas import LoadCase, LoadFailure, Measurement
 from harness.core.timestamps import utc_now
 from harness.planning.load_cases import estimate_load
+from harness.processes.energy_meter import ReplicationMeter
 from harness.processes.launcher import Observer, Worker
-from harness.processes.load_energy import ReplicationMeter
-from harness.processes.pool import absent_library, explained_end
-from harness.processes.progress_bar import RunProgress
+from harness.processes.pool import RunProgress, absent_library, explained_end
 from harness.serving.load_case import replication_digest
 
 SLACK = 3.0

@@ -45,7 +45,7 @@ from harness.core.schemas import (
 )
 from harness.core.store import digest_of
 from harness.core.timestamps import utc_now
-from harness.planning.load_resume import LoadState, state_of
+from harness.planning.resume import LoadState, state_of
 from harness.serving import arrivals
 from harness.serving.early_stopping import least_requests
 from harness.serving.load_case import (

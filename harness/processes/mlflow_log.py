@@ -86,8 +86,8 @@ def _client(uri: str) -> tuple[MlflowClient, tuple[type[Exception], ...]]:
 
 
 def _experiment(client: MlflowClient, name: str) -> str:
-    found = client.get_experiment_by_name(name)
-    return str(found.experiment_id if found else client.create_experiment(name))
+    experiment = client.get_experiment_by_name(name)
+    return str(experiment.experiment_id if experiment else client.create_experiment(name))
 
 
 def _earlier(client: MlflowClient, place: str, digest: str) -> str | None:

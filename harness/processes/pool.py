@@ -13,30 +13,73 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
 from harness.aggregation.batch_times import batch_ns, batches
 from harness.backends import backend_info
 from harness.core import cli, lock, store
 from harness.core.errors import FormatError, StorageError
 from harness.core.layout import Models, Results
-from harness.core.protocol import (
-    End,
-    GenerationTask,
-    Job,
-    Message,
-    Phase,
-    TurnJob,
-    Watch,
-)
+from harness.core.protocol import End, GenerationTask, Job, Message, Phase, TurnJob, Watch
 from harness.core.safe_files import open_to_write
 from harness.core.schemas import Device, Exporting, Failed, Generated, GenerationCase, Measured, Plan, Running
 from harness.core.store import translate_storage_errors
+from harness.core.text import one_line
 from harness.core.timestamps import utc_now
 from harness.planning.block_settings import threads_of
 from harness.planning.exports import Exports, export_files
 from harness.planning.schedule import Turn
 from harness.processes.launcher import Code, Observer, Outcome, Worker
-from harness.processes.progress_bar import RunProgress
 from harness.statistics.estimators import median
+
+
+class RunProgress:
+    """Shows one line per finished case, and on a terminal the running case. `done` of `total` cases have ended."""
+
+    def __init__(self, total: int, console: Console | None = None) -> None:
+        self._console = console or Console(file=sys.stdout, highlight=False, soft_wrap=True)
+        self.total = total
+        self.done = 0
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("ETA"),
+            TimeRemainingColumn(),
+            console=self._console,
+            disable=not self._console.is_terminal,
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=total)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def extend(self, more: int) -> None:
+        """Add cases that were not known at the start."""
+        self.total += more
+        self._bar.update(self._task, total=self.total)
+
+    def running(self, label: str, phase: str) -> None:
+        """Show the running case (terminal only)."""
+        self._bar.update(self._task, description=escape(one_line(f"{label} · {phase}")))
+
+    def finished(self, label: str, result: str) -> None:
+        """Print one line for a case that has ended."""
+        self.done += 1
+        width = len(str(self.total))
+        self._console.print(escape(one_line(f"[{self.done:{width}}/{self.total}] {label}  {result}")))
+        self._bar.advance(self._task)
+
 
 T = TypeVar("T", Measured, Generated)
 
@@ -423,15 +466,15 @@ def split_off_unexported(plan: Plan, turns: Sequence[Turn], exports: Exports, re
     for model, error in exports.absent.items():
         cli.warn(f"{model} is not measured. {error.problem} {error.hint}")
     measurable = []
-    said: set[tuple[str, str]] = set()
+    reported: set[tuple[str, str]] = set()
     for turn in turns:
         number, case = turn
         reason = exports.reason_against(case)
         if reason is None:
             measurable.append(turn)
             continue
-        if case.model not in exports.absent and (case.model, reason.problem) not in said:
-            said.add((case.model, reason.problem))
+        if case.model not in exports.absent and (case.model, reason.problem) not in reported:
+            reported.add((case.model, reason.problem))
             cli.warn(f"{case.model} is not measured where its ONNX file is needed. {reason.problem} {reason.hint}")
         if not _measured(plan, turn, results):
             record = Failed(

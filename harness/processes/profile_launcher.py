@@ -31,9 +31,9 @@ from harness.core.schemas import Record, Usage
 from harness.core.schemas.profile_record import MemoryTimeline, ModelProfile, PartsProfile, Phase
 from harness.processes.launcher import Observer, process_environment
 from harness.processes.pool import Monitor
-from harness.reporting.charts.allocations_chart import allocations
 from harness.reporting.charts.matplotlib_drawer import draw, image
-from harness.reporting.tables.allocations_table import memory_blocks
+from harness.reporting.charts.profile_charts import allocations
+from harness.reporting.tables.profile_tables import memory_blocks
 from harness.reporting.writers.markdown import blocks_text
 from harness.timing.clock import now_ns
 
@@ -211,9 +211,9 @@ def memory_of(results: Results, case_id: str) -> MemoryTimeline | None:
 
 def memory_text(results: Results, case_id: str) -> str:
     """The section for parts.md; empty without a record."""
-    found = memory_of(results, case_id)
+    timeline = memory_of(results, case_id)
     chart = results.memory_chart(case_id)
-    return "" if found is None else blocks_text(memory_blocks(found, chart.name if chart.is_file() else None))
+    return "" if timeline is None else blocks_text(memory_blocks(timeline, chart.name if chart.is_file() else None))
 
 
 def forget_usage(results: Results, case_id: str) -> None:
@@ -225,13 +225,13 @@ def forget_usage(results: Results, case_id: str) -> None:
 
 def memory_files(results: Results, case_id: str) -> tuple[str, ...]:
     """Draw the chart where the pass allocated something; returns the names of all files about memory."""
-    found = memory_of(results, case_id)
-    if found is None:
+    timeline = memory_of(results, case_id)
+    if timeline is None:
         return ()
-    names = [results.memory_profile(case_id).name, *([found.snapshot] if found.snapshot else [])]
-    if not found.at_ns:
+    names = [results.memory_profile(case_id).name, *([timeline.snapshot] if timeline.snapshot else [])]
+    if not timeline.at_ns:
         return tuple(names)
-    figure, chart = draw(allocations(f"Memory in one pass: {case_id}", found)), results.memory_chart(case_id)
+    figure, chart = draw(allocations(f"Memory in one pass: {case_id}", timeline)), results.memory_chart(case_id)
     store.save_bytes(chart, image(figure, "png"))
     store.save_bytes(chart.with_suffix(".svg"), image(figure, "svg"))
     return (*names, chart.name, chart.with_suffix(".svg").name)

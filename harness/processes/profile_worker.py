@@ -46,18 +46,18 @@ def tokenising(
     case: Case, export: ExportRecord, folder: Path, batch: Mapping[str, NDArray[np.generic]], runs: int
 ) -> Tokenising:
     """Time `runs` preparations of the texts of `batch` into ids and mask as arrays, on the calling thread."""
-    found = texts_of(case, export, folder, batch)
-    if isinstance(found, str):
-        return Tokenising(time_ns=None, texts=case.batch_size, tokens_a_text=case.sequence_length, by=found)
+    texts = texts_of(case, export, folder, batch)
+    if isinstance(texts, str):
+        return Tokenising(time_ns=None, texts=case.batch_size, tokens_a_text=case.sequence_length, by=texts)
     for _ in range(_WARM_UP_RUNS):
-        found.prepare(found.samples)
+        texts.prepare(texts.samples)
     spans = []
     for _ in range(runs):
         begin = now_ns()
-        found.prepare(found.samples)
+        texts.prepare(texts.samples)
         spans.append(now_ns() - begin)
-    by = f"measured: {found.source}, one thread, ids and mask as arrays"
-    return Tokenising(time_ns=middle_mean(spans), texts=len(found.samples), tokens_a_text=case.sequence_length, by=by)
+    by = f"measured: {texts.source}, one thread, ids and mask as arrays"
+    return Tokenising(time_ns=middle_mean(spans), texts=len(texts.samples), tokens_a_text=case.sequence_length, by=by)
 
 
 _NOT_REPORTED = "not measured: the backend's library does not report its allocations"
@@ -190,8 +190,8 @@ def _with_traces(asked: ProfileJob, profiler: Callable[[Path, int], PartsProfile
     with store.translate_storage_errors(traces):
         traces.mkdir(parents=True, exist_ok=True)
     profile_timing.entered("measure")  # for a plugin's profiler, which may report no phase itself
-    found = profiler(traces, asked.runs)
-    return with_launch_gaps(found, traces, cli.warn).model_copy(update={"runs": asked.runs})
+    rows = profiler(traces, asked.runs)
+    return with_launch_gaps(rows, traces, cli.warn).model_copy(update={"runs": asked.runs})
 
 
 def _job_of(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> BackendJob:

@@ -39,10 +39,10 @@ def run_stage(
     with tempfile.TemporaryFile("w+", errors="replace") as errors:
         ended = _run([sys.executable, "-m", f"harness.{stage}", *arguments], errors.fileno(), show, code, front)
         errors.seek(0)
-        said = errors.read()
+        printed = errors.read()
     if ended != CasesFailedError.exit_code and not goes_on_after(stage, ended):
-        raise _error(stage, ended, said)
-    return tuple(line.removeprefix("Warning: ") for line in said.splitlines() if line.startswith("Warning: "))
+        raise _error(stage, ended, printed)
+    return tuple(line.removeprefix("Warning: ") for line in printed.splitlines() if line.startswith("Warning: "))
 
 
 def _run(command: list[str], errors: int, show: Show | None, code: Code | None, front: hints.Front | None) -> int:
@@ -81,8 +81,8 @@ def _search_path() -> list[str]:
     return [str(path) for path in dict.fromkeys(own)]
 
 
-def _error(stage: str, code: int, said: str) -> Exception:
-    error = cli.last_error(said)
+def _error(stage: str, code: int, printed: str) -> Exception:
+    error = cli.last_error(printed)
     if error is None or code not in _ERRORS:
-        return RuntimeError(f"harness.{stage} ended with {code}:\n{said[-2000:]}")
+        return RuntimeError(f"harness.{stage} ended with {code}:\n{printed[-2000:]}")
     return _ERRORS[code](*error)

@@ -73,15 +73,15 @@ def graded(
     """The profile with its grade, flags, and the monitor's figures. usage: of the last repeat's process; None where the
     monitor left no record. threads: of that process."""
     window = None if usage is None else timed(usage)
-    found = _unsteady(parts)
+    findings = _unsteady(parts)
     if window is None:
         detail = "the monitor left no record of it, so it is unknown what else ran"
-        found.append(finding("C", "UNWATCHED", detail, f"Profile it again: {_AGAIN}."))
+        findings.append(finding("C", "UNWATCHED", detail, f"Profile it again: {_AGAIN}."))
     else:
         hits, unmade = flags_host.of_a_pass(window, threads, on_gpu, environment)
-        found += [*map(_of_a_profile, hits), *_unchecked(unmade)]
-    flags = tuple(one.flag for one in found)
-    return parts.model_copy(update={"usage": window, "grade": grade(found), "flags": flags})
+        findings += [*map(_of_a_profile, hits), *_unchecked(unmade)]
+    flags = tuple(entry.flag for entry in findings)
+    return parts.model_copy(update={"usage": window, "grade": grade(findings), "flags": flags})
 
 
 def grade_of(parts: PartsProfile) -> Grade:
@@ -109,9 +109,14 @@ def doubt(parts: PartsProfile, on_gpu: bool) -> str | None:
     return None
 
 
-def _of_a_profile(one: Finding) -> Finding:
+def _of_a_profile(disturbance: Finding) -> Finding:
     """The finding with the command that profiles again, instead of the command for a row."""
-    return finding(one.caps_at, one.flag.name, one.flag.detail, one.flag.remedy.replace("make run", "make profile"))
+    return finding(
+        disturbance.caps_at,
+        disturbance.flag.name,
+        disturbance.flag.detail,
+        disturbance.flag.remedy.replace("make run", "make profile"),
+    )
 
 
 def _unsteady(parts: PartsProfile) -> list[Finding]:

@@ -48,33 +48,33 @@ def busy_in_a_pass(parts: PartsProfile) -> float:
 
     Without a trace, kernels count as sequential: where they overlap, this time is too long, and gaps seem shorter.
     """
-    found = parts.launch_gaps
-    if found is None:
+    gaps = parts.launch_gaps
+    if gaps is None:
         return sum(row.self_device_ns or 0 for row in parts.operators)
-    return found.kernels_ns / overlap(found)
+    return gaps.kernels_ns / overlap(gaps)
 
 
-def idle_in_a_pass(found: LaunchGaps) -> float:
+def idle_in_a_pass(gaps: LaunchGaps) -> float:
     """Time in which no kernel ran in one traced inference, in ns: longer than without a profiler, which slows the host.
 
     From the ratio of idle time to GPU work in the whole trace, whose number of inferences is not needed.
     """
-    return found.kernels_ns / found.work_ns * (found.window_ns - found.busy_ns)
+    return gaps.kernels_ns / gaps.work_ns * (gaps.window_ns - gaps.busy_ns)
 
 
-def overlap(found: LaunchGaps) -> float:
+def overlap(gaps: LaunchGaps) -> float:
     """Sum of all work over the time in which any work ran: 1 where no work overlaps."""
-    return found.work_ns / found.busy_ns
+    return gaps.work_ns / gaps.busy_ns
 
 
-def idle(found: LaunchGaps) -> float:
+def idle(gaps: LaunchGaps) -> float:
     """The share of the traced window in which nothing ran."""
-    return 1 - found.busy_ns / found.window_ns
+    return 1 - gaps.busy_ns / gaps.window_ns
 
 
-def waited(found: LaunchGaps) -> float | None:
+def waited(gaps: LaunchGaps) -> float | None:
     """The share of the traced window in which nothing ran because the host had not launched it yet."""
-    return None if found.waited_ns is None else found.waited_ns / found.window_ns
+    return None if gaps.waited_ns is None else gaps.waited_ns / gaps.window_ns
 
 
 def launch_gaps_of(events: Iterable[Mapping[str, Any]], operators: Iterable[OperatorRow]) -> LaunchGaps | None:
@@ -85,7 +85,7 @@ def launch_gaps_of(events: Iterable[Mapping[str, Any]], operators: Iterable[Oper
     annotated region on the GPU, which spans work.
     """
     everything = list(events)
-    work = sorted((_interval(event) for event in _of(everything, GPU_WORK)), key=lambda one: one[:2])
+    work = sorted((_interval(event) for event in _of(everything, GPU_WORK)), key=lambda gap: gap[:2])
     if not any(end > start for start, end, _ in work):
         return None
     launched = {_correlation(event): _interval(event)[1] for event in _of(everything, LAUNCHES)}
@@ -122,9 +122,9 @@ def operator_gaps_of(events: Iterable[Mapping[str, Any]]) -> OperatorGaps | None
     return OperatorGaps(window_ns=last - first, busy_ns=busy)
 
 
-def without_operator(found: OperatorGaps) -> float:
+def without_operator(gaps: OperatorGaps) -> float:
     """The share of a traced CPU's time in which no operator ran."""
-    return 1 - found.busy_ns / found.window_ns
+    return 1 - gaps.busy_ns / gaps.window_ns
 
 
 def _of(events: Sequence[Mapping[str, Any]], categories: frozenset[str]) -> Iterator[Mapping[str, Any]]:
@@ -138,8 +138,8 @@ def _interval(event: Mapping[str, Any]) -> tuple[int, int, int | None]:
 
 
 def _correlation(event: Mapping[str, Any]) -> int | None:
-    found = event.get("args", {}).get("correlation")
-    return None if found is None else int(found)
+    number = event.get("args", {}).get("correlation")
+    return None if number is None else int(number)
 
 
 @dataclass(frozen=True)

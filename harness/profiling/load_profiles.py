@@ -37,9 +37,9 @@ def with_launch_gaps(parts: PartsProfile, folder: Path, warn: Callable[[str], No
     if parts.launch_gaps is not None or not any(row.self_device_ns for row in parts.operators):
         return parts
     for name in parts.traces:
-        found = _gaps(folder / name, parts.operators, warn)
-        if found is not None and found.kernels_ns:
-            return parts.model_copy(update={"launch_gaps": found})
+        gaps = _gaps(folder / name, parts.operators, warn)
+        if gaps is not None and gaps.kernels_ns:
+            return parts.model_copy(update={"launch_gaps": gaps})
     return parts
 
 
@@ -80,7 +80,7 @@ class Profiled:
 def profiled_rows(summary: Summary, results: Results, warn: Callable[[str], None]) -> list[Profiled]:
     """The rows that were profiled with the summary's settings, phases of generation too. An unreadable file gives a
     warning and is left out."""
-    found = []
+    profiled = []
     for row in (*summary.rows, *phase_rows(summary.generations, lambda _: True)):
         model = _loaded(results.model_profile(row.case_id), ModelProfile, warn)
         if model is None or model.settings_id != summary.settings_id:
@@ -91,8 +91,8 @@ def profiled_rows(summary: Summary, results: Results, warn: Callable[[str], None
         parts = _loaded(results.parts_profile(row.case_id), PartsProfile, warn)
         if parts is not None:
             parts = with_launch_gaps(parts, results.profile(row.case_id), warn)
-        found.append(Profiled(row, model, parts, _loaded(results.memory_profile(row.case_id), MemoryTimeline, warn)))
-    return found
+        profiled.append(Profiled(row, model, parts, _loaded(results.memory_profile(row.case_id), MemoryTimeline, warn)))
+    return profiled
 
 
 def only_profiled(plan: Plan, summary: Summary | None, results: Results, created_at: str) -> Summary:
@@ -113,13 +113,13 @@ def only_profiled(plan: Plan, summary: Summary | None, results: Results, created
     blank = blank_summary(plan, {}, created_at)
     taken = ("measured_from", "measured_to", "environments", "exports", "engines", "roof", "custom", "energies")
     own = {name: getattr(known, name) for name in taken} if known else {}
-    found = [
+    profiled = [
         rows.get((case.case_id, case.weights))
         or missing_row(case, kinds[case.slug], _PROFILED, "`make bench` measures it.")
         for case in cases
     ]
     title = f"{plan.report.title}: profile"
-    return blank.model_copy(update={**own, "title": title, "rows": tuple(found), "generations": tuple(generations)})
+    return blank.model_copy(update={**own, "title": title, "rows": tuple(profiled), "generations": tuple(generations)})
 
 
 _PROFILED, _MEASURE = "profiled, and not measured", "`make generate` measures it."

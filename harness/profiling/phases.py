@@ -52,9 +52,9 @@ def phase_rows(rows: Iterable[GenerationRow], profiled: Callable[[str], bool]) -
 
     profiled: whether there is a profile of a case id.
     """
-    found = [_row(row, phase) for row in rows for phase in phases_of(row)]
-    known = {(row.model, row.sequence_length) for row in found if profiled(row.case_id)}
-    return tuple(row for row in found if (row.model, row.sequence_length) in known)
+    by_phase = [_row(row, phase) for row in rows for phase in phases_of(row)]
+    known = {(row.model, row.sequence_length) for row in by_phase if profiled(row.case_id)}
+    return tuple(row for row in by_phase if (row.model, row.sequence_length) in known)
 
 
 def with_phases(summary: Summary, profiled: Callable[[str], bool]) -> Summary:
@@ -83,7 +83,9 @@ def generation_files(export: GenerationExport) -> tuple[FileSize, ...]:
     """Sizes on disk of a model for generation."""
     weights = export.module
     onnx: Sequence[FileSize] = [
-        FileSize(kind="onnx", name=name, path=file.path, size_bytes=sum(one.size_bytes for one in file.files()))
+        FileSize(
+            kind="onnx", name=name, path=file.path, size_bytes=sum(artifact.size_bytes for artifact in file.files())
+        )
         for name, file in export.onnx.items()
     ]
     return (FileSize(kind="weights", name="fp32", path=weights.path, size_bytes=weights.size_bytes), *onnx)

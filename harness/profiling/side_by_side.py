@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from harness.aggregation.flags import GroupKey
 from harness.core.schemas import Row
 from harness.core.schemas.profile_record import LayerRow, PartsProfile
-from harness.profiling.groups import group_of_operator
 from harness.profiling.launch_gaps import IdleShare, busy_in_a_pass, idle_share
+from harness.profiling.layers import group_of_operator
 from harness.profiling.load_profiles import Profiled
 from harness.profiling.reconcile import are_kernels, parts_total
 
@@ -45,8 +45,8 @@ def shared_modules(profiles: Sequence[Sequence[LayerRow]]) -> dict[str, str]:
     """
     trees_first = sorted(profiles, key=lambda layers: not is_tree(layers))  # whose rows are in the model's order
     known = [[module for row in layers if (module := module_of(row, layers)) is not None] for layers in trees_first]
-    modules = list(dict.fromkeys(module for found in known for module in found))
-    inside = [{around for module in found for around in (module, *_around(module))} for found in known]
+    modules = list(dict.fromkeys(module for names in known for module in names))
+    inside = [{around for module in names for around in (module, *_around(module))} for names in known]
     everywhere = set.intersection(*inside) if inside else set()
     idle = {row.name for layers in profiles for row in layers if row.kind in _PASSING_ON and is_tree(layers)}
     lines = {module: _nearest(module, everywhere) for module in modules}
@@ -70,7 +70,7 @@ def _around(module: str) -> Iterable[str]:
 
 
 def _nearest(module: str, everywhere: set[str]) -> str:
-    return next((found for found in (module, *_around(module)) if found in everywhere), MODEL)
+    return next((name for name in (module, *_around(module)) if name in everywhere), MODEL)
 
 
 _FIRST_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
@@ -172,9 +172,9 @@ def by_group(columns: Sequence[ComparedColumn]) -> SideBySide | None:
 
     A kernel that fuses several modules counts for the group of its product.
     """
-    found = _fastest_first(columns)
-    in_blocks = any(row.group in ("attention", "mlp") for column in found for row in column.parts.layers)
-    return _joined(found, [_by_group(column.parts, in_blocks) for column in found])
+    ordered = _fastest_first(columns)
+    in_blocks = any(row.group in ("attention", "mlp") for column in ordered for row in column.parts.layers)
+    return _joined(ordered, [_by_group(column.parts, in_blocks) for column in ordered])
 
 
 def by_module(columns: Sequence[ComparedColumn]) -> SideBySide | None:
@@ -182,19 +182,19 @@ def by_module(columns: Sequence[ComparedColumn]) -> SideBySide | None:
 
     Only of columns whose profilers report modules; None with fewer than two.
     """
-    found = _fastest_first([column for column in columns if any(row.parent for row in column.parts.layers)])
-    lines = shared_modules([column.parts.layers for column in found])
+    ordered = _fastest_first([column for column in columns if any(row.parent for row in column.parts.layers)])
+    lines = shared_modules([column.parts.layers for column in ordered])
     spent = [
         _summed(
             (lines.get(module_of(row, column.parts.layers) or "", NO_MODULE), row.self_ns)
             for row in column.parts.layers
         )
-        for column in found
+        for column in ordered
     ]
     members: dict[str, tuple[str, ...]] = {}
     for module, name in lines.items():
         members[name] = (*members.get(name, ()), module)
-    return _joined(found, spent, members)
+    return _joined(ordered, spent, members)
 
 
 def folded(side: SideBySide) -> SideBySide:
@@ -220,9 +220,9 @@ def _sum_of(name: str, lines: Sequence[SideBySideLine]) -> SideBySideLine:
 
 def _fastest_first(columns: Iterable[ComparedColumn]) -> list[ComparedColumn]:
     """The columns with parts; by measured latency where all have it, else by that of the profiling process."""
-    found = [column for column in columns if column.parts_ns]
-    measured = all(column.latency_ns is not None for column in found)
-    return sorted(found, key=lambda column: (column.latency_ns or 0) if measured else column.parts.plain_ns)
+    timed = [column for column in columns if column.parts_ns]
+    measured = all(column.latency_ns is not None for column in timed)
+    return sorted(timed, key=lambda column: (column.latency_ns or 0) if measured else column.parts.plain_ns)
 
 
 def _joined(
@@ -252,10 +252,10 @@ def _by_group(parts: PartsProfile, in_blocks: bool) -> dict[str, int]:
 
 
 def _summed(times: Iterable[tuple[str, int]]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    sums: dict[str, int] = {}
     for name, spent in times:
-        found[name] = found.get(name, 0) + spent
-    return found
+        sums[name] = sums.get(name, 0) + spent
+    return sums
 
 
 @dataclass(frozen=True)
@@ -293,40 +293,46 @@ class NotCompared:
 
 def alike(profiled: Iterable[Profiled]) -> list[Alike]:
     """The comparisons that profiles allow, in their order. Of a backend with several settings, the fastest is used."""
-    return [found for together in _profile_groups(profiled) if isinstance(found := _compared(together), Alike)]
+    return [
+        comparison for together in _profile_groups(profiled) if isinstance(comparison := _compared(together), Alike)
+    ]
 
 
 def not_compared(profiled: Iterable[Profiled]) -> list[NotCompared]:
     """The profile groups that cannot be compared because of their profiles."""
-    return [found for together in _profile_groups(profiled) if isinstance(found := _compared(together), NotCompared)]
+    return [
+        comparison
+        for together in _profile_groups(profiled)
+        if isinstance(comparison := _compared(together), NotCompared)
+    ]
 
 
 def _profile_groups(profiled: Iterable[Profiled]) -> list[list[Profiled]]:
     group: dict[GroupKey, list[Profiled]] = {}
-    for one in profiled:
-        key = GroupKey.of(one.row).without("boundary", "mode", "backend", "setting")
-        group.setdefault(key, []).append(one)
+    for case in profiled:
+        key = GroupKey.of(case.row).without("boundary", "mode", "backend", "setting")
+        group.setdefault(key, []).append(case)
     return list(group.values())
 
 
 def _compared(group: Sequence[Profiled]) -> Alike | NotCompared | None:
     backends: dict[str, list[tuple[Profiled, ComparedColumn]]] = {}
     left_out: dict[str, tuple[str, str]] = {}
-    for one in group:
-        if one.parts is None:
+    for case in group:
+        if case.parts is None:
             continue
-        column, why = _column(one), one.doubt
+        column, why = _column(case), case.doubt
         if why is None:
-            backends.setdefault(one.row.backend, []).append((one, column))
+            backends.setdefault(case.row.backend, []).append((case, column))
         else:
-            left_out.setdefault(one.row.backend, (column.name, why))
+            left_out.setdefault(case.row.backend, (column.name, why))
     chosen = [min(settings, key=_speed) for settings in backends.values()]
     without = tuple(pair for backend, pair in left_out.items() if backend not in backends)
     columns = [column for _, column in chosen]
     groups, modules = by_group(columns), by_module(columns)
     if groups is None:
         return NotCompared(_shape(group[0].row), without) if without and len(columns) + len(without) > 1 else None
-    return Alike(tuple(one.row for one, _ in chosen), groups, folded(modules) if modules else None, without)
+    return Alike(tuple(case.row for case, _ in chosen), groups, folded(modules) if modules else None, without)
 
 
 def _shape(row: Row) -> str:
@@ -346,7 +352,7 @@ def _column(profiled: Profiled) -> ComparedColumn:
     )
 
 
-def _speed(found: tuple[Profiled, ComparedColumn]) -> tuple[bool, float]:
+def _speed(pair: tuple[Profiled, ComparedColumn]) -> tuple[bool, float]:
     """Sort key: measured before unmeasured, then the faster first."""
-    column = found[1]
+    column = pair[1]
     return column.latency_ns is None, column.latency_ns or column.parts.plain_ns

@@ -130,9 +130,11 @@ def _largest(
         if row.case_id in profiles and (why := doubt(profiles[row.case_id], row.device == "cuda"))
     }
     profiles = {case_id: parts for case_id, parts in profiles.items() if case_id not in doubts}
-    found = [one for row in origins for one in (*_measured(row, sound), *_bounds(row, alike, profiles))]
+    improvements = [
+        improvement for row in origins for improvement in (*_measured(row, sound), *_bounds(row, alike, profiles))
+    ]
     # The best of each rule and origin: later entries replace earlier ones.
-    best = {(change.rule, change.start): change for change in sorted(found, key=lambda change: change.gain)}
+    best = {(change.rule, change.start): change for change in sorted(improvements, key=lambda change: change.gain)}
     changes = tuple(sorted(best.values(), key=lambda change: -change.gain)[:MOST])
     return changes, None if changes else _why_none(start, sound, profiles, doubts), tuple(doubts.items())
 
@@ -229,7 +231,7 @@ def model_profile(
     identity: (settings id, date); row: of the same case in the summary, or None; roof: of the device that the summary's
     rows ran on.
     """
-    work = next((found for found in export.work if found.sequence_length == case.sequence_length), None)
+    work = next((counted for counted in export.work if counted.sequence_length == case.sequence_length), None)
     traffic = _traffic(case, work)
     notes = (
         *counts.count_notes,
@@ -252,8 +254,8 @@ def phase_profile(
     roof: Roof | CpuRoof | None,
 ) -> ModelProfile:
     """The same of a phase of generation (profiling/phases.py). traffic: least bytes of one pass."""
-    found = _profile(case, identity, export_sha256, files, traffic, counts, memory, row, roof)
-    return found.model_copy(update={"phase": phase})
+    profile = _profile(case, identity, export_sha256, files, traffic, counts, memory, row, roof)
+    return profile.model_copy(update={"phase": phase})
 
 
 def _profile(

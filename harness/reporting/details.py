@@ -16,19 +16,15 @@ from harness.reporting.prose.guide import guide
 from harness.reporting.prose.recommendations import recommendations_text
 from harness.reporting.ranking import TableKey
 from harness.reporting.table import Block, titled
-from harness.reporting.tables.calibration_table import calibration_table
-from harness.reporting.tables.checks_table import checks_table
-from harness.reporting.tables.cold_start_table import cold_table
+from harness.reporting.tables.cold_start_table import cold_table, engines_table
 from harness.reporting.tables.energy_table import energy_table
-from harness.reporting.tables.engines_table import engines_table
-from harness.reporting.tables.flags_table import flags_table
+from harness.reporting.tables.harness_error_tables import calibration_table
 from harness.reporting.tables.latency_table import latency_table
 from harness.reporting.tables.machine_load_table import machine_load_table
-from harness.reporting.tables.neighbours_table import neighbours_table
 from harness.reporting.tables.roofline_table import roofline_table
-from harness.reporting.tables.scaling_table import devices_table, scaling_table, scaling_title
+from harness.reporting.tables.spread_tables import devices_table, neighbours_table, scaling_table, scaling_title
 from harness.reporting.tables.tried_settings_table import tried_table
-from harness.reporting.tables.unmeasured_table import unmeasured_table
+from harness.reporting.tables.validity_tables import checks_table, flags_table, unmeasured_table
 from harness.reporting.writers.markdown import blocks_text, escape, section
 
 Charts = Mapping[TableKey | None, Sequence[tuple[str, str]]]
@@ -132,8 +128,8 @@ def _in_words(key: TableKey) -> tuple[str, ...]:
     return (weights, f"on {key.device}", *(boundaries.BRIEF.get(part, part) for part in boundaries.way_of(key)))
 
 
-def _images(found: Sequence[tuple[str, str]]) -> str:
-    return "\n\n".join(f"![{escape(text)}]({path})" for text, path in found)
+def _images(images: Sequence[tuple[str, str]]) -> str:
+    return "\n\n".join(f"![{escape(text)}]({path})" for text, path in images)
 
 
 def _optional(title: str, *blocks: Block | None) -> str:
@@ -176,5 +172,5 @@ def provenance(summary: Summary) -> str:
     else:
         span = "" if summary.loads or summary.generations or summary.copies else " · nothing measured"
     digest = f" (sha256 {summary.config_sha256[:12]})" if summary.config_sha256 else ""
-    said = f"Configuration `{summary.config}`{digest} · plan {summary.plan_id}{span}."
-    return f"{said} {whole_names(summary)}".strip()
+    origin = f"Configuration `{summary.config}`{digest} · plan {summary.plan_id}{span}."
+    return f"{origin} {whole_names(summary)}".strip()

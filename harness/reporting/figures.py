@@ -1,8 +1,8 @@
-"""The figures of a row, each declared once: key, kind, label, value, interval (pure).
+"""The figures of a row, and of a row of generation, each declared once: key, kind, label, value, interval (pure).
 
 CSV columns, MLflow metrics, Prometheus gauges, the metrics of thresholds and columns of tables are views of them. A
 figure that also needs an export, an engine or another row is a column of its table. Times are in nanoseconds, sizes in
-bytes, energies in joules.
+bytes, energies in joules. Definitions of the figures of generation: docs/generation.md.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from harness.aggregation.roofline import pass_ns
 from harness.core.schemas import (
     ColdCosts,
     Energy,
+    GenerationRow,
     Interval,
     Latency,
     LoadedPoint,
@@ -24,6 +25,7 @@ from harness.core.schemas import (
     PredictedPoint,
     Roofline,
     Row,
+    TokenTimes,
 )
 from harness.core.schemas.load_record import Bounded
 from harness.reporting import ranking, units
@@ -91,8 +93,8 @@ class Figure(Generic[Thing]):
 
 def _within(part: Callable[[Row], _Part | None], figure: Callable[[_Part], Value]) -> _Of:
     def of(row: Row) -> Value:
-        found = part(row)
-        return None if found is None else figure(found)
+        part_of_row = part(row)
+        return None if part_of_row is None else figure(part_of_row)
 
     return of
 
@@ -132,17 +134,17 @@ def _median(key: str, doc: str, part: Callable[[Row], Latency | None], applies: 
         "time",
         doc,
         _within(part, lambda it: it.median),
-        lambda row: found.ci95 if (found := part(row)) else None,
+        lambda row: it.ci95 if (it := part(row)) else None,
         applies=applies,
     )
 
 
 def _latency(name: str, doc: str) -> Figure[Row]:
     def interval(row: Row) -> Interval | None:
-        found = _latency_of(row)
-        if found is None:
+        latency = _latency_of(row)
+        if latency is None:
             return None
-        return found.ci95 if name == "p50" else found.percentile_ci95.get(name)
+        return latency.ci95 if name == "p50" else latency.percentile_ci95.get(name)
 
     of, percentile = _within(_latency_of, attrgetter(name)), name.startswith("p")
     return Figure(
@@ -407,21 +409,21 @@ def _load_percentile(name: str, doc: str) -> Figure[LoadedPoint]:
         "time",
         doc,
         lambda point: percentile_ns(point, name),
-        lambda point: found.interval if (found := point.latency.get(name)) else None,
+        lambda point: percentile.interval if (percentile := point.latency.get(name)) else None,
         label=name,
     )
 
 
 def _token_percentile(of: Bounded, name: str, doc: str) -> Figure[LoadedPoint]:
-    def found(point: LoadedPoint) -> LoadPercentile | None:
+    def percentile_of(point: LoadedPoint) -> LoadPercentile | None:
         return None if point.tokens is None else bounded_percentile(point, of, name)
 
     return Figure(
         f"load_point_{of}_{name}",
         "time",
         doc,
-        lambda point: infinite_ns(found(point)),
-        lambda point: one.interval if (one := found(point)) else None,
+        lambda point: infinite_ns(percentile_of(point)),
+        lambda point: percentile.interval if (percentile := percentile_of(point)) else None,
         label=f"{of.upper()} {name}",
     )
 
@@ -432,7 +434,7 @@ _WORDS: Mapping[Bounded, str] = {"ttft": "Time to the first token", "itl": "Time
 def _at_peak(of: Bounded, name: str) -> Figure[LoadRow]:
     """A percentile of generation at the highest load that passed, or at the only one."""
 
-    def found(row: LoadRow) -> LoadPercentile | None:
+    def percentile_of(row: LoadRow) -> LoadPercentile | None:
         point = peak_point(row)
         return None if point is None or point.tokens is None else bounded_percentile(point, of, name)
 
@@ -440,8 +442,8 @@ def _at_peak(of: Bounded, name: str) -> Figure[LoadRow]:
         f"load_{of}_{name}",
         "time",
         f"{_WORDS[of]}, {name}: at the only load, or at the highest that passed.",
-        lambda row: infinite_ns(found(row)),
-        lambda row: one.interval if (one := found(row)) else None,
+        lambda row: infinite_ns(percentile_of(row)),
+        lambda row: percentile.interval if (percentile := percentile_of(row)) else None,
         applies=lambda row: row.new_tokens is not None,
     )
 
@@ -457,7 +459,9 @@ def _only(name: str) -> Figure[LoadRow]:
         "time",
         f"Single-stream, multi-stream: {name} of a query, from its start; median over replications.",
         of,
-        lambda row: found.interval if (point := single_point(row)) and (found := point.latency.get(name)) else None,
+        lambda row: (
+            percentile.interval if (point := single_point(row)) and (percentile := point.latency.get(name)) else None
+        ),
         applies=lambda row: row.scenario in ("single-stream", "multi-stream"),
     )
 
@@ -549,7 +553,7 @@ LOADED: tuple[Figure[LoadedPoint], ...] = (
         "load_judged",
         "text",
         "Each bound with its share over and its verdict, where there are several or it is on tokens.",
-        lambda it: "; ".join(f"{one.bound} {one.over_share:.2%} {one.verdict}" for one in it.judged) or None,
+        lambda it: "; ".join(f"{bound.bound} {bound.over_share:.2%} {bound.verdict}" for bound in it.judged) or None,
     ),
     Figure("load_goodput", "share", "Scheduled requests within every bound.", lambda it: it.goodput),
     Figure(
@@ -647,3 +651,119 @@ def columns(figures: tuple[Figure[Thing], ...], of: Thing, wanted: Units) -> dic
 def scaled(value: Value, size: float) -> Value:
     """A number in a unit of that size; 1 changes nothing, not even an integer."""
     return value / size if size != 1 and isinstance(value, (int, float)) and not isinstance(value, bool) else value
+
+
+Times = Callable[[GenerationRow], TokenTimes | None]
+
+
+def _times(key: str, times: Times, words: str) -> tuple[Figure[GenerationRow], ...]:
+    """p50, p95, p99 and the largest of one kind of time."""
+
+    def part(name: str) -> Callable[[GenerationRow], Value]:
+        return lambda row: getattr(times(row), name, None)
+
+    def over_processes(row: GenerationRow) -> Interval | None:
+        token_times = times(row)
+        return None if token_times is None else token_times.ci95
+
+    def over_requests(name: str) -> Callable[[GenerationRow], Interval | None]:
+        def interval(row: GenerationRow) -> Interval | None:
+            token_times = times(row)
+            return None if token_times is None else token_times.requests_ci95.get(name)
+
+        return interval
+
+    return (
+        Figure(f"{key}_p50", "time", f"{words}: median of the process medians.", part("p50"), over_processes),
+        Figure(f"{key}_p95", "time", f"{words}: 95th percentile.", part("p95"), over_requests("p95")),
+        Figure(f"{key}_p99", "time", f"{words}: 99th percentile.", part("p99"), over_requests("p99")),
+        Figure(f"{key}_max", "time", f"{words}: the longest.", part("max")),
+        Figure(f"{key}_values", "count", f"{words}: number of values.", part("n")),
+    )
+
+
+def _rate(key: str, name: str, doc: str) -> Figure[GenerationRow]:
+    return Figure(key, "rate", doc, lambda row: getattr(row.rates, name, None))
+
+
+def _cache(key: str, name: str, doc: str) -> Figure[GenerationRow]:
+    return Figure(key, "bytes", doc, lambda row: getattr(row.cache, name, None))
+
+
+def _quarter(number: int) -> Figure[GenerationRow]:
+    def of(row: GenerationRow) -> Value:
+        quarters = None if row.context is None else row.context.quarters
+        return None if quarters is None else quarters[number]
+
+    return Figure(f"itl_quarter_{number + 1}", "time", f"Mean ITL in quarter {number + 1} of the output.", of)
+
+
+GENERATION: tuple[Figure[GenerationRow], ...] = (
+    *_times("ttft", lambda row: row.ttft_ns, "Time to the first token"),
+    *_times("itl", lambda row: row.itl_ns, "Time between tokens"),
+    Figure(
+        "tpot",
+        "time",
+        "Time per token after the first: (t_N - t_1) / (N - 1) of a request, median of the process medians.",
+        lambda row: getattr(row.tpot_ns, "p50", None),
+        lambda row: getattr(row.tpot_ns, "ci95", None),
+    ),
+    *map(_quarter, range(4)),
+    Figure(
+        "itl_slope",
+        "time",
+        "Growth of the ITL with each 1,000 tokens of context.",
+        lambda row: getattr(row.context, "slope_ns_per_1000", None),
+        lambda row: getattr(row.context, "slope_ci95", None),
+    ),
+    Figure(
+        "tokens",
+        "rate",
+        "All tokens of timed requests by the time from the first prompt to the last token.",
+        lambda row: getattr(row.rates, "total", None),
+        lambda row: getattr(row.rates, "total_ci95", None),
+    ),
+    _rate("sequence_tokens", "per_sequence", "Tokens of one sequence after its first one."),
+    _rate("decode_tokens", "decode", "The same of the whole batch."),
+    _rate("prefill_tokens", "prefill", "Prompt tokens of a batch by the time to its first tokens."),
+    Figure(
+        "cache",
+        "bytes",
+        "Keys and values after the last token, measured.",
+        lambda row: getattr(row.cache, "measured", None),
+    ),
+    Figure("cache_formula", "bytes", "The same, computed.", lambda row: getattr(row.cache, "formula", None)),
+    Figure(
+        "memory_roof", "share", "Share of the best measured copy that a decode step reads.", lambda row: row.roof_share
+    ),
+    Figure(
+        "energy_per_token",
+        "energy",
+        "Of the GPU alone, its idle power subtracted.",
+        lambda row: getattr(row.energy, "joules_per_token", None),
+    ),
+    Figure(
+        "forced_relative_l2",
+        "ratio",
+        "Distance of logits from fp32 eager with the same inputs, the worst step.",
+        lambda row: getattr(row.parity, "relative_l2", None),
+    ),
+    Figure(
+        "first_difference",
+        "count",
+        "Earliest token that differs from fp32 eager's.",
+        lambda row: getattr(row.parity, "first_difference", None),
+    ),
+    Figure(
+        "generation_peak_memory", "bytes", "Peak resident memory of the case's process.", lambda row: row.memory_bytes
+    ),
+)
+"""In the order of the CSV file."""
+
+LIMITS = {
+    "tokens": "tokens_per_s",
+    "sequence_tokens": "sequence_tokens_per_s",
+    "decode_tokens": "decode_tokens_per_s",
+    "prefill_tokens": "prefill_tokens_per_s",
+}
+"""Names of thresholds where they are not the figure's key."""

@@ -30,14 +30,12 @@ from harness.reporting.prose.conditions import (
     rounds,
     threads,
 )
-from harness.reporting.prose.further_rounds import further
 from harness.reporting.prose.generation_text import generation_first
 from harness.reporting.prose.load_answer import load_answer, load_conditions
-from harness.reporting.prose.recommendations import listed
+from harness.reporting.prose.recommendations import further, listed
 from harness.reporting.ranking import USUAL, TableKey, named
 from harness.reporting.table import Align, Block, texts
-from harness.reporting.tables.neighbours_table import neighbours_table
-from harness.reporting.tables.scaling_table import scaling_table
+from harness.reporting.tables.spread_tables import neighbours_table, scaling_table
 from harness.reporting.writers.markdown import blocks_text, escape, section, table_text
 from harness.statistics.estimators import P95_MIN_SAMPLES, relative_interval_half_width
 
@@ -121,13 +119,13 @@ class Answer:
 
 @dataclass(frozen=True)
 class Verdict:
-    """An answer as a card of the page: `where: said`, then figures where a single row is the fastest.
+    """An answer as a card of the page: `where: text`, then figures where a single row is the fastest.
 
     fastest: the winner, None where there is none.
     """
 
     where: str
-    said: str
+    text: str
     figures: str = ""
     fastest: Row | None = None
 
@@ -161,7 +159,7 @@ def first_page(
 
 def title(summary: Summary) -> str:
     """`3 models on AMD EPYC, 2 threads · 28 Nov 2026`; the configuration's title where nothing is measured."""
-    rows = [row for _, found in ranking.by_table(summary.rows) for row in found]
+    rows = [row for _, group in ranking.by_table(summary.rows) for row in group]
     if not rows:
         return _load_title(summary)
     models = list(dict.fromkeys(row.model for row in rows))
@@ -186,10 +184,10 @@ def answers(summary: Summary, most: int = MAX_ANSWERS) -> list[Answer]:
 
     Only at the smallest shape where these would be more than `most`; never more than `most`.
     """
-    found = [[_answer(summary, *one) for one in ranking.by_shape(rows)] for rows in _first_tables(summary)]
-    rivalling = [[one for one in ours if one.rivals] or ours[:1] for ours in found]
+    by_table = [[_answer(summary, *shape) for shape in ranking.by_shape(rows)] for rows in _first_tables(summary)]
+    rivalling = [[answer for answer in ours if answer.rivals] or ours[:1] for ours in by_table]
     whole = sum(map(len, rivalling)) <= most
-    return [one for ours in rivalling for one in (ours if whole else ours[:1])][:most]
+    return [answer for ours in rivalling for answer in (ours if whole else ours[:1])][:most]
 
 
 def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> Block:
@@ -210,19 +208,19 @@ def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> Block:
         notes.append("**Bold**: clearly the fastest.")
     if ranking.DOUBT in cells:
         notes.append(ranking.DOUBT_MEANS)
-    if (more := len(_first_tables(summary)) - len({one.model for one in shown})) > 0:
+    if (more := len(_first_tables(summary)) - len({answer.model for answer in shown})) > 0:
         notes.append(f"{units.count(more, 'more model')} in the details.")
     return replace(table, note=" ".join(notes))
 
 
-def answer_cells(one: Answer) -> list[str]:
+def answer_cells(answer: Answer) -> list[str]:
     """An answer as a line of the table."""
     return [
-        one.where,
-        in_words(one.same, _backend),
-        "the same" if one.is_same else in_words(one.fastest, named),
-        "nothing" if one.is_same else cost(one.fastest.named),
-        _baseline(one.baseline),
+        answer.where,
+        in_words(answer.same, _backend),
+        "the same" if answer.is_same else in_words(answer.fastest, named),
+        "nothing" if answer.is_same else cost(answer.fastest.named),
+        _baseline(answer.baseline),
     ]
 
 
@@ -239,7 +237,7 @@ def nothing(summary: Summary) -> str:
 
 def how_sure(summary: Summary) -> str:
     """Rounds, number of rows of each grade, and the command for narrower intervals; empty where nothing is measured."""
-    rows = [row for _, found in ranking.by_table(summary.rows) for row in found]
+    rows = [row for _, group in ranking.by_table(summary.rows) for row in group]
     if not rows:
         return ""
     grades = sorted(Counter(row.grade for row in rows if row.grade).items())
@@ -254,10 +252,10 @@ def without_result(summary: Summary) -> str:
         if row.status != "measured":
             groups.setdefault((row.status, row.reason or "no reason on record"), []).append(row)
     order = ("failed", "missing", "skipped")
-    found = sorted(groups.items(), key=lambda item: order.index(item[0][0]))
-    lines = [f"{_cases(status, rows)}: {escape(reason)}" for (status, reason), rows in found[:MAX_REASONS]]
-    if len(found) > MAX_REASONS:
-        rest = sum(len(rows) for _, rows in found[MAX_REASONS:])
+    ordered = sorted(groups.items(), key=lambda item: order.index(item[0][0]))
+    lines = [f"{_cases(status, rows)}: {escape(reason)}" for (status, reason), rows in ordered[:MAX_REASONS]]
+    if len(ordered) > MAX_REASONS:
+        rest = sum(len(rows) for _, rows in ordered[MAX_REASONS:])
         lines.append(f"{units.count(rest, 'more case')} without a result in the details")
     if summary.notes:
         lines.append(f"{units.count(len(summary.notes), 'file')} left out, named in the details")
@@ -267,16 +265,16 @@ def without_result(summary: Summary) -> str:
 def case_table(summary: Summary) -> str:
     """One line per case: model, backend, precision, batch, median, p95, speed-up, accuracy, grade."""
     tables = ranking.by_table(summary.rows)
-    rows = [row for _, found in tables for row in found]
-    left = 0
+    rows = [row for _, group in tables for row in group]
+    more = 0
     if len(rows) > MAX_ROWS:
-        shown = [row for found in _first_tables(summary) for row in ranking.by_shape(found)[0][1]][:MAX_ROWS]
-        left, rows = len(rows) - len(shown), shown
+        shown = [row for table in _first_tables(summary) for row in ranking.by_shape(table)[0][1]][:MAX_ROWS]
+        more, rows = len(rows) - len(shown), shown
     if not rows:
         return ""
     unit = units.time_unit(row.latency_ns.median for row in rows if row.latency_ns)
     winners = {
-        found.case_id for _, ours in tables for _, group in ranking.by_shape(ours) if (found := ranking.winner(group))
+        winner.case_id for _, ours in tables for _, group in ranking.by_shape(ours) if (winner := ranking.winner(group))
     }
     figures = ("batch", f"median {unit.name} ±", f"p95 {unit.name}", "speed-up", "accuracy")
     headers: list[tuple[str, Align]] = [(name, "left") for name in ("model", "backend", "precision")]
@@ -286,8 +284,8 @@ def case_table(summary: Summary) -> str:
     notes = "±: the longer side of the 95% interval. Accuracy: top-1 agreement or cosine against PyTorch fp32."
     if WIDE in text:
         notes += f" {WIDE.strip()}: its ends are more than ×{MAX_PRINTED_FACTOR:g} apart."
-    if left:
-        notes += f" {units.count(left, 'more row')} (larger batches, other boundaries and modes) in the details."
+    if more:
+        notes += f" {units.count(more, 'more row')} (larger batches, other boundaries and modes) in the details."
     if ranking.DOUBT in text:
         notes += f" {ranking.DOUBT_MEANS}"
     return f"{text}\n\n{notes}"
@@ -318,7 +316,7 @@ def cost(rows: Sequence[Row]) -> str:
     reduced = [row for row in rows if row.precision != FULL]
     if not reduced:
         return "nothing"
-    agreements = [found for row in reduced if (found := _top1(row)) is not None]
+    agreements = [agreement for row in reduced if (agreement := _top1(row)) is not None]
     cosines = [row.parity.cosine for row in reduced if row.parity and row.parity.cosine is not None]
     if len(agreements) == len(reduced):
         changed = math.ceil(round((1 - min(agreements)) * 1000, 6)) / 10  # never rounded to nothing
@@ -340,24 +338,24 @@ def accuracy(row: Row) -> str:
 
 def verdicts(summary: Summary) -> list[Verdict]:
     """One card for each model with a figure, at its smallest shape, in the plan's order."""
-    return [_verdict(one) for one in _smallest(summary)]
+    return [_verdict(answer) for answer in _smallest(summary)]
 
 
 def terminal_answer(summary: Summary) -> str:
     """The answers for the smallest shape of each model, and how certain they are, without Markdown."""
-    found = _smallest(summary)
-    if not found:
+    shown = _smallest(summary)
+    if not shown:
         return _plain([nothing(summary), load_answer(summary)])
     baseline = SHOWN.get(summary.baseline_backend, summary.baseline_backend)
     blocks = []
-    for one in found[:MAX_MODELS]:
-        same = in_words(one.same, _backend)
-        if one.baseline is not None:  # an ONNX file has no PyTorch rows
-            same += f"; {baseline}: {_baseline(one.baseline)}"
-        fastest = "the same" if one.is_same else f"{in_words(one.fastest, named)}; {cost(one.fastest.named)}"
-        blocks.append(f"{one.where}\n  fastest, same answers ({FULL})   {same}\n  fastest at all{' ' * 17}{fastest}")
-    if len(found) > MAX_MODELS:
-        blocks.append(f"{len(found) - MAX_MODELS} more models in the report.")
+    for answer in shown[:MAX_MODELS]:
+        same = in_words(answer.same, _backend)
+        if answer.baseline is not None:  # an ONNX file has no PyTorch rows
+            same += f"; {baseline}: {_baseline(answer.baseline)}"
+        fastest = "the same" if answer.is_same else f"{in_words(answer.fastest, named)}; {cost(answer.fastest.named)}"
+        blocks.append(f"{answer.where}\n  fastest, same answers ({FULL})   {same}\n  fastest at all{' ' * 17}{fastest}")
+    if len(shown) > MAX_MODELS:
+        blocks.append(f"{len(shown) - MAX_MODELS} more models in the report.")
     if any(ranking.DOUBT in block for block in blocks):
         blocks.append(ranking.DOUBT_MEANS)
     return _plain([*blocks, how_sure(summary), without_result(summary), load_answer(summary)])
@@ -373,12 +371,12 @@ def outcome(exit_code: int, plan_id: str | None, summary: Summary | None) -> str
 
     Values that need a plan or a summary are null where the run ended before it existed.
     """
-    said: dict[str, Any] = {"exit_code": exit_code, "plan_id": plan_id, "rows": None, "grades": None, "fastest": None}
+    fields: dict[str, Any] = {"exit_code": exit_code, "plan_id": plan_id, "rows": None, "grades": None, "fastest": None}
     if summary is not None:
-        said["rows"] = Counter(row.status for row in summary.rows)
-        said["grades"] = Counter(row.grade for row in summary.rows if row.grade)
-        said["fastest"] = {rows[0].model: _fastest(ranking.by_shape(rows)[0][1]) for rows in _first_tables(summary)}
-    return json.dumps(said)
+        fields["rows"] = Counter(row.status for row in summary.rows)
+        fields["grades"] = Counter(row.grade for row in summary.rows if row.grade)
+        fields["fastest"] = {rows[0].model: _fastest(ranking.by_shape(rows)[0][1]) for rows in _first_tables(summary)}
+    return json.dumps(fields)
 
 
 def _fastest(group: Sequence[Row]) -> dict[str, Any] | None:
@@ -406,13 +404,13 @@ def _ways(summary: Summary) -> str:
     """Boundary and mode of the answers where the run has several; otherwise the conditions name them."""
     if len({boundaries.way_of(key) for key, _ in ranking.by_table(summary.rows)}) < 2:
         return ""
-    found = dict.fromkeys(boundaries.brief(rows[0]) for rows in _first_tables(summary))
-    return f", {listed(list(found), last='or')}"
+    ways = dict.fromkeys(boundaries.brief(rows[0]) for rows in _first_tables(summary))
+    return f", {listed(list(ways), last='or')}"
 
 
 def _smallest(summary: Summary) -> list[Answer]:
-    found = [_answer(summary, *ranking.by_shape(rows)[0]) for rows in _first_tables(summary)]
-    return [one for one in found if one.fastest.named]
+    shown = [_answer(summary, *ranking.by_shape(rows)[0]) for rows in _first_tables(summary)]
+    return [answer for answer in shown if answer.fastest.named]
 
 
 def _answer(summary: Summary, shape: tuple[int, int], group: Sequence[Row]) -> Answer:
@@ -433,20 +431,20 @@ def _choice(rows: Sequence[Row]) -> Choice:
     )
 
 
-def _verdict(one: Answer) -> Verdict:
-    fastest, lost = one.fastest, "" if one.is_same else cost(one.fastest.named)
-    differs = one.same.named and not one.is_same
-    same = f"with the same answers ({FULL}): {in_words(one.same, _backend)}" if differs else ""
+def _verdict(answer: Answer) -> Verdict:
+    fastest, lost = answer.fastest, "" if answer.is_same else cost(answer.fastest.named)
+    differs = answer.same.named and not answer.is_same
+    same = f"with the same answers ({FULL}): {in_words(answer.same, _backend)}" if differs else ""
     if fastest.clear:
         winner = fastest.rows[0]
         parts = [_time(winner), _gain(winner), lost, same]
         return Verdict(
-            one.where, f"{named(winner)} is fastest", ", ".join(filter(None, parts)).replace("**", ""), winner
+            answer.where, f"{named(winner)} is fastest", ", ".join(filter(None, parts)).replace("**", ""), winner
         )
     words = in_words(fastest, named)
     undecided = words if fastest.flagged else f"no clear winner: {words}"
-    said = "; ".join(filter(None, (undecided, lost, same)))
-    return Verdict(one.where, said.replace("**", ""))
+    text = "; ".join(filter(None, (undecided, lost, same)))
+    return Verdict(answer.where, text.replace("**", ""))
 
 
 def _gain(row: Row) -> str:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from harness.core.schemas import LoadedPoint, LoadPercentile, LoadRow, Scenario
 from harness.core.schemas.load_record import Bounded
 from harness.reporting import units
-from harness.serving.load_points import knee
+from harness.serving.prediction import knee
 
 SCENARIOS: Mapping[Scenario, str] = {
     "server": "Server: Poisson arrivals",
@@ -56,7 +56,7 @@ def by_group(rows: Iterable[LoadRow]) -> list[tuple[LoadGroup, list[LoadRow]]]:
         if row.status == "measured":
             groups.setdefault(group_of(row), []).append(row)
     models, order = list(dict.fromkeys(key.model for key in groups)), list(SCENARIOS)
-    return sorted(groups.items(), key=lambda one: (models.index(one[0].model), order.index(one[0].scenario)))
+    return sorted(groups.items(), key=lambda other: (models.index(other[0].model), order.index(other[0].scenario)))
 
 
 def is_sound(row: LoadRow) -> bool:
@@ -92,7 +92,7 @@ def names(rows: Sequence[LoadRow], policy: bool = True) -> dict[str, str]:
     settings = {row.setting for row in rows} != {"default"}
     batches, workers = (policy and len(set(map(of, rows))) > 1 for of in (batching, computing))
     workers = policy and (workers or any(row.in_flight for row in rows))
-    found = {}
+    by_id = {}
     for row in rows:
         parts = [
             f"{row.backend} {row.precision}" if row.endpoint is None else service_name(row.endpoint),
@@ -101,8 +101,8 @@ def names(rows: Sequence[LoadRow], policy: bool = True) -> dict[str, str]:
             ("no batching" if row.max_batch == 1 else f"batch {batching(row)}") if batches else "",
             computing(row) or "1 worker" if workers else "",
         ]
-        found[row.load_id] = ", ".join(part for part in parts if part)
-    return found
+        by_id[row.load_id] = ", ".join(part for part in parts if part)
+    return by_id
 
 
 def lengths_text(row: LoadRow) -> str:
@@ -156,7 +156,9 @@ def single_point(row: LoadRow) -> LoadedPoint | None:
 
 def peak_point(row: LoadRow) -> LoadedPoint | None:
     """The only point of a row, or that of the highest load that passed."""
-    at_peak = (one for one in row.points if one.asked_per_s is not None and one.asked_per_s == row.peak_pass_per_s)
+    at_peak = (
+        point for point in row.points if point.asked_per_s is not None and point.asked_per_s == row.peak_pass_per_s
+    )
     return single_point(row) or next(at_peak, None)
 
 
@@ -177,18 +179,18 @@ def bounded_percentile(point: LoadedPoint, of: Bounded, name: str) -> LoadPercen
     return None if point.tokens is None else (point.tokens.ttft if of == "ttft" else point.tokens.itl).get(name)
 
 
-def infinite_ns(found: LoadPercentile | None) -> float | None:
+def infinite_ns(percentile: LoadPercentile | None) -> float | None:
     """Its value in ns: infinite where failed requests reach it, None where it is withheld."""
-    if found is None:
+    if percentile is None:
         return None
-    return math.inf if found.infinite else found.ns
+    return math.inf if percentile.infinite else percentile.ns
 
 
-def percentile_text(found: LoadPercentile | None, unit: units.TimeUnit) -> str:
+def percentile_text(percentile: LoadPercentile | None, unit: units.TimeUnit) -> str:
     """A percentile with its interval over replications."""
-    if found is None or (found.ns is None and not found.infinite):
+    if percentile is None or (percentile.ns is None and not percentile.infinite):
         return units.ABSENT
-    if found.ns is None or found.infinite:
+    if percentile.ns is None or percentile.infinite:
         return "∞"
-    ends = f" {units.interval(found.interval, unit.ns)}" if found.interval else ""
-    return f"{units.in_unit(found.ns, unit)}{ends}"
+    ends = f" {units.interval(percentile.interval, unit.ns)}" if percentile.interval else ""
+    return f"{units.in_unit(percentile.ns, unit)}{ends}"

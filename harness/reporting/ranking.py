@@ -70,7 +70,7 @@ def by_table(rows: Iterable[Row]) -> list[tuple[TableKey, list[Row]]]:
 
 def by_shape(rows: Sequence[Row]) -> list[tuple[tuple[int, int], list[Row]]]:
     """Rows of one table by shape, smallest first."""
-    return [(key, list(found)) for key, found in groupby(sorted(rows, key=_reading_order), key=shape)]
+    return [(key, list(group)) for key, group in groupby(sorted(rows, key=_reading_order), key=shape)]
 
 
 def contenders(rows: Iterable[Row]) -> list[Row]:
@@ -85,18 +85,18 @@ def contenders(rows: Iterable[Row]) -> list[Row]:
 def doubtful_leaders(rows: Iterable[Row]) -> list[Row]:
     """Flagged rows of one shape (grade C) that look at least as fast as the fastest ranked row: they cannot win, but no
     row may be called faster than they are."""
-    found = list(rows)
-    best = contenders(found)[:1]
-    flagged = [row for row in found if row.grade == UNRANKED and row.latency_ns is not None]
+    group = list(rows)
+    best = contenders(group)[:1]
+    flagged = [row for row in group if row.grade == UNRANKED and row.latency_ns is not None]
     return sorted((row for row in flagged if not best or _may_lead(row, best[0])), key=median_ns)
 
 
 def winner(rows: Iterable[Row]) -> Row | None:
     """The fastest row of one shape where its interval lies below those of all others; None where it is unclear."""
-    found = list(rows)
-    candidates = contenders(found)
-    rivals = sum(is_ranked(row) for row in found)
-    return candidates[0] if len(candidates) == 1 and rivals > 1 and not doubtful_leaders(found) else None
+    group = list(rows)
+    candidates = contenders(group)
+    rivals = sum(is_ranked(row) for row in group)
+    return candidates[0] if len(candidates) == 1 and rivals > 1 and not doubtful_leaders(group) else None
 
 
 def _overlap(first: Row, second: Row) -> bool:
@@ -145,10 +145,10 @@ def labels(rows: Sequence[Row]) -> dict[str, str]:
 
 def line_numbers(rows: Iterable[Row]) -> dict[str, int]:
     """Label → its number among the lines of its backend and precision, from 0; the default setting comes first."""
-    found = sorted(rows, key=lambda row: (row.setting != USUAL, row.setting))
-    names = labels(found)
+    ordered = sorted(rows, key=lambda row: (row.setting != USUAL, row.setting))
+    names = labels(ordered)
     lines: dict[str, dict[str, None]] = {}
-    for row in found:
+    for row in ordered:
         lines.setdefault(name(row), {})[names[row.case_id]] = None
     return {label: number for ours in lines.values() for number, label in enumerate(ours)}
 
@@ -158,9 +158,9 @@ def drawable(rows: Iterable[Row]) -> list[Row]:
 
     A failed or void setting appears in the tables; in a chart it would cover the setting that works.
     """
-    found = list(rows)
-    figures = {_place(row) for row in found if _has_figure(row)}
-    return [row for row in found if _has_figure(row) or _place(row) not in figures]
+    group = list(rows)
+    figures = {_place(row) for row in group if _has_figure(row)}
+    return [row for row in group if _has_figure(row) or _place(row) not in figures]
 
 
 def _has_figure(row: Row) -> bool:

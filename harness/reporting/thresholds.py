@@ -22,8 +22,7 @@ from harness.aggregation import flags
 from harness.aggregation.flags import is_calibration
 from harness.core.errors import UsageError
 from harness.core.schemas import GenerationRow, Interval, Judgement, LoadRow, Quantity, Row
-from harness.reporting.figures import FIGURES, LOAD, Figure, Kind, Thing
-from harness.reporting.generation_figures import GENERATION, LIMITS
+from harness.reporting.figures import FIGURES, GENERATION, LIMITS, LOAD, Figure, Kind, Thing
 from harness.reporting.load_groups import is_sound, peak_point
 from harness.statistics.estimators import PERCENTILE_MIN_SAMPLES, least_in_process
 
@@ -71,13 +70,13 @@ class Threshold:
 
 def parse(text: str) -> Threshold:
     """Parse one threshold; UsageError names the part that is invalid."""
-    found = _FORM.fullmatch(text.strip())
-    if found is None:
+    match = _FORM.fullmatch(text.strip())
+    if match is None:
         raise UsageError(f"`{text}` is not a threshold: [model/backend:]metric<limit.", f"For example {_EXAMPLES}.")
-    name, unit = found["metric"], found["unit"]
-    quantities = {key: found.quantity for key, found in METRICS.items()}
-    quantities |= {key: found.quantity for key, found in LOAD_METRICS.items()}
-    quantities |= {key: found.quantity for key, found in TOKEN_METRICS.items()}
+    name, unit = match["metric"], match["unit"]
+    quantities = {key: figure.quantity for key, figure in METRICS.items()}
+    quantities |= {key: figure.quantity for key, figure in LOAD_METRICS.items()}
+    quantities |= {key: figure.quantity for key, figure in TOKEN_METRICS.items()}
     if name not in quantities:
         raise UsageError(f"`{text}`: there is no metric `{name}`.", f"Metrics are {', '.join(quantities)}.")
     units = UNITS[quantities[name]]
@@ -85,8 +84,8 @@ def parse(text: str) -> Threshold:
         known = ", ".join(unit or "no unit" for unit in units)
         problem = f"cannot be in `{unit}`" if unit else "needs a unit"
         raise UsageError(f"`{text}`: {name} {problem}.", f"Write it in {known}.")
-    limit = float(found["number"]) * units[unit]
-    return Threshold(text.strip(), found["selector"], name, _operator(found["operator"]), limit)
+    limit = float(match["number"]) * units[unit]
+    return Threshold(text.strip(), match["selector"], name, _operator(match["operator"]), limit)
 
 
 def parse_all(texts: Sequence[str]) -> list[Threshold]:
@@ -96,8 +95,8 @@ def parse_all(texts: Sequence[str]) -> list[Threshold]:
 
 def parse_share(option: str, text: str) -> float:
     """A share written as a percentage; UsageError otherwise, because both 5 and 0.05 could mean 5%."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text.strip())
-    share = float(found[1]) / 100 if found else 0.0
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text.strip())
+    share = float(match[1]) / 100 if match else 0.0
     if not 0 < share < 1:
         raise UsageError(f"{option} {text} is not between 0% and 100%.", f"Write it as per cent: {option} 5%.")
     return share

@@ -94,21 +94,21 @@ WIDE = f"[wider than ×{MAX_PRINTED_FACTOR:g}]"
 """Shown in place of both ends of an interval that is too wide to be useful (grades.MAX_PRINTED_FACTOR)."""
 
 
-def interval(found: Interval | None, divisor: float = 1, end: Callable[[float], str] = significant) -> str:
+def interval(ends: Interval | None, divisor: float = 1, end: Callable[[float], str] = significant) -> str:
     """Both ends of an interval of a positive figure, or a note that it is too wide to be useful.
 
     end: formats a figure after its division.
     """
-    if found is None:
+    if ends is None:
         return ABSENT
-    if too_wide_to_print(found):
+    if too_wide_to_print(ends):
         return WIDE
-    return f"[{end(found.low / divisor)}, {end(found.high / divisor)}]"
+    return f"[{end(ends.low / divisor)}, {end(ends.high / divisor)}]"
 
 
-def to_scale(found: Interval | None) -> Interval | None:
+def to_scale(ends: Interval | None) -> Interval | None:
     """The interval that a chart draws as a bar; None where it is too wide to print and would squeeze all others."""
-    return None if found is None or too_wide_to_print(found) else found
+    return None if ends is None or too_wide_to_print(ends) else ends
 
 
 def mib(size_bytes: float | None) -> str:
@@ -150,5 +150,5 @@ def count(number: int, singular: str, plural: str | None = None) -> str:
 
 def either(numbers: Iterable[int], singular: str) -> str:
     """`2 threads`, or `1 or 2 threads` for different numbers; empty without numbers."""
-    found = sorted(set(numbers))
-    return " or ".join([*map(str, found[:-1]), *(count(last, singular) for last in found[-1:])])
+    different = sorted(set(numbers))
+    return " or ".join([*map(str, different[:-1]), *(count(last, singular) for last in different[-1:])])

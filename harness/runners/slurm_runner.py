@@ -114,9 +114,9 @@ class SlurmRunner(Runner):
             return None
         queued = set(done.stdout.split())
         missing = {job for job in self._running if job.job_id not in queued}
-        found = next(iter(missing & self._missing), None)
+        lost = next(iter(missing & self._missing), None)
         self._missing = missing
-        return found
+        return lost
 
     def _result(self, job: Any) -> EndedAttempt:
         request, folder = self._running.pop(job)
@@ -140,5 +140,5 @@ def _state(job_id: str) -> str:
     """State and exit code of a job that has just ended, by scontrol, which forgets a job after some minutes."""
     command = ["scontrol", "show", "job", job_id]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - Slurm's own, an id
-    found = re.findall(r"\b(JobState|Reason|ExitCode)=(\S+)", done.stdout)
-    return one_line(", ".join(f"{name} {value}" for name, value in found)) or "its state is unknown"
+    fields = re.findall(r"\b(JobState|Reason|ExitCode)=(\S+)", done.stdout)
+    return one_line(", ".join(f"{name} {value}" for name, value in fields)) or "its state is unknown"

@@ -98,11 +98,11 @@ def server_verdict(
 ) -> LoadGenVerdict:
     """LoadGen's verdict of a Server run, from each request's instant and latency (infinite for a failure)."""
     over = int(np.count_nonzero(latency_ns > limit_ns))
-    found = loadgen_percentile(latency_ns, quantile)
+    percentile = loadgen_percentile(latency_ns, quantile)
     return LoadGenVerdict(
-        found,
+        percentile,
         over,
-        found <= limit_ns,
+        percentile <= limit_ns,
         is_enough(over, latency_ns.size, quantile),
         latency_ns.size >= least_count,
         int(scheduled[-1]) >= least_duration_ns,

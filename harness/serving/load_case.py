@@ -83,7 +83,7 @@ PATIENCE = 10
 def patience_ns(load: LoadCase) -> int:
     """How long a request may take: the longer of 5 s and 10 times its bounds. A later one is over any bound that a
     percentile could still meet. Bounds on tokens add up over the longest output."""
-    limits = {kind: max((one.limit_ns for one in load.bounds if one.of == kind), default=0) for kind in BOUNDED}
+    limits = {kind: max((bound.limit_ns for bound in load.bounds if bound.of == kind), default=0) for kind in BOUNDED}
     whole = limits["latency"] or limits["ttft"] + limits["itl"] * (load.new_tokens or 1)
     endless = load.new_tokens is not None and not (limits["latency"] or limits["itl"])
     return max(GENERATES_NS if endless else PATIENCE_NS, PATIENCE * whole)
@@ -101,8 +101,8 @@ def drawn_pairs(load: LoadCase, count: int, seed: int) -> tuple[Pair, ...]:
 
 def places_of(pairs: int, count: int, seed: int) -> list[int]:
     """Which of so many pairs each request draws, independent of its schedule."""
-    found: list[int] = np.random.default_rng((seed, 1)).integers(0, pairs, count).tolist()
-    return found
+    places: list[int] = np.random.default_rng((seed, 1)).integers(0, pairs, count).tolist()
+    return places
 
 
 def requests_at(load: LoadCase, rate_per_s: float) -> int:

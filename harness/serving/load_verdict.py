@@ -46,22 +46,22 @@ def parse_bounds(text: str) -> tuple[LatencyBound, ...]:
 def parse_bound(text: str) -> LatencyBound:
     """`p99<50ms` of the latency, `ttft_p99<500ms` or `itl_p99<50ms` of tokens; UsageError for anything else, also for a
     number without a unit."""
-    found = _BOUND.fullmatch(text.strip())
+    match = _BOUND.fullmatch(text.strip())
     shown = shortened(text, 40)
-    if found and not found[4]:
+    if match and not match[4]:
         raise UsageError(f"The bound `{shown}` has no unit.", f"Write it with one: {text.strip()}ms.")
-    if not found or found[4] not in UNITS_NS:
+    if not match or match[4] not in UNITS_NS:
         raise UsageError(
             f"`{shown}` is not a bound on a latency.",
             "Write a percentile and a time: BOUND='p99<50ms', for tokens BOUND='ttft_p99<500ms,itl_p99<50ms'.",
         )
-    quantile, limit_ns = round(float(found[2]) / 100, 12), round(float(found[3]) * UNITS_NS[found[4]])
+    quantile, limit_ns = round(float(match[2]) / 100, 12), round(float(match[3]) * UNITS_NS[match[4]])
     if not (0 < quantile < 1 and limit_ns > 0):
         raise UsageError(
             f"No load meets the bound `{shown}`.", "Write a percentile above 0 and a time above 0: BOUND='p99<50ms'."
         )
     kinds: dict[str, Bounded] = {"ttft": "ttft", "itl": "itl"}
-    return LatencyBound(quantile=quantile, limit_ns=limit_ns, of=kinds.get(found[1] or "", "latency"))
+    return LatencyBound(quantile=quantile, limit_ns=limit_ns, of=kinds.get(match[1] or "", "latency"))
 
 
 def latencies(
@@ -179,8 +179,8 @@ def bracket(points: Iterable[tuple[float, LoadVerdict]]) -> tuple[float | None, 
 
     A pass above the lowest fail does not count: the load at which the bound first breaks limits the service.
     """
-    found = list(points)
-    fails = [rate for rate, verdict in found if verdict == "FAIL"]
+    ordered = list(points)
+    fails = [rate for rate, verdict in ordered if verdict == "FAIL"]
     lowest = min(fails, default=None)
-    passes = [rate for rate, verdict in found if verdict == "PASS" and (lowest is None or rate < lowest)]
+    passes = [rate for rate, verdict in ordered if verdict == "PASS" and (lowest is None or rate < lowest)]
     return max(passes, default=None), lowest

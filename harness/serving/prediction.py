@@ -1,14 +1,287 @@
-"""Replay of a load case on its measured service times: predicted peak, curve, and map of policies (pure)."""
+"""Predictions from measured service times: the highest load within a bound, the curve, the map of policies (pure).
+
+Peak: many runs are replayed at one rate, and the rate is solved for which exactly the allowed share of requests is over
+the limit. The interval has two parts: chance in the measured service times (a block bootstrap of the traces, each with
+its own solution), and chance in the simulation. A prediction is no peak: only real runs can verify it.
+"""
 
 from __future__ import annotations
 
-import numpy as np
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
-from harness.core.schemas import LatencyBound, LoadCase, MapCell, PredictedPoint, Prediction, ServiceRun
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.core.schemas import Interval, LatencyBound, LoadCase, MapCell, PredictedPoint, Prediction, ServiceRun
+from harness.serving.arrivals import at_rate, unit_gaps
+from harness.serving.batching import BatchPolicy
 from harness.serving.load_case import points_of, policy_of, prediction_digest, requests_at
-from harness.serving.load_points import Replayed, load_points, policies, policy_map
-from harness.serving.peak import Peak, peak_rate
-from harness.serving.replay import ServiceTimes
+from harness.serving.replay import ServiceTimes, Simulated, simulate
+
+PEAK_RUNS = 60
+"""Simulated runs of the prediction."""
+
+RESAMPLES = 24
+"""Bootstrap resamples of the service times."""
+
+RUNS_EACH = 8
+"""Simulated runs of each resample: all resamples have the same arrivals, so these add little scatter."""
+
+STEPS = 10
+"""Halvings of the bracket, on logarithms: a bracket of 1.8 becomes 1.0006."""
+
+POINTS, REFINEMENTS = 8, 3
+"""Rates inside the bracket that are tried together, and how often: a bracket of 1.35 becomes 1.0004."""
+
+_TRIED = np.geomspace(1.0, 0.02, 14)
+"""Loads that are tried first, as shares of the capacity, downwards."""
+
+_Shares = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+"""Rates of groups of runs → the share over the limit of each run, a row for each group."""
+
+_NORMAL_95 = 1.959964
+"""Two-sided 95% of the normal distribution."""
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The predicted peak and its 95% interval, per second; ci95 is None where no interval was asked for.
+
+    capacity_per_s: every worker always busy with full batches of the best size; no load above it lasts. at_capacity:
+    the bound still holds at the capacity within a run of this length, so the capacity is the limit.
+    """
+
+    rate_per_s: float
+    ci95: Interval | None
+    capacity_per_s: float
+    at_capacity: bool
+
+
+def peak_rate(
+    services: ServiceTimes,
+    policy: BatchPolicy,
+    workers: int,
+    bound: LatencyBound,
+    requests: int,
+    seed: int,
+    runs: int = PEAK_RUNS,
+    interval: bool = True,
+) -> Peak | None:
+    """The highest rate at which the share over the limit is as the bound allows; None where no load meets the bound.
+
+    requests: of a run; a run starts with an empty queue, as a real one. interval: without it a quarter of the time.
+    """
+
+    def shares(of: Sequence[ServiceTimes], used: NDArray[np.float64]) -> _Shares:
+        def at(rates: NDArray[np.float64]) -> NDArray[np.float64]:
+            arrivals = np.concatenate([at_rate(used, float(rate)) for rate in rates])
+            simulated = simulate(arrivals, of, policy, workers, (seed,), alike=len(rates))
+            over = simulated.latency_ns > bound.limit_ns
+            return np.asarray(over.mean(axis=1)).reshape(-1, len(used))
+
+        return at
+
+    capacity = services.capacity_per_s(policy, workers)
+    gaps = np.stack([unit_gaps(requests, (seed, run)) for run in range(runs)])
+
+    measured = shares([services], gaps)
+    holds = measured(_TRIED * capacity).mean(axis=1) <= bound.allowed
+    if not holds.any():
+        return None
+    best = int(holds.argmax())
+    if best == 0:
+        ci95 = _capacity_interval(services, policy, workers, seed) if interval else None
+        return Peak(capacity, ci95, capacity, at_capacity=True)
+    low, high = float(_TRIED[best]), float(_TRIED[best - 1])
+    refined = _refined(measured, low, high, capacity, bound)
+    if not interval:
+        return Peak(refined, None, capacity, at_capacity=False)
+    resamples = [services.resampled((seed, number)) for number in range(RESAMPLES)]
+    width = high / low
+    ends = np.full(RESAMPLES, refined / capacity / width), np.full(RESAMPLES, min(1.0, refined / capacity * width))
+    scattered = _solved(shares(resamples, gaps[:RUNS_EACH]), *ends, capacity, bound)
+    spread = math.hypot(float(np.log(scattered).std(ddof=1)), _simulation_error(measured, refined))
+    factor = math.exp(_NORMAL_95 * spread)
+    return Peak(
+        refined, Interval(low=refined / factor, high=min(capacity, refined * factor)), capacity, at_capacity=False
+    )
+
+
+def _refined(shares: _Shares, low: float, high: float, capacity: float, bound: LatencyBound) -> float:
+    """One group, many rates at once: a step of the simulation costs nearly the same for few runs and for many."""
+    for _ in range(REFINEMENTS):
+        inner = np.geomspace(low, high, POINTS + 2)[1:-1]
+        fails = shares(inner * capacity).mean(axis=1) > bound.allowed
+        first = int(fails.argmax()) if fails.any() else POINTS
+        low, high = (float(inner[first - 1]) if first else low), (float(inner[first]) if first < POINTS else high)
+    return math.sqrt(low * high) * capacity
+
+
+def _solved(
+    shares: _Shares,
+    low: NDArray[np.float64],
+    high: NDArray[np.float64],
+    capacity: float,
+    bound: LatencyBound,
+) -> NDArray[np.float64]:
+    """Bisection of all groups at once: low and high are shares of the capacity."""
+    for _ in range(STEPS):
+        middle = np.sqrt(low * high)
+        holds = shares(middle * capacity).mean(axis=1) <= bound.allowed
+        low, high = np.where(holds, middle, low), np.where(holds, high, middle)
+    return np.asarray(np.sqrt(low * high) * capacity)
+
+
+def _simulation_error(shares: _Shares, rate: float) -> float:
+    """Standard error of the logarithm of the solved rate that the number of simulated runs leaves."""
+    step = 0.02
+    before, at, after = (shares(np.array([rate * factor]))[0] for factor in (1 - step, 1.0, 1 + step))
+    slope = (float(after.mean()) - float(before.mean())) / math.log((1 + step) / (1 - step))
+    return float(at.std(ddof=1)) / math.sqrt(at.size) / slope if slope > 0 else 0.0
+
+
+def _capacity_interval(services: ServiceTimes, policy: BatchPolicy, workers: int, seed: int) -> Interval:
+    """95% interval of the capacity over resamples of the service times."""
+    capacities = [services.resampled((seed, number)).capacity_per_s(policy, workers) for number in range(RESAMPLES)]
+    centre, spread = services.capacity_per_s(policy, workers), float(np.log(capacities).std(ddof=1))
+    return Interval(low=centre * math.exp(-_NORMAL_95 * spread), high=centre * math.exp(_NORMAL_95 * spread))
+
+
+CURVE_RUNS = 40
+"""Simulated runs of a point."""
+
+MAP_RUNS = 20
+"""Simulated runs of a point and a peak of the map, which compares many policies on the same arrivals."""
+
+BAND = (0.05, 0.95)
+"""Quantiles over runs between which 90% of single runs lie."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """One load, replayed: medians over runs, in ns, and the band in which 90% of single runs lie.
+
+    mean_ns: mean latency. share_over: of requests over the bound; share_error: its standard error over runs.
+    goodput_per_s: requests within it, per second of the schedule. mean_batch: requests of a batch. utilisation: busy
+    share of the workers.
+    """
+
+    rate_per_s: float
+    p50_ns: float
+    p99_ns: float
+    p50_band: Interval
+    p99_band: Interval
+    mean_ns: float
+    share_over: float
+    share_error: float
+    goodput_per_s: float
+    mean_batch: float
+    utilisation: float
+
+
+@dataclass(frozen=True)
+class PolicyPeak:
+    """One policy of the map: its predicted peak without an interval, None where no load meets the bound; its loads."""
+
+    policy: BatchPolicy
+    peak: Peak | None
+    points: tuple[Replayed, ...]
+
+
+def load_points(
+    services: ServiceTimes,
+    policy: BatchPolicy,
+    workers: int,
+    rates: Sequence[float],
+    bound: LatencyBound,
+    requests: int,
+    seed: int,
+    runs: int = CURVE_RUNS,
+) -> tuple[Replayed, ...]:
+    """A point for each rate: `runs` runs of `requests` requests with the same arrivals, stretched."""
+    gaps = np.stack([unit_gaps(requests, (seed, run)) for run in range(runs)])
+    replayed = []
+    for rate in rates:
+        arrivals = at_rate(gaps, rate)
+        replayed.append(
+            _replayed_point(rate, arrivals, simulate(arrivals, [services], policy, workers, (seed,)), bound, workers)
+        )
+    return tuple(replayed)
+
+
+def _replayed_point(
+    rate: float, arrivals: NDArray[np.int64], runs: Simulated, bound: LatencyBound, workers: int
+) -> Replayed:
+    latency = runs.latency_ns
+    tails = np.quantile(latency, [0.5, 0.99], axis=1, method="median_unbiased")
+    bands = [Interval(low=float(low), high=float(high)) for low, high in np.quantile(tails, BAND, axis=1).T]
+    shares = np.mean(latency > bound.limit_ns, axis=1)
+    over, runs_made = float(shares.mean()), len(shares)
+    return Replayed(
+        rate,
+        float(np.median(tails[0])),
+        float(np.median(tails[1])),
+        bands[0],
+        bands[1],
+        float(latency.mean()),
+        over,
+        float(shares.std(ddof=1)) / math.sqrt(runs_made) if runs_made > 1 else 0.0,
+        (1 - over) * latency.size / float(arrivals[:, -1].sum()) * 1e9,
+        latency.size / int(runs.batches.sum()),
+        float(runs.busy_ns.sum()) / (workers * float(runs.length_ns.sum())),
+    )
+
+
+def policies(max_batches: Iterable[int], delays_ns: Sequence[int]) -> tuple[BatchPolicy, ...]:
+    """Every combination; a batch of one never waits, so it has one policy whatever the delays."""
+    return tuple(BatchPolicy(size, delay) for size in max_batches for delay in (delays_ns if size > 1 else (0,)))
+
+
+def policy_map(
+    services: ServiceTimes,
+    policies: Iterable[BatchPolicy],
+    workers: int,
+    bound: LatencyBound,
+    shares: Sequence[float],
+    requests: int,
+    seed: int,
+) -> tuple[PolicyPeak, ...]:
+    """Each policy with its predicted peak, and points at the same rates for all.
+
+    shares: the rates, as shares of the highest capacity of all policies.
+    """
+    tried = list(policies)
+    highest = max(services.capacity_per_s(policy, workers) for policy in tried)
+    rates = [share * highest for share in shares]
+    return tuple(
+        PolicyPeak(
+            policy,
+            peak_rate(services, policy, workers, bound, requests, seed, MAP_RUNS, interval=False),
+            load_points(services, policy, workers, rates, bound, requests, seed, MAP_RUNS),
+        )
+        for policy in tried
+    )
+
+
+def knee(rates: Sequence[float], mean_ns: Sequence[float]) -> float | None:
+    """The rate at which rate / mean latency is largest: Kleinrock's power, the knee of a latency-against-load curve.
+
+    L. Kleinrock, Power and deterministic rules of thumb for probabilistic problems in computer communications, ICC
+    1979: 0.5 of the capacity for M/M/1, 2 - sqrt(2) for M/D/1. Between three points around the largest a parabola
+    through the logarithms. None where the largest is the first or the last rate: the curve does not reach its knee.
+    """
+    x, y = np.asarray(rates, dtype=np.float64), np.asarray(mean_ns, dtype=np.float64)
+    if x.size < 3:
+        return None
+    power = np.log(x) - np.log(y)
+    at = int(power.argmax())
+    if at in (0, x.size - 1):
+        return None
+    bend, slope, _ = np.polyfit(np.log(x[at - 1 : at + 2] / x[at]), power[at - 1 : at + 2], 2)
+    return float(x[at] * np.exp(-slope / (2 * bend)))
+
 
 CURVE = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 """Rates of the curve, as shares of the capacity."""
@@ -43,7 +316,7 @@ def predict(load: LoadCase, service: ServiceRun, service_sha256: str, seed: int,
     capacity = times.capacity_per_s(policy, workers)
     steps = points_of(load, peak.rate_per_s if peak else None)
     count = requests_at(load, peak.rate_per_s if peak else capacity)
-    measured = {one.rate_per_s for one in steps if one.rate_per_s}
+    measured = {step.rate_per_s for step in steps if step.rate_per_s}
     rates = {round(share * capacity, 6) for share in CURVE} - measured
     curve = [*load_points(times, policy, workers, sorted(rates), bound, count, seed)]
     for rate in measured:
@@ -86,7 +359,7 @@ def _peak(times: ServiceTimes, load: LoadCase, limit: LatencyBound, seed: int) -
 def _map(times: ServiceTimes, load: LoadCase, bound: LatencyBound, count: int, seed: int) -> tuple[MapCell, ...]:
     delays = sorted({round(share * bound.limit_ns) for share in MAP_DELAYS} | {load.max_delay_ns})
     tried = policies(times.sizes, delays)
-    found = policy_map(times, tried, load.parallel, bound, MAP_SHARES, min(count, MAP_REQUESTS), seed)
+    peaks = policy_map(times, tried, load.parallel, bound, MAP_SHARES, min(count, MAP_REQUESTS), seed)
     return tuple(
         MapCell(
             max_batch=cell.policy.max_batch,
@@ -94,7 +367,7 @@ def _map(times: ServiceTimes, load: LoadCase, bound: LatencyBound, count: int, s
             rate_per_s=cell.peak.rate_per_s if cell.peak else None,
             points=tuple(map(_point, cell.points)),
         )
-        for cell in found
+        for cell in peaks
     )
 
 

@@ -125,22 +125,22 @@ class _Table:
             np.random.default_rng((*seed, size)).integers(0, length[at], (runs // alike, blocks))
             for at, size in enumerate(sizes)
         ]
-        starts = np.stack([np.tile(one, (alike, 1)) for one in drawn])
+        starts = np.stack([np.tile(times, (alike, 1)) for times in drawn])
         return cls(flat, np.array(sizes), base, length, starts, block)
 
     def all_of_one_size(self, requests: int) -> NDArray[np.int64]:
         """(runs, requests): the service times of batches of the smallest size."""
         within = self.starts[0][:, :, None] + np.arange(self.block)
         place = within.reshape(within.shape[0], -1)[:, :requests] % self.length[0]
-        found: NDArray[np.int64] = self.flat[self.base[0][:, None] + place]
-        return found
+        service_ns: NDArray[np.int64] = self.flat[self.base[0][:, None] + place]
+        return service_ns
 
     def service(self, size: NDArray[np.int64], run: NDArray[np.int64], used: NDArray[np.int64]) -> NDArray[np.int64]:
         """Service time of the batch that is number `used` of its size in its run. size: index in `sizes`."""
         at, within = np.divmod(used, self.block)
         place = (self.starts[size, run, at] + within) % self.length[size]
-        found: NDArray[np.int64] = self.flat[self.base[size, run] + place]
-        return found
+        service_ns: NDArray[np.int64] = self.flat[self.base[size, run] + place]
+        return service_ns
 
 
 def _by_batches(arrivals: NDArray[np.int64], table: _Table, policy: BatchPolicy, workers: int) -> Simulated:

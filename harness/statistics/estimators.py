@@ -225,9 +225,9 @@ def median_interval(process_medians: Sequence[float]) -> Interval | None:
     if count < 2 or min(process_medians) <= 0:
         return None
     centre = median(process_medians)
-    found = log_t_interval(process_medians) if count < MIN_ORDERED else _ordered_interval(process_medians)
+    interval = log_t_interval(process_medians) if count < MIN_ORDERED else _ordered_interval(process_medians)
     # Taking logarithms and back may change equal values by one rounding.
-    return found and Interval(low=min(found.low, centre), high=max(found.high, centre))
+    return interval and Interval(low=min(interval.low, centre), high=max(interval.high, centre))
 
 
 MIN_ORDERED = 5

@@ -129,13 +129,13 @@ def welch_p(baseline: Sequence[float], current: Sequence[float]) -> float | None
 
 def _contrast_p(groups: Sequence[tuple[Sequence[float], int]]) -> float | None:
     """p of the hypothesis that a signed sum of the groups' mean logarithms is 0; each group has its own spread."""
-    found = [(sign, len(values), *_mean_and_error(values)) for values, sign in groups]
-    variance = math.fsum(error for *_, error in found)
+    moments = [(sign, len(values), *_mean_and_error(values)) for values, sign in groups]
+    variance = math.fsum(error for *_, error in moments)
     if variance <= 0:
         return None
     # Welch-Satterthwaite; shares of the variance, because squares of tiny variances would vanish.
-    shares = [(error / variance) ** 2 / (count - 1) for _, count, _, error in found]
-    distance = abs(math.fsum(sign * mean for sign, _, mean, _ in found)) / math.sqrt(variance)
+    shares = [(error / variance) ** 2 / (count - 1) for _, count, _, error in moments]
+    distance = abs(math.fsum(sign * mean for sign, _, mean, _ in moments)) / math.sqrt(variance)
     return 2 * float(special.stdtr(1 / math.fsum(shares), -distance))
 
 
@@ -151,23 +151,23 @@ def rank_p(baseline: Sequence[float], current: Sequence[float]) -> float:
 
 
 @cache
-def _rank_p(one: int, other: int) -> list[float]:
+def _rank_p(ours: int, other: int) -> list[float]:
     """Two-sided p by the smaller of the two rank sums: the share of the orders of the processes with at most that sum.
 
     The orders with each sum are the coefficients of the Gaussian binomial, the product of (1 - x^(other + i)) /
-    (1 - x^i) over i from 1 to `one`.
+    (1 - x^i) over i from 1 to `ours`.
     """
-    orders = [1, *[0] * (one * other)]
-    for step in range(1, one + 1):
+    orders = [1, *[0] * (ours * other)]
+    for step in range(1, ours + 1):
         for place in range(len(orders) - 1, other + step - 1, -1):
             orders[place] -= orders[place - other - step]
         for place in range(step, len(orders)):
             orders[place] += orders[place - step]
-    every, below, found = math.comb(one + other, one), 0, []
+    every, below, doubled = math.comb(ours + other, ours), 0, []
     for count in orders:
         below += count
-        found.append(min(1.0, 2 * below / every))
-    return found
+        doubled.append(min(1.0, 2 * below / every))
+    return doubled
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.core.schemas import Interval
-from harness.core.schemas.generation_row import ContextTimes, TokenTimes
+from harness.core.schemas.generation_record import ContextTimes, TokenTimes
 from harness.statistics.estimators import (
     CONFIDENCE,
     PERCENTILE_MIN_SAMPLES,
@@ -92,10 +92,10 @@ def token_times(processes: Processes, values: Values) -> TokenTimes | None:
     """
     by_request = [[np.asarray(values(request), dtype=np.float64) for request in requests] for requests in processes]
     pooled = [np.concatenate(requests) for requests in by_request if requests]
-    pooled = [one for one in pooled if one.size]
+    pooled = [values for values in pooled if values.size]
     if not pooled:
         return None
-    medians = tuple(median(one) for one in pooled)
+    medians = tuple(median(values) for values in pooled)
     quantiles = {name: _quantile(pooled, share) for name, share in QUANTILES.items()}
     centre = median(medians)
     return TokenTimes(
@@ -104,9 +104,9 @@ def token_times(processes: Processes, values: Values) -> TokenTimes | None:
         p50=centre,
         p95=quantiles["p95"],
         p99=quantiles["p99"],
-        max=max(float(one.max()) for one in pooled),
-        mean=median([float(one.mean()) for one in pooled]),
-        n=sum(one.size for one in pooled),
+        max=max(float(values.max()) for values in pooled),
+        mean=median([float(values.mean()) for values in pooled]),
+        n=sum(values.size for values in pooled),
         requests=sum(request.size > 0 for requests in by_request for request in requests),
         rounds=len(pooled),
         process_medians=medians,
@@ -120,11 +120,11 @@ def token_times(processes: Processes, values: Values) -> TokenTimes | None:
 def _quantile(pooled: Sequence[NDArray[np.float64]], share: float) -> float | None:
     """The project's rule: enough values together and in each process (estimators.process_percentiles)."""
     if share != 0.50 and (
-        sum(one.size for one in pooled) < PERCENTILE_MIN_SAMPLES[share]
-        or min(one.size for one in pooled) < least_in_process(share)
+        sum(values.size for values in pooled) < PERCENTILE_MIN_SAMPLES[share]
+        or min(values.size for values in pooled) < least_in_process(share)
     ):
         return None
-    return median([percentile(one, share) for one in pooled])
+    return median([percentile(values, share) for values in pooled])
 
 
 def _over_requests(requests: Sequence[NDArray[np.float64]], quantiles: dict[str, float]) -> dict[str, Interval]:
@@ -140,15 +140,15 @@ def _over_requests(requests: Sequence[NDArray[np.float64]], quantiles: dict[str,
     ordered = np.concatenate(requests)[order]
     owner = np.repeat(np.arange(len(requests)), [request.size for request in requests])[order]
     shares = np.asarray([*quantiles.values()])
-    found = np.empty((RESAMPLES, len(shares)))
+    resampled = np.empty((RESAMPLES, len(shares)))
     for number in range(RESAMPLES):
         drawn = np.bincount(generator.integers(0, len(requests), len(requests)), minlength=len(requests))
         heights = np.cumsum(drawn[owner])
-        found[number] = ordered[np.searchsorted(heights, shares * heights[-1], side="left")]
+        resampled[number] = ordered[np.searchsorted(heights, shares * heights[-1], side="left")]
     tail = (1 - CONFIDENCE) / 2
     return {
         name: Interval(low=percentile(column, tail), high=percentile(column, 1 - tail))
-        for name, column in zip(quantiles, found.T, strict=True)
+        for name, column in zip(quantiles, resampled.T, strict=True)
     }
 
 
@@ -160,7 +160,7 @@ def context_times(processes: Processes) -> ContextTimes | None:
     turn it.
     """
     tables = [np.stack([request.itl for request in requests]) for requests in processes if requests]
-    tables = [one for one in tables if one.shape[1]]
+    tables = [table for table in tables if table.shape[1]]
     if not tables:
         return None
     steps = tables[0].shape[1]

@@ -9,12 +9,12 @@ from harness.core.errors import CaseError
 from harness.core.schemas import Boundary, Case
 from harness.timing.cuda_modes import (
     DeviceOffline,
+    DeviceOverlapped,
     DevicePipelined,
     DeviceSync,
     DeviceTransfer,
     OnStream,
 )
-from harness.timing.cuda_overlap import DeviceOverlapped
 from harness.timing.modes import MODES, Mode
 
 Make = Callable[[OnStream, int], Mode]

@@ -22,7 +22,7 @@ from harness.core.schemas import (
     TokenParity,
 )
 from harness.statistics.estimators import median
-from harness.statistics.token_parity import GreedyAnswer, ParityTally
+from harness.statistics.parity import GreedyAnswer, ParityTally
 from harness.timing.clock import now_ns
 from harness.timing.session import CpuWatch, StopCounter, peak_bytes, quiet_collector, resident_bytes
 from harness.timing.token_loop import Generator, Ids, TimedRequest, timed_request, ttft_ns

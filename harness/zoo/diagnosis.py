@@ -54,9 +54,9 @@ def diagnosed(name: str, loaded: Loaded, answer: Answer, inputs: Arrays, compare
     alone = [answer({key: values[place : place + 1] for key, values in samples.items()}) for place in range(SAMPLES)]
     axes = {key: _batch_axis(name, key, alone[0][key].shape, first[key].shape) for key in first}
     together = batch_first(first, axes)
-    for place, one in enumerate(alone):
+    for place, sample in enumerate(alone):
         beside = {key: values[place : place + 1] for key, values in together.items()}
-        _check_apart(name, loaded, batch_first(one, axes), beside, compare)
+        _check_apart(name, loaded, batch_first(sample, axes), beside, compare)
     return axes
 
 
@@ -86,30 +86,30 @@ def check_comparable(name: str, outputs: Arrays) -> None:
 
 
 def _check_repeats(name: str, loaded: Loaded, answer: Answer, samples: Arrays, first: Arrays, compare: Compare) -> None:
-    found = _difference(loaded, answer(samples), first, compare)
-    if found is None:
+    difference = _difference(loaded, answer(samples), first, compare)
+    if difference is None:
         return
     seeded = [_seeded(answer, samples) for _ in range(2)]
     # ONNX Runtime has a generator of its own, and a file has no other state.
     draws = loaded.onnx_file is not None or _difference(loaded, seeded[1], seeded[0], compare) is None
-    what = "draws random numbers" if draws else "keeps a state from one call to the next"
+    cause = "draws random numbers" if draws else "keeps a state from one call to the next"
     hint = "Draw them outside and give them as an input, or leave them out where it answers (dropout: training=False)."
     if not draws:
         hint = "Give the state as an input and return the new one, or set it back at the beginning of forward."
     raise ExportError(
-        f"{name} {what}: asked twice with the same inputs, {found}, so that no backend can be compared with it.",
+        f"{name} {cause}: asked twice with the same inputs, {difference}, so that no backend can be compared with it.",
         f"{_culprits(loaded)}{hint}",
     )
 
 
 def _check_apart(name: str, loaded: Loaded, alone: Arrays, together: Arrays, compare: Compare) -> None:
     """alone, together: the answer to one sample by itself, and in its batch."""
-    found = _difference(loaded, alone, together, compare)
-    if found is None:
+    difference = _difference(loaded, alone, together, compare)
+    if difference is None:
         return
     raise ExportError(
         f"The answer of {name} to a sample depends on the rest of its batch, or on its place in it: alone and beside "
-        f"{SAMPLES - 1} others {found}.",
+        f"{SAMPLES - 1} others {difference}.",
         f"{_culprits(loaded)}Let each sample have its own answer: no statistics over the batch (BatchNorm in training "
         "mode, a mean over axis 0).",
     )
@@ -141,8 +141,8 @@ def _seeded(answer: Answer, samples: Arrays) -> Arrays:
 def _culprits(loaded: Loaded) -> str:
     """A sentence on the parts of the model that are known to cause such answers; empty where there are none."""
     if loaded.onnx_file is not None:
-        found = _random_nodes(loaded.onnx_file)
-        return f"In the file: {', '.join(found)}. " if found else ""
+        random_nodes = _random_nodes(loaded.onnx_file)
+        return f"In the file: {', '.join(random_nodes)}. " if random_nodes else ""
     module = loaded.require_module()
     training = [f"`{path}` ({type(part).__name__})" for path, part in module.named_modules() if _trains(path, part)]
     return f"In training mode: {', '.join(training[:5])}. " if training else ""

@@ -46,7 +46,7 @@ def request_digest(
     Sequence lengths and precisions are left out: a record that covers more than a plan asks for still serves it.
     built: the identity of a user's module, known once it is built (identity.py).
     """
-    asked = [planned.name, planned.slug, planned.weights, seed, samples, *(one.sha256 for one in planned.inputs)]
+    asked = [planned.name, planned.slug, planned.weights, seed, samples, *(given.sha256 for given in planned.inputs)]
     how = [options.exporter, options.opset, options.output_name, options.max_length, options.attention]
     return store.digest_of(_FORMAT, asked, how, versions(), identity.files(info, options.cache), dict(built or {}))
 
@@ -89,13 +89,13 @@ def artifact(path: Path) -> Artifact:
 
 def versions() -> dict[str, str]:
     """Versions of the libraries that make an export, read without importing them."""
-    found = {}
+    installed = {}
     for library in _LIBRARIES:
         try:
-            found[library] = importlib.metadata.version(library)
+            installed[library] = importlib.metadata.version(library)
         except importlib.metadata.PackageNotFoundError:
-            found[library] = "not installed"
-    return found
+            installed[library] = "not installed"
+    return installed
 
 
 def _is_intact(folder: Path, entry: Artifact) -> bool:

@@ -32,7 +32,7 @@ from harness.core.schemas import (
 )
 from harness.zoo import ModelInfo, identity
 from harness.zoo.construct import family_of, save_weights
-from harness.zoo.cost.work import work_of
+from harness.zoo.cost.torch_counts import work_of
 from harness.zoo.diagnosis import check_comparable, diagnosed
 from harness.zoo.export_request import (
     Options,
@@ -69,14 +69,14 @@ def raw_inputs(
     Raises ExportError where the prepared samples differ from the inputs of the other boundaries: text must be equal,
     pictures may differ by JPEG's loss.
     """
-    found: dict[int | None, RawInputs] = {}
+    raw: dict[int | None, RawInputs] = {}
     for length, made in inputs.items():
         if loaded.make_raw is not None:
-            found[length] = _one(loaded, loaded.make_raw(samples, length), made, folder, length)
-    return found
+            raw[length] = _raw_of_length(loaded, loaded.make_raw(samples, length), made, folder, length)
+    return raw
 
 
-def _one(loaded: Loaded, raw: Raw, made: Inputs, folder: ModelFolder, length: int | None) -> RawInputs:
+def _raw_of_length(loaded: Loaded, raw: Raw, made: Inputs, folder: ModelFolder, length: int | None) -> RawInputs:
     kinds = {name: made.arrays[name].dtype for name in loaded.input_names}
     prepare = prepare_of(raw.preparation, folder.root, kinds, length)
     prepared = prepare(in_hand(raw.samples, raw.preparation))
@@ -205,7 +205,7 @@ def export_model(
             for trial in trials:
                 check_comparable(job.info.name, trial.outputs)
             checks = _checks(job, loaded, trials, [*onnx, *variants], compare, refusals)
-        if loaded.module is not None and "fp32" in refusals.found:
+        if loaded.module is not None and "fp32" in refusals.failures:
             with step("other exporter"):
                 refusals.advise(
                     "fp32",
@@ -235,9 +235,9 @@ def export_model(
         written_inputs=loaded.written_inputs,
         nested_outputs=loaded.nested_outputs,
         module=module,
-        onnx={name: file for name, file in onnx.items() if name not in refusals.found},
-        onnx_variants={name: file for name, file in variants.items() if name not in refusals.found},
-        refused=refusals.found,
+        onnx={name: file for name, file in onnx.items() if name not in refusals.failures},
+        onnx_variants={name: file for name, file in variants.items() if name not in refusals.failures},
+        refused=refusals.failures,
         work=work,
         input_sets=tuple(_input_set(job, length, inputs[length], raw.get(length)) for length in job.lengths),
         checks=checks,
@@ -334,7 +334,7 @@ class _Refusals:
     """
 
     def __init__(self, job: ExportJob, only_onnx: bool) -> None:
-        self.found: dict[str, ExportFailure] = {}
+        self.failures: dict[str, ExportFailure] = {}
         self._asked = (*job.planned.onnx_precisions, *job.planned.onnx_variants)
         self._only_onnx = only_onnx
 
@@ -348,13 +348,13 @@ class _Refusals:
                 raise
             failure = ExportFailure(error=error.problem, hint=error.hint)
             made_from_it = [other for other in self._asked if _source_of(other) == name]
-            self.found = {**dict.fromkeys((name, *made_from_it), failure), **self.found}
+            self.failures = {**dict.fromkeys((name, *made_from_it), failure), **self.failures}
 
     def advise(self, name: str, hint: str) -> None:
         """Another hint for a file, and for the files that fail for the same reason."""
-        former = self.found[name]
+        former = self.failures[name]
         better = ExportFailure(error=former.error, hint=hint)
-        self.found = {other: better if failure == former else failure for other, failure in self.found.items()}
+        self.failures = {other: better if failure == former else failure for other, failure in self.failures.items()}
 
 
 def _source_of(name: str) -> str:
@@ -422,7 +422,7 @@ def _checks(
     # A quantised file of the user's is both its fp32 and its int8 file, and checked once.
     sources = {"fp32" if loaded.quantised and name == "int8" else name: name for name in names}
     for source, name in sources.items():
-        if source in refusals.found:  # made from a file that is wrong
+        if source in refusals.failures:  # made from a file that is wrong
             continue
         file, precision = job.folder.onnx(source), onnx_forms.precision_of(name)
         with refusals.attempt(source):

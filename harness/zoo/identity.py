@@ -52,8 +52,8 @@ def files(info: ModelInfo, cache: Path | None = None) -> dict[str, str]:
     if prefix == "hf" and Path(info.reference).is_dir():
         return _tree(Path(info.reference))
     if info.package is not None:
-        found = importlib.util.find_spec(info.package)
-        return {} if found is None or found.origin is None else _tree(Path(found.origin).parent)
+        spec = importlib.util.find_spec(info.package)
+        return {} if spec is None or spec.origin is None else _tree(Path(spec.origin).parent)
     return _revision(info, cache)
 
 
@@ -69,8 +69,8 @@ def _onnx(path: Path) -> list[Path]:
 
 
 def _tree(folder: Path) -> dict[str, str]:
-    found = sorted(path for path in folder.rglob("*") if "__pycache__" not in path.parts)
-    return _hashes(found, folder)
+    paths = sorted(path for path in folder.rglob("*") if "__pycache__" not in path.parts)
+    return _hashes(paths, folder)
 
 
 def _hashes(paths: Iterable[Path], folder: Path) -> dict[str, str]:
@@ -154,7 +154,7 @@ def _is_plain(value: object) -> bool:
 def _reached(roots: Iterable[str]) -> list[str]:
     """Names of the modules outside installed packages that the roots lead to: parents, and modules in their globals."""
     waiting, seen = list(roots), set[str]()
-    found = []
+    reached = []
     while waiting:
         name = waiting.pop()
         module = sys.modules.get(name)
@@ -163,14 +163,14 @@ def _reached(roots: Iterable[str]) -> list[str]:
         seen.add(name)
         if not is_own(name, module):
             continue
-        found.append(name)
+        reached.append(name)
         if parent := name.rpartition(".")[0]:
             waiting.append(parent)
         for value in [*vars(module).values()]:
             owner = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
             if isinstance(owner, str):
                 waiting.append(owner)
-    return found
+    return reached
 
 
 def is_own(name: str, module: ModuleType) -> bool:
@@ -194,10 +194,10 @@ def _source_digest(name: str) -> str | None:
     file = getattr(module, "__file__", None)
     if module is None:
         try:
-            found = importlib.util.find_spec(name)
+            spec = importlib.util.find_spec(name)
         except (ImportError, ValueError):
             return None
-        file = None if found is None else found.origin
+        file = None if spec is None else spec.origin
     return store.sha256_file(Path(file)) if isinstance(file, str) and Path(file).is_file() else None
 
 

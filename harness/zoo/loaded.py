@@ -179,8 +179,8 @@ def axes_of_examples(shapes: Mapping[str, Sequence[int]]) -> dict[str, int | Non
     {'state': 1, 'scale': None}
     """
     count = next((shape[0] for shape in shapes.values() if len(shape)), None)
-    found = {name: _place(shape, count) for name, shape in shapes.items()}
-    return {name: axis for name, axis in found.items() if axis != 0}
+    axes = {name: _place(shape, count) for name, shape in shapes.items()}
+    return {name: axis for name, axis in axes.items() if axis != 0}
 
 
 def axes_of_graph(shapes: Mapping[str, Shape]) -> dict[str, int | None]:
@@ -192,15 +192,15 @@ def axes_of_graph(shapes: Mapping[str, Shape]) -> dict[str, int | None]:
     batch = _batch_symbol(shapes)
     if batch is None and not any(shape and not isinstance(shape[0], int) for shape in shapes.values()):
         return axes_of_examples(
-            {name: [one for one in shape if isinstance(one, int)] for name, shape in shapes.items()}
+            {name: [axis for axis in shape if isinstance(axis, int)] for name, shape in shapes.items()}
         )
-    found: dict[str, int | None] = {}
+    axes: dict[str, int | None] = {}
     for name, shape in shapes.items():
         axis = _place(shape, batch) if batch is not None else None
         if axis is None and shape and not isinstance(shape[0], int):
             axis = 0
-        found[name] = axis
-    return {name: axis for name, axis in found.items() if axis != 0}
+        axes[name] = axis
+    return {name: axis for name, axis in axes.items() if axis != 0}
 
 
 def _place(shape: Shape, count: int | str | None) -> int | None:
@@ -234,7 +234,7 @@ def _spec(
     name: str, first: NDArray[np.generic], last: NDArray[np.generic], batch: int | str, batch_axis: int | None
 ) -> TensorSpec:
     shape: list[int | str] = [
-        one if one == other else "sequence" for one, other in zip(first.shape[1:], last.shape[1:], strict=True)
+        size if size == other else "sequence" for size, other in zip(first.shape[1:], last.shape[1:], strict=True)
     ]
     if batch_axis is not None:
         shape.insert(batch_axis, batch)

@@ -46,10 +46,10 @@ def flat(answer: Any) -> tuple[Any, ...]:
 
 def output_names(answer: Any) -> tuple[str, ...]:
     """The names of flat()'s tensors: their keys, or `output_<place>`."""
-    found = [path for path, leaf in tree_flatten_with_path(answer)[0] if leaf is not None]
-    if found == [()]:
+    paths = [path for path, leaf in tree_flatten_with_path(answer)[0] if leaf is not None]
+    if paths == [()]:
         return ("output",)
-    words = ["_".join(_word(key) for key in path) for path in found]
+    words = ["_".join(_word(key) for key in path) for path in paths]
     names = [f"output_{word}" if word[:1].isdigit() else word for word in words]
     return tuple(names) if len(names) > 1 or not isinstance(answer, tuple | list) else ("output",)
 
@@ -125,8 +125,8 @@ def in_chunks(answer: Answer, arrays: Arrays, fixed_batch: int | None) -> Arrays
 
 def relative_l2(values: NDArray[np.generic], reference: NDArray[np.generic]) -> float:
     """‖v − r‖ / ‖r‖ of two arrays of one shape, computed in double precision."""
-    one, other = np.asarray(values, dtype=np.float64), np.asarray(reference, dtype=np.float64)
-    return float(np.linalg.norm(one - other) / np.linalg.norm(other))
+    computed, other = np.asarray(values, dtype=np.float64), np.asarray(reference, dtype=np.float64)
+    return float(np.linalg.norm(computed - other) / np.linalg.norm(other))
 
 
 def _torch_outputs(module: nn.Module, arrays: Arrays, loaded: Loaded) -> Arrays:

@@ -381,7 +381,7 @@ def test_a_graph_is_ordered_by_time_within_each_module(opened: Open) -> None:
 
 def test_a_row_leads_to_its_profile(opened: Open, profiles: Profiles) -> None:
     tab = opened()
-    case = profiles.found[0].row.case_id
+    case = profiles.cases[0].row.case_id
     tab.locator(f"[aria-controls='why-{case}']").click()
     tab.get_by_role("link", name="where its time goes").first.click()
     tab.locator(f"[id='profile-{case}'] [role=treegrid]").wait_for(state="visible")

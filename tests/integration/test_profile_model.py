@@ -25,8 +25,7 @@ pytestmark = pytest.mark.stages
     "name", ["minilm-l6", *(pytest.param(name, marks=pytest.mark.slow) for name in ("resnet18", "vit_b_16"))]
 )
 def test_the_exported_graph_counts_the_same(name: str, tmp_path: Path, trained: Path) -> None:
-    from harness.zoo.cost.onnx_products import products_of
-    from harness.zoo.cost.onnx_shapes import open_graph
+    from harness.zoo.cost.onnx_counts import open_graph, products_of
     from harness.zoo.export_request import Options
     from harness.zoo.onnx.write import write_fp32
 
@@ -45,7 +44,7 @@ def test_the_exported_graph_counts_the_same(name: str, tmp_path: Path, trained: 
 
 
 def test_memory_of_a_module_by_hand() -> None:
-    from harness.zoo.cost.memory import live_bytes, parameters_of, weight_bytes
+    from harness.zoo.cost.torch_counts import live_bytes, parameters_of, weight_bytes
 
     shared = torch.nn.Linear(20, 20, bias=False)
     module = torch.nn.Sequential(
@@ -73,7 +72,7 @@ def test_activations_take_what_was_estimated_and_operators_more(tmp_path: Path) 
     from torch.profiler import ProfilerActivity, profile
 
     from harness.backends.torch.profile_memory import DEVICE_TYPES, watched
-    from harness.zoo.cost.memory import live_bytes
+    from harness.zoo.cost.torch_counts import live_bytes
 
     convolution = torch.nn.Conv2d(64, 64, 3, padding=1, bias=False)
     module = torch.nn.Sequential(convolution, torch.nn.BatchNorm2d(64), torch.nn.ReLU(inplace=True)).eval()

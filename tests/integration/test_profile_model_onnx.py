@@ -96,7 +96,7 @@ def test_an_export_without_an_fp32_file_says_so(export: ExportRecord, tmp_path: 
 
 
 def test_a_damaged_onnx_file_is_named(tmp_path: Path) -> None:
-    from harness.zoo.cost.onnx_shapes import open_graph
+    from harness.zoo.cost.onnx_counts import open_graph
 
     (tmp_path / "model.onnx").write_bytes(b"\x08\x0a:\xff\xff\x01")
     with pytest.raises(MalformedFileError, match=r"model\.onnx cannot be read \(DecodeError") as raised:

@@ -34,7 +34,7 @@ def macs(length: int) -> int:
 
 
 def test_multiply_adds_are_those_of_its_sizes(t5: Loaded) -> None:
-    from harness.zoo.cost.work import work_of
+    from harness.zoo.cost.torch_counts import work_of
 
     assert t5.make_inputs is not None
     inputs = {length: t5.make_inputs(2, length) for length in (32, 128)}
@@ -130,9 +130,8 @@ def test_its_onnx_file_answers_alike_in_every_library(tmp_path: Path) -> None:
     from transformers import T5Config
 
     from harness.zoo import model_info
-    from harness.zoo.cost.onnx_products import products_of
-    from harness.zoo.cost.onnx_shapes import open_graph
-    from harness.zoo.cost.work import work_of
+    from harness.zoo.cost.onnx_counts import open_graph, products_of
+    from harness.zoo.cost.torch_counts import work_of
     from harness.zoo.export_request import Options
     from harness.zoo.families import transformer
     from harness.zoo.onnx.write import write_fp32

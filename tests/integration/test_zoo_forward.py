@@ -10,7 +10,7 @@ from torch import nn
 
 from harness.core.errors import ConfigError
 from harness.zoo import model_info
-from harness.zoo.cost.work import work_of
+from harness.zoo.cost.torch_counts import work_of
 from harness.zoo.families.own_module import load, loaded
 from harness.zoo.loaded import Inputs, Loaded, Request
 from harness.zoo.reference import forward, reference_of

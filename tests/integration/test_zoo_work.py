@@ -58,7 +58,7 @@ def text(length: int) -> Inputs:
 
 
 def count(loaded: Loaded, inputs: dict[int | None, Inputs]) -> tuple[Work, ...]:
-    from harness.zoo.cost.work import work_of
+    from harness.zoo.cost.torch_counts import work_of
 
     return work_of(loaded, inputs)
 

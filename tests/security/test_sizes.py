@@ -21,8 +21,7 @@ from harness.planning import yaml_file
 from harness.profiling.load_profiles import with_launch_gaps
 from harness.zoo import stored
 from harness.zoo.families import hub_kind
-from harness.zoo.inputs.input_files import describe
-from harness.zoo.stored import arrays_in, read_arrays, write_arrays
+from harness.zoo.stored import arrays_in, describe_inputs, read_arrays, write_arrays
 from tests.synthetic_results import RESNET, case_of, measured, plan_of
 
 HARNESS = Path(__file__).parents[2] / "harness"
@@ -65,14 +64,14 @@ OWN_FILES = {
         "harness.backends.onnxruntime.genai_decoder",
         "harness.runners.ray_runner",
         "harness.zoo.generation.onnx_decoder",
-        "harness.zoo.generation.weight_only",
+        "harness.zoo.generation.onnx_decoder",
         "harness.backends.tensorrt.runtime",
         "harness.backends.cudnn.runtime",
         "harness.zoo.diagnosis",
         "harness.zoo.families.efficientnet",
         "harness.zoo.families.exported_program",
         "harness.zoo.onnx.int8",
-        "harness.zoo.cost.onnx_shapes",
+        "harness.zoo.cost.onnx_counts",
         "harness.zoo.onnx.external_data",
         "harness.zoo.onnx.write",
         "harness.zoo.onnx.reference_run",
@@ -184,7 +183,7 @@ def test_arrays_that_unpack_to_more_are_refused_before_they_are_unpacked(
     assert path.stat().st_size < 1 << 20
     assert arrays_in(path)["x"].nbytes == 64 << 20
     monkeypatch.setattr(stored, "Limit", type("Small", (), {"ARRAYS": 32 << 20}))
-    for reader in (read_arrays, lambda file: describe([str(file)], "tensor")):
+    for reader in (read_arrays, lambda file: describe_inputs([str(file)], "tensor")):
         with pytest.raises(MalformedFileError, match="unpacks to more than 33,554,432 bytes"):
             reader(path)
     with pytest.raises(ExportError, match="33,554,432 are the most that is read"):

@@ -43,7 +43,7 @@ from harness.core.schemas import (
     Summary,
 )
 from harness.reporting import thresholds
-from harness.reporting.prose import changes
+from harness.reporting.tables import comparison_table
 from harness.reporting.tables import comparison_table as tables
 from harness.reporting.writers import github
 from tests.synthetic_results import (
@@ -780,7 +780,7 @@ def test_a_summary_too_long_for_github_is_cut_at_a_line() -> None:
     [(1.05, "+5.0%"), (0.95, "-5.0%"), (0.99999, "+0.0%"), (1.0, "+0.0%"), (9.99, "+899.0%"), (12.34, "×12.3")],
 )
 def test_a_ratio_as_a_change(ratio: float, text: str) -> None:
-    assert changes.percent(ratio) == text
+    assert comparison_table.percent(ratio) == text
 
 
 def test_a_long_table_is_cut_on_the_terminal_and_says_so(eventful: Folders) -> None:

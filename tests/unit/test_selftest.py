@@ -24,7 +24,7 @@ from harness.core.errors import CaseError, CasesFailedError, ConfigError, UsageE
 from harness.core.schemas import Case, Plan, SelfTest, SelfTestKind, SelfTestRow
 from harness.planning.config import read_config
 from harness.planning.matrix import make_plan
-from harness.reporting.tables.selftest_table import selftest_line, selftest_table
+from harness.reporting.tables.harness_error_tables import selftest_line, selftest_table
 from harness.zoo import model_info
 from harness.zoo.families.known_duration import (
     KINDS,
@@ -276,7 +276,7 @@ ALARM, REFUSED = "SLOWER", "NOT COMPARABLE"
 def test_one_wrong_verdict_in_thirty_fails_where_it_is_asked_for(
     kind: str, equal: str, slowed: str, passed: bool
 ) -> None:
-    found, plan = selftest._Found(), selftest_plan()
+    found, plan = selftest._Findings(), selftest_plan()
     first = next(case.case_id for case in plan.cases if kind_of(case.model) == kind)
     for trial in range(10):
         found.summaries.append(summary_of(plan))

@@ -22,12 +22,12 @@ def slowdown_of(backend: str) -> float | None:
     if name != backend:
         return None
     try:
-        found = float(factor)
+        number = float(factor)
     except ValueError:
-        found = 0.0
-    if not 1.0 <= found <= 10.0:
+        number = 0.0
+    if not 1.0 <= number <= 10.0:
         raise CaseError(f"{VARIABLE}={text} is not <backend>:<factor from 1 to 10>.", f"Unset {VARIABLE}.")
-    return found
+    return number
 
 
 def slow_down(backend: Backend, factor: float) -> None:

@@ -80,10 +80,12 @@ class Buffers:
         """
         if self._boundary == "transfer":
             self._cuda.synchronize()
-            found = {name: array.copy() for name, array in self._received[self._number].items()}
+            arrays = {name: array.copy() for name, array in self._received[self._number].items()}
         else:
-            found = {name: self._cuda.fetch(output) for name, output in self.sets[self._number].outputs.items()}
-        return {name: array.astype(np.float32) if array.dtype == np.float16 else array for name, array in found.items()}
+            arrays = {name: self._cuda.fetch(output) for name, output in self.sets[self._number].outputs.items()}
+        return {
+            name: array.astype(np.float32) if array.dtype == np.float16 else array for name, array in arrays.items()
+        }
 
     def _on_device(self, batch: Batch) -> Tensors:
         return {name: self._cuda.put(array) for name, array in batch.items()}

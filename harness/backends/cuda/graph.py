@@ -47,8 +47,8 @@ def _checked(answer: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def _refused(what: str, code: Any) -> CaseError:
+def _refused(action: str, code: Any) -> CaseError:
     return CaseError(
-        f"A CUDA graph could not be {what}: {code.name}.",
+        f"A CUDA graph could not be {action}: {code.name}.",
         "Choose a setting without a graph for this backend (SETTINGS=…; `settings:` in the configuration).",
     )

@@ -131,12 +131,12 @@ class _Reader:
 
     def plan(self) -> LayerPlan:
         graph = self.graph
-        self.constants = {one.name: numpy_helper.to_array(one) for one in graph.initializer}
-        inputs = [one.name for one in graph.input if one.name not in self.constants]
+        self.constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+        inputs = [tensor.name for tensor in graph.input if tensor.name not in self.constants]
         if len(inputs) != 1 or len(self.given) != 4 or len(graph.output) != 1:
             raise _refused(f"{len(inputs)} inputs and {len(graph.output)} outputs; it takes one picture and gives one")
         self.reads = Counter(name for node in graph.node for name in node.input)
-        self.reads.update(one.name for one in graph.output)
+        self.reads.update(tensor.name for tensor in graph.output)
         n, c, h, w = self.given
         self.extents[inputs[0]] = (n, -(-c // self.channel_multiple) * self.channel_multiple, h, w)
         self.input_channels = c
@@ -395,9 +395,9 @@ def _operator(node: Any) -> str:
 
 
 def _attribute(node: Any, name: str, default: Any) -> Any:
-    for one in node.attribute:
-        if one.name == name:
-            return helper.get_attribute_value(one)
+    for attribute in node.attribute:
+        if attribute.name == name:
+            return helper.get_attribute_value(attribute)
     return default
 
 
@@ -418,10 +418,10 @@ def _name(node: Any) -> str:
     return str(node.name or node.output[0])
 
 
-def _refused(what: str, node: Any = None) -> NotSupportedError:
+def _refused(thing: str, node: Any = None) -> NotSupportedError:
     where = "" if node is None else f" (node {_name(node)})"
     return NotSupportedError(
-        f"The cudnn backend does not run {what}{where}.",
+        f"The cudnn backend does not run {thing}{where}.",
         "Leave cudnn out for this model (`make bench BACKENDS=…`): it runs " + ", ".join(sorted(_RUNS)) + ".",
     )
 

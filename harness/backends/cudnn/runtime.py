@@ -145,7 +145,7 @@ class CuDnn(Backend):
             if self._tuned != kept:
                 tuned.write(self._file, self._place, self._tuned)
             self._reserve(max((step.workspace_bytes for step in self._tuned.values()), default=0), exactly=True)
-            self._calls = [self._call(one) for one in self._buffers.sets]
+            self._calls = [self._call(tied) for tied in self._buffers.sets]
         except driver.MemoryError as error:
             raise self._out_of_memory() from error
         self._infer = self._calls[0]
@@ -180,17 +180,17 @@ class CuDnn(Backend):
 
     def outputs(self) -> dict[str, Array]:
         """Copies as fp32, with channels before height and width."""
-        found = self._buffers.fetched()
+        outputs = self._buffers.fetched()
         if self._plan.flat:
-            return found
-        return {name: np.ascontiguousarray(values.transpose(0, 3, 1, 2)) for name, values in found.items()}
+            return outputs
+        return {name: np.ascontiguousarray(values.transpose(0, 3, 1, 2)) for name, values in outputs.items()}
 
     def step_times(self) -> list[int]:
         """ns of each step alone, from compile() on, on the values of the first batch."""
         tied = self._buffers.sets[0]
         self._enqueue(tied)  # all values are those of one inference
-        found = [tuning.time_of(self.stream, partial(self._launch, step, tied), 1, 5) for step in self._plan.steps]
-        return [round(ns) if ns is not None else 0 for ns in found]
+        times = [tuning.time_of(self.stream, partial(self._launch, step, tied), 1, 5) for step in self._plan.steps]
+        return [round(ns) if ns is not None else 0 for ns in times]
 
     def placement(self) -> Placement:
         """Types of the weights on the device, and the plans that were built."""
@@ -257,9 +257,11 @@ class CuDnn(Backend):
             kernels[OWN] = lambda at: own.launch(self.stream, at[SOURCE], at[RESULT])
         if kept is None or kept.form not in kernels:
             addresses = self._addresses(step, tied, "")
-            found = {form: self._result(kernel, addresses, step, tied) for form, kernel in kernels.items()}
+            results = {form: self._result(kernel, addresses, step, tied) for form, kernel in kernels.items()}
             slack = 0.0 if step.kind == "max" else LAST_PLACE
-            same = [form for form in kernels if np.allclose(found[form], found[LIBRARY], slack, slack, equal_nan=True)]
+            same = [
+                form for form in kernels if np.allclose(results[form], results[LIBRARY], slack, slack, equal_nan=True)
+            ]
             (best, *_) = tuning.fastest(self.stream, [partial(kernels[form], addresses) for form in same])
             kept = TunedStep(
                 form=same[best.index],
@@ -284,7 +286,9 @@ class CuDnn(Backend):
             timed += self._timed(step, FORMS[0], precompiled, range(len(precompiled.names)), tied)
         if generated is not None:
             first = self._timed(step, FORMS[1], generated, range(1), tied)
-            if not timed or (first and first[0].device_ns < PROMISING * min(one.device_ns for one in timed)):
+            if not timed or (
+                first and first[0].device_ns < PROMISING * min(candidate.device_ns for candidate in timed)
+            ):
                 first += self._timed(step, FORMS[1], generated, range(1, min(GENERATED, len(generated.names))), tied)
             timed += first
         if not timed:
@@ -292,7 +296,7 @@ class CuDnn(Backend):
                 f"cuDNN {cudnn.backend_version_string()} has no kernel for {', '.join(step.nodes)} ({signature}).",
                 "Leave cudnn out for this model: BACKENDS=….",
             )
-        best = min(timed, key=lambda one: one.device_ns)
+        best = min(timed, key=lambda candidate: candidate.device_ns)
         self._tuned[signature] = TunedStep(
             form=best.form,
             plan=best.graph.names[best.index],
@@ -311,8 +315,8 @@ class CuDnn(Backend):
         addresses, numbers = self._addresses(step, tied, form), list(built)
         launches = [partial(self._launcher(graph, index), addresses) for index in numbers]
         return [
-            _Candidate(one.device_ns, form, graph, numbers[one.index], built[numbers[one.index]])
-            for one in tuning.fastest(self.stream, launches)
+            _Candidate(candidate.device_ns, form, graph, numbers[candidate.index], built[numbers[candidate.index]])
+            for candidate in tuning.fastest(self.stream, launches)
         ]
 
     def _fused(self, step: Convolution, form: str) -> FusedGraph | None:
@@ -348,13 +352,13 @@ class CuDnn(Backend):
         return graph.launch
 
     def _addresses(self, step: Step, tied: Tied, form: str) -> dict[int, int]:
-        found = {SOURCE: self._address(step.source, tied), RESULT: self._address(step.result, tied)}
+        addresses = {SOURCE: self._address(step.source, tied), RESULT: self._address(step.result, tied)}
         if isinstance(step, Convolution):
-            found[WEIGHT] = self._constants[step.weight].address
-            found[BIAS] = self._biases[step.bias][form].address
+            addresses[WEIGHT] = self._constants[step.weight].address
+            addresses[BIAS] = self._biases[step.bias][form].address
             if step.residual is not None:
-                found[RESIDUAL] = self._address(step.residual, tied)
-        return found
+                addresses[RESIDUAL] = self._address(step.residual, tied)
+        return addresses
 
     def _address(self, value: str, tied: Tied) -> int:
         return self._array(value, tied).address

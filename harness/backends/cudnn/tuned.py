@@ -44,10 +44,10 @@ class TunedPlans(Record):
 def read(path: Path, place: Place) -> Mapping[str, TunedStep]:
     """The steps that an earlier process tuned in this place; empty where there are none that can be read."""
     try:
-        found = store.load(path, TunedPlans, "make run")
+        plans = store.load(path, TunedPlans, "make run")
     except (FormatError, MissingInputError):
         return {}
-    return found.steps if found.place == place else {}
+    return plans.steps if plans.place == place else {}
 
 
 def write(path: Path, place: Place, steps: Mapping[str, TunedStep]) -> None:

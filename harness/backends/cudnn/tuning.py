@@ -36,14 +36,17 @@ def fastest(stream: Any, candidates: Sequence[Launch]) -> list[Timed]:
     """The FINALISTS among those that could be captured, the fastest first; `index` counts in `candidates`."""
     first: list[Timed] = []
     for index, launch in enumerate(candidates):
-        best = min((one.device_ns for one in first), default=math.inf)
+        best = min((launch.device_ns for launch in first), default=math.inf)
         spent = time_of(stream, launch, 1, 1, launches=1)
         if spent is not None and spent < HOPELESS * best:
             spent = time_of(stream, launch, 1, 2)
             first += [] if spent is None else [Timed(index, spent)]
-    first.sort(key=lambda one: one.device_ns)
-    last = [Timed(one.index, _known(time_of(stream, candidates[one.index], 1, TRIALS))) for one in first[:FINALISTS]]
-    return sorted(last, key=lambda one: one.device_ns)
+    first.sort(key=lambda launch: launch.device_ns)
+    last = [
+        Timed(launch.index, _known(time_of(stream, candidates[launch.index], 1, TRIALS)))
+        for launch in first[:FINALISTS]
+    ]
+    return sorted(last, key=lambda launch: launch.device_ns)
 
 
 def time_of(stream: Any, launch: Launch, warm: int, trials: int, launches: int = LAUNCHES) -> float | None:

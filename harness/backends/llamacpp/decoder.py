@@ -182,10 +182,10 @@ def _census(file: Path) -> dict[str, int]:
     """Number of weights by GGUF's type."""
     from gguf import GGUFReader  # noqa: PLC0415 - only the record needs it
 
-    found: Counter[str] = Counter()
+    census: Counter[str] = Counter()
     for tensor in GGUFReader(file).tensors:
-        found[tensor.tensor_type.name] += int(tensor.n_elements)
-    return dict(found)
+        census[tensor.tensor_type.name] += int(tensor.n_elements)
+    return dict(census)
 
 
 @llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]  # the binding has no types

@@ -196,7 +196,7 @@ class NumpyFeeds(CacheFeeds):
         if self.seq2seq:
             values = self.sessions.first.run(None, {"input_ids": ids, "decoder_input_ids": self.start})
             self._keep(self._first_outputs, values)
-            self._cross = {name: one for name, one in self._answer.items() if name.startswith(CROSS)}
+            self._cross = {name: array for name, array in self._answer.items() if name.startswith(CROSS)}
         else:
             self._keep(self._outputs, self.sessions.step.run(None, {self.reads: ids, **self._empty}))
 
@@ -219,7 +219,7 @@ class NumpyFeeds(CacheFeeds):
 
     def cache_bytes(self) -> int:
         """Of the arrays that the next run would read."""
-        return sum(one.nbytes for one in (*self._past.values(), *self._cross.values()))
+        return sum(array.nbytes for array in (*self._past.values(), *self._cross.values()))
 
     def _keep(self, names: Sequence[str], values: Sequence[Array]) -> None:
         self._answer = dict(zip(names, values, strict=True))
@@ -305,7 +305,7 @@ class PingPongBindings(_Bound):
 
     def cache_bytes(self) -> int:
         """Of both sets, and of the encoder's keys and values."""
-        return sum(one.nbytes for group in (*self._sets, self._cross) for one in group.values())
+        return sum(array.nbytes for group in (*self._sets, self._cross) for array in group.values())
 
     def _make_room(self) -> None:
         most = self.cache_shape(self.job.capacity)

@@ -92,7 +92,7 @@ class OnnxRuntime(Backend):
     def issued(self) -> list[tuple[int, dict[str, Array]]]:
         """Of the latest passes."""
         return [
-            (index, {name: np.copy(one) for name, one in zip(self._names, answer, strict=True)})
+            (index, {name: np.copy(value) for name, value in zip(self._names, answer, strict=True)})
             for index, answer in self._issued
         ]
 
@@ -108,9 +108,9 @@ class OnnxRuntime(Backend):
         if self._outputs:
             return {name: value.numpy().copy() for name, value in self._outputs.items()}
         if self._by_run:
-            return {name: np.copy(one) for name, one in zip(self._names, self._answer, strict=True)}
+            return {name: np.copy(value) for name, value in zip(self._names, self._answer, strict=True)}
         answer = dict(zip(self._names, self._binding.copy_outputs_to_cpu(), strict=True))
-        self._outputs = {name: ort.OrtValue.ortvalue_from_numpy(np.empty_like(one)) for name, one in answer.items()}
+        self._outputs = {name: ort.OrtValue.ortvalue_from_numpy(np.empty_like(value)) for name, value in answer.items()}
         for binding in self._bindings:
             for name, value in self._outputs.items():
                 binding.bind_ortvalue_output(name, value)

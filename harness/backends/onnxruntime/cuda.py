@@ -75,7 +75,7 @@ class OnnxRuntimeOnGpu(Backend):
         self.stream, self.copy_streams = self._cuda.stream, self._cuda.copy_streams
         with tempfile.TemporaryDirectory(prefix="inferometer-") as folder:
             self._session = open_session(self._wanted(Path(folder)))
-            self._kinds = {one.name: np.dtype(_TYPES[one.type]) for one in self._session.get_inputs()}
+            self._kinds = {port.name: np.dtype(_TYPES[port.type]) for port in self._session.get_inputs()}
             prepared = [self._typed(batch) for batch in self.job.batches]
             first = self._first_run(prepared[0])
             self._ran = self._nodes_of_first_run()
@@ -183,9 +183,9 @@ class OnnxRuntimeOnGpu(Backend):
         """Outputs of one run from and to host memory: their shapes are not known before. This run is profiled."""
         options = ort.RunOptions()
         options.add_run_config_entry("gpu_graph_id", _NO_GRAPH)
-        found = self._session.run(None, dict(batch), options)
+        answer = self._session.run(None, dict(batch), options)
         names = [output.name for output in self._session.get_outputs()]
-        return dict(zip(names, found, strict=True))
+        return dict(zip(names, answer, strict=True))
 
     def _typed(self, batch: Batch) -> dict[str, Array]:
         return {name: np.ascontiguousarray(batch[name], kind) for name, kind in self._kinds.items()}
@@ -208,7 +208,7 @@ class OnnxRuntimeOnGpu(Backend):
 
     def _precision(self, tf32: bool) -> str:
         session = self._session
-        found = file_precision(
+        precision = file_precision(
             self._artifact, [port.type for port in session.get_inputs()], [port.type for port in session.get_outputs()]
         )
-        return "tf32" if found == "fp32" and tf32 else found
+        return "tf32" if precision == "fp32" and tf32 else precision

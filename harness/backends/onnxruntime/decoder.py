@@ -90,15 +90,15 @@ class OnnxDecoder(Decoder):
 
     def example(self) -> dict[str, Array]:
         """Inputs of one token for a run beside the measured ones, with an empty cache on the host."""
-        job, found = self.job, {}
+        job, feeds = self.job, {}
         for port in self._session.get_inputs():
             kind = np.dtype(TYPES[port.type])
             positions = job.capacity if self.feeds == "in-place" else 1 if port.name.startswith("cross.") else 0
             shape: tuple[int, ...] = (job.batch_size, job.shape.kv_heads, positions, job.shape.head_dim)
             if "." not in port.name:
                 shape = () if port.name == "total_sequence_length" else (job.batch_size, 1)[: len(port.shape)]
-            found[port.name] = np.full(shape, int(port.name == "total_sequence_length"), kind)
-        return found
+            feeds[port.name] = np.full(shape, int(port.name == "total_sequence_length"), kind)
+        return feeds
 
     def _begin(self, memory: Memory, options: Any) -> None:
         """Open the sessions and make the way. options: RunOptions."""

@@ -110,13 +110,13 @@ class GenaiDecoder(Decoder):
                 f"The model chose token {self._end}, after which onnxruntime-genai appends padding.",
                 "Leave ort-genai out of this model's backends, or choose other prompts.",
             )
-        found: NDArray[np.int64] = self._tokens.astype(np.int64)
-        return found
+        ids: NDArray[np.int64] = self._tokens.astype(np.int64)
+        return ids
 
     def logits(self) -> NDArray[np.float32]:
         """The graph's output in the latest pass."""
-        found: NDArray[np.float32] = self._generator.get_output("logits")[:, -1].astype(np.float32)
-        return found
+        logits: NDArray[np.float32] = self._generator.get_output("logits")[:, -1].astype(np.float32)
+        return logits
 
     def force(self, ids: NDArray[np.int64]) -> None:
         """Replace the latest tokens; the steps before are repeated once, with the tokens that they had."""

@@ -75,18 +75,18 @@ def shares(nodes: Iterable[Ran]) -> dict[str, str | int | float | bool]:
     """Number of nodes by provider, `nodes_cuda`; and the operators and nodes that computed on the CPU,
     where there are any."""
     ran = list(nodes)
-    found: dict[str, str | int | float | bool] = {}
+    facts: dict[str, str | int | float | bool] = {}
     for provider in sorted({node.provider for node in ran}):
         short = provider.removesuffix("ExecutionProvider").lower()
-        found[f"nodes_{short}"] = sum(node.provider == provider for node in ran)
+        facts[f"nodes_{short}"] = sum(node.provider == provider for node in ran)
     copies = sum(node.operator.startswith("Memcpy") for node in ran)
     if copies:
-        found["nodes_copying"] = copies
+        facts["nodes_copying"] = copies
     elsewhere = [node for node in ran if node.computes_on_cpu]
     if elsewhere:
-        found["computed_on_cpu"] = "+".join(sorted({node.operator for node in elsewhere}))
-        found["nodes_computed_on_cpu"] = _named([node.name for node in elsewhere])
-    return found
+        facts["computed_on_cpu"] = "+".join(sorted({node.operator for node in elsewhere}))
+        facts["nodes_computed_on_cpu"] = _named([node.name for node in elsewhere])
+    return facts
 
 
 def _named(nodes: Sequence[str]) -> str:
@@ -143,8 +143,8 @@ def computing_kernels(file: Path, batch: Batch, threads: int) -> dict[str, int]:
 
 def count(operators: Iterable[str]) -> dict[str, int]:
     """Operators by name → how many of them compute in int8 and in fp32."""
-    found = Counter("int8" if name in _INTEGER else "fp32" for name in operators if name in _INTEGER | _FLOATING)
-    return dict(found)
+    kernels = Counter("int8" if name in _INTEGER else "fp32" for name in operators if name in _INTEGER | _FLOATING)
+    return dict(kernels)
 
 
 def quantised(census: Mapping[str, int]) -> bool:

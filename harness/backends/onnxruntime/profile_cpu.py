@@ -137,8 +137,8 @@ def decoder(job: GenerationJob, prompts: NDArray[np.int64], phase: Phase, folder
         backend.close()
     after = spans_alone(DecoderPhase(OnnxDecoder(job), prompts, phase), runs)
     # The session of a seq2seq phase runs that phase alone.
-    order = [what for what in backend.ran if job.shape.kind == "causal" or what == phase]
-    ours = [run for run, what in zip(runs_of(events), order, strict=True) if what == phase]
+    order = [kind for kind in backend.ran if job.shape.kind == "causal" or kind == phase]
+    ours = [run for run, kind in zip(runs_of(events), order, strict=True) if kind == phase]
     save_bytes(folder / TRACE, json.dumps(last_runs(events, MAX_TRACED_RUNS)).encode())
     return PartsProfile(
         layers=rows_of(ours[-runs:], fused(original, kernels)),

@@ -67,16 +67,16 @@ def profile(job: BackendJob, folder: Path, runs: int) -> PartsProfile:
     backend = OnnxRuntimeOnGpu(job)
     ready(backend)
     plain = plain_ns(backend, runs)
-    found = operators(backend, folder, runs)
+    profiled = operators(backend, folder, runs)
     backend.close()
     nodes = _nodes(job, folder, runs)
     if not nodes.layers:
-        return found.alone(plain, *nodes.notes)
+        return profiled.alone(plain, *nodes.notes)
     return PartsProfile(
         layers=nodes.layers,
-        operators=found.rows,
+        operators=profiled.rows,
         traces=(TRACE, NODES_TRACE),
-        window_ns=found.window_ns,
+        window_ns=profiled.window_ns,
         plain_ns=plain,
         notes=(*((_NO_GRAPH,) if job.options.get("graph") else ()), _NO_FLOPS, *nodes.notes),
     )
@@ -103,6 +103,6 @@ def _profiled_nodes(job: BackendJob, folder: Path, runs: int) -> _Nodes:
     placed, share = on_gpu(events, begin, watched.events, watched.base_ns)
     if share < LEAST:
         return _Nodes((), (f"No layers: only {share:.0%} of the GPU's time was launched within a node.",))
-    found = fused(original, kernels) if original.nodes else {}
-    members = named_by_themselves(kernels) | {name: nodes for name, nodes in found.items() if nodes}
+    named_nodes = fused(original, kernels) if original.nodes else {}
+    members = named_by_themselves(kernels) | {name: nodes for name, nodes in named_nodes.items() if nodes}
     return _Nodes(rows_of(runs_of(placed)[-watched.runs :], members), unknown)

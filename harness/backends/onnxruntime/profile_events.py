@@ -38,15 +38,15 @@ def runs_of(events: Sequence[Event]) -> list[ProfiledRun]:
     """The runs in a profile, in their order; events outside all runs are left out."""
     spans = sorted((event["ts"], event["dur"]) for event in events if event["name"] == _RUN)
     nodes = sorted(filter(is_node, events), key=lambda event: event["ts"])
-    found, place = [], 0
+    runs, place = [], 0
     for start, length in spans:
         run = ProfiledRun(length)
         while place < len(nodes) and nodes[place]["ts"] <= start + length:
             if nodes[place]["ts"] >= start:
                 run.nodes.append(nodes[place])
             place += 1
-        found.append(run)
-    return found
+        runs.append(run)
+    return runs
 
 
 def last_runs(events: Sequence[Event], count: int) -> list[Event]:
@@ -86,7 +86,7 @@ def _row(name: str, event: Event, calls: float, spent_ns: int, members: Sequence
         calls=calls,
         self_ns=spent_ns,
         total_ns=spent_ns,
-        output_shapes=tuple(tuple(shape) for one in about.get("output_type_shape", ()) for shape in one.values()),
+        output_shapes=tuple(tuple(shape) for output in about.get("output_type_shape", ()) for shape in output.values()),
         output_bytes=int(about["output_size"]) if "output_size" in about else None,
         members=tuple(node.name for node in members) if [node.name for node in members] != [name] else (),
         group=group,
@@ -131,5 +131,5 @@ def on_gpu(
             spent[place] += lasting[launch]
     every = sum(lasting.values())
     others = [event for event in profiled if not is_node(event)]
-    found = [{**event, "dur": work_us} for event, work_us in zip(nodes, spent, strict=True)]
-    return [*others, *found], sum(spent) / every if every else 0.0
+    timed = [{**event, "dur": work_us} for event, work_us in zip(nodes, spent, strict=True)]
+    return [*others, *timed], sum(spent) / every if every else 0.0

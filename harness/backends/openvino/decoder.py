@@ -86,13 +86,13 @@ class OpenVinoDecoder(Decoder):
 
     def tokens(self) -> NDArray[np.int64]:
         """The tokens that the graph chose."""
-        found: NDArray[np.int64] = self._token.reshape(-1).copy()
-        return found
+        ids: NDArray[np.int64] = self._token.reshape(-1).copy()
+        return ids
 
     def logits(self) -> NDArray[np.float32]:
         """Of the latest request."""
-        found: NDArray[np.float32] = self._answering.get_tensor("logits").data.astype(np.float32)
-        return found
+        logits: NDArray[np.float32] = self._answering.get_tensor("logits").data.astype(np.float32)
+        return logits
 
     def force(self, ids: NDArray[np.int64]) -> None:
         """Replace the latest tokens."""
@@ -147,7 +147,7 @@ class OpenVinoDecoder(Decoder):
         order.output(0).get_tensor().set_names({_ORDER})
         pairs = {}
         for port in model.inputs:
-            name = next((one for one in port.get_names() if one.startswith(_PAST)), None)
+            name = next((port_name for port_name in port.get_names() if port_name.startswith(_PAST)), None)
             if name is not None:
                 pairs[name] = name.replace(_PAST, _PRESENT)
                 readers = port.get_target_inputs()
@@ -186,7 +186,7 @@ class OpenVinoDecoder(Decoder):
         for state in self._request.query_state():
             state.state = first.get_tensor(self._state_names[state.name])
         for port in self._compiled.inputs:
-            name = next((one for one in port.get_names() if one.startswith(_CROSS)), None)
+            name = next((port_name for port_name in port.get_names() if port_name.startswith(_CROSS)), None)
             if name is not None:
                 self._request.set_tensor(port, first.get_tensor(name))
         self._took(first)

@@ -104,7 +104,7 @@ def rows_of(nodes: Sequence[Executed], times: Mapping[str, int], graph: NodeInde
 
 def _row(node: Executed, spent_ns: int, graph: NodeIndex) -> LayerRow:
     members = list(dict.fromkeys(name.removesuffix("/WithoutBiases") for name in node.members))
-    module, group = place_of([found for name in members if (found := _original(name, graph))], node.kind)
+    module, group = place_of([place for name in members if (place := _original(name, graph))], node.kind)
     return LayerRow(
         name=node.name,
         kind=node.kind,

@@ -68,13 +68,13 @@ class OpenVino(Backend):
 
     def counters(self) -> list[Any]:
         """OpenVINO's ProfilingInfo of each node, where the properties requested it."""
-        found: list[Any] = self._request.get_profiling_info()
-        return found
+        counters: list[Any] = self._request.get_profiling_info()
+        return counters
 
     def executed(self) -> list[Any]:
         """The nodes of the execution graph that really ran."""
-        found: list[Any] = self._compiled.get_runtime_model().get_ops()
-        return found
+        operators: list[Any] = self._compiled.get_runtime_model().get_ops()
+        return operators
 
     def select(self, index: int) -> None:
         """Point the next request at a batch."""
@@ -117,8 +117,8 @@ class OpenVino(Backend):
         return self._copied(self._request)
 
     def _copied(self, request: Any) -> dict[str, Array]:
-        found = {name: request.get_output_tensor(i).data.copy() for i, name in enumerate(self._answers)}
-        return {spec.name: found[spec.name] for spec in self.job.export.outputs}
+        outputs = {name: request.get_output_tensor(i).data.copy() for i, name in enumerate(self._answers)}
+        return {spec.name: outputs[spec.name] for spec in self.job.export.outputs}
 
     def placement(self) -> Placement:
         """Precision by layer from the execution graph that really ran."""
@@ -167,11 +167,11 @@ def matched(ports: Sequence[Collection[str]], names: Sequence[str]) -> tuple[str
             f"OpenVINO's graph has {len(ports)} tensors where the ONNX file has {len(names)}: {', '.join(names)}.",
             "Leave openvino out of this model's backends.",
         )
-    found = [next((name for name in names if name in own), None) for own in ports]
-    if len(set(found) - {None}) < sum(name is not None for name in found):
+    names_of = [next((name for name in names if name in own), None) for own in ports]
+    if len(set(names_of) - {None}) < sum(name is not None for name in names_of):
         return tuple(names)  # two ports with the same name: only the order is left
-    rest = iter([name for name in names if name not in found])
-    return tuple(next(rest) if name is None else name for name in found)
+    rest = iter([name for name in names if name not in names_of])
+    return tuple(next(rest) if name is None else name for name in names_of)
 
 
 def refuse_strings(batch: Batch) -> None:

@@ -1,8 +1,8 @@
-"""ONNX → TensorRT engine: parse, configure, build. Every error is shown whole, and the first cause ends the build."""
+"""ONNX → TensorRT engine: parse, configure, build, and check against the fp32 reference before it is measured."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,14 @@ from typing import Any
 import tensorrt
 
 from harness.backends.tensorrt import versions
+from harness.backends.tensorrt.engine_request import EnginePlace, key_of
+from harness.backends.tensorrt.layers import inspect, precisions
 from harness.backends.tensorrt.versions import Log
+from harness.core import store
 from harness.core.errors import ExportError
-from harness.core.schemas import EngineRequest, ShapeProfile
+from harness.core.layout import ModelFolder
+from harness.core.safe_files import Limit, read
+from harness.core.schemas import Artifact, EngineRecord, EngineRequest, Parity, ShapeProfile
 
 _SENSITIVE = ("NORMALIZATION", "SOFTMAX", "REDUCE")
 """Layers that sum squares or exponentials, which pass fp16's largest number, 65504."""
@@ -39,9 +44,9 @@ def build(request: EngineRequest, onnx: Path, timing_cache: bytes, protect: bool
     network = versions.make_network(builder)
     parser = tensorrt.OnnxParser(network, log)
     if not parser.parse_from_file(str(onnx)):
-        found = [_parser_error(parser.get_error(index)) for index in range(parser.num_errors)]
+        errors = [_parser_error(parser.get_error(index)) for index in range(parser.num_errors)]
         raise ExportError(
-            f"TensorRT {versions.version()} does not read {onnx}: {' | '.join(found or log.errors)}",
+            f"TensorRT {versions.version()} does not read {onnx}: {' | '.join(errors or log.errors)}",
             "Export the model again with an older operator set, or leave tensorrt out of its rows.",
         )
     config = builder.create_builder_config()
@@ -84,10 +89,10 @@ def _remember(config: Any, timing_cache: bytes) -> None:
 
 
 def _profile(builder: Any, profiles: Mapping[str, ShapeProfile]) -> Any:
-    found = builder.create_optimization_profile()
-    for name, one in profiles.items():
-        found.set_shape(name, one.minimum, one.optimum, one.maximum)
-    return found
+    profile = builder.create_optimization_profile()
+    for name, shapes in profiles.items():
+        profile.set_shape(name, shapes.minimum, shapes.optimum, shapes.maximum)
+    return profile
 
 
 def _sensitive(network: Any) -> list[Any]:
@@ -112,3 +117,84 @@ def _is_floating(layer: Any) -> bool:
 def _parser_error(error: Any) -> str:
     """One of the parser's errors with the node that it is about."""
     return f"node {error.node()}: {error.desc()}"
+
+
+Check = Callable[[EngineRecord], Parity | None]
+"""Runs a finished engine on the stored inputs; the worst distance from the reference."""
+
+Timed = Callable[[Callable[[], Built]], tuple[Built, float]]
+"""Calls a function; returns its result and the seconds that it took."""
+
+UNCHECKED = Parity(samples=0, relative_l2=None, max_abs=None, cosine=None, top1_agreement=None, nonfinite=0)
+
+
+def build_checked(
+    folder: ModelFolder,
+    request: EngineRequest,
+    name: str,
+    place: EnginePlace,
+    cache: Path,
+    *,
+    timed: Timed,
+    check: Check,
+    limit: float | None,
+) -> EngineRecord:
+    """Build, write, check; where fp16 fails the check, build once more with sensitive layers in fp32.
+
+    limit: largest relative L2 distance; None: no limit. An engine that fails even then is kept with the result of the
+    check: its rows will be void by their own check.
+    """
+    record = _built(folder, request, name, place, cache, timed, protect=False)
+    parity = check(record) or UNCHECKED
+    # A strongly typed network has its file's precisions: building it again would give the same engine.
+    mendable = request.precision == "fp16" and not versions.strongly_typed()
+    if mendable and limit is not None and not _passes(parity, limit):
+        record = _built(folder, request, name, place, cache, timed, protect=True)
+        parity = check(record) or UNCHECKED
+    return record.model_copy(update={"parity": parity})
+
+
+def _passes(parity: Parity, limit: float) -> bool:
+    return parity.nonfinite == 0 and parity.furthest is not None and parity.furthest <= limit
+
+
+def _built(
+    folder: ModelFolder, request: EngineRequest, name: str, place: EnginePlace, cache: Path, timed: Timed, protect: bool
+) -> EngineRecord:
+    known = read(cache, Limit.TRACE) if cache.is_file() else b""
+    built, seconds = timed(lambda: build(request, folder.root / request.onnx, known, protect))
+    # After every engine: an interrupted build keeps the cache.
+    store.save_bytes(cache, built.timing_cache)
+    path = folder.engine(name)
+    store.save_bytes(path, built.engine)
+    layers = _layers(built.engine)
+    return EngineRecord(
+        key=key_of(request, place),
+        request=request,
+        tensorrt=place.tensorrt,
+        gpu=place.gpu,
+        sm=place.sm,
+        driver=place.driver,
+        engine=Artifact(
+            path=str(path.relative_to(folder.home)), sha256=store.sha256_file(path), size_bytes=len(built.engine)
+        ),
+        build_s=seconds,
+        parity=UNCHECKED,
+        kept_fp32=built.kept_fp32,
+        layers=len(layers),
+        precisions=precisions(layers),
+        timing_cache_sha256=store.sha256_file(cache),
+        builder=dict(built.builder),
+    )
+
+
+def _layers(engine: bytes) -> list[Any]:
+    import tensorrt  # noqa: PLC0415
+
+    runtime = tensorrt.Runtime(tensorrt.Logger(tensorrt.Logger.ERROR))
+    loaded = runtime.deserialize_cuda_engine(engine)
+    if loaded is None:
+        raise ExportError(
+            "TensorRT does not load the engine that it has just built.", "Is there enough free GPU memory?"
+        )
+    return inspect(loaded, tensorrt.LayerInformationFormat.JSON)

@@ -46,7 +46,7 @@ def requests(
 
     source: precision of a case → the ONNX file that its engine is built from.
     """
-    found: dict[str, EngineRequest] = {}
+    by_name: dict[str, EngineRequest] = {}
     for case, options in cases:
         dynamic = options.get("profiles") == "dynamic"
         alike = [other for other, theirs in cases if other.precision == case.precision and theirs == options]
@@ -61,8 +61,8 @@ def requests(
             fp16_io=bool(options.get("fp16_io", False)),
             **_built_by(options),
         )
-        found.setdefault(name_of(request), request)
-    return list(found.values())
+        by_name.setdefault(name_of(request), request)
+    return list(by_name.values())
 
 
 def name_of(request: EngineRequest) -> str:
@@ -202,12 +202,12 @@ def source_of(export: ExportRecord, precision: Precision, strongly_typed: bool) 
     """
     own = precision if precision == "int8" or (strongly_typed and precision == "fp16") else "fp32"
     name = f"{own}-{VARIANT}"
-    found = export.onnx_variants.get(name)
-    if found is None and name in export.refused:
+    variant = export.onnx_variants.get(name)
+    if variant is None and name in export.refused:
         raise MissingInputError(export.refused[name].error, export.refused[name].hint)
-    if found is None:
+    if variant is None:
         raise MissingInputError(
             f"The export of {export.model} has no ONNX file for {precision} engines.",
             "Run `make export` again: the plan has changed since.",
         )
-    return found
+    return variant

@@ -28,21 +28,21 @@ _BYTES_FP32 = 4
 def inspect(engine: Any, json_format: Any) -> list[Mapping[str, Any]]:
     """The engine's layers as its inspector reports them; where it reports only a name, the layer has only that."""
     text = engine.create_engine_inspector().get_engine_information(json_format)
-    found = json.loads(text, strict=False)["Layers"]
-    return [layer if isinstance(layer, dict) else {"Name": layer} for layer in found]
+    layers = json.loads(text, strict=False)["Layers"]
+    return [layer if isinstance(layer, dict) else {"Name": layer} for layer in layers]
 
 
 def precisions(layers: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Layers with weights by the precision of the weights, and `fused` layers."""
-    found: Counter[str] = Counter()
+    census: Counter[str] = Counter()
     for layer in layers:
         weights = layer.get("Weights")
         if isinstance(weights, dict) and weights.get("Count"):
             kind = str(weights.get("Type"))
-            found[_TYPES.get(kind, kind)] += 1
+            census[_TYPES.get(kind, kind)] += 1
         elif "ForeignNode" in str(layer.get("Name")) or str(layer.get("LayerType")) == "Myelin":
-            found[FUSED] += 1
-    return dict(found)
+            census[FUSED] += 1
+    return dict(census)
 
 
 def precision_of(

@@ -49,8 +49,8 @@ def profile(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) 
     backend = TensorRt(replace(job, batches=batches, options={**job.options, "graph": False}))
     ready(backend)
     plain = plain_ns(backend, runs)
-    spans, found = _watched(backend, runs)
-    typical = [found[place] for place in middle_runs(spans)]
+    spans, watched = _watched(backend, runs)
+    typical = [watched[place] for place in middle_runs(spans)]
     graph, why = exported_graph(job)
     layers = rows_of(typical, graph)
     untold = why if any(row.parent is None and row.self_ns for row in layers if row.group != "layout") else ()
@@ -90,11 +90,11 @@ def _watched(backend: TensorRt, runs: int) -> tuple[list[int], list[dict[str, in
     listener = _Listener()
     backend.context.profiler = listener
     backend.context.enqueue_emits_profile = False  # else each enqueue waits for its own work
-    spans, found = [], []
+    spans, times = [], []
     for index in range(runs):
         spans.append(span_of(backend, index))
         listener.run = {}
         if not backend.context.report_to_profiler() or not listener.run:
             raise CaseError("TensorRT reported no layers.", "Build the engine again: `make engines FORCE=1`.")
-        found.append(listener.run)
-    return spans, found
+        times.append(listener.run)
+    return spans, times

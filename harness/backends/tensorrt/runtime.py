@@ -109,8 +109,8 @@ class TensorRt(Backend):
 
     def outputs(self) -> dict[str, Array]:
         """Copies as fp32, by the export's names."""
-        found = self._buffers.fetched()
-        return {spec.name: found[spec.name] for spec in self.job.export.outputs}
+        outputs = self._buffers.fetched()
+        return {spec.name: outputs[spec.name] for spec in self.job.export.outputs}
 
     def placement(self) -> Placement:
         """The precision of the engine's own layers; see harness/backends/tensorrt/layers.py for the evidence."""
@@ -179,12 +179,12 @@ class TensorRt(Backend):
         kinds = {name: np.dtype(trt.nptype(self._engine.get_tensor_dtype(name))) for name in names}
         return {name: np.ascontiguousarray(batch[name], dtype=kinds[name]) for name in names}
 
-    def _refused(self, what: str) -> CaseError:
+    def _refused(self, thing: str) -> CaseError:
         reasons = " | ".join(self._log.errors) or "TensorRT gave no reason"
         if is_out_of_memory(reasons):
             return self._out_of_memory()
         return CaseError(
-            f"The engine {self._record.engine.path} {what}: {reasons}", "Build it again: `make engines FORCE=1`."
+            f"The engine {self._record.engine.path} {thing}: {reasons}", "Build it again: `make engines FORCE=1`."
         )
 
     def _out_of_memory(self) -> CaseError:

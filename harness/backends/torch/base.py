@@ -24,7 +24,7 @@ from harness.backends.torch.place import Call, Place, Tensors
 from harness.backends.torch.readback import Product, fp8_ran, words_of
 from harness.core.schemas import NO_FLOATS, Placement
 from harness.zoo.construct import build_module
-from harness.zoo.cost.work import is_product
+from harness.zoo.cost.torch_counts import is_product
 from harness.zoo.reference import flat
 
 LEAST_SHARE = 0.01

@@ -83,13 +83,15 @@ class TorchDecoder(Decoder):
         census: Counter[str] = Counter()
         for parameter in self._model.parameters():
             census[str(parameter.dtype)] += parameter.numel()
-        kinds = {one.dtype for one in (*self._model.parameters(), *self._cache_tensors()) if one.is_floating_point()}
+        kinds = {
+            tensor.dtype for tensor in (*self._model.parameters(), *self._cache_tensors()) if tensor.is_floating_point()
+        }
         names = sorted(_NAMES.get(kind, str(kind)) for kind in kinds)
         precision = "+".join(names)
         if self._on_gpu:
             switch = torch.backends.cuda.matmul.allow_tf32
             precision = gpu_precision(names, matmul_tf32=switch, convolution_tf32=switch)
-        devices = {one.device.type for one in (*self._model.parameters(), *self._cache_tensors())}
+        devices = {tensor.device.type for tensor in (*self._model.parameters(), *self._cache_tensors())}
         return Placement(
             device="+".join(sorted(devices)),
             precision=precision,
@@ -104,7 +106,7 @@ class TorchDecoder(Decoder):
 
     def cache_bytes(self) -> int:
         """Bytes of the cache's tensors."""
-        return sum(one.numel() * one.element_size() for one in self._cache_tensors())
+        return sum(tensor.numel() * tensor.element_size() for tensor in self._cache_tensors())
 
     def build_facts(self) -> dict[str, str]:
         """Facts about this PyTorch."""
@@ -127,8 +129,8 @@ class TorchDecoder(Decoder):
     def _cache_tensors(self) -> list[torch.Tensor]:
         """Every tensor of keys and values."""
         layers = [layer for cache in self._caches() for layer in cache.layers]
-        found = [getattr(layer, name, None) for layer in layers for name in ("keys", "values")]
-        return [one for one in found if isinstance(one, torch.Tensor)]
+        halves = [getattr(layer, name, None) for layer in layers for name in ("keys", "values")]
+        return [half for half in halves if isinstance(half, torch.Tensor)]
 
     def _prompt(self, ids: NDArray[np.int64]) -> torch.Tensor:
         return torch.from_numpy(ids).to(self._device, non_blocking=True)

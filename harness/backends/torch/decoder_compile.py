@@ -207,10 +207,10 @@ class CompiledDecoder(TorchDecoder):
     def placement(self) -> Placement:
         """As of every decoder; a CUDA graph that was asked for and skipped is said in the precision's place."""
         self._refuse_recompilation()
-        found = super().placement()
+        placement = super().placement()
         skips = counters["inductor"].get("cudagraph_skips", 0)
         lacks = ("its CUDA graph was skipped",) if self._mode == "reduce-overhead" and skips else ()
-        return found.model_copy(update={"precision": with_shortfalls(found.precision, lacks)})
+        return placement.model_copy(update={"precision": with_shortfalls(placement.precision, lacks)})
 
     @property
     def _folder(self) -> Path:

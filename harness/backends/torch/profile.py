@@ -15,8 +15,7 @@ from torch import nn
 from harness.backends.base import BackendJob, Batch
 from harness.backends.decoder import GenerationJob
 from harness.backends.decoder_phases import DecoderPhase
-from harness.backends.profile_timing import TimedPass, ready, span_of
-from harness.backends.profile_tree import spans_of_run
+from harness.backends.profile_timing import TimedPass, ready, span_of, spans_of_run
 from harness.backends.torch.compile import TorchCompile
 from harness.backends.torch.decoder_compile import CompiledDecoder
 from harness.backends.torch.decoder_eager import EagerDecoder
@@ -85,18 +84,18 @@ def _modules_and_operators(
     save_trace(folder / MODULES_TRACE, folder.name, spans_of_run(recorded.marks[typical[0]]))
     on_gpu = backend.on_gpu
     with nvtx_ranges(module, ProfilerRanges()) if on_gpu else nullcontext():
-        found = operators(backend, folder, runs)
+        profiled = operators(backend, folder, runs)
     if on_gpu:
-        layers = with_kernels(layers, found.events, found.runs)
+        layers = with_kernels(layers, profiled.events, profiled.runs)
     backend.close()
     hooks = f"Layers are timed by hooks on {len(layers)} modules, operators in passes after that."
     return PartsProfile(
         layers=layers,
-        operators=found.rows,
+        operators=profiled.rows,
         traces=(MODULES_TRACE, TRACE),
         window_ns=middle_mean(recorded.spans_ns),
         plain_ns=middle_mean(recorded.plain_ns),
-        operator_gaps=found.gaps,
+        operator_gaps=profiled.gaps,
         notes=(*notes, *((_EVENTS,) if on_gpu else ()), _FLOPS, hooks),
     )
 
@@ -120,7 +119,7 @@ def compiled(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int)
 def _operators_only(backend: TimedPass, folder: Path, runs: int, why: str) -> PartsProfile:
     ready(backend)
     before = [span_of(backend, index) for index in range(runs)]
-    found = operators(backend, folder, runs)
+    profiled = operators(backend, folder, runs)
     after = [span_of(backend, index) for index in range(runs)]
     backend.close()
-    return found.alone(middle_mean(before + after), why)
+    return profiled.alone(middle_mean(before + after), why)

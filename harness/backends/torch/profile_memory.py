@@ -148,8 +148,10 @@ class AllocationHistory:
 
     def alive(self, place: int) -> list[Allocation]:
         """Blocks of the pass that exist after a change, the largest first."""
-        found = [block for block in self.blocks if block.born <= place and (block.freed is None or block.freed > place)]
-        return sorted(found, key=lambda one: -one.size_bytes)
+        living = [
+            block for block in self.blocks if block.born <= place and (block.freed is None or block.freed > place)
+        ]
+        return sorted(living, key=lambda block: -block.size_bytes)
 
     def given_back(self, place: int) -> int:
         """Bytes from before the pass that are freed by then."""
@@ -242,10 +244,10 @@ def memory_profile(job: BackendJob, make: Callable[[BackendJob], TorchBackend], 
         _one_pass(running)
     device = job.case.device
     before = _before(running, allocated_before() if device == "cuda" else None)
-    found = watched(_events(running), DEVICE_TYPES[device])
+    history = watched(_events(running), DEVICE_TYPES[device])
     gpu = on_gpu(lambda: _one_pass(running), folder) if device == "cuda" else None
     running.close()
-    return _record(job, before, found, gpu)
+    return _record(job, before, history, gpu)
 
 
 def _record(
@@ -263,7 +265,7 @@ def _record(
     at_peak: dict[Category, int] = {
         **before,
         "held": before["held"] - history.given_back(place),
-        **{kind: sum(one.size_bytes for one in alive if one.category == kind) for kind in _OF_THE_PASS},
+        **{kind: sum(block.size_bytes for block in alive if block.category == kind) for kind in _OF_THE_PASS},
     }
     return MemoryTimeline(
         case_id=job.case.case_id,
@@ -273,7 +275,7 @@ def _record(
         frees=history.frees,
         peak_bytes=sum(at_peak.values()),
         at_peak=at_peak,
-        alive_at_peak=tuple(one.block() for one in alive[:MAX_BLOCKS]),
+        alive_at_peak=tuple(block.block() for block in alive[:MAX_BLOCKS]),
         pass_peak_bytes=sum(at_peak.values()) - base,
         activations_peak_bytes=max(history.running_of("activations"), default=0) if whole else None,
         at_ns=tuple(round((history.at[index] - history.at[0]) * 1e3) for index in kept),
@@ -308,8 +310,8 @@ def _before(running: TorchBackend, allocated: int | None) -> dict[Category, int]
 
 def _storages(tensors: Iterable[torch.Tensor]) -> int:
     """Bytes of the storages of tensors; a shared storage counts once."""
-    found = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
-    return sum(found.values())
+    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
+    return sum(storages.values())
 
 
 def _events(running: TorchBackend) -> list[dict[str, Any]]:

@@ -12,16 +12,20 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from harness.backends.profile_timing import TimedPass, choose, in_turns, selected_span, span_of
-from harness.backends.profile_tree import (
+from harness.backends.profile_timing import (
     ROOT,
     SpanMark,
+    TimedPass,
     Times,
+    choose,
+    in_turns,
     means,
+    selected_span,
+    span_of,
     times_of_run,
 )
 from harness.core.schemas.profile_record import LayerRow
-from harness.profiling.groups import group_of
+from harness.profiling.layers import group_of
 from harness.timing.clock import now_ns
 
 Hook = Callable[[str], Callable[..., None]]
@@ -209,28 +213,28 @@ def _parts(module: nn.Module) -> dict[str, nn.Module]:
 
 def _results(module: nn.Module, call: Callable[[], Any]) -> dict[str, list[torch.Tensor]]:
     """Path → the tensors that the module returned last."""
-    found: dict[str, list[torch.Tensor]] = {}
+    tensors: dict[str, list[torch.Tensor]] = {}
 
     def keep(path: str) -> Callable[..., None]:
-        return lambda _module, _inputs, output: found.update({path: _tensors(output)})
+        return lambda _module, _inputs, output: tensors.update({path: _tensors(output)})
 
     with ExitStack() as hooks:
         for path, part in _parts(module).items():
             hooks.callback(part.register_forward_hook(keep(path)).remove)
         call()
-    return found
+    return tensors
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         return [value]
     inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, (tuple, list)) else ()
-    return [tensor for one in inner for tensor in _tensors(one)]
+    return [tensor for value in inner for tensor in _tensors(value)]
 
 
 def _flops(module: nn.Module, call: Callable[[], Any]) -> dict[str, int]:
     """Path → FLOPs of the module and the modules that it calls, 2 per multiply-add. Attention is computed in separate
-    products while counting, as the counter does not see into fused kernels (harness/zoo/cost/work.py)."""
+    products while counting, as the counter does not see into fused kernels (harness/zoo/cost/torch_counts.py)."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     counter = FlopCounterMode(display=False)
@@ -239,28 +243,28 @@ def _flops(module: nn.Module, call: Callable[[], Any]) -> dict[str, int]:
             call()
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
-    found: dict[str, int] = {}
+    flops_of: dict[str, int] = {}
     for name, counts in counter.get_flop_counts().items():
         root, _, below = name.partition(".")
         if root in outermost:
             path = outermost[root]
             inner = ".".join(filter(None, ("" if path == ROOT else path, below)))
-            found[inner or ROOT] = sum(counts.values())
-    return found
+            flops_of[inner or ROOT] = sum(counts.values())
+    return flops_of
 
 
 @contextmanager
 def _outermost(module: nn.Module) -> Iterator[dict[str, str]]:
     """Class → path of the modules that are called from outside of all others: by it the counter names what is in them.
     Usually the model itself alone; a prefill with an encoder calls that one first."""
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     entered: list[str] = []
     kinds = {path or ROOT: type(part).__name__ for path, part in module.named_modules()}
 
     def enter(path: str) -> Callable[..., None]:
         def begin(*_: object) -> None:
             if not entered:
-                found.setdefault(kinds[path], path)
+                paths.setdefault(kinds[path], path)
             entered.append(path)
 
         return begin
@@ -272,4 +276,4 @@ def _outermost(module: nn.Module) -> Iterator[dict[str, str]]:
         return end
 
     with hooked(module, enter, leave):
-        yield found
+        yield paths

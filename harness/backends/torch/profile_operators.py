@@ -11,8 +11,7 @@ from typing import Any
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from harness.backends.profile_timing import TimedPass, span_of
-from harness.backends.profile_tree import ROOT
+from harness.backends.profile_timing import ROOT, TimedPass, span_of
 from harness.core.safe_files import Limit, read
 from harness.core.schemas.profile_record import LayerRow, OperatorGaps, OperatorRow, PartsProfile
 from harness.core.store import save_bytes, translate_storage_errors
@@ -66,10 +65,10 @@ def kernels_by_module(events: Sequence[Event]) -> dict[str, float]:
     Work launched outside all modules counts for the model itself.
     """
     duration = {event["args"]["correlation"]: event["dur"] * 1e3 for event in events if event.get("cat") in GPU_WORK}
-    found: dict[str, float] = {}
+    spent: dict[str, float] = {}
     for module, launch in _launches_in_modules(events):
-        found[module] = found.get(module, 0.0) + duration.pop(launch["args"].get("correlation"), 0.0)
-    return found
+        spent[module] = spent.get(module, 0.0) + duration.pop(launch["args"].get("correlation"), 0.0)
+    return spent
 
 
 def _launches_in_modules(events: Sequence[Event]) -> Iterator[tuple[str, Event]]:
@@ -77,7 +76,9 @@ def _launches_in_modules(events: Sequence[Event]) -> Iterator[tuple[str, Event]]
     marked = [event for event in events if event.get("cat") in LAUNCHES or _is_range(event)]
     for thread in {event["tid"] for event in marked}:
         open_ranges: list[Event] = []
-        for event in sorted((one for one in marked if one["tid"] == thread), key=lambda one: (one["ts"], -one["dur"])):
+        for event in sorted(
+            (mark for mark in marked if mark["tid"] == thread), key=lambda mark: (mark["ts"], -mark["dur"])
+        ):
             while open_ranges and open_ranges[-1]["ts"] + open_ranges[-1]["dur"] <= event["ts"]:
                 open_ranges.pop()
             if _is_range(event):

@@ -23,15 +23,15 @@ class TorchScript(TorchBackend):
     def _compiled(self) -> Call:
         """Trace with the first input, freeze, optimise."""
         module = Flat(self._module).eval() if self.job.export.nested_outputs else self._module
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as warned:
             # Tracing warns about constants: they are right for shapes, as the case has one shape, and wrong for values.
             warnings.simplefilter("always")
             traced = torch.jit.trace(module, self._inputs.sets[0], check_trace=False)  # type: ignore[no-untyped-call]
             self._script = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
         self._fixed = [
-            f"{str(one.message).partition(' might cause')[0]} ({Path(one.filename).name}:{one.lineno})"
-            for one in said
-            if issubclass(one.category, torch.jit.TracerWarning)  # type: ignore[attr-defined]
+            f"{str(warning.message).partition(' might cause')[0]} ({Path(warning.filename).name}:{warning.lineno})"
+            for warning in warned
+            if issubclass(warning.category, torch.jit.TracerWarning)  # type: ignore[attr-defined]
         ]
         return self._script
 

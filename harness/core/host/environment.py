@@ -135,17 +135,17 @@ def cpu_flags() -> frozenset[str]:
 
 def last_level_cache_bytes(cpus: Path = _SYS_CPU) -> int | None:
     """Total size of all last-level caches of the machine; None where the kernel does not list them."""
-    found: dict[tuple[int, str], int] = {}
+    sizes: dict[tuple[int, str], int] = {}
     try:
         for cache in cpus.glob("cpu[0-9]*/cache/index*"):
             if (cache / "type").read_text().strip() != "Instruction":
                 shared = (cache / "shared_cpu_list").read_text().strip()
                 size = (cache / "size").read_text().strip()
-                found[int((cache / "level").read_text()), shared] = int(size.removesuffix("K")) << 10
+                sizes[int((cache / "level").read_text()), shared] = int(size.removesuffix("K")) << 10
     except (OSError, ValueError):
         return None
-    last = max((level for level, _ in found), default=0)
-    return sum(size for (level, _), size in found.items() if level == last) or None
+    last = max((level for level, _ in sizes), default=0)
+    return sum(size for (level, _), size in sizes.items() if level == last) or None
 
 
 def _machine() -> Machine:
@@ -197,8 +197,8 @@ def _software(build: dict[str, str], also: Iterable[str]) -> Software:
 
 def versions(names: Iterable[str]) -> dict[str, str]:
     """Installed versions by distribution name; distributions that are not installed are left out."""
-    found = {name: version(name) for name in names}
-    return {name: text for name, text in found.items() if text is not None and not _hidden(name)}
+    known = {name: version(name) for name in names}
+    return {name: text for name, text in known.items() if text is not None and not _hidden(name)}
 
 
 def _hidden(name: str) -> bool:
@@ -241,8 +241,8 @@ def _fact(file: Path) -> str | Unavailable:
 
 
 def _count(folder: str, pattern: str) -> int | Unavailable:
-    found = len(list(Path(folder).glob(pattern)))
-    return found or Unavailable(unavailable=f"{folder} is not there")
+    number = len(list(Path(folder).glob(pattern)))
+    return number or Unavailable(unavailable=f"{folder} is not there")
 
 
 def _sockets() -> int | Unavailable:
@@ -307,8 +307,8 @@ def loaded_runtimes(maps: Path = Path("/proc/self/maps")) -> dict[str, str]:
     except OSError:
         return {}
     paths = {fields[5] for line in lines if len(fields := line.split(maxsplit=5)) == 6}
-    found = [path for path in paths if _RUNTIME.match(path.rpartition("/")[2])]
-    return {RUNTIMES: ", ".join(sorted(map(_without_place, found)))} if found else {}
+    loaded = [path for path in paths if _RUNTIME.match(path.rpartition("/")[2])]
+    return {RUNTIMES: ", ".join(sorted(map(_without_place, loaded)))} if loaded else {}
 
 
 def _without_place(path: str) -> str:

@@ -55,23 +55,23 @@ class Driver:
 
     def count(self) -> int:
         """Number of GPUs that this process may use."""
-        found = ctypes.c_int()
-        if code := self.library.cuDeviceGetCount(ctypes.byref(found)):
+        number = ctypes.c_int()
+        if code := self.library.cuDeviceGetCount(ctypes.byref(number)):
             raise _unavailable(f"the NVIDIA driver does not count its GPUs (cuDeviceGetCount returned {code})")
-        return found.value
+        return number.value
 
     def first_uuid(self) -> UUID:
         """UUID of CUDA's device 0 in this process: a GPU or a MIG instance of a GPU."""
-        device, found = ctypes.c_int(), (ctypes.c_ubyte * 16)()
+        device, handle = ctypes.c_int(), (ctypes.c_ubyte * 16)()
         if code := self.library.cuDeviceGet(ctypes.byref(device), 0):
             raise _unavailable(f"the NVIDIA driver does not give its first GPU (cuDeviceGet returned {code})")
         # Where MIG is on, version 1 of the call names the whole GPU; drivers before CUDA 11.4 have no version 2.
         ask = getattr(self.library, "cuDeviceGetUuid_v2", None) or self.library.cuDeviceGetUuid
-        if code := ask(ctypes.byref(found), device):
+        if code := ask(ctypes.byref(handle), device):
             raise _unavailable(
                 f"the NVIDIA driver does not report its first GPU's UUID (cuDeviceGetUuid returned {code})"
             )
-        return UUID(bytes=bytes(found))
+        return UUID(bytes=bytes(handle))
 
 
 def _unavailable(reason: str) -> UnavailableError:

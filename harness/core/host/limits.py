@@ -22,14 +22,14 @@ MIN_ADDRESS_BYTES = 1 << 30
 
 def too_narrow() -> tuple[str, str] | None:
     """(problem, hint) of the first limit of this process (`ulimit`) that is too low for any stage; else None."""
-    for kind, least, what, remedy in (
+    for kind, least, thing, remedy in (
         (resource.RLIMIT_NOFILE, MIN_FILES, "open files", "-n 4096"),
         (resource.RLIMIT_FSIZE, MIN_FILE_BYTES, "bytes in a file", "-f unlimited"),
         (resource.RLIMIT_AS, MIN_ADDRESS_BYTES, "bytes of address space", "-v unlimited"),
     ):
         most = resource.getrlimit(kind)[0]
         if most != resource.RLIM_INFINITY and most < least:
-            problem = f"This shell allows {most:,} {what} (ulimit {remedy[:2]}); at least {least:,} are needed."
+            problem = f"This shell allows {most:,} {thing} (ulimit {remedy[:2]}); at least {least:,} are needed."
             return problem, f"Raise the limit: ulimit {remedy}"
     return None
 

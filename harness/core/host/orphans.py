@@ -48,13 +48,13 @@ def adopt() -> None:
 
 def children() -> frozenset[int]:
     """Process ids of the children of this process, including ended children that are not reaped yet."""
-    own, found = os.getpid(), set()
+    own, pids = os.getpid(), set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         # It may end meanwhile. A name may contain spaces and parentheses: count from its end (proc(5)).
         with suppress(OSError, IndexError, ValueError):
             if int(stat.read_text().rpartition(")")[2].split()[1]) == own:
-                found.add(int(stat.parent.name))
-    return frozenset(found)
+                pids.add(int(stat.parent.name))
+    return frozenset(pids)
 
 
 def sweep(keep: Collection[int] = ()) -> int:
@@ -64,13 +64,13 @@ def sweep(keep: Collection[int] = ()) -> int:
     """
     ended = 0
     for _ in range(_ROUNDS):
-        left = children() - frozenset(keep)
-        if not left:
+        alive = children() - frozenset(keep)
+        if not alive:
             break
-        for pid in left:
+        for pid in alive:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        for pid in left:
+        for pid in alive:
             with suppress(ChildProcessError):
                 ended += os.waitpid(pid, os.WNOHANG)[0] == pid
         time.sleep(_PAUSE_S)

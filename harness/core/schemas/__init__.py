@@ -126,6 +126,8 @@ from harness.core.schemas.fleet_record import (
 )
 from harness.core.schemas.folder_records import Bundle, BundledFile, Exporting, Running, Written
 from harness.core.schemas.generation_record import (
+    CacheSize,
+    ContextTimes,
     DecoderKind,
     DecoderShape,
     Generated,
@@ -133,16 +135,12 @@ from harness.core.schemas.generation_record import (
     GenerationCase,
     GenerationExport,
     GenerationOptions,
+    GenerationRow,
     PromptSet,
     ReuseCheck,
     TimedRecord,
-    TokenParity,
-)
-from harness.core.schemas.generation_row import (
-    CacheSize,
-    ContextTimes,
-    GenerationRow,
     TokenEnergy,
+    TokenParity,
     TokenRates,
     TokenTimes,
     VoidGeneration,

@@ -74,7 +74,7 @@ class FleetUnit(Record):
     @property
     def machine(self) -> str | None:
         """The machine whose records count; None where no attempt is complete."""
-        return next((one.machine for one in reversed(self.attempts) if one.outcome == "complete"), None)
+        return next((attempt.machine for attempt in reversed(self.attempts) if attempt.outcome == "complete"), None)
 
 
 class Fleet(Record):

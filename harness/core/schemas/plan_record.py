@@ -184,5 +184,5 @@ class Plan(Identified):
 
     def tolerance(self, model: str, precision: Precision) -> Tolerance | None:
         """The tolerance for a model in a precision; None where none is set."""
-        own = next((found.gates for found in self.models if found.name == model), {})
+        own = next((planned.gates for planned in self.models if planned.name == model), {})
         return own.get(precision) or self.gates.get(precision)

@@ -13,7 +13,7 @@ from harness.core.schemas.copies_record import Copies, NeighbourCheck
 from harness.core.schemas.energy_record import Energy
 from harness.core.schemas.environment_record import Environment, Unavailable
 from harness.core.schemas.export_record import EngineRecord, ExportRecord
-from harness.core.schemas.generation_row import GenerationRow
+from harness.core.schemas.generation_record import GenerationRow
 from harness.core.schemas.load_record import LoadRow
 from harness.core.schemas.raw_record import (
     Clock,

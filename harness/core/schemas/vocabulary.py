@@ -77,8 +77,8 @@ class Identified(Record):
 
     @model_validator(mode="before")
     @classmethod
-    def _read_format_1(cls, found: Any) -> Any:
+    def _read_format_1(cls, data: Any) -> Any:
         # There plan_id was the hash of the settings: every plan with the same ones shared it.
-        if isinstance(found, dict) and found.get("schema_version") == 1 and "plan_id" in found:
-            return {"settings_id": found["plan_id"], **found}
-        return found
+        if isinstance(data, dict) and data.get("schema_version") == 1 and "plan_id" in data:
+            return {"settings_id": data["plan_id"], **data}
+        return data

@@ -1,1 +1,1 @@
-"""Charts: a module per chart builds its specification from rows; one drawer makes PNG and SVG, one the page's plots."""
+"""Charts: a module per subject builds specifications from rows; one drawer makes PNG and SVG, one the page's plots."""

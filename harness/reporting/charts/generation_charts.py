@@ -9,10 +9,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from harness.aggregation.flags import MAX_PRINTED_FACTOR, RANKED
 from harness.core.schemas import GenerationRow, Interval
-from harness.reporting.charts.scales import decades, even_ticks, from_zero, widened
-from harness.reporting.charts.spec import Axis, Fill, LinePanel, Lines, Mark, Point, Series, Tags
+from harness.reporting.charts.latency_charts import LOG_BATCHES_FROM
+from harness.reporting.charts.spec import (
+    Axis,
+    Fill,
+    LinePanel,
+    Lines,
+    Mark,
+    Point,
+    Series,
+    Tags,
+    decades,
+    even_ticks,
+    from_zero,
+    widened,
+)
 from harness.reporting.charts.style import dashes, look
-from harness.reporting.charts.throughput_chart import LOG_FROM
 from harness.reporting.tables.generation_table import USUAL, named
 from harness.reporting.units import duration, to_scale
 
@@ -29,7 +41,7 @@ def ttft_against_prompt(rows: Sequence[GenerationRow], conditions: str) -> Lines
         return None
     sizes = sorted({row.batch_size for row in shown})[:MAX_PANELS]
     panels = [_ttft_panel([row for row in shown if row.batch_size == size], size) for size in sizes]
-    legend = series_of(shown, _ttft_points, lambda one: one.points[-1].mark.value)
+    legend = series_of(shown, _ttft_points, lambda row: row.points[-1].mark.value)
     title = "time to the first token against prompt length"
     reading = "Median of the process medians, with the 95% interval over processes. Hollow: not ranked."
     return Lines(
@@ -38,8 +50,8 @@ def ttft_against_prompt(rows: Sequence[GenerationRow], conditions: str) -> Lines
 
 
 def _ttft_panel(rows: Sequence[GenerationRow], size: int) -> LinePanel:
-    series = series_of(rows, _ttft_points, lambda one: one.points[-1].mark.value)
-    values = [point.mark.value for one in series for point in one.points]
+    series = series_of(rows, _ttft_points, lambda row: row.points[-1].mark.value)
+    values = [point.mark.value for row in series for point in row.points]
     y = decades("ms to the first token, log scale", *widened(values))
     x = numbers_axis("tokens of the prompt", [row.prompt_length for row in rows])
     return LinePanel(f"batch {size}", x, y, series)
@@ -62,9 +74,9 @@ def tokens_against_batch(rows: Sequence[GenerationRow], conditions: str) -> Line
     lengths = sorted({row.prompt_length for row in shown})[:MAX_PANELS]
     rates = [row.rates.total for row in shown if row.rates is not None]
     # One scale for all panels, which share the label of the first.
-    log = max(rates) > LOG_FROM * min(rates)
+    log = max(rates) > LOG_BATCHES_FROM * min(rates)
     panels = [_rate_panel([row for row in shown if row.prompt_length == length], length, log) for length in lengths]
-    legend = series_of(shown, _rate_points, lambda one: -one.points[-1].mark.value)
+    legend = series_of(shown, _rate_points, lambda row: -row.points[-1].mark.value)
     title = "tokens a second against batch size"
     reading = (
         "Every token of the batch by the time from its prompts to its last token, prefill included, median over "
@@ -76,8 +88,8 @@ def tokens_against_batch(rows: Sequence[GenerationRow], conditions: str) -> Line
 
 
 def _rate_panel(rows: Sequence[GenerationRow], length: int, log: bool) -> LinePanel:
-    series = series_of(rows, _rate_points, lambda one: -one.points[-1].mark.value)
-    rates = [point.mark.value for one in series for point in one.points]
+    series = series_of(rows, _rate_points, lambda row: -row.points[-1].mark.value)
+    rates = [point.mark.value for row in series for point in row.points]
     label = f"tokens per second{', log scale' if log else ''}"
     y = decades(label, min(rates) / 1.25, max(rates) * 1.25) if log else from_zero(label, max(rates), 1.08, most=5)
     return LinePanel(f"prompt of {length}", numbers_axis("batch size", [row.batch_size for row in rows]), y, series)
@@ -95,7 +107,7 @@ def itl_against_context(rows: Sequence[GenerationRow], conditions: str) -> Lines
     if not shown:
         return None
     panels = [_itl_panel([row for row in shown if row.batch_size == size], size) for size in _sizes(shown)]
-    legend = series_of(shown, _itl_points, lambda one: min(point.mark.value for point in one.points))
+    legend = series_of(shown, _itl_points, lambda row: min(point.mark.value for point in row.points))
     title = "time between tokens against context"
     reading = (
         "Mean time between tokens in each quarter of the output, at the middle of its context (prompt and tokens so "
@@ -105,8 +117,8 @@ def itl_against_context(rows: Sequence[GenerationRow], conditions: str) -> Lines
 
 
 def _itl_panel(rows: Sequence[GenerationRow], size: int) -> LinePanel:
-    series = series_of(rows, _itl_points, lambda one: min(point.mark.value for point in one.points))
-    points = [point for one in series for point in one.points]
+    series = series_of(rows, _itl_points, lambda row: min(point.mark.value for point in row.points))
+    points = [point for row in series for point in row.points]
     low, high = min(point.x for point in points), max(point.x for point in points)
     # Contexts of one prompt lie close together: from 0 on, they would fill a corner of the panel.
     left = low - (high - low) / 4 if 2 * low > high else 0.0
@@ -139,7 +151,7 @@ def series_of(
     for row in rows:
         lines.setdefault(named(row), []).append(row)
     numbers = _numbers(lines)
-    found = []
+    drawn = []
     for name, ours in lines.items():
         first = ours[0]
         marks = tuple(sorted((point for row in ours for point in points(row)), key=lambda point: point.x))
@@ -147,8 +159,8 @@ def series_of(
             fill: Fill = "solid" if first.precision == "fp32" else "tint"
             style = dashes(first.precision, numbers[name])
             tags: Tags = (first.model, first.backend, first.precision, None, None)
-            found.append(Series(name, look(first.backend), fill, marks, True, style, tags))
-    return tuple(sorted(found, key=best)[:MAX_SERIES])
+            drawn.append(Series(name, look(first.backend), fill, marks, True, style, tags))
+    return tuple(sorted(drawn, key=best)[:MAX_SERIES])
 
 
 def mark(row: GenerationRow, value: float, interval: Interval | None = None, text: str = "") -> Mark:
@@ -182,16 +194,16 @@ def hover(row: GenerationRow) -> str:
 
 def numbers_axis(label: str, values: Iterable[int]) -> Axis:
     """A logarithmic axis whose ticks are the values themselves."""
-    found = sorted(set(values))
-    return Axis(label, found[0] / 1.25, found[-1] * 1.25, tuple(map(float, found)), "log2")
+    ticks = sorted(set(values))
+    return Axis(label, ticks[0] / 1.25, ticks[-1] * 1.25, tuple(map(float, ticks)), "log2")
 
 
 def _numbers(lines: Mapping[str, Sequence[GenerationRow]]) -> dict[str, int]:
     """Name → its number among the lines of its backend and precision."""
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     counts: dict[tuple[str, str], int] = {}
     for name, rows in sorted(lines.items(), key=lambda item: item[1][0].setting != USUAL):
         key = (rows[0].backend, rows[0].precision)
-        found[name] = counts.get(key, 0)
-        counts[key] = found[name] + 1
-    return found
+        numbers[name] = counts.get(key, 0)
+        counts[key] = numbers[name] + 1
+    return numbers

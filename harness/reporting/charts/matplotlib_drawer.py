@@ -179,13 +179,13 @@ def _titled(spec: Spec, plain: bool) -> tuple[str, tuple[str, ...]]:
 
 def _scale(ax: Axes, axis: Axis, which: Literal["x", "y"]) -> None:
     """Set limits, scale and ticks of one axis; the caller writes the label."""
-    one = ax.xaxis if which == "x" else ax.yaxis
+    direction = ax.xaxis if which == "x" else ax.yaxis
     if axis.scale != "linear":
         ax.set(**{f"{which}scale": "log"})
     ax.set(**{f"{which}lim": (axis.low, axis.high)})
-    one.set_major_locator(FixedLocator(list(axis.shown)))
-    one.set_major_formatter(FuncFormatter(lambda value, _: axis.text(value)))
-    one.set_minor_locator(NullLocator())
+    direction.set_major_locator(FixedLocator(list(axis.shown)))
+    direction.set_major_formatter(FuncFormatter(lambda value, _: axis.text(value)))
+    direction.set_minor_locator(NullLocator())
     if axis.reference is not None:
         (ax.axvline if which == "x" else ax.axhline)(axis.reference, color=INK, linewidth=1.0, zorder=1)
     if axis.band is not None:
@@ -294,7 +294,7 @@ def _width(axis: Axis, value: float) -> float:
 def _lines(spec: Lines, plain: bool) -> Figure:
     """Panels in a row, and the legend to their right or below them."""
     widest = max(widest_in(map(panel.y.text, panel.y.shown), RC["ytick.labelsize"]) for panel in spec.panels)
-    legend = 0.68 + widest_in((one.name for one in spec.legend), RC["legend.fontsize"])
+    legend = 0.68 + widest_in((series.name for series in spec.legend), RC["legend.fontsize"])
     columns = max(1, min(len(spec.legend), int(WIDTH_IN / legend))) if spec.below else 1
     right, below = (0.12, _ENTRY_IN * math.ceil(len(spec.legend) / columns)) if spec.below else (legend, 0.0)
     top = 0.3 if any(panel.title for panel in spec.panels) else 0.1
@@ -309,7 +309,7 @@ def _lines(spec: Lines, plain: bool) -> Figure:
         for series in panel.series:
             _series(ax, series)
     axes[0].set_ylabel(spec.panels[0].y.label)
-    handles, names = [_entry(one) for one in spec.legend], [one.name for one in spec.legend]
+    handles, names = [_entry(entry) for entry in spec.legend], [entry.name for entry in spec.legend]
     under = (_EDGE_IN / WIDTH_IN, axes[0].get_position().y0 - 0.46 / figure.get_figheight())
     figure.legend(
         handles, names, loc="upper left" if spec.below else "center left",

@@ -126,31 +126,31 @@ def short(value: float) -> float:
 
 def _axis(axis: Axis) -> dict[str, Any]:
     """Limits and scale. Ticks of a linear axis are plotly's own, because they change when a reader zooms."""
-    found: dict[str, Any] = {"title": {"text": escape(axis.label)}}
+    layout: dict[str, Any] = {"title": {"text": escape(axis.label)}}
     if axis.scale == "linear":
         suffix = {"ticksuffix": axis.suffix} if axis.suffix else {}
         return {
-            **found,
+            **layout,
             **suffix,
             "separatethousands": True,
             "exponentformat": "none",
             "range": [short(axis.low), short(axis.high)],
         }
     ticks = {"tickvals": list(axis.ticks), "ticktext": [axis.text(tick) for tick in axis.ticks]}
-    return {**found, "type": "log", **ticks, "range": [short(math.log10(axis.low)), short(math.log10(axis.high))]}
+    return {**layout, "type": "log", **ticks, "range": [short(math.log10(axis.low)), short(math.log10(axis.high))]}
 
 
 def _shapes(axis: Axis) -> list[dict[str, Any]]:
     """The line and the band of an x axis."""
     upright = {"xref": "x", "yref": "paper", "y0": 0, "y1": 1}
     band = axis.band
-    found: list[dict[str, Any]] = []
+    shapes: list[dict[str, Any]] = []
     if band is not None:
         grey = {"fillcolor": GREY, "opacity": 0.2, "line": {"width": 0}}
-        found.append({"type": "rect", **upright, "x0": short(band[0]), "x1": short(band[1]), **grey})
+        shapes.append({"type": "rect", **upright, "x0": short(band[0]), "x1": short(band[1]), **grey})
     if axis.reference is not None:
-        found.append({"type": "line", **upright, "x0": axis.reference, "x1": axis.reference, "line": {"width": 1}})
-    return found
+        shapes.append({"type": "line", **upright, "x0": axis.reference, "x1": axis.reference, "line": {"width": 1}})
+    return shapes
 
 
 def _marker(mark: Mark, size: float) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def _dot_panel(panel: DotPanel) -> Plot:
     data = [_bar_of(label, mark) for label, mark in marks.items()]
     data += _processes(marks)
     data += [_dot(label, mark) for label, mark in marks.items()]
-    data += [_absent(label, one, start) for label, one in lost.items()]
+    data += [_absent(label, mark, start) for label, mark in lost.items()]
     order = [escape(label) for label in reversed(list(panel.lines))]
     y = {"type": "category", "categoryorder": "array", "categoryarray": order, "automargin": True}
     layout = {"xaxis": _axis(panel.axis), "yaxis": y, "showlegend": False, "shapes": _shapes(panel.axis)}
@@ -238,24 +238,24 @@ def _processes(marks: dict[str, Mark]) -> list[Trace]:
     """The processes of each median, and a tick at p95; nothing where no mark has either."""
     singles = [(label, mark, value) for label, mark in marks.items() for value in mark.singles]
     tails = [(label, mark, mark.tail) for label, mark in marks.items() if mark.tail is not None]
-    found = []
+    traces = []
     if singles:
         colours = [mark.colour for _, mark, _ in singles]
-        found.append({**_points(singles), "marker": {"size": 4, "opacity": 0.7, "color": colours}})
+        traces.append({**_points(singles), "marker": {"size": 4, "opacity": 0.7, "color": colours}})
     if tails:
         edge = {"width": 1.6, "color": [mark.colour for _, mark, _ in tails]}
-        found.append({**_points(tails), "marker": {"size": 11, "symbol": "line-ns", "line": edge}})
-    return found
+        traces.append({**_points(tails), "marker": {"size": 11, "symbol": "line-ns", "line": edge}})
+    return traces
 
 
-def _points(found: Sequence[tuple[str, Mark, float]]) -> Trace:
+def _points(points: Sequence[tuple[str, Mark, float]]) -> Trace:
     return {
         "type": "scatter",
         "mode": "markers",
         "hoverinfo": "skip",
-        "x": [short(value) for _, _, value in found],
-        "y": [escape(label) for label, _, _ in found],
-        "customdata": [mark.tags for _, mark, _ in found],
+        "x": [short(value) for _, _, value in points],
+        "y": [escape(label) for label, _, _ in points],
+        "customdata": [mark.tags for _, mark, _ in points],
     }
 
 
@@ -469,19 +469,19 @@ def _stacked(spec: Stacked) -> Plot:
 
 
 def _segments(name: str, bars: Sequence[Bar]) -> Trace:
-    found = [next((segment for segment in bar.segments if segment.name == name), None) for bar in bars]
-    first = next(one for one in found if one)
+    segments = [next((segment for segment in bar.segments if segment.name == name), None) for bar in bars]
+    first = next(segment for segment in segments if segment)
     return {
         "type": "bar",
         "orientation": "h",
         "showlegend": False,
-        "x": [None if one is None else short(one.length) for one in found],
+        "x": [None if segment is None else short(segment.length) for segment in segments],
         "y": [escape(bar.label) for bar in bars],
         "text": [escape(first.labels[0] if first.labels else "")] * len(bars),
         "textposition": "inside",
         "insidetextanchor": "middle",
         "textangle": 0,
-        "hovertext": [one.hover if one else "" for one in found],
+        "hovertext": [segment.hover if segment else "" for segment in segments],
         "marker": {"color": first.colour, "line": {"color": "page", "width": 1}},
         "customdata": [bar.tags for bar in bars],
     }

@@ -72,7 +72,7 @@ def names(rows: Sequence[Row]) -> dict[str, str]:
     together: dict[str, list[Row]] = {}
     for row in rows:
         together.setdefault(labels[row.case_id], []).append(row)
-    beside = {label: accuracy(found) for label, found in together.items()}
+    beside = {label: accuracy(group) for label, group in together.items()}
     return {case_id: f"{label} ({beside[label]})" if beside[label] else label for case_id, label in labels.items()}
 
 
@@ -94,11 +94,11 @@ def accuracies(rows: Sequence[Row]) -> dict[str, str]:
 
 def shapes(rows: Sequence[Row]) -> list[tuple[tuple[int, int], list[Row]]]:
     """Rows by (sequence length or 0, batch), reduced to MAX_SHAPES shapes."""
-    found = ranking.by_shape(rows)
-    if len(found) <= MAX_SHAPES:
-        return found
-    step = (len(found) - 1) / (MAX_SHAPES - 1)
-    return [found[round(index * step)] for index in range(MAX_SHAPES)]
+    groups = ranking.by_shape(rows)
+    if len(groups) <= MAX_SHAPES:
+        return groups
+    step = (len(groups) - 1) / (MAX_SHAPES - 1)
+    return [groups[round(index * step)] for index in range(MAX_SHAPES)]
 
 
 def shape_name(shape: tuple[int, int]) -> str:
@@ -215,19 +215,19 @@ def by_label(
     rows: Sequence[Row], labels: dict[str, str], mark: Callable[[Row], Mark | Absent], biggest_first: bool = False
 ) -> dict[str, Mark | Absent]:
     """Label → mark of the rows of one panel: the best first, rows without a mark last."""
-    found = {labels[row.case_id]: mark(row) for row in rows[:MAX_LINES]}
+    marks = {labels[row.case_id]: mark(row) for row in rows[:MAX_LINES]}
     sign = -1 if biggest_first else 1
 
     def order(label: str) -> tuple[bool, float, str]:
-        one = found[label]
-        return (False, sign * one.value, label) if isinstance(one, Mark) else (True, 0.0, label)
+        drawn = marks[label]
+        return (False, sign * drawn.value, label) if isinstance(drawn, Mark) else (True, 0.0, label)
 
-    return {label: found[label] for label in sorted(found, key=order)}
+    return {label: marks[label] for label in sorted(marks, key=order)}
 
 
 def common_labels(panels: Iterable[dict[str, Mark | Absent]]) -> tuple[str, ...]:
     """Labels of several panels: in the order of the first panel, then labels that only later panels have, then labels
     that no panel draws."""
-    found = list(panels)
-    drawn = [label for panel in found for label, mark in panel.items() if isinstance(mark, Mark)]
-    return tuple(dict.fromkeys([*drawn, *sorted(label for panel in found for label in panel)]))
+    given = list(panels)
+    drawn = [label for panel in given for label, mark in panel.items() if isinstance(mark, Mark)]
+    return tuple(dict.fromkeys([*drawn, *sorted(label for panel in given for label in panel)]))

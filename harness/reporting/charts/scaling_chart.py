@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from harness.reporting.charts.rows import highest, lowest, scaled
-from harness.reporting.charts.scales import even_ticks
-from harness.reporting.charts.spec import Axis, DotPanel, Dots, Fill, Mark
+from harness.reporting.charts.spec import Axis, DotPanel, Dots, Fill, Mark, even_ticks
 from harness.reporting.charts.style import look
-from harness.reporting.tables.scaling_table import Scaled, case_label, devices_in_words
+from harness.reporting.tables.spread_tables import Scaled, case_label, devices_in_words
 from harness.reporting.units import significant
 from harness.statistics.ratios import Ratio
 
@@ -19,31 +18,31 @@ MAX_LINES = 40
 
 def scaling_chart(cases: Sequence[Scaled], conditions: str) -> Dots:
     """The chart. found: at least one case."""
-    shown = sorted(cases, key=lambda one: one.figures.efficiency.value)[:MAX_LINES]
+    shown = sorted(cases, key=lambda case: case.figures.efficiency.value)[:MAX_LINES]
     devices = devices_in_words(shown[0].copies.slots)
-    efficiency = {case_label(one.row): _mark(one, one.figures.efficiency, 100) for one in shown}
-    slowdown = {case_label(one.row): _mark(one, one.figures.interference, 1) for one in shown}
+    efficiency = {case_label(case.row): _mark(case, case.figures.efficiency, 100) for case in shown}
+    slowdown = {case_label(case.row): _mark(case, case.figures.interference, 1) for case in shown}
     panels = (
         DotPanel("scaling efficiency", _axis("of the sum of each alone", efficiency.values(), 100, "%"), efficiency),
         DotPanel("latency together ÷ alone", _axis("times", slowdown.values(), 1, ""), slowdown),
     )
     title = f"{devices} at once: scaling and interference"
-    left = "" if len(shown) == len(cases) else f" The {len(shown)} cases of lowest efficiency of {len(cases)}."
-    reading = f"Marker: geometric mean over rounds; bar: 95% CI over rounds; line: no interference.{left}"
+    rest = "" if len(shown) == len(cases) else f" The {len(shown)} cases of lowest efficiency of {len(cases)}."
+    reading = f"Marker: geometric mean over rounds; bar: 95% CI over rounds; line: no interference.{rest}"
     return Dots(title, title, reading, conditions, panels, tuple(efficiency), 2)
 
 
-def _mark(one: Scaled, ratio: Ratio, times: float) -> Mark:
+def _mark(case: Scaled, ratio: Ratio, times: float) -> Mark:
     interval, wide = scaled(ratio.ci95, 1 / times)
     hover = "<br>".join(
         (
-            f"<b>{escape(case_label(one.row))}</b>",
-            f"{significant(one.figures.together_per_s)}/s together, {significant(one.figures.alone_per_s)}/s alone",
+            f"<b>{escape(case_label(case.row))}</b>",
+            f"{significant(case.figures.together_per_s)}/s together, {significant(case.figures.alone_per_s)}/s alone",
         )
     )
-    tags = (one.row.model, one.row.backend, one.row.precision, str(one.row.batch_size), None)
-    fill: Fill = "solid" if one.row.precision == "fp32" else "tint"
-    return Mark(times * ratio.value, look(one.row.backend), fill, interval, wide, hover=hover, tags=tags)
+    tags = (case.row.model, case.row.backend, case.row.precision, str(case.row.batch_size), None)
+    fill: Fill = "solid" if case.row.precision == "fp32" else "tint"
+    return Mark(times * ratio.value, look(case.row.backend), fill, interval, wide, hover=hover, tags=tags)
 
 
 def _axis(label: str, marks: Iterable[Mark], reference: float, suffix: str) -> Axis:

@@ -14,17 +14,14 @@ from harness.aggregation.flags import slug_of
 from harness.core.schemas import GenerationRow, LoadRow, Row, Summary
 from harness.profiling.side_by_side import Alike
 from harness.reporting import ranking
-from harness.reporting.charts import layers_chart
-from harness.reporting.charts.batching_map_chart import batching_map
-from harness.reporting.charts.cold_start_chart import cold_start
+from harness.reporting.charts import profile_charts
 from harness.reporting.charts.generation_charts import itl_against_context, tokens_against_batch, ttft_against_prompt
-from harness.reporting.charts.latency_chart import latency, overview
-from harness.reporting.charts.load_curve_chart import load_curve
+from harness.reporting.charts.latency_charts import latency, overview, throughput
+from harness.reporting.charts.load_charts import batching_map, load_curve
 from harness.reporting.charts.rows import TableRows
 from harness.reporting.charts.scaling_chart import scaling_chart
 from harness.reporting.charts.spec import Dots, Spec
-from harness.reporting.charts.speedup_chart import speedup
-from harness.reporting.charts.throughput_chart import throughput
+from harness.reporting.charts.speedup_charts import cold_start, speedup
 from harness.reporting.load_groups import LoadGroup, by_group
 from harness.reporting.prose import boundaries
 from harness.reporting.prose.conditions import short_conditions
@@ -32,7 +29,7 @@ from harness.reporting.prose.generation_text import short_generation_conditions
 from harness.reporting.prose.load_answer import load_conditions
 from harness.reporting.ranking import TableKey
 from harness.reporting.tables.generation_table import by_model
-from harness.reporting.tables.scaling_table import scaled_cases
+from harness.reporting.tables.spread_tables import scaled_cases
 
 CHARTS: Mapping[str, Callable[[TableRows], Spec | None]] = {
     "latency": latency,
@@ -68,10 +65,10 @@ class Selection:
 
     def links(self, folder: str) -> dict[TableKey | None, list[tuple[str, str]]]:
         """Table → (alternative text, path) of its charts."""
-        found: dict[TableKey | None, list[tuple[str, str]]] = {}
+        links: dict[TableKey | None, list[tuple[str, str]]] = {}
         for chart in self.charts:
-            found.setdefault(chart.table, []).append((chart.spec.title, f"{folder}/{chart.name}.png"))
-        return found
+            links.setdefault(chart.table, []).append((chart.spec.title, f"{folder}/{chart.name}.png"))
+        return links
 
 
 def select(summary: Summary) -> Selection:
@@ -118,21 +115,23 @@ def of_overview(summary: Summary, tables: Sequence[tuple[TableKey, Sequence[Row]
 
 def of_devices(summary: Summary) -> list[Chart]:
     """The chart of the cases that ran on all devices at once, if there are any."""
-    found = scaled_cases(summary)
-    if not found:
+    cases = scaled_cases(summary)
+    if not cases:
         return []
-    return [Chart("scaling", None, scaling_chart(found, short_conditions(summary, [one.row for one in found])))]
+    return [Chart("scaling", None, scaling_chart(cases, short_conditions(summary, [case.row for case in cases])))]
 
 
 def of_layers(summary: Summary, compared: Sequence[Alike]) -> list[Chart]:
     """A chart for each of the first comparisons of profiles, in order; the tables have the figures of all."""
     return [
         Chart(
-            _stem((slug_of(found.rows[0]), found.setting, found.rows[0].weights, "layers"), several=True),
+            _stem(
+                (slug_of(comparison.rows[0]), comparison.setting, comparison.rows[0].weights, "layers"), several=True
+            ),
             None,
-            layers_chart.by_group(found, short_conditions(summary, found.rows)),
+            profile_charts.by_group(comparison, short_conditions(summary, comparison.rows)),
         )
-        for found in compared[:MAX_TABLES]
+        for comparison in compared[:MAX_TABLES]
     ]
 
 
@@ -146,13 +145,13 @@ TOKEN_CHARTS: Mapping[str, Callable[[Sequence[GenerationRow], str], Spec | None]
 
 def of_generation(summary: Summary) -> dict[str, list[Chart]]:
     """The charts of the first models that generate, by model."""
-    found: dict[str, list[Chart]] = {}
+    charts: dict[str, list[Chart]] = {}
     conditions = short_generation_conditions(summary)
     for model, rows in [*by_model(summary.generations).items()][:MAX_TABLES]:
         stem = _stem((rows[0].case_id.partition(f"-{rows[0].backend}-")[0], "generation"), several=True)
         specs = {name: chart(rows, conditions) for name, chart in TOKEN_CHARTS.items()}
-        found[model] = [Chart(f"{stem}-{name}", None, spec) for name, spec in specs.items() if spec is not None]
-    return found
+        charts[model] = [Chart(f"{stem}-{name}", None, spec) for name, spec in specs.items() if spec is not None]
+    return charts
 
 
 def all_of(charts: Mapping[str, Sequence[Chart]]) -> list[Chart]:
@@ -186,7 +185,7 @@ def of_loads(summary: Summary) -> list[LoadChart]:
     """The charts of the first groups of load rows, in the order of the report."""
     groups = by_group(summary.loads)
     several = {name for name, number in Counter(key.model for key, _ in groups).items() if number > 1}
-    found = []
+    charts = []
     for key, rows in groups[:MAX_TABLES]:
         device = "service" if key.service else key.device
         rest = (key.scenario, key.bound, device, key.weights, str(key.sequence_length or ""), key.bits)
@@ -194,16 +193,16 @@ def of_loads(summary: Summary) -> list[LoadChart]:
         slug = rows[0].load_id.rpartition(f"-{rows[0].backend}-{place}")[0] or key.model
         stem = _stem((slug, *filter(None, rest)), key.model in several)
         for name, spec in of_load(summary, key, rows).items():
-            found.append(LoadChart(key, Chart(f"{stem}-{name}", None, spec)))
-    return found
+            charts.append(LoadChart(key, Chart(f"{stem}-{name}", None, spec)))
+    return charts
 
 
 def load_links(charts: Sequence[LoadChart], folder: str) -> dict[LoadGroup, list[tuple[str, str]]]:
     """Group → (alternative text, path) of its charts."""
-    found: dict[LoadGroup, list[tuple[str, str]]] = {}
+    links: dict[LoadGroup, list[tuple[str, str]]] = {}
     for chart in charts:
-        found.setdefault(chart.group, []).append((chart.chart.spec.title, f"{folder}/{chart.chart.name}.png"))
-    return found
+        links.setdefault(chart.group, []).append((chart.chart.spec.title, f"{folder}/{chart.chart.name}.png"))
+    return links
 
 
 def of_load(summary: Summary, key: LoadGroup, rows: Sequence[LoadRow]) -> dict[str, Spec]:

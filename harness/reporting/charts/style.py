@@ -8,8 +8,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-import matplotlib as mpl
-
 WIDTH_IN = 8.3
 """Inches. A README shows images about 830 pixels wide, so a point of font size is 1.4 pixels there."""
 
@@ -86,6 +84,8 @@ RC: Any = {
 
 def drawing() -> AbstractContextManager[None]:
     """Context in which matplotlib uses our fonts and colours; its settings are restored afterwards."""
+    import matplotlib as mpl  # noqa: PLC0415 - the page and reports without charts do without it
+
     return mpl.rc_context(RC)
 
 

@@ -47,12 +47,12 @@ def model_part(summary: Summary, with_plots: bool) -> ModelPart:
     tables = ranking.by_table(summary.rows)
     anchor = f"model-{slug_of(summary.rows[0])}"
     sections = list(chapters(summary, tables, with_plots, anchor))
-    found = answers(summary, 1)
+    answered = answers(summary, 1)
     body = template("chapters.html.j2").render(sections=sections)
     return ModelPart(
         model=summary.rows[0].model,
         anchor=anchor,
-        cells=tuple(answer_cells(found[0])) if found else (f"{summary.rows[0].model}: no answer", "", "", "", ""),
+        cells=tuple(answer_cells(answered[0])) if answered else (f"{summary.rows[0].model}: no answer", "", "", "", ""),
         rows=Counter(row.status for row in summary.rows),
         grades=Counter(row.grade for row in summary.rows if row.grade),
         packed=embedded.compressed(body),
@@ -112,8 +112,8 @@ def models_page(
         worst = sorted(comparison.rows, key=lambda row: -abs((row.ratio or 1.0) - 1))[:MAX_COMPARED]
         content = compared(comparison.model_copy(update={"rows": tuple(worst)}), _conditions(parts))
         content["groups"] = []
-        left = len(comparison.rows) - len(worst)
-        content["remarks"] = [*content["remarks"], *([f"{left:,} more rows in comparison.json."] if left else [])]
+        more = len(comparison.rows) - len(worst)
+        content["remarks"] = [*content["remarks"], *([f"{more:,} more rows in comparison.json."] if more else [])]
         sections.append(Section("comparison", "Comparison", "compared.html.j2", content))
     blocks: list[Block] = [_conditions(parts), how_sure(parts)]
     sections.append(prose("summary", "Summary", *blocks))
@@ -129,5 +129,7 @@ def models_page(
 
 def _conditions(parts: Sequence[ModelPart]) -> str:
     """The conditions where all models share them, else those of the first with a word about the others."""
-    found = list(dict.fromkeys(part.beside for part in parts if part.beside))
-    return " ".join([*found[:1], *(["Other models have other conditions: see each."] if len(found) > 1 else [])])
+    conditions = list(dict.fromkeys(part.beside for part in parts if part.beside))
+    return " ".join(
+        [*conditions[:1], *(["Other models have other conditions: see each."] if len(conditions) > 1 else [])]
+    )

@@ -9,9 +9,9 @@ from markupsafe import Markup
 
 from harness.core.schemas import Comparison, Summary, Verdict
 from harness.reporting.charts import plotly_drawer
-from harness.reporting.charts.changes_chart import changes
-from harness.reporting.prose import changes as change
+from harness.reporting.charts.speedup_charts import changes
 from harness.reporting.tables import comparison_table
+from harness.reporting.tables import comparison_table as change
 from harness.reporting.writers import html
 
 

@@ -45,7 +45,7 @@ from harness.reporting.ranking import TableKey
 from harness.reporting.table import Block, Column
 from harness.reporting.tables.generation_table import by_model
 from harness.reporting.tables.latency_table import doubt_notes, latency_columns
-from harness.reporting.tables.unmeasured_table import unmeasured_table
+from harness.reporting.tables.validity_tables import unmeasured_table
 from harness.reporting.units import count
 from harness.reporting.writers import html
 from harness.reporting.writers.html import KINDS, inline

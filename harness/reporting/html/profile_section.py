@@ -17,20 +17,18 @@ from harness.core.schemas.profile_record import (
     OperatorRow,
     PartsProfile,
 )
-from harness.profiling.groups import OPERATORS
-from harness.profiling.layers import by_group, total
+from harness.profiling.layers import OPERATORS, by_group, total
 from harness.profiling.load_profiles import Profiled
 from harness.profiling.reconcile import parts_total
 from harness.profiling.side_by_side import NO_MODULE, Alike, alike, is_tree
 from harness.reporting import units
 from harness.reporting.charts import plotly_drawer
-from harness.reporting.charts.allocations_chart import allocations
-from harness.reporting.charts.layers_chart import COLOURS, by_module
 from harness.reporting.charts.plotly_drawer import PlotGroup, short
+from harness.reporting.charts.profile_charts import COLOURS, allocations, by_module
 from harness.reporting.charts.rows import tags
 from harness.reporting.prose.boundaries import BRIEF
 from harness.reporting.table import Column, filled, words
-from harness.reporting.tables.layers_table import mark, trust_lines
+from harness.reporting.tables.profile_tables import mark, trust_lines
 from harness.reporting.writers.html import KINDS, inline
 
 MAX_LINES = 2_000
@@ -133,7 +131,7 @@ def _module(modules: dict[str, TreeLine], path: str) -> TreeLine:
 
 def _joined(line: TreeLine) -> TreeLine:
     """A module that holds only one other module is joined with it in one line: `encoder.layer`."""
-    line.below = [_joined(one) for one in line.below]
+    line.below = [_joined(below) for below in line.below]
     only = line.below[0] if len(line.below) == 1 else None
     if line.path and only and only.row is None:
         return TreeLine(f"{line.label}.{only.label}", only.path, None, only.below)
@@ -247,7 +245,7 @@ class Profiles:
     """All profiles of a run. folder: their folder, relative to the page."""
 
     folder: str = ""
-    found: Sequence[Profiled] = ()
+    cases: Sequence[Profiled] = ()
 
 
 NOTHING_PROFILED = Profiles()
@@ -306,11 +304,11 @@ class ProfileGroup:
 def profile_groups(profiles: Profiles) -> list[ProfileGroup]:
     """Profiled cases by model and shape, in the order of the rows."""
     shapes: dict[tuple[str, int | None, int, str], list[Parts]] = {}
-    for row, model, parts in _with_parts(profiles.found):
+    for row, model, parts in _with_parts(profiles.cases):
         key = (model.model, model.sequence_length, model.batch_size, row.device)
         shapes.setdefault(key, []).append((row, model, parts))
-    beside = alike(profiles.found)
-    timelines = {one.row.case_id: one.memory for one in profiles.found}
+    beside = alike(profiles.cases)
+    timelines = {profile.row.case_id: profile.memory for profile in profiles.cases}
     groups = _groups(beside)
     room = MAX_PAGE_LINES
     result = []
@@ -324,7 +322,7 @@ def profile_groups(profiles: Profiles) -> list[ProfileGroup]:
             room -= len(cases[-1].data["layers"]["lines"]) if cases[-1].data["layers"] else 0
         row, model, _ = group[0]
         ids = {row.case_id for row, _, _ in group}
-        specs = [by_module(found) for found in beside if found.rows[0].case_id in ids]
+        specs = [by_module(compared) for compared in beside if compared.rows[0].case_id in ids]
         plots = [plotly_drawer.draw(spec) for spec in specs if spec]
         result.append(ProfileGroup(_title(model), _conditions(row), plots, cases))
     return result
@@ -339,16 +337,16 @@ def _memory_plots(timeline: MemoryTimeline | None) -> list[PlotGroup]:
 def _groups(beside: Sequence[Alike]) -> dict[str, dict[str, int]]:
     """Case → group → time in ns for backends that are compared side by side, where operators are grouped by name."""
     return {
-        column.case_id: {line.name: spent for line in found.groups.lines if (spent := line.times_ns[place])}
-        for found in beside
-        for place, column in enumerate(found.groups.columns)
+        column.case_id: {line.name: spent for line in compared.groups.lines if (spent := line.times_ns[place])}
+        for compared in beside
+        for place, column in enumerate(compared.groups.columns)
     }
 
 
 def _with_parts(profiled: Sequence[Profiled]) -> Iterable[Parts]:
-    for found in profiled:
-        if found.parts:
-            yield found.row, found.model, found.parts
+    for profile in profiled:
+        if profile.parts:
+            yield profile.row, profile.model, profile.parts
 
 
 def _title(profile: ModelProfile) -> str:

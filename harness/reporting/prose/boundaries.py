@@ -64,7 +64,7 @@ def brief(row: Row) -> str:
 
 def guide_lines(rows: Iterable[Row]) -> list[str]:
     """Explanations of the unusual boundaries and modes among the rows."""
-    found = {short(row) for row in rows if row.status == "measured"}
+    ways = {short(row) for row in rows if row.status == "measured"}
     lines = {
         "e2e": "**preprocess, inference, postprocess**: the parts of each e2e sample, as median of process medians and "
         "share of the time of all samples. Preprocessing is the model's own tokenizer, or JPEG decoding and its "
@@ -78,4 +78,4 @@ def guide_lines(rows: Iterable[Row]) -> list[str]:
         "offline": "**time per batch (throughput mode)**: wall time of blocks of batches, back to back, by their "
         "number; no single batch is timed, so there are no percentiles.",
     }
-    return [line for name, line in lines.items() if name in found]
+    return [line for name, line in lines.items() if name in ways]

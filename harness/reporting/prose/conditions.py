@@ -103,9 +103,9 @@ def environment_table(environments: Mapping[str, Environment]) -> Block:
     """Every fact of the environment; facts that could not be read have the reason. A sentence where none is known."""
     if not environments:
         return "No environment: nothing was measured."
-    found = list(environments.values())
+    recorded = list(environments.values())
     facts: dict[str, list[str]] = {}
-    for environment in found:
+    for environment in recorded:
         for name, text in _facts(environment):
             facts.setdefault(name, []).append(text)
     lines = [[name, _joined(several)] for name, several in facts.items()]
@@ -159,12 +159,12 @@ def processor(environments: Mapping[str, Environment]) -> str:
 
 def versions(environments: Mapping[str, Environment]) -> str:
     """The libraries that compute, each with all versions that were used."""
-    found: dict[str, list[str]] = {}
+    libraries: dict[str, list[str]] = {}
     for environment in environments.values():
         for name in SHOWN_LIBRARIES:
             if name in environment.software.libraries:
-                found.setdefault(name, []).append(environment.software.libraries[name])
-    return ", ".join(f"{name} {_joined(several)}" for name, several in found.items())
+                libraries.setdefault(name, []).append(environment.software.libraries[name])
+    return ", ".join(f"{name} {_joined(several)}" for name, several in libraries.items())
 
 
 def _from_outside(environments: Mapping[str, Environment]) -> Iterable[str]:

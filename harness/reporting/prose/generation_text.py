@@ -114,10 +114,10 @@ def _in_short(row: GenerationRow) -> str:
 
 def terminal_generation(summary: Summary) -> str:
     """The tables for a terminal; empty without a measured row."""
-    found = [
+    tables = [
         f"{model}\n{terminal_table(generation_table(rows))}" for model, rows in by_model(summary.generations).items()
     ]
-    return "\n\n".join(found)
+    return "\n\n".join(tables)
 
 
 def _apart(best: GenerationRow, other: GenerationRow) -> bool:
@@ -136,13 +136,13 @@ def _about(rows: Sequence[GenerationRow]) -> str:
 
 
 def _flags(rows: Sequence[GenerationRow]) -> list[Block]:
-    found: dict[tuple[str, str], list[GenerationRow]] = {}
+    flagged: dict[tuple[str, str], list[GenerationRow]] = {}
     for row in rows:
         for flag in row.flags:
-            found.setdefault((flag.name, flag.remedy), []).append(row)
+            flagged.setdefault((flag.name, flag.remedy), []).append(row)
     lines = [
         [name, str(len(ours)), next(flag.detail for flag in ours[0].flags if flag.name == name), remedy]
-        for (name, remedy), ours in found.items()
+        for (name, remedy), ours in flagged.items()
     ]
     if not lines:
         return []

@@ -20,10 +20,15 @@ from harness.reporting.load_groups import (
 )
 from harness.reporting.prose.conditions import machine, versions
 from harness.reporting.table import Block, Table, titled
-from harness.reporting.tables.cheapest_table import cheapest_table, is_clear, peak_text
-from harness.reporting.tables.client_table import client_table
-from harness.reporting.tables.guards_table import guards_table
-from harness.reporting.tables.load_points_table import parts_table, points_table
+from harness.reporting.tables.load_tables import (
+    cheapest_table,
+    client_table,
+    guards_table,
+    is_clear,
+    parts_table,
+    peak_text,
+    points_table,
+)
 from harness.reporting.writers import terminal
 from harness.reporting.writers.markdown import escape
 
@@ -37,11 +42,11 @@ Images = Mapping[LoadGroup, Sequence[tuple[str, str]]]
 def load_answer(summary: Summary) -> str:
     """For the first page: the highest verified load of each server group, else the throughput; empty without loads."""
     lines = [_answer(key, rows) for key, rows in by_group(summary.loads)]
-    found = [line for line in lines if line]
-    if not found:
+    shown = [line for line in lines if line]
+    if not shown:
         return ""
-    more = f"{units.count(len(found) - MAX_LINES, 'more line')} in the details." if len(found) > MAX_LINES else ""
-    whole = "\n".join(f"- {line}" for line in found[:MAX_LINES])
+    more = f"{units.count(len(shown) - MAX_LINES, 'more line')} in the details." if len(shown) > MAX_LINES else ""
+    whole = "\n".join(f"- {line}" for line in shown[:MAX_LINES])
     return "\n\n".join(filter(None, ("**Load**, [highest PASS, lowest FAIL] in requests/s:", whole, more)))
 
 
@@ -79,7 +84,7 @@ def where(key: LoadGroup) -> str:
 def load_conditions(summary: Summary, rows: Sequence[LoadRow]) -> str:
     """The conditions that accompany figures of load. Of a running service its machine and its libraries are unknown."""
     if served := [row.placement for row in rows if row.endpoint and row.placement]:
-        known = sorted({f"{one.provider}, payload {one.settings.get('payload')}" for one in served})
+        known = sorted({f"{row.provider}, payload {row.settings.get('payload')}" for row in served})
         client = f"client on {machine(summary.environments)}"
         return " · ".join([f"service: {', '.join(map(escape, known))}", client, f"plan {summary.plan_id}"]) + "."
     threads = sorted({row.threads for row in rows if row.threads})

@@ -1,4 +1,4 @@
-"""Recommendations, derived from the rows by rules; each names the rows that it is based on (pure).
+"""Recommendations, derived from the rows by rules, and the command for narrower intervals (pure).
 
 Speed is only compared between rows of grade A or B, within one table (model, weights, device, boundary, mode) and
 sequence length, and beyond their intervals. A rule that cannot decide gives no recommendation.
@@ -6,17 +6,21 @@ sequence length, and beyond their intervals. A rule that cannot decide gives no 
 
 from __future__ import annotations
 
+import math
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
-from harness.aggregation.flags import is_calibration, median_ns
+from harness.aggregation.flags import MAX_INTERVAL_HALF_WIDTH, is_calibration, median_ns
+from harness.aggregation.rounds import MANY_ROUNDS, half_width, rounds_for
 from harness.core.schemas import EngineRecord, ExportRecord, Interval, Precision, Row, Summary
 from harness.reporting import ranking, units
 from harness.reporting.figures import until_first_answer_ns
 from harness.reporting.prose import boundaries
 from harness.reporting.ranking import USUAL, name, named
 from harness.reporting.tables import cold_start_table as cold
-from harness.reporting.tables.engines_table import engine_of
+from harness.reporting.tables.cold_start_table import engine_of
 from harness.reporting.writers.markdown import escape
 from harness.statistics.ratios import Ratio, ratio_of, ratio_of_medians
 
@@ -53,11 +57,11 @@ class Group:
 
     def series(self) -> Iterator[Sequence[Row]]:
         """Rows that differ only in the batch size, smallest first."""
-        found: dict[str, list[Row]] = {}
+        rows_of: dict[str, list[Row]] = {}
         labels = ranking.labels(self.rows)
         for row in self.rows:
-            found.setdefault(labels[row.case_id], []).append(row)
-        for rows in found.values():
+            rows_of.setdefault(labels[row.case_id], []).append(row)
+        for rows in rows_of.values():
             yield sorted(rows, key=lambda row: row.batch_size)
 
 
@@ -107,12 +111,12 @@ def best_batch(group: Group) -> Iterator[Recommendation]:
 
 def saturation(group: Group) -> Iterator[Recommendation]:
     """Backends whose throughput is flat from some batch size on: there, compute and not fixed cost limits them."""
-    found = [(row, rows) for rows in group.series() if (row := _flat_from(rows)) is not None]
-    if not found:
+    flat = [(row, rows) for rows in group.series() if (row := _flat_from(rows)) is not None]
+    if not flat:
         return
-    words = [f"{row.batch_size} with {name(row)}" for row, _ in found]
+    words = [f"{row.batch_size} with {name(row)}" for row, _ in flat]
     text = f"throughput is flat from batch {listed(words)} on: a larger batch only adds latency."
-    ids = tuple(one.case_id for row, rows in found for one in rows if one.batch_size >= row.batch_size)
+    ids = tuple(other.case_id for row, rows in flat for other in rows if other.batch_size >= row.batch_size)
     yield group.recommendation("saturation", text, ids)
 
 
@@ -121,21 +125,21 @@ def fixed_cost(group: Group) -> Iterator[Recommendation]:
 
     Not on a GPU, whose own clock separates launches from small kernels (advice_gpu.py).
     """
-    found = [
+    fixed = [
         (rows[0], rows[1], share)
         for rows in group.series()
         if rows[0].device_ns is None and (share := _fixed_share(rows)) is not None
     ]
-    if not found:
+    if not fixed:
         return
-    small = found[0][0]
-    words = [f"{name(row)} ({share:.0%})" for row, _, share in found]
+    small = fixed[0][0]
+    words = [f"{name(row)} ({share:.0%})" for row, _, share in fixed]
     text = (
         f"at batch {small.batch_size} fixed cost (launches, framework) is at least half of the latency "
         f"with {listed(words)}: batching, a graph or a compiler pays more than faster arithmetic."
     )
     yield group.recommendation(
-        "fixed cost", text, tuple(one.case_id for row, next_, _ in found for one in (row, next_))
+        "fixed cost", text, tuple(pair.case_id for row, next_, _ in fixed for pair in (row, next_))
     )
 
 
@@ -249,10 +253,10 @@ def precision_choice(group: Group) -> Iterator[Recommendation]:
     """For each backend and lower precision: the batch sizes at which it is faster, and its loss."""
     full = {(row.backend, row.batch_size): row for row in group.rows if row.precision == "fp32"}
     for rows in group.series():
-        found = [(row, full[row.backend, row.batch_size]) for row in rows if (row.backend, row.batch_size) in full]
-        if rows[0].precision == "fp32" or not found:
+        faster = [(row, full[row.backend, row.batch_size]) for row in rows if (row.backend, row.batch_size) in full]
+        if rows[0].precision == "fp32" or not faster:
             continue
-        rated = [(low, high, ratio) for low, high in found if (ratio := _times(low, high)) is not None]
+        rated = [(low, high, ratio) for low, high in faster if (ratio := _times(low, high)) is not None]
         known = [(low, high, ratio, ratio.ci95) for low, high, ratio in rated if ratio.ci95]
         pays = [(low, high, ratio) for low, high, ratio, ends in known if ends.low > 1 and ratio.value >= WORTH]
         fails = [(low, high, ratio) for low, high, ratio, ends in known if ends.high < WORTH]
@@ -271,18 +275,18 @@ def start_up_cost(group: Group) -> Iterator[Recommendation]:
     for row in group.rows:
         baseline = group.by_id.get(row.speedup.baseline) if row.speedup else None
         if row.batch_size == smallest and row.mode == "sync" and baseline is not None and ranking.is_ranked(baseline):
-            found = cold.break_even(row, baseline, group.export, engine_of(row, group.export, group.engines))
-            if found is not None and found.interval is not None:
-                repaid.append((found, row))
+            break_even = cold.break_even(row, baseline, group.export, engine_of(row, group.export, group.engines))
+            if break_even is not None and break_even.interval is not None:
+                repaid.append((break_even, row))
     if not repaid:
         return
     shown = sorted(repaid, key=lambda pair: pair[0].requests or 0)[:MAX_LISTED]
     first = group.by_id[shown[0][1].speedup.baseline] if shown[0][1].speedup else shown[0][1]
-    words = listed([f"{name(row)} from {found} requests on" for found, row in shown])
+    words = listed([f"{name(row)} from {break_even} requests on" for break_even, row in shown])
     built = " engine build," if any(engine_of(row, group.export, group.engines) for _, row in shown) else ""
     costs = f"counting export,{built} load and compile"
     text = f"against {name(first)} at batch {smallest}, {costs}, worth the start-up: {words}."
-    if any(found.cached for found, _ in shown):
+    if any(break_even.cached for break_even, _ in shown):
         text += " Cached: a compile cache was warm; what repays a first start is not known."
     yield group.recommendation("start-up cost", text, (first.case_id, *(row.case_id for _, row in shown)))
 
@@ -292,7 +296,7 @@ def _shared_precision(rows: Sequence[Row]) -> Precision | None:
     backends: dict[Precision, set[str]] = {}
     for row in rows:
         backends.setdefault(row.precision, set()).add(row.backend)
-    return max(backends, key=lambda one: (len(backends[one]), one == "fp32"), default=None)
+    return max(backends, key=lambda precision: (len(backends[precision]), precision == "fp32"), default=None)
 
 
 def _way(row: Row) -> str:
@@ -377,14 +381,16 @@ def engine_cost(group: Group) -> Iterator[Recommendation]:
         build_ns, best = _build_ns(group, row), _next_best(group, row)
         if build_ns is not None and best is not None:
             pairs.setdefault((name(row), name(best)), []).append((row, best, build_ns))
-    for (engine, other), found in pairs.items():
-        counts = [f"{_repaid(*one)} at batch {one[0].batch_size}" for one in found]
-        builds = list(dict.fromkeys(units.duration(bound(ns for *_, ns in found)) for bound in (min, max)))
+    for (engine, other), cases in pairs.items():
+        counts = [f"{_repaid(*case)} at batch {case[0].batch_size}" for case in cases]
+        builds = list(dict.fromkeys(units.duration(bound(ns for *_, ns in cases)) for bound in (min, max)))
         text = (
             f"building the engines of {engine} ({' to '.join(builds)} each) is repaid against {other}, the next best, "
             f"after {listed(counts)} (batches); a built engine is kept for this GPU, driver and TensorRT."
         )
-        yield group.recommendation("engine", text, tuple(one.case_id for row, best, _ in found for one in (row, best)))
+        yield group.recommendation(
+            "engine", text, tuple(member.case_id for row, best, _ in cases for member in (row, best))
+        )
 
 
 def _waits_for_host(row: Row) -> bool:
@@ -416,9 +422,9 @@ def _next_best(group: Group, row: Row) -> Row | None:
 
 def _repaid(row: Row, best: Row, build_ns: float) -> str:
     assert row.latency_ns is not None and best.latency_ns is not None  # noqa: PT018, S101 - chosen by _next_best
-    found = cold.repaid_after(build_ns, best.latency_ns, row.latency_ns)
-    assert found is not None  # noqa: S101 - their intervals do not touch
-    return cold.requests(*found)
+    repaid = cold.repaid_after(build_ns, best.latency_ns, row.latency_ns)
+    assert repaid is not None  # noqa: S101 - their intervals do not touch
+    return cold.requests(*repaid)
 
 
 MANY_FAULTS = 256
@@ -429,16 +435,16 @@ KEEP = "MALLOC_TRIM_THRESHOLD_=1000000000 MALLOC_MMAP_THRESHOLD_=1000000000"
 
 def page_faults(group: Group) -> Iterator[Recommendation]:
     """Rows on a CPU whose inferences fault in pages that an earlier inference had already faulted in."""
-    found = [(row, faults) for row in group.rows if (faults := _faults(row)) >= MANY_FAULTS]
-    if not found:
+    faulting = [(row, faults) for row in group.rows if (faults := _faults(row)) >= MANY_FAULTS]
+    if not faulting:
         return
-    causes = [f"{units.whole(faults)} with {name(row)} at batch {row.batch_size}" for row, faults in found]
+    causes = [f"{units.whole(faults)} with {name(row)} at batch {row.batch_size}" for row, faults in faulting]
     text = (
         f"page faults in each inference: {listed(causes)}. The C library gives memory back to the system and asks "
         f"for it again, and the system clears each page. `{KEEP} make bench RESULTS=…` measures what keeping it would "
         "bring; an allocator such as jemalloc or tcmalloc (LD_PRELOAD) keeps it as well."
     )
-    yield group.recommendation("page faults", text, tuple(row.case_id for row, _ in found))
+    yield group.recommendation("page faults", text, tuple(row.case_id for row, _ in faulting))
 
 
 def _faults(row: Row) -> int:
@@ -474,20 +480,22 @@ RULES: Sequence[Callable[[Group], Iterable[Recommendation]]] = (
 
 def recommend(summary: Summary) -> list[Recommendation]:
     """All recommendations of the rules, those on the machine first."""
-    found = list(disturbed(summary.rows))
+    recommendations = list(disturbed(summary.rows))
     for group in groups(summary)[:MAX_GROUPS]:
-        found += [one for rule in RULES for one in rule(group)]
-    return found
+        recommendations += [recommendation for rule in RULES for recommendation in rule(group)]
+    return recommendations
 
 
 def recommendations_text(summary: Summary) -> str:
     """The list for the report; empty without recommendations."""
     blocks: dict[str, list[str]] = {}
-    for one in recommend(summary):
-        named = ", ".join(f"`{case_id}`" for case_id in one.case_ids[:MAX_NAMED])
-        more = len(one.case_ids) - MAX_NAMED
+    for recommendation in recommend(summary):
+        named = ", ".join(f"`{case_id}`" for case_id in recommendation.case_ids[:MAX_NAMED])
+        more = len(recommendation.case_ids) - MAX_NAMED
         others = f" and {units.count(more, 'more row')}" if more > 0 else ""
-        blocks.setdefault(one.about, []).append(f"- **{one.rule}**: {escape(one.text)} *Based on* {named}{others}.")
+        blocks.setdefault(recommendation.about, []).append(
+            f"- **{recommendation.rule}**: {escape(recommendation.text)} *Based on* {named}{others}."
+        )
     parts = [f"{about}:\n\n" + "\n".join(lines) for about, lines in blocks.items()]
     if parts and len(groups(summary)) > MAX_GROUPS:
         parts.append(f"The rules were applied to the first {MAX_GROUPS} models and sequence lengths.")
@@ -499,7 +507,7 @@ def groups(summary: Summary) -> list[Group]:
     by_id: Mapping[str, Row] = {row.case_id: row for row in summary.rows}
     tables = ranking.by_table(summary.rows)
     several = {key[0] for key, _ in tables if sum(key[0] == other[0] for other, _ in tables) > 1}
-    found = []
+    ranked = []
     for key, rows in tables:
         for length in sorted({row.sequence_length or 0 for row in rows}):
             ours = [row for row in rows if (row.sequence_length or 0) == length]
@@ -509,8 +517,8 @@ def groups(summary: Summary) -> list[Group]:
             if sound:
                 title = _title(key, length, boundaries.brief(ours[0]) if key[0] in several else "")
                 limit = summary.latency_limit_ms
-                found.append(Group(title, sound, by_id, export, limit, summary.engines, flagged))
-    return found
+                ranked.append(Group(title, sound, by_id, export, limit, summary.engines, flagged))
+    return ranked
 
 
 def _title(key: ranking.TableKey, length: int, way: str) -> str:
@@ -527,8 +535,56 @@ def disturbed(rows: Sequence[Row]) -> Iterable[Recommendation]:
     ours = [row for row in rows if row.status == "measured" and not row.tried]
     measured = [row for row in ours if not is_calibration(row)]
     for cause in DISTURBANCES:
-        found = [(row, flag) for row in measured for flag in row.flags if flag.name == cause]
-        if found:
-            ids = tuple(dict.fromkeys(row.case_id for row, _ in found))
-            text = f"in {len(ids)} of {units.count(len(measured), 'row')}. {found[0][1].remedy}"
+        disturbed_rows = [(row, flag) for row in measured for flag in row.flags if flag.name == cause]
+        if disturbed_rows:
+            ids = tuple(dict.fromkeys(row.case_id for row, _ in disturbed_rows))
+            text = f"in {len(ids)} of {units.count(len(measured), 'row')}. {disturbed_rows[0][1].remedy}"
             yield Recommendation("The machine", cause, text, ids)
+
+
+_BESIDES_S = 30.0
+"""Seconds for plan, the check of exports, aggregate and report."""
+
+
+def further(summary: Summary) -> str:
+    """Number of rows wider than ±5%, the command that narrows them and its approximate duration, as Markdown.
+
+    Empty where no row is wide.
+    """
+    rows = [row for row in summary.rows if row.latency_ns and not is_calibration(row)]
+    rows = [row for row in rows if not row.tried]
+    wide = [row for row in rows if _width(row) > MAX_INTERVAL_HALF_WIDTH]
+    if not wide:
+        return ""
+    text = f"{len(wide)} of {units.count(len(rows), 'row')} {'is' if len(wide) == 1 else 'are'} wider than ±5%."
+    needed = {row.case_id: _rounds(row) for row in wide}
+    lost = sum(number is None for number in needed.values())
+    if lost == len(wide):
+        return f"{text} {MANY_ROUNDS} rounds would not be enough for any: their processes differ too much here."
+    lives_ns = [row.usage.process_ns for row in rows if row.usage and row.usage.process_ns]
+    seconds = _BESIDES_S + sum((needed[row.case_id] or 0) * _process_s(row, lives_ns) for row in wide)
+    minutes = math.ceil(seconds / 60)
+    limits = {"INTERVAL": f"{MAX_INTERVAL_HALF_WIDTH:.0%}", **({"BUDGET": f"{minutes}m"} if lives_ns else {})}
+    if any(row.stopped == "round limit" for row in wide):
+        limits["MAX_ROUNDS"] = str(MANY_ROUNDS)
+    words = [f"{name}={shlex.quote(value)}" for name, value in limits.items()]
+    time = f", about {minutes} min" if lives_ns else ""
+    after = f" For {lost} of them {MANY_ROUNDS} rounds would not be enough." if lost else ""
+    return f"{text} To be surer: `{' '.join(['make bench', *words])}`{time}.{after}"
+
+
+def _width(row: Row) -> float:
+    return half_width(row.latency_ns.process_medians) if row.latency_ns else math.inf
+
+
+def _rounds(row: Row) -> int | None:
+    """Rounds that the row still needs; None where the total would exceed MANY_ROUNDS."""
+    medians = row.latency_ns.process_medians if row.latency_ns else ()
+    needed = rounds_for(medians, MAX_INTERVAL_HALF_WIDTH)
+    return None if needed > MANY_ROUNDS else needed - len(medians)
+
+
+def _process_s(row: Row, others_ns: list[int]) -> float:
+    """Seconds per process of the row; where no monitor ran, the median of the other rows."""
+    own_ns = row.usage.process_ns if row.usage else None
+    return (own_ns or (median(others_ns) if others_ns else 0)) / 1e9

@@ -1,21 +1,116 @@
-"""Cold start: its cost for each backend, and how many requests repay it (pure)."""
+"""Cold start: its cost for each backend, the engines behind it, and how many requests repay it (pure)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 from typing import Literal
 
 from harness.aggregation.flags import too_wide_to_print
-from harness.core.schemas import EngineRecord, ExportRecord, Interval, Latency, Row, Summary
+from harness.core.schemas import EngineRecord, ExportRecord, Interval, Latency, Row, ShapeProfile, Summary
 from harness.reporting import ranking, units
 from harness.reporting.figures import COLD, CSV_SECONDS, columns, until_first_answer_ns
-from harness.reporting.labels import RESTS_ON_C, Line, about, ends, is_sound, per, sound_rows
-from harness.reporting.table import Column, Table, case_columns, figure_column
-from harness.reporting.tables.engines_table import Engines, engine_of
+from harness.reporting.labels import RESTS_ON_C, Line, about, ends, is_sound, per, sound_rows, where
+from harness.reporting.table import Column, Table, case_columns, figure_column, words
 from harness.reporting.units import ABSENT, SECOND
 from harness.statistics.estimators import difference_interval
+
+Engines = Mapping[str, EngineRecord]
+"""Summary.engines: `<slug>/<path below the model's folder>` → the record."""
+
+MAX_NAMED = 3
+"""Number of named layers that were kept in fp32; summary.json has all."""
+
+
+def engine_of(row: Row, export: ExportRecord | None, engines: Engines) -> EngineRecord | None:
+    """The engine among the files that a row loaded; None where it loaded none."""
+    if export is None:
+        return None
+    paths = (f"{export.slug}/{path}" for path in row.artifacts)
+    return next((engines[path] for path in paths if path in engines), None)
+
+
+def engines_table(rows: Sequence[Row], export: ExportRecord | None, engines: Engines) -> Table[EngineRecord] | None:
+    """One line per engine that any of the rows loaded; None without engines."""
+    engine_records = {engine.key: engine for row in rows if (engine := engine_of(row, export, engines))}
+    if not engine_records:
+        return None
+    made = dict.fromkeys(f"TensorRT {engine.tensorrt}, {_flags(engine)}" for engine in engine_records.values())
+    return Table(_COLUMNS, list(engine_records.values()), f"Engines, by {' / '.join(made)}:")
+
+
+def shapes(profiles: Mapping[str, ShapeProfile]) -> str:
+    """Range of shapes, once where all inputs share it: `1x128 … 8x128 … 128x128`, or the only shape."""
+    return " / ".join(dict.fromkeys(_range(profile) for profile in profiles.values()))
+
+
+def _range(profile: ShapeProfile) -> str:
+    ends = (profile.minimum, profile.optimum, profile.maximum)
+    # Minimum, optimum and maximum without duplicates, in order: an optimum is often one of the ends.
+    return " … ".join(dict.fromkeys("x".join(map(str, shape)) for shape in ends))
+
+
+def _kept(layers: Sequence[str]) -> str:
+    if not layers:
+        return "none"
+    more = f", … ({len(layers)})" if len(layers) > MAX_NAMED else ""
+    return ", ".join(layers[:MAX_NAMED]) + more
+
+
+def _flags(engine: EngineRecord) -> str:
+    return ", ".join(f"{name} {text}" for name, text in engine.builder.items()) or "its own defaults"
+
+
+def _by_precision(engine: EngineRecord) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(engine.precisions.items()))
+
+
+_COLUMNS: Sequence[Column[EngineRecord]] = (
+    words("engine", lambda engine: PurePosixPath(engine.engine.path).stem),
+    words("precision", lambda engine: engine.request.precision),
+    words("profile", lambda engine: shapes(engine.request.profiles)),
+    Column("build s", lambda engine: units.significant(engine.build_s)),
+    Column("MiB", lambda engine: units.in_mib(engine.engine.size_bytes)),
+    Column("layers", lambda engine: str(engine.layers)),
+    words("by precision", _by_precision),
+    words("kept in fp32", lambda engine: _kept(engine.kept_fp32)),
+)
+
+
+def engine_lines(summary: Summary) -> list[Line]:
+    """A line for each engine that a row loaded."""
+    built: dict[str, tuple[Row, EngineRecord]] = {}
+    for row in summary.rows:
+        if engine := engine_of(row, summary.exports.get(row.model), summary.engines):
+            built.setdefault(engine.key, (row, engine))
+    return [
+        {"model": row.model, "weights": row.weights, **_built(engine), **where(summary)}
+        for row, engine in built.values()
+    ]
+
+
+def _built(engine: EngineRecord) -> Line:
+    return {
+        "engine": PurePosixPath(engine.engine.path).stem,
+        "precision": engine.request.precision,
+        "shapes": shapes(engine.request.profiles),
+        "build_s": engine.build_s,
+        "file_bytes": engine.engine.size_bytes,
+        "layers": engine.layers,
+        "layers_by_precision": _pairs(engine.precisions),
+        "kept_in_fp32": " ".join(engine.kept_fp32),
+        "relative_l2": engine.parity.relative_l2,
+        "tensorrt": engine.tensorrt,
+        "builder": _pairs(engine.builder),
+        "gpu": engine.gpu,
+        "driver": engine.driver,
+    }
+
+
+def _pairs(pairs: Mapping[str, object]) -> str:
+    return " ".join(f"{name}={value}" for name, value in sorted(pairs.items()))
 
 
 def export_ns(row: Row, export: ExportRecord | None, engine: EngineRecord | None = None) -> float | None:
@@ -129,7 +224,7 @@ def cold_table(
         *(_marked(figure_column(figure, SECOND), figure in _HOLD_COMPILING) for figure in COLD if figure.label),
         Column[Row]("break-even requests", lambda row: str(repaid[row.case_id] or ABSENT)),
     ]
-    return Table(shown_columns, shown, note=_notes([found for found in repaid.values() if found]))
+    return Table(shown_columns, shown, note=_notes([repayment for repayment in repaid.values() if repayment]))
 
 
 _HOLD_COMPILING = tuple(figure for figure in COLD if figure.key in ("compile", "until_first_answer"))
@@ -150,15 +245,15 @@ def _baseline(row: Row, by_id: Mapping[str, Row]) -> Row | None:
     return by_id.get(row.speedup.baseline) if row.speedup else None
 
 
-def _notes(evens: Sequence[BreakEven]) -> str:
+def _notes(repayments: Sequence[BreakEven]) -> str:
     """The meaning of the marks beside the figures; empty without marks."""
     cached = (
         "(cached): a compile cache was warm in every process, so that a first start takes longer than this. In the "
         "last column it was that of the row or of the baseline; what repays a first start is not known."
     )
     notes = [
-        *([cached] if any(one.cached for one in evens) else []),
-        *([ranking.DOUBT_MEANS] if any(one.doubtful for one in evens) else []),
+        *([cached] if any(repayment.cached for repayment in repayments) else []),
+        *([ranking.DOUBT_MEANS] if any(repayment.doubtful for repayment in repayments) else []),
     ]
     return "\n\n".join(notes)
 

@@ -1,19 +1,104 @@
-"""A comparison as Markdown and as a terminal table, the worst first (pure)."""
+"""A comparison in words, as Markdown and as a terminal table, the worst first (pure)."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 
 from harness.comparison.verdicts import ENOUGH_ROUNDS, RULES, is_lost
-from harness.core.schemas import ComparedRow, Comparison, Design, Judgement, Side
+from harness.core.schemas import (
+    ComparedLoad,
+    ComparedRow,
+    Comparison,
+    Design,
+    Interval,
+    Judgement,
+    Quantity,
+    Side,
+    Verdict,
+)
 from harness.reporting import units
-from harness.reporting.prose import changes
 from harness.reporting.table import Block, Column, Table, texts, titled, words
 from harness.reporting.writers import terminal as terminal_writer
 from harness.reporting.writers.markdown import blocks_text
+
+_ORDER: tuple[Verdict, ...] = ("SLOWER", "AMBIGUOUS", "SAME", "FASTER", "GONE", "NEW", "NOT COMPARABLE")
+
+
+def worst_first(rows: Iterable[ComparedRow]) -> list[ComparedRow]:
+    """Failing rows first, then by verdict, and within one verdict the slowest first."""
+    return sorted(rows, key=lambda row: (not row.fails, _ORDER.index(row.verdict), -(row.ratio or 0), row.case_id))
+
+
+def percent(ratio: float) -> str:
+    """A ratio as a change: +5.0%, -3.2%, and ×12.3 where a percentage would be hard to read."""
+    # Adding 0.0 removes the sign of a zero.
+    return f"×{units.significant(ratio)}" if ratio >= 10 else f"{round(100 * (ratio - 1), 1) + 0.0:+.1f}%"
+
+
+def interval(ends: Interval | None) -> str:
+    """Both ends as changes."""
+    return units.interval(ends, end=percent)
+
+
+def in_words(row: ComparedRow) -> str:
+    """The change of a row, with its numbers."""
+    if row.ratio is not None and row.relative is not None:
+        before, after = (f"{units.significant(share)} of the baseline backend's time" for share in row.relative)
+    elif row.ratio is not None and row.baseline_ns is not None and row.current_ns is not None:
+        before, after = units.duration(row.baseline_ns), units.duration(row.current_ns)
+    else:
+        return row.reason or {"NEW": "not in the baseline", "GONE": "only in the baseline"}.get(row.verdict, "")
+    parts = [f"{before} → {after}, {percent(row.ratio)}, 95% CI {interval(row.ci95)}", note(row)]
+    return "; ".join(part for part in parts if part)
+
+
+def load_in_words(load: ComparedLoad) -> str:
+    """Both peaks, the change of the prediction, and the reason of the verdict."""
+    peaks = [peak for side in (load.baseline, load.current) if (peak := peak_ends(side))]
+    moved = f"prediction {percent(load.ratio)}" if load.ratio is not None else ""
+    return "; ".join(part for part in (" → ".join(peaks), moved, load.reason or "") if part)
+
+
+def peak_ends(side: tuple[float | None, float | None]) -> str:
+    """`[59.6, 72.8]/s`: highest PASS and lowest FAIL; empty without either."""
+    passed, failed = side
+    if passed is None and failed is None:
+        return ""
+    return f"[{units.significant(passed)}, {units.significant(failed)}]/s"
+
+
+def note(row: ComparedRow) -> str:
+    """Remarks beside the numbers: tolerance, doubt, and changes of the software or hardware that the row ran on."""
+    tolerated = "within --max-regression" if row.verdict == "SLOWER" and not row.fails else ""
+    return "; ".join(part for part in (tolerated, row.reason or "", ", ".join(row.changed)) if part)
+
+
+def figure(value: float, quantity: Quantity) -> str:
+    """A value of a threshold with its unit."""
+    match quantity:
+        case "ns":
+            return units.duration(value)
+        case "per_s":
+            return f"{units.significant(value)}/s"
+        case "bytes":
+            return f"{units.mib(round(value))} MiB"
+        case "ratio":
+            return f"{units.significant(value)}x"
+
+
+def judged(judgement: Judgement) -> str:
+    """The figure that was compared with a threshold, and whether noise could change the outcome."""
+    if judgement.value is None:
+        return judgement.reason or "no figure"
+    value = figure(judgement.value, judgement.quantity)
+    if judgement.ci95 is None or judgement.clear is None:
+        return f"{value}, no interval"
+    interval = units.interval(judgement.ci95, end=lambda end: figure(end, judgement.quantity))
+    return f"{value}, 95% CI {interval} {'clear of the limit' if judgement.clear else 'reaches across the limit'}"
+
 
 TERMINAL_ROWS = 40
 """Lines of the terminal table; comparison.md holds every row."""
@@ -32,30 +117,30 @@ def headline(comparison: Comparison) -> str:
     """One line: the failures, and the number of rows of each verdict."""
     parts = []
     if comparison.baseline is not None:
-        counts = Counter(row.verdict for row in changes.worst_first(comparison.rows))
+        counts = Counter(row.verdict for row in worst_first(comparison.rows))
         compared = sum(row.ratio is not None for row in comparison.rows)
-        failing = [row for row in changes.worst_first(comparison.rows) if row.fails]
-        worst = f" (worst: {failing[0].case_id} {changes.percent(failing[0].ratio or 1)})" if failing else ""
+        failing = [row for row in worst_first(comparison.rows) if row.fails]
+        worst = f" (worst: {failing[0].case_id} {percent(failing[0].ratio or 1)})" if failing else ""
         parts.append(f"{len(failing)} of {units.count(compared, 'compared row')} regressed{worst}")
         parts.append(", ".join(f"{number} {verdict}" for verdict, number in counts.items()))
     if comparison.loads:
         verdicts = Counter(load.verdict for load in comparison.loads)
         parts.append("load: " + ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items()))
     if comparison.judgements:
-        outcomes = Counter(outcome for outcome, *_, found in _judged(comparison) for _ in found)
+        outcomes = Counter(outcome for outcome, *_, judgements in _judged(comparison) for _ in judgements)
         parts.append("thresholds: " + ", ".join(f"{number} {outcome}" for outcome, number in outcomes.items()))
     return "; ".join(part for part in parts if part) + "."
 
 
 def terminal(comparison: Comparison) -> str:
     """Compared rows and missed thresholds, within 100 columns unless case names are long."""
-    rows = [row for row in changes.worst_first(comparison.rows) if row.ratio is not None]
+    rows = [row for row in worst_first(comparison.rows) if row.ratio is not None]
     blocks = [terminal_writer.table_text(compared_table(rows[:TERMINAL_ROWS], with_notes=False))] if rows else []
     if len(rows) > TERMINAL_ROWS:
         blocks.append(f"… and {len(rows) - TERMINAL_ROWS:,} more rows in comparison.md")
     missed = [
-        f"{outcome}  {threshold}  {_named([one.case_id for one in found])}: {said}"
-        for outcome, threshold, said, found in _judged(comparison)
+        f"{outcome}  {threshold}  {_named([judgement.case_id for judgement in judgements])}: {value}"
+        for outcome, threshold, value, judgements in _judged(comparison)
         if outcome != "PASS"
     ]
     blocks += missed[:TERMINAL_ROWS]
@@ -71,7 +156,7 @@ def document(comparison: Comparison, conditions: str) -> str:
 
 def comparison_blocks(comparison: Comparison, stated: str = "") -> list[Block]:
     """The whole comparison. stated: a line above each table of figures."""
-    compared = [row for row in changes.worst_first(comparison.rows) if row.ratio is not None]
+    compared = [row for row in worst_first(comparison.rows) if row.ratio is not None]
     return [
         *titled("Comparison", f"**{headline(comparison)}**", sides(comparison), *remarks(comparison), level=1),
         *(titled("Rows", stated, compared_table(compared, bold=True)) if compared else ()),
@@ -97,23 +182,23 @@ def details(comparison: Comparison) -> list[tuple[str, Block]]:
 
 def remarks(comparison: Comparison) -> list[str]:
     """Remarks that a reader needs in order to judge the rows."""
-    found = []
+    lines = []
     common = comparison.common_ratio
     moved = any(row.verdict in ("SLOWER", "FASTER") for row in comparison.rows)
     if moved and common is not None and abs(common - 1) > comparison.equivalence:
-        found.append(
-            f"The middle row moved by {changes.percent(common)}: look first at what all rows share "
+        lines.append(
+            f"The middle row moved by {percent(common)}: look first at what all rows share "
             f"({_SHARED[comparison.design]}), then at single rows."
         )
     lost = sum(is_lost(row) for row in comparison.rows)
     if lost:
-        found.append(f"{units.count(lost, 'row')} had a sound figure in the baseline and have none now.")
+        lines.append(f"{units.count(lost, 'row')} had a sound figure in the baseline and have none now.")
     if short := _short_sides(comparison):
         enough = RULES[comparison.design].enough
         commands = " and ".join(dict.fromkeys(f"`{_command(side, comparison.design)}`" for side in short))
         again = "" if comparison.design == "paired" else ", then compare again"
-        found.append(f"No row is judged by fewer than {enough} rounds a side: {commands}{again}.")
-    return found
+        lines.append(f"No row is judged by fewer than {enough} rounds a side: {commands}{again}.")
+    return lines
 
 
 _SHARED: Mapping[Design, str] = {
@@ -154,10 +239,10 @@ def compared_table(rows: Sequence[ComparedRow], *, with_notes: bool = True, bold
         words("case", lambda row: row.case_id),
         Column[ComparedRow](names[0], lambda row: figure(row, 0)),
         Column[ComparedRow](names[1], lambda row: figure(row, 1)),
-        Column[ComparedRow]("change", lambda row: changes.percent(row.ratio or 1)),
-        Column[ComparedRow]("95% CI", lambda row: changes.interval(row.ci95)),
+        Column[ComparedRow]("change", lambda row: percent(row.ratio or 1)),
+        Column[ComparedRow]("95% CI", lambda row: interval(row.ci95)),
     ]
-    return Table([*columns, *([words("note", changes.note)] if with_notes else [])], rows)
+    return Table([*columns, *([words("note", note)] if with_notes else [])], rows)
 
 
 def _of_words(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> Block | None:
@@ -166,8 +251,8 @@ def _of_words(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> Block |
 
 def _thresholds(comparison: Comparison) -> Block | None:
     lines = [
-        [outcome, f"`{threshold}`", _named([one.case_id for one in found]), said]
-        for outcome, threshold, said, found in _judged(comparison)
+        [outcome, f"`{threshold}`", _named([judgement.case_id for judgement in judgements]), value]
+        for outcome, threshold, value, judgements in _judged(comparison)
     ]
     return _of_words(["verdict", "threshold", "case", "value"], lines)
 
@@ -177,10 +262,10 @@ def _loads(comparison: Comparison) -> Block | None:
         [
             f"**{load.verdict}**" if load.fails else load.verdict,
             load.load_id,
-            changes.peak_ends(load.baseline) or units.ABSENT,
-            changes.peak_ends(load.current) or units.ABSENT,
-            units.ABSENT if load.ratio is None else changes.percent(load.ratio),
-            changes.interval(load.ci95),
+            peak_ends(load.baseline) or units.ABSENT,
+            peak_ends(load.current) or units.ABSENT,
+            units.ABSENT if load.ratio is None else percent(load.ratio),
+            interval(load.ci95),
             load.reason or "",
         ]
         for load in sorted(comparison.loads, key=lambda load: not load.fails)
@@ -199,18 +284,18 @@ def _judged(comparison: Comparison) -> list[tuple[str, str, str, list[Judgement]
     """(outcome, threshold, words, rows), failures first; rows with the same words are grouped."""
     order = ("FAIL", "UNKNOWN", "PASS")
     groups: dict[tuple[str, str, str], list[Judgement]] = {}
-    for found in sorted(comparison.judgements, key=lambda one: order.index(one.outcome)):
-        groups.setdefault((found.outcome, found.threshold, changes.judged(found)), []).append(found)
-    return [(*key, found) for key, found in groups.items()]
+    for judgement in sorted(comparison.judgements, key=lambda judgement: order.index(judgement.outcome)):
+        groups.setdefault((judgement.outcome, judgement.threshold, judged(judgement)), []).append(judgement)
+    return [(*key, judgements) for key, judgements in groups.items()]
 
 
 def _not_compared(rows: Sequence[ComparedRow]) -> Block | None:
     """Rows without a ratio, by reason; rows that were lost since the baseline come first."""
     groups: dict[tuple[str, str], list[ComparedRow]] = {}
-    for row in sorted(changes.worst_first(rows), key=lambda row: not is_lost(row)):
+    for row in sorted(worst_first(rows), key=lambda row: not is_lost(row)):
         if row.ratio is None:
-            groups.setdefault((row.verdict, changes.in_words(row)), []).append(row)
-    lines = [[verdict, _named([row.case_id for row in found]), why] for (verdict, why), found in groups.items()]
+            groups.setdefault((row.verdict, in_words(row)), []).append(row)
+    lines = [[verdict, _named([row.case_id for row in rows]), why] for (verdict, why), rows in groups.items()]
     return _of_words(["verdict", "case", "reason"], lines)
 
 

@@ -43,22 +43,22 @@ def guide_lines(summary: Summary) -> list[str]:
 
 def _line(name: str, metric: CustomMetric, rows: Sequence[Row]) -> str:
     text = f"**{_words(name)}**: {escape(metric.summary)} {metric.better.capitalize()} is better; by {metric.plugin}."
-    absent = [found.unavailable for row in rows if isinstance(found := row.custom.get(name), Unavailable)]
+    absent = [value.unavailable for row in rows if isinstance(value := row.custom.get(name), Unavailable)]
     return f"{text} None in {units.count(len(absent), 'row')}: {'; '.join(dict.fromkeys(absent))}." if absent else text
 
 
 def _cell(name: str) -> Callable[[Row], str]:
     def cell(row: Row) -> str:
-        found = row.custom.get(name)
-        return units.significant(found) if isinstance(found, float) else units.missing(row)
+        value = row.custom.get(name)
+        return units.significant(value) if isinstance(value, float) else units.missing(row)
 
     return cell
 
 
 def _figure(name: str) -> Callable[[Row], float | None]:
     def figure(row: Row) -> float | None:
-        found = row.custom.get(name)
-        return found if isinstance(found, float) else None
+        value = row.custom.get(name)
+        return value if isinstance(value, float) else None
 
     return figure
 

@@ -17,12 +17,12 @@ _A_SAMPLE = {"image": "an image", "text": "a sequence", "tensor": "a sample"}
 def energy_table(rows: Sequence[Row], energies: Mapping[str, Energy]) -> Table[Row] | None:
     """Joules per batch and per sample of each metered row, the method, the number of other rows; None without any."""
     sound = [row for row in rows if row.latency_ns is not None]
-    found = [row for row in sound if row.case_id in energies]
-    if not found:
+    measured = [row for row in sound if row.case_id in energies]
+    if not measured:
         return None
-    shown = [_column(_named(figure, found[0]), energies) for figure in (*ENERGY, *ENERGY_WINDOW) if figure.label]
-    how = _how(energies[found[0].case_id])
-    return Table([*case_columns(found), *shown], found, how, _missing(len(sound) - len(found)))
+    shown = [_column(_named(figure, measured[0]), energies) for figure in (*ENERGY, *ENERGY_WINDOW) if figure.label]
+    how = _how(energies[measured[0].case_id])
+    return Table([*case_columns(measured), *shown], measured, how, _missing(len(sound) - len(measured)))
 
 
 def energy_lines(summary: Summary) -> list[Line]:

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from harness.aggregation.flags import CALIBRATION
 from harness.core.schemas import GenerationRow, Interval, Summary, TokenTimes
 from harness.reporting import units
-from harness.reporting.figures import CSV_UNITS, columns
-from harness.reporting.generation_figures import GENERATION
+from harness.reporting.figures import CSV_UNITS, GENERATION, columns
 from harness.reporting.labels import Line, where
 from harness.reporting.table import Column, Table, filled, words
 from harness.reporting.units import ABSENT, MILLISECOND, VOID, significant
@@ -18,11 +17,11 @@ USUAL = "default"
 
 def by_model(rows: Iterable[GenerationRow]) -> dict[str, list[GenerationRow]]:
     """Measured rows that compute something, by model in the plan's order; each sorted by shape, the fastest first."""
-    found: dict[str, list[GenerationRow]] = {}
+    rows_of: dict[str, list[GenerationRow]] = {}
     for row in rows:
         if row.status == "measured" and not is_known_duration(row):
-            found.setdefault(row.model, []).append(row)
-    return {model: sorted(ours, key=_order) for model, ours in found.items()}
+            rows_of.setdefault(row.model, []).append(row)
+    return {model: sorted(ours, key=_order) for model, ours in rows_of.items()}
 
 
 def is_known_duration(row: GenerationRow) -> bool:
@@ -79,11 +78,11 @@ NOTE = (
 
 def slope(row: GenerationRow) -> str:
     """µs of ITL per 1,000 tokens of context, where its interval does not contain 0."""
-    found = None if row.context is None else row.context.slope_ns_per_1000
-    if found is None:
+    slope_ns = None if row.context is None else row.context.slope_ns_per_1000
+    if slope_ns is None:
         return ABSENT
     ends = row.context.slope_ci95 if row.context else None
-    return "unclear" if ends is None or ends.low <= 0 <= ends.high else significant(found / 1e3)
+    return "unclear" if ends is None or ends.low <= 0 <= ends.high else significant(slope_ns / 1e3)
 
 
 def cache(row: GenerationRow) -> str:
@@ -155,8 +154,8 @@ def _interval(times: TokenTimes | None) -> str:
 
 
 def _percentile(times: TokenTimes | None, name: str) -> str:
-    found = None if times is None else getattr(times, name)
-    return units.in_unit(found, MILLISECOND)
+    time_ns = None if times is None else getattr(times, name)
+    return units.in_unit(time_ns, MILLISECOND)
 
 
 def _rate(row: GenerationRow, name: str) -> str:

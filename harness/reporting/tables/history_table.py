@@ -49,16 +49,16 @@ def changes_table(history: History, runs: Sequence[HistoryRun]) -> Table[Environ
         return None
     by_id = {run.run_id: run for run in runs}
     columns: list[Column[EnvironmentChange]] = [
-        words("first run after it", lambda one: _date(by_id.get(one.after_run))),
-        words("machine", lambda one: by_id[one.after_run].machine if one.after_run in by_id else ABSENT),
-        words("changes", lambda one: "; ".join(one.changes)),
+        words("first run after it", lambda change: _date(by_id.get(change.after_run))),
+        words("machine", lambda change: by_id[change.after_run].machine if change.after_run in by_id else ABSENT),
+        words("changes", lambda change: "; ".join(change.changes)),
     ]
     return Table(columns, history.boundaries)
 
 
 def visible_in_words(history: History) -> str:
     """The smallest shifts that the series could show."""
-    known = [one.smallest_visible for one in history.series if one.smallest_visible is not None]
+    known = [series.smallest_visible for series in history.series if series.smallest_visible is not None]
     unknown = len(history.series) - len(known)
     parts = []
     if known:
@@ -77,10 +77,10 @@ def terminal_history(history: History, runs: Sequence[HistoryRun]) -> str:
     counts: Mapping[str, int] = {
         state: sum(shift.state == state for shift in history.shifts) for state in ("confirmed", "candidate", "refuted")
     }
-    found = ", ".join(f"{number} {state}" for state, number in counts.items() if number) or "none"
+    states = ", ".join(f"{number} {state}" for state, number in counts.items() if number) or "none"
     lines = [
         f"{units.count(history.runs, 'run')}, {units.count(len(history.series), 'series', 'series')}, "
-        f"{units.count(len(history.boundaries), 'change')} of environment. Shifts: {found}.",
+        f"{units.count(len(history.boundaries), 'change')} of environment. Shifts: {states}.",
         visible_in_words(history),
     ]
     table = shifts_table(history, runs)

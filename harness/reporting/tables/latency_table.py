@@ -14,8 +14,8 @@ from harness.reporting.labels import Line, about, is_sound
 from harness.reporting.prose import boundaries
 from harness.reporting.ranking import USUAL
 from harness.reporting.table import Column, Table, case_columns, figure_column, words
+from harness.reporting.tables.cold_start_table import Engines, engine_of
 from harness.reporting.tables.custom_metrics_table import Metrics, csv_columns, metric_columns
-from harness.reporting.tables.engines_table import Engines, engine_of
 from harness.reporting.units import ABSENT, TimeUnit
 from harness.reporting.writers.terminal import table_text
 from harness.statistics.estimators import least_in_process
@@ -89,7 +89,7 @@ def figure_columns(figures: Iterable[Figure[Row]], rows: Sequence[Row], unit: Ti
 
 def winning(rows: Sequence[Row]) -> set[str]:
     """Case ids of the rows of one table that are clearly the fastest of their shape."""
-    return {found.case_id for _, group in ranking.by_shape(rows) if (found := ranking.winner(group))}
+    return {winner.case_id for _, group in ranking.by_shape(rows) if (winner := ranking.winner(group))}
 
 
 TERMINAL_COLUMNS = 120
@@ -99,8 +99,8 @@ TERMINAL_COLUMNS = 120
 def terminal_table(summary: Summary) -> str:
     """A line per case: model, batch, then latency; the time by a GPU's own clock if it fits, else where to find it."""
     tables = ranking.by_table(summary.rows)
-    rows = [row for _, found in tables for row in found]
-    winners = {case_id for _, found in tables for case_id in winning(found)}
+    rows = [row for _, group in tables for row in group]
+    winners = {case_id for _, group in tables for case_id in winning(group)}
     unit = units.time_unit(row.latency_ns.median for row in rows if row.latency_ns)
     shown = _terminal_columns(rows, unit, winners)
     notes = [*(["*: clearly the fastest of its model and batch."] if winners else []), *doubt_notes(rows)]
@@ -115,7 +115,9 @@ def terminal_table(summary: Summary) -> str:
 
 def _terminal_columns(rows: Sequence[Row], unit: TimeUnit, winners: set[str]) -> list[Column[Row]]:
     def median(row: Row) -> str:
-        return ("* " if row.case_id in winners else "") + _timed(row, lambda found: units.in_unit(found.median, unit))
+        return ("* " if row.case_id in winners else "") + _timed(
+            row, lambda interval: units.in_unit(interval.median, unit)
+        )
 
     def short(column: Column[Row]) -> Column[Row]:
         return replace(column, cell=_short_setting) if column.header == "setting" else column
@@ -221,7 +223,7 @@ def _samples_per_s(figure: Figure[Row], rows: Sequence[Row], _unit: TimeUnit) ->
 
 
 def _cosine(figure: Figure[Row], rows: Sequence[Row], _unit: TimeUnit) -> Column[Row] | None:
-    (top1,) = (found for found in ANSWERS if found.key == "top1_agreement")
+    (top1,) = (figure for figure in ANSWERS if figure.key == "top1_agreement")
     by_top1 = any(top1.value(row) is not None for row in rows)
     return figure_column(figure) if _any_reduced(rows) and not by_top1 else None
 
@@ -283,7 +285,7 @@ def _custom(summary: Summary, row: Row) -> Line:
 def guide_lines(rows: Iterable[Row]) -> list[str]:
     """Explanations of these columns, where the table has them."""
     rows = list(rows)
-    found = [row for row in rows if row.device_ns is not None]
+    timed = [row for row in rows if row.device_ns is not None]
     lines = {
         "device": "**device, enqueue**: the same inferences by the GPU's event clock (between two events on the "
         "backend's own stream), and the host's time until the last of their work was submitted; medians of process "
@@ -308,10 +310,10 @@ def guide_lines(rows: Iterable[Row]) -> list[str]:
         "last-level cache; – where neither is near: small operators, slow kernels, intermediate results.",
     }
     there = {
-        "device": bool(found),
-        "transfer": any(row.device_ns and row.device_ns.h2d is not None for row in found),
-        "setting": any(row.setting != "default" for row in found),
-        "roofline": any(row.roofline for row in found),
+        "device": bool(timed),
+        "transfer": any(row.device_ns and row.device_ns.h2d is not None for row in timed),
+        "setting": any(row.setting != "default" for row in timed),
+        "roofline": any(row.roofline for row in timed),
         "roofline of a CPU": any(row.roofline for row in rows if row.device == "cpu"),
     }
     return [line for name, line in lines.items() if there[name]]

@@ -71,7 +71,7 @@ def usage_lines(summary: Summary) -> list[Line]:
     """A line for each monitored row, with the column names of summary.csv."""
     names = [*UsageSummary.model_fields, *(f"gpu_{name}" for name in GpuUsage.model_fields), "gpu_clock_held_back"]
     columns = {name: COLUMNS_OF_SUMMARY[name] for name in names if name in COLUMNS_OF_SUMMARY}
-    rows = [row for _, found in ranking.by_table(summary.rows) for row in found if row.usage]
+    rows = [row for _, group in ranking.by_table(summary.rows) for row in group if row.usage]
     return [about(summary, row, {name: figure(row) for name, figure in columns.items()}) for row in rows]
 
 
@@ -81,12 +81,16 @@ MAX_NAMED = 5
 def _others(seen: Sequence[UsageSummary]) -> str:
     """The other programs, as far as the system shows them; programs choose their own names."""
     largest: dict[tuple[int, str], float] = {}
-    for one in (process for usage in seen for process in usage.busiest):
-        key = one.pid, plain_name(one.name)
-        largest[key] = max(largest.get(key, 0.0), one.cpu_percent)
+    for program in (process for usage in seen for process in usage.busiest):
+        key = program.pid, plain_name(program.name)
+        largest[key] = max(largest.get(key, 0.0), program.cpu_percent)
     named = sorted(largest.items(), key=lambda entry: -entry[1])[:MAX_NAMED]
-    said = [f"{name} (process {pid}) {percent:.0f}%" for (pid, name), percent in named]
-    return f"\n\nOther programs, with their largest share of a CPU in any round: {', '.join(said)}." if said else ""
+    programs = [f"{name} (process {pid}) {percent:.0f}%" for (pid, name), percent in named]
+    return (
+        f"\n\nOther programs, with their largest share of a CPU in any round: {', '.join(programs)}."
+        if programs
+        else ""
+    )
 
 
 def monitor_cost(rows: Sequence[Row]) -> str | None:

@@ -19,14 +19,14 @@ TERMINAL_DIFFERENCES = 20
 def listed(name: str, claim: Claim) -> str:
     """A claim in words, for the list of all claims."""
     lines = [f"{name}: {claim.title}", f"  device      {' or '.join(claim.cards)}"]
-    what = [
+    parts = [
         units.count(len(claim.values), "value") if claim.values else f"the rows of {claim.results}",
         units.count(len(claim.ratios), "ratio") if claim.ratios else "",
         units.count(len(claim.orders), "order") if claim.orders else "",
         "context only" if claim.context else "",
     ]
-    lines.append(f"  holds       {', '.join(one for one in what if one)}")
-    lines += [f"  {key:<11} {text}" for key, text in _said({**claim.conditions, **claim.versions}).items()]
+    lines.append(f"  holds       {', '.join(part for part in parts if part)}")
+    lines += [f"  {key:<11} {text}" for key, text in _condition_texts({**claim.conditions, **claim.versions}).items()]
     lines.append(f"  source      {_source(claim)}")
     return "\n".join(lines)
 
@@ -49,7 +49,10 @@ def terminal(reproduction: Reproduction) -> str:
             terminal_writer.table_text(_table(reproduction.rows, numbers)),
             "",
             *[f"{name}: {reason}" for name, reason in _reasons(reproduction.rows)],
-            *[f"[{number}] {_difference(one)}" for one, number in list(numbers.items())[:TERMINAL_DIFFERENCES]],
+            *[
+                f"[{number}] {_difference(difference)}"
+                for difference, number in list(numbers.items())[:TERMINAL_DIFFERENCES]
+            ],
             *_more(len(numbers)),
             *_remarks(reproduction),
         ]
@@ -59,15 +62,15 @@ def terminal(reproduction: Reproduction) -> str:
 def document(reproduction: Reproduction) -> str:
     """The whole reproduction as Markdown."""
     numbers = _numbered(reproduction.rows)
-    said = [f"- {key}: {escape(text)}" for key, text in _said(reproduction.conditions).items()]
+    conditions = [f"- {key}: {escape(text)}" for key, text in _condition_texts(reproduction.conditions).items()]
     reasons = [f"- {escape(name)}: {escape(reason)}" for name, reason in _reasons(reproduction.rows)]
-    differences = [f"{number}. {escape(_difference(one))}" for one, number in numbers.items()]
+    differences = [f"{number}. {escape(_difference(difference))}" for difference, number in numbers.items()]
     parts = [
         section(reproduction.title, f"**{headline(reproduction)}**", *_remarks(reproduction), level=1),
         section(
             "Conditions",
             f"Published: {_device_and_source(reproduction)}",
-            "\n".join(said),
+            "\n".join(conditions),
             f"Measured: {reproduction.here}",
         ),
         section("Published and measured", markdown.table_text(_table(reproduction.rows, numbers))),
@@ -97,8 +100,8 @@ def _table(rows: Sequence[ReproducedRow], numbers: dict[Differing, int]) -> Tabl
         return units.significant(row.measured / row.published if row.measured and row.published else None)
 
     def differs(row: ReproducedRow) -> str:
-        found = ", ".join(str(number) for number in sorted(numbers[difference] for difference in row.differences))
-        return found or ("nothing" if row.measured else units.ABSENT)
+        differences = ", ".join(str(number) for number in sorted(numbers[difference] for difference in row.differences))
+        return differences or ("nothing" if row.measured else units.ABSENT)
 
     columns = [
         words("verdict", lambda row: row.verdict),
@@ -123,8 +126,8 @@ def _published(row: ReproducedRow) -> str:
 
 
 def _numbered(rows: Sequence[ReproducedRow]) -> dict[Differing, int]:
-    found = dict.fromkeys(difference for row in rows for difference in row.differences)
-    return {one: number for number, one in enumerate(found, start=1)}
+    differences = dict.fromkeys(difference for row in rows for difference in row.differences)
+    return {difference: number for number, difference in enumerate(differences, start=1)}
 
 
 def _reasons(rows: Sequence[ReproducedRow]) -> list[tuple[str, str]]:
@@ -156,5 +159,5 @@ def _source(claim: Claim) -> str:
     return ", ".join(part for part in (claim.source.title, claim.source.date, claim.source.url) if part)
 
 
-def _said(conditions: dict[str, str]) -> dict[str, str]:
+def _condition_texts(conditions: dict[str, str]) -> dict[str, str]:
     return {key.replace("_", " "): text for key, text in conditions.items()}

@@ -41,11 +41,11 @@ def _with_threads(limits: CpuLimits) -> str:
 
 def roofline_table(rows: Sequence[Row], roof: Roof | CpuRoof | None) -> Table[Row] | None:
     """Work, shares and limit of each row that has a roofline, below the limits; None where none has."""
-    found = [row for row in rows if row.roofline is not None]
-    if roof is None or not found:
+    measured = [row for row in rows if row.roofline is not None]
+    if roof is None or not measured:
         return None
     rate = "GFLOP/s" if isinstance(roof, CpuRoof) else "TFLOP/s"
-    return Table([*case_columns(found), *_columns(rate)], found, roof_line(roof))
+    return Table([*case_columns(measured), *_columns(rate)], measured, roof_line(roof))
 
 
 def _columns(rate: str) -> list[Column[Row]]:
@@ -70,7 +70,7 @@ def _columns(rate: str) -> list[Column[Row]]:
 
 def roofline_lines(summary: Summary) -> list[Line]:
     """A line for each row that has a roofline."""
-    return [about(summary, row, found) for row in sound_rows(summary) if (found := against_limits(summary, row))]
+    return [about(summary, row, shares) for row in sound_rows(summary) if (shares := against_limits(summary, row))]
 
 
 def against_limits(summary: Summary, row: Row) -> Line:

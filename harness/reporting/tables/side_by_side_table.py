@@ -35,12 +35,12 @@ IDLE = "no kernel running"
 """For a backend whose profiler lists kernels: the rest of its measured latency, or else of its plain latency."""
 
 
-def side_by_side_section(found: Alike, stated: str, image: str) -> list[Block]:
+def side_by_side_section(comparison: Alike, stated: str, image: str) -> list[Block]:
     """One comparison as a section of the report.
 
     stated: the conditions of its rows. image: its chart, empty where none was drawn.
     """
-    groups = found.groups
+    groups = comparison.groups
     how = (
         "Times of one pass by each backend's own profiler. Plain latency: that process without it; measured latency: "
         f"the median of `run`. Gain: what a line takes longer in {groups.slowest.name} than in "
@@ -48,13 +48,13 @@ def side_by_side_section(found: Alike, stated: str, image: str) -> list[Block]:
     )
     gaps = [f"- {gaps_line(column, column.parts.launch_gaps)}" for column in groups.columns if column.parts.launch_gaps]
     return titled(
-        title_of(found),
+        title_of(comparison),
         f"{gain_sentence(groups)} {how}",
-        " ".join(filter(None, (doubts(groups), left_out_sentence(found.left_out)))),
+        " ".join(filter(None, (doubts(groups), left_out_sentence(comparison.left_out)))),
         image,
         stated,
         gains_table(groups, "group"),
-        *(_by_module(found.modules, stated) if found.modules else ()),
+        *(_by_module(comparison.modules, stated) if comparison.modules else ()),
         "\n".join(gaps),
         level=3,
     )
@@ -71,11 +71,11 @@ def left_out_sentence(left_out: Sequence[tuple[str, str]]) -> str:
     return f"Left out: {'; '.join(f'{name}, {why}' for name, why in left_out)}." if left_out else ""
 
 
-def title_of(found: Alike) -> str:
+def title_of(comparison: Alike) -> str:
     """Title of a comparison: `minilm-l6, fp32, batch 1, sequence 128: where openvino gains on torch-eager`."""
-    backends = {row.case_id: row.backend for row in found.rows}
-    fast, slow = (backends[column.case_id] for column in (found.groups.fastest, found.groups.slowest))
-    return f"{found.shape}: where {fast} gains on {slow}"
+    backends = {row.case_id: row.backend for row in comparison.rows}
+    fast, slow = (backends[column.case_id] for column in (comparison.groups.fastest, comparison.groups.slowest))
+    return f"{comparison.shape}: where {fast} gains on {slow}"
 
 
 def _by_module(side: SideBySide, stated: str) -> tuple[Block, ...]:
@@ -136,16 +136,16 @@ def doubts(side: SideBySide) -> str:
     return " ".join(filter(None, texts))
 
 
-def gains_table(side: SideBySide, what: str, top: int = TOP) -> Table[Sequence[str]]:
+def gains_table(side: SideBySide, header: str, top: int = TOP) -> Table[Sequence[str]]:
     """A row per line, a column per backend and the gain; then the sums, and how they compare with the latency.
 
-    what: header of the first column, `group` or `module`.
+    header: of the first column, `group` or `module`.
     """
     unit = units.time_unit(column.parts_ns for column in side.columns)
     shown, rest = _cut(side.lines, top)
     rows = [_row(_name(line), line, unit) for line in shown]
     if rest:
-        rows.append(_row(units.count(len(rest), f"more {what}"), _sum(rest, len(side.columns)), unit))
+        rows.append(_row(units.count(len(rest), f"more {header}"), _sum(rest, len(side.columns)), unit))
     rows.append(_sums("sum of the parts", [column.parts_ns for column in side.columns], side.gain_ns, unit))
     if any(column.idle_ns for column in side.columns):
         idle = [column.idle_ns if column.kernels_alone else None for column in side.columns]
@@ -157,7 +157,7 @@ def gains_table(side: SideBySide, what: str, top: int = TOP) -> Table[Sequence[s
         rows.append(_sums("measured latency", latencies, side.measured_gain_ns, unit))
         rows.append(["parts / measured", *(units.significant(column.factor) for column in side.columns), units.ABSENT])
     figures = [f"{name} {unit.name}" for name in (*(column.name for column in side.columns), "gain")]
-    return texts([(what, "left"), *((name, "right") for name in figures)], rows)
+    return texts([(header, "left"), *((name, "right") for name in figures)], rows)
 
 
 def gaps_line(column: ComparedColumn, gaps: LaunchGaps) -> str:
@@ -165,8 +165,8 @@ def gaps_line(column: ComparedColumn, gaps: LaunchGaps) -> str:
     text = f"{column.name}: GPU idle {units.percent(idle(gaps))} of the traced window"
     if (for_launches := waited(gaps)) is not None:
         text += f", {units.percent(for_launches)} waiting for launches"
-    if found := column.idle_share:
-        text += f"; {units.percent(found.share)} of the {found.of}, without the profiler, which slows the host"
+    if share := column.idle_share:
+        text += f"; {units.percent(share.share)} of the {share.of}, without the profiler, which slows the host"
     return f"{text}."
 
 
@@ -207,24 +207,24 @@ def _is_line(module: str, name: str) -> bool:
 
 def group_gain_lines(summary: Summary, cases: Sequence[Profiled]) -> list[CsvLine]:
     """A line for each group and backend of cases that differ only in their backend."""
-    return _beside(summary, cases, "group", [one.groups for one in alike(cases)])
+    return _beside(summary, cases, "group", [comparison.groups for comparison in alike(cases)])
 
 
 def module_gain_lines(summary: Summary, cases: Sequence[Profiled]) -> list[CsvLine]:
     """A line for each module that all backends expose, and each backend."""
-    return _beside(summary, cases, "module", [one.modules for one in alike(cases) if one.modules])
+    return _beside(summary, cases, "module", [comparison.modules for comparison in alike(cases) if comparison.modules])
 
 
-def _beside(summary: Summary, cases: Sequence[Profiled], what: str, compared: Sequence[SideBySide]) -> list[CsvLine]:
-    """Lines of the comparisons. what: header of the lines' names. Gains are those of each backend over the slowest."""
-    rows = {one.row.case_id: one.row for one in cases}
+def _beside(summary: Summary, cases: Sequence[Profiled], header: str, compared: Sequence[SideBySide]) -> list[CsvLine]:
+    """Lines of the comparisons. header: of the lines' names. Gains are those of each backend over the slowest."""
+    rows = {case.row.case_id: case.row for case in cases}
     lines = []
     for beside in compared:
         for line in beside.lines:
             slowest_ns = line.times_ns[-1] or 0
             for column, spent in zip(beside.columns, line.times_ns, strict=True):
                 figures: CsvLine = {
-                    what: line.name,
+                    header: line.name,
                     "modules": " ".join(line.modules),
                     "self_ms": per(spent, MILLISECOND),
                     "gain_ms": per(slowest_ns - (spent or 0), MILLISECOND),

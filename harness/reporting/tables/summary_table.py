@@ -1,13 +1,16 @@
-"""summary.csv: one line per row, one flat column per figure, empty where a figure is absent (pure)."""
+"""summary.csv and environments.csv: a line per row or fact, a flat column per figure, empty where absent (pure)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
 from typing import cast
 
-from harness.core.schemas import GpuUsage, Row, Summary, UsageSummary
+from pydantic import BaseModel
+
+from harness.core.schemas import GpuUsage, Row, Summary, Unavailable, UsageSummary
 from harness.reporting.figures import Value
+from harness.reporting.labels import Line
 from harness.reporting.prose.boundaries import PARTS
 from harness.reporting.tables.custom_metrics_table import csv_columns
 
@@ -82,8 +85,8 @@ def _held_back(row: Row) -> Value:
 
 def _busiest(row: Row) -> Value:
     """`cc1plus 4711 87%`; several programs are separated by semicolons."""
-    found = row.usage.busiest if row.usage else ()
-    return "; ".join(f"{one.name} {one.pid} {one.cpu_percent:.0f}%" for one in found) or None
+    busiest = row.usage.busiest if row.usage else ()
+    return "; ".join(f"{process.name} {process.pid} {process.cpu_percent:.0f}%" for process in busiest) or None
 
 
 _NOT_FLAT = ("rounds", "unavailable", "gpu", "busiest")
@@ -108,7 +111,7 @@ COLUMNS: dict[str, Callable[[Row], Value]] = {
     **{f"gpu_{name}": _reader(f"usage.gpu.{name}") for name in GpuUsage.model_fields if name != "reasons"},
     "gpu_clock_held_back": _held_back,
     "busiest": _busiest,
-    "checks": lambda row: " ".join(f"{name} {one.rounds}/{one.of}" for name, one in row.checks.items()),
+    "checks": lambda row: " ".join(f"{name} {check.rounds}/{check.of}" for name, check in row.checks.items()),
     "flags": lambda row: " ".join(dict.fromkeys(flag.name for flag in row.flags)),
 }
 """Column name → the figure. Absent figures are empty, never 0."""
@@ -117,3 +120,32 @@ COLUMNS: dict[str, Callable[[Row], Value]] = {
 def columns_of(summary: Summary) -> dict[str, Callable[[Row], Value]]:
     """The columns of a summary, with those of its plugins' metrics."""
     return {**COLUMNS, **csv_columns(summary)}
+
+
+def environment_lines(summary: Summary) -> list[Line]:
+    """A line for each fact of each environment; facts that could not be read are empty, with the reason."""
+    return [
+        {"environment_id": name, "fact": fact, **_as_line(value), "plan_id": summary.plan_id}
+        for name, environment in summary.environments.items()
+        for part in ("machine", "limits", "gpu", "software")
+        for fact, value in _facts(part, getattr(environment, part))
+    ]
+
+
+def _facts(name: str, value: object) -> Iterator[tuple[str, object]]:
+    """(path with dots, value) of all fields below; a field's name contains its unit."""
+    if isinstance(value, BaseModel) and not isinstance(value, Unavailable):
+        for field in type(value).model_fields:
+            yield from _facts(f"{name}.{field}", getattr(value, field))
+    elif isinstance(value, Mapping):
+        for key, inner in sorted(value.items()):
+            yield f"{name}.{key}", inner
+    elif value is not None:
+        yield name, value
+
+
+def _as_line(value: object) -> Line:
+    if isinstance(value, Unavailable):
+        return {"value": None, "not_available": value.unavailable}
+    plain: Value = value if isinstance(value, (str, int, float)) else " ".join(map(str, value))  # type: ignore[call-overload]
+    return {"value": plain, "not_available": None}

@@ -22,16 +22,16 @@ def tried_table(rows: Iterable[Row], key: ranking.TableKey) -> Table[Row] | None
     groups = tried_groups(row for row in rows if ranking.table_key(row) == key)
     if not groups:
         return None
-    found = [row for group in groups for row in group]
+    tried = [row for group in groups for row in group]
     group_of = {row.case_id: group for group in groups for row in group}
-    unit = units.time_unit(median for row in found if (median := first_ns(row)))
+    unit = units.time_unit(median for row in tried if (median := first_ns(row)))
     columns = [
-        *case_columns(found, with_setting=False),
+        *case_columns(tried, with_setting=False),
         words("setting", lambda row: row.setting),
         Column(f"median {unit.name}", lambda row: units.in_unit(first_ns(row), unit)),
         Column("against the chosen one", lambda row: _behind(row, group_of[row.case_id])),
     ]
-    return Table(columns, found, EXPLAINED)
+    return Table(columns, tried, EXPLAINED)
 
 
 def tried_lines(summary: Summary) -> list[Line]:

@@ -37,74 +37,72 @@ def what_if_section(summary: Summary, profiles: Profiles) -> list[Block]:
 
     profiles: of the summary's cases, where they exist.
     """
-    found = what_if(summary.rows, profiles, summary.baseline_backend)
+    lists = what_if(summary.rows, profiles, summary.baseline_backend)
     by_id = {row.case_id: row for row in summary.rows}
     parts = [
         block
-        for one in found[:MAX_LISTS]
-        for block in titled(_title(one), _elsewhere(one, summary), *_changes(one, by_id), level=3)
+        for model in lists[:MAX_LISTS]
+        for block in titled(_title(model), _elsewhere(model, summary), *_changes(model, by_id), level=3)
     ]
-    more = len(found) - MAX_LISTS
+    more = len(lists) - MAX_LISTS
     after = f"{units.count(more, 'more list is', 'more lists are')} left out." if more > 0 else ""
     return [_EXPLAINED, *parts, *([after] if after else [])] if parts else []
 
 
 def terminal_what_if(summary: Summary, profiles: Profiles) -> str:
     """The lists for a terminal, without the evidence."""
-    found = what_if(summary.rows, profiles, summary.baseline_backend)[:MAX_LISTS]
+    lists = what_if(summary.rows, profiles, summary.baseline_backend)[:MAX_LISTS]
     by_id = {row.case_id: row for row in summary.rows}
     return "\n".join(
         line
-        for one in found
-        for line in (
-            f"\nWhat if, {_title(one)}: {' '.join(filter(None, [_elsewhere(one, summary), one.reason]))}".rstrip(),
-            _plain(one, by_id),
-        )
+        for model in lists
+        for after in (" ".join(filter(None, [_elsewhere(model, summary), model.reason])),)
+        for line in (f"\nWhat if, {_title(model)}: {after}".rstrip(), _plain(model, by_id))
     ).strip()
 
 
-def _title(one: WhatIf) -> str:
-    weights = " (random weights)" if one.weights == "seeded" else ""
-    length = f", sequence {one.sequence_length}" if one.sequence_length else ""
-    return f"{one.model}{weights}{length} on {one.device}"
+def _title(model: WhatIf) -> str:
+    weights = " (random weights)" if model.weights == "seeded" else ""
+    length = f", sequence {model.sequence_length}" if model.sequence_length else ""
+    return f"{model.model}{weights}{length} on {model.device}"
 
 
-def _elsewhere(one: WhatIf, summary: Summary) -> str:
+def _elsewhere(model: WhatIf, summary: Summary) -> str:
     """Why a list does not start from the row that a reader expects; empty where it does."""
     ours = [
         row
         for row in summary.rows
         if (row.model, row.weights, row.device, row.sequence_length)
-        == (one.model, one.weights, one.device, one.sequence_length)
+        == (model.model, model.weights, model.device, model.sequence_length)
         and (row.boundary, row.mode, row.status, row.tried) == ("compute", "sync", "measured", False)
         and (row.backend, row.precision) == (summary.baseline_backend, "fp32")
     ]
     # The plan's first of several settings, as for speed-ups.
     expected = min(ours, key=lambda row: row.batch_size, default=None)
-    if expected is None or expected.grade != UNRANKED or not one.changes:
+    if expected is None or expected.grade != UNRANKED or not model.changes:
         return ""
     return f"The baseline, {_where(expected)}, is grade C: no gain is computed from it."
 
 
-def _changes(one: WhatIf, by_id: Mapping[str, Row]) -> tuple[Block, Block]:
-    if one.reason is not None:
-        return f"No gain is known: {one.reason}.", _left_out(one)
+def _changes(model: WhatIf, by_id: Mapping[str, Row]) -> tuple[Block, Block]:
+    if model.reason is not None:
+        return f"No gain is known: {model.reason}.", _left_out(model)
     headers = ("gain", "evidence", "rule", "from", "to", "based on")
-    lines = [[*_cells(change, by_id), _ids(change)] for change in one.changes]
-    return texts([(header, "left") for header in headers], lines), _left_out(one)
+    lines = [[*_cells(change, by_id), _ids(change)] for change in model.changes]
+    return texts([(header, "left") for header in headers], lines), _left_out(model)
 
 
-def _left_out(one: WhatIf) -> str:
+def _left_out(model: WhatIf) -> str:
     """Existing profiles that give no upper bound."""
-    if not one.left_out:
+    if not model.left_out:
         return ""
-    return f"No bound is taken from {'; '.join(f'`{case_id}`: {why}' for case_id, why in one.left_out)}."
+    return f"No bound is taken from {'; '.join(f'`{case_id}`: {why}' for case_id, why in model.left_out)}."
 
 
-def _plain(one: WhatIf, by_id: Mapping[str, Row]) -> str:
-    lines = [[" ", *_cells(change, by_id)] for change in one.changes]
+def _plain(model: WhatIf, by_id: Mapping[str, Row]) -> str:
+    lines = [[" ", *_cells(change, by_id)] for change in model.changes]
     changes = tabulate(lines, tablefmt="plain", disable_numparse=True, colalign=("left",) * 6) if lines else ""
-    return "\n".join(filter(None, (changes, _left_out(one).replace("`", ""))))
+    return "\n".join(filter(None, (changes, _left_out(model).replace("`", ""))))
 
 
 def _cells(change: Improvement, by_id: Mapping[str, Row]) -> list[str]:
@@ -174,17 +172,17 @@ _SAYS: Mapping[Rule, Callable[[Improvement, Row, Row], str]] = {
 
 def what_if_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each of the largest changes of a model, measured in another row or bounded by a profile."""
-    parts = {one.row.case_id: one.parts for one in cases if one.parts}
+    parts = {case.row.case_id: case.parts for case in cases if case.parts}
     lists = what_if(summary.rows, parts, summary.baseline_backend)
-    return [{**_change_line(one, change), **where(summary)} for one in lists for change in one.changes]
+    return [{**_change_line(model, change), **where(summary)} for model in lists for change in model.changes]
 
 
-def _change_line(one: WhatIf, change: Improvement) -> Line:
+def _change_line(model: WhatIf, change: Improvement) -> Line:
     return {
-        "model": one.model,
-        "weights": one.weights,
-        "device": one.device,
-        "sequence_length": one.sequence_length,
+        "model": model.model,
+        "weights": model.weights,
+        "device": model.device,
+        "sequence_length": model.sequence_length,
         "rule": change.rule,
         "known_how": "measured" if change.interval else "at most",
         "gain": change.gain,

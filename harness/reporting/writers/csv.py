@@ -15,29 +15,20 @@ from harness.reporting.figures import Value
 from harness.reporting.labels import Line, where
 from harness.reporting.prose.recommendations import recommend
 from harness.reporting.tables import (
-    calibration_table,
-    cheapest_table,
-    checks_table,
-    client_table,
     cold_start_table,
     energy_table,
-    engines_table,
-    environments_table,
-    flags_table,
     generation_table,
+    harness_error_tables,
     latency_table,
-    layers_table,
-    load_points_table,
+    load_tables,
     machine_load_table,
-    model_costs_table,
-    neighbours_table,
-    profiles_table,
+    profile_tables,
     roofline_table,
-    scaling_table,
     side_by_side_table,
+    spread_tables,
     summary_table,
     tried_settings_table,
-    unmeasured_table,
+    validity_tables,
     what_if_table,
 )
 
@@ -45,69 +36,77 @@ FORMULA = ("=", "+", "-", "@", "\t", "\n")
 """First characters of a cell that a spreadsheet reads as a formula (OWASP, CSV injection)."""
 
 
-def recommendation_lines(found: Summary) -> list[Line]:
+def recommendation_lines(summary: Summary) -> list[Line]:
     """A line for each recommendation, with the rows that it is based on."""
     return [
-        {"about": one.about, "rule": one.rule, "text": one.text, "case_ids": " ".join(one.case_ids), **where(found)}
-        for one in recommend(found)
+        {
+            "about": recommendation.about,
+            "rule": recommendation.rule,
+            "text": recommendation.text,
+            "case_ids": " ".join(recommendation.case_ids),
+            **where(summary),
+        }
+        for recommendation in recommend(summary)
     ]
 
 
 RESULTS: Mapping[str, Callable[[Summary], list[Line]]] = {
     "results": latency_table.latency_lines,
     "cold_start": cold_start_table.cold_lines,
-    "calibration": calibration_table.calibration_lines,
+    "calibration": harness_error_tables.calibration_lines,
     "generation": generation_table.generation_lines,
     "recommendations": recommendation_lines,
-    "engines": engines_table.engine_lines,
+    "engines": cold_start_table.engine_lines,
     "roofline": roofline_table.roofline_lines,
     "energy": energy_table.energy_lines,
-    "load": cheapest_table.load_lines,
-    "load_clients": client_table.client_lines,
-    "load_points": load_points_table.point_lines,
-    "load_replay": load_points_table.replay_lines,
-    "scaling": scaling_table.scaling_lines,
-    "devices": scaling_table.device_lines,
-    "neighbours": neighbours_table.neighbour_lines,
+    "load": load_tables.load_lines,
+    "load_clients": load_tables.client_lines,
+    "load_points": load_tables.point_lines,
+    "load_replay": load_tables.replay_lines,
+    "scaling": spread_tables.scaling_lines,
+    "devices": spread_tables.device_lines,
+    "neighbours": spread_tables.neighbour_lines,
     "settings_tried": tried_settings_table.tried_lines,
-    "flags": flags_table.flag_lines,
-    "checks": checks_table.check_lines,
+    "flags": validity_tables.flag_lines,
+    "checks": validity_tables.check_lines,
     "usage": machine_load_table.usage_lines,
-    "not_measured": unmeasured_table.unmeasured_lines,
-    "environments": environments_table.environment_lines,
+    "not_measured": validity_tables.unmeasured_lines,
+    "environments": summary_table.environment_lines,
 }
 """File → its lines."""
 
 WITH_PROFILES: Mapping[str, Callable[[Summary, Sequence[Profiled]], list[Line]]] = {
     "what_if": what_if_table.what_if_lines,
-    "profile_models": model_costs_table.model_lines,
-    "profile_parameters": model_costs_table.parameter_lines,
-    "profile_files": model_costs_table.file_lines,
-    "profile_cases": model_costs_table.case_lines,
-    "profile_sums": profiles_table.sum_lines,
-    "profile_groups": layers_table.group_lines,
+    "profile_models": profile_tables.model_lines,
+    "profile_parameters": profile_tables.parameter_lines,
+    "profile_files": profile_tables.file_lines,
+    "profile_cases": profile_tables.case_lines,
+    "profile_sums": profile_tables.sum_lines,
+    "profile_groups": profile_tables.group_lines,
     "side_by_side_groups": side_by_side_table.group_gain_lines,
     "side_by_side_modules": side_by_side_table.module_gain_lines,
-    "profile_layers": layers_table.layer_lines,
-    "profile_operators": layers_table.operator_lines,
+    "profile_layers": profile_tables.layer_lines,
+    "profile_operators": profile_tables.operator_lines,
 }
 
 NAMES = RESULTS.keys() | WITH_PROFILES.keys()
 """Names of all possible tables."""
 
 
-def csv_tables(found: Summary, profiled: Sequence[Profiled]) -> dict[str, str]:
+def csv_tables(summary: Summary, profiled: Sequence[Profiled]) -> dict[str, str]:
     """Name → CSV text, header first, of each table that has lines."""
-    tables = {name: make(found) for name, make in RESULTS.items()}
-    compared = with_phases(found, {one.row.case_id for one in profiled}.__contains__)
+    tables = {name: make(summary) for name, make in RESULTS.items()}
+    compared = with_phases(summary, {row.row.case_id for row in profiled}.__contains__)
     tables |= {name: make(compared, profiled) for name, make in WITH_PROFILES.items()}
     return {name: csv_text(lines) for name, lines in tables.items() if lines}
 
 
-def summary_text(found: Summary) -> str:
+def summary_text(summary: Summary) -> str:
     """summary.csv: the whole summary, a line per row, header first."""
-    columns = summary_table.columns_of(found)
-    return _text(columns, ([figure(row) for figure in columns.values()] for row in found.rows)) if found.rows else ""
+    columns = summary_table.columns_of(summary)
+    return (
+        _text(columns, ([figure(row) for figure in columns.values()] for row in summary.rows)) if summary.rows else ""
+    )
 
 
 def csv_text(lines: Sequence[Mapping[str, Value]]) -> str:

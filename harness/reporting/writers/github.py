@@ -9,7 +9,7 @@ from harness.comparison.verdicts import is_lost
 from harness.core import text as sanitize
 from harness.core.schemas import ComparedRow, Comparison
 from harness.reporting import units
-from harness.reporting.prose import changes
+from harness.reporting.tables import comparison_table
 from harness.reporting.tables.comparison_table import compared_table, headline, remarks
 from harness.reporting.writers.markdown import escape, table_text
 
@@ -22,15 +22,20 @@ MAX_SUMMARY_BYTES = 1 << 20
 
 def commands(comparison: Comparison) -> list[str]:
     """An error for each row or threshold that fails, a warning for each figure that was lost."""
-    failing = [row for row in changes.worst_first(comparison.rows) if row.fails]
+    failing = [row for row in comparison_table.worst_first(comparison.rows) if row.fails]
     missed = [judgement for judgement in comparison.judgements if judgement.outcome != "PASS"]
     lost = [row for row in comparison.rows if is_lost(row)]
-    errors = [("slower", f"{row.case_id}: {changes.in_words(row)}") for row in failing]
+    errors = [("slower", f"{row.case_id}: {comparison_table.in_words(row)}") for row in failing]
     errors += [
-        ("lower load", f"{load.load_id}: {changes.load_in_words(load)}") for load in comparison.loads if load.fails
+        ("lower load", f"{load.load_id}: {comparison_table.load_in_words(load)}")
+        for load in comparison.loads
+        if load.fails
     ]
-    errors += [("threshold", f"{found.case_id}: {found.threshold}: {changes.judged(found)}") for found in missed]
-    warnings = [("no longer measured", f"{row.case_id}: {changes.in_words(row)}") for row in lost]
+    errors += [
+        ("threshold", f"{judgement.case_id}: {judgement.threshold}: {comparison_table.judged(judgement)}")
+        for judgement in missed
+    ]
+    warnings = [("no longer measured", f"{row.case_id}: {comparison_table.in_words(row)}") for row in lost]
     return [*_capped("error", errors), *_capped("warning", warnings)]
 
 
@@ -74,7 +79,7 @@ def pr_comment(comparison: Comparison) -> str:
     """The verdict, the changed rows, then other rows up to the limit, and the two sides of the comparison."""
     failing = comparison.fails
     title = "Performance: regressed" if failing else "Performance: no regression found"
-    rows = [row for row in changes.worst_first(comparison.rows) if row.ratio is not None]
+    rows = [row for row in comparison_table.worst_first(comparison.rows) if row.ratio is not None]
     rows.sort(key=lambda row: row.verdict in _QUIET)  # stable: what changed first
     parts = [
         f"{MARKER}\n### {title}",
@@ -115,8 +120,8 @@ def _table(rows: Sequence[ComparedRow]) -> str:
 def _missed(comparison: Comparison) -> str:
     missed = [judgement for judgement in comparison.judgements if judgement.outcome != "PASS"]
     lines = [
-        f"- {one.outcome} `{escape(one.threshold)}` {one.case_id}: {escape(changes.judged(one))}"
-        for one in missed[:MAX_MISSED]
+        f"- {limit.outcome} `{escape(limit.threshold)}` {limit.case_id}: {escape(comparison_table.judged(limit))}"
+        for limit in missed[:MAX_MISSED]
     ]
     return "\n".join([*lines, *([f"- … and {len(missed) - MAX_MISSED} more"] if len(missed) > MAX_MISSED else [])])
 
@@ -126,6 +131,6 @@ def _not_compared(rows: Sequence[ComparedRow]) -> str:
     if not lacking:
         return ""
     lost = sum(map(is_lost, lacking))
-    reasons = Counter(changes.in_words(row) for row in lacking).most_common(1)[0][0]
-    said = f", {lost} of them measured before" if lost else ""
-    return f"{units.count(len(lacking), 'row')} not compared{said}; most often: {escape(reasons)}"
+    reasons = Counter(comparison_table.in_words(row) for row in lacking).most_common(1)[0][0]
+    measured = f", {lost} of them measured before" if lost else ""
+    return f"{units.count(len(lacking), 'row')} not compared{measured}; most often: {escape(reasons)}"

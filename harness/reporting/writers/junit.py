@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from harness.core.schemas import ComparedLoad, ComparedRow, Comparison, Judgement
-from harness.reporting.prose import changes
+from harness.reporting.tables import comparison_table
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold even escaped: a reason may quote a terminal's colour codes."""
@@ -39,35 +39,35 @@ def _suite(root: Element, name: str, cases: Iterable[Element]) -> None:
 
 def _row_case(row: ComparedRow) -> Element:
     case = Element("testcase", classname=_clean(f"{row.model}.{row.backend}"), name=_clean(row.case_id))
-    said = _clean(f"{row.verdict}: {changes.in_words(row)}")
+    text = _clean(f"{row.verdict}: {comparison_table.in_words(row)}")
     if row.fails:
-        SubElement(case, "failure", message=said, type=row.verdict)
+        SubElement(case, "failure", message=text, type=row.verdict)
     elif row.verdict in SKIPPED:
-        SubElement(case, "skipped", message=said)
+        SubElement(case, "skipped", message=text)
     else:
-        SubElement(case, "system-out").text = said
+        SubElement(case, "system-out").text = text
     return case
 
 
 def _load_case(load: ComparedLoad) -> Element:
     case = Element("testcase", classname=_clean(f"{load.model}.{load.backend}"), name=_clean(load.load_id))
-    said = _clean(f"{load.verdict}: {changes.load_in_words(load)}")
+    text = _clean(f"{load.verdict}: {comparison_table.load_in_words(load)}")
     if load.fails:
-        SubElement(case, "failure", message=said, type=load.verdict)
+        SubElement(case, "failure", message=text, type=load.verdict)
     elif load.verdict in SKIPPED:
-        SubElement(case, "skipped", message=said)
+        SubElement(case, "skipped", message=text)
     else:
-        SubElement(case, "system-out").text = said
+        SubElement(case, "system-out").text = text
     return case
 
 
 def _threshold_case(judgement: Judgement) -> Element:
     case = Element("testcase", classname=_clean(judgement.threshold), name=_clean(judgement.case_id))
-    said = _clean(f"{judgement.outcome}: {changes.judged(judgement)}")
+    text = _clean(f"{judgement.outcome}: {comparison_table.judged(judgement)}")
     if judgement.outcome == "PASS":
-        SubElement(case, "system-out").text = said
+        SubElement(case, "system-out").text = text
     else:
-        SubElement(case, "failure", message=said, type=judgement.outcome)
+        SubElement(case, "failure", message=text, type=judgement.outcome)
     return case
 
 

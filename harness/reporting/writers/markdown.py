@@ -81,9 +81,9 @@ def _inline(text: str, addresses: bool) -> str:
 
 def _plain(text: str, addresses: bool) -> str:
     text = _TAG.sub("&lt;", text)
-    text = _TARGET.sub(r"\1\\[", _AWAY.sub(lambda found: "\\" + found[0], text))
+    text = _TARGET.sub(r"\1\\[", _AWAY.sub(lambda match: "\\" + match[0], text))
     return text if addresses else _ADDRESS.sub(_unlinked, text)
 
 
-def _unlinked(found: re.Match[str]) -> str:
-    return found[0].replace("://", ":\\//").replace("www.", "www\\.").replace("WWW.", "WWW\\.")
+def _unlinked(match: re.Match[str]) -> str:
+    return match[0].replace("://", ":\\//").replace("www.", "www\\.").replace("WWW.", "WWW\\.")

@@ -11,7 +11,7 @@ from harness.reporting.labels import RESTS_ON_C, Line, sound_rows, where, who
 from harness.reporting.load_groups import is_sound
 from harness.reporting.tables.cold_start_table import cold_costs
 from harness.reporting.tables.energy_table import joules
-from harness.reporting.tables.load_points_table import who_loaded
+from harness.reporting.tables.load_tables import who_loaded
 from harness.reporting.tables.roofline_table import against_limits
 
 PREFIX = "inferometer."
@@ -74,12 +74,12 @@ def _case_run(summary: Summary, row: Row, by_id: dict[str, Row]) -> MlflowRun:
         **against_limits(summary, row),
         **(joules(metered) if metered else {}),
         # A unit may contain characters that MLflow forbids in names, so the plan's run has the units.
-        **{f"custom_{name}": found for name, found in row.custom.items() if isinstance(found, float)},
+        **{f"custom_{name}": value for name, value in row.custom.items() if isinstance(value, float)},
     }
     known = {**who(row), "threads": row.threads}
     grade = {name: known.pop(name) for name in ("case_id", "grade")}
     flags = " ".join(dict.fromkeys(flag.name for flag in row.flags))
-    doubts = {name: found for name, found in figures.items() if name.endswith(RESTS_ON_C) and found is True}
+    doubts = {name: value for name, value in figures.items() if name.endswith(RESTS_ON_C) and value is True}
     return MlflowRun(
         name=row.case_id,
         params={name: str(value) for name, value in known.items() if value is not None},

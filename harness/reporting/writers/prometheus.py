@@ -13,11 +13,10 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from harness.core.schemas import GenerationRow, Row, Summary
 from harness.core.timestamps import since_1970_s
-from harness.reporting.figures import BASE_UNITS, ENERGY, FIGURES, LOAD, LOADED, Figure, Thing
-from harness.reporting.generation_figures import GENERATION
+from harness.reporting.figures import BASE_UNITS, ENERGY, FIGURES, GENERATION, LOAD, LOADED, Figure, Thing
 from harness.reporting.labels import sound_rows, where, who
 from harness.reporting.load_groups import is_sound
-from harness.reporting.tables.load_points_table import who_loaded
+from harness.reporting.tables.load_tables import who_loaded
 
 _PREFIX = "inferometer_"
 
@@ -35,7 +34,7 @@ def metrics_text(summary: Summary) -> bytes:
     _families(registry, LOAD, [(_texts(who_loaded(row)), row) for row in loads])
     points = [({**_texts(who_loaded(row)), "point": point.point}, point) for row in loads for point in row.points]
     _families(registry, LOADED, points)
-    verdicts = [({**labels, "verdict": one.verdict}, 1) for labels, one in points if one.verdict]
+    verdicts = [({**labels, "verdict": value.verdict}, 1) for labels, value in points if value.verdict]
     _fill(registry, "load_verdict_info", "Verdict of a load.", verdicts)
     _fill(registry, "custom", "Metrics of plugins, by their name and in their unit.", _custom(summary, rows))
     _fill(registry, "case_info", "Grade and flags of a case, to join with.", [(_graded(row), 1) for row in rows])
@@ -54,7 +53,12 @@ def _families(
     """The gauges of figures, and both ends of their intervals. things: the owners of the figures, with their labels."""
     for figure in figures:
         for name, text, value in _gauges(figure):
-            _fill(registry, name, text, [(labels, found) for labels, of in things if (found := value(of)) is not None])
+            _fill(
+                registry,
+                name,
+                text,
+                [(labels, measured) for labels, of in things if (measured := value(of)) is not None],
+            )
 
 
 def _fill(
@@ -88,10 +92,10 @@ def _gauges(figure: Figure[Thing]) -> Iterator[tuple[str, str, Callable[[Thing],
 
 def _custom(summary: Summary, rows: Sequence[Row]) -> list[tuple[Mapping[str, str], float]]:
     return [
-        ({**_labels(row), "metric": name, "unit": metric.unit}, found)
+        ({**_labels(row), "metric": name, "unit": metric.unit}, value)
         for name, metric in summary.custom.items()
         for row in rows
-        if isinstance(found := row.custom.get(name), float)
+        if isinstance(value := row.custom.get(name), float)
     ]
 
 
@@ -116,5 +120,5 @@ def _graded(row: Row) -> dict[str, str]:
     return {**_labels(row), "grade": row.grade or "", "flags": flags}
 
 
-def _texts(found: Mapping[str, object]) -> dict[str, str]:
-    return {name: "" if value is None else str(value) for name, value in found.items()}
+def _texts(texts: Mapping[str, object]) -> dict[str, str]:
+    return {name: "" if value is None else str(value) for name, value in texts.items()}

@@ -15,9 +15,8 @@ from harness.core.schemas import Case, ExportRecord, Work
 from harness.core.schemas.profile_record import Counts, OnnxCount
 from harness.zoo import model_info
 from harness.zoo.construct import family_of
-from harness.zoo.cost import memory
-from harness.zoo.cost.onnx_products import products_of
-from harness.zoo.cost.onnx_shapes import OnnxGraph, live_bytes, open_graph
+from harness.zoo.cost import torch_counts
+from harness.zoo.cost.onnx_counts import OnnxGraph, live_bytes, open_graph, products_of
 
 AGREE = 0.001
 """Largest relative difference of two counts that are called equal."""
@@ -41,7 +40,7 @@ def counts_of(case: Case, export: ExportRecord, folder: Path, batch: OneSample) 
     Raises the errors of building the module and of reading the file; contradictory shapes in the file give a note.
     """
     sample = {spec.name: _first_sample(batch[spec.name], spec.batch_axis) for spec in export.inputs}
-    work = next((found for found in export.work if found.sequence_length == case.sequence_length), None)
+    work = next((work for work in export.work if work.sequence_length == case.sequence_length), None)
     notes: list[str] = []
     graph = _graph(export, folder, sample, notes)
     counted = None if graph is None else _onnx_count(export.onnx["fp32"].path, graph)
@@ -51,16 +50,16 @@ def counts_of(case: Case, export: ExportRecord, folder: Path, batch: OneSample) 
         return _without_module(case, graph, products).model_copy(update={"count_notes": (*notes, _NO_PARAMETERS)})
     info = model_info(export.model)
     module = family_of(info).architecture(info, folder).float().eval()
-    parameters = memory.parameters_of(module)
+    parameters = torch_counts.parameters_of(module)
     arguments = [torch.from_numpy(values.copy()) for values in sample.values()]
-    live = memory.live_bytes(module, arguments, case.precision)
+    live = torch_counts.live_bytes(module, arguments, case.precision)
     return products.model_copy(
         update={
             "parameters": parameters.total,
             "trainable_parameters": parameters.trainable,
             "parameters_by_type": dict(parameters.by_type),
             "count_notes": tuple(notes),
-            "weight_bytes": memory.weight_bytes(module),
+            "weight_bytes": torch_counts.weight_bytes(module),
             "activation_bytes": live,
             "activation_bytes_by": _NO_INT8 if live is None else _BY_MODULE,
         }
@@ -70,14 +69,16 @@ def counts_of(case: Case, export: ExportRecord, folder: Path, batch: OneSample) 
 def _products(work: Work | None, counted: OnnxCount | None) -> Counts:
     """The multiply-adds: torch's where torch counted all, else the graph's where the graph's are complete, else the
     larger number. None where only operators that were not counted have any. Everything else is empty."""
-    found: list[tuple[int, str, tuple[str, ...]]] = []
+    products: list[tuple[int, str, tuple[str, ...]]] = []
     if work is not None:
-        found.append(
+        products.append(
             (work.flops_per_item // 2, "torch's FlopCounterMode, attention in separate products", work.uncounted)
         )
     if counted is not None:
-        found.append((counted.macs, "the ONNX graph", counted.uncounted))
-    macs, by, uncounted = max(found, key=lambda one: (not one[2], bool(one[2]) and one[0]), default=(None, None, ()))
+        products.append((counted.macs, "the ONNX graph", counted.uncounted))
+    macs, by, uncounted = max(
+        products, key=lambda product: (not product[2], bool(product[2]) and product[0]), default=(None, None, ())
+    )
     if not macs and uncounted:
         macs, by = None, None
     return Counts(

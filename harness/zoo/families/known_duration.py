@@ -78,10 +78,10 @@ def factor(name: str, process: str) -> float:
 
 
 def _parts(name: str) -> tuple[str, str, str | None]:
-    found = _FORM.fullmatch(name.removeprefix(PREFIX))
-    if found is None:
+    match = _FORM.fullmatch(name.removeprefix(PREFIX))
+    if match is None:
         raise ConfigError(
             f"`{name}` names no duration.",
             f"Write spin:50us or spin:20ms; spin:1ms:{TWO_SPEEDS} or spin:1ms:{SCATTER}.",
         )
-    return found[1], found[2], found[3]
+    return match[1], match[2], match[3]

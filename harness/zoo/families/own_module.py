@@ -68,12 +68,14 @@ def loaded(
         answer = call(frozen(initialised(module, examples)), given)
     outputs = flat(answer)
     if not outputs or not all(isinstance(output, torch.Tensor) for output in outputs):
-        what = (
-            ", ".join(dict.fromkeys(type(one).__name__ for one in outputs if not isinstance(one, torch.Tensor)))
+        kinds = (
+            ", ".join(
+                dict.fromkeys(type(output).__name__ for output in outputs if not isinstance(output, torch.Tensor))
+            )
             or "nothing"
         )
         raise ConfigError(
-            f"{info.name} does not answer with tensors but with {what}.",
+            f"{info.name} does not answer with tensors but with {kinds}.",
             "Return a tensor, or tuples and dictionaries of tensors.",
         )
     narrow = next((output.dtype for output in outputs if output.dtype in _NOT_IN_NUMPY), None)
@@ -94,7 +96,7 @@ def loaded(
         input_axes=input_axes or {},
         input_types={name: example.numpy().dtype for name, example in zip(names, examples, strict=True)},
         written_inputs=tuple(
-            name for name, one, other in zip(names, given, examples, strict=True) if not _same(one, other)
+            name for name, value, other in zip(names, given, examples, strict=True) if not _same(value, other)
         ),
     )
 
@@ -163,7 +165,9 @@ def _call(info: ModelInfo) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     if not any(example.ndim for example in examples):
         raise ConfigError(f"No example input of {info.name} has a batch axis.", _FORM)
     # The module is made fp32, which double or half inputs do not fit.
-    return model, tuple(one.detach().float() if one.is_floating_point() else one.detach() for one in examples)
+    return model, tuple(
+        example.detach().float() if example.is_floating_point() else example.detach() for example in examples
+    )
 
 
 def _examples(info: ModelInfo, model: nn.Module, examples: Any) -> tuple[torch.Tensor, ...]:
@@ -196,5 +200,5 @@ def _examples(info: ModelInfo, model: nn.Module, examples: Any) -> tuple[torch.T
 def input_names(module: nn.Module, count: int) -> tuple[str, ...]:
     """The names of forward's parameters where they can be read, else input_0, input_1, …"""
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    found = [p.name for p in inspect.signature(module.forward).parameters.values() if p.kind in positional]
-    return tuple(found[:count]) if len(found) >= count else tuple(f"input_{index}" for index in range(count))
+    names = [p.name for p in inspect.signature(module.forward).parameters.values() if p.kind in positional]
+    return tuple(names[:count]) if len(names) >= count else tuple(f"input_{index}" for index in range(count))

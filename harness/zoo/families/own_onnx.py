@@ -82,12 +82,12 @@ def load(request: Request) -> Loaded:
     )
 
 
-def _element_types(path: Path, what: str, ports: Any) -> dict[str, np.dtype[np.generic]]:
+def _element_types(path: Path, thing: str, ports: Any) -> dict[str, np.dtype[np.generic]]:
     """By name. Raises ConfigError for anything but a tensor of a type that NumPy has."""
     for port in ports:
         if _element(port) not in _KINDS:
             raise ConfigError(
-                f"{what.capitalize()} `{port.name}` of {path} is {port.type}, which is no tensor that NumPy can hold.",
+                f"{thing.capitalize()} `{port.name}` of {path} is {port.type}, which is no tensor that NumPy can hold.",
                 "Export the model with tensors alone (from scikit-learn: `options={'zipmap': False}`); no bfloat16.",
             )
     return {port.name: _KINDS[_element(port)] for port in ports}
@@ -187,12 +187,12 @@ def _table_rows(path: Path) -> dict[str, int]:
     graph = onnx.load(path, load_external_data=False).graph
     tables = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     origin = {value.name: value.name for value in graph.input}
-    found: dict[str, int] = {}
+    rows: dict[str, int] = {}
     for node in graph.node:
         if node.op_type in _FORMS and node.input[0] in origin:
             origin[node.output[0]] = origin[node.input[0]]
         if node.op_type == "Gather" and node.input[1] in origin and node.input[0] in tables:
             axis = next((entry.i for entry in node.attribute if entry.name == "axis"), 0)
             name = origin[node.input[1]]
-            found[name] = min(tables[node.input[0]][axis], found.get(name, sys.maxsize))
-    return found
+            rows[name] = min(tables[node.input[0]][axis], rows.get(name, sys.maxsize))
+    return rows

@@ -57,10 +57,10 @@ def _read(info: ModelInfo, folder: Path) -> tuple[nn.Module, Arrays]:
     if not hashlib.sha256(content).hexdigest().startswith(info.reference.rpartition("-")[2]):
         raise MalformedFileError(f"{path} is not the file that {info.name} names: its sha256 differs.", _AGAIN)
     try:
-        found: tuple[nn.Module, Arrays] = pickle.loads(content)  # noqa: S301 - its digest was checked against its name
+        pair: tuple[nn.Module, Arrays] = pickle.loads(content)  # noqa: S301 - its digest was checked against its name
     except Exception as error:  # whatever the module's own code raises while it is built
         raise ConfigError(
             f"{info.name} could not be read back: {type(error).__name__}: {error}",
             "Give a module that pickles, or a function that builds it: `module:<python path>:<function>`.",
         ) from error
-    return uncompiled(found[0]), found[1]
+    return uncompiled(pair[0]), pair[1]

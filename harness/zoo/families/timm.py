@@ -92,22 +92,22 @@ def _pretrained(library: ModuleType, request: Request) -> nn.Module:
 
 def _preparation(library: ModuleType, name: str) -> ImagePreparation:
     """The preprocessing of the model's own evaluation. Raises ConfigError for anything but a square RGB picture."""
-    found: Mapping[str, Any] = library.data.resolve_data_config(
+    config: Mapping[str, Any] = library.data.resolve_data_config(
         {}, pretrained_cfg=library.get_pretrained_cfg(name).to_dict(), use_test_size=False
     )
-    channels, height, width = found["input_size"]
-    if channels != 3 or height != width or found.get("crop_mode", "center") != "center":
+    channels, height, width = config["input_size"]
+    if channels != 3 or height != width or config.get("crop_mode", "center") != "center":
         raise ConfigError(
-            f"timm:{name} takes {channels} x {height} x {width}, cropped as `{found.get('crop_mode')}`, and no "
+            f"timm:{name} takes {channels} x {height} x {width}, cropped as `{config.get('crop_mode')}`, and no "
             "square RGB pictures from the centre.",
             "Wrap it in a function with example inputs: `module:<python path>:<function>`.",
         )
     return ImagePreparation(
-        resize=math.floor(height / found["crop_pct"]),
+        resize=math.floor(height / config["crop_pct"]),
         crop=height,
-        resample="bicubic" if found["interpolation"] == "bicubic" else "bilinear",
-        mean=tuple(found["mean"]),
-        std=tuple(found["std"]),
+        resample="bicubic" if config["interpolation"] == "bicubic" else "bilinear",
+        mean=tuple(config["mean"]),
+        std=tuple(config["std"]),
     )
 
 

@@ -1,12 +1,10 @@
-"""transformers' models of text: encoders up to last_hidden_state; decoders and T5 as one pass to the next token's
-logits. Models of pictures and sounds are in media.py.
-"""
+"""transformers' models: encoders and decoders of text, and models of pictures and sounds with one input."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +15,120 @@ from torch import nn
 
 from harness.core.errors import ConfigError
 from harness.core.layout import ModelFolder
-from harness.core.schemas import Answer, TextPreparation
+from harness.core.schemas import Answer, ProcessorPreparation, TextPreparation
 from harness.zoo import ModelInfo
 from harness.zoo.construct import frozen
 from harness.zoo.export_request import artifact
 from harness.zoo.families import hub
-from harness.zoo.families import media as media_models
 from harness.zoo.families.hub import Tokenizer
-from harness.zoo.families.hub_kind import media, media_of
+from harness.zoo.families.hub_kind import PROCESSOR, Media, media, media_of
+from harness.zoo.inputs import images, sounds
+from harness.zoo.inputs.preprocessing import processor_of
 from harness.zoo.inputs.sentences import SOURCE, passages, token_ids
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Raw, Request
+
+_HEADS: Mapping[str, tuple[str, Answer, str]] = {
+    "ForImageClassification": ("AutoModelForImageClassification", "top-5", "logits"),
+    "ForImageClassificationWithTeacher": ("AutoModelForImageClassification", "top-5", "logits"),
+    "ForSemanticSegmentation": ("AutoModelForSemanticSegmentation", "outputs", "logits"),
+    "ForDepthEstimation": ("AutoModelForDepthEstimation", "outputs", "predicted_depth"),
+    "ForAudioClassification": ("AutoModelForAudioClassification", "top-5", "logits"),
+    "ForSequenceClassification": ("AutoModelForAudioClassification", "top-5", "logits"),
+    "ForCTC": ("AutoModelForCTC", "outputs", "logits"),
+}
+"""By the end of the architecture's name: the library's class, the answer, and the output's name."""
+
+
+class FirstOutput(nn.Module):
+    """One tensor → the model's first output."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        """(batch, …), as the processor gives it."""
+        tensor: torch.Tensor = self.model(values, return_dict=True)[0]
+        return tensor
+
+
+def load_media(config: Any, media: Media, origin: str | None, request: Request) -> Loaded:
+    """A model of pictures or sounds, with its configuration and processor saved into the folder.
+
+    Raises HubError where the weights or the processor cannot be read, ConfigError where the model needs more tensors.
+    """
+    auto, answer, output = _class_of(config)
+    processor = hub.processor(media, origin, request)
+    if request.weights == "pretrained":
+        model, source = hub.weights(auto, origin, request, {}), request.info.weight_source
+    else:
+        torch.manual_seed(request.seed)
+        model, source = auto.from_config(config), f"random, seed {request.seed}"
+    config.save_pretrained(request.folder)
+    processor.save_pretrained(ModelFolder(request.folder).processor)
+    name = str(model.main_input_name)
+    prepare = functools.partial(_media_raw, media, answer, request.folder)
+    return Loaded(
+        module=frozen(FirstOutput(model)),
+        weight_source=source,
+        classifier=answer == "top-5",
+        input_names=(name,),
+        output_names=(output,),
+        make_inputs=functools.partial(_media_inputs, media, name, request.folder),
+        make_raw=prepare,
+        input_types={name: np.dtype(np.float32)},
+        kind="image" if media == "image" else "tensor",
+    )
+
+
+def media_architecture(config: Any) -> nn.Module:
+    """The model without weights."""
+    from transformers.initialization import no_init_weights  # noqa: PLC0415
+
+    auto, _, _ = _class_of(config)
+    with no_init_weights():
+        model = auto.from_config(config)
+    model.tie_weights()
+    return FirstOutput(model)
+
+
+def _class_of(config: Any) -> tuple[Any, Answer, str]:
+    import transformers  # noqa: PLC0415 - seconds, and only these models need it
+
+    name = (getattr(config, "architectures", None) or [""])[0]
+    head_class = next((head for end, head in _HEADS.items() if name.endswith(end)), None)
+    if head_class is not None:
+        return getattr(transformers, head_class[0]), head_class[1], head_class[2]
+    if getattr(config, "is_encoder_decoder", False) or "For" in name:
+        raise ConfigError(
+            f"A {name or config.model_type} takes more than one tensor, or answers with more than one.",
+            "Choose a classifier, an encoder, CTC, segmentation or depth, or wrap it: `module:<path>:<function>`.",
+        )
+    return transformers.AutoModel, "outputs", "last_hidden_state"
+
+
+def _media_inputs(media: Media, name: str, folder: Path, samples: int, sequence_length: int | None) -> Inputs:
+    del sequence_length
+    prepare = processor_of(_preparation(media, folder), folder, name)
+    if media == "image":
+        arrays = prepare(list(images.pictures(samples)))
+        return Inputs(arrays, f"{images.SOURCE}; the model's own processor")
+    return Inputs(
+        prepare(sounds.wav_files(samples, sounds.rate_of(folder))), f"{sounds.SOURCE}; the model's own processor"
+    )
+
+
+def _media_raw(media: Media, answer: Answer, folder: Path, samples: int, sequence_length: int | None) -> Raw:
+    del sequence_length
+    how = _preparation(media, folder)
+    files = images.jpegs(samples) if media == "image" else sounds.wav_files(samples, sounds.rate_of(folder))
+    return Raw(tuple(files), how, answer)
+
+
+def _preparation(media: Media, folder: Path) -> ProcessorPreparation:
+    saved = ModelFolder(folder).processor / PROCESSOR
+    entry = artifact(saved).model_copy(update={"path": f"{saved.parent.name}/{PROCESSOR}"})
+    return ProcessorPreparation(media="image" if media == "image" else "audio", processor=entry)
 
 
 class EncoderDecoder(nn.Module):
@@ -129,7 +231,7 @@ def load(request: Request) -> Loaded:
     if kind == "text" and origin is not None:
         kind = media_of(origin)  # by its processor as well
     if kind != "text":
-        return media_models.load(config, kind, origin, request)
+        return load_media(config, kind, origin, request)
     auto, wrapper = _classes(config)
     if request.weights == "pretrained":
         model = hub.weights(auto, origin, request, _options(auto, config))
@@ -171,7 +273,7 @@ def architecture(info: ModelInfo, folder: Path) -> nn.Module:
     del info
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     if (folder / "processor").is_dir():
-        return media_models.architecture(config)
+        return media_architecture(config)
     auto, wrapper = _classes(config)
     with no_init_weights():
         model = auto.from_config(config, **_options(auto, config))

@@ -59,11 +59,11 @@ def facts_of(info: ModelInfo, weights: Weights) -> DecoderFacts | str | None:
     if not info.name.startswith("hf:"):
         return f"{info.name} is an encoder: it gives one vector a text and no next token"
     folder = folder_of(info.reference)
-    found = None if folder is None else _json(folder / "config.json")
-    if folder is None or not found:
+    configuration = None if folder is None else _json(folder / "config.json")
+    if folder is None or not configuration:
         return None
     has = any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model"))
-    facts = of_configuration(info.name, found, tokenizer=has)
+    facts = of_configuration(info.name, configuration, tokenizer=has)
     gguf = weights != "seeded" and any(folder.glob("*.gguf"))
     return replace(facts, gguf=gguf) if isinstance(facts, DecoderFacts) else facts
 
@@ -97,15 +97,15 @@ def too_long(name: str, facts: DecoderFacts, prompt_length: int, new_tokens: int
     if facts.longest is None:
         return None
     if facts.kind == "seq2seq":
-        need, what = max(prompt_length, new_tokens), "prompt or output"
+        need, subject = max(prompt_length, new_tokens), "prompt or output"
     else:
-        need, what = prompt_length + new_tokens, f"prompt and output of {prompt_length} + {new_tokens}"
-    return f"{what} need {need} positions, and {name} has {facts.longest}" if need > facts.longest else None
+        need, subject = prompt_length + new_tokens, f"prompt and output of {prompt_length} + {new_tokens}"
+    return f"{subject} need {need} positions, and {name} has {facts.longest}" if need > facts.longest else None
 
 
 def _json(path: Path) -> Mapping[str, Any]:
     try:
-        found = json.loads(read(path, Limit.TEXT))
+        content = json.loads(read(path, Limit.TEXT))
     except (OSError, ValueError, MalformedFileError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}

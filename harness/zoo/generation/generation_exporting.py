@@ -74,16 +74,16 @@ class GenerationRequest:
     def covered_by(self, record: GenerationExport) -> bool:
         """Whether a record has every length, prompt and file."""
         enough = all(
-            (found := record.prompt_set(length, tokens)) is not None
-            and found.referenced >= self._referenced(found)
-            and set(self.rounded) <= found.rounding.keys()
+            (prompts := record.prompt_set(length, tokens)) is not None
+            and prompts.referenced >= self._referenced(prompts)
+            and set(self.rounded) <= prompts.rounding.keys()
             for length, tokens in self.lengths.items()
         )
         keys = [*self.onnx, *(f"{precision}-{form}" for precision in self.onnx for form in self.forms)]
         return enough and set(keys) <= {*record.onnx, *record.refused}
 
-    def _referenced(self, found: PromptSet) -> int:
-        return min(self.batch_size, found.samples)
+    def _referenced(self, prompts: PromptSet) -> int:
+        return min(self.batch_size, prompts.samples)
 
 
 def intact_generation(folder: ModelFolder, request: GenerationRequest) -> GenerationExport | None:
@@ -132,7 +132,7 @@ def export_generation(
         weights=request.weights,
         weight_source=model.weight_source,
         shape=model.shape,
-        parameters=sum(one.numel() for one in model.module.parameters()),
+        parameters=sum(parameter.numel() for parameter in model.module.parameters()),
         read_parameters=read_parameters(model.module, model.shape.kind),
         module=artifact(folder.weights),
         configuration=artifact(folder.configuration),
@@ -158,16 +158,18 @@ def _prompt_set(
     before = torch.get_num_threads()
     torch.set_num_threads(limits.threads())
     try:
-        found = greedy(model.module, model.shape.kind, prompts.ids[:referenced], new_tokens, model.shape.start_token)
+        generated = greedy(
+            model.module, model.shape.kind, prompts.ids[:referenced], new_tokens, model.shape.start_token
+        )
     finally:
         torch.set_num_threads(before)
-    stored, kind, start = len(found.logits), model.shape.kind, model.shape.start_token
+    stored, kind, start = len(generated.logits), model.shape.kind, model.shape.start_token
     rounding = {
-        precision: rounding_of(model.module, kind, prompts.ids[:stored], found, precision, start, request.device)
+        precision: rounding_of(model.module, kind, prompts.ids[:stored], generated, precision, start, request.device)
         for precision in request.rounded
     }
     write_arrays(folder.prompts(prompt_length), {"ids": prompts.ids})
-    answer: Arrays = {"tokens": found.tokens, "margins": found.margins, "logits": found.logits}
+    answer: Arrays = {"tokens": generated.tokens, "margins": generated.margins, "logits": generated.logits}
     write_arrays(folder.generation_reference(prompt_length), answer)
     return PromptSet(
         prompt_length=prompt_length,

@@ -122,31 +122,33 @@ def read_parameters(module: Any, kind: DecoderKind) -> int:
     seq2seq model only its decoder, without the layers whose results are cached."""
     output = module.get_output_embeddings().weight
     part = module.get_decoder() if kind == "seq2seq" else module
-    tables = {id(one.weight) for one in part.modules() if isinstance(one, nn.Embedding)} - {id(output)}
+    tables = {id(part_module.weight) for part_module in part.modules() if isinstance(part_module, nn.Embedding)} - {
+        id(output)
+    }
     made_once = ("EncDecAttention.k.", "EncDecAttention.v.", "encoder_attn.k_proj.", "encoder_attn.v_proj.")
-    found = {
+    counts = {
         id(weight): weight.numel()
         for name, weight in part.named_parameters()
         if id(weight) not in tables and not any(word in name for word in made_once)
     }
-    return sum({**found, id(output): output.numel()}.values())
+    return sum({**counts, id(output): output.numel()}.values())
 
 
 def _own_tokenizer(origin: str | None, request: Request) -> Tokenizer | None:
     if origin is None:
         return None
     try:
-        found = hub.tokenizer(origin, request)
+        tokenizer = hub.tokenizer(origin, request)
     except HubError:
         return None
-    return found if found.source == hub.OWN_TOKENIZER else None
+    return tokenizer if tokenizer.source == hub.OWN_TOKENIZER else None
 
 
 def _kind_of(name: str, config: Any) -> DecoderKind:
-    found = of_configuration(name, {**config.to_dict(), "architectures": config.architectures, "use_cache": True})
-    if isinstance(found, str):
-        raise ConfigError(f"{found}.", f"Choose a model that generates: {EXAMPLES}.")
-    return found.kind
+    facts = of_configuration(name, {**config.to_dict(), "architectures": config.architectures, "use_cache": True})
+    if isinstance(facts, str):
+        raise ConfigError(f"{facts}.", f"Choose a model that generates: {EXAMPLES}.")
+    return facts.kind
 
 
 def _auto(kind: DecoderKind) -> Any:
@@ -156,7 +158,7 @@ def _auto(kind: DecoderKind) -> Any:
 
 
 def _first(config: Any, *names: str, default: int | None = None) -> int:
-    found = next((value for name in names if (value := getattr(config, name, None)) is not None), default)
-    if found is None:
+    first = next((value for name in names if (value := getattr(config, name, None)) is not None), default)
+    if first is None:
         raise ConfigError(f"A {config.model_type} model does not say its {names[0]}.", f"Choose one of: {EXAMPLES}.")
-    return int(found)
+    return int(first)

@@ -1,4 +1,4 @@
-"""ONNX files of a decoder whose keys and values are inputs and outputs, checked against the module.
+"""ONNX files of a decoder with keys and values as inputs and outputs: written, checked, with int8 weights.
 
 decoder-<precision>.onnx           input_ids (batch, sequence), past_key_values.<i>.key|value (batch, kv_heads, past,
                                    head_dim) → logits (batch, vocabulary) of the last position, next_token (batch, 1),
@@ -10,7 +10,9 @@ decoder-<precision>-in-place.onnx  the same with ONNX Runtime's GroupQueryAttent
 decoder-<precision>-prefill.onnx   of a seq2seq model: input_ids, decoder_input_ids (batch, 1) → logits, next_token,
                                    present, cross.<i>.key|value; its decoder file takes decoder_input_ids, past, cross
 
-The greedy choice is part of the graph, so that the next step on a GPU need not wait for the host.
+The greedy choice is part of the graph, so that the next step on a GPU need not wait for the host. In int8 only weights
+are stored in 8 bits, in blocks of 32 with a scale each: activations are quantised while running (accuracy_level 4), and
+embeddings and normalisations stay in fp32.
 """
 
 from __future__ import annotations
@@ -23,19 +25,212 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import torch
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
 from torch import nn
 
 from harness.core.errors import ExportError
 from harness.core.extensions import reason
+from harness.core.host import limits
 from harness.core.schemas import OnnxArtifact, Precision
 from harness.core.schemas.generation_record import DecoderShape
 from harness.zoo.export_request import artifact
-from harness.zoo.generation.decoder_check import check_decoder
-from harness.zoo.generation.weight_only import METHOD, write_int8
+from harness.zoo.loaded import Arrays
+from harness.zoo.onnx.reference_run import open_session, run_session
 from harness.zoo.onnx.write import dtype_census, save, strip_traces, weights_beside
 from harness.zoo.quiet import quiet
+from harness.zoo.reference import relative_l2
+
+BITS = 8
+BLOCK = 32
+_IN_INT8 = 4
+"""accuracy_level of MatMulNBits: the type that it multiplies in (1 fp32, 2 fp16, 3 bf16, 4 int8)."""
+METHOD = f"weights in {BITS} bits, symmetric, blocks of {BLOCK}; activations in int8 while running (MatMulNBits)"
+
+
+def write_int8(source: Path, target: Path) -> None:
+    """Write the file with its products' weights in 8 bits. Raises ExportError where there is nothing to quantise."""
+    # A large import that only int8 needs.
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer  # noqa: PLC0415
+
+    try:
+        with quiet():
+            model = onnx.load(source)
+            plain_products(model.graph)
+            quantizer = MatMulNBitsQuantizer(
+                model, bits=BITS, block_size=BLOCK, is_symmetric=True, accuracy_level=_IN_INT8
+            )
+            quantizer.process()
+            written = quantizer.model.model
+    except Exception as error:  # the quantizer raises whatever its passes raise
+        raise ExportError(f"{source} could not be quantised: {reason(error)}", "Leave int8 out of its rows.") from error
+    if not any(node.op_type == "MatMulNBits" for node in written.graph.node):
+        raise ExportError(f"{source} has no product with a constant weight.", "Leave int8 out of its rows.")
+    save(written, target)
+
+
+def plain_products(graph: Any) -> None:
+    """Write every product with a constant weight as MatMul of (inputs, outputs): the only form the quantizer knows.
+
+    Gemm becomes MatMul and Add; a Transpose of a constant becomes a constant, as of a tied output layer.
+    """
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    nodes = []
+    for node in graph.node:
+        turned = _transposed(node, constants)
+        if turned is not None:
+            graph.initializer.append(turned)
+            constants[turned.name] = turned
+        elif node.op_type == "Gemm" and node.input[1] in constants and _is_plain(node):
+            nodes += _as_matmul(node, constants, graph)
+        else:
+            nodes.append(node)
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _transposed(node: Any, constants: dict[str, Any]) -> Any | None:
+    """The constant that a Transpose of a matrix gives; None for other nodes."""
+    if node.op_type != "Transpose" or node.input[0] not in constants:
+        return None
+    values = numpy_helper.to_array(constants[node.input[0]])
+    if values.ndim != 2:
+        return None
+    return numpy_helper.from_array(np.ascontiguousarray(values.T), node.output[0])
+
+
+def _attributes(node: Any) -> dict[str, Any]:
+    return {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
+
+
+def _is_plain(node: Any) -> bool:
+    """Whether a Gemm is x·W + b, W stored either way."""
+    given = _attributes(node)
+    return not given.get("transA") and given.get("alpha", 1.0) == 1.0 and given.get("beta", 1.0) == 1.0
+
+
+def _as_matmul(node: Any, constants: dict[str, Any], graph: Any) -> list[Any]:
+    weight = node.input[1]
+    if _attributes(node).get("transB"):
+        turned = numpy_helper.from_array(
+            np.ascontiguousarray(numpy_helper.to_array(constants[weight]).T), f"{weight}_transposed"
+        )
+        if turned.name not in constants:
+            graph.initializer.append(turned)
+            constants[turned.name] = turned
+        weight = turned.name
+    bias = node.input[2] if len(node.input) > 2 and node.input[2] else None
+    product = node.output[0] if bias is None else f"{node.output[0]}_product"
+    nodes = [helper.make_node("MatMul", [node.input[0], weight], [product], f"{node.name}_matmul")]
+    if bias is not None:
+        nodes.append(helper.make_node("Add", [product, bias], [node.output[0]], f"{node.name}_bias"))
+    return nodes
+
+
+Steps = list[NDArray[Any]]
+"""Logits (batch, vocabulary) of each pass."""
+
+_GATES: Mapping[Precision, float] = {"fp32": 1e-4, "fp16": 2e-2, "int8": 0.5}
+"""Largest relative L2 from the module in fp32. Weights of 8 bits move the logits of random weights more than those of
+trained weights; every measured row has its own check of every token."""
+
+_LENGTH, _PROMPTS, _PASSES = 7, 2, 3
+
+
+def check_decoder(model: nn.Module, shape: DecoderShape, files: Mapping[str, Path], precision: Precision) -> None:
+    """Raise ExportError where a file's logits are too far from the module's. files: by key, of one precision."""
+    ids = _prompts(shape)
+    followed, expected = _of_module(model, shape, ids)
+    sessions = {key.partition("-")[2]: open_session(path, limits.threads()) for key, path in files.items()}
+    by_file = {files[precision].name: _growing_steps(sessions, shape, ids, followed)}
+    if "in-place" in sessions:
+        by_file[files[f"{precision}-in-place"].name] = _in_place_steps(sessions["in-place"], ids, followed)
+    for name, logits in by_file.items():
+        for number, (own, reference) in enumerate(zip(logits, expected, strict=True), 1):
+            distance = relative_l2(own.astype(np.float32), reference)
+            if not distance <= _GATES[precision]:
+                raise ExportError(
+                    f"{name}: logits of pass {number} are {distance:.1e} away from the module (relative L2), allowed "
+                    f"{_GATES[precision]:g}.",
+                    f"Leave {precision} of onnxruntime and openvino out of this model's rows.",
+                )
+
+
+def _prompts(shape: DecoderShape) -> NDArray[np.int64]:
+    return np.random.default_rng(0).integers(0, shape.vocabulary, (_PROMPTS, _LENGTH), np.int64)
+
+
+def _of_module(model: Any, shape: DecoderShape, ids: NDArray[np.int64]) -> tuple[list[NDArray[np.int64]], Steps]:
+    """(the greedy tokens, (batch, 1) each; the logits that they were chosen from), without a cache."""
+    tokens: list[NDArray[np.int64]] = []
+    logits: Steps = []
+    start = np.full((_PROMPTS, 1), shape.start_token or 0, np.int64)
+    for _ in range(_PASSES):
+        with torch.inference_mode():
+            if shape.kind == "seq2seq":
+                own = torch.from_numpy(np.hstack([start, *tokens]))
+                answer = model(input_ids=torch.from_numpy(ids), decoder_input_ids=own, use_cache=False)
+            else:
+                answer = model(input_ids=torch.from_numpy(np.hstack([ids, *tokens])), use_cache=False)
+        logits.append(answer.logits[:, -1].float().numpy())
+        tokens.append(logits[-1].argmax(-1)[:, None])
+    return tokens, logits
+
+
+def _growing_steps(
+    sessions: Mapping[str, Any], shape: DecoderShape, ids: NDArray[np.int64], followed: list[NDArray[np.int64]]
+) -> Steps:
+    session, cross = sessions[""], {}
+    if shape.kind == "seq2seq":
+        start = np.full((_PROMPTS, 1), shape.start_token or 0, np.int64)
+        outputs = run_session(sessions["prefill"], {"input_ids": ids, "decoder_input_ids": start}, of_user=False)
+        cross = {name: values for name, values in outputs.items() if name.startswith("cross.")}
+        reads = "decoder_input_ids"
+    else:
+        outputs = run_session(session, {"input_ids": ids, **_empty(session)}, of_user=False)
+        reads = "input_ids"
+    logits = [outputs["logits"]]
+    for token in followed[:-1]:
+        outputs = run_session(session, {reads: token, **_as_past(outputs), **cross}, of_user=False)
+        logits.append(outputs["logits"])
+    return logits
+
+
+def _in_place_steps(session: Any, ids: NDArray[np.int64], followed: list[NDArray[np.int64]]) -> Steps:
+    """Without sharing the buffers: ONNX Runtime then copies them, to the same answer."""
+    buffers = _empty(session, ids.shape[1] + len(followed))
+    logits, before = [], 0
+    for own in (ids, *followed[:-1]):
+        total = before + own.shape[1]
+        feeds: Arrays = {
+            "input_ids": own,
+            "position_ids": np.tile(np.arange(before, total), (_PROMPTS, 1)),
+            "seqlens_k": np.full(_PROMPTS, total - 1, np.int32),
+            "total_sequence_length": np.array(total, np.int32),
+            **_as_past(buffers),
+        }
+        buffers, before = run_session(session, feeds, of_user=False), total
+        logits.append(buffers["logits"])
+    return logits
+
+
+def _empty(session: Any, positions: int = 0) -> Arrays:
+    """Keys and values of so many positions, all 0."""
+    kinds = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+    return {
+        declared.name: np.zeros((_PROMPTS, declared.shape[1], positions, declared.shape[3]), kinds[declared.type])
+        for declared in session.get_inputs()
+        if declared.name.startswith("past_key_values.")
+    }
+
+
+def _as_past(arrays: Arrays) -> Arrays:
+    past = {name.replace("present.", "past_key_values."): values for name, values in arrays.items()}
+    return {name: values for name, values in past.items() if name.startswith("past_key_values.")}
+
 
 OPSET = 23
 """The first with Attention, RMSNormalization and RotaryEmbedding, which ONNX Runtime and OpenVINO have kernels for."""

@@ -10,8 +10,8 @@ import torch
 
 from harness.core.schemas import DecoderShape
 from harness.core.schemas.profile_record import Counts, Phase
-from harness.zoo.cost import memory
-from harness.zoo.cost.work import flops_of
+from harness.zoo.cost import torch_counts
+from harness.zoo.cost.torch_counts import flops_of
 from harness.zoo.generation.generative import cache_argument, last_logits_only, rebuild_generative
 
 _NOT_ESTIMATED = "not estimated: of generation, a row has the bytes of its cache"
@@ -29,7 +29,7 @@ def counts_of_phase(folder: Path, shape: DecoderShape, prompt_length: int, new_t
         else _step(module, shape, prompt_length, new_tokens)
     )
     flops, uncounted = flops_of(call)
-    parameters = memory.parameters_of(module)
+    parameters = torch_counts.parameters_of(module)
     return Counts(
         parameters=parameters.total,
         trainable_parameters=None,
@@ -40,7 +40,7 @@ def counts_of_phase(folder: Path, shape: DecoderShape, prompt_length: int, new_t
         uncounted=uncounted,
         onnx_count=None,
         count_notes=(),
-        weight_bytes=memory.weight_bytes(module),
+        weight_bytes=torch_counts.weight_bytes(module),
         activation_bytes=None,
         activation_bytes_by=_NOT_ESTIMATED,
     )

@@ -16,16 +16,16 @@ def length_pairs(path: Path) -> list[tuple[int, int]] | None:
 
     Empty lines and lines that begin with # are left out. A pair may occur several times.
     """
-    found = [_PAIR.fullmatch(line) for line in prompt_lines(path)]
-    if not any(found):
+    matches = [_PAIR.fullmatch(line) for line in prompt_lines(path)]
+    if not any(matches):
         return None
-    wrong = next((number for number, one in enumerate(found, 1) if one is None), None)
+    wrong = next((number for number, match in enumerate(matches, 1) if match is None), None)
     if wrong is not None:
         raise ConfigError(
             f"{path}: entry {wrong} is not `<prompt tokens> <new tokens>`, and others are.",
             "Write a pair of numbers in each line, or a prompt in each line.",
         )
-    pairs = [(int(one[1]), int(one[2])) for one in found if one is not None]
+    pairs = [(int(match[1]), int(match[2])) for match in matches if match is not None]
     if any(0 in pair for pair in pairs):
         raise ConfigError(f"{path} has a length of 0.", "A prompt and an output have at least one token.")
     return pairs

@@ -13,8 +13,8 @@ from harness.core import store
 from harness.core.errors import UsageError
 from harness.core.schemas import GivenInputs
 from harness.core.text import unknown_name
-from harness.zoo.inputs.input_files import FORM, read
 from harness.zoo.loaded import Arrays, Axes, Inputs, Loaded
+from harness.zoo.stored import FORM, read_inputs
 
 MIN_SAMPLES = 8
 """With this many different samples no variations are made: the least number of batches (backends/batches.py)."""
@@ -27,9 +27,9 @@ def with_own_inputs(loaded: Loaded, given: Sequence[GivenInputs]) -> Loaded:
 
     Raises UsageError for a file that changed since it was planned, and for names, types and shapes that do not fit.
     """
-    files = {one.sequence_length: _fitting(loaded, one) for one in given}
+    files = {path.sequence_length: _fitting(loaded, path) for path in given}
     shared = frozenset(name for name in loaded.input_names if loaded.input_axes.get(name, 0) is None)
-    sources = {one.sequence_length: Path(one.path).name for one in given}
+    sources = {path.sequence_length: Path(path.path).name for path in given}
 
     def make_inputs(samples: int, length: int | None) -> Inputs:
         return rotation(files[length], samples, f"of {sources[length]}", shared)
@@ -61,8 +61,8 @@ def rotation(
     for name, values in given.items():
         chosen = [values[place] for place in places]
         for index in range(more):
-            one = values[places[index % len(places)]]
-            chosen.append(one if name in shared else vary(one, values, random))
+            sample = values[places[index % len(places)]]
+            chosen.append(sample if name in shared else vary(sample, values, random))
         arrays[name] = np.stack(chosen)
     varied = f" and {more} variations: floats with 10% seeded noise, integers shuffled, within their range"
     return Inputs(arrays, f"{len(places)} different samples {which}" + (varied if more else ""))
@@ -112,21 +112,21 @@ def _fitting(loaded: Loaded, inputs: GivenInputs) -> Arrays:
     path = Path(inputs.path)
     if path.is_file() and store.sha256_file(path) != inputs.sha256:
         raise UsageError(f"{path} has changed since it was planned.", "Run `make plan` again.")
-    found = _by_name(loaded.input_names, read(path), path)
+    arrays = _by_name(loaded.input_names, read_inputs(path), path)
     types = dict(loaded.input_types)
     if not set(loaded.input_names) <= set(types):
         usual = loaded.make_inputs(MIN_SAMPLES, inputs.sequence_length).arrays
         types = {name: values.dtype for name, values in usual.items()}
     own = [name for name in loaded.input_names if loaded.input_axes.get(name, 0) is not None]
-    counts = {name: len(found[name]) for name in own if found[name].ndim}
+    counts = {name: len(arrays[name]) for name in own if arrays[name].ndim}
     if len(set(counts.values())) != 1:
-        said = ", ".join(f"`{name}` {count}" for name, count in counts.items())
-        raise UsageError(f"The inputs in {path} have no number of samples in common: {said}.", FORM)
+        sizes = ", ".join(f"`{name}` {count}" for name, count in counts.items())
+        raise UsageError(f"The inputs in {path} have no number of samples in common: {sizes}.", FORM)
     count = next(iter(counts.values()))
     if not count:
         raise UsageError(f"{path} holds no sample.", FORM)
     return {
-        name: _as_type(name, _repeated(name, found[name], loaded, count, path), types[name], path) for name in found
+        name: _as_type(name, _repeated(name, arrays[name], loaded, count, path), types[name], path) for name in arrays
     }
 
 
@@ -177,7 +177,7 @@ def _as_type(name: str, values: NDArray[np.generic], wanted: np.dtype[np.generic
 def _free_axes(files: Sequence[Arrays], axes: Axes) -> dict[str, dict[int, str]]:
     """By input, the axes in which the files differ, as the model has them; axes that go together share a name."""
     names: dict[tuple[int, ...], str] = {}
-    found: dict[str, dict[int, str]] = {}
+    labels: dict[str, dict[int, str]] = {}
     for name, values in files[0].items():
         batch = axes.get(name, 0)
         rest = [axis for axis in range(values.ndim - 1 + (batch is not None)) if axis != batch]
@@ -185,5 +185,5 @@ def _free_axes(files: Sequence[Arrays], axes: Axes) -> dict[str, dict[int, str]]
             extents = tuple(arrays[name].shape[place] for arrays in files)
             if len(set(extents)) > 1:
                 label = names.setdefault(extents, "sequence" if not names else f"extent_{len(names)}")
-                found.setdefault(name, {})[axis] = label
-    return found
+                labels.setdefault(name, {})[axis] = label
+    return labels

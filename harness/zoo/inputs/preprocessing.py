@@ -34,14 +34,16 @@ def processor_of(how: ProcessorPreparation, folder: Path, name: str) -> Callable
     place = (folder / how.processor.path).parent
     if how.media == "image":
         pictures = transformers.AutoImageProcessor.from_pretrained(place, backend="pil", local_files_only=True)
-        return lambda samples: _one(
+        return lambda samples: _single_array(
             pictures(images=[_picture(sample) for sample in samples], return_tensors="np"), name
         )
     sounds = transformers.AutoFeatureExtractor.from_pretrained(place, local_files_only=True)
     rate = int(getattr(sounds, "sampling_rate", 16_000))
 
     def prepare(samples: Sequence[Any]) -> Arrays:
-        return _one(sounds([decoded(sample) for sample in samples], sampling_rate=rate, return_tensors="np"), name)
+        return _single_array(
+            sounds([decoded(sample) for sample in samples], sampling_rate=rate, return_tensors="np"), name
+        )
 
     return prepare
 
@@ -52,7 +54,7 @@ def _picture(sample: Any) -> Any:
     return Image.open(io.BytesIO(sample)).convert("RGB") if isinstance(sample, bytes) else sample
 
 
-def _one(prepared: Any, name: str) -> Arrays:
+def _single_array(prepared: Any, name: str) -> Arrays:
     return {name: np.ascontiguousarray(prepared[name], dtype=np.float32)}
 
 
@@ -107,7 +109,7 @@ def _texts(tokenizer_file: Path, kinds: Mapping[str, np.dtype[Any]], length: int
 
     def prepare(samples: Sequence[RawSample]) -> Arrays:
         encoded = tokenizer.encode_batch(samples)
-        return {name: np.array([getattr(one, column) for one in encoded], dtype=kind) for name, column, kind in wanted}
+        return {name: np.array([getattr(row, column) for row in encoded], dtype=kind) for name, column, kind in wanted}
 
     return prepare
 
@@ -175,5 +177,5 @@ def _next_token(
 ) -> NDArray[np.intp]:
     """(batch,): the likeliest next token, greedy."""
     del inputs
-    found: NDArray[np.intp] = _first(outputs).argmax(axis=-1)
-    return found
+    tokens: NDArray[np.intp] = _first(outputs).argmax(axis=-1)
+    return tokens

@@ -54,10 +54,10 @@ def _passage(texts: list[str], index: int, length: int) -> str:
 
 
 def _row(encode: Encode, text: str, length: int) -> list[int]:
-    found = encode(text, length)
-    if len(found) != length:
+    ids = encode(text, length)
+    if len(ids) != length:
         raise UsageError(
-            f"A sequence of {length} tokens cannot be made with this tokenizer (it gave {len(found)}).",
+            f"A sequence of {length} tokens cannot be made with this tokenizer (it gave {len(ids)}).",
             "Ask for a longer sequence.",
         )
-    return found
+    return ids

@@ -38,8 +38,8 @@ def rate_of(folder: Path) -> int:
     """Samples a second that the saved processor of a model asks for."""
     from harness.zoo.families.hub_kind import PROCESSOR  # noqa: PLC0415
 
-    found = json.loads(read(ModelFolder(folder).processor / PROCESSOR, Limit.TEXT))
-    return int(found.get("sampling_rate", 16_000))
+    content = json.loads(read(ModelFolder(folder).processor / PROCESSOR, Limit.TEXT))
+    return int(content.get("sampling_rate", 16_000))
 
 
 def _utterance(random: np.random.Generator, rate: int) -> NDArray[np.float64]:

@@ -44,19 +44,19 @@ def texts_of(case: Case, export: ExportRecord, folder: Path, batch: Mapping[str,
     The tokenizer is the export's where an e2e case requires it, else the model's own. It is used only where it gives
     exactly the ids of `batch`.
     """
-    stored = next(one for one in export.input_sets if one.sequence_length == case.sequence_length)
+    stored = next(inputs for inputs in export.input_sets if inputs.sequence_length == case.sequence_length)
     known = all(spec.name in TEXT_INPUTS for spec in export.inputs) and model_info(export.model).preprocessing
     if not known:
         return f"not measured: no tokenizer alone makes these inputs ({stored.source})"
     kinds = {spec.name: batch[spec.name].dtype for spec in export.inputs}
     try:
-        found = _saved(case, stored, folder, kinds) or _own(case, export, folder, kinds)
+        texts = _saved(case, stored, folder, kinds) or _own(case, export, folder, kinds)
     except InferometerError as error:
         return f"not measured: {error.problem}"
-    made = found.prepare(found.samples)
+    made = texts.prepare(texts.samples)
     if not all(np.array_equal(made[name], batch[name]) for name in kinds):
         return "not measured: the tokenizer that is found here does not give the ids that the model is measured with"
-    return found
+    return texts
 
 
 def _saved(case: Case, stored: InputSet, folder: Path, kinds: Mapping[str, np.dtype[np.generic]]) -> Texts | None:

@@ -123,13 +123,16 @@ def _blame(loaded: Loaded, precision: Precision) -> tuple[str, str]:
 
 def _worst(outputs: Arrays, reference: Arrays, compare: Compare) -> str:
     """The output that is farthest off, in words."""
-    found = {name: compare({name: outputs[name]}, {name: values}, False) for name, values in reference.items()}
+    parities = {name: compare({name: outputs[name]}, {name: values}, False) for name, values in reference.items()}
     name = max(
-        found, key=lambda one: math.inf if found[one].relative_l2 is None else float(found[one].relative_l2 or 0.0)
+        parities,
+        key=lambda parity: (
+            math.inf if parities[parity].relative_l2 is None else float(parities[parity].relative_l2 or 0.0)
+        ),
     )
-    distance = found[name].relative_l2
+    distance = parities[name].relative_l2
     if distance is None:
-        return f"output `{name}` is NaN or infinite in {found[name].nonfinite} places where the reference is not"
+        return f"output `{name}` is NaN or infinite in {parities[name].nonfinite} places where the reference is not"
     return f"output `{name}` is {distance:.1e} away from the reference (relative L2)"
 
 

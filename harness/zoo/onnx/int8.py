@@ -120,14 +120,14 @@ def residual_additions(graph: Any) -> list[str]:
     """Names of the additions of two activations of which at least one is the output of a convolution."""
     made_by = {name: node for node in graph.node for name in node.output}
     inputs = {entry.name for entry in graph.input}
-    found = []
+    additions = []
     for node in graph.node:
         if node.op_type != _ADDITION or not all(name in made_by or name in inputs for name in node.input):
             continue
         sources = [made_by[name].op_type for name in node.input if name in made_by]
         if "Conv" in sources and "Constant" not in sources:
-            found.append(node.name)
-    return found
+            additions.append(node.name)
+    return additions
 
 
 def leave_convolutions(graph: Any) -> None:

@@ -62,8 +62,10 @@ _REMEDIES: Mapping[str, str] = {
 
 
 def _remedy(path: Path, why: str) -> str:
-    found = next((text for words, text in _REMEDIES.items() if re.search(words, why, re.IGNORECASE)), None)
-    return "Open it in Netron, or check it by `onnx.checker.check_model`." if found is None else found.format(path=path)
+    remedy = next((text for words, text in _REMEDIES.items() if re.search(words, why, re.IGNORECASE)), None)
+    return (
+        "Open it in Netron, or check it by `onnx.checker.check_model`." if remedy is None else remedy.format(path=path)
+    )
 
 
 def run_session(session: Any, arrays: Arrays, of_user: bool = True) -> Arrays:

@@ -46,8 +46,8 @@ def read_masks(graph: Any) -> int:
     """
     made_by = {name: node for node in graph.node for name in node.output}
     inputs = {entry.name for entry in graph.input}
-    found = [(node, _mask_operand(node, made_by, inputs)) for node in _score_additions(graph, made_by)]
-    masked = [(node, operand) for node, operand in found if operand is not None]
+    operands = [(node, _mask_operand(node, made_by, inputs)) for node in _score_additions(graph, made_by)]
+    masked = [(node, operand) for node, operand in operands if operand is not None]
     if not masked:
         return 0
     masks, constants = _mask_nodes()
@@ -79,17 +79,17 @@ def _mask_operand(addition: Any, made_by: Mapping[str, Any], inputs: set[str]) -
 
 def _sources(name: str, made_by: Mapping[str, Any], inputs: set[str]) -> set[str]:
     """Inputs of the graph that a value depends on; an input of which it uses only the shape does not count."""
-    found, seen, waiting = set(), set(), [name]
+    sources, seen, waiting = set(), set(), [name]
     while waiting:
         current = waiting.pop()
         if current in seen:
             continue
         seen.add(current)
         if current in inputs:
-            found.add(current)
+            sources.add(current)
         elif current in made_by and made_by[current].op_type != "Shape":
             waiting += made_by[current].input
-    return found
+    return sources
 
 
 def _mask_nodes() -> tuple[list[Any], list[Any]]:
@@ -153,15 +153,15 @@ def write_fused(source: Path, target: Path, loaded: Loaded) -> str:
             fused.topological_sort()
     except Exception as error:  # the optimizer raises whatever its passes raise
         raise ExportError(f"{source} could not be fused: {reason(error)}", _LEAVE_OUT) from error
-    found = count_fused(fused.model.graph)
-    if "Attention" not in found:
+    fused_nodes = count_fused(fused.model.graph)
+    if "Attention" not in fused_nodes:
         raise ExportError(
-            f"ONNX Runtime's optimizer found no attention in {source} (found: {found or 'nothing'}).", _LEAVE_OUT
+            f"ONNX Runtime's optimizer found no attention in {source} (found: {fused_nodes or 'nothing'}).", _LEAVE_OUT
         )
     if _DOMAIN not in {entry.domain for entry in fused.model.opset_import}:
         fused.model.opset_import.append(onnx.helper.make_opsetid(_DOMAIN, 1))
     save(fused.model, target)
-    return ", ".join(f"{number} {name}" for name, number in found.items())
+    return ", ".join(f"{number} {name}" for name, number in fused_nodes.items())
 
 
 def count_fused(graph: Any) -> dict[str, int]:
@@ -220,7 +220,7 @@ def pad_channels(graph: Any) -> int:
     changed = 0
     for node in graph.node:
         entry = weights.get(node.input[1]) if node.op_type == "Conv" else None
-        group = next((one.i for one in node.attribute if one.name == "group"), 1)
+        group = next((attribute.i for attribute in node.attribute if attribute.name == "group"), 1)
         if entry is not None and group == 1 and entry.dims[1] < CHANNELS and readers[entry.name] == 1:
             values = numpy_helper.to_array(entry)
             more = CHANNELS - values.shape[1]
@@ -250,8 +250,8 @@ _OLD_OPSET = 17
 
 def precision_of(name: str) -> Precision:
     """`fp16-fused` → fp16."""
-    found = name.partition("-")[0]
-    return found if found in ("fp16", "int8") else "fp32"  # type: ignore[return-value]
+    precision = name.partition("-")[0]
+    return precision if precision in ("fp16", "int8") else "fp32"  # type: ignore[return-value]
 
 
 def write_all(
@@ -312,9 +312,9 @@ def _fused(loaded: Loaded, examples: Arrays, folder: ModelFolder, options: Optio
     (ONNX Runtime 1.32, MiniLM and BERT)."""
     fused = folder.onnx("fp32-fused")
     how = write.write_fp32(loaded, examples, fused, _older(options))
-    found = write_fused(fused, fused, loaded)
+    count = write_fused(fused, fused, loaded)
     check_padding(folder.onnx("fp32"), fused, examples, limits.threads())
-    return f"{how}, fused by onnxruntime.transformers: {found}"
+    return f"{how}, fused by onnxruntime.transformers: {count}"
 
 
 _WRITERS: Mapping[str, Callable[[Loaded, Arrays, ModelFolder, Options], str]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.profiling.groups import group_of
+from harness.profiling.layers import group_of
 
 IN_BERT = ("model", "encoder", "layer", "0", "BertModel", "BertEncoder", "BertLayer")
 

@@ -7,13 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.backends.profile_tree import (
-    SpanMark,
-    Times,
-    means,
-    spans_of_run,
-    times_of_run,
-)
+from harness.backends.profile_timing import SpanMark, Times, means, spans_of_run, times_of_run
 from harness.profiling.launch_gaps import Span, back_to_back, save_trace
 from harness.profiling.reconcile import middle_mean, middle_runs
 

@@ -17,7 +17,7 @@ from harness.core.errors import UnavailableError, UsageError
 from harness.endpoints import open_endpoint
 from harness.endpoints.contract import Sample
 from harness.endpoints.issuing import drive
-from harness.endpoints.open_inference import MESSAGES, SERVICE, message_classes
+from harness.endpoints.kserve_grpc import MESSAGES, SERVICE, message_classes
 from harness.endpoints.target import parse_target
 from harness.endpoints.timeline import Timeline
 from tests.fixtures.fault_server import closed_port

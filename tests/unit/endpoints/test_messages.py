@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from harness.endpoints.completions import EventReader
 from harness.endpoints.contract import Exchange, ServerTotals
 from harness.endpoints.failures import RequestFailureError
-from harness.endpoints.kserve_json import object_of, outputs_of, request_of
+from harness.endpoints.kserve_http import object_of, outputs_of, request_of
 from harness.endpoints.server_times import note_parameters, note_server_timing, totals_of
 from harness.endpoints.tensors import DATATYPES, datatype_of, from_raw, from_values, raw_of
 

@@ -1,4 +1,4 @@
-"""Which turns of a run are already answered."""
+"""What of a run is already measured: which turns are already answered, and which records of a load case are kept."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from harness.aggregate import load_loads
+from harness.aggregation.join import Notes
 from harness.core import store
 from harness.core.host import environment
-from harness.core.layout import Results
-from harness.core.schemas import Environment
-from harness.planning.resume import Finished, finished_turns
+from harness.core.layout import LoadFiles, Results
+from harness.core.schemas import Clock, Environment, LatencyBound, LoadCase, Placement, Replication, ServiceRun
+from harness.planning.resume import Finished, LoadState, finished_turns, foreign_of, state_of
+from harness.serving.load_case import LoadStep, replication_digest, requests_at, service_digest
 from tests import synthetic_results as made
 from tests.fixtures.engines import PATH, engine_record
 
@@ -125,3 +128,125 @@ def test_what_loaded_the_present_engine_is_kept(results: Results, sha256: str, k
     engines = {made.RESNET.name: (engine_record(EXPORT, sha256),)}
     found = finished_turns(PLAN, TURNS, {made.RESNET.name: EXPORT}, results, engines=engines)
     assert found.has(TURNS[0]) is kept
+
+
+MS = 1_000_000
+INTACT = {"model.onnx": EXPORT.onnx["fp32"].sha256}
+LOAD = LoadCase(
+    load_id="resnet50-server",
+    model=made.RESNET.name,
+    slug=made.RESNET.name,
+    backend="endpoint",
+    device="cpu",
+    precision="fp32",
+    sequence_length=None,
+    weights="pretrained",
+    scenario="server",
+    bound=LatencyBound(quantile=0.9, limit_ns=50 * MS),
+    rates=(100.0,),
+    replications=1,
+    requests=20,
+    endpoint="kserve+http://127.0.0.1:1/v2/models/m",
+)
+BASE: dict[str, Any] = {
+    "load_id": LOAD.load_id,
+    "settings_id": "s",
+    "artifacts_id": "a",
+    "started_at": "now",
+    "environment_id": "e",
+}
+ONE: dict[str, Any] = {"threads": 1, "workers": 1, "clock": Clock(name="simulated", resolution_ns=1, overhead_ns=0)}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> LoadFiles:
+    """A folder with the service times and the one replication of the load case."""
+    found = Results(tmp_path).load(LOAD.load_id)
+    count = requests_at(LOAD, 100)
+    record = Replication(
+        **BASE,
+        **ONE,
+        load_sha256=replication_digest(LOAD),
+        point="r100",
+        number=1,
+        scenario="server",
+        rate_per_s=100,
+        max_batch=1,
+        max_delay_ns=0,
+        seed=1,
+        requests=count,
+        scheduled_ns=tuple(range(count)),
+        sizes=(1,) * count,
+        ready_ns=tuple(range(count)),
+        start_ns=tuple(range(count)),
+        done_ns=tuple(range(1, count + 1)),
+        worker=(0,) * count,
+        parity=None,
+    )
+    store.save(found.replication("r100", 1), record)
+    put_replication(found, INTACT)
+    return found
+
+
+def put_replication(files: LoadFiles, artifacts: dict[str, str]) -> None:
+    placement = Placement(device="cpu", precision="fp32", provider="p", settings={}, dtype_census={})
+    service = ServiceRun(
+        **BASE,
+        **ONE,
+        load_sha256=service_digest(LOAD),
+        artifacts=artifacts,
+        load_ns={1: MS},
+        service_ns={1: (MS,) * 20},
+        parity={},
+        placement=placement,
+        peak_rss_bytes=1,
+    )
+    store.save(files.service, service)
+
+
+def look_at_load(files: LoadFiles, load: LoadCase = LOAD, **engines: Any) -> LoadState:
+    export_files = Results(files.root).export(load.slug)
+    foreign = foreign_of(load, EXPORT, engines.get("engines", ()), export_files)
+    return state_of(load, files, "s", lambda _: True, foreign=foreign)
+
+
+def test_records_of_the_present_export_are_complete(files: LoadFiles) -> None:
+    state = look_at_load(files)
+    assert state.complete
+    assert state.notes == []
+
+
+@pytest.mark.parametrize("artifacts", [{"model.onnx": "0" * 64}, {"gone.onnx": "0" * 64}])
+def test_records_of_an_earlier_export_are_measured_again(files: LoadFiles, artifacts: dict[str, str]) -> None:
+    put_replication(files, artifacts)
+    state = look_at_load(files)
+    assert not state.complete
+    assert next(iter(artifacts)) in state.notes[0]
+
+
+def test_an_engine_is_judged_by_its_record_if_it_has_one(files: LoadFiles) -> None:
+    put_replication(files, {PATH: "0" * 64})
+    assert look_at_load(files).complete
+    assert not look_at_load(files, engines=[engine_record(EXPORT)]).complete
+
+
+def test_another_bound_keeps_the_replications_that_have_as_many_requests(files: LoadFiles) -> None:
+    longer = LOAD.model_copy(update={"bound": LatencyBound(quantile=0.9, limit_ns=80 * MS)})
+    assert requests_at(longer, 100) != requests_at(LOAD, 100)
+    assert look_at_load(files, longer).missing == [(LoadStep("r100", 100), 1)]
+    assert look_at_load(
+        files, LOAD.model_copy(update={"bound": LatencyBound(quantile=0.99, limit_ns=50 * MS)})
+    ).complete
+
+
+@pytest.mark.parametrize(("artifacts", "status"), [(INTACT, "measured"), ({"model.onnx": "0" * 64}, "missing")])
+def test_the_summary_leaves_out_records_of_an_earlier_export(
+    tmp_path: Path, files: LoadFiles, artifacts: dict[str, str], status: str
+) -> None:
+    put_replication(files, artifacts)
+    plan = made.plan_of([made.RESNET], []).model_copy(update={"loads": (LOAD,), "settings_id": "s"})
+    slug, notes = made.RESNET.name, Notes()
+    here = {"e": made.environment()}
+    (row,) = load_loads(plan, Results(tmp_path), {slug: EXPORT}, {slug: ()}, here, notes, {})
+    assert row.status == status
+    assert any("model.onnx has changed" in note for note in notes.other) == (status == "missing")

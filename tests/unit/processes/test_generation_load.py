@@ -16,7 +16,7 @@ from harness.core.errors import MissingInputError
 from harness.core.layout import Results
 from harness.core.protocol import LoadJob
 from harness.core.schemas import LoadCase, Measurement, Replication
-from harness.planning.load_resume import LoadState, evidence_of, state_of
+from harness.planning.resume import LoadState, evidence_of, state_of
 from harness.processes.generation_load import serve_generation
 from harness.serving.load_verdict import parse_bounds
 

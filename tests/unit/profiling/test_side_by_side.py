@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from harness.backends.profile_tree import ROOT
+from harness.backends.profile_timing import ROOT
 from harness.core.schemas import Flag
 from harness.core.schemas.profile_record import LayerRow, OperatorRow, PartsProfile
-from harness.profiling.groups import group_of_operator
+from harness.profiling.layers import group_of_operator
 from harness.profiling.load_profiles import Profiled
 from harness.profiling.side_by_side import (
     MODEL,

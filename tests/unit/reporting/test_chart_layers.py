@@ -10,7 +10,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from harness.core.schemas.profile_record import Group, OperatorRow
-from harness.profiling.groups import BY_NAME_ALONE
+from harness.profiling.layers import BY_NAME_ALONE
 from harness.profiling.side_by_side import (
     Alike,
     ComparedColumn,
@@ -18,9 +18,9 @@ from harness.profiling.side_by_side import (
     alike,
     by_group,
 )
-from harness.reporting.charts import layers_chart, plotly_drawer, selection
-from harness.reporting.charts.layers_chart import COLOURS
+from harness.reporting.charts import plotly_drawer, profile_charts, selection
 from harness.reporting.charts.matplotlib_drawer import draw, image
+from harness.reporting.charts.profile_charts import COLOURS
 from harness.reporting.charts.spec import Stacked
 from harness.reporting.tables.side_by_side_table import IDLE
 from tests.synthetic_results import Synthetic
@@ -36,7 +36,7 @@ def together(found: SideBySide | None) -> Alike:
 
 
 def spec() -> Stacked:
-    return layers_chart.by_group(together(by_group(columns(latencies=(230.0, 110.0, None)))), "Conditions.")
+    return profile_charts.by_group(together(by_group(columns(latencies=(230.0, 110.0, None)))), "Conditions.")
 
 
 def figure() -> Figure:
@@ -76,7 +76,7 @@ def test_kernels_alone_are_drawn_with_the_time_in_which_none_ran() -> None:
     kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=40)
     alone = parts(operators=(kernel,)).model_copy(update={"plain_ns": 150})
     found = by_group([ComparedColumn("e", "eager", EAGER, None), ComparedColumn("s", "script", alone, None)])
-    drawn = draw(layers_chart.by_group(together(found), "Conditions."))
+    drawn = draw(profile_charts.by_group(together(found), "Conditions."))
     bars = [(bar.get_x(), bar.get_width()) for bar in drawn.axes[0].patches if round(bar.get_y() + 0.33) == 0]
     assert bars == [(0.0, 40.0), (40.0, 110.0)]
     assert IDLE in [text.get_text() for text in drawn.legends[0].get_texts()]

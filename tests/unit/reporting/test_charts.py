@@ -13,17 +13,10 @@ import pytest
 from harness.core.schemas import Interval, Parity, Row, Speedup, Summary
 from harness.reporting import ranking
 from harness.reporting.charts import selection, style
-from harness.reporting.charts.cold_start_chart import cold_start
-from harness.reporting.charts.latency_chart import (
-    far_apart,
-    latency,
-    overview,
-    time_axis,
-)
+from harness.reporting.charts.latency_charts import far_apart, latency, overview, throughput, time_axis
 from harness.reporting.charts.rows import TableRows, hover, tags
 from harness.reporting.charts.spec import Absent, Axis, DotPanel, Dots, Lines, Mark, Spec, marks_of
-from harness.reporting.charts.speedup_chart import ratio_axis, speedup
-from harness.reporting.charts.throughput_chart import throughput
+from harness.reporting.charts.speedup_charts import cold_start, ratio_axis, speedup
 from tests.synthetic_cuda import cuda_summary
 from tests.synthetic_results import FakeModel, Synthetic, matrix, with_baseline_grades
 

@@ -11,7 +11,7 @@ from harness.core.schemas import Row, Summary
 from harness.core.schemas.profile_record import OperatorRow
 from harness.profiling.load_profiles import Profiled
 from harness.profiling.reconcile import reconcile
-from harness.reporting.tables.layers_table import TOP
+from harness.reporting.tables.profile_tables import TOP_LAYERS
 from harness.reporting.writers.csv import csv_tables
 from tests.synthetic_results import RESNET, case_of
 from tests.unit.profiling.test_profile_model_achieved import profile
@@ -76,9 +76,9 @@ def test_layers_and_operators_are_all_there_with_unrounded_times(tables: dict[st
 
 
 def test_more_layers_than_the_report_shows(summary: Summary, profiled: list[Profiled]) -> None:
-    many = EAGER.model_copy(update={"layers": tuple(layer(f"l{number}", 1000) for number in range(3 * TOP))})
+    many = EAGER.model_copy(update={"layers": tuple(layer(f"l{number}", 1000) for number in range(3 * TOP_LAYERS))})
     text = csv_tables(summary, [Profiled(profiled[0].row, profiled[0].model, many)])["profile_layers"]
-    assert len(text.splitlines()) == 1 + 3 * TOP
+    assert len(text.splitlines()) == 1 + 3 * TOP_LAYERS
 
 
 def test_shares_of_a_case_add_up_to_one(tables: dict[str, list[dict[str, str]]]) -> None:

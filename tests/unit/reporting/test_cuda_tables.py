@@ -25,8 +25,7 @@ from harness.reporting.prose.conditions import (
     short_conditions,
 )
 from harness.reporting.tables import cold_start_table as cold
-from harness.reporting.tables.cold_start_table import cold_table
-from harness.reporting.tables.engines_table import engine_of, engines_table
+from harness.reporting.tables.cold_start_table import cold_table, engine_of, engines_table
 from harness.reporting.tables.latency_table import (
     TERMINAL_COLUMNS,
     figure_columns,

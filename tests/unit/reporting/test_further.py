@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.aggregation.row import latency_of
 from harness.core.schemas import Row, Summary
-from harness.reporting.prose.further_rounds import further
+from harness.reporting.prose.recommendations import further
 from tests.synthetic_results import RESNET, Synthetic, case_of, measured, usage_of, voided
 
 CASES = [case_of(RESNET, backend, "fp32", 1) for backend in ("torch-eager", "onnxruntime", "openvino")]

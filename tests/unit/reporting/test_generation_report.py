@@ -9,7 +9,7 @@ import pytest
 
 from harness.aggregation.generation_rows import GenerationRecords, GenerationSource, generation_row
 from harness.aggregation.join import blank_summary
-from harness.comparison.token_rows import with_token_rows
+from harness.comparison.verdicts import with_token_rows
 from harness.core.errors import UsageError
 from harness.core.schemas import GenerationRow, Grade, Interval, Summary
 from harness.reporting import thresholds

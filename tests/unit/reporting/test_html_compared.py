@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.core.schemas import Comparison, Summary
-from harness.reporting.charts.changes_chart import MAX_LINES
+from harness.reporting.charts.speedup_charts import MAX_CHANGES
 from harness.reporting.html.compared import compared, is_of
 from harness.reporting.html.page import page
 from tests.synthetic_comparison import with_itself
@@ -37,7 +37,7 @@ def test_the_chart_shows_the_worst_rows_with_their_change(found: Comparison) -> 
     (plot,) = group.plots
     ratios = {row.case_id: row.ratio for row in found.rows if row.ratio is not None}
     marks = [trace for trace in plot.data if "hovertext" in trace]
-    assert len(marks) == min(MAX_LINES, len(ratios))
+    assert len(marks) == min(MAX_CHANGES, len(ratios))
     for trace in marks:
         assert trace["x"][0] == pytest.approx(100 * (ratios[trace["y"][0]] - 1), rel=1e-4, abs=1e-4)
     low, high = plot.layout["xaxis"]["range"]

@@ -11,7 +11,7 @@ from harness.core.schemas import Row, Summary
 from harness.core.schemas.profile_record import LaunchGaps, OperatorRow
 from harness.profiling.load_profiles import Profiled
 from harness.profiling.side_by_side import NO_MODULE, SideBySideLine
-from harness.reporting.charts.layers_chart import short_name
+from harness.reporting.charts.profile_charts import short_name
 from harness.reporting.html import profile_section as profile
 from harness.reporting.html.page import page
 from harness.reporting.html.profile_section import (
@@ -154,13 +154,13 @@ def test_a_page_holds_so_many_layers_and_says_where_the_others_are(
 
 
 def test_a_case_without_parts_has_no_line(profiles: Profiles) -> None:
-    bare = [Profiled(one.row, one.model, None) for one in profiles.found]
+    bare = [Profiled(one.row, one.model, None) for one in profiles.cases]
     assert profile_groups(Profiles("profiles", bare)) == []
 
 
 def test_the_page_holds_the_tree_as_data_and_hostile_names_stay_in_it(summary: Summary, profiles: Profiles) -> None:
     evil = "</script><img src=x onerror=alert(1)>"
-    first = profiles.found[0]
+    first = profiles.cases[0]
     layers = tuple(row.model_copy(update={"kind": evil}) for row in MODULES)
     told = parts(layers, notes=(evil,), traces=(evil,))
     text = page(summary, profile=["Tables."], profiled=Profiles("profiles", [Profiled(first.row, first.model, told)]))
@@ -172,7 +172,7 @@ def test_the_page_holds_the_tree_as_data_and_hostile_names_stay_in_it(summary: S
 
 
 def test_kins_need_the_same_model_shape_and_device(profiles: Profiles) -> None:
-    first, second, third = profiles.found
+    first, second, third = profiles.cases
     other = Profiled(second.row.model_copy(update={"device": "cuda"}), second.model, second.parts)
     found: list[ProfileGroup] = profile_groups(Profiles("profiles", [first, other, third]))
     assert [[case.name for case in group.cases] for group in found] == [
@@ -200,7 +200,7 @@ def test_the_same_modules_of_two_backends_are_one_chart(profiles: Profiles) -> N
 
 
 def test_a_profile_that_shows_nothing_is_marked_and_stands_in_no_chart(profiles: Profiles) -> None:
-    first, second, third = profiles.found
+    first, second, third = profiles.cases
     a_fifth = Profiled(second.row, second.model, parts(GRAPH, plain_ns=32_500, window_ns=32_500))
     (group,) = profile_groups(Profiles("profiles", [first, a_fifth, third]))
     assert [case.name for case in group.cases][1] == "onnxruntime fp32 (unexplained)"
@@ -209,7 +209,7 @@ def test_a_profile_that_shows_nothing_is_marked_and_stands_in_no_chart(profiles:
 
 
 def test_the_time_in_which_no_kernel_ran_is_drawn_behind_the_kernels(profiles: Profiles) -> None:
-    first, *others = profiles.found
+    first, *others = profiles.cases
     layers = tuple(layer.model_copy(update={"stream_ns": layer.self_ns}) for layer in MODULES)
     kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=10_000)
     gaps = LaunchGaps(window_ns=70_000, busy_ns=10_000, waited_ns=None, work_ns=10_000, kernels_ns=10_000)
@@ -241,13 +241,13 @@ def test_segments_are_named_by_what_tells_them_apart(name: str, shown: str) -> N
 
 
 def test_modules_of_one_backend_alone_are_no_chart(profiles: Profiles) -> None:
-    (group,) = profile_groups(Profiles("profiles", profiles.found[:1]))
+    (group,) = profile_groups(Profiles("profiles", profiles.cases[:1]))
     assert group.plots == []
 
 
 def test_names_in_the_chart_are_text(rows: dict[str, Row], profiles: Profiles) -> None:
     evil = "<img src=x onerror=alert(1)>"
-    first, second, _ = profiles.found
+    first, second, _ = profiles.cases
     told = parts(tuple(row.model_copy(update={"parent": f"encoder.{evil}"}) for row in GRAPH), plain_ns=6_500)
     found = [first, Profiled(second.row.model_copy(update={"backend": evil}), second.model, told)]
     (group,) = profile_groups(Profiles("profiles", found))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.reporting.tables.layers_table import kernel_name
+from harness.reporting.tables.profile_tables import kernel_name
 
 HALF = "__half, __half, __half"
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from harness.comparison.load_changes import compare_loads
+from harness.comparison.verdicts import compare_loads
 from harness.core.errors import UsageError
 from harness.core.schemas import (
     Difference,
@@ -25,15 +25,13 @@ from harness.core.schemas import (
 )
 from harness.reporting import thresholds
 from harness.reporting.charts import matplotlib_drawer, plotly_drawer, selection
-from harness.reporting.charts.batching_map_chart import batching_map
-from harness.reporting.charts.load_curve_chart import load_curve
+from harness.reporting.charts.load_charts import batching_map, load_curve
 from harness.reporting.charts.spec import Heat, Lines
 from harness.reporting.first_page import first_page, terminal_answer
 from harness.reporting.html.page import page
 from harness.reporting.load_groups import LoadGroup, batching, by_group, names
 from harness.reporting.prose.load_answer import load_answer, load_section, load_tables, terminal_loads
-from harness.reporting.tables.cheapest_table import cheapest_table, peak_text
-from harness.reporting.tables.load_points_table import parts_table, who_loaded
+from harness.reporting.tables.load_tables import cheapest_table, parts_table, peak_text, who_loaded
 from harness.reporting.writers.csv import csv_tables
 from harness.reporting.writers.markdown import blocks_text
 from harness.reporting.writers.mlflow import load_runs

@@ -7,7 +7,7 @@ from typing import Any
 from harness.core.schemas import Flag
 from harness.core.schemas.profile_record import LayerRow, OperatorRow, PartsProfile
 from harness.profiling.layers import LayerChoice
-from harness.reporting.tables.layers_table import (
+from harness.reporting.tables.profile_tables import (
     groups_table,
     layers_block,
     mark,

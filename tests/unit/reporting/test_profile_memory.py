@@ -6,9 +6,9 @@ import pytest
 
 from harness.core.schemas.profile_record import Fragmentation, MemoryBlock, MemoryTimeline
 from harness.reporting.charts import plotly_drawer
-from harness.reporting.charts.allocations_chart import allocations
 from harness.reporting.charts.matplotlib_drawer import draw, image
-from harness.reporting.tables.allocations_table import memory_blocks
+from harness.reporting.charts.profile_charts import allocations
+from harness.reporting.tables.profile_tables import memory_blocks
 from harness.reporting.writers.markdown import blocks_text
 
 MIB = 1 << 20

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from harness.core.schemas.profile_record import LayerRow, ModelProfile, OnnxCount, PartsProfile
-from harness.reporting.tables.model_costs_table import model_tables, progress_line
-from harness.reporting.tables.profiles_table import profile_section
+from harness.reporting.tables.profile_tables import model_tables, profile_section, progress_line
 from harness.reporting.writers.markdown import blocks_text
 from tests.synthetic_results import RESNET, case_of
 from tests.unit.aggregation.test_roofline import BASE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.profiling.layers import LayerChoice
-from harness.reporting.tables.layers_table import terminal_layers
+from harness.reporting.tables.profile_tables import terminal_layers
 from tests.unit.reporting.test_profile_layers import EAGER, ORT
 
 

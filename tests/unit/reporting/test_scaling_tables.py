@@ -9,11 +9,12 @@ from harness.reporting.charts.selection import of_devices
 from harness.reporting.details import document, over_devices
 from harness.reporting.first_page import first_page
 from harness.reporting.html.page import page
-from harness.reporting.tables.neighbours_table import neighbour_lines, neighbours_table
-from harness.reporting.tables.scaling_table import (
+from harness.reporting.tables.spread_tables import (
     cpus_in_words,
     device_lines,
     devices_table,
+    neighbour_lines,
+    neighbours_table,
     scaling_lines,
     scaling_table,
     scaling_title,

@@ -12,7 +12,7 @@ from harness.profiling.side_by_side import (
     folded,
     not_compared,
 )
-from harness.reporting.tables.profiles_table import profile_section
+from harness.reporting.tables.profile_tables import profile_section
 from harness.reporting.tables.side_by_side_table import (
     doubts,
     gain_sentence,

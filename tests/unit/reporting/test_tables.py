@@ -17,13 +17,11 @@ from harness.reporting.first_page import answer_table, case_table
 from harness.reporting.prose.conditions import conditions, environment_table, run_conditions
 from harness.reporting.table import texts
 from harness.reporting.tables import cold_start_table as cold
-from harness.reporting.tables import flags_table as flags
 from harness.reporting.tables import latency_table as latency
-from harness.reporting.tables.checks_table import checks_table
+from harness.reporting.tables import validity_tables as flags
 from harness.reporting.tables.cold_start_table import cold_table
-from harness.reporting.tables.flags_table import flags_table
 from harness.reporting.tables.latency_table import latency_table, terminal_table
-from harness.reporting.tables.unmeasured_table import unmeasured_table
+from harness.reporting.tables.validity_tables import checks_table, flags_table, unmeasured_table
 from harness.reporting.writers.markdown import blocks_text, escape, table_text
 from tests.synthetic_results import with_baseline_grades
 

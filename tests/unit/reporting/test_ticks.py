@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.reporting.charts.scales import log_ticks
+from harness.reporting.charts.spec import log_ticks
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.core.schemas.profile_record import LayerRow, PartsProfile, Tokenising
-from harness.reporting.tables.layers_table import tokenising_line
+from harness.reporting.tables.profile_tables import tokenising_line
 
 TOLD = Tokenising(time_ns=1_230_000, texts=8, tokens_a_text=128, by="measured: so")
 EMBEDDING = LayerRow(name="words", kind="Embedding", self_ns=45_600, total_ns=45_600, group="embedding")

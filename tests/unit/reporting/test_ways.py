@@ -13,7 +13,7 @@ import pytest
 from harness.core.schemas import Case, Measured, Row, SplitSamples, Summary
 from harness.reporting import ranking
 from harness.reporting.charts import selection
-from harness.reporting.charts.latency_chart import overview
+from harness.reporting.charts.latency_charts import overview
 from harness.reporting.charts.rows import TableRows
 from harness.reporting.charts.spec import Spec
 from harness.reporting.details import document

@@ -17,11 +17,11 @@ from harness.timing import cuda_events
 from harness.timing.cuda_modes import (
     DeviceMode,
     DeviceOffline,
+    DeviceOverlapped,
     DevicePipelined,
     DeviceSync,
     DeviceTransfer,
 )
-from harness.timing.cuda_overlap import DeviceOverlapped
 from harness.timing.loop import measure, warm_up
 from harness.timing.mode_choice import mode_for
 from harness.timing.modes import Offline, Pipelined, Sync

@@ -17,7 +17,7 @@ from harness.aggregation.row import hidden_share
 from harness.core.errors import CaseError
 from harness.core.schemas import Block, DeviceSamples
 from harness.statistics.estimators import median
-from harness.timing.cuda_overlap import IN_FLIGHT, DeviceOverlapped
+from harness.timing.cuda_modes import IN_FLIGHT, DeviceOverlapped
 from harness.timing.loop import measure
 from tests.fixtures.gpu import US, WORK_NS, OnGpu, Stream, calls, install, on_clock
 from tests.fixtures.loops import room, settings

@@ -11,7 +11,7 @@ from harness.backends.calibration.spin_decoder import PREFILL, SpinDecoder
 from harness.backends.decoder import GenerationJob
 from harness.core.schemas import DecoderShape, GenerationOptions, Measurement, Placement
 from harness.core.schemas.generation_record import ids_digest
-from harness.statistics.token_parity import GreedyAnswer
+from harness.statistics.parity import GreedyAnswer
 from harness.statistics.token_times import Instants
 from harness.timing import token_loop
 from harness.timing.clock import now_ns

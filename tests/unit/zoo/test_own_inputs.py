@@ -17,7 +17,6 @@ from harness.planning.overrides import Overrides, apply
 from harness.zoo import loaded as batch_axes
 from harness.zoo import model_info
 from harness.zoo.families import hub_kind
-from harness.zoo.inputs.input_files import describe
 from harness.zoo.inputs.own import rotation, with_own_inputs
 from harness.zoo.loaded import (
     Inputs,
@@ -28,6 +27,7 @@ from harness.zoo.loaded import (
     batch_first,
     sample_first,
 )
+from harness.zoo.stored import describe_inputs
 
 NUMBERS = np.random.default_rng(0)
 
@@ -54,7 +54,7 @@ def model(**more: Any) -> Loaded:
 
 
 def of_file(path: str, loaded: Loaded | None = None, samples: int = 64) -> Inputs:
-    return with_own_inputs(loaded or model(), describe((path,), "tensor")).make_inputs(samples, None)
+    return with_own_inputs(loaded or model(), describe_inputs((path,), "tensor")).make_inputs(samples, None)
 
 
 def good(count: int = 10) -> dict[str, Any]:
@@ -122,13 +122,13 @@ def test_a_file_that_is_none_is_refused(content: bytes | None, tmp_path: Path) -
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(InferometerError) as caught:
-        describe((str(path),), "tensor")
+        describe_inputs((str(path),), "tensor")
     assert "own.npz" in caught.value.problem
 
 
 def test_a_changed_file_is_told_from_the_planned_one(tmp_path: Path) -> None:
     path = write(tmp_path / "own.npz", **good())
-    planned = describe((path,), "tensor")
+    planned = describe_inputs((path,), "tensor")
     write(tmp_path / "own.npz", **good(9))
     with pytest.raises(UsageError, match="has changed since it was planned"):
         with_own_inputs(model(), planned)
@@ -141,19 +141,19 @@ def test_several_files_are_told_apart_by_their_shapes_and_free_the_axes_that_dif
         )
         for size in (16, 32)
     ]
-    given = describe(files, "tensor")
+    given = describe_inputs(files, "tensor")
     assert [one.sequence_length for one in given] == [16, 32]
     types = {"x": np.dtype(np.float32), "mask": np.dtype(bool), "state": np.dtype(np.float32)}
     loaded = with_own_inputs(model(input_names=tuple(types), input_axes={"x": 1}, input_types=types), given)
     assert loaded.make_inputs(4, 32).arrays["x"].shape == (4, 3, 32, 40)
     assert loaded.free_axes == {"x": {2: "sequence", 3: "extent_1"}, "mask": {1: "sequence"}}
     with pytest.raises(UsageError, match="No axis distinguishes the shapes"):
-        describe([files[0], write(tmp_path / "again.npz", **dict(np.load(files[0])))], "tensor")
+        describe_inputs([files[0], write(tmp_path / "again.npz", **dict(np.load(files[0])))], "tensor")
 
 
 def test_a_text_models_file_says_its_sequence_length(tmp_path: Path) -> None:
     path = write(tmp_path / "own.npz", attention_mask=np.ones((9, 12)), input_ids=np.ones((9, 12), int))
-    assert [one.sequence_length for one in describe((path,), "text")] == [12]
+    assert [one.sequence_length for one in describe_inputs((path,), "text")] == [12]
 
 
 def test_inputs_are_part_of_the_plan_by_what_they_hold_and_decide_its_lengths(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_inputs_are_part_of_the_plan_by_what_they_hold_and_decide_its_lengths(tm
             "matrix": [{"backends": ["onnxruntime"], "boundaries": ["compute", "e2e"]}],
         }
         config = parse_config(data, "my.yaml")
-        own = {"onnx:m.onnx": describe(paths, "tensor")} if paths else {}
+        own = {"onnx:m.onnx": describe_inputs(paths, "tensor")} if paths else {}
         return make_plan(config, "my.yaml", "", inputs=own)
 
     plans = [planned(*paths) for paths in ((), (short,), (str(copy),), (other,), (short, long))]

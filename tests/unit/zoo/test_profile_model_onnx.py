@@ -13,8 +13,7 @@ onnx = pytest.importorskip("onnx")
 
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-from harness.zoo.cost.onnx_products import OnnxProducts, products_of  # noqa: E402
-from harness.zoo.cost.onnx_shapes import OnnxGraph, live_bytes, open_graph  # noqa: E402
+from harness.zoo.cost.onnx_counts import OnnxGraph, OnnxProducts, live_bytes, open_graph, products_of  # noqa: E402  # noqa: E402
 
 FLOAT = TensorProto.FLOAT
 Dims = Sequence[int | str]

@@ -9,7 +9,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from harness.zoo.generation.weight_only import plain_products
+from harness.zoo.generation.onnx_decoder import plain_products
 
 RNG = np.random.default_rng(0)
 TIED = RNG.standard_normal((6, 4)).astype(np.float32)

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from harness.backends.profile_tree import ROOT
+from harness.backends.profile_timing import ROOT
 from harness.backends.torch.profile_operators import kernels_by_module, with_kernels
 from harness.core.schemas.profile_record import LayerRow
 
