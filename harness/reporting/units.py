@@ -122,8 +122,12 @@ def in_mib(size_bytes: int | None) -> str:
 
 
 def cosine(value: float | None) -> str:
-    """A cosine rounded down to four decimals: 1.0000 only for exactly 1."""
-    return ABSENT if value is None else str(Decimal(str(value)).quantize(Decimal("0.0001"), ROUND_FLOOR))
+    """A cosine rounded down to four decimals; `>0.9999` between that and 1, and 1.0000 only for exactly 1."""
+    if value is None:
+        return ABSENT
+    exact = Decimal(str(value))
+    rounded = exact.quantize(Decimal("0.0001"), ROUND_FLOOR)
+    return f">{rounded}" if rounded < exact < 1 and rounded == Decimal("0.9999") else str(rounded)
 
 
 def percent(share: float | None) -> str:
