@@ -27,7 +27,7 @@ from tests.fixtures.forked import run_stage_forked
 pytestmark = pytest.mark.stages
 
 ROOT = Path(__file__).parents[2]
-MODULES = ("configuration", "latest", "regressions", "profiler")
+MODULES = ("configuration", "profiler", "regressions")
 """Those with examples, in reading order."""
 
 
