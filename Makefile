@@ -306,7 +306,7 @@ wheel: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Build the package 
 
 # Long files come first (tests/conftest.py): pytest-xdist would order files by how many tests they have.
 PYTEST   = env -u PYTHONDONTWRITEBYTECODE $(VENV)/bin/python -m pytest
-PARALLEL = -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder --ignore tests/docker
+PARALLEL = -n auto --dist loadfile --no-loadscope-reorder --ignore tests/docker
 
 # The containers mostly wait for a package index: their tests run beside the others, and are shown after them.
 BESIDE_DOCKER = log=$$(mktemp); $(PYTEST) $(1) tests/docker >"$$log" 2>&1 & trap "kill $$! 2>/dev/null || true" EXIT; code=0; \

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import sys
 from collections import Counter
@@ -91,6 +92,12 @@ def pytest_collection_finish() -> None:
     """From here on garbage is collected, in what tests create."""
     gc.freeze()
     gc.enable()
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Processes of `make test`: half as many again as CPUs, since tests of kills and time limits mostly wait; 6 at most."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(6, math.ceil(1.5 * cpus))
 
 
 _CPU_S = pytest.StashKey[float]()
