@@ -95,7 +95,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Processes of `make test`: half as many again as CPUs, since tests of kills and time limits mostly wait; 6 at most."""
+    """Processes of `make test`: 1.5 times the CPUs, since tests of kills and time limits mostly wait; 6 at most."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(6, math.ceil(1.5 * cpus))
 
