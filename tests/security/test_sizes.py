@@ -82,7 +82,7 @@ OWN_FILES = {
     "opened from memory or to be written, or npz of a limited size": (
         "harness.compare",
         "harness.processes.copies",
-        "harness.processes.window_signals",
+        "harness.timing.windows",
         "harness.runners.local_runner",
         "harness.core.archive",
         "harness.core.cli",
