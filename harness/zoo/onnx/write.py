@@ -17,7 +17,7 @@ from harness.core.errors import ExportError
 from harness.core.extensions import reason
 from harness.core.schemas import Exporter
 from harness.zoo.construct import with_own_inputs
-from harness.zoo.export_request import Options
+from harness.zoo.identity import Options
 from harness.zoo.loaded import Arrays, Loaded, as_taken
 from harness.zoo.onnx.external_data import external_locations
 from harness.zoo.quiet import quiet
