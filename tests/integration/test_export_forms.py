@@ -15,8 +15,8 @@ from harness.core import store
 from harness.core.errors import ExportError
 from harness.core.layout import Models
 from harness.core.schemas import ExportRecord, PlannedModel
-from harness.zoo.onnx.reference_run import open_session, run_session
 from harness.zoo.onnx.variants import MASK, check_padding, count_fused, read_masks
+from harness.zoo.reference import open_session, run_session
 from tests.fixtures.stages import latest_export
 from tests.integration.test_export import OWN_MODULE, planned, record_of, run_export, write_plan
 

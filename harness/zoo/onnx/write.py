@@ -17,8 +17,8 @@ from harness.core.errors import ExportError
 from harness.core.extensions import reason
 from harness.core.schemas import Exporter
 from harness.zoo.construct import with_own_inputs
-from harness.zoo.export_request import Options
 from harness.zoo.fast_path import without_fast_path
+from harness.zoo.identity import Options
 from harness.zoo.loaded import Arrays, Loaded, as_taken
 from harness.zoo.onnx.external_data import external_locations
 from harness.zoo.quiet import quiet
