@@ -23,7 +23,6 @@ from harness.core.errors import UsageError
 from harness.core.host import gpu
 from harness.core.layout import Results
 from harness.core.lock import exclusive
-from harness.core.portable import portable, portable_path
 from harness.core.safe_files import Limit, read
 from harness.core.schemas import (
     Boundary,
@@ -38,7 +37,7 @@ from harness.core.schemas import (
     Scenario,
 )
 from harness.core.schemas.load_record import Batching
-from harness.core.text import short_names, shortened
+from harness.core.text import portable, portable_path, short_names, shortened
 from harness.planning import amounts
 from harness.planning.config import MOST, Config, configuration, read_config
 from harness.planning.load_cases import estimate_load

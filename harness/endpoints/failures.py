@@ -1,4 +1,4 @@
-"""Failures of a request to an endpoint, by kind (core/schemas/client_record.py). Each counts as a latency of +∞."""
+"""Failures of a request to an endpoint, by kind (core/schemas/load_record.py). Each counts as a latency of +∞."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ssl
 from typing import get_args
 
 from harness.core import text as sanitize
-from harness.core.schemas.client_record import FailureKind
+from harness.core.schemas.load_record import FailureKind
 
 KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
 

@@ -22,7 +22,7 @@ from contextlib import suppress
 import numpy as np
 
 from harness.core.errors import UsageError
-from harness.core.schemas.client_record import FailureKind
+from harness.core.schemas.load_record import FailureKind
 from harness.endpoints.contract import Connection, Endpoint, Exchange, Reply, Sample
 from harness.endpoints.failures import RequestFailureError
 from harness.endpoints.timeline import Instants, Timeline, timeline_of

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.core.errors import UnavailableError
-from harness.core.schemas.client_record import FailureKind
+from harness.core.schemas.load_record import FailureKind
 from harness.endpoints.contract import (
     MOST_ANSWER_BYTES,
     Connection,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.core.schemas.client_record import ClientTimes, FailureKind, RequestFailures, ServerSums, StreamTimes
+from harness.core.schemas.load_record import ClientTimes, FailureKind, RequestFailures, ServerSums, StreamTimes
 from harness.endpoints.contract import Exchange, Reply, ServerTotals
 from harness.endpoints.failures import KINDS
 

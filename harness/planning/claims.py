@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from harness.aggregation import flags
 from harness.backends import BACKENDS, backend_info
 from harness.comparison.claim_verdicts import case_on
-from harness.core import chain, safe_paths, store
+from harness.core import chain, safe_files, store
 from harness.core.errors import ConfigError, UsageError
 from harness.core.layout import Results
 from harness.core.schemas import Claim, ClaimedModel, ClaimedValue, Device, Interval, Plan, PublishedCase, Row, Summary
@@ -69,7 +69,7 @@ def published_run(claim: Claim) -> tuple[Summary, Plan] | None:
     """The published run that a claim refers to; None where the claim has its own values."""
     if claim.results is None:
         return None
-    folder = Results(safe_paths.inside(Path(), claim.results))
+    folder = Results(safe_files.inside(Path(), claim.results))
     made_by = "git checkout -- results/published"
     return chain.load_summary(folder.summary, made_by), store.load(folder.plan, Plan, made_by)
 

@@ -174,7 +174,7 @@ class Config(_Section):
     """What `load` measures; empty: nothing."""
 
     def portable(self) -> Config:
-        """The same without folders of this machine in the names of models (harness/core/portable.py)."""
+        """The same without folders of this machine in the names of models (harness/core/text.py)."""
         entries = [entry.model_copy(update={"name": portable_name(entry.name)}) for entry in self.models]
         names = [None if block.models is None else tuple(map(portable_name, block.models)) for block in self.matrix]
         blocks = [block.model_copy(update={"models": own}) for block, own in zip(self.matrix, names, strict=True)]

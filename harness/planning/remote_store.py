@@ -21,8 +21,7 @@ from typing import IO, Any
 from harness.core import chain, store
 from harness.core.errors import InferometerError, MalformedFileError, StorageError, UnavailableError, UsageError
 from harness.core.layout import RunStore
-from harness.core.safe_files import Limit, read
-from harness.core.safe_paths import FILE_NAME
+from harness.core.safe_files import FILE_NAME, Limit, read
 from harness.core.text import one_line
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]*)://([^\s?#]+)")

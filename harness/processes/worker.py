@@ -39,7 +39,6 @@ from harness.core.host.orphans import (
     sweep,
 )
 from harness.core.layout import Models, Results
-from harness.core.portable import portable_failure
 from harness.core.protocol import (
     ANY_JOB,
     WINDOW_ENDED,
@@ -189,7 +188,7 @@ def _serve_and_exit(job: LoadJob, emit: Callable[[Event], None]) -> NoReturn:
                 phase=phases[-1],
                 stderr_tail=store.tail(log),
             )
-            store.save(files.failure, portable_failure(failed))
+            store.save(files.failure, store.portable_failure(failed))
     except StorageError as error:
         traceback.print_exc()
         code = error.exit_code

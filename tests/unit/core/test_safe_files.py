@@ -13,8 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from harness.core import archive, store
 from harness.core.errors import InferometerError, MalformedFileError, StorageError
 from harness.core.lock import exclusive
-from harness.core.safe_files import open_to_read, open_to_write
-from harness.core.safe_paths import FileName, RelativePath, inside
+from harness.core.safe_files import FileName, RelativePath, inside, open_to_read, open_to_write
 from harness.core.schemas import Plan
 from harness.planning import yaml_file
 from harness.processes.launcher import Worker
