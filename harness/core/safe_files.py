@@ -9,9 +9,7 @@ import re
 import stat
 from enum import IntEnum
 from pathlib import Path, PurePosixPath
-from typing import IO, Annotated
-
-from pydantic import AfterValidator, StringConstraints
+from typing import IO
 
 from harness.core.errors import MalformedFileError, StorageError
 
@@ -129,9 +127,6 @@ def _odd(path: Path, kind: str) -> StorageError:
     return StorageError(f"{path} is {kind}, and is not written to.", f"Remove it: rm {path}; or name another folder.")
 
 
-_NAME = r"[A-Za-z0-9_+][A-Za-z0-9._+=-]*"
-
-
 def relative(name: str) -> str:
     """The name, if it can only mean a file below the folder that it is joined to; else raises ValueError.
 
@@ -143,11 +138,8 @@ def relative(name: str) -> str:
     return name
 
 
-FILE_NAME = re.compile(_NAME)
-FileName = Annotated[str, StringConstraints(pattern=rf"^{_NAME}$", max_length=200)]
+FILE_NAME = re.compile(r"[A-Za-z0-9_+][A-Za-z0-9._+=-]*")
 """One component of a path: ASCII letters, digits and `._+=-`, never beginning with a dot or a dash."""
-RelativePath = Annotated[str, StringConstraints(max_length=400), AfterValidator(relative)]
-"""A path with `/` whose text stays below the folder that it is joined to; `inside` follows links."""
 
 
 def inside(folder: Path, name: str) -> Path:

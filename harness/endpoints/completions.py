@@ -21,14 +21,15 @@ from harness.endpoints.contract import (
     Exchange,
     Prompt,
     Reply,
+    RequestFailureError,
     Sample,
     ServerTotals,
+    of_status,
+    text_of,
+    unusable,
 )
-from harness.endpoints.failures import RequestFailureError, of_status
-from harness.endpoints.http_connection import Head, HttpConnection
+from harness.endpoints.http_connection import Head, HttpConnection, note_server_timing
 from harness.endpoints.kserve_http import object_of
-from harness.endpoints.server_times import note_server_timing
-from harness.endpoints.service_checks import text_of, unusable
 from harness.endpoints.target import Target, api_key, tls_of
 from harness.timing.clock import now_ns
 

@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from harness.endpoints.contract import MOST_ANSWER_BYTES
-from harness.endpoints.failures import RequestFailureError, of_socket
+from harness.endpoints.contract import MOST_ANSWER_BYTES, Exchange, RequestFailureError, of_socket
 from harness.timing.clock import now_ns
 
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: .*)?")
@@ -240,3 +239,20 @@ def _head_of(text: bytes) -> Head:
     endless = "transfer-encoding" not in headers and "content-length" not in headers
     closes = "close" in tokens or (status[1] == b"0" and "keep-alive" not in tokens) or endless
     return Head(int(status[2]), headers, closes)
+
+
+_ENTRY = re.compile(r"\s*([A-Za-z0-9_-]{1,40})\s*((?:;[^,;]{0,200})*)")
+_DURATION = re.compile(r";\s*dur\s*=\s*\"?([0-9]{1,12}(?:\.[0-9]{1,12})?)\"?\s*")
+
+
+def note_server_timing(header: str | None, trace: Exchange) -> None:
+    """Write the times in a header Server-Timing (W3C) into a trace: `queue` and `compute`, in milliseconds."""
+    for entry in (header or "").split(","):
+        found = _ENTRY.fullmatch(entry)
+        duration = _DURATION.search(found[2]) if found else None
+        if found and duration:
+            nanoseconds = round(float(duration[1]) * 1e6)
+            if found[1] == "queue":
+                trace.server_queue_ns = nanoseconds
+            elif found[1] == "compute":
+                trace.server_compute_ns = nanoseconds

@@ -19,16 +19,27 @@ from harness.endpoints.contract import (
     EndpointFacts,
     Exchange,
     Reply,
+    RequestFailureError,
     Sample,
     ServerTotals,
     Tensors,
+    of_status,
+    text_of,
+    unusable,
 )
-from harness.endpoints.failures import RequestFailureError, of_status
-from harness.endpoints.http_connection import Bytes, HttpConnection
-from harness.endpoints.server_times import note_parameters, note_server_timing, totals_of
-from harness.endpoints.service_checks import check_inputs, declared_by, tensors_of, text_of, unusable
+from harness.endpoints.http_connection import Bytes, HttpConnection, note_server_timing
+from harness.endpoints.kserve import (
+    check_inputs,
+    datatype_of,
+    declared_by,
+    from_raw,
+    from_values,
+    note_parameters,
+    raw_of,
+    tensors_of,
+    totals_of,
+)
 from harness.endpoints.target import Target, api_key, tls_of
-from harness.endpoints.tensors import datatype_of, from_raw, from_values, raw_of
 from harness.timing.clock import now_ns
 
 _SIZE = "binary_data_size"

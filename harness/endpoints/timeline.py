@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.core.schemas.load_record import ClientTimes, FailureKind, RequestFailures, ServerSums, StreamTimes
-from harness.endpoints.contract import Exchange, Reply, ServerTotals
-from harness.endpoints.failures import KINDS
+from harness.endpoints.contract import KINDS, Exchange, Reply, ServerTotals
 
 Instants = NDArray[np.int64]
 

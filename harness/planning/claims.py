@@ -17,8 +17,7 @@ from harness.core.errors import ConfigError, UsageError
 from harness.core.layout import Results
 from harness.core.schemas import Claim, ClaimedModel, ClaimedValue, Device, Interval, Plan, PublishedCase, Row, Summary
 from harness.core.text import unknown_name
-from harness.planning import yaml_file
-from harness.planning.config import Config, MatrixBlock, ModelEntry
+from harness.planning.config import Config, MatrixBlock, ModelEntry, read_yaml
 from harness.planning.matrix import make_plan
 from harness.zoo import model_info
 
@@ -37,7 +36,7 @@ def read(name: str, folder: Path) -> Claim:
         problem, hint = unknown_name("claim", name, known)
         raise UsageError(problem, f"{hint} make reproduce CLAIM=list says what each is.")
     path = folder / f"{name}{SUFFIX}"
-    return parse(yaml_file.read(path), str(path))
+    return parse(read_yaml(path), str(path))
 
 
 def parse(data: Mapping[str, Any], source: str) -> Claim:

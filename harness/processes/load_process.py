@@ -47,7 +47,6 @@ from harness.core.store import digest_of
 from harness.core.timestamps import utc_now
 from harness.planning.resume import LoadState, state_of
 from harness.serving import arrivals
-from harness.serving.early_stopping import least_requests
 from harness.serving.load_case import (
     LoadStep,
     patience_ns,
@@ -59,6 +58,7 @@ from harness.serving.load_case import (
     service_digest,
     sizes_of,
 )
+from harness.serving.load_verdict import least_requests
 from harness.serving.prediction import predict
 from harness.statistics import parity
 from harness.timing.clock import calibrate, now_ns

@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from harness.core.safe_files import RelativePath
 from harness.core.schemas.load_record import Scenario
 from harness.core.schemas.plan_record import Measurement, Tolerance
 from harness.core.schemas.vocabulary import (
@@ -18,6 +17,7 @@ from harness.core.schemas.vocabulary import (
     Precision,
     Quantity,
     Record,
+    RelativePath,
     Verdict,
     Weights,
 )

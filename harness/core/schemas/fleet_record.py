@@ -10,8 +10,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from harness.core.safe_files import FileName, RelativePath
-from harness.core.schemas.vocabulary import Device, MessageLines, MessageText, Record, SettingsId, Sha256
+from harness.core.schemas.vocabulary import (
+    Device,
+    FileName,
+    MessageLines,
+    MessageText,
+    Record,
+    RelativePath,
+    SettingsId,
+    Sha256,
+)
 
 
 class DeviceSlot(Record):

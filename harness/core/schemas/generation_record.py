@@ -9,12 +9,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from harness.core.safe_files import FileName
 from harness.core.schemas.export_record import Artifact, ExportFailure, OnnxArtifact
 from harness.core.schemas.raw_record import Block, Clock, ColdCosts, CpuUse, Measured, Memory, Placement, RawBase, Stops
 from harness.core.schemas.vocabulary import (
     Check,
     Device,
+    FileName,
     Flag,
     FlagName,
     Grade,

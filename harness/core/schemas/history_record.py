@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from harness.core.safe_files import FileName
-from harness.core.schemas.vocabulary import Grade, Interval, Record, Verdict
+from harness.core.schemas.vocabulary import FileName, Grade, Interval, Record, Verdict
 
 ShiftState = Literal["candidate", "confirmed", "refuted"]
 """A candidate comes from the history alone; an interleaved A/B run of both commits confirms or refutes it."""

@@ -11,11 +11,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from harness.core.safe_files import FileName
 from harness.core.schemas.generation_record import TokenParity
 from harness.core.schemas.raw_record import Clock, Parity, Placement
 from harness.core.schemas.vocabulary import (
     Device,
+    FileName,
     Interval,
     Kind,
     MessageLines,

@@ -8,7 +8,6 @@ from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import SerializerFunctionWrapHandler, field_serializer, model_validator
 
-from harness.core.safe_files import RelativePath
 from harness.core.schemas.export_record import EngineRecord, ExportRecord
 from harness.core.schemas.fleet_record import Copies, NeighbourCheck
 from harness.core.schemas.generation_record import GenerationRow
@@ -36,6 +35,7 @@ from harness.core.schemas.vocabulary import (
     Mode,
     Precision,
     Record,
+    RelativePath,
     Sha256,
     Status,
     Stopped,
