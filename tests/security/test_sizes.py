@@ -48,7 +48,7 @@ OWN_FILES = {
     "in a temporary folder of the process that wrote them a moment ago": (
         "harness.backends.onnxruntime.cuda",
         "harness.backends.onnxruntime.decoder_cuda",
-        "harness.backends.onnxruntime.decoder_placement",
+        "harness.backends.onnxruntime.decoder",
         "harness.backends.onnxruntime.placement",
         "harness.backends.onnxruntime.profile_cpu",
         "harness.backends.onnxruntime.profile_cpu",

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.backends.base import BackendJob, Batch
-from harness.backends.decoder import GenerationJob
-from harness.backends.decoder_phases import DecoderPhase
+from harness.backends.decoder import DecoderPhase, GenerationJob
 from harness.backends.onnx_node_names import (
     NodeIndex,
     exported_graph,
