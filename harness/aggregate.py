@@ -62,9 +62,15 @@ from harness.core.schemas import (
 from harness.core.schemas.summary_record import rounded_record
 from harness.core.text import portable
 from harness.core.timestamps import utc_now
-from harness.planning.exports import another_request, built_engines, export_files, failure_of, recorded_export
+from harness.planning.exports import (
+    another_request,
+    built_engines,
+    export_files,
+    failure_of,
+    read_generation_exports,
+    recorded_export,
+)
 from harness.planning.generation_cases import generation_needs
-from harness.planning.generation_turns import read_generation_exports
 from harness.planning.resume import evidence_of, foreign_of, state_of
 from harness.reporting import units
 from harness.reporting.writers.csv import summary_text
