@@ -200,7 +200,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         distributions=("llama-cpp-python",),
     ),
     "onnxruntime-tensorrt": BackendInfo(
-        target="harness.backends.onnxruntime.tensorrt_provider:OnnxRuntimeTensorrt",
+        target="harness.backends.onnxruntime.cuda:OnnxRuntimeTensorrt",
         summary="ONNX Runtime's TensorRT provider, its engines kept between processes",
         requires=("onnxruntime", "pycuda"),
         preload=("onnxruntime",),
