@@ -63,16 +63,16 @@ def from_values(name: str, datatype: object, shape: object, data: Sequence[Any])
     """The same from numbers: flat or nested lists, both of which the protocol allows."""
     dtype, dimensions = _described(name, datatype, shape)
     try:
-        found = np.asarray(data)
+        values = np.asarray(data)
     except ValueError as error:
         raise RequestFailureError("malformed", f"output `{name}` has lists of different lengths") from error
-    if found.size != math.prod(dimensions) or (found.size and found.dtype.kind not in "biuf"):
+    if values.size != math.prod(dimensions) or (values.size and values.dtype.kind not in "biuf"):
         raise RequestFailureError(
             "malformed",
-            f"output `{name}` has {found.size} values ({found.dtype}), not {datatype} of {dimensions}",
+            f"output `{name}` has {values.size} values ({values.dtype}), not {datatype} of {dimensions}",
         )
     with np.errstate(over="ignore", invalid="ignore"):
-        return found.reshape(dimensions).astype(dtype)
+        return values.reshape(dimensions).astype(dtype)
 
 
 def _described(name: str, datatype: object, shape: object) -> tuple[np.dtype[Any], tuple[int, ...]]:
@@ -126,7 +126,7 @@ def declared_by(inputs: object) -> Declared | None:
     """The inputs of a model's metadata; None where it lists none or has another form."""
     if not isinstance(inputs, Sequence) or isinstance(inputs, str) or not inputs:
         return None
-    found: dict[str, tuple[str, Sequence[int]]] = {}
+    declared: dict[str, tuple[str, Sequence[int]]] = {}
     for entry in inputs:
         if not isinstance(entry, Mapping):
             return None
@@ -137,8 +137,8 @@ def declared_by(inputs: object) -> Declared | None:
         sizes = [int(size) for size in shape if isinstance(size, int) or str(size).lstrip("-").isdecimal()]
         if len(sizes) != len(shape):
             return None
-        found[sanitize.plain_name(name) if not name.isprintable() else name] = datatype, sizes
-    return found
+        declared[sanitize.plain_name(name) if not name.isprintable() else name] = datatype, sizes
+    return declared
 
 
 def _fits(declared: Sequence[int], shape: Sequence[int]) -> bool:

@@ -226,7 +226,7 @@ def _failures(run: Timeline) -> dict[FailureKind, RequestFailures]:
     kinds = run.counts()
     return {
         kind: RequestFailures(
-            requests=tuple(number for number, found in enumerate(run.failures) if found == kind),
+            requests=tuple(number for number, failure in enumerate(run.failures) if failure == kind),
             first=run.details.get(kind, ""),
         )
         for kind in kinds
