@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from harness.backends.decoder import Decoder, GenerationJob
-from harness.backends.torch.decoder_eager import EagerDecoder
+from harness.backends.torch.decoder import EagerDecoder
 from harness.core import store
 from harness.core.schemas import DecoderShape, GenerationExport
 from harness.statistics.estimators import median_interval

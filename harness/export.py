@@ -41,10 +41,9 @@ from harness.core.extensions import reason
 from harness.core.host import orphans
 from harness.core.layout import ExportFiles, ModelFolder, Models, Results
 from harness.core.lock import exclusive
-from harness.core.portable import portable
 from harness.core.safe_files import Limit, read
 from harness.core.schemas import ExportFailure, ExportRecord, GenerationExport, Plan, PlannedModel, Precision
-from harness.core.text import unknown_name
+from harness.core.text import portable, unknown_name
 from harness.planning.exports import refusal_of
 from harness.planning.generation_cases import GenerationNeeds, generation_needs
 from harness.processes.pool import ExportPresence

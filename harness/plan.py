@@ -23,7 +23,6 @@ from harness.core.errors import UsageError
 from harness.core.host import gpu
 from harness.core.layout import Results
 from harness.core.lock import exclusive
-from harness.core.portable import portable, portable_path
 from harness.core.safe_files import Limit, read
 from harness.core.schemas import (
     Boundary,
@@ -38,9 +37,8 @@ from harness.core.schemas import (
     Scenario,
 )
 from harness.core.schemas.load_record import Batching
-from harness.core.text import short_names, shortened
-from harness.planning import amounts
-from harness.planning.config import MOST, Config, configuration, read_config
+from harness.core.text import portable, portable_path, short_names, shortened
+from harness.planning.config import MOST, Config, configuration, duration_s, price, rate, read_config, share
 from harness.planning.load_cases import estimate_load
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import LoadOverrides, Overrides, apply
@@ -202,9 +200,9 @@ def _parser() -> cli.Parser:
     parser.add_argument("--rounds", type=_positive, help="fresh processes per case, instead of the configuration's")
     parser.add_argument("--max-rounds", type=_positive, help="further rounds, up to this, where the interval is wide")
     parser.add_argument(
-        "--target-interval", type=amounts.share, help="half-width of the 95%% CI that ends a case's rounds, as 0.5%%"
+        "--target-interval", type=share, help="half-width of the 95%% CI that ends a case's rounds, as 0.5%%"
     )
-    parser.add_argument("--budget", type=amounts.duration_s, help="time after which no further round begins, as 10m")
+    parser.add_argument("--budget", type=duration_s, help="time after which no further round begins, as 10m")
     parser.add_argument(
         "--inputs", type=_files, default=(), help="own inputs, .npz files by input name, comma-separated: one per shape"
     )
@@ -231,7 +229,7 @@ def _add_load(parser: cli.Parser) -> None:
         help=f"{text}: {', '.join(get_args(Scenario))}",
     )
     parser.add_argument("--bound", help="server: a percentile and its limit, as p99<50ms; in quotes in a shell")
-    parser.add_argument("--rates", type=_list(amounts.rate), default=(), help="server: requests a second")
+    parser.add_argument("--rates", type=_list(rate), default=(), help="server: requests a second")
     parser.add_argument("--max-batch", type=_list(_positive), default=(), help=f"most requests of a batch, {text}")
     text_batching = f"generation: {', '.join(get_args(Batching))}; {text}"
     parser.add_argument("--batching", type=_list(_one_of("batching", Batching)), default=(), help=text_batching)
@@ -245,7 +243,7 @@ def _add_load(parser: cli.Parser) -> None:
     parser.add_argument("--requests", type=_positive, help="most requests of a replication (2000)")
     parser.add_argument("--duration", help="longest replication, as 4s")
     parser.add_argument("--endpoint", help="running service to load, as kserve+http://127.0.0.1:8000/v2/models/<name>")
-    parser.add_argument("--price", type=amounts.price, help="price of the machine an hour, for the cost of requests")
+    parser.add_argument("--price", type=price, help="price of the machine an hour, for the cost of requests")
     parser.add_argument("--loadgen", action="store_true", help="one long run a load, by LoadGen's rules")
     parser.add_argument("--load", action="store_true", help="plan the scenarios alone; server where none is named")
 

@@ -14,8 +14,7 @@ from harness.core.schemas import Case, GenerationCase, LatencyBound, LoadCase, S
 from harness.core.schemas.load_record import MOST_LENGTHS, Batching
 from harness.core.store import digest_of
 from harness.endpoints.target import parse_target
-from harness.planning.amounts import delay_ns, duration_s
-from harness.planning.config import ScenarioBlock
+from harness.planning.config import ScenarioBlock, delay_ns, duration_s
 from harness.serving.load_case import points_of, requests_at, rounded_rate, sizes_of
 from harness.serving.load_verdict import parse_bounds
 from harness.zoo import model_info

@@ -96,12 +96,12 @@ class _PromptRows:
     def requests(self, pairs: Sequence[tuple[int, int]], seed: int) -> list[TokenRequest]:
         """Requests of these lengths. The prompts of a length take turns; where they begin depends on the seed."""
         used: Counter[int] = Counter()
-        found = []
+        drawn = []
         for length, new_tokens in pairs:
             row = (seed + used[length]) % len(self.ids[length])
             used[length] += 1
-            found.append(TokenRequest(self.ids[length][row], row, new_tokens))
-        return found
+            drawn.append(TokenRequest(self.ids[length][row], row, new_tokens))
+        return drawn
 
 
 @dataclass(frozen=True)
@@ -300,14 +300,14 @@ class _GenerationRun:
         for size, decoder in service.decoders.items():
             drawn = service.prompts.requests(drawn_pairs(load, (MOST_BATCHES + 1) * size, seed), 0)
             generate(decoder, drawn[:size], size)
-            found, began = list[int](), now_ns()
+            spent, began = list[int](), now_ns()
             for number in range(1, MOST_BATCHES + 1):
                 start = now_ns()
                 generate(decoder, drawn[number * size : (number + 1) * size], size)
-                found.append(now_ns() - start)
+                spent.append(now_ns() - start)
                 if number >= LEAST_BATCHES and now_ns() - began >= load.service_s * 1e9:
                     break
-            times[size] = tuple(found)
+            times[size] = tuple(spent)
         purpose = service.largest.on_purpose()
         record = ServiceRun(
             load_id=load.load_id,
@@ -346,10 +346,10 @@ class _GenerationRun:
         batches: StaticBatches | ContinuousBatches
         if service.joining is not None:
             batches = ContinuousBatches(service.joining, load.max_batch, requests)
-            found = batches.serve(instants, end_ns)
+            dispatches = batches.serve(instants, end_ns)
         else:
             batches = StaticBatches(service.decoders, requests)
-            found = serve(instants, policy_of(load), [batches.run], WorkerThreads(1).all_at_once, end_ns)
+            dispatches = serve(instants, policy_of(load), [batches.run], WorkerThreads(1).all_at_once, end_ns)
         self.enter("outputs check")
         record = replication_of(
             self.job,
@@ -358,9 +358,9 @@ class _GenerationRun:
             (service.artifacts_id, self.environment_id),
             started_at,
             instants,
-            found,
+            dispatches,
             workers=1,
-            generated=batches.record(found.zero_ns, _compared(batches.batches, service.prompts)),
+            generated=batches.record(dispatches.zero_ns, _compared(batches.batches, service.prompts)),
         )
         store.save(self.files.replication(step.name, number), record, indent=None)
 

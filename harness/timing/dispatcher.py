@@ -88,7 +88,7 @@ class Dispatcher:
     """
 
     def __init__(self, backends: Mapping[int, tuple[Served, int]]) -> None:
-        self._prepared = {size: _Prepared(*found) for size, found in sorted(backends.items())}
+        self._prepared = {size: _Prepared(*backend) for size, backend in sorted(backends.items())}
         sizes = tuple(self._prepared)
         self._latest: _Prepared | None = None
         self._issues = False
@@ -124,14 +124,14 @@ class Dispatcher:
     def reorder(self, seed: int) -> None:
         """Let the batches of every size take turns in an order, and from a beginning, of this seed."""
         chance = random.Random(seed)  # noqa: S311 - an order, not a secret
-        for one in self._prepared.values():
-            one.order = chance.sample(range(one.batches), one.batches)
-            one.position, one.last = 0, None
+        for prepared in self._prepared.values():
+            prepared.order = chance.sample(range(prepared.batches), prepared.batches)
+            prepared.position, prepared.last = 0, None
 
     def repeat(self, index: int) -> None:
         """Let every batch of every size be the same stored batch."""
-        for one in self._prepared.values():
-            one.order, one.position, one.last = (index,), 0, None
+        for prepared in self._prepared.values():
+            prepared.order, prepared.position, prepared.last = (index,), 0, None
 
     def latest(self) -> list[tuple[int, int, Outputs]]:
         """(prepared size, input batch, outputs) of the last pass of each backend object since reorder().
@@ -140,13 +140,13 @@ class Dispatcher:
         issued passes of each object.
         """
         if self._issues:
-            return [(size, *one) for size, own in self._prepared.items() for one in own.backend.issued()]
-        found: list[tuple[int, int, Outputs]] = []
-        for size, one in self._prepared.items():
-            if one.last is not None and (one is self._latest or not one.backend.shares_outputs):
-                one.backend.activate()
-                found.append((size, one.last, one.backend.outputs()))
-        return found
+            return [(size, *issued) for size, own in self._prepared.items() for issued in own.backend.issued()]
+        latest: list[tuple[int, int, Outputs]] = []
+        for size, prepared in self._prepared.items():
+            if prepared.last is not None and (prepared is self._latest or not prepared.backend.shares_outputs):
+                prepared.backend.activate()
+                latest.append((size, prepared.last, prepared.backend.outputs()))
+        return latest
 
 
 class OnStream:
@@ -194,7 +194,7 @@ def service_times(served: ClosedLoop, workers: int, sizes: Sequence[int], second
 
     workers: or batches in flight. seconds: longest measurement of a size. Raises CaseError where a dispatch fails.
     """
-    found: dict[int, list[list[int]]] = {size: [[] for _ in range(workers)] for size in sizes}
+    by_size: dict[int, list[list[int]]] = {size: [[] for _ in range(workers)] for size in sizes}
     for size in sizes:
         served(size, MOST_TIMES, int(WARM_UP_S * 1e9), workers)
     for _ in range(PASSES):
@@ -204,8 +204,8 @@ def service_times(served: ClosedLoop, workers: int, sizes: Sequence[int], second
             if got.error is not None:
                 raise CaseError(f"A batch of {size} failed: {got.error}", "Serve it without load first: make run.")
             for number, start, done in zip(got.worker, got.start_ns, got.done_ns, strict=True):
-                found[size][number].append(done - start)
-    return {size: tuple(time for times in by_worker for time in times) for size, by_worker in found.items()}
+                by_size[size][number].append(done - start)
+    return {size: tuple(time for times in by_worker for time in times) for size, by_worker in by_size.items()}
 
 
 def repeat_guard(worker: Dispatcher, size: int, seed: int) -> GuardTimes:

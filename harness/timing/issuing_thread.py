@@ -144,11 +144,13 @@ class Flight(ABC):
     def batches(self) -> list[Batch]:
         """All batches in the order of their start; one that is not complete has failed now."""
         lost = now_ns() - self._zero, LOST, None
-        found = []
-        for one in self._sent:
-            done_ns, error, unseen_ns = self._ended.get(one.first, lost)
-            found.append(Batch(one.first, one.size, one.closed_ns, one.start_ns, done_ns, one.place, error, unseen_ns))
-        return found
+        batches = []
+        for sent in self._sent:
+            done_ns, error, unseen_ns = self._ended.get(sent.first, lost)
+            batches.append(
+                Batch(sent.first, sent.size, sent.closed_ns, sent.start_ns, done_ns, sent.place, error, unseen_ns)
+            )
+        return batches
 
     def _note(self, first: int, ended: int, error: str | None, unseen_ns: int | None = None) -> None:
         self._ended[first] = ended - self._zero, error, unseen_ns

@@ -194,7 +194,7 @@ def serve_closed(
         return lambda: _ask(client, run, batch, numbers, (least, requests), zero, zero + duration_ns, notes)
 
     all_at_once([body(client, run) for client, run in enumerate(clients)])
-    notes.sort(key=lambda one: one.start_ns)
+    notes.sort(key=lambda note: note.start_ns)
     return joined(notes)
 
 

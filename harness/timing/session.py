@@ -134,13 +134,13 @@ def waited_ns(tasks: Path = _TASKS) -> dict[str, int]:
     schedstat contains time on a CPU, time waited for a CPU, and time slices (Documentation/scheduler/sched-stats in the
     kernel's source); the kernel leaves it out without CONFIG_SCHED_INFO.
     """
-    found = {}
+    waited = {}
     for task in tasks.glob("*/schedstat"):
         try:
-            found[task.parent.name] = int(task.read_text().split()[1])
+            waited[task.parent.name] = int(task.read_text().split()[1])
         except (OSError, IndexError):  # the thread ended while we looked, or nothing is counted here
             continue
-    return found
+    return waited
 
 
 def resident_bytes() -> int:
@@ -377,14 +377,14 @@ def batches_to_check(batches: int, round_number: int) -> range:
 def _compared(
     backend: Session, mode: Mode, reference: Callable[[int], Outputs], classifier: bool, batches: Iterable[int]
 ) -> list[Parity]:
-    found = []
+    parities = []
     for index in batches:
         mode.choose(index)
         mode.once()
         outputs = backend.outputs()
         if outputs:
-            found.append(parity.compare(outputs, reference(index), classifier))
-    return found
+            parities.append(parity.compare(outputs, reference(index), classifier))
+    return parities
 
 
 def quiet_collector() -> None:

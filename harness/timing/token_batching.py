@@ -223,7 +223,7 @@ class ContinuousBatches:
     @property
     def batches(self) -> list[ServedBatch]:
         """Each request that joined, as a batch of its own."""
-        return [ServedBatch((one.request,), 1, _timed(one)) for one in self._joined]
+        return [ServedBatch((sequence.request,), 1, _timed(sequence)) for sequence in self._joined]
 
     def record(self, zero_ns: int, parity: TokenParity | None) -> GeneratedBatches:
         """Lengths and instants of a replication. zero_ns: of its schedule; parity: of its tokens."""
@@ -263,40 +263,40 @@ class ContinuousBatches:
     def _note(self, sequences: Sequence[_Sequence], tokens: Ids) -> None:
         at = self._pass_end_ns = now_ns()
         self._failures = 0
-        for one in sequences:
-            if one.got(int(tokens[one.slot]), at):
-                self._leave(one)
+        for sequence in sequences:
+            if sequence.got(int(tokens[sequence.slot]), at):
+                self._leave(sequence)
 
     def _fail(self, sequences: Sequence[_Sequence], error: str) -> None:
         at = self._pass_end_ns = now_ns()
         self._failures += 1
-        for one in sequences:
-            one.done_ns, one.error = at, error
-            self._leave(one)
+        for sequence in sequences:
+            sequence.done_ns, sequence.error = at, error
+            self._leave(sequence)
 
-    def _leave(self, one: _Sequence) -> None:
-        del self._running[one.slot]
-        self._decoder.leave(one.slot)
-        heappush(self._free, one.slot)
+    def _leave(self, sequence: _Sequence) -> None:
+        del self._running[sequence.slot]
+        self._decoder.leave(sequence.slot)
+        heappush(self._free, sequence.slot)
 
     def _dispatches(self, zero: int, timed_out: bool) -> Dispatches:
-        found = self._joined
-        errors = [one.error for one in found if one.error is not None]
+        served = self._joined
+        errors = [sequence.error for sequence in served if sequence.error is not None]
         return Dispatches(
-            sizes=(1,) * len(found),
-            ready_ns=tuple(one.ready_ns - zero for one in found),
-            start_ns=tuple(one.start_ns - zero for one in found),
-            done_ns=tuple(one.done_ns - zero for one in found),
-            worker=tuple(one.slot for one in found),
-            failed=tuple(place for place, one in enumerate(found) if one.error is not None),
+            sizes=(1,) * len(served),
+            ready_ns=tuple(sequence.ready_ns - zero for sequence in served),
+            start_ns=tuple(sequence.start_ns - zero for sequence in served),
+            done_ns=tuple(sequence.done_ns - zero for sequence in served),
+            worker=tuple(sequence.slot for sequence in served),
+            failed=tuple(place for place, sequence in enumerate(served) if sequence.error is not None),
             error=errors[0] if errors else None,
             timed_out=timed_out,
             zero_ns=zero,
         )
 
 
-def _timed(one: _Sequence) -> TimedRequest | None:
+def _timed(sequence: _Sequence) -> TimedRequest | None:
     """Its tokens; None where it failed."""
-    if one.error is not None:
+    if sequence.error is not None:
         return None
-    return TimedRequest(one.start_ns, tuple(one.token_ns), np.array([one.tokens], np.int64))
+    return TimedRequest(sequence.start_ns, tuple(sequence.token_ns), np.array([sequence.tokens], np.int64))

@@ -16,7 +16,7 @@ from harness.core import store
 from harness.core.errors import ConfigError, ExportError, UsageError
 from harness.core.host import limits
 from harness.core.layout import ModelFolder
-from harness.core.safe_paths import inside
+from harness.core.safe_files import inside
 from harness.core.schemas import (
     Artifact,
     ExportFailure,

@@ -16,9 +16,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 from harness.aggregation.generation_rows import ROUNDINGS
 from harness.backends.decoder import Decoder, GenerationJob
 from harness.backends.torch import profile
+from harness.backends.torch.decoder import EagerDecoder, SlotDecoder
 from harness.backends.torch.decoder_compile import CompiledDecoder
-from harness.backends.torch.decoder_eager import EagerDecoder
-from harness.backends.torch.decoder_slots import SlotDecoder
 from harness.core.errors import CaseError
 from harness.core.schemas import DecoderKind, Precision
 from harness.core.schemas.profile_record import Phase

@@ -28,8 +28,8 @@ pytestmark = pytest.mark.stages
 ORT = "harness.backends.onnxruntime.decoder:OnnxDecoder"
 OPENVINO = "harness.backends.openvino.decoder:OpenVinoDecoder"
 GENAI = "harness.backends.onnxruntime.genai_decoder:GenaiDecoder"
-LLAMACPP = "harness.backends.llamacpp.decoder:LlamaCppDecoder"
-LLAMACPP_SLOTS = "harness.backends.llamacpp.slots:LlamaCppSlots"
+LLAMACPP = "harness.backends.llamacpp:LlamaCppDecoder"
+LLAMACPP_SLOTS = "harness.backends.llamacpp:LlamaCppSlots"
 OPTIONAL = {GENAI: "onnxruntime_genai", LLAMACPP: "llama_cpp", LLAMACPP_SLOTS: "llama_cpp"}
 WAYS = [(ORT, "numpy"), (ORT, "binding"), (ORT, "in-place"), (OPENVINO, ""), (GENAI, "")]
 SEQ2SEQ_WAYS = [(ORT, "numpy"), (ORT, "binding"), (OPENVINO, "")]
@@ -106,7 +106,7 @@ def test_llama_cpp_s_tokens_differ_only_where_its_rounding_explains_it(llama: Ti
     decoder.close()
 
 
-SLOTS = ["harness.backends.torch.decoder_slots:SlotDecoder", LLAMACPP_SLOTS]
+SLOTS = ["harness.backends.torch.decoder:SlotDecoder", LLAMACPP_SLOTS]
 
 
 @pytest.mark.parametrize("target", SLOTS)

@@ -17,7 +17,7 @@ from harness.core.layout import Results
 from harness.core.safe_files import Limit, read, read_text
 from harness.core.schemas import Artifact, Plan
 from harness.core.schemas.profile_record import OperatorRow, PartsProfile
-from harness.planning import yaml_file
+from harness.planning import config
 from harness.profiling.load_profiles import with_launch_gaps
 from harness.zoo import model_files, stored
 from harness.zoo.stored import arrays_in, describe_inputs, read_arrays, write_arrays
@@ -48,7 +48,7 @@ OWN_FILES = {
     "in a temporary folder of the process that wrote them a moment ago": (
         "harness.backends.onnxruntime.cuda",
         "harness.backends.onnxruntime.decoder_cuda",
-        "harness.backends.onnxruntime.decoder_placement",
+        "harness.backends.onnxruntime.decoder",
         "harness.backends.onnxruntime.placement",
         "harness.backends.onnxruntime.profile_cpu",
         "harness.backends.onnxruntime.profile_cpu",
@@ -96,7 +96,7 @@ OWN_FILES = {
     "what reads up to a limit": (
         "harness.core.safe_files",
         "harness.core.store",
-        "harness.planning.remote_store",
+        "harness.planning.run_store",
     ),
 }
 """Modules that read a file without `read` of core/safe_files.py, by what that file is."""
@@ -145,7 +145,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "record": lambda root: store.load(sparse(root / "plan.json", Limit.RECORD + 1), Plan, "make plan"),
     "raw record": lambda root: store.load_raw(sparse(root / "1.json", Limit.RECORD + 1)),
     "bundle": lambda root: archive.unpack(sparse(root / "x.tar.xz", Limit.BUNDLE + 1)),
-    "configuration": lambda root: yaml_file.read(sparse(root / "x.yaml", Limit.TEXT + 1)),
+    "configuration": lambda root: config.read_yaml(sparse(root / "x.yaml", Limit.TEXT + 1)),
     "table, page or chart that is packed": lambda root: bundle._content(
         sparse(root / "report.md", Limit.RECORD + 1), Results(root)
     ),

@@ -11,14 +11,15 @@ from torch import nn
 
 from harness.backends.base import Array, BackendJob
 from harness.backends.cuda.context import Cuda
-from harness.backends.torch.cpu import host_facts, use_threads
 from harness.backends.torch.fp8 import require_capability
 from harness.backends.torch.place import (
     Call,
     Place,
     PlacedInputs,
     Tensors,
+    host_facts,
     rewrite,
+    use_threads,
 )
 from harness.backends.torch.readback import gpu_precision
 from harness.core.errors import CaseError

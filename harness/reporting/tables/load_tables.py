@@ -10,7 +10,7 @@ from statistics import median
 from typing import Literal
 
 from harness.core.schemas import LoadedPoint, LoadRow, MapCell, Summary
-from harness.core.schemas.client_record import ClientFigures
+from harness.core.schemas.load_record import ClientFigures
 from harness.reporting import units
 from harness.reporting.figures import CSV_UNITS, LOAD, LOADED, REPLAYED, columns
 from harness.reporting.labels import Line, where

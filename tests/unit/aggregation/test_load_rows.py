@@ -26,7 +26,7 @@ from harness.core.schemas import (
     ServiceRun,
     Tolerance,
 )
-from harness.core.schemas.client_record import ClientTimes
+from harness.core.schemas.load_record import ClientTimes
 from harness.serving.arrivals import digest, loadgen, poisson
 from harness.serving.load_case import points_of, policy_of
 from harness.serving.prediction import predict

@@ -10,7 +10,7 @@ import pytest
 
 from harness.backends import BUILT_IN, backend_info
 from harness.backends.generation_files import onnx_key, onnx_precision
-from harness.backends.onnxruntime.decoder_placement import count_products
+from harness.backends.onnxruntime.decoder import count_products
 from harness.core.schemas import Device, GenerationCase, Precision
 from harness.planning import generation_cases
 from harness.zoo import model_info

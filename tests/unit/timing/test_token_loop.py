@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.backends.calibration.spin_decoder import PREFILL, SpinDecoder
+from harness.backends.calibration.spin import PREFILL, SpinDecoder
 from harness.backends.decoder import GenerationJob
 from harness.core.schemas import DecoderShape, GenerationOptions, Measurement, Placement
 from harness.core.schemas.generation_record import ids_digest
