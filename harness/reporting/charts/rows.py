@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 
 from harness.aggregation.flags import MAX_PRINTED_FACTOR, flag_names
@@ -38,7 +39,7 @@ class TableRows:
     baseline: str
     conditions: str
 
-    @property
+    @cached_property
     def shown(self) -> list[Row]:
         """Rows that have a line in a chart, measured or not."""
         return ranking.drawable([*self.rows, *self.lost])

@@ -92,8 +92,8 @@ def cold_start(table: TableRows) -> Lines | None:
     shapes = ranking.by_shape(timed)
     shown = shapes if len(shapes) < 2 else [shapes[0], shapes[-1]]
     drawn = sorted((row for _, group in shown for row in group), key=_ratio, reverse=True)
-    labels = names(drawn)
-    points = {row.case_id: _point(row, ranking.labels(drawn)[row.case_id]) for row in drawn}
+    labels, plain = names(drawn), ranking.labels(drawn)
+    points = {row.case_id: _point(row, plain[row.case_id]) for row in drawn}
     legend = {labels[row.case_id]: _series(labels[row.case_id], row) for row in drawn}
     marks = [point.mark for point in points.values()]
     ends = [end for mark in marks if mark.interval for end in (mark.interval.low, mark.interval.high)]
