@@ -29,7 +29,7 @@ from harness.core import store
 from harness.core.schemas import DecoderShape, GenerationExport
 from harness.statistics.estimators import median_interval
 from harness.timing.clock import now_ns
-from harness.timing.token_loop import timed_request
+from harness.timing.token_session import timed_request
 from harness.zoo.construct import save_weights
 from harness.zoo.generation.generative import shape_of
 

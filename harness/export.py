@@ -51,13 +51,13 @@ from harness.processes.pool import ExportPresence
 from harness.statistics.parity import compare
 from harness.timing.clock import now_ns
 from harness.zoo import model_info
-from harness.zoo.export_request import (
+from harness.zoo.identity import (
     Options,
     covers,
     intact_record,
+    is_built,
     request_digest,
 )
-from harness.zoo.identity import is_built
 
 DEFAULT_OPSET = 20
 """Chosen by measurement, as the default exporter: docs/decisions/0002-exporter.md."""

@@ -47,10 +47,9 @@ from harness.planning.overrides import LoadOverrides, Overrides, apply, left_out
 from harness.planning.schedule import engines_in_words, estimate, further_in_words, in_words, tuning_in_words
 from harness.reporting import units
 from harness.zoo import model_info
-from harness.zoo.generation.prompt_files import length_pairs
-from harness.zoo.onnx.quantised_file import quantisation_of
+from harness.zoo.model_files import quantisation_of
 from harness.zoo.sources import is_model_file, require_files, with_prefix
-from harness.zoo.stored import describe_inputs
+from harness.zoo.stored import describe_inputs, length_pairs
 
 T = TypeVar("T")
 

@@ -1,4 +1,5 @@
-"""The interface of every backend that generates. A decoder never reads a clock: timing/token_loop.py times all of them.
+"""The interface of every backend that generates. A decoder never reads a clock: timing/token_session.py times all of
+them.
 
 One `prefill` and `tokens` give the first token of each sequence, each `step` and `tokens` the next one. Generation is
 greedy and ignores the end token, so that every sequence has the requested length. Ids are compared, never text.

@@ -12,7 +12,7 @@ Ids = NDArray[np.int64]
 
 
 class DecoderPhase:
-    """Passes of one phase, with the clock's boundaries of timing/token_loop.py.
+    """Passes of one phase, with the clock's boundaries of timing/token_session.py.
 
     prefill: from the prompt ids on the host to the first tokens there; each pass takes the next prompts. decode: from
     one token on the host to the next. Steps follow each other through an answer, as they do when it is timed, so that

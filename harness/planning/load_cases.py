@@ -19,7 +19,7 @@ from harness.planning.config import ScenarioBlock
 from harness.serving.load_case import points_of, requests_at, rounded_rate, sizes_of
 from harness.serving.load_verdict import parse_bounds
 from harness.zoo import model_info
-from harness.zoo.generation.decoder_facts import DecoderFacts, facts_of
+from harness.zoo.model_files import DecoderFacts, facts_of
 
 START_S = 3.0
 """Process, libraries, and load of one batch size, as measured on two cores; large models take longer."""

@@ -1,8 +1,8 @@
 """A service that generates, in one process: decoders of each prepared batch size serve real replications.
 
-Load → compile → tokens check → service times → replications, of which each is saved at once. Batching is static
-(harness/timing/token_serving.py) or continuous (token_joining.py). Nothing is predicted: how long a batch takes depends
-on the lengths in it.
+Load → compile → tokens check → service times → replications, of which each is saved at once. Batching is static or
+continuous (harness/timing/token_batching.py). Nothing is predicted: how long a batch takes depends on the lengths in
+it.
 """
 
 from __future__ import annotations
@@ -50,12 +50,10 @@ from harness.serving.load_case import (
 )
 from harness.statistics.parity import ParityTally, worst_token_parity
 from harness.timing.clock import calibrate, now_ns
+from harness.timing.request_loops import WorkerThreads, serve
 from harness.timing.session import peak_bytes
-from harness.timing.token_joining import ContinuousBatches
-from harness.timing.token_loop import Ids
-from harness.timing.token_serving import ServedBatch, StaticBatches, TokenRequest, generate, padded
-from harness.timing.virtual_arrivals import serve
-from harness.timing.worker_threads import WorkerThreads
+from harness.timing.token_batching import ContinuousBatches, ServedBatch, StaticBatches, TokenRequest, generate, padded
+from harness.timing.token_session import Ids
 
 Enter = Callable[[str], None]
 

@@ -62,13 +62,10 @@ from harness.serving.load_case import (
 from harness.serving.prediction import predict
 from harness.statistics import parity
 from harness.timing.clock import calibrate, now_ns
-from harness.timing.closed_loop import serve_closed
-from harness.timing.dispatcher import Dispatcher, OnStream
+from harness.timing.dispatcher import Dispatcher, OnStream, order_guard, repeat_guard, service_times
 from harness.timing.issuing_thread import CalledBack, Flight, OnStreams, issue, issue_closed
-from harness.timing.service_times import order_guard, repeat_guard, service_times
+from harness.timing.request_loops import SWITCH_S, Dispatches, WorkerThreads, serve, serve_closed
 from harness.timing.session import batches_to_check, peak_bytes
-from harness.timing.virtual_arrivals import Dispatches, serve
-from harness.timing.worker_threads import SWITCH_S, WorkerThreads
 
 Enter = Callable[[str], None]
 

@@ -62,15 +62,13 @@ from harness.processes.generation_load import serve_generation
 from harness.processes.generation_process import generated
 from harness.processes.load_process import serve_load
 from harness.processes.own_core import OwnCore
-from harness.processes.window_signals import WindowSignals
 from harness.serving.load_case import replication_digest
 from harness.timing.clock import calibrate
 from harness.timing.end_to_end import EndToEnd
 from harness.timing.loop import measure
-from harness.timing.mode_choice import mode_for
 from harness.timing.modes import Mode
-from harness.timing.session import run_session
-from harness.timing.windows import WindowedPart
+from harness.timing.session import mode_for, run_session
+from harness.timing.windows import WindowedPart, WindowSignals
 
 
 def stage(arguments: Sequence[str]) -> None:

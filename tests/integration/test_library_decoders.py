@@ -18,8 +18,7 @@ from harness.backends.onnxruntime import profile_cpu
 from harness.core.errors import CaseError
 from harness.core.schemas import Precision
 from harness.core.schemas.profile_record import Phase
-from harness.zoo.generation.generative import shape_of
-from harness.zoo.generation.greedy_reference import greedy
+from harness.zoo.generation.generative import greedy, shape_of
 from harness.zoo.generation.onnx_decoder import write_decoder
 from tests.fixtures import tiny_decoders
 from tests.fixtures.tiny_decoders import BATCH, PROMPT, TOKENS, Tiny, forced, generated, joined

@@ -12,7 +12,7 @@ from pydantic import Field
 from harness.core.safe_paths import FileName
 from harness.core.schemas.export_record import Artifact, ExportFailure, OnnxArtifact
 from harness.core.schemas.raw_record import Block, Clock, ColdCosts, CpuUse, Measured, Memory, Placement, RawBase, Stops
-from harness.core.schemas.row_parts import Check, Flag, FlagName, Interval, UsageSummary
+from harness.core.schemas.row_parts import Checks, Flag, Interval, UsageSummary
 from harness.core.schemas.vocabulary import Device, Grade, Precision, Record, Sha256, Status, Weights
 
 DecoderKind = Literal["causal", "seq2seq"]
@@ -393,7 +393,7 @@ class GenerationRow(Record):
     """Origin of the prompts, in words."""
     artifacts: dict[str, str] = {}
     flags: tuple[Flag, ...] = ()
-    checks: dict[FlagName, Check] = {}
+    checks: Checks = {}
     usage: UsageSummary | None = None
     notes: tuple[str, ...] = ()
     void: VoidGeneration | None = None

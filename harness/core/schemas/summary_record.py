@@ -22,7 +22,7 @@ from harness.core.schemas.raw_record import (
     Placement,
 )
 from harness.core.schemas.roof_record import CpuRoof, Roof
-from harness.core.schemas.row_parts import Check, Flag, FlagName, Interval, UsageSummary
+from harness.core.schemas.row_parts import Checks, Flag, Interval, UsageSummary
 from harness.core.schemas.vocabulary import (
     Boundary,
     Device,
@@ -206,8 +206,8 @@ class Row(Record):
     artifacts: dict[str, str] = {}
     """sha256 of each loaded file, by file name: distinguishes rows later, and shows which needed an ONNX export."""
     flags: tuple[Flag, ...] = ()
-    checks: dict[FlagName, Check] = {}
-    """By the name of the flag: every check that applies to the row; empty where nothing was measured."""
+    checks: Checks = {}
+    """Every check that applies to the row; empty where nothing was measured."""
     usage: UsageSummary | None = None
     """None where the row was not monitored."""
     stopped: Stopped | None = None

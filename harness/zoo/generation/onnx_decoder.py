@@ -37,12 +37,11 @@ from harness.core.extensions import reason
 from harness.core.host import limits
 from harness.core.schemas import OnnxArtifact, Precision
 from harness.core.schemas.generation_record import DecoderShape
-from harness.zoo.export_request import artifact
+from harness.zoo.identity import artifact
 from harness.zoo.loaded import Arrays
-from harness.zoo.onnx.reference_run import open_session, run_session
 from harness.zoo.onnx.write import dtype_census, save, strip_traces, weights_beside
 from harness.zoo.quiet import quiet
-from harness.zoo.reference import relative_l2
+from harness.zoo.reference import open_session, relative_l2, run_session
 
 BITS = 8
 BLOCK = 32

@@ -14,7 +14,7 @@ from harness.backends.onnxruntime.decoder_placement import count_products
 from harness.core.schemas import Device, GenerationCase, Precision
 from harness.planning import generation_cases
 from harness.zoo import model_info
-from harness.zoo.generation.decoder_facts import facts_of
+from harness.zoo.model_files import facts_of
 
 
 def skipped(

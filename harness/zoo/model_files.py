@@ -1,19 +1,83 @@
-"""Whether a model can generate what is asked, known before a library is imported (pure but for reading config.json)."""
+"""What a model's own files say before a library is imported: the kind of its input, whether it can generate what is
+asked, and whether an ONNX file is quantised. `plan` needs no more."""
 
 from __future__ import annotations
 
 import json
+import mmap
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from harness.core.errors import MalformedFileError
-from harness.core.safe_files import Limit, read
-from harness.core.schemas import DecoderKind, Weights
-from harness.zoo import ModelInfo
+from harness.core.safe_files import Limit, read, read_text
+from harness.core.schemas import DecoderKind, Quantisation, Weights
 from harness.zoo.families import known_duration
-from harness.zoo.families.hub_kind import folder_of
+
+if TYPE_CHECKING:
+    from harness.zoo import ModelInfo
+
+Media = Literal["text", "image", "audio"]
+
+PROCESSOR = "preprocessor_config.json"
+_IMAGES = ("image_processor_type", "image_mean", "crop_size")
+_OF_IMAGES = ("image_size", "num_channels")
+_OF_SOUNDS = ("num_mel_bins", "feat_extract_norm", "feat_extract_activation", "sampling_rate")
+_OF_TEXT = "max_position_embeddings"
+"""Not vocab_size: BEiT has it too, for image patches."""
+
+
+def media_of(reference: str) -> Media:
+    """Of a folder, or of a hub id whose configuration is in the hub's cache; text where neither says."""
+    folder = folder_of(reference)
+    if folder is None:
+        return "text"
+    return media(_json(folder / "config.json"), _json(folder / PROCESSOR))
+
+
+def media(config: Mapping[str, Any], processor: Mapping[str, Any]) -> Media:
+    """The kind of input, from a model's configuration and its preprocessor's.
+
+    >>> media({"architectures": ["ViTForImageClassification"], "image_size": 224, "num_channels": 3}, {})
+    'image'
+    >>> media({"vocab_size": 32, "feat_extract_norm": "group"}, {"sampling_rate": 16000})
+    'audio'
+    >>> media({"architectures": ["BeitModel"], "vocab_size": 8192, "image_size": 224}, {})
+    'image'
+    >>> media({"vocab_size": 30522, "max_position_embeddings": 512}, {})
+    'text'
+    """
+    if "sampling_rate" in processor or any(key in config for key in _OF_SOUNDS):
+        return "audio"
+    pictures = any(key in processor for key in _IMAGES) or any(key in config for key in _OF_IMAGES)
+    return "image" if pictures and _OF_TEXT not in config else "text"
+
+
+def folder_of(reference: str) -> Path | None:
+    """The folder itself, or the hub's cache of that id; None where there is neither."""
+    if Path(reference).is_dir():
+        return Path(reference)
+    home = Path(
+        os.environ.get("HF_HOME", Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "huggingface"))
+    )
+    cached = Path(os.environ.get("HF_HUB_CACHE", home / "hub")) / f"models--{reference.replace('/', '--')}"
+    main = cached / "refs" / "main"
+    try:
+        return cached / "snapshots" / read_text(main, Limit.TEXT).strip()
+    except (OSError, UnicodeDecodeError, MalformedFileError):
+        return None
+
+
+def _json(path: Path) -> Mapping[str, Any]:
+    """Empty where the file is missing or damaged; the export reports that."""
+    try:
+        content = json.loads(read(path, Limit.TEXT))
+    except (OSError, ValueError, MalformedFileError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
 
 EXAMPLES = "smollm2-135m, gpt2, t5-small, llama-1b, or hf:<folder of a causal or sequence-to-sequence model>"
 
@@ -103,9 +167,29 @@ def too_long(name: str, facts: DecoderFacts, prompt_length: int, new_tokens: int
     return f"{subject} need {need} positions, and {name} has {facts.longest}" if need > facts.longest else None
 
 
-def _json(path: Path) -> Mapping[str, Any]:
+_OPERATORS: Mapping[Quantisation, tuple[str, ...]] = {
+    "static": ("QuantizeLinear", "QLinearConv", "QLinearMatMul", "QGemm"),
+    "dynamic": ("DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "DynamicQuantizeMatMul", "QAttention"),
+}
+"""Operators by the kind of the activations' scales: fixed beforehand, or computed while running. A file with only its
+weights quantised (DequantizeLinear, MatMulNBits) computes in floating point and is not among them."""
+
+_OP_TYPE = 0x22
+"""Tag of NodeProto.op_type in protobuf's encoding: field 4, with a length (onnx.proto, protobuf.dev/programming-guides/
+encoding). Names of operators are shorter than 128 bytes, so that the length is one byte."""
+
+
+def quantisation_of(path: Path) -> Quantisation | None:
+    """How the file is quantised; None where it is not, or where it cannot be read, which the export reports."""
     try:
-        content = json.loads(read(path, Limit.TEXT))
-    except (OSError, ValueError, MalformedFileError):
-        return {}
-    return content if isinstance(content, dict) else {}
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            for kind, operators in _OPERATORS.items():
+                if any(content.find(_encoded(name)) >= 0 for name in operators):
+                    return kind
+    except (OSError, ValueError):  # ValueError: an empty file cannot be mapped
+        return None
+    return None
+
+
+def _encoded(operator: str) -> bytes:
+    return bytes((_OP_TYPE, len(operator))) + operator.encode()

@@ -1,19 +1,30 @@
-"""The open loop that is timed: arrivals drawn before the run, and workers that take what has arrived.
+"""The loops of a service that are timed: the open loop on arrivals drawn before the run, and the closed loop of
+clients; and the threads of its workers.
 
-No thread issues requests. A request that arrives while a worker computes needs no action at its instant: it is in the
-queue by arithmetic. So the load is exact whatever the workers do, nothing is dropped, and a latency counts from the
-scheduled instant. Only the wake-up of an idle worker can be late; that is the dispatch delay, kept beside the samples.
+Open loop: no thread issues requests. A request that arrives while a worker computes needs no action at its instant: it
+is in the queue by arithmetic. So the load is exact whatever the workers do, nothing is dropped, and a latency counts
+from the scheduled instant. Only the wake-up of an idle worker can be late; that is the dispatch delay, kept beside the
+samples. The policy of batching is that of replay (harness/serving/batching.py). Workers share one position in the
+schedule: a free worker takes the lock, waits until the batch closes, takes its requests, frees the lock and computes.
 
-The policy of batching is that of replay (harness/serving/batching.py). Workers share one position in the schedule: a
-free worker takes the lock, waits until the batch closes, takes its requests, frees the lock and computes.
+Closed loop: each client sends its next request when its previous one is complete. It has no scheduled instants: a slow
+service gets fewer requests, and its queue is never longer than the number of clients. So its latencies say nothing
+about a load, and they never share a table with those of an open loop.
+
+Worker threads: a library's objects may belong to the thread that made them, as CUDA contexts and CUDA graphs do, so
+each worker loads and runs its own objects on one thread for as long as the process lives.
 """
 
 from __future__ import annotations
 
+import itertools
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from harness.core.extensions import reason
 from harness.serving.batching import BatchPolicy, closes_at, due
@@ -162,3 +173,86 @@ def joined(batches: Sequence[Batch], timed_out: bool = False) -> Dispatches:
         timed_out=timed_out,
         unseen_ns=tuple(batch.unseen_ns or 0 for batch in batches) if looked else (),
     )
+
+
+def serve_closed(
+    clients: Sequence[Run],
+    batch: int,
+    all_at_once: AllAtOnce,
+    requests: int,
+    duration_ns: int,
+    least: int = 1,
+) -> Dispatches:
+    """Requests of `batch` samples each, from all clients together, until `requests` of them or the duration are over.
+
+    least: fewest requests, also where they take longer than the duration. Each request counts as one: sizes are 1.
+    """
+    notes, numbers = list[Batch](), itertools.count()
+    zero = now_ns() + LEAD_NS
+
+    def body(client: int, run: Run) -> Callable[[], None]:
+        return lambda: _ask(client, run, batch, numbers, (least, requests), zero, zero + duration_ns, notes)
+
+    all_at_once([body(client, run) for client, run in enumerate(clients)])
+    notes.sort(key=lambda one: one.start_ns)
+    return joined(notes)
+
+
+def _ask(
+    client: int,
+    run: Run,
+    batch: int,
+    numbers: itertools.count[int],
+    bounds: tuple[int, int],
+    zero: int,
+    end: int,
+    notes: list[Batch],
+) -> None:
+    least, most = bounds
+    wait_until(zero)
+    failures = 0
+    # The next number of a count is taken in one step of the interpreter: no client needs a lock for it.
+    while (number := next(numbers)) < most and (number < least or now_ns() < end) and failures < MOST_FAILURES:
+        error = None
+        start = now_ns()
+        try:
+            run(batch)
+        except Exception as caught:
+            error = reason(caught)
+        done = now_ns()
+        notes.append(Batch(number, 1, start - zero, start - zero, done - zero, client, error))
+        failures = 0 if error is None else failures + 1
+
+
+T = TypeVar("T")
+
+SWITCH_S = 1e-4
+"""With several workers, how soon the interpreter moves from one thread to another. Its usual 5 ms is as long as a
+request: a worker that waits for its instant would hold up one whose library has just returned."""
+
+
+class WorkerThreads:
+    """`count` threads; with one worker the calling thread alone."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._pools = [ThreadPoolExecutor(1, f"worker-{number}") for number in range(count)] if count > 1 else []
+        if self._pools:
+            sys.setswitchinterval(SWITCH_S)
+
+    def all_at_once(self, bodies: Sequence[Callable[[], None]]) -> None:
+        """Run a body on each of the first threads at the same time; raises what one of them raised."""
+        self.gather(bodies)
+
+    def gather(self, bodies: Sequence[Callable[[], T]]) -> list[T]:
+        """The same, with their results."""
+        if not self._pools:
+            return [body() for body in bodies]
+        started = [pool.submit(body) for pool, body in zip(self._pools, bodies, strict=False)]
+        return [future.result() for future in started]
+
+    def in_turn(self, bodies: Sequence[Callable[[], T]]) -> list[T]:
+        """Run the bodies one after the other, each on the thread of its worker."""
+        if not self._pools:
+            return [body() for body in bodies]
+        return [pool.submit(body).result() for pool, body in zip(self._pools, bodies, strict=False)]
