@@ -59,7 +59,7 @@ function wrapped(text, most) {
 }
 const linesOf = (text) => text.split("<br>").length;
 
-// A legend's names stand in columns below the panel, which is as high without them as with them.
+// A legend is below its panel, in columns; the panel keeps its height.
 function legendHeight(data, width) {
   const names = [...new Set(data.filter((trace) => trace.name && trace.showlegend !== false).map((trace) => trace.name))];
   const columns = Math.max(1, Math.floor((width - 80) / (64 + 6.2 * Math.max(0, ...names.map((name) => name.length)))));
