@@ -453,10 +453,8 @@ def load_roof(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str])
 def load_energies(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str]) -> dict[str, Energy]:
     """Results of the energy pass with this plan's settings, by case id; damaged files go into the notes."""
     found: dict[str, Energy] = {}
-    for case_id in (*(case.case_id for case in plan.cases), *(case.case_id for case in plan.generations)):
-        path = results.energy_file(case_id)
-        if not path.is_file():
-            continue
+    case_ids = [*(case.case_id for case in plan.cases), *(case.case_id for case in plan.generations)]
+    for case_id, path in _existing(results.energy_file, case_ids):
         try:
             energy = store.load(path, Energy, "make energy", sums)
         except FormatError as error:
@@ -510,18 +508,21 @@ def load_loads(
 def load_copies(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str]) -> dict[str, Copies]:
     """Cases that ran on all devices at once, with this plan's settings, by case id; damaged files go into the notes."""
     found: dict[str, Copies] = {}
-    for case in plan.cases:
-        path = results.copies(case.case_id)
-        if not path.is_file():
-            continue
+    for case_id, path in _existing(results.copies, [case.case_id for case in plan.cases]):
         try:
             copies = store.load(path, Copies, "make run LAYOUT=copies", sums)
         except FormatError as error:
             notes.other.append(f"{error.problem} {error.hint}")
             continue
         if copies.settings_id == plan.settings_id:
-            found[case.case_id] = copies
+            found[case_id] = copies
     return found
+
+
+def _existing(path_of: Callable[[str], Path], case_ids: Sequence[str]) -> list[tuple[str, Path]]:
+    """The cases that have a file of their own in a folder, which is listed once: few of many cases have one."""
+    names = {path.name for path in path_of("").parent.glob("*") if path.is_file()}
+    return [(case_id, path) for case_id in case_ids if names and (path := path_of(case_id)).name in names]
 
 
 def environments_of_slots(

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from harness.aggregation import batch_times
 from harness.core.schemas import (
@@ -408,10 +408,14 @@ class GroupKey(NamedTuple):
 
     def without(self, *fields: str) -> GroupKey:
         """The key of the larger group whose rows may differ in these fields, too."""
-        return self._replace(**dict.fromkeys(fields))  # type: ignore[arg-type] # model, weights and device stay
+        values: list[Any] = list(self)
+        for field in fields:  # not model, weights and device
+            values[_PLACES[field]] = None
+        return GroupKey(*values)
 
 
 _fields_of = attrgetter(*GroupKey._fields)
+_PLACES = {field: place for place, field in enumerate(GroupKey._fields)}
 
 
 def flag_names(row: Row) -> list[str]:

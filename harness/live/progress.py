@@ -140,9 +140,9 @@ def _is_unsound(record: Measured, tolerance: Tolerance | None) -> bool:
 
 
 def _seen(usage: Usage | None) -> TurnMachine | None:
-    if usage is None or not usage.samples:
+    last = None if usage is None else usage.last
+    if last is None:
         return None
-    last = usage.samples[-1]
     if gpu := last.gpu:
         return TurnMachine(
             of="GPU",

@@ -152,6 +152,7 @@ class Replay:
         outputs are read before another graph is launched.
         """
         self._arguments = arguments  # their memory is the graph's
+        self._call = call  # and so are its weights and kernels: AOTInductor's package unloads them when it is dropped
         self._graph = torch.cuda.CUDAGraph()
         try:
             # Thread-local: a library's own thread must not spoil the capture.
@@ -172,8 +173,9 @@ class Replay:
         return self._outputs
 
     def close(self) -> None:
-        """Free the graph."""
+        """Free the graph, then what it read."""
         self._graph.reset()
+        del self._call, self._arguments, self._outputs
 
 
 WARM_UP_CALLS = 3

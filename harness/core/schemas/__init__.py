@@ -18,7 +18,7 @@ The reader of a format 2 or 3 also accepts the earlier formats. Every file but a
                      cpu_use and stops came later, None in older files; windows too, empty in older files;
                      Failed.refused too, false there
     Usage         2  settings_id was plan_id in format 1; the use of the allowed CPUs and of their siblings, `stopped`
-                     and `busiest` came later, None or empty in older files
+                     and `busiest` came later, None or empty in older files; PackedUsage has the samples by column
     Running       1  first format
     Exporting     1  first format
     Copies        1  first format
@@ -205,6 +205,7 @@ from harness.core.schemas.raw_record import (
     Measured,
     Memory,
     OutputsTime,
+    PackedUsage,
     Parity,
     Placement,
     RawBase,
@@ -370,6 +371,7 @@ __all__ = [
     "OnnxCheck",
     "OutputsTime",
     "PackedSummary",
+    "PackedUsage",
     "Parity",
     "Part",
     "Placement",

@@ -12,11 +12,10 @@ from pydantic import Field
 from harness.core.schemas.export_record import Artifact, ExportFailure, OnnxArtifact
 from harness.core.schemas.raw_record import Block, Clock, ColdCosts, CpuUse, Measured, Memory, Placement, RawBase, Stops
 from harness.core.schemas.vocabulary import (
-    Check,
+    Checks,
     Device,
     FileName,
     Flag,
-    FlagName,
     Grade,
     Interval,
     Precision,
@@ -405,7 +404,7 @@ class GenerationRow(Record):
     """Origin of the prompts, in words."""
     artifacts: dict[str, str] = {}
     flags: tuple[Flag, ...] = ()
-    checks: dict[FlagName, Check] = {}
+    checks: Checks = {}
     usage: UsageSummary | None = None
     notes: tuple[str, ...] = ()
     void: VoidGeneration | None = None

@@ -22,10 +22,9 @@ from harness.core.schemas.raw_record import (
 )
 from harness.core.schemas.vocabulary import (
     Boundary,
-    Check,
+    Checks,
     Device,
     Flag,
-    FlagName,
     Format3,
     Grade,
     Identified,
@@ -209,8 +208,8 @@ class Row(Record):
     artifacts: dict[str, str] = {}
     """sha256 of each loaded file, by file name: distinguishes rows later, and shows which needed an ONNX export."""
     flags: tuple[Flag, ...] = ()
-    checks: dict[FlagName, Check] = {}
-    """By the name of the flag: every check that applies to the row; empty where nothing was measured."""
+    checks: Checks = {}
+    """Every check that applies to the row; empty where nothing was measured."""
     usage: UsageSummary | None = None
     """None where the row was not monitored."""
     stopped: Stopped | None = None

@@ -99,13 +99,6 @@ OLD_FLAGS = {"CI_NOT_MET": "NOT_CONVERGED", "COTENANT": "CPU_SHARED", "NOT_STEAD
 """Names in older versions. COTENANT was for CPUs and GPUs; the detail of the flag shows which."""
 
 
-def _flag_of(name: str) -> str:
-    return OLD_FLAGS.get(name, name)
-
-
-FlagName = Annotated[str, AfterValidator(_flag_of)]
-
-
 class Flag(Record):
     """Why a row is not grade A, and how to change that."""
 
@@ -136,6 +129,16 @@ class Check(Record):
     of: int
     missing: str | None = None
     """Why not in the other rounds; None where it was made in all."""
+
+
+def _renamed(checks: dict[str, Check]) -> dict[str, Check]:
+    if OLD_FLAGS.keys().isdisjoint(checks):
+        return checks
+    return {OLD_FLAGS.get(name, name): check for name, check in checks.items()}
+
+
+Checks = Annotated[dict[str, Check], AfterValidator(_renamed)]
+"""By the name of the flag."""
 
 
 class BusyProcess(Record):
