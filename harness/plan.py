@@ -41,7 +41,7 @@ from harness.core.text import portable, portable_path, short_names, shortened
 from harness.planning.config import MOST, Config, configuration, duration_s, price, rate, read_config, share
 from harness.planning.load_cases import estimate_load
 from harness.planning.matrix import make_plan
-from harness.planning.overrides import LoadOverrides, Overrides, apply
+from harness.planning.overrides import LoadOverrides, Overrides, apply, left_out
 from harness.planning.schedule import engines_in_words, estimate, further_in_words, in_words, tuning_in_words
 from harness.reporting import units
 from harness.zoo import model_info
@@ -128,7 +128,18 @@ def stage(arguments: Sequence[str]) -> None:
         chain.save(results, "plan", {results.command: line.encode()})
     for refused in BACKENDS.all_refused():
         cli.warn(f"{refused.problem} {refused.hint}")
-    _describe(plan, results.plan, changed, options.list)
+    _describe(plan, results.plan, changed)
+    for line in _left_out(left_out(config, chosen), final, plan):
+        cli.say(f"  left out  {line}")
+    if options.list:
+        _list_cases(plan)
+
+
+def _left_out(blocks: Sequence[str], config: Config, plan: Plan) -> list[str]:
+    """What the options leave out, in words: of the configuration's blocks, and models without any case."""
+    planned = {case.model for cases in (plan.cases, plan.generations, plan.loads) for case in cases}
+    models = [entry.name for entry in config.models if entry.name not in planned]
+    return [*blocks, *([f"{', '.join(models)}: no entry of it is left"] if blocks and models else [])]
 
 
 def _quantised(config: Config) -> dict[str, Quantisation]:
@@ -187,7 +198,8 @@ def _parser() -> cli.Parser:
     parser.add_argument("--device", choices=("cpu", "cuda"), help="instead of the configuration's")
     text = "comma-separated, instead of the configuration's"
     parser.add_argument("--models", type=_models, default=(), help=f"{text}; `name@seeded` names the weights")
-    parser.add_argument("--backends", type=_list(str), default=(), help=text)
+    text_backends = "comma-separated: entries of the configuration without any of them are left out"
+    parser.add_argument("--backends", type=_list(str), default=(), help=text_backends)
     parser.add_argument("--precisions", type=_list(_one_of("precision", Precision)), default=(), help=text)
     parser.add_argument("--batches", type=_list(_positive), default=(), help=text)
     parser.add_argument("--seq-lengths", type=_list(_positive), default=(), help=text)
@@ -248,7 +260,7 @@ def _add_load(parser: cli.Parser) -> None:
     parser.add_argument("--load", action="store_true", help="plan the scenarios alone; server where none is named")
 
 
-def _describe(plan: Plan, path: Path, changed: bool, every_case: bool) -> None:
+def _describe(plan: Plan, path: Path, changed: bool) -> None:
     every: list[Case | GenerationCase] = [*plan.cases, *plan.generations]
     runnable = [case for case in every if case.skip_reason is None]
     skipped = len(every) - len(runnable)
@@ -278,11 +290,12 @@ def _describe(plan: Plan, path: Path, changed: bool, every_case: bool) -> None:
         left_out = f", {skipped} skipped with their reason in the report" if skipped else ""
         cli.say(f"  loads     {units.count(len(plan.loads) - skipped, 'load case')}{left_out}")
         cli.say(f"  load time {in_words(estimate_load(plan.loads))} to measure, besides export")
-    if every_case:
-        for case in every:
-            cli.say(f"  {case.case_id}" + (f"  skipped: {case.skip_reason}" if case.skip_reason else ""))
-        for load in plan.loads:
-            cli.say(f"  {load.load_id}" + (f"  skipped: {load.skip_reason}" if load.skip_reason else ""))
+
+
+def _list_cases(plan: Plan) -> None:
+    every = [(case.case_id, case.skip_reason) for cases in (plan.cases, plan.generations) for case in cases]
+    for name, reason in (*every, *((load.load_id, load.skip_reason) for load in plan.loads)):
+        cli.say(f"  {name}" + (f"  skipped: {reason}" if reason else ""))
 
 
 def _list(part_of: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:

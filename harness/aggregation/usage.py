@@ -9,7 +9,7 @@ from operator import attrgetter, mul, sub
 from statistics import median
 from typing import Any, TypeVar
 
-from harness.core.schemas import BusyProcess, GpuSample, GpuUsage, Record, Usage, UsageSummary
+from harness.core.schemas import BusyProcess, GpuSample, GpuUsage, Record, Usage, UsageSample, UsageSummary
 from harness.monitoring.cpu_probe import MAX_BUSIEST
 
 N = TypeVar("N", int, float)
@@ -39,10 +39,10 @@ def extreme(choose: Callable[[Iterable[N]], N], values: Sequence[N | None]) -> N
 
 def mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
     """The weighted mean of the known values of a figure; None without any."""
-    found = known(values)
-    if len(found) < len(values):
-        weights = [weight for weight, value in zip(weights, values, strict=True) if value is not None]
-    return sum(map(mul, weights, found)) / sum(weights) if found else None
+    if None not in values:
+        return sum(map(mul, weights, values)) / sum(weights) if values else None
+    pairs = [(weight, value) for weight, value in zip(weights, values, strict=True) if value is not None]
+    return sum(weight * value for weight, value in pairs) / sum(weight for weight, _ in pairs) if pairs else None
 
 
 def total(values: Sequence[int | None]) -> int | None:
@@ -111,6 +111,7 @@ MIN_PEAK_SHARE = 0.5
 CPU time in ticks of 10 ms, and one tick in a sample of 5 ms would look like two CPUs."""
 
 
+_USED = tuple(name for name in UsageSample.model_fields if name not in ("at_ns", "phase"))
 PEAKS = ("cpu_percent", "others_percent", "steal_percent")
 
 
@@ -123,7 +124,7 @@ def timed(usage: Usage) -> UsageSummary | None:
     times = list(compress(map(sub, every["at_ns"], (0, *every["at_ns"])), judged))
     if not sum(times):
         return None
-    seen = every if all(judged) else {name: tuple(compress(values, judged)) for name, values in every.items()}
+    seen = {name: tuple(compress(every[name], judged)) for name in _USED}
     shortest = MIN_PEAK_SHARE * usage.interval_ns
     long = seen
     if min(times) < shortest:

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 
-from scipy import special
-
+from harness.statistics import students_t
 from harness.statistics.estimators import median, median_interval
 from harness.statistics.ratios import MIN_ROUNDS, Change
 
@@ -69,7 +68,7 @@ def correlated_t_p(values: Sequence[float], correlation: float = CORRELATION) ->
     if residual <= count * (1e-12 * max(map(abs, values))) ** 2:
         return None
     distance = abs(mean) * math.sqrt(power * (count - 1) / residual)
-    return 2 * float(special.stdtr(count - 1, -distance))
+    return 2 * students_t.below(count - 1, -distance)
 
 
 def signed_rank_p(values: Sequence[float]) -> float:
