@@ -32,7 +32,6 @@ from harness.core import (
 from harness.core.errors import CasesFailedError, FormatError, MissingInputError
 from harness.core.layout import Models, Results
 from harness.core.parallel import map_forked
-from harness.core.portable import portable, portable_failure
 from harness.core.raw_files import RawFiles
 from harness.core.schemas import (
     Case,
@@ -61,10 +60,17 @@ from harness.core.schemas import (
     Usage,
 )
 from harness.core.schemas.summary_record import rounded_record
+from harness.core.text import portable
 from harness.core.timestamps import utc_now
-from harness.planning.exports import another_request, built_engines, export_files, failure_of, recorded_export
+from harness.planning.exports import (
+    another_request,
+    built_engines,
+    export_files,
+    failure_of,
+    read_generation_exports,
+    recorded_export,
+)
 from harness.planning.generation_cases import generation_needs
-from harness.planning.generation_turns import read_generation_exports
 from harness.planning.resume import evidence_of, foreign_of, state_of
 from harness.reporting import units
 from harness.reporting.writers.csv import summary_text
@@ -166,7 +172,7 @@ def _load(raw: RawFiles, sums: dict[Path, str], case_id: str, round_number: int)
         found = raw.load(case_id, round_number, sums)
     except MissingInputError:
         return None
-    return portable_failure(found) if isinstance(found, Failed) else found
+    return store.portable_failure(found) if isinstance(found, Failed) else found
 
 
 def _load_usage(raw: RawFiles, sums: dict[Path, str], case_id: str, round_number: int) -> Usage | None:
@@ -305,7 +311,7 @@ def with_generations(
             found = store.load_generated(records.raw_file(case_id, round_number), sums)
         except MissingInputError:
             return None
-        return portable_failure(found) if isinstance(found, Failed) else found
+        return store.portable_failure(found) if isinstance(found, Failed) else found
 
     def load_usage(case_id: str, round_number: int) -> Usage | None:
         try:
@@ -447,10 +453,8 @@ def load_roof(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str])
 def load_energies(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str]) -> dict[str, Energy]:
     """Results of the energy pass with this plan's settings, by case id; damaged files go into the notes."""
     found: dict[str, Energy] = {}
-    for case_id in (*(case.case_id for case in plan.cases), *(case.case_id for case in plan.generations)):
-        path = results.energy_file(case_id)
-        if not path.is_file():
-            continue
+    case_ids = [*(case.case_id for case in plan.cases), *(case.case_id for case in plan.generations)]
+    for case_id, path in _existing(results.energy_file, case_ids):
         try:
             energy = store.load(path, Energy, "make energy", sums)
         except FormatError as error:
@@ -504,18 +508,21 @@ def load_loads(
 def load_copies(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str]) -> dict[str, Copies]:
     """Cases that ran on all devices at once, with this plan's settings, by case id; damaged files go into the notes."""
     found: dict[str, Copies] = {}
-    for case in plan.cases:
-        path = results.copies(case.case_id)
-        if not path.is_file():
-            continue
+    for case_id, path in _existing(results.copies, [case.case_id for case in plan.cases]):
         try:
             copies = store.load(path, Copies, "make run LAYOUT=copies", sums)
         except FormatError as error:
             notes.other.append(f"{error.problem} {error.hint}")
             continue
         if copies.settings_id == plan.settings_id:
-            found[case.case_id] = copies
+            found[case_id] = copies
     return found
+
+
+def _existing(path_of: Callable[[str], Path], case_ids: Sequence[str]) -> list[tuple[str, Path]]:
+    """The cases that have a file of their own in a folder, which is listed once: few of many cases have one."""
+    names = {path.name for path in path_of("").parent.glob("*") if path.is_file()}
+    return [(case_id, path) for case_id in case_ids if names and (path := path_of(case_id)).name in names]
 
 
 def environments_of_slots(

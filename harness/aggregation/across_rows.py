@@ -12,7 +12,7 @@ from harness.aggregation.flags import Finding, GroupKey, finding, is_calibration
 from harness.aggregation.roofline import JudgedRoofline, rooflines
 from harness.aggregation.row import Context, Draft, grade_of
 from harness.core.schemas import Case, CpuRoof, ExportRecord, Grade, Roof, Row, Speedup
-from harness.statistics.ratios import ratio_of_medians
+from harness.statistics.ratios import ratio_of
 
 FIRST_ROUND = 1
 """The round in which every setting is tried. A median of some hundred inferences scatters by about 1% between
@@ -99,9 +99,10 @@ def speedup(row: Row, baseline: Row, grade: Grade | None) -> Speedup | None:
     """The ratio to the baseline. grade: the baseline's final grade: a ratio to a disturbed row is no better than it."""
     if baseline.latency_ns is None or row.latency_ns is None:
         return None
-    ratio = ratio_of_medians(baseline.latency_ns.process_medians, row.latency_ns.process_medians)
-    if ratio is None:
+    over, under = baseline.latency_ns, row.latency_ns
+    if min(*over.process_medians, *under.process_medians) <= 0:
         return None
+    ratio = ratio_of(over.median, over.ci95, under.median, under.ci95)
     interval = None if row is baseline else ratio.ci95
     return Speedup(ratio=ratio.value, ci95=interval, baseline=baseline.case_id, baseline_grade=grade)
 

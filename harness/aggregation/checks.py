@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from typing import NamedTuple
 
 from harness.aggregation import (
     flags,
@@ -50,36 +51,53 @@ _OWN_FLAG = frozenset({"PARITY"})
 """Checks whose absence has a flag of its own (PARITY_UNCHECKED)."""
 
 
+class _Kind(NamedTuple):
+    """The facts about the rounds of a row that decide which checks apply."""
+
+    on_gpu: bool
+    heat_is_counted: bool
+    """Only Intel's processors count it, and no guest shows it: elsewhere heat is seen as CLOCK_DRIFT."""
+
+
+def _kind_of(rounds: Sequence[Round]) -> _Kind:
+    counted = any(one.usage is not None and one.usage.thermal_events is not None for one in rounds)
+    return _Kind(any(one.on_gpu for one in rounds), counted)
+
+
 @dataclass(frozen=True)
 class Rule:
     """A check of single rounds.
 
-    applies: whether it applies to these rounds. Rows of backends that compute nothing have no checks.
+    applies: whether it applies to rounds of this kind. Rows of backends that compute nothing have no checks.
     unmade: why it could not be made in a round. hit: its finding there; None as well where it was not made.
     """
 
     name: str
-    applies: Callable[[Sequence[Round]], bool]
+    applies: Callable[[_Kind], bool]
     unmade: Judge
     hit: Judge
     remedy: str = ""
 
 
-def _always(_rounds: Sequence[Round]) -> bool:
+def _always(_kind: _Kind) -> bool:
     return True
 
 
-def _on_gpu(rounds: Sequence[Round]) -> bool:
-    return any(one.on_gpu for one in rounds)
+def _on_gpu(kind: _Kind) -> bool:
+    return kind.on_gpu
 
 
-def _off_gpu(rounds: Sequence[Round]) -> bool:
-    return not _on_gpu(rounds)
+def _off_gpu(kind: _Kind) -> bool:
+    return not kind.on_gpu
 
 
-def _heat_is_counted(rounds: Sequence[Round]) -> bool:
-    """Only Intel's processors count it, and no guest shows it: elsewhere heat is seen as CLOCK_DRIFT."""
-    return any(one.usage is not None and one.usage.thermal_events is not None for one in rounds)
+def _heat_is_counted(kind: _Kind) -> bool:
+    return kind.heat_is_counted
+
+
+@cache
+def _rules_of(kind: _Kind) -> tuple[Rule, ...]:
+    return tuple(rule for rule in RULES if rule.applies(kind))
 
 
 def _made(_one: Round) -> None:
@@ -181,16 +199,16 @@ def watched(rounds: Sequence[Round]) -> tuple[list[Finding], dict[str, Check]]:
     found = [*_unwatched(rounds), *flags_host.other_threads(records)]
     found += [] if environment is None else flags_host.oversubscribed(records, environment)
     reasons: dict[str, list[str | None]] = {}
-    for rule in RULES:
-        if rule.applies(rounds):
-            unmade = [rule.unmade(one) for one in rounds]
-            before = reasons.get(rule.name)
-            both = unmade if before is None else [one or other for one, other in zip(before, unmade, strict=True)]
-            reasons[rule.name] = both
-            if rule.hit is not _elsewhere:
-                found += _in_rounds(rule, rounds, unmade)
+    kind = _kind_of(rounds)
+    for rule in _rules_of(kind):
+        unmade = [rule.unmade(one) for one in rounds]
+        before = reasons.get(rule.name)
+        both = unmade if before is None else [one or other for one, other in zip(before, unmade, strict=True)]
+        reasons[rule.name] = both
+        if rule.hit is not _elsewhere:
+            found += _in_rounds(rule, rounds, unmade)
     found += flags.long_iterations(records)
-    found += _gpu(rounds) if _on_gpu(rounds) else _clock(rounds)
+    found += _gpu(rounds) if kind.on_gpu else _clock(rounds)
     return found, {name: check_of(each) for name, each in reasons.items()}
 
 

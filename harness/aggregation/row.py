@@ -269,7 +269,7 @@ def latency_of(records: Sequence[Measured]) -> Latency:
         p90=middles.get("p90"),
         p95=middles.get("p95"),
         p99=middles.get("p99"),
-        max=max(values[-1] for values in ordered),
+        max=max(float(values[-1]) for values in ordered),
         mean=estimators.median([one.mean for one in processes]),
         iqr=estimators.median([one.iqr for one in processes]),
         cv=estimators.median(variations) if variations else None,

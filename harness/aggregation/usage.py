@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from operator import attrgetter, mul
+from itertools import compress
+from operator import attrgetter, mul, sub
 from statistics import median
 from typing import Any, TypeVar
 
@@ -38,10 +39,10 @@ def extreme(choose: Callable[[Iterable[N]], N], values: Sequence[N | None]) -> N
 
 def mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
     """The weighted mean of the known values of a figure; None without any."""
-    found = known(values)
-    if len(found) < len(values):
-        weights = [weight for weight, value in zip(weights, values, strict=True) if value is not None]
-    return sum(map(mul, weights, found)) / sum(weights) if found else None
+    if None not in values:
+        return sum(map(mul, weights, values)) / sum(weights) if values else None
+    pairs = [(weight, value) for weight, value in zip(weights, values, strict=True) if value is not None]
+    return sum(weight * value for weight, value in pairs) / sum(weight for weight, _ in pairs) if pairs else None
 
 
 def total(values: Sequence[int | None]) -> int | None:
@@ -110,23 +111,25 @@ MIN_PEAK_SHARE = 0.5
 CPU time in ticks of 10 ms, and one tick in a sample of 5 ms would look like two CPUs."""
 
 
+_USED = tuple(name for name in UsageSample.model_fields if name not in ("at_ns", "phase"))
 PEAKS = ("cpu_percent", "others_percent", "steal_percent")
 
 
 def timed(usage: Usage) -> UsageSummary | None:
     """One round's warm-up and timed part; None where they ended before the monitor's first look."""
-    times: list[int] = []
-    samples: list[UsageSample] = []
-    before_ns = 0
-    for sample in usage.samples:
-        if sample.phase in JUDGED_PHASES:
-            times.append(sample.at_ns - before_ns)
-            samples.append(sample)
-        before_ns = sample.at_ns
+    every = usage.by_column
+    if not every:
+        return None
+    judged = [phase in JUDGED_PHASES for phase in every["phase"]]
+    times = list(compress(map(sub, every["at_ns"], (0, *every["at_ns"])), judged))
     if not sum(times):
         return None
-    seen, shortest = columns(samples), MIN_PEAK_SHARE * usage.interval_ns
-    long = {name: [value for value, span in zip(seen[name], times, strict=True) if span >= shortest] for name in PEAKS}
+    seen = {name: tuple(compress(every[name], judged)) for name in _USED}
+    shortest = MIN_PEAK_SHARE * usage.interval_ns
+    long = seen
+    if min(times) < shortest:
+        whole = [span >= shortest for span in times]
+        long = {name: tuple(compress(seen[name], whole)) for name in PEAKS}
     return UsageSummary(
         rounds=1,
         watched_ns=sum(times),
@@ -152,7 +155,7 @@ def timed(usage: Usage) -> UsageSummary | None:
         unavailable=usage.unavailable,
         monitor_share=usage.monitor_cpu_ns / usage.watched_ns if usage.watched_ns else 0.0,
         busiest=usage.busiest,
-        gpu=gpu_usage_of([one.gpu for one in samples if one.gpu is not None], usage.gpu_memory_before_bytes),
+        gpu=gpu_usage_of(known(seen["gpu"]), usage.gpu_memory_before_bytes),
         longest_look_ns=max(times),
         look_interval_ns=usage.interval_ns,
         stopped_looks=None if None in seen["stopped"] else sum(map(bool, seen["stopped"])),

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 
-from harness.statistics import student_t
+from harness.statistics import students_t
 from harness.statistics.estimators import median, median_interval
 from harness.statistics.ratios import MIN_ROUNDS, Change
 
@@ -68,7 +68,7 @@ def correlated_t_p(values: Sequence[float], correlation: float = CORRELATION) ->
     if residual <= count * (1e-12 * max(map(abs, values))) ** 2:
         return None
     distance = abs(mean) * math.sqrt(power * (count - 1) / residual)
-    return 2 * student_t.probability_below(-distance, count - 1)
+    return 2 * students_t.below(count - 1, -distance)
 
 
 def signed_rank_p(values: Sequence[float]) -> float:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from harness.core.errors import MalformedFileError, MissingInputError, NewerFormatError, UnavailableError
-from harness.core.schemas import Failed, Measured, RawRecord, Row, RowGroup, Usage
+from harness.core.schemas import Failed, Measured, PackedUsage, RawRecord, Row, RowGroup, Usage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,7 +38,9 @@ GROUP_RECORDS: Final = 1_500
 
 _RAW: TypeAdapter[Measured | Failed] = TypeAdapter(RawRecord)
 _KIND = b"inferometer"
-_RAW_FORMAT, _ROWS_FORMAT = b"raw 1", b"rows 1"
+_RAW_FORMATS, _ROWS_FORMATS = (b"raw 1", b"raw 2"), (b"rows 1",)
+"""The formats that are read; the last is written. Raw 1: the samples of the monitor's record one after the other."""
+
 _SAMPLES = ("latency_ns", "warmup_ns")
 RawLine = tuple[Measured | Failed, Usage | None]
 
@@ -67,7 +69,7 @@ def _raw_line(line: RawLine) -> dict[str, Any]:
         "round": record.round,
         **samples,
         "record": rest.model_dump_json(),
-        "usage": None if usage is None else usage.model_dump_json(exclude_defaults=True),  # half of it is null
+        "usage": None if usage is None else PackedUsage.of(usage).model_dump_json(exclude_defaults=True),
     }
 
 
@@ -76,7 +78,8 @@ class PackedRaw:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = _opened(path, _raw_schema(), "make run")
+        self._file = _opened(path, _raw_schema(), _RAW_FORMATS, "make run")
+        self._usage = Usage if self._file.schema_arrow.metadata[_KIND] == _RAW_FORMATS[0] else PackedUsage
         with _translated(path, "make run"):
             names = self._file.read(columns=["case_id", "round"], use_threads=False)
         keys = zip(names["case_id"].to_pylist(), names["round"].to_pylist(), strict=True)
@@ -120,7 +123,7 @@ class PackedRaw:
         if text is None:
             return None
         try:
-            return Usage.model_validate_json(text)
+            return self._usage.model_validate_json(text)
         except ValidationError as error:
             raise _damaged(self._path, f"the usage of {case_id}, round {number}", "make run") from error
 
@@ -149,7 +152,11 @@ class _Samples:
     """A column of samples, of which a line becomes integers of Python when it is asked for."""
 
     def __init__(self, column: pa.ListArray) -> None:
-        self._values: Any = column.values.fill_null(0).to_numpy()
+        import numpy as np  # noqa: PLC0415 - as above
+
+        # Filling nulls, as to_numpy, imports pandas where it is installed.
+        values = column.values.fill_null(0) if column.values.null_count else column.values
+        self._values: Any = np.from_dlpack(values)
         self._ends: list[int] = column.offsets.to_pylist()
         self._usable: list[bool] | None = None
         if column.null_count or column.values.null_count:
@@ -201,7 +208,7 @@ class PackedRows:
 
     def __init__(self, path: Path, groups: Sequence[RowGroup]) -> None:
         self._path, self._groups = path, groups
-        self._file = _opened(path, _rows_schema(), "make aggregate")
+        self._file = _opened(path, _rows_schema(), _ROWS_FORMATS, "make aggregate")
         counts = [self._file.metadata.row_group(at).num_rows for at in range(self._file.metadata.num_row_groups)]
         if counts != [group.rows for group in groups]:
             raise _damaged(path, "the number of rows", "make aggregate")
@@ -268,7 +275,7 @@ def _raw_schema() -> pa.Schema:
 
     samples = [(name, pa.list_(pa.int64())) for name in _SAMPLES]
     columns = [("case_id", pa.string()), ("round", pa.int32()), *samples]
-    return pa.schema([*columns, ("record", pa.string()), ("usage", pa.string())], metadata={_KIND: _RAW_FORMAT})
+    return pa.schema([*columns, ("record", pa.string()), ("usage", pa.string())], metadata={_KIND: _RAW_FORMATS[-1]})
 
 
 def _rows_schema() -> pa.Schema:
@@ -279,7 +286,7 @@ def _rows_schema() -> pa.Schema:
     figures = ("throughput_per_s", "median_ns", "ci95_low_ns", "ci95_high_ns", "speedup")
     columns = [(name, pa.string()) for name in words] + [(name, pa.float64()) for name in figures]
     sizes = [(name, pa.int64()) for name in ("batch_size", "sequence_length")]
-    return pa.schema([*columns, *sizes], metadata={_KIND: _ROWS_FORMAT})
+    return pa.schema([*columns, *sizes], metadata={_KIND: _ROWS_FORMATS[-1]})
 
 
 def _write(path: Path, schema: pa.Schema, lines: Iterable[Mapping[str, Any]], group: int) -> None:
@@ -297,7 +304,7 @@ def _write(path: Path, schema: pa.Schema, lines: Iterable[Mapping[str, Any]], gr
             writer.write_table(pa.Table.from_pylist(kept, schema=schema))
 
 
-def _opened(path: Path, schema: pa.Schema, made_by: str) -> Any:
+def _opened(path: Path, schema: pa.Schema, known: Sequence[bytes], made_by: str) -> Any:
     import pyarrow.parquet as pq  # noqa: PLC0415 - as above
 
     if not path.is_file():
@@ -305,12 +312,12 @@ def _opened(path: Path, schema: pa.Schema, made_by: str) -> Any:
     with _translated(path, made_by):
         file = pq.ParquetFile(path, page_checksum_verification=True)
     found: pa.Schema = file.schema_arrow
-    kind, expected = (found.metadata or {}).get(_KIND, b""), schema.metadata[_KIND]
-    if kind.split(b" ")[0] != expected.split(b" ")[0]:
+    kind = (found.metadata or {}).get(_KIND, b"")
+    if kind.split(b" ")[0] != known[-1].split(b" ")[0]:
         raise MalformedFileError(f"{path} was not written by Inferometer.", _again(made_by))
-    if kind != expected:
+    if kind not in known:
         raise NewerFormatError(
-            f"{path} has format {kind.decode(errors='replace')}; this Inferometer knows {expected.decode()}.",
+            f"{path} has format {kind.decode(errors='replace')}; this Inferometer knows up to {known[-1].decode()}.",
             "Update Inferometer, or name another results folder: `RESULTS=<folder>`.",
         )
     if not found.equals(schema):

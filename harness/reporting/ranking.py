@@ -140,7 +140,8 @@ def labels(rows: Sequence[Row]) -> dict[str, str]:
     places = [_place(row) for row in rows]
     counts = Counter(places)
     doubtful = {name(row) for row, place in zip(rows, places, strict=True) if counts[place] > 1}
-    return {row.case_id: f"{name(row)} {row.setting}" if name(row) in doubtful else name(row) for row in rows}
+    named = [(row, name(row)) for row in rows]
+    return {row.case_id: f"{label} {row.setting}" if label in doubtful else label for row, label in named}
 
 
 def line_numbers(rows: Iterable[Row]) -> dict[str, int]:
@@ -159,6 +160,8 @@ def drawable(rows: Iterable[Row]) -> list[Row]:
     A failed or void setting appears in the tables; in a chart it would cover the setting that works.
     """
     group = list(rows)
+    if all(map(_has_figure, group)):
+        return group
     figures = {_place(row) for row in group if _has_figure(row)}
     return [row for row in group if _has_figure(row) or _place(row) not in figures]
 

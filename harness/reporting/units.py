@@ -48,6 +48,9 @@ def significant(value: float | None, digits: int = DIGITS) -> str:
         return ABSENT
     if value == 0:
         return "0"
+    text = f"{value:#.{digits}g}"
+    if abs(value) < 999 and "e" not in text:  # most figures: no commas
+        return text.removesuffix(".")
     text = f"{value:.{digits - 1}e}"
     exponent = int(text.partition("e")[2] or 99)  # an infinite number has none
     if not -4 <= exponent < 9:  # two very different processes give intervals of twenty digits

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.core.parallel import map_forked
-from harness.statistics import student_t
+from harness.statistics import students_t
 
 Floats = NDArray[np.float64]
 
@@ -282,7 +282,7 @@ def smallest_visible_shift(values: Sequence[float], series: int = 1, correlation
     scatter = _typical_scatter(logs)
     freedom = logs.size - 1 + PRIOR_DF
     level = ALPHA / max(1, series) / (2 * max(1, logs.size))
-    critical = student_t.quantile(1 - level, freedom) + student_t.quantile(POWER, freedom)
+    critical = students_t.quantile(freedom, 1 - level) + students_t.quantile(freedom, POWER)
     before, after = (mean_inflation(size, correlation) / size for size in (logs.size, LATER_RUNS))
     scatter /= math.sqrt(1 - correlation)
     return math.expm1(coarse * critical * scatter * math.sqrt(before + after))
@@ -355,7 +355,7 @@ def _shift(logs: Floats, weights: Floats, at: int, correlation: float = 0.0) -> 
     if total == 0:
         return means[1] - means[0], 0.0
     freedom = total**2 / math.fsum(error**2 / df for error, df in zip(errors, freedoms, strict=True))
-    return means[1] - means[0], student_t.quantile(0.975, freedom) * math.sqrt(total)
+    return means[1] - means[0], students_t.quantile(freedom, 0.975) * math.sqrt(total)
 
 
 def _is_trend(logs: Floats, at: int) -> bool:

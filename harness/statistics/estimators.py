@@ -68,7 +68,7 @@ class ProcessFigures(NamedTuple):
     """Statistics of the samples of one process. ordered: the samples, ascending. variation: standard deviation divided
     by the mean; None for one sample, or where all are 0."""
 
-    ordered: Sequence[float]
+    ordered: NDArray[np.float64]
     median: float
     mean: float
     iqr: float
@@ -84,10 +84,9 @@ def process_figures(processes: Sequence[Sequence[int]]) -> list[ProcessFigures]:
     count = values.shape[1]
     means = np.add.reduce(values, axis=1) / count
     centred = values - means[:, np.newaxis]
-    squares, products = centred * centred, centred[:, :-1] * centred[:, 1:]
-    spreads = np.sqrt(np.add.reduce(squares, axis=1) / max(1, count - 1)).tolist()
+    spreads = np.sqrt(np.add.reduce(centred * centred, axis=1) / max(1, count - 1)).tolist()
     values.sort(axis=1)
-    found = zip(values.tolist(), means.tolist(), spreads, squares.tolist(), products.tolist(), strict=True)
+    correlations = _lag1(centred, [max(abs(low), abs(high)) for low, high in values[:, [0, -1]].tolist()])
     return [
         ProcessFigures(
             ordered=ordered,
@@ -95,9 +94,9 @@ def process_figures(processes: Sequence[Sequence[int]]) -> list[ProcessFigures]:
             mean=mean,
             iqr=_of_sorted(ordered, 0.75) - _of_sorted(ordered, 0.25),
             variation=spread / mean if count > 1 and mean > 0 else None,
-            lag1_autocorrelation=_lag1(own, beside, max(abs(ordered[0]), abs(ordered[-1]))),
+            lag1_autocorrelation=correlation,
         )
-        for ordered, mean, spread, own, beside in found
+        for ordered, mean, spread, correlation in zip(values, means.tolist(), spreads, correlations, strict=True)
     ]
 
 
@@ -120,15 +119,19 @@ def _of_sorted(ordered: Ordered, quantile: float) -> float:
 
     Written out because np.quantile spends more time on choosing its method than on a few hundred samples.
     """
-    count = len(ordered)
-    position = (count + 1 / 3) * quantile + 1 / 3
-    below = min(max(math.floor(position), 1), count)
-    above = min(below + 1, count)
-    share = min(max(position - below, 0.0), 1.0)
+    below, above, share = _between(len(ordered), quantile)
     low, high = float(ordered[below - 1]), float(ordered[above - 1])
     if share == 0 or low == high:  # with infinite samples, 0 * inf and inf - inf are no numbers
         return low
     return low + share * (high - low)
+
+
+@cache
+def _between(count: int, quantile: float) -> tuple[int, int, float]:
+    """The two nearest of so many samples, counted from 1, and the share of the way from one to the other."""
+    position = (count + 1 / 3) * quantile + 1 / 3
+    below = min(max(math.floor(position), 1), count)
+    return below, min(below + 1, count), min(max(position - below, 0.0), 1.0)
 
 
 def block_medians(latency_ns: ArrayLike, blocks: Sequence[Block]) -> list[float]:
@@ -165,20 +168,22 @@ def lag1_autocorrelation(samples: ArrayLike) -> float | None:
     values: NDArray[np.float64] = np.asarray(samples, dtype=np.float64)
     if values.size < 3:
         return None
-    centred = values - values.mean()
-    products = centred[:-1] * centred[1:]
-    return _lag1((centred * centred).tolist(), products.tolist(), float(np.abs(values).max()))
+    return _lag1((values - values.mean())[np.newaxis], [float(np.abs(values).max())])[0]
 
 
-def _lag1(squares: Sequence[float], products: Sequence[float], largest: float) -> float | None:
-    """From the squares of the centred samples, and their products with the next."""
-    if len(squares) < 3:
-        return None
-    power = math.fsum(squares)
+def _lag1(centred: NDArray[np.float64], largest: Sequence[float]) -> list[float | None]:
+    """From the centred samples of each process, and the largest of each before they were centred."""
+    count = centred.shape[1]
+    if count < 3:
+        return [None] * len(centred)
+    powers = np.add.reduce(centred * centred, axis=1).tolist()
+    # Products of both signs cancel: the further digits keep the sum right to the digits of a file (DIGITS).
+    products = np.add.reduce(centred[:, :-1] * centred[:, 1:], axis=1, dtype=np.longdouble).astype(np.float64).tolist()
     # When all values are equal, rounding in the mean leaves ~1e-16 of their size.
-    if power <= len(squares) * (1e-12 * largest) ** 2:
-        return None
-    return math.fsum(products) / power
+    return [
+        product / power if power > count * (1e-12 * size) ** 2 else None
+        for product, power, size in zip(products, powers, largest, strict=True)
+    ]
 
 
 FEW = 500
@@ -205,7 +210,7 @@ def log_t_interval(values: Sequence[float]) -> Interval | None:
         return None
     logs = [math.log(value) for value in values]
     centre = math.fsum(logs) / len(logs)
-    variance = math.fsum((value - centre) ** 2 for value in logs) / (len(logs) - 1)
+    variance = math.fsum([(value - centre) ** 2 for value in logs]) / (len(logs) - 1)
     half = t_critical(len(logs) - 1) * math.sqrt(variance / len(logs))
     try:
         return Interval(low=math.exp(centre - half), high=math.exp(centre + half))
@@ -226,8 +231,10 @@ def median_interval(process_medians: Sequence[float]) -> Interval | None:
         return None
     centre = median(process_medians)
     interval = log_t_interval(process_medians) if count < MIN_ORDERED else _ordered_interval(process_medians)
+    if interval is None or interval.low <= centre <= interval.high:
+        return interval
     # Taking logarithms and back may change equal values by one rounding.
-    return interval and Interval(low=min(interval.low, centre), high=max(interval.high, centre))
+    return Interval(low=min(interval.low, centre), high=max(interval.high, centre))
 
 
 MIN_ORDERED = 5

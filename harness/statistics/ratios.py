@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from harness.core.schemas import Interval
-from harness.statistics import student_t
+from harness.statistics import students_t
 from harness.statistics.estimators import median, median_interval
 
 MIN_ROUNDS = 2
@@ -135,7 +135,7 @@ def _contrast_p(groups: Sequence[tuple[Sequence[float], int]]) -> float | None:
     # Welch-Satterthwaite; shares of the variance, because squares of tiny variances would vanish.
     shares = [(error / variance) ** 2 / (count - 1) for _, count, _, error in moments]
     distance = abs(math.fsum(sign * mean for sign, _, mean, _ in moments)) / math.sqrt(variance)
-    return 2 * student_t.probability_below(-distance, 1 / math.fsum(shares))
+    return 2 * students_t.below(1 / math.fsum(shares), -distance)
 
 
 def rank_p(baseline: Sequence[float], current: Sequence[float]) -> float:

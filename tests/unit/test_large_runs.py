@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from harness import aggregate, bundle, compare, history, report, verify
+from harness.aggregation.usage import timed
 from harness.core import chain, packed, parallel, raw_files, store
 from harness.core.errors import (
     FormatError,
@@ -30,25 +31,38 @@ from harness.core.errors import (
 )
 from harness.core.layout import Models, Results, RunStore
 from harness.core.raw_files import RawFiles
-from harness.core.schemas import Case, Comparison, HistoryRun, Measured, PackedSummary, Plan, Summary
+from harness.core.schemas import (
+    Case,
+    Comparison,
+    GpuSample,
+    HistoryRun,
+    Measured,
+    PackedSummary,
+    PackedUsage,
+    Plan,
+    Summary,
+)
 from harness.live import server
 from harness.live.reader import WatchedFolder
 from harness.planning import resume
-from harness.planning.remote_store import RemoteStore
+from harness.planning.run_store import RemoteStore
 from harness.planning.schedule import schedule
 from tests.synthetic_results import (
     EFFICIENTNET,
     MINILM,
     Synthetic,
+    case_of,
     eventful,
     failed,
     measured,
     restless,
     slowed,
     usage_of,
+    usage_sample,
 )
 from tests.synthetic_results import matrix as cases_of
 
+GOLDEN = Path(__file__).parents[1] / "golden"
 CASES = [case for model in (MINILM, EFFICIENTNET) for case in cases_of((model,), batch_sizes=(1, 4))[:6]]
 EAGER = next(case for case in CASES if case.backend == "torch-eager")
 LOST, BROKEN = CASES[1].case_id, CASES[2].case_id
@@ -100,8 +114,42 @@ def test_packed_records_equal_those_that_were_written(large: Run) -> None:
         assert raw.load(record.case_id, record.round) == record
         usage = large.made.watch(record.case_id, record.round)
         if usage is not None:
-            assert raw.load_usage(record.case_id, record.round) == usage
+            assert raw.load_usage(record.case_id, record.round) == PackedUsage.of(usage)
     assert [path.name for path in large.results.raw.iterdir() if path.suffix != ".parquet"] == []
+
+
+def test_the_samples_of_the_monitor_by_column_are_the_same() -> None:
+    gpu = GpuSample(
+        **dict.fromkeys(GpuSample.model_fields, None) | {"sm_mhz": 1_980, "reasons": ("sw_thermal",)}  # type: ignore[arg-type]
+    )
+    samples = [usage_sample(1_000_000_000, "warm-up"), usage_sample(2_000_000_000, gpu=gpu, stopped=False)]
+    usage = usage_of("case", 1, samples)
+    found = PackedUsage.model_validate_json(PackedUsage.of(usage).model_dump_json(exclude_defaults=True))
+    assert found.by_column == usage.by_column
+    assert found.last == usage.samples[-1]
+    assert timed(found) == timed(usage) is not None
+    without = PackedUsage.of(usage.model_copy(update={"samples": ()}))
+    assert (without.by_column, without.last, timed(without)) == ({}, None, None)
+
+
+def test_columns_of_the_monitor_of_different_lengths_are_damage(large: Run) -> None:
+    table = pq.read_table(large.packed)
+    usages = [text and text.replace('"phase":["load",', '"phase":[') for text in table["usage"].to_pylist()]
+    place = table.column_names.index("usage")
+    pq.write_table(table.set_column(place, table.schema.field(place), [usages]), large.packed)
+    raw = RawFiles(large.results, large.plan.cases)
+    with pytest.raises(MalformedFileError, match="the usage of"):
+        raw.load_usage(CASES[0].case_id, 1)
+
+
+def test_a_file_of_format_1_is_read_and_packed_again(tmp_path: Path) -> None:
+    case, path = case_of(MINILM, "torch-eager", "fp32", 1, 128), tmp_path / "again.parquet"
+    old = packed.PackedRaw(GOLDEN / "raw-1.parquet")
+    lines = [(old.record(*key), old.usage(*key)) for key in old]
+    assert lines == [(measured(case, MINILM, number, 20), usage_of(case.case_id, number)) for number in (1, 2)]
+    packed.write_raw(path, [(record, usage) for record, usage in lines if record is not None])
+    again = packed.PackedRaw(path)
+    assert [again.usage(*key) for key in old] == [PackedUsage.of(usage) for _, usage in lines if usage is not None]
 
 
 def test_the_samples_of_few_models_stay_in_memory(large: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +222,7 @@ def other_columns(path: Path) -> None:
 
 def newer(path: Path) -> None:
     table = pq.read_table(path)
-    kind = table.schema.metadata[b"inferometer"].replace(b"1", b"2")
+    kind = table.schema.metadata[b"inferometer"].replace(b"1", b"9").replace(b"2", b"9")
     pq.write_table(table.replace_schema_metadata({b"inferometer": kind}), path)
 
 

@@ -1,12 +1,24 @@
-"""raw/<case_id>/<round>.json and .usage.json: samples of one process, and readings of the monitor. No statistics."""
+"""raw/<case_id>/<round>.json and .usage.json: samples of one process, and readings of the monitor. No statistics.
+
+results/energy/<case_id>.json: energy of an inference in joules, from a separate pass.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from operator import attrgetter
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, create_model, model_validator
 
-from harness.core.schemas.vocabulary import Format2, MessageLines, MessageText, Record, SettingsId, Situation
+from harness.core.schemas.vocabulary import (
+    BusyProcess,
+    Format2,
+    MessageLines,
+    MessageText,
+    Record,
+    SettingsId,
+    Situation,
+)
 
 
 class Clock(Record):
@@ -287,16 +299,6 @@ class UsageSample(Record):
     """Whether the process was stopped or traced at this reading; None in older files."""
 
 
-class BusyProcess(Record):
-    """Another process that used CPU time while a case was warmed up and timed."""
-
-    pid: int
-    name: str
-    """The kernel's name of the process, 15 characters at most, without control characters: the process chose it."""
-    cpu_percent: float
-    """Mean; 100 is one CPU."""
-
-
 class Usage(Record):
     """Readings of one process by the monitor, which is a separate process."""
 
@@ -318,3 +320,95 @@ class Usage(Record):
     monitor_cpu_ns: int
     """CPU time of the monitor itself during its readings."""
     watched_ns: int
+
+    @property
+    def by_column(self) -> dict[str, tuple[Any, ...]]:
+        """The values of each field of its samples; empty without samples."""
+        return dict(zip(UsageSample.model_fields, zip(*map(_values_of, self.samples), strict=True), strict=False))
+
+    @property
+    def last(self) -> UsageSample | None:
+        """The last sample."""
+        return self.samples[-1] if self.samples else None
+
+
+_values_of = attrgetter(*UsageSample.model_fields)
+
+if TYPE_CHECKING:
+    SampleColumns = Record
+else:
+    SampleColumns = create_model(
+        "SampleColumns",
+        __base__=Record,
+        **{
+            name: (tuple[field.annotation, ...], ...)
+            if field.is_required()
+            else (tuple[field.annotation, ...] | None, None)
+            for name, field in UsageSample.model_fields.items()
+        },
+    )
+    """A tuple for each field of UsageSample; None where every sample has the field's default, which is None."""
+
+
+class PackedUsage(Usage):
+    """A Usage with its samples by column, as core/packed.py writes it: a reader makes one object of them all."""
+
+    samples: SampleColumns  # type: ignore[assignment]
+
+    @classmethod
+    def of(cls, usage: Usage) -> PackedUsage:
+        """The same readings."""
+        if isinstance(usage, PackedUsage):
+            return usage
+        columns = {name: [getattr(sample, name) for sample in usage.samples] for name in UsageSample.model_fields}
+        given = {
+            name: found
+            for name, found in columns.items()
+            if UsageSample.model_fields[name].is_required() or set(found) != {None}
+        }
+        return cls.model_construct(**{**dict(usage), "samples": SampleColumns(**given)})
+
+    @model_validator(mode="after")
+    def _of_one_length(self) -> PackedUsage:
+        if len({len(found) for found in self.samples.__dict__.values() if found is not None}) > 1:
+            raise ValueError("the columns of its samples have different lengths")
+        return self
+
+    @property
+    def by_column(self) -> dict[str, tuple[Any, ...]]:
+        """As of a Usage."""
+        found = self.samples.__dict__
+        absent = (None,) * len(found["at_ns"])
+        return {name: absent if values is None else values for name, values in found.items()} if absent else {}
+
+    @property
+    def last(self) -> UsageSample | None:
+        """As of a Usage."""
+        columns = self.by_column
+        return UsageSample(**{name: values[-1] for name, values in columns.items()}) if columns else None
+
+
+class Energy(Record):
+    """Electrical energy of one inference of a case: measured back to back, in a separate pass."""
+
+    schema_version: Format2 = 2
+    case_id: str
+    settings_id: SettingsId
+    created_at: str
+    environment_id: str | None
+    gpu: str
+    uuid: str
+    batch_size: int
+    idle_w: float
+    """Mean power of the GPU over `idle_ns`, before the first case used it."""
+    idle_ns: int
+    energy_j: float
+    """From the GPU's own counter over the window: all energy, idle power included."""
+    window_ns: int
+    """From the first timed inference to the last, with the short gaps between the blocks."""
+    busy_ns: int
+    """The part of `window_ns` inside the blocks."""
+    batches: int
+    joules_per_inference: float
+    """Of one batch: (energy_j - idle_w x window) / batches."""
+    joules_per_item: float

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from html import escape
 
 from harness.aggregation.flags import MAX_PRINTED_FACTOR, flag_names
@@ -38,7 +39,7 @@ class TableRows:
     baseline: str
     conditions: str
 
-    @property
+    @cached_property
     def shown(self) -> list[Row]:
         """Rows that have a line in a chart, measured or not."""
         return ranking.drawable([*self.rows, *self.lost])
@@ -54,6 +55,11 @@ def fill(row: Row) -> Fill:
     if not ranking.is_ranked(row):
         return "hollow"
     return "solid" if row.precision == "fp32" else "tint"
+
+
+def in_colour(mark: Mark) -> Mark:
+    """The mark where no label is beside it: hollow in its backend's colour, which alone names the backend."""
+    return replace(mark, fill="open") if mark.fill == "hollow" else mark
 
 
 def has_latency(row: Row) -> bool:
@@ -181,6 +187,7 @@ def reading(first: str, rows: Iterable[Row], marks: Iterable[Mark], *more: str) 
         **{text: bool(text) for text in more},
         "Tinted: not fp32.": any(mark.fill == "tint" for mark in found),
         "Grey and hollow: flagged, not ranked.": any(mark.fill == "hollow" for mark in found),
+        "Hollow: flagged, not ranked.": any(mark.fill == "open" for mark in found),
         f"Arrows (↔): interval wider than ×{MAX_PRINTED_FACTOR:g}, not to scale.": any(mark.wide for mark in found),
         **{f"Beside {name}: top-1 agreement with the reference, or cosine.": True for name in accuracies(shown)},
         ranking.DOUBT_MEANS: any(mark.text.startswith(ranking.DOUBT) for mark in found),

@@ -48,17 +48,17 @@ from harness.reporting.tables.latency_table import doubt_notes, latency_columns
 from harness.reporting.tables.validity_tables import unmeasured_table
 from harness.reporting.units import count
 from harness.reporting.writers import html
-from harness.reporting.writers.html import KINDS, inline
+from harness.reporting.writers.html import KINDS
 
 GRADE = "grade"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One case: its cells (class, text) in the order of the headers, the reasons for its grade, its software."""
+    """One case: its cells in the order of the headers, the reasons for its grade, its software."""
 
     row: Row
-    cells: tuple[tuple[str, Markup], ...]
+    cells: Markup
     facts: tuple[tuple[str, str], ...]
 
     @property
@@ -84,13 +84,18 @@ def case_table(summary: Summary, rows: Sequence[Row]) -> CaseTable:
     columns = latency_columns(rows, summary.exports.get(rows[0].model), summary.engines, summary.custom)
     columns = [column for column in columns if column.header != GRADE]
     headers = tuple((column.header, KINDS[column.align]) for column in columns)
-    entries = (Entry(row, tuple(_cell(column, row) for column in columns), tuple(_facts(row))) for row in rows)
+    entries = (Entry(row, _cells(columns, row), tuple(_facts(row))) for row in rows)
     return CaseTable((*headers, ("flags", "word")), tuple(entries), tuple(doubt_notes(rows)))
 
 
-def _cell(column: Column[Row], row: Row) -> tuple[str, Markup]:
-    text = column.cell(row)
-    return html.style(KINDS[column.align], text), inline(text)
+def _cells(columns: Sequence[Column[Row]], row: Row) -> Markup:
+    """The cells of a row, the first with the row's shape. Not by the template, which would escape each again."""
+    shape = Markup(' data-shape="{} · batch {}"').format(row.precision, row.batch_size)
+    cells = [
+        html.table_cell(KINDS[column.align], column.cell(row), shape if place == 0 else "")
+        for place, column in enumerate(columns)
+    ]
+    return Markup("\n".join(f"  {cell}" for cell in cells))  # noqa: S704 - table_cell escapes
 
 
 def _facts(row: Row) -> Iterable[tuple[str, str]]:

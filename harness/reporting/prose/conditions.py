@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 from harness.core.host.environment import ALLOCATOR, PLUGIN, RUNTIMES, VARIABLES
 from harness.core.schemas import Environment, Row, Summary, Unavailable
@@ -20,8 +21,9 @@ SHOWN_LIBRARIES = ("torch", "onnxruntime", "onnxruntime-gpu", "openvino", "tenso
 def run_conditions(summary: Summary) -> str:
     """One paragraph with the conditions of all tables of a run, which appears once in a report. Empty without a
     measured row."""
-    rows = _shown(summary)
-    return f"Conditions: {' · '.join(_of_run(summary, rows) + _shared(summary))}." if rows else ""
+    tables = _tables(summary)
+    shared = _shared(summary, tables)
+    return f"Conditions: {' · '.join(_of_run(summary, [*chain(*tables)]) + shared)}." if tables else ""
 
 
 def conditions(summary: Summary, rows: Sequence[Row]) -> str:
@@ -29,7 +31,8 @@ def conditions(summary: Summary, rows: Sequence[Row]) -> str:
 
     rows: of one table (ranking.by_table), or of one comparison.
     """
-    shared = set(_shared(summary)) | set(_of_run(summary, _shown(summary)))
+    tables = _tables(summary)
+    shared = {*_shared(summary, tables), *_of_run(summary, [*chain(*tables)])}
     parts = [part for part in (threads(rows), *_of_table(summary, rows)) if part and part not in shared]
     return " · ".join(parts) + "." if parts else ""
 
@@ -39,14 +42,14 @@ def page_conditions(summary: Summary) -> str:
 
     Clocks, ids and variables are in the details. Empty without a measured row.
     """
-    tables = ranking.by_table(summary.rows)
+    tables = _tables(summary)
     on_gpu = any(environment.gpu for environment in summary.environments.values())
-    parts = [machine(summary.environments) if on_gpu else "", versions(summary.environments), *_shared(summary)]
+    parts = [machine(summary.environments) if on_gpu else "", versions(summary.environments), *_shared(summary, tables)]
     return f"{escape(summary.title)}: {' · '.join(part for part in parts if part)}." if tables else ""
 
 
-def _shown(summary: Summary) -> list[Row]:
-    return [row for _, rows in ranking.by_table(summary.rows) for row in rows]
+def _tables(summary: Summary) -> list[list[Row]]:
+    return [rows for _, rows in ranking.by_table(summary.rows)]
 
 
 def _of_run(summary: Summary, rows: Sequence[Row]) -> list[str]:
@@ -72,15 +75,15 @@ def _of_table(summary: Summary, rows: Sequence[Row]) -> list[str]:
         custom.plugins(rows),
         f"{', '.join(dict.fromkeys(row.precision for row in rows))} on {first.device}",
         boundaries.stated(first),
-        weights + (f" ({export.weight_source})" if export else ""),
+        weights + (f" ({export.weight_source.removeprefix('random, ')})" if export else ""),
     ]
     return [part for part in parts if part]
 
 
-def _shared(summary: Summary) -> list[str]:
+def _shared(summary: Summary, tables: Sequence[Sequence[Row]]) -> list[str]:
     """The conditions that all tables of a run share."""
-    tables = [_of_table(summary, rows) for _, rows in ranking.by_table(summary.rows)]
-    return [part for part in tables[0] if all(part in other for other in tables)] if tables else []
+    parts = [_of_table(summary, rows) for rows in tables]
+    return [part for part in parts[0] if all(part in other for other in parts)] if parts else []
 
 
 def short_conditions(summary: Summary, rows: Sequence[Row]) -> str:

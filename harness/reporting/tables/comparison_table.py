@@ -117,9 +117,10 @@ def headline(comparison: Comparison) -> str:
     """One line: the failures, and the number of rows of each verdict."""
     parts = []
     if comparison.baseline is not None:
-        counts = Counter(row.verdict for row in worst_first(comparison.rows))
-        compared = sum(row.ratio is not None for row in comparison.rows)
-        failing = [row for row in worst_first(comparison.rows) if row.fails]
+        rows = worst_first(comparison.rows)
+        counts = Counter(row.verdict for row in rows)
+        compared = sum(row.ratio is not None for row in rows)
+        failing = [row for row in rows if row.fails]
         worst = f" (worst: {failing[0].case_id} {percent(failing[0].ratio or 1)})" if failing else ""
         parts.append(f"{len(failing)} of {units.count(compared, 'compared row')} regressed{worst}")
         parts.append(", ".join(f"{number} {verdict}" for verdict, number in counts.items()))
@@ -134,7 +135,7 @@ def headline(comparison: Comparison) -> str:
 
 def terminal(comparison: Comparison) -> str:
     """Compared rows and missed thresholds, within 100 columns unless case names are long."""
-    rows = [row for row in worst_first(comparison.rows) if row.ratio is not None]
+    rows = worst_first(row for row in comparison.rows if row.ratio is not None)
     blocks = [terminal_writer.table_text(compared_table(rows[:TERMINAL_ROWS], with_notes=False))] if rows else []
     if len(rows) > TERMINAL_ROWS:
         blocks.append(f"… and {len(rows) - TERMINAL_ROWS:,} more rows in comparison.md")
@@ -156,7 +157,7 @@ def document(comparison: Comparison, conditions: str) -> str:
 
 def comparison_blocks(comparison: Comparison, stated: str = "") -> list[Block]:
     """The whole comparison. stated: a line above each table of figures."""
-    compared = [row for row in worst_first(comparison.rows) if row.ratio is not None]
+    compared = worst_first(row for row in comparison.rows if row.ratio is not None)
     return [
         *titled("Comparison", f"**{headline(comparison)}**", sides(comparison), *remarks(comparison), level=1),
         *(titled("Rows", stated, compared_table(compared, bold=True)) if compared else ()),
@@ -292,9 +293,9 @@ def _judged(comparison: Comparison) -> list[tuple[str, str, str, list[Judgement]
 def _not_compared(rows: Sequence[ComparedRow]) -> Block | None:
     """Rows without a ratio, by reason; rows that were lost since the baseline come first."""
     groups: dict[tuple[str, str], list[ComparedRow]] = {}
-    for row in sorted(worst_first(rows), key=lambda row: not is_lost(row)):
-        if row.ratio is None:
-            groups.setdefault((row.verdict, in_words(row)), []).append(row)
+    without = worst_first(row for row in rows if row.ratio is None)
+    for row in sorted(without, key=lambda row: not is_lost(row)):
+        groups.setdefault((row.verdict, in_words(row)), []).append(row)
     lines = [[verdict, _named([row.case_id for row in rows]), why] for (verdict, why), rows in groups.items()]
     return _of_words(["verdict", "case", "reason"], lines)
 

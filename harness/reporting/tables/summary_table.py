@@ -56,17 +56,17 @@ def _column(name: str, path: str) -> str:
 
 def _reader(path: str) -> Callable[[Row], Value]:
     first, *names = path.split(".")
-    part = attrgetter(first)
+    part, name, last = attrgetter(first), names[0], names[-1]
 
     def read(row: Row) -> Value:
         found = part(row)
-        for name in names:
-            if found is None:
-                return None
-            found = getattr(found, name)
-        return cast(Value, found)
+        return None if found is None else cast(Value, getattr(found, name))
 
-    return read
+    def read_below(row: Row) -> Value:
+        found = read(row)
+        return None if found is None else cast(Value, getattr(found, last))
+
+    return read if len(names) == 1 else read_below
 
 
 def _percentile_end(name: str, end: str) -> Callable[[Row], Value]:

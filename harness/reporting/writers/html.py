@@ -33,6 +33,8 @@ _REASON = re.compile(r"[a-z]{3,} ")
 """Begin of a sentence in place of a figure: `needs 130 samples`."""
 
 _SYNTAX = re.compile(r"[\\`*_&]|\]\(")
+_NOT_PLAIN = re.compile(_SYNTAX.pattern + r"""|[<>"']""")
+"""What is in a text that is not the same in HTML."""
 
 
 def blocks(parts: Iterable[Block | None]) -> Markup:
@@ -44,7 +46,8 @@ def blocks(parts: Iterable[Block | None]) -> Markup:
 
 def inline(text: str) -> Markup:
     """Emphasis and code within a line."""
-    # Most cells are plain figures, and a run of thousands of cases has hundreds of thousands of cells.
+    if text.count("`") % 2:  # a message of a library: which of them belong together is unknown
+        text = text.replace("`", "\\`")
     return Markup(_MARKDOWN.renderInline(text)) if _SYNTAX.search(text) else escape(text)  # noqa: S704 - escaped by it
 
 
@@ -58,16 +61,19 @@ def table(shown: Table[Any]) -> Markup:
     head = [
         f'<th scope="col" class="{kind}">{inline(name)}</th>' for name, kind in zip(shown.headers, kinds, strict=True)
     ]
-    rows = [
-        "".join(f'<td class="{style(kind, cell)}">{inline(cell)}</td>' for cell, kind in zip(line, kinds, strict=True))
-        for line in shown.cells()
-    ]
+    rows = ["".join(map(table_cell, kinds, line)) for line in shown.cells()]
     body = "\n".join(f"<tr>{row}</tr>" for row in rows)
     grid = Markup(  # noqa: S704 - every text in it comes from `inline`, which escapes
         '<div class="scroll" tabindex="0" role="group" aria-label="Table, scrolls sideways">'
         f'<table class="sortable"><thead><tr>{"".join(head)}</tr></thead><tbody>\n{body}\n</tbody></table></div>'
     )
     return Markup("\n").join(filter(None, (_paragraphs(shown.conditions), grid, _paragraphs(shown.note))))
+
+
+def table_cell(kind: str, text: str, attributes: str = "") -> str:
+    """A cell of a table, as HTML. attributes: further ones, as HTML."""
+    # Most cells are plain figures, and a run of thousands of cases has hundreds of thousands of cells.
+    return f'<td class="{style(kind, text)}"{attributes}>{inline(text) if _NOT_PLAIN.search(text) else text}</td>'
 
 
 def _paragraphs(text: str) -> Markup:
