@@ -4,7 +4,7 @@
 CONFIG      ?= $(if $(or $(filter generate,$(MAKECMDGOALS)),$(and $(filter profile,$(MAKECMDGOALS)),$(PROMPTS)$(TOKENS)),$(and $(filter load,$(MAKECMDGOALS)),$(PROMPTS)$(TOKENS),$(if $(ENDPOINT),,1))),configs/generation.yaml,$(if $(filter cuda,$(DEVICE)),configs/cuda.yaml,configs/quickstart.yaml))#? configuration to plan from: quickstart.yaml, cuda.yaml with DEVICE=cuda, generation.yaml for generate, and for load and profile with PROMPTS or TOKENS
 DEVICE      ?=#? cpu or cuda, instead of the configuration's
 MODELS      ?=#? comma-separated models, instead of the configuration's; name@seeded sets the weights
-BACKENDS    ?=#? comma-separated backends
+BACKENDS    ?=#? comma-separated backends; entries without any of them are left out
 PRECISIONS  ?=#? comma-separated: fp32,tf32,fp16,bf16,fp8,int8; generate: int4 too
 BATCHES     ?=#? comma-separated batch sizes
 SEQ_LENGTHS ?=#? comma-separated sequence lengths of text models

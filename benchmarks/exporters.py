@@ -25,7 +25,7 @@ from harness.core.host import limits
 from harness.timing.clock import now_ns
 from harness.zoo import model_info
 from harness.zoo.construct import family_of
-from harness.zoo.export_request import Options, versions
+from harness.zoo.identity import Options, versions
 from harness.zoo.loaded import Arrays, Request
 from harness.zoo.onnx import write
 

@@ -36,7 +36,7 @@ from harness.core.layout import Results
 from harness.core.protocol import Job
 from harness.core.schemas import Case, Measurement, Plan
 from harness.statistics.estimators import log_t_interval
-from harness.timing.mode_choice import mode_for
+from harness.timing.session import mode_for
 
 BLOCK_NS = 150_000_000
 WARM_UP_NS = 1_000_000_000

@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from harness.backends.decoder import Decoder, GenerationJob
-from harness.backends.torch.decoder_eager import EagerDecoder
+from harness.backends.torch.decoder import EagerDecoder
 from harness.core import store
 from harness.core.schemas import DecoderShape, GenerationExport
 from harness.statistics.estimators import median_interval
 from harness.timing.clock import now_ns
-from harness.timing.token_loop import timed_request
+from harness.timing.token_session import timed_request
 from harness.zoo.construct import save_weights
 from harness.zoo.generation.generative import shape_of
 

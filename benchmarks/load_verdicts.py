@@ -20,8 +20,7 @@ from tabulate import tabulate
 
 from harness.serving.arrivals import at_rate
 from harness.serving.batching import BatchPolicy
-from harness.serving.early_stopping import is_enough
-from harness.serving.load_verdict import Control, decide, parse_bound
+from harness.serving.load_verdict import Control, decide, is_enough, parse_bound
 from harness.serving.prediction import peak_rate
 from harness.serving.replay import ServiceTimes, completions, simulate
 

@@ -32,7 +32,6 @@ from harness.core import (
 from harness.core.errors import CasesFailedError, FormatError, MissingInputError
 from harness.core.layout import Models, Results
 from harness.core.parallel import map_forked
-from harness.core.portable import portable, portable_failure
 from harness.core.raw_files import RawFiles
 from harness.core.schemas import (
     Case,
@@ -61,10 +60,17 @@ from harness.core.schemas import (
     Usage,
 )
 from harness.core.schemas.summary_record import rounded_record
+from harness.core.text import portable
 from harness.core.timestamps import utc_now
-from harness.planning.exports import another_request, built_engines, export_files, failure_of, recorded_export
+from harness.planning.exports import (
+    another_request,
+    built_engines,
+    export_files,
+    failure_of,
+    read_generation_exports,
+    recorded_export,
+)
 from harness.planning.generation_cases import generation_needs
-from harness.planning.generation_turns import read_generation_exports
 from harness.planning.resume import evidence_of, foreign_of, state_of
 from harness.reporting import units
 from harness.reporting.writers.csv import summary_text
@@ -166,7 +172,7 @@ def _load(raw: RawFiles, sums: dict[Path, str], case_id: str, round_number: int)
         found = raw.load(case_id, round_number, sums)
     except MissingInputError:
         return None
-    return portable_failure(found) if isinstance(found, Failed) else found
+    return store.portable_failure(found) if isinstance(found, Failed) else found
 
 
 def _load_usage(raw: RawFiles, sums: dict[Path, str], case_id: str, round_number: int) -> Usage | None:
@@ -305,7 +311,7 @@ def with_generations(
             found = store.load_generated(records.raw_file(case_id, round_number), sums)
         except MissingInputError:
             return None
-        return portable_failure(found) if isinstance(found, Failed) else found
+        return store.portable_failure(found) if isinstance(found, Failed) else found
 
     def load_usage(case_id: str, round_number: int) -> Usage | None:
         try:

@@ -23,10 +23,9 @@ from harness.core import (
 from harness.core.errors import FormatError, UsageError
 from harness.core.host import environment
 from harness.core.layout import BUNDLE_MANIFEST, Models, Results
-from harness.core.portable import portable
-from harness.core.safe_files import Limit, read, read_text
-from harness.core.safe_paths import inside
+from harness.core.safe_files import Limit, inside, read, read_text
 from harness.core.schemas import Bundle, BundledFile, Environment, Failed, Plan
+from harness.core.text import portable
 
 _CHECKOUT = Path(__file__).parents[1]
 _LOCKS = {"cpu": "constraints.txt", "cuda": "constraints-cuda.txt"}

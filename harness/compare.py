@@ -35,8 +35,7 @@ from harness.core.lock import exclusive
 from harness.core.parallel import map_forked
 from harness.core.schemas import Comparison, Design, Difference, Judgement, Row, Side, States, Summary
 from harness.core.timestamps import utc_now
-from harness.planning.remote_store import RemoteStore, is_url
-from harness.planning.run_store import baseline_in, is_store
+from harness.planning.run_store import RemoteStore, baseline_in, is_store, is_url
 from harness.reporting import thresholds
 from harness.reporting.prose.conditions import short_conditions
 from harness.reporting.tables import comparison_table as tables

@@ -24,8 +24,7 @@ from harness.core import archive, chain, cli, store
 from harness.core.errors import CasesFailedError, FormatError, InferometerError, MissingInputError, UsageError
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
-from harness.core.safe_files import Limit, read
-from harness.core.safe_paths import inside
+from harness.core.safe_files import Limit, inside, read
 from harness.core.schemas import Attempt, AttemptReport, Fleet, FleetUnit, Measured, Plan
 from harness.core.timestamps import utc_now
 from harness.planning.exports import Exports, built_engines, read_exports

@@ -41,23 +41,22 @@ from harness.core.extensions import reason
 from harness.core.host import orphans
 from harness.core.layout import ExportFiles, ModelFolder, Models, Results
 from harness.core.lock import exclusive
-from harness.core.portable import portable
 from harness.core.safe_files import Limit, read
 from harness.core.schemas import ExportFailure, ExportRecord, GenerationExport, Plan, PlannedModel, Precision
-from harness.core.text import unknown_name
+from harness.core.text import portable, unknown_name
 from harness.planning.exports import refusal_of
 from harness.planning.generation_cases import GenerationNeeds, generation_needs
 from harness.processes.pool import ExportPresence
 from harness.statistics.parity import compare
 from harness.timing.clock import now_ns
 from harness.zoo import model_info
-from harness.zoo.export_request import (
+from harness.zoo.identity import (
     Options,
     covers,
     intact_record,
+    is_built,
     request_digest,
 )
-from harness.zoo.identity import is_built
 
 DEFAULT_OPSET = 20
 """Chosen by measurement, as the default exporter: docs/decisions/0002-exporter.md."""

@@ -24,8 +24,7 @@ from harness.core.lock import exclusive
 from harness.core.schemas import Comparison, Decision, History, HistoryRun, Shift
 from harness.core.text import unknown_name
 from harness.core.timestamps import utc_now
-from harness.planning.remote_store import RemoteStore, is_url
-from harness.planning.run_store import add_run, load_decisions, load_runs
+from harness.planning.run_store import RemoteStore, add_run, is_url, load_decisions, load_runs
 from harness.reporting.html.history_page import history_page
 from harness.reporting.tables.history_table import how_to_decide, terminal_history
 

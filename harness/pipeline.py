@@ -52,7 +52,9 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "MODELS", "--models", ("plan", "ab"), "comma-separated models, ONNX files or folders; name@seeded sets weights"
     ),
-    Variable("BACKENDS", "--backends", ("plan", "ab"), "comma-separated backends"),
+    Variable(
+        "BACKENDS", "--backends", ("plan", "ab"), "comma-separated backends; entries without any of them are left out"
+    ),
     Variable("PRECISIONS", "--precisions", ("plan", "ab"), "comma-separated: fp32,tf32,fp16,bf16,fp8,int8"),
     Variable("BATCHES", "--batches", ("plan", "ab"), "comma-separated batch sizes"),
     Variable("SEQ_LENGTHS", "--seq-lengths", ("plan", "ab"), "comma-separated sequence lengths of text models"),

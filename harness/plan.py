@@ -23,7 +23,6 @@ from harness.core.errors import UsageError
 from harness.core.host import gpu
 from harness.core.layout import Results
 from harness.core.lock import exclusive
-from harness.core.portable import portable, portable_path
 from harness.core.safe_files import Limit, read
 from harness.core.schemas import (
     Boundary,
@@ -38,19 +37,17 @@ from harness.core.schemas import (
     Scenario,
 )
 from harness.core.schemas.load_record import Batching
-from harness.core.text import short_names, shortened
-from harness.planning import amounts
-from harness.planning.config import MOST, Config, configuration, read_config
+from harness.core.text import portable, portable_path, short_names, shortened
+from harness.planning.config import MOST, Config, configuration, duration_s, price, rate, read_config, share
 from harness.planning.load_cases import estimate_load
 from harness.planning.matrix import make_plan
-from harness.planning.overrides import LoadOverrides, Overrides, apply
+from harness.planning.overrides import LoadOverrides, Overrides, apply, left_out
 from harness.planning.schedule import engines_in_words, estimate, further_in_words, in_words, tuning_in_words
 from harness.reporting import units
 from harness.zoo import model_info
-from harness.zoo.generation.prompt_files import length_pairs
-from harness.zoo.onnx.quantised_file import quantisation_of
+from harness.zoo.model_files import quantisation_of
 from harness.zoo.sources import is_model_file, require_files, with_prefix
-from harness.zoo.stored import describe_inputs
+from harness.zoo.stored import describe_inputs, length_pairs
 
 T = TypeVar("T")
 
@@ -134,7 +131,18 @@ def stage(arguments: Sequence[str]) -> None:
         chain.save(results, "plan", {results.command: line.encode()})
     for refused in BACKENDS.all_refused():
         cli.warn(f"{refused.problem} {refused.hint}")
-    _describe(plan, results.plan, changed, options.list)
+    _describe(plan, results.plan, changed)
+    for line in _left_out(left_out(config, chosen), final, plan):
+        cli.say(f"  left out  {line}")
+    if options.list:
+        _list_cases(plan)
+
+
+def _left_out(blocks: Sequence[str], config: Config, plan: Plan) -> list[str]:
+    """What the options leave out, in words: of the configuration's blocks, and models without any case."""
+    planned = {case.model for cases in (plan.cases, plan.generations, plan.loads) for case in cases}
+    models = [entry.name for entry in config.models if entry.name not in planned]
+    return [*blocks, *([f"{', '.join(models)}: no entry of it is left"] if blocks and models else [])]
 
 
 def _quantised(config: Config) -> dict[str, Quantisation]:
@@ -193,7 +201,8 @@ def _parser() -> cli.Parser:
     parser.add_argument("--device", choices=("cpu", "cuda"), help="instead of the configuration's")
     text = "comma-separated, instead of the configuration's"
     parser.add_argument("--models", type=_models, default=(), help=f"{text}; `name@seeded` names the weights")
-    parser.add_argument("--backends", type=_list(str), default=(), help=text)
+    text_backends = "comma-separated: entries of the configuration without any of them are left out"
+    parser.add_argument("--backends", type=_list(str), default=(), help=text_backends)
     parser.add_argument("--precisions", type=_list(_one_of("precision", Precision)), default=(), help=text)
     parser.add_argument("--batches", type=_list(_positive), default=(), help=text)
     parser.add_argument("--seq-lengths", type=_list(_positive), default=(), help=text)
@@ -206,9 +215,9 @@ def _parser() -> cli.Parser:
     parser.add_argument("--rounds", type=_positive, help="fresh processes per case, instead of the configuration's")
     parser.add_argument("--max-rounds", type=_positive, help="further rounds, up to this, where the interval is wide")
     parser.add_argument(
-        "--target-interval", type=amounts.share, help="half-width of the 95%% CI that ends a case's rounds, as 0.5%%"
+        "--target-interval", type=share, help="half-width of the 95%% CI that ends a case's rounds, as 0.5%%"
     )
-    parser.add_argument("--budget", type=amounts.duration_s, help="time after which no further round begins, as 10m")
+    parser.add_argument("--budget", type=duration_s, help="time after which no further round begins, as 10m")
     parser.add_argument(
         "--inputs", type=_files, default=(), help="own inputs, .npz files by input name, comma-separated: one per shape"
     )
@@ -235,7 +244,7 @@ def _add_load(parser: cli.Parser) -> None:
         help=f"{text}: {', '.join(get_args(Scenario))}",
     )
     parser.add_argument("--bound", help="server: a percentile and its limit, as p99<50ms; in quotes in a shell")
-    parser.add_argument("--rates", type=_list(amounts.rate), default=(), help="server: requests a second")
+    parser.add_argument("--rates", type=_list(rate), default=(), help="server: requests a second")
     parser.add_argument("--max-batch", type=_list(_positive), default=(), help=f"most requests of a batch, {text}")
     text_batching = f"generation: {', '.join(get_args(Batching))}; {text}"
     parser.add_argument("--batching", type=_list(_one_of("batching", Batching)), default=(), help=text_batching)
@@ -249,12 +258,12 @@ def _add_load(parser: cli.Parser) -> None:
     parser.add_argument("--requests", type=_positive, help="most requests of a replication (2000)")
     parser.add_argument("--duration", help="longest replication, as 4s")
     parser.add_argument("--endpoint", help="running service to load, as kserve+http://127.0.0.1:8000/v2/models/<name>")
-    parser.add_argument("--price", type=amounts.price, help="price of the machine an hour, for the cost of requests")
+    parser.add_argument("--price", type=price, help="price of the machine an hour, for the cost of requests")
     parser.add_argument("--loadgen", action="store_true", help="one long run a load, by LoadGen's rules")
     parser.add_argument("--load", action="store_true", help="plan the scenarios alone; server where none is named")
 
 
-def _describe(plan: Plan, path: Path, changed: bool, every_case: bool) -> None:
+def _describe(plan: Plan, path: Path, changed: bool) -> None:
     every: list[Case | GenerationCase] = [*plan.cases, *plan.generations]
     runnable = [case for case in every if case.skip_reason is None]
     skipped = len(every) - len(runnable)
@@ -284,11 +293,12 @@ def _describe(plan: Plan, path: Path, changed: bool, every_case: bool) -> None:
         left_out = f", {skipped} skipped with their reason in the report" if skipped else ""
         cli.say(f"  loads     {units.count(len(plan.loads) - skipped, 'load case')}{left_out}")
         cli.say(f"  load time {in_words(estimate_load(plan.loads))} to measure, besides export")
-    if every_case:
-        for case in every:
-            cli.say(f"  {case.case_id}" + (f"  skipped: {case.skip_reason}" if case.skip_reason else ""))
-        for load in plan.loads:
-            cli.say(f"  {load.load_id}" + (f"  skipped: {load.skip_reason}" if load.skip_reason else ""))
+
+
+def _list_cases(plan: Plan) -> None:
+    every = [(case.case_id, case.skip_reason) for cases in (plan.cases, plan.generations) for case in cases]
+    for name, reason in (*every, *((load.load_id, load.skip_reason) for load in plan.loads)):
+        cli.say(f"  {name}" + (f"  skipped: {reason}" if reason else ""))
 
 
 def _list(part_of: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:

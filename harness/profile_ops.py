@@ -46,8 +46,7 @@ from harness.core.schemas import (
 from harness.core.schemas.profile_record import Counts, MeasuredMemory, ModelProfile, PartsProfile, Phase, Tokenising
 from harness.core.timestamps import utc_now
 from harness.planning.block_settings import interpreters, threads_of
-from harness.planning.exports import built_engines, export_files, export_of
-from harness.planning.generation_turns import GenerationExports, read_generation_exports
+from harness.planning.exports import GenerationExports, built_engines, export_files, export_of, read_generation_exports
 from harness.planning.matrix import files_of, profiled_cases
 from harness.planning.schedule import of_models
 from harness.processes import profile_launcher

@@ -33,8 +33,7 @@ from harness.core.host import environment
 from harness.core.layout import Results
 from harness.core.schemas import ComparedRow, Comparison, Plan, SelfTest, SelfTestKind, Summary
 from harness.core.timestamps import utc_now
-from harness.planning import amounts
-from harness.planning.config import read_config
+from harness.planning.config import read_config, share
 from harness.planning.matrix import make_plan
 from harness.planning.schedule import duration
 from harness.reporting.tables.harness_error_tables import selftest_table
@@ -52,9 +51,7 @@ processes in 21 passes took 388 s on two EPYC vCPUs, 57 s more than their loops.
 def stage(arguments: Sequence[str]) -> None:
     """Run the trials, count, write, and fail where a target is missed."""
     parser = cli.parser("harness.selftest", __doc__)
-    parser.add_argument(
-        "--rate", type=amounts.share, help="rate of wrong verdicts to exclude at 95%%: 10%% (default) or 5%%"
-    )
+    parser.add_argument("--rate", type=share, help="rate of wrong verdicts to exclude at 95%%: 10%% (default) or 5%%")
     parser.add_argument(
         "--trials", type=int, help="trials of each duration; more than the rate needs allow a wrong verdict"
     )

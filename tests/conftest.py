@@ -8,7 +8,9 @@ from __future__ import annotations
 import gc
 import math
 import os
+import shutil
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,6 +84,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "inferometer", deadline=None, max_examples=50 if "not slow" in config.option.markexpr else 100
     )
     settings.load_profile("inferometer")
+    if not hasattr(config, "workerinput"):
+        folder = tempfile.mkdtemp(prefix="inferometer-tests-")
+        config.add_cleanup(lambda: shutil.rmtree(folder))
+        # Where all processes of these tests meet the server of forked stages (tests/fixtures/forked.py).
+        os.environ["INFEROMETER_TESTS"] = f"{os.getpid()} {folder}"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

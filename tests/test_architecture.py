@@ -23,7 +23,7 @@ STAGES = [path for path in FILES if "cli.main(" in path.read_text() and path != 
 BESIDE = {"worker", "profile_worker", "monitor", "watch", "models", "selftest", "spread", "reproduce", "ab"}
 """Processes that `run` starts, a view of it, a list for the reader, a test of the harness, stages on several cards, all
 stages for a claim or for two states: no stations of the data's way."""
-KNOWN_DURATION = {"spin", "spin_decoder", "slowdown"}
+KNOWN_DURATION = {"spin", "slowdown"}
 """Work that is defined by how long it takes cannot do without the clock; it uses the one of timing/clock.py."""
 OWN_EXITS = (HARNESS / "processes/worker.py", HARNESS / "core/host/orphans.py")
 """A process of a case leaves by os._exit: exit handlers in it belong to the server that it was forked from."""

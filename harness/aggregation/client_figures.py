@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.core.schemas.client_record import ClientFigures, ClientTimes, FailureKind
-from harness.core.schemas.load_record import Replication
+from harness.core.schemas.load_record import ClientFigures, ClientTimes, FailureKind, Replication
 from harness.statistics.estimators import percentile
 
 

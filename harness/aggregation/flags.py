@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from itertools import accumulate, pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -203,18 +204,36 @@ def beyond_tolerance(case: Case | LoadCase, parity: Parity, tolerance: Tolerance
     # Of the worst sample: a batch with one wholly wrong answer may as a whole be within the tolerance.
     of_sample = "" if parity.item_relative_l2 is None else " of the worst sample"
     if parity.furthest is not None and parity.furthest > tolerance.relative_l2:
-        limit = f"{tolerance.relative_l2:.0e}"
-        detail = f"relative L2 distance{of_sample} {parity.furthest:.2e} is above the tolerance of {limit}"
+        limit, far = exact(tolerance.relative_l2), three_digits(parity.furthest, ROUND_CEILING)
+        detail = f"relative L2 distance{of_sample} {far} is above the tolerance of {limit}"
         findings.append(finding("F", "PARITY_FAIL", detail, remedy))
     cosine = parity.cosine if parity.item_cosine is None else parity.item_cosine
     if cosine is not None and tolerance.cosine is not None and cosine < tolerance.cosine:
-        detail = f"cosine{of_sample} {cosine:.4f} to the reference is below the tolerance of {tolerance.cosine:g}"
+        text = f"cosine{of_sample} {below(cosine, '0.0001')} to the reference"
+        detail = f"{text} is below the tolerance of {tolerance.cosine:g}"
         findings.append(finding("F", "PARITY_FAIL", detail, remedy))
     top1, least = parity.top1_agreement, tolerance.top1_agreement
     if judge_top1 and top1 is not None and least is not None and top1 < least:
-        detail = f"top-1 agreement {top1:.1%} is below the tolerance of {least:.1%}"
+        detail = f"top-1 agreement {float(100 * below(top1, '0.001')):g}% is below the tolerance of {100 * least:g}%"
         findings.append(finding("F", "PARITY_FAIL", detail, remedy))
     return findings
+
+
+def below(value: float, digit: str) -> Decimal:
+    """A value rounded down to a digit: to the nearest, what is below a limit could read as the limit."""
+    return Decimal(str(value)).quantize(Decimal(digit), ROUND_FLOOR)
+
+
+def three_digits(value: float, rounding: str) -> str:
+    """Three significant digits, rounded up or down for the same reason."""
+    given = Decimal(str(value))
+    rounded = given.quantize(Decimal((0, (1,), given.adjusted() - 2)), rounding) if given.is_finite() else given
+    return f"{float(rounded):.2e}"
+
+
+def exact(limit: float) -> str:
+    """A limit in scientific notation, with as many digits as it has."""
+    return next(text for digits in range(18) if float(text := f"{limit:.{digits}e}") == limit)
 
 
 def misplaced(case: Case | GenerationCase, records: Sequence[TimedRecord]) -> list[Finding]:

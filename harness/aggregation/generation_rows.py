@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, ROUND_FLOOR
 from typing import Any
 
 from harness.aggregation import admission, flags
@@ -334,11 +335,12 @@ def token_findings(
     found = []
     allowed = largest_distance(tolerance, rounding)
     if parity.relative_l2 is not None and parity.relative_l2 > allowed:
-        limit = f"{allowed:.0e}" if not rounding else f"{allowed:.1e} (rounding alone makes {rounding:.1e})"
-        detail = (
-            f"with the same inputs, logits are up to {parity.relative_l2:.2e} (relative L2) from fp32 eager, above the "
-            f"tolerance of {limit}"
-        )
+        limit = flags.exact(allowed)
+        if rounding:
+            limit = f"{flags.three_digits(allowed, ROUND_FLOOR)} (rounding alone makes {rounding:.1e})"
+        far = flags.three_digits(parity.relative_l2, ROUND_CEILING)
+        what = f"with the same inputs, logits are up to {far} (relative L2) from fp32 eager"
+        detail = f"{what}, above the tolerance of {limit}"
         remedy = f"Compare {case.backend} with the reference layer by layer, or widen `gates.{case.precision}`."
         found.append(finding("F", "PARITY_FAIL", detail, remedy))
     if parity.unexplained:

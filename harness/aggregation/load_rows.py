@@ -44,7 +44,6 @@ from harness.core.schemas import (
 )
 from harness.core.schemas.load_record import Bounded
 from harness.serving import arrivals
-from harness.serving.early_stopping import server_verdict, upper_estimate
 from harness.serving.load_case import LoadStep, policy_of
 from harness.serving.load_verdict import (
     LATE_SHARE,
@@ -54,7 +53,9 @@ from harness.serving.load_verdict import (
     decide,
     latencies,
     reached,
+    server_verdict,
     together,
+    upper_estimate,
 )
 from harness.serving.prediction import times_of
 from harness.serving.price import per_million

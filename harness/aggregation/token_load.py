@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.core.schemas import GeneratedBatches, LatencyBound, LoadCase, Replication
-from harness.core.schemas.client_record import ClientTimes
+from harness.core.schemas.load_record import ClientTimes
 
 Times = NDArray[np.float64]
 

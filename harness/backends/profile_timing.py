@@ -110,7 +110,7 @@ def entered(phase: str) -> None:
 
 
 class TimedPass(Protocol):
-    """What is timed with and without a profiler: a Backend, or one phase of a decoder (decoder_phases.py)."""
+    """What is timed with and without a profiler: a Backend, or one phase of a decoder (`DecoderPhase`)."""
 
     @property
     def inputs(self) -> int:

@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.core.errors import MalformedFileError, UsageError
-from harness.core.safe_files import Limit, at_most, open_to_read
-from harness.core.safe_paths import relative
+from harness.core.safe_files import Limit, at_most, open_to_read, relative
 
 MAX_PACKED_BYTES = int(Limit.BUNDLE)
 MAX_UNPACKED_BYTES = 1 << 30

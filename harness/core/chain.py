@@ -19,7 +19,7 @@ from harness.core import cli, store
 from harness.core.errors import MalformedFileError, MissingInputError
 from harness.core.layout import Models, Results
 from harness.core.packed import PackedRows
-from harness.core.safe_paths import inside, relative
+from harness.core.safe_files import inside, relative
 from harness.core.schemas import PackedSummary, Plan, Row, Summary, Written
 from harness.core.seal import UNSEALED
 

@@ -1,12 +1,14 @@
-"""Opens files in possibly shared folders: only ordinary files up to a size, and logs and locks never through a link."""
+"""Opens files in possibly shared folders: only ordinary files up to a size, and logs and locks never through a link;
+and keeps names from records and archives below the folder that they belong to."""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from enum import IntEnum
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO
 
 from harness.core.errors import MalformedFileError, StorageError
@@ -123,3 +125,33 @@ def _unreadable(path: Path, kind: str) -> MalformedFileError:
 
 def _odd(path: Path, kind: str) -> StorageError:
     return StorageError(f"{path} is {kind}, and is not written to.", f"Remove it: rm {path}; or name another folder.")
+
+
+def relative(name: str) -> str:
+    """The name, if it can only mean a file below the folder that it is joined to; else raises ValueError.
+
+    Names that Inferometer writes have no drive, backslash or control character, so these are refused.
+    """
+    parts = name.split("/")
+    if not name.isprintable() or "\\" in name or ":" in name or any(part in ("", ".", "..") for part in parts):
+        raise ValueError(f"{name!r} is no path below a folder")
+    return name
+
+
+FILE_NAME = re.compile(r"[A-Za-z0-9_+][A-Za-z0-9._+=-]*")
+"""One component of a path: ASCII letters, digits and `._+=-`, never beginning with a dot or a dash."""
+
+
+def inside(folder: Path, name: str) -> Path:
+    """folder/name. Raises MalformedFileError where the name, or a link in its path, leads out of the folder."""
+    try:
+        path = folder / PurePosixPath(relative(name))
+    except ValueError as error:
+        raise MalformedFileError(
+            f"{name!r} is no path below {folder}.", "Do not use the file that names it; make it again here."
+        ) from error
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise MalformedFileError(
+            f"{path} is a link that leads out of {folder}.", "Replace the link by a copy of the file."
+        )
+    return path

@@ -28,15 +28,14 @@ from harness.core.errors import (
     UsageError,
 )
 from harness.core.packed import PackedRows, RowsWriter, written_rows
-from harness.core.portable import portable_failure
-from harness.core.safe_files import Limit, at_most, open_to_read
-from harness.core.safe_paths import inside
+from harness.core.safe_files import Limit, at_most, inside, open_to_read
 from harness.core.schemas import (
     Artifact,
     ExportRecord,
     Failed,
     Generated,
     GenerationExport,
+    LoadFailure,
     Measured,
     PackedSummary,
     RawBase,
@@ -45,6 +44,7 @@ from harness.core.schemas import (
 )
 from harness.core.schemas.summary_record import rounded_record
 from harness.core.seal import UNSEALED, Opened, opened, sealed
+from harness.core.text import portable
 
 R = TypeVar("R", bound=BaseModel)
 T = TypeVar("T")
@@ -368,6 +368,16 @@ def first_problem(error: ValidationError) -> str:
 def _run_again(made_by: str) -> str:
     # The file may be a user's own, named by mistake: the hint must not only say to delete it.
     return f"If it is a damaged one of ours, delete it and run `{made_by}` again; else name another file."
+
+
+F = TypeVar("F", Failed, LoadFailure)
+
+
+def portable_failure(record: F) -> F:
+    """A failed record whose texts name no folder of this machine."""
+    return record.model_copy(
+        update={name: portable(getattr(record, name)) for name in ("error", "hint", "stderr_tail")}
+    )
 
 
 @contextmanager

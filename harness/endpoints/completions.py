@@ -21,14 +21,15 @@ from harness.endpoints.contract import (
     Exchange,
     Prompt,
     Reply,
+    RequestFailureError,
     Sample,
     ServerTotals,
+    of_status,
+    text_of,
+    unusable,
 )
-from harness.endpoints.failures import RequestFailureError, of_status
-from harness.endpoints.http_connection import Head, HttpConnection
+from harness.endpoints.http_connection import Head, HttpConnection, note_server_timing
 from harness.endpoints.kserve_http import object_of
-from harness.endpoints.server_times import note_server_timing
-from harness.endpoints.service_checks import text_of, unusable
 from harness.endpoints.target import Target, api_key, tls_of
 from harness.timing.clock import now_ns
 
@@ -98,7 +99,7 @@ class Completions(Endpoint):
         if failure := of_status(head.status, body[:200].decode("utf-8", "replace")):
             raise failure
         listed = object_of(body).get("data")
-        entries = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        entries = [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
         return head, {
             entry["id"]: str(entry.get("owned_by", "")) for entry in entries if isinstance(entry.get("id"), str)
         }
@@ -312,8 +313,8 @@ class _Steps:
 def _whole_numbers(values: object) -> list[int] | None:
     if not isinstance(values, Sequence) or isinstance(values, str):
         return None
-    found = [value for value in values if isinstance(value, int) and not isinstance(value, bool)]
-    return found if len(found) == len(values) else None
+    numbers = [value for value in values if isinstance(value, int) and not isinstance(value, bool)]
+    return numbers if len(numbers) == len(values) else None
 
 
 _MOST_BYTES = 1 << 20
@@ -337,10 +338,10 @@ class EventReader:
         if piece:
             self._after_return = piece.endswith(b"\r")
         *lines, self._rest = (self._rest + piece).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        found = [data for line in lines if (data := self._line(line)) is not None]
+        events = [data for line in lines if (data := self._line(line)) is not None]
         if self._size + len(self._rest) > self._most:
             raise RequestFailureError("too large", f"an event has more than {self._most:,} bytes")
-        return found
+        return events
 
     def _line(self, line: bytes) -> str | None:
         if not line:

@@ -1,16 +1,60 @@
-"""The contract of an endpoint's protocol: check once, then many exchanges, each on a connection of its own thread."""
+"""The contract of an endpoint's protocol: check once, then many exchanges, each on a connection of its own thread; and
+the failures of a request, by kind (core/schemas/load_record.py), of which each counts as a latency of +∞."""
 
 from __future__ import annotations
 
+import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.core import text as sanitize
+from harness.core.errors import InferometerError, UnavailableError
 from harness.core.safe_files import Limit
+from harness.core.schemas.load_record import FailureKind
 from harness.endpoints.target import Target
+
+KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
+
+_DETAIL = 300
+"""Most characters of a server's own words that are kept."""
+
+
+class RequestFailureError(Exception):
+    """A request without a usable answer. detail: one line, safe to show."""
+
+    def __init__(self, kind: FailureKind, detail: str) -> None:
+        self.kind: FailureKind = kind
+        self.detail = sanitize.shortened(sanitize.one_line(detail), _DETAIL)
+        super().__init__(f"{kind}: {self.detail}")
+
+
+def of_socket(error: OSError) -> RequestFailureError:
+    """The failure behind an error of a socket."""
+    if isinstance(error, TimeoutError):
+        return RequestFailureError("timeout", "no answer before the deadline")
+    if isinstance(error, ConnectionRefusedError):
+        return RequestFailureError("refused", "connection refused")
+    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ConnectionError):
+        return RequestFailureError("closed", f"the connection ended: {_words(error)}")
+    return RequestFailureError("network", _words(error))
+
+
+def of_status(status: int, said: str) -> RequestFailureError | None:
+    """The failure behind an HTTP status; None for 200. said: the beginning of the answer."""
+    if status == 200:
+        return None
+    kinds: dict[int, FailureKind] = {3: "redirect", 4: "rejected", 5: "server error"}
+    return RequestFailureError(kinds.get(status // 100, "malformed"), f"HTTP {status}: {said}")
+
+
+def _words(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__
+
 
 MOST_ANSWER_BYTES: int = Limit.RECORD
 """Largest answer that is read; a larger one is a failure (`too large`)."""
@@ -151,3 +195,23 @@ class Endpoint(ABC):
     @abstractmethod
     def totals(self, timeout_ns: int) -> ServerTotals | None:
         """The server's own sums; None where it reports none."""
+
+
+def unusable(target: Target, failure: RequestFailureError) -> InferometerError:
+    """The error of a service that did not answer the check."""
+    hints = {
+        "refused": "Start the server, or check host and port.",
+        "timeout": "Wait until the server has loaded its model, or check host and port.",
+        "redirect": "Name the final address: redirects are not followed.",
+        "rejected": "Check the model's name, its inputs and, where it needs one, the key in INFEROMETER_API_KEY.",
+        "server error": "The server's own log says why.",
+        "network": "Check the host's name, its certificate and the route to it.",
+        "too large": "The service's outputs are larger than this client reads: measure a smaller batch.",
+    }
+    hint = hints.get(failure.kind, "Check that the address belongs to a server of this protocol.")
+    return UnavailableError(f"{target.url} did not answer a first request ({failure}).", hint)
+
+
+def text_of(value: object, most: int = 60) -> str:
+    """A word of the server's own, safe to show; empty for anything but text."""
+    return sanitize.shortened(sanitize.one_line(value), most) if isinstance(value, str) else ""

@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from harness.endpoints.contract import MOST_ANSWER_BYTES
-from harness.endpoints.failures import RequestFailureError, of_socket
+from harness.endpoints.contract import MOST_ANSWER_BYTES, Exchange, RequestFailureError, of_socket
 from harness.timing.clock import now_ns
 
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: .*)?")
@@ -177,9 +176,9 @@ class HttpConnection:
                 raise RequestFailureError("malformed", f"a head or line of more than {most:,} bytes")
             searched = max(0, len(self._buffer) - len(mark) + 1)
             self._more(deadline_ns)
-        found = bytes(self._buffer[:end])
+        line = bytes(self._buffer[:end])
         del self._buffer[: end + len(mark)]
-        return found
+        return line
 
     def _more(self, deadline_ns: int) -> None:
         try:
@@ -232,11 +231,28 @@ def _head_of(text: bytes) -> Head:
         name, colon, value = line.partition(b":")
         if not colon or not name or name != name.strip():
             raise RequestFailureError("malformed", f"a header is not `name: value`: {line[:60]!r}")
-        key, found = name.decode("latin-1").lower(), value.strip().decode("latin-1")
-        if key == "content-length" and headers.get(key, found) != found:
+        key, content = name.decode("latin-1").lower(), value.strip().decode("latin-1")
+        if key == "content-length" and headers.get(key, content) != content:
             raise RequestFailureError("malformed", "two different content-lengths")
-        headers[key] = f"{headers[key]}, {found}" if key in headers and key != "content-length" else found
-    tokens = {one.strip().lower() for one in headers.get("connection", "").split(",")}
+        headers[key] = f"{headers[key]}, {content}" if key in headers and key != "content-length" else content
+    tokens = {token.strip().lower() for token in headers.get("connection", "").split(",")}
     endless = "transfer-encoding" not in headers and "content-length" not in headers
     closes = "close" in tokens or (status[1] == b"0" and "keep-alive" not in tokens) or endless
     return Head(int(status[2]), headers, closes)
+
+
+_ENTRY = re.compile(r"\s*([A-Za-z0-9_-]{1,40})\s*((?:;[^,;]{0,200})*)")
+_DURATION = re.compile(r";\s*dur\s*=\s*\"?([0-9]{1,12}(?:\.[0-9]{1,12})?)\"?\s*")
+
+
+def note_server_timing(header: str | None, trace: Exchange) -> None:
+    """Write the times in a header Server-Timing (W3C) into a trace: `queue` and `compute`, in milliseconds."""
+    for entry in (header or "").split(","):
+        match = _ENTRY.fullmatch(entry)
+        duration = _DURATION.search(match[2]) if match else None
+        if match and duration:
+            nanoseconds = round(float(duration[1]) * 1e6)
+            if match[1] == "queue":
+                trace.server_queue_ns = nanoseconds
+            elif match[1] == "compute":
+                trace.server_compute_ns = nanoseconds

@@ -22,9 +22,8 @@ from contextlib import suppress
 import numpy as np
 
 from harness.core.errors import UsageError
-from harness.core.schemas.client_record import FailureKind
-from harness.endpoints.contract import Connection, Endpoint, Exchange, Reply, Sample
-from harness.endpoints.failures import RequestFailureError
+from harness.core.schemas.load_record import FailureKind
+from harness.endpoints.contract import Connection, Endpoint, Exchange, Reply, RequestFailureError, Sample
 from harness.endpoints.timeline import Instants, Timeline, timeline_of
 from harness.timing.clock import now_ns
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.core.errors import UnavailableError
-from harness.core.schemas.client_record import FailureKind
+from harness.core.schemas.load_record import FailureKind
 from harness.endpoints.contract import (
     MOST_ANSWER_BYTES,
     Connection,
@@ -27,15 +27,25 @@ from harness.endpoints.contract import (
     EndpointFacts,
     Exchange,
     Reply,
+    RequestFailureError,
     Sample,
     ServerTotals,
     Tensors,
+    text_of,
+    unusable,
 )
-from harness.endpoints.failures import RequestFailureError
-from harness.endpoints.server_times import note_parameters, totals_of
-from harness.endpoints.service_checks import check_inputs, declared_by, tensors_of, text_of, unusable
+from harness.endpoints.kserve import (
+    check_inputs,
+    datatype_of,
+    declared_by,
+    from_raw,
+    from_values,
+    note_parameters,
+    raw_of,
+    tensors_of,
+    totals_of,
+)
 from harness.endpoints.target import Target, api_key
-from harness.endpoints.tensors import datatype_of, from_raw, from_values, raw_of
 from harness.timing.clock import now_ns
 
 SERVICE = "inference.GRPCInferenceService"
@@ -178,7 +188,10 @@ class KserveGrpc(Endpoint):
         try:
             server = connection.ask("ServerMetadata", {}, timeout_ns)
             model = connection.ask("ModelMetadata", named, timeout_ns)
-            inputs = [{"name": one.name, "datatype": one.datatype, "shape": list(one.shape)} for one in model.inputs]
+            inputs = [
+                {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
+                for tensor in model.inputs
+            ]
             declared = declared_by(inputs)
             if declared is not None:
                 check_inputs(self.target, declared, tensors)
@@ -202,12 +215,12 @@ class KserveGrpc(Endpoint):
         connection = self._connection()
         named = {"name": self.target.model, "version": self.target.version}
         try:
-            found = connection.ask("ModelStatistics", named, timeout_ns)
+            answer = connection.ask("ModelStatistics", named, timeout_ns)
         except RequestFailureError:
             return None
         finally:
             connection.close()
-        return totals_of([_plain_statistics(model) for model in found.model_stats])
+        return totals_of([_plain_statistics(model) for model in answer.model_stats])
 
     def _connection(self) -> _KserveGrpcConnection:
         return _KserveGrpcConnection(self._grpc, self.target, self._metadata)
@@ -323,19 +336,19 @@ def _outputs_of(response: Any) -> dict[str, NDArray[np.generic]]:
     raws = response.raw_output_contents
     if not response.outputs or (raws and len(raws) != len(response.outputs)):
         raise RequestFailureError("malformed", f"{len(response.outputs)} outputs and {len(raws)} raw contents")
-    found: dict[str, NDArray[np.generic]] = {}
+    outputs: dict[str, NDArray[np.generic]] = {}
     for index, output in enumerate(response.outputs):
-        if output.name in found:
+        if output.name in outputs:
             raise RequestFailureError("malformed", f"two outputs `{output.name}`")
         described = output.name, output.datatype, list(output.shape)
         if raws:
-            found[output.name] = from_raw(*described, raws[index])
+            outputs[output.name] = from_raw(*described, raws[index])
         else:
             values = getattr(output.contents, _CONTENTS.get(output.datatype, ""), None)
             if values is None:
                 raise RequestFailureError("malformed", f"output `{output.name}` has the type {output.datatype}")
-            found[output.name] = from_values(*described, list(values))
-    return found
+            outputs[output.name] = from_values(*described, list(values))
+    return outputs
 
 
 def _plain_statistics(model: Any) -> dict[str, Any]:
@@ -343,5 +356,5 @@ def _plain_statistics(model: Any) -> dict[str, Any]:
     durations = {name: getattr(model.inference_stats, name) for name in parts}
     return {
         "execution_count": model.execution_count,
-        "inference_stats": {name: {"count": one.count, "ns": one.ns} for name, one in durations.items()},
+        "inference_stats": {name: {"count": part.count, "ns": part.ns} for name, part in durations.items()},
     }

@@ -19,16 +19,27 @@ from harness.endpoints.contract import (
     EndpointFacts,
     Exchange,
     Reply,
+    RequestFailureError,
     Sample,
     ServerTotals,
     Tensors,
+    of_status,
+    text_of,
+    unusable,
 )
-from harness.endpoints.failures import RequestFailureError, of_status
-from harness.endpoints.http_connection import Bytes, HttpConnection
-from harness.endpoints.server_times import note_parameters, note_server_timing, totals_of
-from harness.endpoints.service_checks import check_inputs, declared_by, tensors_of, text_of, unusable
+from harness.endpoints.http_connection import Bytes, HttpConnection, note_server_timing
+from harness.endpoints.kserve import (
+    check_inputs,
+    datatype_of,
+    declared_by,
+    from_raw,
+    from_values,
+    note_parameters,
+    raw_of,
+    tensors_of,
+    totals_of,
+)
 from harness.endpoints.target import Target, api_key, tls_of
-from harness.endpoints.tensors import datatype_of, from_raw, from_values, raw_of
 from harness.timing.clock import now_ns
 
 _SIZE = "binary_data_size"
@@ -52,12 +63,12 @@ def request_of(tensors: Tensors, binary: bool) -> tuple[bytes, list[memoryview]]
 def object_of(text: bytes | memoryview) -> dict[str, Any]:
     """The JSON object of an answer. Raises RequestFailureError (malformed) for anything else, however deep or long."""
     try:
-        found = json.loads(bytes(text))
+        content = json.loads(bytes(text))
     except (ValueError, RecursionError) as error:
         raise RequestFailureError("malformed", f"the answer is not JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise RequestFailureError("malformed", "the answer is not a JSON object")
-    return found
+    return content
 
 
 def outputs_of(answer: Mapping[str, Any], raw: memoryview) -> dict[str, NDArray[np.generic]]:
@@ -65,24 +76,24 @@ def outputs_of(answer: Mapping[str, Any], raw: memoryview) -> dict[str, NDArray[
     entries = answer.get("outputs")
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
         raise RequestFailureError("malformed", "the answer has no outputs")
-    found: dict[str, NDArray[np.generic]] = {}
+    outputs: dict[str, NDArray[np.generic]] = {}
     start = 0
     for entry in entries:
         name = entry.get("name")
-        if not isinstance(name, str) or name in found:
+        if not isinstance(name, str) or name in outputs:
             raise RequestFailureError("malformed", "an output has no name, or the name of another output")
         size = _raw_size(entry)
         if size is None:
             data = entry.get("data")
             if not isinstance(data, list):
                 raise RequestFailureError("malformed", f"output `{name}` has no data")
-            found[name] = from_values(name, entry.get("datatype"), entry.get("shape"), data)
+            outputs[name] = from_values(name, entry.get("datatype"), entry.get("shape"), data)
         else:
-            found[name] = from_raw(name, entry.get("datatype"), entry.get("shape"), raw[start : start + size])
+            outputs[name] = from_raw(name, entry.get("datatype"), entry.get("shape"), raw[start : start + size])
             start += size
     if start != len(raw):
         raise RequestFailureError("malformed", f"{len(raw)} raw bytes, of which outputs use {start}")
-    return found
+    return outputs
 
 
 def _raw_size(entry: Mapping[str, Any]) -> int | None:
@@ -142,12 +153,12 @@ class KserveHttp(Endpoint):
         """From the statistics extension of Triton."""
         http = self._http()
         try:
-            found = self._get(http, self._path("/stats"), timeout_ns)
+            answer = self._get(http, self._path("/stats"), timeout_ns)
         except RequestFailureError:
             return None
         finally:
             http.close()
-        return None if found is None else totals_of(found.get("model_stats"))
+        return None if answer is None else totals_of(answer.get("model_stats"))
 
     def _choose_form(self, tensors: Tensors, timeout_ns: int) -> tuple[str, ...]:
         """Send a sample as raw bytes and, where the server does not take them, as JSON; a note in the second case."""

@@ -115,17 +115,17 @@ def parse_target(url: str) -> Target:
 
 
 def _of_kserve(url: str, parts: SplitResult) -> tuple[str, str, str]:
-    found = _KSERVE.fullmatch(parts.path)
-    if found is None:
+    match = _KSERVE.fullmatch(parts.path)
+    if match is None:
         raise _refused(url, "its path is not /v2/models/<name>")
     if parts.query:
         raise _refused(url, "it has a query (?)")
-    return found[1], found[2], found[3] or ""
+    return match[1], match[2], match[3] or ""
 
 
 def _of_completions(url: str, parts: SplitResult) -> tuple[str, str, str]:
-    found = _OPENAI.fullmatch(parts.path)
-    if found is None:
+    match = _OPENAI.fullmatch(parts.path)
+    if match is None:
         raise _refused(url, "its path is not /v1/completions")
     given = parse_qsl(parts.query, keep_blank_values=True)
     if any(name != "model" for name, _ in given) or len(given) > 1:
@@ -133,7 +133,7 @@ def _of_completions(url: str, parts: SplitResult) -> tuple[str, str, str]:
     model = given[0][1] if given else ""
     if given and not _MODEL.fullmatch(model):
         raise _refused(url, "its `model` is no model's name")
-    return found[1], model, ""
+    return match[1], model, ""
 
 
 def _refused(url: str, why: str) -> UsageError:

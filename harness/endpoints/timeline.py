@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.core.schemas.client_record import ClientTimes, FailureKind, RequestFailures, ServerSums, StreamTimes
-from harness.endpoints.contract import Exchange, Reply, ServerTotals
-from harness.endpoints.failures import KINDS
+from harness.core.schemas.load_record import ClientTimes, FailureKind, RequestFailures, ServerSums, StreamTimes
+from harness.endpoints.contract import KINDS, Exchange, Reply, ServerTotals
 
 Instants = NDArray[np.int64]
 
@@ -227,7 +226,7 @@ def _failures(run: Timeline) -> dict[FailureKind, RequestFailures]:
     kinds = run.counts()
     return {
         kind: RequestFailures(
-            requests=tuple(number for number, found in enumerate(run.failures) if found == kind),
+            requests=tuple(number for number, failure in enumerate(run.failures) if failure == kind),
             first=run.details.get(kind, ""),
         )
         for kind in kinds

@@ -128,10 +128,10 @@ def _median_ns(record: Measured | Generated | Failed) -> float | None:
 
 
 def _remarks(record: Measured | Generated, unsound: bool) -> tuple[str, ...]:
-    found = ["void: outputs too far from the reference"] if unsound else []
-    found += [] if record.steady else ["not steady"]
-    found += [] if record.stop in ("converged", "requests") else [f"stopped at the {record.stop}"]
-    return tuple(found)
+    remarks = ["void: outputs too far from the reference"] if unsound else []
+    remarks += [] if record.steady else ["not steady"]
+    remarks += [] if record.stop in ("converged", "requests") else [f"stopped at the {record.stop}"]
+    return tuple(remarks)
 
 
 def _is_unsound(record: Measured, tolerance: Tolerance | None) -> bool:
@@ -282,13 +282,13 @@ def progress(
     rows += tuple(row.model_copy(update={"model": short[row.model]}) for row in of_loads)
     pending = [turn for model in models for turn in model.pending]
     latest = [model.latest for model in models if model.latest is not None]
-    one = alive[0] if len(alive) == 1 else None
+    current = alive[0] if len(alive) == 1 else None
     left = None
-    if one:
+    if current:
         runnable = [case for case in every_case if case.skip_reason is None]
         took = {key: seconds for model in models for key, seconds in model.took.items()}
-        left = _left_s(one, plan, pending, expected_s(runnable, took), now)
-    begun = bool(latest) or bool(runs) or any(one.served for one in seen.values())
+        left = _left_s(current, plan, pending, expected_s(runnable, took), now)
+    begun = bool(latest) or bool(runs) or any(load.served for load in seen.values())
     owing = bool(pending) or any(row.state in ("waiting", "partly") for row in rows)
     exporting = any(lives is not False for _, lives in exports)
     return Progress(
@@ -299,14 +299,14 @@ def progress(
         command=_command(plan, rows),
         done=sum(row.done for row in rows),
         planned=sum(row.planned for row in rows),
-        failed=sum(model.failed for model in models) + sum(bool(one.failure) for one in seen.values()),
-        run_done=one.done if one else None,
-        run_turns=one.turns if one else None,
-        elapsed_s=max(0.0, seconds_between(one.started_at, now)) if one else None,
+        failed=sum(model.failed for model in models) + sum(bool(load.failure) for load in seen.values()),
+        run_done=current.done if current else None,
+        run_turns=current.turns if current else None,
+        elapsed_s=max(0.0, seconds_between(current.started_at, now)) if current else None,
         left_s=left,
         turning=tuple(_turning(run, lives, now) for run, lives in runs),
         # Once there are measurements, an export that ended badly is no longer shown.
-        exporting=tuple(_exporting(*one, now) for one in exports if one[1] is not False or not begun),
+        exporting=tuple(_exporting(model, lives, now) for model, lives in exports if lives is not False or not begun),
         conditions=conditions,
         seen=max(latest, key=lambda answer: answer.started_at).seen if latest else None,
         rows=rows,
@@ -346,10 +346,10 @@ def _by_model(
     working: dict[str, list[str]] = {}
     for name in sorted(at_work & model_of.keys()):
         working.setdefault(model_of[name], []).append(name)
-    for model, found in own.items():
-        of = (*found, *working.get(model, ()))
+    for model, answered in own.items():
+        of = (*answered, *working.get(model, ()))
         if model not in memory or memory[model].of != of:
-            memory[model] = _of_model(planned[model], found, rounds, at_work, short[model], of)
+            memory[model] = _of_model(planned[model], answered, rounds, at_work, short[model], of)
     return [memory[model] for model in planned]
 
 
@@ -362,13 +362,13 @@ def _of_model(
     of: tuple[object, ...],
 ) -> ModelProgress:
     runnable = [case for case in cases if case.skip_reason is None]
-    found: dict[str, dict[int, EndedTurn]] = {case.case_id: {} for case in runnable}
+    turns: dict[str, dict[int, EndedTurn]] = {case.case_id: {} for case in runnable}
     for answer in answers:
-        found[answer.case_id][answer.round] = answer
-    every = [answer for by_round in found.values() for answer in by_round.values()]
-    beaten = _beaten([case for case in runnable if isinstance(case, Case)], found)
+        turns[answer.case_id][answer.round] = answer
+    every = [answer for by_round in turns.values() for answer in by_round.values()]
+    beaten = _beaten([case for case in runnable if isinstance(case, Case)], turns)
     made = (
-        _row(case, found.get(case.case_id, {}), rounds, case.case_id in at_work, case.case_id in beaten)
+        _row(case, turns.get(case.case_id, {}), rounds, case.case_id in at_work, case.case_id in beaten)
         for case in cases
     )
     return ModelProgress(
@@ -379,7 +379,7 @@ def _of_model(
             for case in runnable
             if case.case_id not in beaten
             for number in range(1, rounds + 1)
-            if number not in found[case.case_id]
+            if number not in turns[case.case_id]
         ),
         took={(answer.case_id, answer.round): answer.seconds for answer in every},
         failed=sum(answer.failure is not None for answer in every),
@@ -401,17 +401,19 @@ def _left_s(
     run: Running, plan: Plan, pending: Sequence[tuple[TurnCase, int]], expected: Mapping[str, float], now: str
 ) -> float | None:
     """Of the stage that is at work; None for load, whose replications differ in length."""
-    own = next((cases for cases in (plan.cases, plan.generations) if run.case_id in {one.case_id for one in cases}), ())
+    own = next(
+        (cases for cases in (plan.cases, plan.generations) if run.case_id in {case.case_id for case in cases}), ()
+    )
     names = {case.case_id for case in own}
     return left_s(run, [turn for turn in pending if turn[0].case_id in names], expected, now) if names else None
 
 
-def _beaten(cases: Sequence[Case], found: Mapping[str, Mapping[int, EndedTurn]]) -> frozenset[str]:
+def _beaten(cases: Sequence[Case], turns: Mapping[str, Mapping[int, EndedTurn]]) -> frozenset[str]:
     medians = {
-        name: {number: one.median_ns for number, one in rounds.items() if one.median_ns is not None}
-        for name, rounds in found.items()
+        name: {number: turn.median_ns for number, turn in rounds.items() if turn.median_ns is not None}
+        for name, rounds in turns.items()
     }
-    unsound = {name for name, rounds in found.items() if any(one.unsound for one in rounds.values())}
+    unsound = {name for name, rounds in turns.items() if any(turn.unsound for turn in rounds.values())}
     return losers(cases, medians, unsound)
 
 
@@ -425,9 +427,9 @@ def _state(working: bool, exporting: bool, begun: bool, owing: bool) -> State:
     return "stopped" if begun else "waiting"
 
 
-def _row(case: TurnCase, found: Mapping[int, EndedTurn], rounds: int, at_work: bool, beaten: bool) -> CaseProgress:
-    medians = [one.median_ns for _, one in sorted(found.items()) if one.median_ns is not None]
-    planned = 0 if case.skip_reason else len(found) if beaten else max(rounds, max(found, default=0))
+def _row(case: TurnCase, turns: Mapping[int, EndedTurn], rounds: int, at_work: bool, beaten: bool) -> CaseProgress:
+    medians = [turn.median_ns for _, turn in sorted(turns.items()) if turn.median_ns is not None]
+    planned = 0 if case.skip_reason else len(turns) if beaten else max(rounds, max(turns, default=0))
     return CaseProgress(
         case_id=case.case_id,
         model=case.model,
@@ -436,14 +438,14 @@ def _row(case: TurnCase, found: Mapping[int, EndedTurn], rounds: int, at_work: b
         batch_size=case.batch_size,
         sequence_length=case.sequence_length if isinstance(case, Case) else case.prompt_length,
         way=_way(case),
-        state=_row_state(case, found, planned, at_work, beaten),
-        done=len(found),
+        state=_row_state(case, turns, planned, at_work, beaten),
+        done=len(turns),
         planned=planned,
         measured=len(medians),
         median_ns=estimators.median(medians) if medians else None,
         low_ns=min(medians, default=None),
         high_ns=max(medians, default=None),
-        remarks=(case.skip_reason,) if case.skip_reason else _of_rounds(found),
+        remarks=(case.skip_reason,) if case.skip_reason else _of_rounds(turns),
     )
 
 
@@ -500,29 +502,29 @@ def _load_way(load: LoadCase) -> str:
     return " · ".join(filter(None, parts))
 
 
-def _row_state(case: TurnCase, found: Mapping[int, EndedTurn], planned: int, at_work: bool, beaten: bool) -> RowState:
+def _row_state(case: TurnCase, turns: Mapping[int, EndedTurn], planned: int, at_work: bool, beaten: bool) -> RowState:
     if case.skip_reason:
         return "skipped"
     if at_work:
         return "running"
-    if any(one.failure for one in found.values()):
+    if any(turn.failure for turn in turns.values()):
         return "failed"
     if beaten:
         return "beaten"
-    if not found:
+    if not turns:
         return "waiting"
-    return "done" if len(found) >= planned else "partly"
+    return "done" if len(turns) >= planned else "partly"
 
 
-def _of_rounds(found: Mapping[int, EndedTurn]) -> tuple[str, ...]:
+def _of_rounds(turns: Mapping[int, EndedTurn]) -> tuple[str, ...]:
     """`round 2 failed in load: …`: each failure and remark once, with its rounds."""
     numbers: dict[str, list[int]] = {}
-    for number, one in sorted(found.items()):
-        for remark in (*([one.failure] if one.failure else []), *one.remarks):
+    for number, turn in sorted(turns.items()):
+        for remark in (*([turn.failure] if turn.failure else []), *turn.remarks):
             numbers.setdefault(remark, []).append(number)
     return tuple(
         f"round{'s' if len(where) > 1 else ''} {', '.join(map(str, where))} {remark}"
-        if len(where) < len(found)
+        if len(where) < len(turns)
         else remark
         for remark, where in numbers.items()
     )

@@ -12,13 +12,12 @@ from pydantic import ValidationError
 from harness.aggregation import flags
 from harness.backends import BACKENDS, backend_info
 from harness.comparison.claim_verdicts import case_on
-from harness.core import chain, safe_paths, store
+from harness.core import chain, safe_files, store
 from harness.core.errors import ConfigError, UsageError
 from harness.core.layout import Results
 from harness.core.schemas import Claim, ClaimedModel, ClaimedValue, Device, Interval, Plan, PublishedCase, Row, Summary
 from harness.core.text import unknown_name
-from harness.planning import yaml_file
-from harness.planning.config import Config, MatrixBlock, ModelEntry
+from harness.planning.config import Config, MatrixBlock, ModelEntry, read_yaml
 from harness.planning.matrix import make_plan
 from harness.zoo import model_info
 
@@ -37,7 +36,7 @@ def read(name: str, folder: Path) -> Claim:
         problem, hint = unknown_name("claim", name, known)
         raise UsageError(problem, f"{hint} make reproduce CLAIM=list says what each is.")
     path = folder / f"{name}{SUFFIX}"
-    return parse(yaml_file.read(path), str(path))
+    return parse(read_yaml(path), str(path))
 
 
 def parse(data: Mapping[str, Any], source: str) -> Claim:
@@ -69,7 +68,7 @@ def published_run(claim: Claim) -> tuple[Summary, Plan] | None:
     """The published run that a claim refers to; None where the claim has its own values."""
     if claim.results is None:
         return None
-    folder = Results(safe_paths.inside(Path(), claim.results))
+    folder = Results(safe_files.inside(Path(), claim.results))
     made_by = "git checkout -- results/published"
     return chain.load_summary(folder.summary, made_by), store.load(folder.plan, Plan, made_by)
 

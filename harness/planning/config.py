@@ -1,4 +1,8 @@
-"""Reads and checks a configuration file: its types, and one clear message for each mistake."""
+"""Reads and checks what a user writes: a configuration file, in strict YAML, with its types and one clear message for
+each mistake; and the amounts of the command line, as `0.5%` and `10m`.
+
+YAML: no repeated keys, no aliases, no huge files; errors name line and column.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from harness.core.errors import ConfigError
+from harness.core.errors import ConfigError, MissingInputError, UsageError
+from harness.core.safe_files import Limit, open_to_read
 from harness.core.schemas import (
     Boundary,
     Device,
@@ -25,9 +31,177 @@ from harness.core.schemas import (
     Tolerance,
 )
 from harness.core.schemas.load_record import MOST_BATCH, MOST_REPLICATIONS, MOST_REQUESTS, MOST_WORKERS, Batching
-from harness.core.text import unknown_name
-from harness.planning import yaml_file
+from harness.core.schemas.plan_record import MOST_S
+from harness.core.text import shortened, unknown_name
 from harness.zoo.sources import portable_name, with_prefix
+
+FOLDER = Path("configs")
+MAX_BYTES = int(Limit.TEXT)
+
+
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9_]{0,17})")
+_NUMBER = re.compile(r"[-+]?([0-9][0-9_]*)(\.[0-9_]*)?([eE][-+]?[0-9]{1,4})?|[-+]?\.[0-9]+([eE][-+]?[0-9]{1,4})?")
+_TOO_LARGE_OR_NOT_A_NUMBER = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "seq", "map"))
+
+_KEY_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:int")
+
+
+_BOOLEAN = re.compile(r"(?i)true|false|yes|no|on|off")
+_NOT_DATA = {
+    "timestamp": "a date is not supported; put it in quotes",
+    "merge": "a key must be a word",
+    "binary": "`!!binary` is not supported",
+}
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Refuses what SafeLoader accepts silently: of two equal keys it would keep the last, aliases can expand to huge
+    data, and YAML 1.1 reads `010` as 8 and `1:30` as 90."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(problem="aliases (`*name`) are not supported", problem_mark=event.start_mark)
+        node = super().compose_node(parent, index)
+        if node is not None and node.tag not in _TAGS:
+            kind = node.tag.rpartition(":")[2] or node.tag
+            problem = _NOT_DATA.get(kind, f"could not determine a constructor for `{shortened(node.tag, 60)}`")
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        return node
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        return int(self._plain(node, _INTEGER, "an integer, in decimal and without leading zeros").replace("_", ""))
+
+    def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
+        text = str(node.value)
+        if _TOO_LARGE_OR_NOT_A_NUMBER.fullmatch(text):
+            return float(text.replace(".", "", 1))
+        return float(self._plain(node, _NUMBER, "a number, in decimal").replace("_", ""))
+
+    def construct_yaml_bool(self, node: yaml.ScalarNode) -> bool:
+        return self.bool_values[self._plain(node, _BOOLEAN, "true or false").lower()]
+
+    @staticmethod
+    def _plain(node: yaml.ScalarNode, form: re.Pattern[str], meant: str) -> str:
+        if not isinstance(node, yaml.ScalarNode) or not form.fullmatch(node.value):
+            text = shortened(str(node.value), 40)
+            raise yaml.MarkedYAMLError(problem=f"`{text}` is not {meant}", problem_mark=node.start_mark)
+        return str(node.value)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag not in _KEY_TAGS:
+                raise yaml.MarkedYAMLError(problem="a key must be a word", problem_mark=key_node.start_mark)
+            key = key_node.value
+            if key in seen:
+                raise yaml.MarkedYAMLError(problem=f"duplicate key `{key}`", problem_mark=key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+for _name, _constructor in (
+    ("int", _StrictLoader.construct_yaml_int),
+    ("float", _StrictLoader.construct_yaml_float),
+    ("bool", _StrictLoader.construct_yaml_bool),
+):
+    _StrictLoader.add_constructor(f"tag:yaml.org,2002:{_name}", _constructor)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file. Raises MissingInputError or ConfigError with line and column."""
+    try:
+        with open_to_read(path) as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        beside = sorted(path.parent.glob("*.yaml")) or sorted(FOLDER.glob("*.yaml"))
+        others = ", ".join(map(str, beside)) or f"none in {path.parent} and {FOLDER}"
+        raise MissingInputError(
+            f"The configuration {path} cannot be read: {error.strerror}.",
+            f"Name one with CONFIG=…; there are: {others}.",
+        ) from error
+    if len(content) > MAX_BYTES:
+        raise ConfigError(f"{path} is larger than {MAX_BYTES:,} bytes.", "A configuration is a page of YAML text.")
+    try:
+        data = yaml.load(content, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader that refuses more
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise ConfigError(
+            f"{path} is not valid YAML: {_where(error)}", "Compare it with configs/quickstart.yaml."
+        ) from error
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path} holds no mapping of keys to values.", "Compare it with configs/quickstart.yaml.")
+    return data
+
+
+def _where(error: Exception) -> str:
+    """`line 3, column 5: problem`."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+        mark = error.problem_mark
+        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}."
+    return f"{str(error).splitlines()[0]}."
+
+
+SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def share(text: str) -> float:
+    """`0.5%` or `0.005`; UsageError unless it is between 0 and 1."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)\s*(%?)", text.strip())
+    value = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+    if not 0 < value < 1:
+        raise UsageError(
+            f"`{shortened(text, 40)}` is not a share between 0 and 1.",
+            "Write it as per cent or as a fraction: 0.5% or 0.005.",
+        )
+    return value
+
+
+def duration_s(text: str) -> float:
+    """`90s`, `10m` or `1.5h`, in seconds; UsageError for anything else, also for a number without a unit."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh])", text.strip())
+    seconds = float(match[1]) * SECONDS[match[2]] if match else 0.0
+    if not 0 < seconds <= MOST_S:
+        problem = "is not a time" if seconds <= 0 else f"is more than {MOST_S / 86_400:g} days"
+        raise UsageError(f"`{shortened(text, 40)}` {problem}.", "Write it with its unit: 90s, 10m or 1.5h.")
+    return seconds
+
+
+_DELAYS_NS = {"us": 1e3, "ms": 1e6, "s": 1e9}
+
+
+def delay_ns(text: str) -> int:
+    """`2ms`, `500us` or `0`, in nanoseconds; UsageError for anything else, also for a number without a unit."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(us|ms|s)|0", text.strip())
+    if not match:
+        raise UsageError(f"`{shortened(text, 40)}` is not a delay.", "Write it with its unit: MAX_DELAY=2ms or 500us.")
+    return round(float(match[1]) * _DELAYS_NS[match[2]]) if match[1] else 0
+
+
+def rate(text: str) -> float:
+    """Requests a second; UsageError unless it is a number above 0."""
+    if (value := _number(text)) <= 0:
+        raise UsageError(
+            f"A rate of {shortened(text, 40)} requests a second gives no load.", "Write rates above 0: RATES=50,100."
+        )
+    return value
+
+
+def price(text: str) -> float:
+    """Price of an hour; UsageError unless it is a number above 0."""
+    if (value := _number(text)) <= 0:
+        raise UsageError(f"`{shortened(text, 40)}` is not the price of an hour.", "Write a number: PRICE=2.50.")
+    return value
+
+
+def _number(text: str) -> float:
+    """The number, or 0 for a text that is none or too large."""
+    try:
+        value = float(text)
+    except ValueError:
+        return 0.0
+    return value if value < 1e9 else 0.0
+
 
 MOST = 1_000_000
 Positive = Annotated[int, Field(ge=1, le=MOST)]
@@ -174,7 +348,7 @@ class Config(_Section):
     """What `load` measures; empty: nothing."""
 
     def portable(self) -> Config:
-        """The same without folders of this machine in the names of models (harness/core/portable.py)."""
+        """The same without folders of this machine in the names of models (harness/core/text.py)."""
         entries = [entry.model_copy(update={"name": portable_name(entry.name)}) for entry in self.models]
         names = [None if block.models is None else tuple(map(portable_name, block.models)) for block in self.matrix]
         blocks = [block.model_copy(update={"models": own}) for block, own in zip(self.matrix, names, strict=True)]
@@ -229,7 +403,7 @@ _PACKAGE = Path(__file__).parents[1]
 
 def read_config(path: Path) -> Config:
     """Read and check a configuration. Raises ConfigError naming file, key path, problem and hint."""
-    return parse_config(yaml_file.read(path), str(path))
+    return parse_config(read_yaml(path), str(path))
 
 
 def parse_config(data: Mapping[str, Any], source: str) -> Config:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.backends import backend_info
+from harness.backends.generation_files import onnx_key
 from harness.core import store
 from harness.core.errors import (
     ExportError,
@@ -17,7 +18,16 @@ from harness.core.errors import (
     StorageError,
 )
 from harness.core.layout import ExportFiles, ModelFolder, Models, Results
-from harness.core.schemas import Case, EngineRecord, ExportFailure, ExportRecord, Plan, PlannedModel
+from harness.core.schemas import (
+    Case,
+    EngineRecord,
+    ExportFailure,
+    ExportRecord,
+    GenerationCase,
+    GenerationExport,
+    Plan,
+    PlannedModel,
+)
 from harness.planning.matrix import onnx_files
 
 
@@ -161,3 +171,59 @@ def built_engines(
         except (FormatError, StorageError) as error:
             notes.append(f"{error.problem} {error.hint}")
     return tuple(built)
+
+
+@dataclass(frozen=True)
+class GenerationExports:
+    """Exports by model name; absent: why the other models have none."""
+
+    intact: Mapping[str, GenerationExport]
+    absent: Mapping[str, InferometerError]
+
+    def reason_against(self, case: GenerationCase) -> InferometerError | None:
+        """Why a case cannot be measured; None where it can."""
+        info = backend_info(case.backend)
+        if info.decoder_reads == "none":
+            return None
+        record = self.intact.get(case.model)
+        if record is None:
+            return self.absent.get(case.model)
+        key = onnx_key(info, case)
+        if info.decoder_reads == "onnx" and key in record.refused:
+            return ExportError(record.refused[key].error, record.refused[key].hint)
+        if info.decoder_reads == "gguf" and record.gguf is None:
+            return ExportError(f"{case.model} comes from no GGUF file.", f"Leave {case.backend} out for it.")
+        if record.prompt_set(case.prompt_length, case.new_tokens) is None:
+            return MissingInputError(
+                f"The export of {case.model} lacks prompts of {case.prompt_length} tokens.", "Run `make export` again."
+            )
+        return None
+
+
+def read_generation_exports(
+    plan: Plan, names: Sequence[str], results: Results, models: Models | None
+) -> GenerationExports:
+    """The exports of these models. models: the folder in which their files are checked; None leaves that out.
+
+    Raises the first reason where no model has one and `export` left no error: it has not run yet.
+    """
+    slugs = {case.model: case.slug for case in plan.generations}
+    exports: dict[str, GenerationExport] = {}
+    absent: dict[str, InferometerError] = {}
+    for name in names:
+        files = results.export(slugs[name])
+        try:
+            if files.generation_failure.is_file():
+                failure = store.load(files.generation_failure, ExportFailure, "make export")
+                raise ExportError(failure.error, failure.hint)
+            record = store.load(files.generation, GenerationExport, "make export")
+            if models is not None:
+                store.check_generation_files(models.folder(record.slug, record.folder).root, record)
+        except (ExportError, FormatError, MissingInputError) as error:
+            absent[name] = error
+        else:
+            exports[name] = record
+    reasons = list(absent.values())
+    if reasons and not exports and not any(isinstance(reason, ExportError) for reason in reasons):
+        raise reasons[0]
+    return GenerationExports(exports, absent)

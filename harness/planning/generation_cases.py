@@ -16,7 +16,7 @@ from harness.core.schemas import Device, GenerationCase, Plan, Precision, Weight
 from harness.core.text import unknown_name
 from harness.planning.config import Config, GenerationBlock, ModelEntry
 from harness.zoo import ModelInfo
-from harness.zoo.generation.decoder_facts import EXAMPLES, DecoderFacts, facts_of, too_long
+from harness.zoo.model_files import EXAMPLES, DecoderFacts, facts_of, too_long
 
 Models = Mapping[str, tuple[ModelEntry, ModelInfo]]
 Pairs = Sequence[tuple[int, int]]
@@ -144,7 +144,7 @@ def generation_id(
 
 
 Usable = DecoderFacts | str | None
-"""As decoder_facts.facts_of."""
+"""As model_files.facts_of."""
 
 
 def _usable(entry: ModelEntry, info: ModelInfo, lengths: Pairs, texts: bool) -> Usable:

@@ -14,12 +14,11 @@ from harness.core.schemas import Case, GenerationCase, LatencyBound, LoadCase, S
 from harness.core.schemas.load_record import MOST_LENGTHS, Batching
 from harness.core.store import digest_of
 from harness.endpoints.target import parse_target
-from harness.planning.amounts import delay_ns, duration_s
-from harness.planning.config import ScenarioBlock
+from harness.planning.config import ScenarioBlock, delay_ns, duration_s
 from harness.serving.load_case import points_of, requests_at, rounded_rate, sizes_of
 from harness.serving.load_verdict import parse_bounds
 from harness.zoo import model_info
-from harness.zoo.generation.decoder_facts import DecoderFacts, facts_of
+from harness.zoo.model_files import DecoderFacts, facts_of
 
 START_S = 3.0
 """Process, libraries, and load of one batch size, as measured on two cores; large models take longer."""

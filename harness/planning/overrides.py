@@ -1,10 +1,15 @@
-"""Applies command-line options to a configuration: each option replaces one list in all blocks (pure)."""
+"""Applies command-line options to a configuration (pure).
+
+Models and backends select blocks: a block keeps those of its own that are asked for, and is left out where it has
+none. A model that no block names gets the lists of the first block; a backend that no block names replaces those of
+all. Every other option replaces one list in all blocks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import TypeVar, get_args
 
 from pydantic import ValidationError
 
@@ -20,7 +25,7 @@ from harness.planning.load_cases import ISSUING
 _SCENARIOS: tuple[Scenario, ...] = get_args(Scenario)
 _ONLY: Mapping[str, tuple[Scenario, ...]] = {"rates": ("server",), "batching": ("server",), "in_flight": ISSUING}
 """Options that the other scenarios do not have: a closed loop has no rate."""
-_LISTS = ("backends", "precisions", "batch_sizes", "sequence_lengths", "boundaries", "modes", "settings")
+_LISTS = ("precisions", "batch_sizes", "sequence_lengths", "boundaries", "modes", "settings")
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,7 @@ def apply(config: Config, chosen: Overrides) -> Config:
         chosen = _for_endpoint(chosen, chosen.load)
     elif chosen.loads_alone:
         chosen = _with_lengths(chosen)
-    update: dict[str, object] = {"matrix": _matrix(config, chosen), "generation": _generation(config, chosen)}
+    update: dict[str, object] = {"matrix": _matrix(config, chosen)[0], "generation": _generation(config, chosen)[0]}
     if chosen.prompts is not None:
         update["generating"] = config.generating.model_copy(update={"prompts": chosen.prompts})
     if chosen.device:
@@ -106,6 +111,11 @@ def apply(config: Config, chosen: Overrides) -> Config:
     update["measurement"] = _measurement(config.measurement, chosen)
     update["scenarios"] = _scenarios(config.scenarios, chosen)
     return config.model_copy(update=update)
+
+
+def left_out(config: Config, chosen: Overrides) -> tuple[str, ...]:
+    """What the choice of backends leaves out of the configuration, in words."""
+    return (*_matrix(config, chosen)[1], *_generation(config, chosen)[1])
 
 
 def _for_endpoint(chosen: Overrides, load: LoadOverrides) -> Overrides:
@@ -198,16 +208,22 @@ def _measurement(settings: Measurement, chosen: Overrides) -> Measurement:
     return updated
 
 
-def _generation(config: Config, chosen: Overrides) -> tuple[GenerationBlock, ...]:
-    """The blocks of generation with the options that they have."""
+def _generation(config: Config, chosen: Overrides) -> tuple[tuple[GenerationBlock, ...], list[str]]:
+    """The blocks of generation with the options that they have, and what the choice of backends leaves out."""
     if (chosen.prompt_lengths or chosen.new_tokens or chosen.prompts) and not config.generation:
         raise UsageError(
             "Prompts and tokens were given, and this configuration has no `generation` block.",
             "make generate plans from configs/generation.yaml; or add a block.",
         )
-    names = ("backends", "precisions", "batch_sizes", "settings", "prompt_lengths", "new_tokens")
+    names = ("precisions", "batch_sizes", "settings", "prompt_lengths", "new_tokens")
     replaced: dict[str, object] = {name: tuple(getattr(chosen, name)) for name in names if getattr(chosen, name)}
-    blocks = [block.model_copy(update=replaced) for block in config.generation]
+    device = chosen.device or config.device
+
+    def has(backend: str, setting: str) -> bool:
+        return setting in BACKENDS[backend].decoder_settings_on(device)
+
+    selected, notes = _for_backends(config.generation, chosen, has, "generation")
+    blocks = [block.model_copy(update=replaced) for block in selected]
     if chosen.models:
         wanted = tuple(_name(text) for text in chosen.models)
         kept = [
@@ -218,12 +234,51 @@ def _generation(config: Config, chosen: Overrides) -> tuple[GenerationBlock, ...
         covered = {name for block in kept for name in block.models or wanted}
         missing = tuple(name for name in wanted if name not in covered)
         blocks = [*kept, *([blocks[0].model_copy(update={"models": missing})] if missing and blocks else [])]
-    return tuple(blocks)
+    return tuple(blocks), notes
 
 
-def _matrix(config: Config, chosen: Overrides) -> tuple[MatrixBlock, ...]:
+_Block = TypeVar("_Block", MatrixBlock, GenerationBlock)
+
+
+def _for_backends(
+    blocks: Sequence[_Block], chosen: Overrides, has: Callable[[str, str], bool], what: str
+) -> tuple[list[_Block], list[str]]:
+    """The blocks with the chosen backends, and what is left out. has: whether a backend has a setting.
+
+    A block with other backends keeps the settings that one of them has; without any, they run in their usual one.
+    """
+    if not chosen.backends:
+        return list(blocks), []
+    named = {name for block in blocks for name in block.backends}
+    kept: list[_Block] = []
+    lost: list[str] = []
+    notes: list[str] = []
+    for block in blocks:
+        ours = tuple(name for name in chosen.backends if name in block.backends or name not in named)
+        if not ours:
+            continue
+        given = () if set(ours) >= set(block.backends) or chosen.settings else block.settings or ()
+        missed = [name for name in given if not any(has(one, name) for one in ours if one in BACKENDS)]
+        if missed:
+            lost.append(f"{', '.join(missed)}, {'settings' if len(missed) > 1 else 'a setting'} of other backends")
+        settings = tuple(name for name in block.settings or () if name not in missed) or None
+        kept.append(block.model_copy(update={"backends": ours, "settings": settings}))
+    without = len(blocks) - len(kept)
+    if without:
+        notes.append(f"{without} of {len(blocks)} entries of `{what}`: they name other backends")
+    return kept, [*notes, *dict.fromkeys(lost)]
+
+
+def _matrix(config: Config, chosen: Overrides) -> tuple[tuple[MatrixBlock, ...], list[str]]:
+    """The blocks with the options, and what the choice of backends leaves out."""
     if not config.matrix:
-        return ()
+        return (), []
+    device = chosen.device or config.device
+
+    def has(backend: str, setting: str) -> bool:
+        return BACKENDS[backend].has_setting(device, setting)
+
+    selected, notes = _for_backends(config.matrix, chosen, has, "matrix")
     replaced: dict[str, object] = {name: tuple(getattr(chosen, name)) for name in _LISTS if getattr(chosen, name)}
     if chosen.settings:
         replaced["tune"] = False
@@ -234,13 +289,15 @@ def _matrix(config: Config, chosen: Overrides) -> tuple[MatrixBlock, ...]:
         replaced.setdefault("modes", ("sync",))
     elif chosen.modes:
         replaced["boundaries"] = ("compute",)
-    blocks = [block.model_copy(update=replaced) for block in config.matrix]
+    blocks = [block.model_copy(update=replaced) for block in selected]
     if chosen.models:
         blocks = _for_models(blocks, [_name(text) for text in chosen.models])
-    # `BACKENDS=torch-eager` leaves no case in a block of quantised files: such blocks are dropped, unless all are.
-    device = chosen.device or config.device
-    blocks = [block for block in blocks if _runs_something(block, device)] or blocks
-    return tuple(_with_own_settings(blocks, device) if chosen.settings else blocks)
+    # `BACKENDS=noop` leaves no case in a block of quantised files: such blocks are dropped, unless all are.
+    able = [block for block in blocks if _runs_something(block, device)] or blocks
+    if without := [block for block in blocks if block not in able]:
+        precisions = ", ".join(dict.fromkeys(name for block in without for name in block.precisions))
+        notes.append(f"entries in {precisions}: their backends do not run it")
+    return tuple(_with_own_settings(able, device) if chosen.settings else able), notes
 
 
 def _with_own_settings(blocks: Sequence[MatrixBlock], device: Device) -> list[MatrixBlock]:

@@ -23,7 +23,10 @@ from harness.core.schemas import (
     EngineRecord,
     Environment,
     ExportRecord,
+    Failed,
+    Generated,
     GenerationExport,
+    GenerationOptions,
     LoadBase,
     LoadCase,
     LoadEnergy,
@@ -34,8 +37,7 @@ from harness.core.schemas import (
     Replication,
     ServiceRun,
 )
-from harness.planning.generation_turns import known_files
-from harness.planning.schedule import Turn
+from harness.planning.schedule import GenerationTurn, Turn
 from harness.serving.load_case import (
     LoadStep,
     points_of,
@@ -256,3 +258,85 @@ def evidence_of(state: LoadState, failure: LoadFailure | None = None, energy: Lo
     failure: why the latest process of the case ended early, where it did; energy: of its replications.
     """
     return LoadEvidence(state.service, state.prediction, state.steps, state.replications, failure, energy)
+
+
+NEARLY = 0.9
+"""Share of the time limit that the requests of a process take which it ended."""
+
+
+@dataclass
+class GeneratedTurns:
+    """Turns that need no new measurement, and notes about damaged files."""
+
+    done: set[tuple[str, int]] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+
+    def has(self, turn: GenerationTurn) -> bool:
+        """Whether this turn is already measured."""
+        number, case = turn
+        return (case.case_id, number) in self.done
+
+
+def finished_generation(
+    plan: Plan,
+    turns: Sequence[GenerationTurn],
+    exports: Mapping[str, GenerationExport],
+    results: Results,
+    elsewhere: frozenset[str] = frozenset(),
+) -> GeneratedTurns:
+    """Read the raw files of the turns: those of the same settings, files, machine and libraries count.
+
+    results: Results.of_generation. elsewhere: backends whose libraries belong to another interpreter.
+    """
+    finished = GeneratedTurns()
+    here: dict[tuple[str, ...], Environment] = {}
+    for turn in turns:
+        number, case = turn
+        path = results.raw_file(case.case_id, number)
+        if not path.is_file():
+            continue
+        try:
+            record = store.load_generated(path)
+        except FormatError as error:
+            finished.notes.append(f"{error.problem} It is measured again.")
+            continue
+        if isinstance(record, Failed) or not _is_of(record, turn, plan) or not is_enough(record, plan.generation):
+            continue
+        also = backend_info(case.backend).recorded
+        if also not in here:
+            here[also] = environment.collect({}, plan.device, also)
+        known = known_files(exports.get(case.model))
+        same = _same_machine(record, here[also], results, case.backend not in elsewhere)
+        if same and admission.foreign_artifact(record, known) is None:
+            finished.done.add((case.case_id, number))
+    return finished
+
+
+def known_files(export: GenerationExport | None) -> dict[str, str]:
+    """sha256 by path of every file of an export."""
+    return {} if export is None else {file.path: file.sha256 for file in export.files()}
+
+
+def _is_of(record: Generated, turn: GenerationTurn, plan: Plan) -> bool:
+    number, case = turn
+    return (record.case_id, record.round, record.settings_id) == (case.case_id, number, plan.settings_id)
+
+
+def is_enough(record: Generated, options: GenerationOptions) -> bool:
+    """Whether a record has the warm-ups and requests of these options, or went on for as long as they allow."""
+    if len(record.warmups) < options.warmups:
+        return False
+    # Before the first request and after the last one the process works a little, and the time limit counts it.
+    timed_s = (record.requests[-1].token_ns[-1] - record.requests[0].start_ns) / 1e9
+    out_of_time = record.stop == "time limit" and timed_s >= NEARLY * options.max_s
+    return out_of_time or len(record.requests) >= options.requests
+
+
+def _same_machine(record: Generated, here: Environment, results: Results, libraries: bool) -> bool:
+    if record.environment_id is None:
+        return False
+    try:
+        there = store.load(results.environment(record.environment_id), Environment, "make generate")
+    except InferometerError:
+        return False
+    return not admission.differing(there, here, libraries)

@@ -15,12 +15,18 @@ from harness.aggregation.flags import GroupKey
 from harness.aggregation.rounds import half_width, is_wide
 from harness.backends import backend_info
 from harness.core.errors import UsageError
-from harness.core.schemas import Case, Measurement, Plan
+from harness.core.schemas import (
+    Case,
+    GenerationCase,
+    Measurement,
+    Plan,
+)
 from harness.core.text import unknown_name
 from harness.reporting.units import count
 
 Turn = tuple[int, Case]
 """(round, counted from 1; case)."""
+GenerationTurn = tuple[int, GenerationCase]
 
 
 def schedule(cases: Sequence[Case], rounds: int, seed: int) -> list[Turn]:
@@ -228,3 +234,19 @@ def of_cases(plan: Plan, cases: Sequence[Case]) -> Plan:
     names = {case.model for case in cases}
     models = tuple(model for model in plan.models if model.name in names)
     return plan.model_copy(update={"cases": tuple(cases), "models": models})
+
+
+def generation_turns(cases: Sequence[GenerationCase], rounds: int, seed: int) -> list[GenerationTurn]:
+    """Every runnable case once a round. Cases of one model and shape run next to each other, in random order."""
+    turns: list[GenerationTurn] = []
+    for number in range(1, rounds + 1):
+        groups: dict[tuple[object, ...], list[GenerationCase]] = {}
+        for case in cases:
+            if case.skip_reason is None:
+                key = (case.model, case.batch_size, case.prompt_length, case.new_tokens)
+                groups.setdefault(key, []).append(case)
+        order = random.Random(f"{seed}-{number}")  # noqa: S311 - an order, not a secret
+        shuffled = [order.sample(group, len(group)) for group in groups.values()]
+        order.shuffle(shuffled)
+        turns += [(number, case) for group in shuffled for case in group]
+    return turns

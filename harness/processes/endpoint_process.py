@@ -130,7 +130,7 @@ class PromptWorkload(Workload):
         self._answers = [answers.get(row) for row in range(rows) for _, answers in sets]
         self._pairs, self._distinct = load.pairs, distinct
         chosen = [_prompt_set(export, *pair) for pair in distinct]
-        files = (*export.tokenizer, *(file for one in chosen for file in (one.prompts, one.reference)))
+        files = (*export.tokenizer, *(file for stored in chosen for file in (stored.prompts, stored.reference)))
         self.artifacts = {file.path: file.sha256 for file in files}
 
     def order(self, count: int, seed: int) -> list[int]:
@@ -139,12 +139,12 @@ class PromptWorkload(Workload):
             return super().order(count, seed)
         width = len(self._distinct)
         rows, used = len(self.samples) // width, Counter[int]()
-        found = []
+        places = []
         for place in places_of(len(self._pairs), count, seed):
             pair = self._distinct.index(self._pairs[place])
-            found.append((seed + used[pair]) % rows * width + pair)
+            places.append((seed + used[pair]) % rows * width + pair)
             used[pair] += 1
-        return found
+        return places
 
     def asked(self, run: Timeline) -> tuple[int, ...]:
         """Of a distribution, tokens that each request asked for."""
@@ -219,7 +219,7 @@ def _texts_of(
     export: GenerationExport, folder: Path, ids: NDArray[np.int64], expected: NDArray[np.int64]
 ) -> tuple[list[str], list[str]]:
     """Prompts and expected answers as text; empty prompts where the model has no tokenizer here."""
-    file = next((one for one in export.tokenizer if one.path.endswith("tokenizer.json")), None)
+    file = next((entry for entry in export.tokenizer if entry.path.endswith("tokenizer.json")), None)
     if file is None:
         return [""] * len(ids), [""] * len(expected)
     from tokenizers import Tokenizer  # noqa: PLC0415 - of the model libraries, for completions alone

@@ -1,8 +1,8 @@
 """A service that generates, in one process: decoders of each prepared batch size serve real replications.
 
-Load → compile → tokens check → service times → replications, of which each is saved at once. Batching is static
-(harness/timing/token_serving.py) or continuous (token_joining.py). Nothing is predicted: how long a batch takes depends
-on the lengths in it.
+Load → compile → tokens check → service times → replications, of which each is saved at once. Batching is static or
+continuous (harness/timing/token_batching.py). Nothing is predicted: how long a batch takes depends on the lengths in
+it.
 """
 
 from __future__ import annotations
@@ -50,12 +50,10 @@ from harness.serving.load_case import (
 )
 from harness.statistics.parity import ParityTally, worst_token_parity
 from harness.timing.clock import calibrate, now_ns
+from harness.timing.request_loops import WorkerThreads, serve
 from harness.timing.session import peak_bytes
-from harness.timing.token_joining import ContinuousBatches
-from harness.timing.token_loop import Ids
-from harness.timing.token_serving import ServedBatch, StaticBatches, TokenRequest, generate, padded
-from harness.timing.virtual_arrivals import serve
-from harness.timing.worker_threads import WorkerThreads
+from harness.timing.token_batching import ContinuousBatches, ServedBatch, StaticBatches, TokenRequest, generate, padded
+from harness.timing.token_session import Ids
 
 Enter = Callable[[str], None]
 
@@ -98,12 +96,12 @@ class _PromptRows:
     def requests(self, pairs: Sequence[tuple[int, int]], seed: int) -> list[TokenRequest]:
         """Requests of these lengths. The prompts of a length take turns; where they begin depends on the seed."""
         used: Counter[int] = Counter()
-        found = []
+        drawn = []
         for length, new_tokens in pairs:
             row = (seed + used[length]) % len(self.ids[length])
             used[length] += 1
-            found.append(TokenRequest(self.ids[length][row], row, new_tokens))
-        return found
+            drawn.append(TokenRequest(self.ids[length][row], row, new_tokens))
+        return drawn
 
 
 @dataclass(frozen=True)
@@ -302,14 +300,14 @@ class _GenerationRun:
         for size, decoder in service.decoders.items():
             drawn = service.prompts.requests(drawn_pairs(load, (MOST_BATCHES + 1) * size, seed), 0)
             generate(decoder, drawn[:size], size)
-            found, began = list[int](), now_ns()
+            spent, began = list[int](), now_ns()
             for number in range(1, MOST_BATCHES + 1):
                 start = now_ns()
                 generate(decoder, drawn[number * size : (number + 1) * size], size)
-                found.append(now_ns() - start)
+                spent.append(now_ns() - start)
                 if number >= LEAST_BATCHES and now_ns() - began >= load.service_s * 1e9:
                     break
-            times[size] = tuple(found)
+            times[size] = tuple(spent)
         purpose = service.largest.on_purpose()
         record = ServiceRun(
             load_id=load.load_id,
@@ -348,10 +346,10 @@ class _GenerationRun:
         batches: StaticBatches | ContinuousBatches
         if service.joining is not None:
             batches = ContinuousBatches(service.joining, load.max_batch, requests)
-            found = batches.serve(instants, end_ns)
+            dispatches = batches.serve(instants, end_ns)
         else:
             batches = StaticBatches(service.decoders, requests)
-            found = serve(instants, policy_of(load), [batches.run], WorkerThreads(1).all_at_once, end_ns)
+            dispatches = serve(instants, policy_of(load), [batches.run], WorkerThreads(1).all_at_once, end_ns)
         self.enter("outputs check")
         record = replication_of(
             self.job,
@@ -360,9 +358,9 @@ class _GenerationRun:
             (service.artifacts_id, self.environment_id),
             started_at,
             instants,
-            found,
+            dispatches,
             workers=1,
-            generated=batches.record(found.zero_ns, _compared(batches.batches, service.prompts)),
+            generated=batches.record(dispatches.zero_ns, _compared(batches.batches, service.prompts)),
         )
         store.save(self.files.replication(step.name, number), record, indent=None)
 

@@ -51,7 +51,7 @@ def generated(job: GenerationTask, results: Results, enter: Callable[[str], None
         }
     decoder = decoder_of(case, given)
     seed = zlib.crc32(f"{job.measurement.seed}/{case.case_id}/{job.round}".encode())
-    found = run_token_session(
+    measurements = run_token_session(
         decoder, prompts, reference, case.batch_size, case.new_tokens, job.options, job.measurement, enter, seed
     )
     enter("record")
@@ -69,18 +69,18 @@ def generated(job: GenerationTask, results: Results, enter: Callable[[str], None
         artifacts=loaded,
         threads=job.threads,
         clock=calibrate(),
-        warmups=found.warmups,
-        requests=found.requests,
-        steady=found.steady,
-        stop=found.stop,
-        cache_bytes=found.cache_bytes,
-        parity=found.parity,
-        reuse=found.reuse,
-        placement=found.placement,
-        memory=found.memory,
-        cold_ns=found.cold_ns,
-        cpu_use=found.cpu_use,
-        stops=found.stops,
+        warmups=measurements.warmups,
+        requests=measurements.requests,
+        steady=measurements.steady,
+        stop=measurements.stop,
+        cache_bytes=measurements.cache_bytes,
+        parity=measurements.parity,
+        reuse=measurements.reuse,
+        placement=measurements.placement,
+        memory=measurements.memory,
+        cold_ns=measurements.cold_ns,
+        cpu_use=measurements.cpu_use,
+        stops=measurements.stops,
         notes=() if purpose is None else (purpose,),
     )
 
@@ -107,24 +107,24 @@ def joining_decoder_of(backend: str, given: GenerationJob) -> JoiningDecoder:
     target = backend_info(backend).decoder_joins
     if target is None:
         raise CaseError(f"{backend} lets no request join a running batch.", "Plan again: `make plan`.")
-    found: JoiningDecoder = imported(target)(given)
-    return found
+    decoder: JoiningDecoder = imported(target)(given)
+    return decoder
 
 
 def prompt_set(export: GenerationExport, prompt_length: int, new_tokens: int) -> PromptSet:
     """The prompts of a length. Raises MissingInputError where the export has none with so long a reference."""
-    found = export.prompt_set(prompt_length, new_tokens)
-    if found is None:
+    prompts = export.prompt_set(prompt_length, new_tokens)
+    if prompts is None:
         raise MissingInputError(
             f"The export of {export.model} has no {new_tokens} tokens after prompts of {prompt_length}.",
             "Run `make export` again: the plan has changed since.",
         )
-    return found
+    return prompts
 
 
 def load_prompts(folder: ModelFolder, chosen: PromptSet) -> tuple[NDArray[np.int64], GreedyAnswer]:
     """Prompts and reference of a set."""
-    prompts, answer = (read_arrays(folder.root / one.path) for one in (chosen.prompts, chosen.reference))
+    prompts, answer = (read_arrays(folder.root / entry.path) for entry in (chosen.prompts, chosen.reference))
     tokens, margins, logits = (answer[name] for name in ("tokens", "margins", "logits"))
     return (
         prompts["ids"].astype(np.int64, copy=False),

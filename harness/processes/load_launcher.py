@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from harness.core import store
 from harness.core.errors import StorageError
 from harness.core.layout import LoadFiles, Results
-from harness.core.portable import portable_failure
 from harness.core.protocol import LoadJob
 from harness.core.schemas import LoadCase, LoadFailure, Measurement
 from harness.core.timestamps import utc_now
@@ -57,7 +56,7 @@ def save_failure(
     job: LoadJob, files: LoadFiles, error: str, hint: str, phase: str, stderr_tail: str = ""
 ) -> LoadFailure:
     """Record why a load case was not measured, or not completely."""
-    record = portable_failure(
+    record = store.portable_failure(
         LoadFailure(
             load_id=job.load.load_id,
             settings_id=job.settings_id,

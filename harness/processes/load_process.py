@@ -47,7 +47,6 @@ from harness.core.store import digest_of
 from harness.core.timestamps import utc_now
 from harness.planning.resume import LoadState, state_of
 from harness.serving import arrivals
-from harness.serving.early_stopping import least_requests
 from harness.serving.load_case import (
     LoadStep,
     patience_ns,
@@ -59,16 +58,14 @@ from harness.serving.load_case import (
     service_digest,
     sizes_of,
 )
+from harness.serving.load_verdict import least_requests
 from harness.serving.prediction import predict
 from harness.statistics import parity
 from harness.timing.clock import calibrate, now_ns
-from harness.timing.closed_loop import serve_closed
-from harness.timing.dispatcher import Dispatcher, OnStream
+from harness.timing.dispatcher import Dispatcher, OnStream, order_guard, repeat_guard, service_times
 from harness.timing.issuing_thread import CalledBack, Flight, OnStreams, issue, issue_closed
-from harness.timing.service_times import order_guard, repeat_guard, service_times
+from harness.timing.request_loops import SWITCH_S, Dispatches, WorkerThreads, serve, serve_closed
 from harness.timing.session import batches_to_check, peak_bytes
-from harness.timing.virtual_arrivals import Dispatches, serve
-from harness.timing.worker_threads import SWITCH_S, WorkerThreads
 
 Enter = Callable[[str], None]
 
@@ -221,9 +218,9 @@ class _Service:
                     )
                 enter("reference check")
                 checked = batches_to_check(len(batches[size].inputs), number + 1)
-                found = parity.worst(_compared(backend, batches[size], checked, export.classifier))
-                if found is not None:
-                    distances[size] = found
+                distance = parity.worst(_compared(backend, batches[size], checked, export.classifier))
+                if distance is not None:
+                    distances[size] = distance
                 placement = backend.placement()  # some libraries report it of the object loaded last
             if placement is None:
                 raise CaseError(f"{load.load_id} prepares no batch size.", "Write the plan again: make plan.")
@@ -258,7 +255,7 @@ def replication_of(
     identity: tuple[str, str],
     started_at: str,
     scheduled: Sequence[int],
-    found: Dispatches,
+    dispatches: Dispatches,
     workers: int,
     distance: Parity | None = None,
     generated: GeneratedBatches | None = None,
@@ -289,16 +286,16 @@ def replication_of(
         threads=job.threads,
         clock=calibrate(),
         scheduled_ns=tuple(scheduled),
-        requests=len(scheduled) or sum(found.sizes),
-        sizes=found.sizes,
-        ready_ns=found.ready_ns,
-        start_ns=found.start_ns,
-        done_ns=found.done_ns,
-        worker=found.worker,
-        failed=found.failed,
-        unseen_ns=found.unseen_ns,
-        error=found.error,
-        timed_out=found.timed_out,
+        requests=len(scheduled) or sum(dispatches.sizes),
+        sizes=dispatches.sizes,
+        ready_ns=dispatches.ready_ns,
+        start_ns=dispatches.start_ns,
+        done_ns=dispatches.done_ns,
+        worker=dispatches.worker,
+        failed=dispatches.failed,
+        unseen_ns=dispatches.unseen_ns,
+        error=dispatches.error,
+        timed_out=dispatches.timed_out,
         parity=distance,
         generated=generated,
     )
@@ -335,14 +332,14 @@ def _start_cold(backend: Backend, enter: Enter) -> int:
 
 
 def _compared(backend: Backend, batches: BatchSet, indices: Iterable[int], classifier: bool) -> list[Parity]:
-    found = []
+    parities = []
     for index in indices:
         backend.select(index)
         backend.infer()
         backend.synchronize()
         if outputs := backend.outputs():
-            found.append(parity.compare(outputs, batches.reference(index), classifier))
-    return found
+            parities.append(parity.compare(outputs, batches.reference(index), classifier))
+    return parities
 
 
 @dataclass(frozen=True)
@@ -391,7 +388,7 @@ class _LoadRun:
             service_ns=times,
             repeat_input=repeated,
             other_order=other,
-            parity={size: found for size, found in by_size.items() if found is not None},
+            parity={size: distance for size, distance in by_size.items() if distance is not None},
             placement=service.workers[0].placement,
             peak_rss_bytes=peak_bytes(),
             notes=service.notes,
@@ -404,8 +401,8 @@ class _LoadRun:
         if state.service is None:
             raise CaseError("The service times could not be saved.", "Free some space and run the same command again.")
         seed = self.job.measurement.seed
-        found = predict(self.job.load, state.service, state.service_sha256, seed, utc_now())
-        store.save(self.files.prediction, found, indent=None)
+        prediction = predict(self.job.load, state.service, state.service_sha256, seed, utc_now())
+        store.save(self.files.prediction, prediction, indent=None)
 
     def replicate(self, step: LoadStep, number: int) -> None:
         """One real replication of one point."""
@@ -422,9 +419,9 @@ class _LoadRun:
         if load.scenario == "server":
             scheduled = schedule_of(load, step, seed)
             # Requests that wait longer count as not served.
-            found = self._open(scheduled, load, workers, scheduled[-1] + patience_ns(load))
+            dispatches = self._open(scheduled, load, workers, scheduled[-1] + patience_ns(load))
         else:
-            found = self._closed(load, workers)
+            dispatches = self._closed(load, workers)
         self.enter("outputs check")
         record = replication_of(
             self.job,
@@ -433,9 +430,9 @@ class _LoadRun:
             (service.artifacts_id, self.environment_id),
             started_at,
             scheduled,
-            found,
+            dispatches,
             workers=clients,
-            distance=parity.worst(self._latest(workers)) if not found.failed else None,
+            distance=parity.worst(self._latest(workers)) if not dispatches.failed else None,
         )
         store.save(self.files.replication(step.name, number), record, indent=None)
 

@@ -37,7 +37,7 @@ from harness.profiling.load_profiles import with_launch_gaps
 from harness.profiling.phases import no_memory
 from harness.profiling.reconcile import middle_mean
 from harness.timing.clock import now_ns
-from harness.zoo.inputs.tokenizer import texts_of
+from harness.zoo.inputs.sentences import texts_of
 
 _WARM_UP_RUNS = 3
 
@@ -96,7 +96,7 @@ def _of_a_phase(asked: ProfileJob, job: GenerationTask) -> Record:
         raise ValueError("a phase of generation has to be named")
     export, folder = export_for(job)
     if asked.level == "count":
-        from harness.zoo.generation.phase_counts import counts_of_phase  # noqa: PLC0415 - torch, as in _count
+        from harness.zoo.cost.counting import counts_of_phase  # noqa: PLC0415 - torch, as in _count
 
         return counts_of_phase(folder.root, export.shape, case.prompt_length, case.new_tokens, phase)
     if asked.level == "memory":

@@ -39,7 +39,6 @@ from harness.core.host.orphans import (
     sweep,
 )
 from harness.core.layout import Models, Results
-from harness.core.portable import portable_failure
 from harness.core.protocol import (
     ANY_JOB,
     WINDOW_ENDED,
@@ -62,15 +61,13 @@ from harness.processes.generation_load import serve_generation
 from harness.processes.generation_process import generated
 from harness.processes.load_process import serve_load
 from harness.processes.own_core import OwnCore
-from harness.processes.window_signals import WindowSignals
 from harness.serving.load_case import replication_digest
 from harness.timing.clock import calibrate
 from harness.timing.end_to_end import EndToEnd
 from harness.timing.loop import measure
-from harness.timing.mode_choice import mode_for
 from harness.timing.modes import Mode
-from harness.timing.session import run_session
-from harness.timing.windows import WindowedPart
+from harness.timing.session import mode_for, run_session
+from harness.timing.windows import WindowedPart, WindowSignals
 
 
 def stage(arguments: Sequence[str]) -> None:
@@ -191,7 +188,7 @@ def _serve_and_exit(job: LoadJob, emit: Callable[[Event], None]) -> NoReturn:
                 phase=phases[-1],
                 stderr_tail=store.tail(log),
             )
-            store.save(files.failure, portable_failure(failed))
+            store.save(files.failure, store.portable_failure(failed))
     except StorageError as error:
         traceback.print_exc()
         code = error.exit_code
@@ -229,7 +226,7 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
     if job.windows is not None:
         windowed = WindowedPart(job.windows, WindowSignals(job.windows.fifo), lambda: enter(WINDOW_ENDED))
     core = OwnCore(info.setting(case.device, case.setting).own_core, enter)
-    found = run_session(
+    measurements = run_session(
         backend,
         mode,
         reference,
@@ -241,7 +238,7 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
         job.round,
         timed_part=windowed or measure,
     )
-    placement = core.end(found.placement)
+    placement = core.end(measurements.placement)
     enter("record")
     facts = {**backend.build_facts(), **loaded_runtimes(), **environment.plugin_fact(info.plugin)}
     where = environment.collect(facts, case.device, info.recorded)
@@ -256,23 +253,23 @@ def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measu
         artifacts=artifacts(export, case, given.engine),
         threads=job.threads,
         clock=calibrate(),
-        warmup_ns=tuple(found.warm_up.samples_ns),
-        latency_ns=tuple(found.timed.samples_ns),
-        split_ns=found.split,
-        device=found.device,
-        blocks=found.timed.blocks,
-        steady=found.warm_up.steady,
-        stop=found.timed.stop,
-        parity_before=found.parity_before,
-        parity_timed=found.parity_timed,
+        warmup_ns=tuple(measurements.warm_up.samples_ns),
+        latency_ns=tuple(measurements.timed.samples_ns),
+        split_ns=measurements.split,
+        device=measurements.device,
+        blocks=measurements.timed.blocks,
+        steady=measurements.warm_up.steady,
+        stop=measurements.timed.stop,
+        parity_before=measurements.parity_before,
+        parity_timed=measurements.parity_timed,
         placement=placement,
-        memory=found.memory,
-        cold_ns=found.cold_ns,
-        repeats=found.repeats,
-        outputs_time=found.outputs_time,
+        memory=measurements.memory,
+        cold_ns=measurements.cold_ns,
+        repeats=measurements.repeats,
+        outputs_time=measurements.outputs_time,
         notes=tuple(filter(None, (backend.on_purpose(), stretched))),
-        cpu_use=found.cpu_use,
-        stops=found.stops,
+        cpu_use=measurements.cpu_use,
+        stops=measurements.stops,
         windows=tuple(windowed.windows) if windowed else (),
     )
 

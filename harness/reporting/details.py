@@ -172,5 +172,6 @@ def provenance(summary: Summary) -> str:
     else:
         span = "" if summary.loads or summary.generations or summary.copies else " · nothing measured"
     digest = f" (sha256 {summary.config_sha256[:12]})" if summary.config_sha256 else ""
-    origin = f"Configuration `{summary.config}`{digest} · plan {summary.plan_id}{span}."
+    plan = "" if summary.measured_from else f" · plan {summary.plan_id}"  # the conditions of measured rows have it
+    origin = f"Configuration `{summary.config}`{digest}{plan}{span}."
     return f"{origin} {whole_names(summary)}".strip()

@@ -345,7 +345,7 @@ COLD: tuple[Figure[Row], ...] = (
         "time",
         "Loading, compiling and the first inference.",
         _within(lambda row: row.cold_ns, until_first_answer_ns),
-        label="until first answer",
+        label="cold start",
     ),
 )
 """Cold start, in each process."""

@@ -24,8 +24,7 @@ from harness.core.errors import MalformedFileError, UsageError
 from harness.core.host import orphans
 from harness.core.host.environment import version
 from harness.core.layout import ModelFolder
-from harness.core.safe_files import Limit, read, read_text
-from harness.core.safe_paths import inside
+from harness.core.safe_files import Limit, inside, read, read_text
 from harness.core.schemas import AttemptReport, UnitRequest
 from harness.core.timestamps import utc_now
 

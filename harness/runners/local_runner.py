@@ -14,8 +14,7 @@ from harness.core import store
 from harness.core.host import orphans
 from harness.core.schemas import UnitRequest
 from harness.core.text import one_line
-from harness.runners.runner import EndedAttempt, Requirements, Runner
-from harness.runners.unit_folder import archive_in, fill
+from harness.runners.runner import EndedAttempt, Requirements, Runner, archive_in, fill
 
 
 class LocalRunner(Runner):

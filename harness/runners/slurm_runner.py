@@ -19,8 +19,7 @@ from harness.core.errors import UnavailableError
 from harness.core.schemas import UnitRequest
 from harness.core.text import one_line
 from harness.runners.execution import execute_in
-from harness.runners.runner import EndedAttempt, Requirements, Runner
-from harness.runners.unit_folder import archive_in, fill
+from harness.runners.runner import EndedAttempt, Requirements, Runner, archive_in, fill
 
 POLL_S = 0.5
 QUEUE_POLL_S = 3.0

@@ -57,8 +57,8 @@ class DeviceMode(Mode):
 
     def device(self, used: int) -> DeviceSamples:
         """The GPU's times of the first `used` samples, and the overhead of its clock, measured now."""
-        found = {name: tuple(column[:used]) for name, column in zip(self.fields, self._columns, strict=True)}
-        return DeviceSamples.model_validate({"clock": calibrate(required_stream(self._queue)), **found})
+        samples = {name: tuple(column[:used]) for name, column in zip(self.fields, self._columns, strict=True)}
+        return DeviceSamples.model_validate({"clock": calibrate(required_stream(self._queue)), **samples})
 
     def _marks(self, count: int) -> Marks:
         return Marks([required_stream(self._queue)] * count)

@@ -1,8 +1,13 @@
-"""Runs batches of any number of requests: each on the backend object of the smallest prepared size that holds it.
+"""Runs batches of any number of requests, each on the backend object of the smallest prepared size that holds it; and
+measures the service times of every prepared size, with guards against work that depends on repetition or order.
 
 A batch is padded with further stored samples, which are computed and not counted. One dispatch is select, infer and
 synchronize; the inputs already lie where the backend reads them (boundary *compute*), so assembling a batch from its
 requests is not timed.
+
+Everything that serves is at work while the service times of a size are measured, in a closed loop, because workers or
+batches in flight of one device slow each other. The sizes take turns in several passes, so that a drift of the machine
+is not a difference of sizes.
 """
 
 from __future__ import annotations
@@ -14,8 +19,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.core.errors import CaseError
+from harness.core.schemas import GuardTimes
 from harness.serving.batching import prepared_for
+from harness.timing.clock import now_ns
 from harness.timing.cuda_events import Mark, required_stream
+from harness.timing.request_loops import Dispatches
 
 Outputs = Mapping[str, NDArray[np.generic]]
 
@@ -79,7 +88,7 @@ class Dispatcher:
     """
 
     def __init__(self, backends: Mapping[int, tuple[Served, int]]) -> None:
-        self._prepared = {size: _Prepared(*found) for size, found in sorted(backends.items())}
+        self._prepared = {size: _Prepared(*backend) for size, backend in sorted(backends.items())}
         sizes = tuple(self._prepared)
         self._latest: _Prepared | None = None
         self._issues = False
@@ -115,14 +124,14 @@ class Dispatcher:
     def reorder(self, seed: int) -> None:
         """Let the batches of every size take turns in an order, and from a beginning, of this seed."""
         chance = random.Random(seed)  # noqa: S311 - an order, not a secret
-        for one in self._prepared.values():
-            one.order = chance.sample(range(one.batches), one.batches)
-            one.position, one.last = 0, None
+        for prepared in self._prepared.values():
+            prepared.order = chance.sample(range(prepared.batches), prepared.batches)
+            prepared.position, prepared.last = 0, None
 
     def repeat(self, index: int) -> None:
         """Let every batch of every size be the same stored batch."""
-        for one in self._prepared.values():
-            one.order, one.position, one.last = (index,), 0, None
+        for prepared in self._prepared.values():
+            prepared.order, prepared.position, prepared.last = (index,), 0, None
 
     def latest(self) -> list[tuple[int, int, Outputs]]:
         """(prepared size, input batch, outputs) of the last pass of each backend object since reorder().
@@ -131,13 +140,13 @@ class Dispatcher:
         issued passes of each object.
         """
         if self._issues:
-            return [(size, *one) for size, own in self._prepared.items() for one in own.backend.issued()]
-        found: list[tuple[int, int, Outputs]] = []
-        for size, one in self._prepared.items():
-            if one.last is not None and (one is self._latest or not one.backend.shares_outputs):
-                one.backend.activate()
-                found.append((size, one.last, one.backend.outputs()))
-        return found
+            return [(size, *issued) for size, own in self._prepared.items() for issued in own.backend.issued()]
+        latest: list[tuple[int, int, Outputs]] = []
+        for size, prepared in self._prepared.items():
+            if prepared.last is not None and (prepared is self._latest or not prepared.backend.shares_outputs):
+                prepared.backend.activate()
+                latest.append((size, prepared.last, prepared.backend.outputs()))
+        return latest
 
 
 class OnStream:
@@ -158,3 +167,76 @@ class OnStream:
     def passed(self) -> bool:
         """Whether the GPU passed the event."""
         return self._end.passed()
+
+
+PASSES = 4
+
+MOST_TIMES = 2_000
+"""Service times of one batch size and worker: the predicted peak then scatters by less than 1% (LOAD.md 5.3)."""
+
+LEAST_TIMES = 20
+
+WARM_UP_S = 0.3
+"""Of each size before its first pass, besides the reference check."""
+
+GUARD_PAIRS = 12
+
+GUARD_S = 0.03
+"""Length of one block of a pair."""
+
+
+ClosedLoop = Callable[[int, int, int, int], Dispatches]
+"""(size, most batches, duration in ns, fewest batches) → a closed loop with all workers, or batches in flight."""
+
+
+def service_times(served: ClosedLoop, workers: int, sizes: Sequence[int], seconds: float) -> dict[int, tuple[int, ...]]:
+    """By size, the time of each dispatch in ns: of each worker in the order measured, one worker after the other.
+
+    workers: or batches in flight. seconds: longest measurement of a size. Raises CaseError where a dispatch fails.
+    """
+    by_size: dict[int, list[list[int]]] = {size: [[] for _ in range(workers)] for size in sizes}
+    for size in sizes:
+        served(size, MOST_TIMES, int(WARM_UP_S * 1e9), workers)
+    for _ in range(PASSES):
+        for size in sizes:
+            most, least = (count * workers // PASSES for count in (MOST_TIMES, LEAST_TIMES))
+            got = served(size, most, int(seconds / PASSES * 1e9), least)
+            if got.error is not None:
+                raise CaseError(f"A batch of {size} failed: {got.error}", "Serve it without load first: make run.")
+            for number, start, done in zip(got.worker, got.start_ns, got.done_ns, strict=True):
+                by_size[size][number].append(done - start)
+    return {size: tuple(time for times in by_worker for time in times) for size, by_worker in by_size.items()}
+
+
+def repeat_guard(worker: Dispatcher, size: int, seed: int) -> GuardTimes:
+    """Pairs of blocks: inputs in rotation, and one stored input each time. Called on the thread of the worker."""
+    return _pairs(worker, size, seed, lambda number: worker.repeat(number % 2))
+
+
+def order_guard(worker: Dispatcher, size: int, seed: int) -> GuardTimes:
+    """Pairs of blocks: inputs in one random order, and in another."""
+    return _pairs(worker, size, seed, lambda number: worker.reorder(seed + number + 1))
+
+
+def _pairs(worker: Dispatcher, size: int, seed: int, other: Callable[[int], None]) -> GuardTimes:
+    """GUARD_PAIRS pairs; which block of a pair comes first is random and balanced."""
+    chance = random.Random(seed)  # noqa: S311 - an order, not a secret
+    first = chance.sample([True, False] * (GUARD_PAIRS // 2), GUARD_PAIRS)
+    count = max(3, round(GUARD_S * 1e9 / max(1, _block_ns(worker, size, 3) / 3)))
+    usual, others = list[float](), list[float]()
+    for number, usual_first in enumerate(first):
+        for is_usual in (usual_first, not usual_first):
+            if is_usual:
+                worker.reorder(seed)
+            else:
+                other(number)
+            (usual if is_usual else others).append(_block_ns(worker, size, count) / count)
+    worker.reorder(seed)
+    return GuardTimes(usual_ns=tuple(usual), other_ns=tuple(others))
+
+
+def _block_ns(worker: Dispatcher, size: int, count: int) -> int:
+    start = now_ns()
+    for _ in range(count):
+        worker.run(size)
+    return now_ns() - start

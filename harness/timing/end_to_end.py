@@ -109,9 +109,9 @@ class EndToEnd(Mode):
             feed(batch)
             infer()
             synchronize()
-            found = outputs()
+            arrays = outputs()
             inferred = now_ns()
-            answer(found, batch)
+            answer(arrays, batch)
             end = now_ns()
             samples[position] = end - start
             before[position] = prepared - start

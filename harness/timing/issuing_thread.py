@@ -2,7 +2,7 @@
 
 The thread goes through the schedule: it waits until a batch is closed and a place is free, reads the clock, hands the
 batch to the library and goes on. So as many batches are in flight as there are places, with one thread of ours.
-Schedule, policy and records are those of workers (virtual_arrivals.py), with a place in the part of a worker; start -
+Schedule, policy and records are those of workers (request_loops.py), with a place in the part of a worker; start -
 ready is the lateness of this thread. Two ways to notice that a batch is complete:
 
 CalledBack  The library computes on threads of its own (OpenVINO, ONNX Runtime on a CPU) and calls back.
@@ -26,7 +26,7 @@ from typing import Protocol
 from harness.core.extensions import reason
 from harness.serving.batching import BatchPolicy, closes_at, due
 from harness.timing.clock import now_ns
-from harness.timing.virtual_arrivals import LEAD_NS, MOST_FAILURES, SPIN_NS, Batch, Dispatches, joined
+from harness.timing.request_loops import LEAD_NS, MOST_FAILURES, SPIN_NS, Batch, Dispatches, joined
 
 Done = Callable[[str | None], None]
 """Called once when a batch is complete, from any thread, with the reason where it failed."""
@@ -144,11 +144,13 @@ class Flight(ABC):
     def batches(self) -> list[Batch]:
         """All batches in the order of their start; one that is not complete has failed now."""
         lost = now_ns() - self._zero, LOST, None
-        found = []
-        for one in self._sent:
-            done_ns, error, unseen_ns = self._ended.get(one.first, lost)
-            found.append(Batch(one.first, one.size, one.closed_ns, one.start_ns, done_ns, one.place, error, unseen_ns))
-        return found
+        batches = []
+        for sent in self._sent:
+            done_ns, error, unseen_ns = self._ended.get(sent.first, lost)
+            batches.append(
+                Batch(sent.first, sent.size, sent.closed_ns, sent.start_ns, done_ns, sent.place, error, unseen_ns)
+            )
+        return batches
 
     def _note(self, first: int, ended: int, error: str | None, unseen_ns: int | None = None) -> None:
         self._ended[first] = ended - self._zero, error, unseen_ns

@@ -81,9 +81,9 @@ def _pairs(runs: Rewritable, reference: Callable[[int], Arrays], rng: np.random.
     started = now_ns()
     while len(fresh_ns) < LEAST_PAIRS or (len(fresh_ns) < MOST_PAIRS and now_ns() - started < BUDGET_NS):
         pair = len(fresh_ns)
-        one = pair % len(batches)
-        other = (one + int(rng.integers(1, len(batches)))) % len(batches)
-        stored = {name: np.copy(batches[one][name]) for name in changing}
+        batch = pair % len(batches)
+        other = (batch + int(rng.integers(1, len(batches)))) % len(batches)
+        stored = {name: np.copy(batches[batch][name]) for name in changing}
         fresh = _new_input(stored, batches[other], rng)
         if fresh is None:
             return Repeats(missing="the inputs are too alike to make another one of two of them")
@@ -91,13 +91,13 @@ def _pairs(runs: Rewritable, reference: Callable[[int], Arrays], rng: np.random.
         # The first pass of a pair follows a longer pause: two pairs in turn run in opposite orders.
         first = bool(rng.integers(2)) if pair % 2 == 0 else not first
         for new in (first, not first):
-            _write(batches[one], fresh if new else stored)
-            (fresh_ns if new else repeated_ns).append(_timed(runs, one))
+            _write(batches[batch], fresh if new else stored)
+            (fresh_ns if new else repeated_ns).append(_timed(runs, batch))
             if pair < LEAST_PAIRS:
                 answers[new] = runs.outputs()
-        _write(batches[one], stored)
-        runs.ready(one)
-        if answers and not _equal(reference(one), reference(other)):
+        _write(batches[batch], stored)
+        runs.ready(batch)
+        if answers and not _equal(reference(batch), reference(other)):
             compared += 1
             unchanged += _equal(answers[True], answers[False])
     return Repeats(fresh_ns=tuple(fresh_ns), repeated_ns=tuple(repeated_ns), compared=compared, unchanged=unchanged)
@@ -140,12 +140,12 @@ def _new_input(stored: Arrays, other: Arrays, rng: np.random.Generator) -> Array
     return None
 
 
-def _between(one: NDArray[Any], other: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+def _between(first: NDArray[Any], other: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
     """An array of the same shape and type: blended sample by sample, or spliced element by element."""
-    if not np.issubdtype(one.dtype, np.floating):
-        return np.where(rng.random(one.shape) < _LEAST_OTHER, one, other)
-    blended = np.empty_like(one)
-    for sample in np.ndindex(one.shape[:1]):  # one at a time stays in the cache; a batch would need much memory
+    if not np.issubdtype(first.dtype, np.floating):
+        return np.where(rng.random(first.shape) < _LEAST_OTHER, first, other)
+    blended = np.empty_like(first)
+    for sample in np.ndindex(first.shape[:1]):  # one at a time stays in the cache; a batch would need much memory
         share = rng.uniform(_LEAST_OTHER, 0.9)
-        blended[sample] = one[sample] * one.dtype.type(1 - share) + other[sample] * one.dtype.type(share)
+        blended[sample] = first[sample] * first.dtype.type(1 - share) + other[sample] * first.dtype.type(share)
     return blended

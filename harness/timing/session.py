@@ -1,4 +1,4 @@
-"""The measurement of one case in one process.
+"""The measurement of one case in one process, and the choice of the mode that measures it.
 
 Load → compile → first inference → reference check → warm-up → measure → outputs check → repeat check → close.
 """
@@ -20,8 +20,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.core import schemas
+from harness.core.errors import CaseError
 from harness.core.host import limits
 from harness.core.schemas import (
+    Boundary,
+    Case,
     ColdCosts,
     CpuUse,
     DeviceSamples,
@@ -37,13 +41,21 @@ from harness.core.schemas import (
 from harness.statistics import parity
 from harness.timing import clock
 from harness.timing.clock import now_ns
+from harness.timing.cuda_modes import (
+    DeviceOffline,
+    DeviceOverlapped,
+    DevicePipelined,
+    DeviceSync,
+    DeviceTransfer,
+    OnStream,
+)
 from harness.timing.loop import (
     Timed,
     WarmUp,
     measure,
     warm_up,
 )
-from harness.timing.modes import Mode
+from harness.timing.modes import MODES, Mode
 from harness.timing.repeat_check import check_repeats
 
 
@@ -122,13 +134,13 @@ def waited_ns(tasks: Path = _TASKS) -> dict[str, int]:
     schedstat contains time on a CPU, time waited for a CPU, and time slices (Documentation/scheduler/sched-stats in the
     kernel's source); the kernel leaves it out without CONFIG_SCHED_INFO.
     """
-    found = {}
+    waited = {}
     for task in tasks.glob("*/schedstat"):
         try:
-            found[task.parent.name] = int(task.read_text().split()[1])
+            waited[task.parent.name] = int(task.read_text().split()[1])
         except (OSError, IndexError):  # the thread ended while we looked, or nothing is counted here
             continue
-    return found
+    return waited
 
 
 def resident_bytes() -> int:
@@ -365,14 +377,14 @@ def batches_to_check(batches: int, round_number: int) -> range:
 def _compared(
     backend: Session, mode: Mode, reference: Callable[[int], Outputs], classifier: bool, batches: Iterable[int]
 ) -> list[Parity]:
-    found = []
+    parities = []
     for index in batches:
         mode.choose(index)
         mode.once()
         outputs = backend.outputs()
         if outputs:
-            found.append(parity.compare(outputs, reference(index), classifier))
-    return found
+            parities.append(parity.compare(outputs, reference(index), classifier))
+    return parities
 
 
 def quiet_collector() -> None:
@@ -380,3 +392,33 @@ def quiet_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.disable()
+
+
+Make = Callable[[OnStream, int], Mode]
+
+DEVICE_MODES: Mapping[tuple[Boundary, schemas.Mode], Make] = {
+    ("compute", "sync"): DeviceSync,
+    ("compute", "pipelined"): DevicePipelined,
+    ("compute", "offline"): DeviceOffline,
+    ("transfer", "sync"): DeviceTransfer,
+    ("transfer", "pipelined"): DeviceOverlapped,
+}
+"""Modes on a GPU."""
+
+
+def mode_for(case: Case, backend: OnStream, batches: int) -> Mode:
+    """The mode of a case whose samples start from arrays: every boundary except e2e (end_to_end.py).
+
+    `batches`: number of different input batches. The backend need not be loaded yet. CaseError for a combination that
+    is not measured.
+    """
+    if case.device == "cpu":
+        return MODES[case.mode](backend, batches)
+    try:
+        make = DEVICE_MODES[case.boundary, case.mode]
+    except KeyError:
+        raise CaseError(
+            f"The {case.boundary} boundary is not measured in {case.mode} mode on a GPU.",
+            "Leave the combination out of the configuration and run `make plan` again.",
+        ) from None
+    return make(backend, batches)

@@ -1,4 +1,4 @@
-"""The timed part of a process beside others: short windows, each started from outside.
+"""The timed part of a process beside others: short windows, each started from outside by a byte in a named pipe.
 
 Between its windows the process waits in the kernel and uses no CPU, so that it does not disturb the others. The other
 processes work in the meantime, so each window begins with untimed work that brings clocks and caches back.
@@ -6,13 +6,14 @@ processes work in the meantime, so each window begins with untimed work that bri
 
 from __future__ import annotations
 
+import os
 import random
 from array import array
 from collections.abc import Callable
 from typing import Protocol
 
 from harness.core.errors import CaseError
-from harness.core.protocol import WindowRequest
+from harness.core.protocol import GO, OVER, WindowRequest
 from harness.core.schemas import Block, Measurement, Situation, TimedWindow
 from harness.core.schemas.plan_record import MOST_SAMPLES
 from harness.timing.clock import now_ns
@@ -24,7 +25,7 @@ MIN_ITERATIONS = 5
 
 
 class Signals(Protocol):
-    """What starts the windows (harness/processes/window_signals.py)."""
+    """What starts the windows (harness/timing/windows.py)."""
 
     def next(self) -> Situation:
         """Wait for the next window; returns its situation."""
@@ -73,3 +74,33 @@ class WindowedPart:
         # What follows, checks of outputs and the end of the process, must not disturb the windows of others.
         self._signals.over()
         return Timed(samples[: used if mode.has_latencies else 0], tuple(blocks), "time limit")
+
+
+class WindowSignals:
+    """The reading end of the named pipe of one process (WindowRequest.fifo). Every wait is in the kernel.
+
+    Both methods raise CaseError where the parent gives the windows up, or has ended.
+    """
+
+    def __init__(self, fifo: str) -> None:
+        self._pipe = os.open(fifo, os.O_RDONLY)
+        self._by_byte = {byte: situation for situation, byte in GO.items()}
+
+    def next(self) -> Situation:
+        """Wait for the next window of this process; returns its situation."""
+        situation = self._by_byte.get(os.read(self._pipe, 1))
+        if situation is None:
+            raise _given_up()
+        return situation
+
+    def over(self) -> None:
+        """Wait until the windows of all processes are over."""
+        if os.read(self._pipe, 1) != OVER:
+            raise _given_up()
+
+
+def _given_up() -> CaseError:
+    return CaseError(
+        "The process of another device ended early, so the devices could not work together.",
+        "Its own record has the reason; the same command tries again.",
+    )

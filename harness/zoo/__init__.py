@@ -14,7 +14,7 @@ from harness.core.errors import ConfigError
 from harness.core.schemas import Kind, Quantisation, Weights
 from harness.core.text import unknown_name
 from harness.zoo.families import known_duration
-from harness.zoo.families.hub_kind import media_of
+from harness.zoo.model_files import media_of
 from harness.zoo.sources import parse_source
 
 _PHOTOGRAPHS = "photographs, 3 x 224 x 224"

@@ -66,7 +66,9 @@ class OwnInputs(nn.Module):
 
     def forward(self, *inputs: torch.Tensor) -> Any:
         """Copy the inputs that the module writes to, and call it."""
-        return self.module(*(one.clone() if place in self.written else one for place, one in enumerate(inputs)))
+        return self.module(
+            *(tensor.clone() if place in self.written else tensor for place, tensor in enumerate(inputs))
+        )
 
 
 def with_own_inputs(module: nn.Module, names: Sequence[str], written: Collection[str]) -> nn.Module:

@@ -16,7 +16,7 @@ from harness.core import store
 from harness.core.errors import ConfigError, ExportError, UsageError
 from harness.core.host import limits
 from harness.core.layout import ModelFolder
-from harness.core.safe_paths import inside
+from harness.core.safe_files import inside
 from harness.core.schemas import (
     Artifact,
     ExportFailure,
@@ -33,8 +33,7 @@ from harness.core.schemas import (
 from harness.zoo import ModelInfo, identity
 from harness.zoo.construct import family_of, save_weights
 from harness.zoo.cost.torch_counts import work_of
-from harness.zoo.diagnosis import check_comparable, diagnosed
-from harness.zoo.export_request import (
+from harness.zoo.identity import (
     Options,
     artifact,
     request_digest,
@@ -53,7 +52,7 @@ from harness.zoo.onnx.check import (
     trials_of,
 )
 from harness.zoo.onnx.variants import Step
-from harness.zoo.reference import in_chunks, reference_of, relative_l2
+from harness.zoo.reference import check_comparable, diagnosed, in_chunks, reference_of, relative_l2
 from harness.zoo.stored import write_arrays
 
 MAX_JPEG_DISTANCE = 0.1

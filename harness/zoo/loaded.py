@@ -55,7 +55,7 @@ class Loaded:
     sequence_inputs: names of the inputs whose axis 1 is the sequence; empty where nothing has a sequence.
     max_sequence: longest sequence the model has positions for.
     fixed_batch: the only batch size that a user's file takes; None where it is free.
-    batch_axes: batch axis of each output, where it is not the first (harness/zoo/diagnosis.py).
+    batch_axes: batch axis of each output, where it is not the first (harness/zoo/reference.py).
     quantised: how a user's ONNX file is quantised already; None where it is not.
     nested_outputs: whether the module returns anything but a tensor or a tuple of tensors.
     written_inputs: inputs that the module changes in place; every call gets copies of them.

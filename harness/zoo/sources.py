@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from harness.core.errors import ConfigError, MissingInputError
-from harness.core.portable import portable_path
+from harness.core.text import portable_path
 
 _FORMS = {
     "torchvision": (r"[a-z0-9_]+", "`torchvision:<name>`, for example torchvision:resnet34"),

@@ -1,11 +1,12 @@
-"""Files of arrays: NumPy's npz, of an export or of a user's own inputs.
+"""Files of inputs: arrays in NumPy's npz, of an export or of a user's own, and a user's prompts.
 
 A user gives one file for each shape: arrays by input name, sample axis first. The plan keeps the shapes; inputs/own.py
-checks the values against a model.
+checks the values against a model. `plan` reads these files, so no inference library is imported here.
 """
 
 from __future__ import annotations
 
+import re
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -16,13 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.core import store
-from harness.core.errors import ExportError, MalformedFileError, MissingInputError, UsageError
+from harness.core.errors import ConfigError, ExportError, MalformedFileError, MissingInputError, UsageError
 from harness.core.extensions import reason
-from harness.core.safe_files import Limit, open_to_read
+from harness.core.safe_files import Limit, open_to_read, read_text
 from harness.core.schemas import GivenInputs, Kind
 
 Arrays = dict[str, NDArray[np.generic]]
-
 
 UNREADABLE = (
     *(OSError, EOFError, ValueError, TypeError, MemoryError, NotImplementedError, RuntimeError),
@@ -126,3 +126,39 @@ def _lengths(files: Sequence[tuple[str, Arrays]]) -> list[int]:
         f"No axis distinguishes the shapes of {', '.join(path for path, _ in files)}.",
         "One file a shape; samples of one shape belong into one file.",
     )
+
+
+_PAIR = re.compile(r"\s*(\d{1,7})[\s,]+(\d{1,7})\s*")
+
+
+def length_pairs(path: Path) -> list[tuple[int, int]] | None:
+    """(prompt tokens, new tokens) of each line; None where the file holds texts. Raises ConfigError, MissingInputError.
+
+    Empty lines and lines that begin with # are left out. A pair may occur several times.
+    """
+    matches = [_PAIR.fullmatch(line) for line in prompt_lines(path)]
+    if not any(matches):
+        return None
+    wrong = next((number for number, match in enumerate(matches, 1) if match is None), None)
+    if wrong is not None:
+        raise ConfigError(
+            f"{path}: entry {wrong} is not `<prompt tokens> <new tokens>`, and others are.",
+            "Write a pair of numbers in each line, or a prompt in each line.",
+        )
+    pairs = [(int(match[1]), int(match[2])) for match in matches if match is not None]
+    if any(0 in pair for pair in pairs):
+        raise ConfigError(f"{path} has a length of 0.", "A prompt and an output have at least one token.")
+    return pairs
+
+
+def prompt_lines(path: Path) -> list[str]:
+    """Its lines without spaces around them. Raises ConfigError where there are none."""
+    if not path.is_file():
+        raise MissingInputError(
+            f"There is no file {path}.", "PROMPTS takes lengths, as 128,1024, or a file of prompts."
+        )
+    lines = [line.strip() for line in read_text(path, Limit.TEXT).splitlines()]
+    kept = [line for line in lines if line and not line.startswith("#")]
+    if not kept:
+        raise ConfigError(f"{path} is empty.", "Write a prompt in each line, or a pair of lengths.")
+    return kept

@@ -42,3 +42,11 @@ def test_every_series_is_drawn_in_colour_and_can_be_filtered(opened: Any) -> Non
     assert opened.locator("#shown").inner_text() == "1 of 3"
     opened.locator(".series:not([hidden]) canvas").hover()
     assert "ms [" in opened.locator(".series:not([hidden]) p").inner_text()
+
+
+def test_the_page_uses_the_width_of_a_screen(opened: Any) -> None:
+    """The page of a report has a column of links beside it; this one has none."""
+    for width in (1100, 1440, 1920):
+        opened.set_viewport_size({"width": width, "height": 900})
+        assert opened.locator("main").bounding_box()["width"] > 0.85 * width
+        assert opened.evaluate("document.documentElement.scrollWidth") <= width

@@ -149,6 +149,35 @@ def test_on_a_phone_the_answer_of_each_model_is_read_without_scrolling_sideways(
     assert not scroll.locator("thead").is_visible()
 
 
+def test_speedup_and_accuracy_are_in_sight_and_on_a_phone_the_median(opened: Open) -> None:
+    for size, last in (((1440, 900), "cosine"), (PHONE, "median ms")):
+        tab = opened(size)
+        scroll = tab.locator(".scroll:has(table.cases)").first
+        scroll.scroll_into_view_if_needed()
+        tab.locator("table.cases[data-keys]").first.wait_for(state="attached")
+        box = scroll.locator("th", has_text=last).bounding_box()
+        assert box["x"] + box["width"] <= scroll.bounding_box()["x"] + scroll.bounding_box()["width"] + 1
+
+
+def test_on_a_phone_labels_keep_the_backend_and_a_legend_all_names(opened: Open) -> None:
+    tab = opened(PHONE)
+    dots = drawn(tab.locator(".plot[aria-label^='Latency by backend']").first)
+    for label in dots.locator(".ytick text").all_text_contents():
+        assert not label.startswith("…"), label
+    lines = drawn(tab.locator(".plot[aria-label^='Throughput']").first)
+    box, bars = lines.bounding_box(), lines.locator(".legend .scrollbar")
+    assert all(bar.evaluate("(one) => one.getBBox().height") == 0 for bar in bars.all())
+    names = lines.locator(".legend .traces")
+    assert names.count() > 3
+    assert all(one.bounding_box()["y"] < box["y"] + box["height"] for one in names.all())
+
+
+def test_on_a_phone_a_table_of_words_is_read_without_scrolling_sideways(opened: Open) -> None:
+    scroll = opened(PHONE).locator("#environment .scroll")
+    scroll.scroll_into_view_if_needed()
+    assert scroll.evaluate("(one) => one.scrollWidth <= one.clientWidth")
+
+
 def test_the_first_figures_are_within_two_screens(opened: Open) -> None:
     for size in (DESKTOP, (1440, 900), (390, 844)):
         top = opened(size).evaluate("document.querySelector('#summary table tbody').getBoundingClientRect().top")
@@ -187,6 +216,8 @@ def test_on_paper_every_chart_is_drawn_every_section_open_and_no_control_left(op
         assert not any(one.is_visible() for one in tab.locator(control).all()), control
     widths = tab.locator(".plot").evaluate_all("(found) => found.map((one) => one._fullLayout.width)")
     assert max(widths) <= 660
+    cut = "(found) => found.filter((one) => one.scrollHeight > one.clientHeight + 1).length"
+    assert tab.locator(".scroll").evaluate_all(cut) == 0, "rows beyond its height would cover what follows"
     # A browser shrinks all pages of a document with one table that is wider than the paper (A4, margins of 12 mm).
     tab.set_viewport_size({"width": 703, "height": 1000})
     wide = "(found) => found.filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.innerText)"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.core.schemas import Failed, Measured, Row, Summary
-from tests.gpu.conftest import Gpu, has
+from tests.gpu.conftest import CONVOLUTIONAL, Gpu, has
 
 BACKENDS = ["torch-eager", "torch-script", "torch-compile", "onnxruntime"] + ["tensorrt"] * has("tensorrt")
 LARGE = "module:tests.fixtures.models:large_pictures"
@@ -162,9 +162,10 @@ def test_a_missing_engine_says_what_to_type(spoiled: Gpu) -> None:
     assert "make engines" in found.hint
 
 
-def test_aoti_runs_in_a_cuda_graph_and_compiles_once(gpu: Gpu) -> None:
+@pytest.mark.parametrize("model", [CONVOLUTIONAL, BERT])
+def test_aoti_runs_in_a_cuda_graph_and_compiles_once(gpu: Gpu, model: str) -> None:
     block = {"backends": ["torch-aoti"], "precisions": ["fp16"], "batch_sizes": [4]}
-    (row,) = rows_of(gpu.bench(block, rounds=2), ["torch-aoti"])
+    (row,) = rows_of(gpu.bench(block, models=(model,), rounds=2), ["torch-aoti"])
     assert row.grade != "F", [flag.detail for flag in row.flags]
     assert row.placement is not None
     assert (row.placement.device, row.placement.precision) == ("cuda", "fp16")

@@ -16,17 +16,15 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 from harness.aggregation.generation_rows import ROUNDINGS
 from harness.backends.decoder import Decoder, GenerationJob
 from harness.backends.torch import profile
+from harness.backends.torch.decoder import EagerDecoder, SlotDecoder
 from harness.backends.torch.decoder_compile import CompiledDecoder
-from harness.backends.torch.decoder_eager import EagerDecoder
-from harness.backends.torch.decoder_slots import SlotDecoder
 from harness.core.errors import CaseError
 from harness.core.schemas import DecoderKind, Precision
 from harness.core.schemas.profile_record import Phase
-from harness.timing.token_serving import padded
+from harness.timing.token_batching import padded
 from harness.zoo.construct import save_weights
-from harness.zoo.generation.generative import read_parameters, rebuild_generative, shape_of
-from harness.zoo.generation.greedy_reference import greedy, rounding_of
-from harness.zoo.generation.phase_counts import counts_of_phase
+from harness.zoo.cost.counting import counts_of_phase
+from harness.zoo.generation.generative import greedy, read_parameters, rebuild_generative, rounding_of, shape_of
 from tests.fixtures.tiny_decoders import joined
 
 PROMPT, NEW, BATCH, VOCABULARY = 7, 6, 3, 97

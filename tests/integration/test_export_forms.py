@@ -15,8 +15,8 @@ from harness.core import store
 from harness.core.errors import ExportError
 from harness.core.layout import Models
 from harness.core.schemas import ExportRecord, PlannedModel
-from harness.zoo.onnx.reference_run import open_session, run_session
 from harness.zoo.onnx.variants import MASK, check_padding, count_fused, read_masks
+from harness.zoo.reference import open_session, run_session
 from tests.fixtures.stages import latest_export
 from tests.integration.test_export import OWN_MODULE, planned, record_of, run_export, write_plan
 
@@ -27,13 +27,13 @@ LAYERS = 6
 FORMS = ("fp32-opset17", "fp16-opset17", "fp32-fused", "fp16-fused")
 KNOWN_TO_TENSORRT_8_6 = frozenset(
     """
-    Add And Cast Concat Constant ConstantOfShape Div Equal Erf Expand Flatten Gather GatherElements GatherND Greater
-    GreaterOrEqual Identity LayerNormalization Less LessOrEqual MatMul Mul Not Or Pow Range ReduceMean Reshape Shape
-    Slice Softmax Sqrt Squeeze Sub Tanh Transpose Unsqueeze Where
+    Add And Cast Concat Constant ConstantOfShape Conv Div Equal Erf Expand Flatten Gather GatherElements GatherND Gemm
+    Greater GreaterOrEqual Identity LayerNormalization Less LessOrEqual MatMul Mod Mul Not Or Pow Range ReduceMean
+    Reshape Shape Slice Softmax Sqrt Squeeze Sub Tanh Transpose Unsqueeze Where
     """.split()  # noqa: SIM905 - easier to read
 )
-"""Those that an encoder may need, from the table of onnx-tensorrt 8.5, and LayerNormalization, which libnvonnxparser
-8.6.0 holds. Of newer operators (Gelu, …) its parser says that there is no importer."""
+"""Those that an encoder may need, from the table of onnx-tensorrt 8.5, and LayerNormalization and Mod, which
+libnvonnxparser 8.6.0 holds. Of newer operators (Gelu, …) its parser says that there is no importer."""
 
 
 def with_forms(*forms: str, model: str = MODEL, **more: Any) -> PlannedModel:
@@ -162,3 +162,15 @@ def test_a_model_without_attention_is_refused_with_the_setting_to_leave_out(tmp_
     assert "no fp32-fused, fp16-fused ONNX file" in warning
     assert "attention" in warning
     assert "fused+graph" in warning
+
+
+def test_the_older_form_of_a_vision_transformer_has_its_attention_in_separate_operators(tmp_path: Path) -> None:
+    name = "module:tests.fixtures.models:vision_transformer"
+    write_plan(tmp_path / "results", [with_forms("fp32-opset17", model=name, weights="own", lengths=())])
+    done = run_export(tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    file = record_of(tmp_path, name).onnx_variants["fp32-opset17"].path
+    model = onnx.load(latest_export(Models(tmp_path / "models"), record_of(tmp_path, name).slug)[0].root / file)
+    operators = [node.op_type for node in model.graph.node]
+    assert operators.count("Softmax") == 2
+    assert set(operators) - KNOWN_TO_TENSORRT_8_6 == set()

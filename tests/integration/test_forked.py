@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures import forked
 from tests.fixtures.forked import run_forked
 from tests.fixtures.stages import ROOT, Folder
 
@@ -31,3 +32,17 @@ def test_variables_that_are_read_once_need_a_subprocess_and_get_one(tmp_path: Pa
     (tmp_path / "shower.py").write_text("import sys, torch; print(sys.flags.optimize, 'torch._dynamo' in sys.modules)")
     seen = [run_forked("shower", [], tmp_path, os.environ | more).stdout for more in ({}, {"PYTHONOPTIMIZE": "1"})]
     assert seen == ["0 True\n", "1 False\n"]
+
+
+def test_where_an_import_starts_a_thread_stages_are_subprocesses_and_a_warning_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = ("import threading", "threading.Thread(target=threading.Event().wait, daemon=True).start()")
+    (tmp_path / "threading_library.py").write_text("\n".join(lines))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv(forked.MEETING, f"{os.getpid()} {tmp_path}")
+    monkeypatch.setattr(forked, "LIBRARIES", ("threading_library",))
+    (tmp_path / "shower.py").write_text("import sys; print('threading_library' in sys.modules, sys.argv[1:])")
+    with pytest.warns(UserWarning, match=r"no stage can be forked: a library started a thread .* \(2 threads\)"):
+        done = run_forked("shower", ["a b"], tmp_path, os.environ)
+    assert (done.returncode, done.stdout) == (0, "False ['a b']\n")

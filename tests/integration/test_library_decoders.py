@@ -18,8 +18,7 @@ from harness.backends.onnxruntime import profile_cpu
 from harness.core.errors import CaseError
 from harness.core.schemas import Precision
 from harness.core.schemas.profile_record import Phase
-from harness.zoo.generation.generative import shape_of
-from harness.zoo.generation.greedy_reference import greedy
+from harness.zoo.generation.generative import greedy, shape_of
 from harness.zoo.generation.onnx_decoder import write_decoder
 from tests.fixtures import tiny_decoders
 from tests.fixtures.tiny_decoders import BATCH, PROMPT, TOKENS, Tiny, forced, generated, joined
@@ -29,8 +28,8 @@ pytestmark = pytest.mark.stages
 ORT = "harness.backends.onnxruntime.decoder:OnnxDecoder"
 OPENVINO = "harness.backends.openvino.decoder:OpenVinoDecoder"
 GENAI = "harness.backends.onnxruntime.genai_decoder:GenaiDecoder"
-LLAMACPP = "harness.backends.llamacpp.decoder:LlamaCppDecoder"
-LLAMACPP_SLOTS = "harness.backends.llamacpp.slots:LlamaCppSlots"
+LLAMACPP = "harness.backends.llamacpp:LlamaCppDecoder"
+LLAMACPP_SLOTS = "harness.backends.llamacpp:LlamaCppSlots"
 OPTIONAL = {GENAI: "onnxruntime_genai", LLAMACPP: "llama_cpp", LLAMACPP_SLOTS: "llama_cpp"}
 WAYS = [(ORT, "numpy"), (ORT, "binding"), (ORT, "in-place"), (OPENVINO, ""), (GENAI, "")]
 SEQ2SEQ_WAYS = [(ORT, "numpy"), (ORT, "binding"), (OPENVINO, "")]
@@ -107,7 +106,7 @@ def test_llama_cpp_s_tokens_differ_only_where_its_rounding_explains_it(llama: Ti
     decoder.close()
 
 
-SLOTS = ["harness.backends.torch.decoder_slots:SlotDecoder", LLAMACPP_SLOTS]
+SLOTS = ["harness.backends.torch.decoder:SlotDecoder", LLAMACPP_SLOTS]
 
 
 @pytest.mark.parametrize("target", SLOTS)

@@ -161,9 +161,8 @@ def test_a_model_is_diagnosed_before_an_exporter_is_blamed(name: str, words: tup
     from harness.statistics.parity import compare
     from harness.zoo import model_info
     from harness.zoo.construct import family_of
-    from harness.zoo.diagnosis import diagnosed
     from harness.zoo.loaded import Request
-    from harness.zoo.reference import reference_of
+    from harness.zoo.reference import diagnosed, reference_of
 
     info = model_info(ODD + name)
 

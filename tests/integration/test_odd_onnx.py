@@ -162,10 +162,9 @@ def diagnose(path: Path) -> None:
     """What an export asks of a file before it writes anything."""
     from harness.statistics.parity import compare
     from harness.zoo import model_info
-    from harness.zoo.diagnosis import diagnosed
     from harness.zoo.families import own_onnx
     from harness.zoo.loaded import Request
-    from harness.zoo.reference import reference_of
+    from harness.zoo.reference import diagnosed, reference_of
 
     info = model_info(f"onnx:{path}")
     loaded = own_onnx.load(Request(info, "own", 0, None, path.parent))

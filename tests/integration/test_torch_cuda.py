@@ -327,6 +327,26 @@ def test_a_graph_is_captured_for_every_batch_and_freed_before_the_context(
 
 
 @pytest.mark.usefixtures("switches")
+def test_what_a_graph_launches_lives_until_the_graph_is_freed(log: list[str]) -> None:
+    from harness.backends.torch.cuda import Replay
+
+    class Package:
+        """As AOTInductor's: weights and kernels of its own, which it unloads at its end."""
+
+        def __call__(self, tensor: Any) -> Any:
+            return tensor + 1
+
+    package = Package()
+    weakref.finalize(package, log.append, "unloaded")
+    replay = Replay(package, (torch.zeros(2),), "stream", "pool")
+    del package
+    log.append("replayed")
+    replay(torch.zeros(2))
+    replay.close()
+    assert log[-3:] == ["replayed", "graph reset", "unloaded"]
+
+
+@pytest.mark.usefixtures("switches")
 def test_what_cannot_be_captured_names_another_setting_and_memory_that_ran_out_stays_what_it_is(
     log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -132,8 +132,8 @@ def test_its_onnx_file_answers_alike_in_every_library(tmp_path: Path) -> None:
     from harness.zoo import model_info
     from harness.zoo.cost.onnx_counts import open_graph, products_of
     from harness.zoo.cost.torch_counts import work_of
-    from harness.zoo.export_request import Options
     from harness.zoo.families import transformer
+    from harness.zoo.identity import Options
     from harness.zoo.onnx.write import write_fp32
 
     source = tmp_path / "source"

@@ -13,7 +13,7 @@ from harness.core import store
 from harness.core.errors import ConfigError, MalformedFileError, UsageError
 from harness.core.schemas import Plan
 from harness.core.seal import opened
-from harness.planning import overrides, yaml_file
+from harness.planning import config, overrides
 from harness.planning.config import read_config
 from tests.synthetic_results import RESNET, case_of, measured, plan_of
 
@@ -41,7 +41,7 @@ def said_of(tmp_path: Path, text: str) -> str:
         ("[" * 100_000 + "]" * 100_000, "not valid YAML"),
         (f"models: {'[' * 150}x{']' * 150}\nmatrix: []\n", "models"),
         ("- " * 20_000 + "x\n", "not valid YAML"),
-        ("x" * (yaml_file.MAX_BYTES + 1), "is larger than 1,000,000 bytes"),
+        ("x" * (config.MAX_BYTES + 1), "is larger than 1,000,000 bytes"),
         ("a: !!python/object/apply:os.system [touch x]\n", "could not determine a constructor"),
         ("a: !!python/name:os.system\n", "could not determine a constructor"),
         ("a: !!python/module:os\n", "could not determine a constructor"),
@@ -82,7 +82,7 @@ def test_a_hostile_configuration_is_refused_in_two_lines(tmp_path: Path, text: s
 
 def test_an_endless_file_is_no_configuration() -> None:
     with pytest.raises(MalformedFileError, match="is a device"):
-        yaml_file.read(Path("/dev/zero"))
+        config.read_yaml(Path("/dev/zero"))
 
 
 def test_an_endless_file_is_no_record() -> None:

@@ -17,10 +17,9 @@ from harness.core.layout import Results
 from harness.core.safe_files import Limit, read, read_text
 from harness.core.schemas import Artifact, Plan
 from harness.core.schemas.profile_record import OperatorRow, PartsProfile
-from harness.planning import yaml_file
+from harness.planning import config
 from harness.profiling.load_profiles import with_launch_gaps
-from harness.zoo import stored
-from harness.zoo.families import hub_kind
+from harness.zoo import model_files, stored
 from harness.zoo.stored import arrays_in, describe_inputs, read_arrays, write_arrays
 from tests.synthetic_results import RESNET, case_of, measured, plan_of
 
@@ -49,7 +48,7 @@ OWN_FILES = {
     "in a temporary folder of the process that wrote them a moment ago": (
         "harness.backends.onnxruntime.cuda",
         "harness.backends.onnxruntime.decoder_cuda",
-        "harness.backends.onnxruntime.decoder_placement",
+        "harness.backends.onnxruntime.decoder",
         "harness.backends.onnxruntime.placement",
         "harness.backends.onnxruntime.profile_cpu",
         "harness.backends.onnxruntime.profile_cpu",
@@ -67,23 +66,23 @@ OWN_FILES = {
         "harness.zoo.generation.onnx_decoder",
         "harness.backends.tensorrt.runtime",
         "harness.backends.cudnn.runtime",
-        "harness.zoo.diagnosis",
+        "harness.zoo.reference",
         "harness.zoo.families.efficientnet",
         "harness.zoo.families.exported_program",
         "harness.zoo.onnx.int8",
         "harness.zoo.cost.onnx_counts",
         "harness.zoo.onnx.external_data",
         "harness.zoo.onnx.write",
-        "harness.zoo.onnx.reference_run",
+        "harness.zoo.reference",
         "harness.zoo.onnx.write",
         "harness.zoo.onnx.variants",
         "harness.zoo.families.own_onnx",
-        "harness.zoo.onnx.quantised_file",
+        "harness.zoo.model_files",
     ),
     "opened from memory or to be written, or npz of a limited size": (
         "harness.compare",
         "harness.processes.copies",
-        "harness.processes.window_signals",
+        "harness.timing.windows",
         "harness.runners.local_runner",
         "harness.core.archive",
         "harness.core.cli",
@@ -97,7 +96,7 @@ OWN_FILES = {
     "what reads up to a limit": (
         "harness.core.safe_files",
         "harness.core.store",
-        "harness.planning.remote_store",
+        "harness.planning.run_store",
     ),
 }
 """Modules that read a file without `read` of core/safe_files.py, by what that file is."""
@@ -146,7 +145,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "record": lambda root: store.load(sparse(root / "plan.json", Limit.RECORD + 1), Plan, "make plan"),
     "raw record": lambda root: store.load_raw(sparse(root / "1.json", Limit.RECORD + 1)),
     "bundle": lambda root: archive.unpack(sparse(root / "x.tar.xz", Limit.BUNDLE + 1)),
-    "configuration": lambda root: yaml_file.read(sparse(root / "x.yaml", Limit.TEXT + 1)),
+    "configuration": lambda root: config.read_yaml(sparse(root / "x.yaml", Limit.TEXT + 1)),
     "table, page or chart that is packed": lambda root: bundle._content(
         sparse(root / "report.md", Limit.RECORD + 1), Results(root)
     ),
@@ -200,7 +199,7 @@ def test_an_array_that_claims_more_than_it_has_is_refused(tmp_path: Path) -> Non
 
 def test_a_setting_of_a_model_folder_that_is_too_large_says_nothing(tmp_path: Path) -> None:
     sparse(tmp_path / "config.json", Limit.TEXT + 1)
-    assert hub_kind.media_of(str(tmp_path)) == "text"
+    assert model_files.media_of(str(tmp_path)) == "text"
 
 
 def test_a_trace_that_is_too_large_is_warned_of(tmp_path: Path) -> None:

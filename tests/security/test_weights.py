@@ -20,8 +20,8 @@ from harness.core.errors import ConfigError, ExportError, HubError
 from harness.core.layout import ModelFolder
 from harness.zoo import model_info
 from harness.zoo.construct import family_of
-from harness.zoo.export_request import Options
 from harness.zoo.families import own_onnx, vision
+from harness.zoo.identity import Options
 from harness.zoo.loaded import Request
 from harness.zoo.onnx.external_data import check_external_data, external_locations
 from harness.zoo.onnx.write import write_fp32

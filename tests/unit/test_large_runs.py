@@ -45,7 +45,7 @@ from harness.core.schemas import (
 from harness.live import server
 from harness.live.reader import WatchedFolder
 from harness.planning import resume
-from harness.planning.remote_store import RemoteStore
+from harness.planning.run_store import RemoteStore
 from harness.planning.schedule import schedule
 from tests.synthetic_results import (
     EFFICIENTNET,

@@ -14,12 +14,20 @@ from pycuda import driver
 
 from harness.backends.base import Array, Backend, BackendJob, Batch, is_out_of_memory, out_of_memory
 from harness.backends.cuda import libraries
-from harness.backends.cuda.buffers import Buffers, Tied
-from harness.backends.cuda.context import Cuda, DeviceArray
+from harness.backends.cuda.context import Buffers, Cuda, DeviceArray, Tied
 from harness.backends.cuda.graph import Graph
 from harness.backends.cudnn import tuned, tuning
-from harness.backends.cudnn.input_layout import Fold, channels_last, folded, in_blocks
-from harness.backends.cudnn.layer_plan import Convolution, LayerPlan, Pooling, Step, plan_of
+from harness.backends.cudnn.layer_plan import (
+    Convolution,
+    Fold,
+    LayerPlan,
+    Pooling,
+    Step,
+    channels_last,
+    folded,
+    in_blocks,
+    plan_of,
+)
 from harness.backends.cudnn.tuned import Place, TunedStep
 from harness.backends.loads import onnx_of
 from harness.backends.precision import precision_of

@@ -1,4 +1,5 @@
 """onnxruntime on CUDA: one infer() is one run_with_iobinding on the harness's stream, or one launch of its CUDA graph.
+onnxruntime-tensorrt: the same with a session whose subgraphs are TensorRT engines.
 
 Inputs and outputs are bound to device memory before; the run returns when its work is enqueued.
 """
@@ -21,8 +22,7 @@ from harness.backends.base import (
     Batch,
 )
 from harness.backends.cuda import libraries
-from harness.backends.cuda.buffers import Buffers, Tied
-from harness.backends.cuda.context import Cuda
+from harness.backends.cuda.context import Buffers, Cuda, Tied
 from harness.backends.loads import onnx_of
 from harness.backends.onnxruntime.placement import (
     Ran,
@@ -212,3 +212,37 @@ class OnnxRuntimeOnGpu(Backend):
             self._artifact, [port.type for port in session.get_inputs()], [port.type for port in session.get_outputs()]
         )
         return "tf32" if precision == "fp32" and tf32 else precision
+
+
+class OnnxRuntimeTensorrt(OnnxRuntimeOnGpu):
+    """Engines and timing cache are kept below the model's folder: only the first process pays for building them."""
+
+    compiles = True
+
+    def load(self) -> None:
+        """Everything that takes time is building."""
+
+    def compile_cached(self) -> bool:
+        """Whether an earlier process left engines for this case."""
+        return self._cache.is_dir() and any(self._cache.iterdir())
+
+    def compile(self) -> None:
+        """Create the session, which builds or finds its engines, and bind every batch."""
+        self._cache.mkdir(parents=True, exist_ok=True)
+        super().load()
+
+    @property
+    def _cache(self) -> Path:
+        return (self.job.cache / self.job.case.case_id).resolve()
+
+    def _providers(self) -> Sequence[Provider]:
+        own = {
+            "device_id": "0",
+            "user_compute_stream": str(self.stream.handle),
+            "trt_fp16_enable": "1" if self.job.case.precision == "fp16" else "0",
+            "trt_engine_cache_enable": "1",
+            "trt_engine_cache_path": str(self._cache),
+            "trt_timing_cache_enable": "1",
+            "trt_timing_cache_path": str(self._cache),
+        }
+        return [("TensorrtExecutionProvider", own), (CUDA, self._cuda_options(graph=False))]

@@ -1,18 +1,24 @@
-"""onnxruntime generates: one prefill or step is one run of the decoder file, which also chooses the tokens."""
+"""onnxruntime generates: one prefill or step is one run of the decoder file, which also chooses the tokens. The type
+that its products ran in is from a profiled run and the file's operators, outside the clock."""
 
 from __future__ import annotations
 
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 from numpy.typing import NDArray
 
 from harness.backends.base import Array
 from harness.backends.decoder import Decoder, GenerationJob
 from harness.backends.onnxruntime.cache_feeds import PAST, TYPES, WAYS, HostMemory, Memory, Sessions
-from harness.backends.onnxruntime.decoder_placement import products
+from harness.backends.onnxruntime.placement import nodes_of
 from harness.backends.precision import floating_precision, precision_of
 from harness.core.errors import CaseError
 from harness.core.schemas import Placement
@@ -120,3 +126,43 @@ class OnnxDecoder(Decoder):
         options.inter_op_num_threads = 1
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
         return options
+
+
+_PLAIN = ("MatMul", "Gemm", "FusedMatMul", "FusedGemm")
+_BLOCKS = "MatMulNBits"
+_IN_INT8 = 4
+"""accuracy_level of MatMulNBits that multiplies in int8."""
+
+
+def products(file: Path, feeds: Mapping[str, Array], threads: int) -> dict[str, int]:
+    """Number of products with weights by precision, in a second session that profiles itself."""
+    with tempfile.TemporaryDirectory(prefix="inferometer-") as folder:
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.enable_profiling = True
+        options.profile_file_prefix = str(Path(folder) / "profile")
+        session = ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        session.run(None, dict(feeds))
+        events = json.loads(Path(session.end_profiling()).read_bytes())
+    graph = onnx.load(file, load_external_data=False).graph
+    return count_products([node.operator for node in nodes_of(events)], graph.node)
+
+
+def count_products(ran: Iterable[str], nodes: Iterable[Any]) -> dict[str, int]:
+    """ran: operators of the kernels that ran; nodes: of the file, which name the bits of their weights (pure).
+
+    `int8` are weights of 8 bits that are multiplied in int8; other weights in blocks are named by bits and type.
+    """
+    kinds = {_kind(node) for node in nodes if node.op_type == _BLOCKS}
+    counter = Counter(operator for operator in ran if operator in (_BLOCKS, *_PLAIN))
+    blocks, plain = counter.pop(_BLOCKS, 0), sum(counter.values())
+    counted = {"+".join(sorted(kinds)) or "unknown": blocks, "fp32": plain}
+    return {name: number for name, number in counted.items() if number}
+
+
+def _kind(node: Any) -> str:
+    given = {entry.name: entry.i for entry in node.attribute}
+    bits = given.get("bits", 4)
+    if given.get("accuracy_level") != _IN_INT8:
+        return f"{bits}-bit weights multiplied in floating point"
+    return "int8" if bits == 8 else f"{bits}-bit weights multiplied in int8"

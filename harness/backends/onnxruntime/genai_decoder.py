@@ -21,7 +21,7 @@ import onnxruntime_genai as genai
 from numpy.typing import NDArray
 
 from harness.backends.decoder import Decoder, GenerationJob
-from harness.backends.onnxruntime.decoder_placement import count_products
+from harness.backends.onnxruntime.decoder import count_products
 from harness.backends.precision import floating_precision, precision_of
 from harness.core.errors import CaseError
 from harness.core.safe_files import Limit, read_text

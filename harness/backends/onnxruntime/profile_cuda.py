@@ -22,7 +22,7 @@ from harness.backends.onnx_node_names import (
 )
 from harness.backends.onnxruntime.cuda import OnnxRuntimeOnGpu
 from harness.backends.onnxruntime.placement import Ran
-from harness.backends.onnxruntime.profile_events import LEAST, Event, on_gpu, rows_of, runs_of
+from harness.backends.onnxruntime.profile_cpu import LEAST, Event, on_gpu, rows_of, runs_of
 from harness.backends.onnxruntime.session import Wanted
 from harness.backends.profile_timing import plain_ns, ready
 from harness.backends.torch.profile_operators import TRACE, operators

@@ -17,8 +17,7 @@ from harness.backends.base import (
     is_out_of_memory,
     out_of_memory,
 )
-from harness.backends.cuda.buffers import Buffers, Tied
-from harness.backends.cuda.context import Cuda, DeviceArray
+from harness.backends.cuda.context import Buffers, Cuda, DeviceArray, Tied
 from harness.backends.cuda.graph import Graph
 from harness.backends.tensorrt import layers, versions
 from harness.backends.tensorrt.versions import Log

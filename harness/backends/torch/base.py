@@ -1,4 +1,6 @@
-"""The common part of the three PyTorch backends: the module, its inputs as tensors, and the precision that ran."""
+"""The common part of PyTorch's backends: the module, its inputs as tensors, and the precision that ran. And
+torch-eager, which adds nothing: one infer() is one call of the nn.Module, operator by operator, under inference_mode.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,7 @@ from harness.backends.base import (
     Batch,
 )
 from harness.backends.torch import fp8
-from harness.backends.torch.cpu import OnCpu
-from harness.backends.torch.place import Call, Place, Tensors
+from harness.backends.torch.place import Call, OnCpu, Place, Tensors
 from harness.backends.torch.readback import Product, fp8_ran, words_of
 from harness.core.schemas import NO_FLOATS, Placement
 from harness.zoo.construct import build_module
@@ -282,3 +283,7 @@ def _place_of(job: BackendJob) -> Place:
     from harness.backends.torch.cuda import OnCuda  # noqa: PLC0415 - imports pycuda, which a CPU machine lacks
 
     return OnCuda(job)
+
+
+class TorchEager(TorchBackend):
+    """The module as its authors wrote it: the baseline of every speedup."""

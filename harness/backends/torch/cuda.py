@@ -11,14 +11,15 @@ from torch import nn
 
 from harness.backends.base import Array, BackendJob
 from harness.backends.cuda.context import Cuda
-from harness.backends.torch.cpu import host_facts, use_threads
 from harness.backends.torch.fp8 import require_capability
 from harness.backends.torch.place import (
     Call,
     Place,
     PlacedInputs,
     Tensors,
+    host_facts,
     rewrite,
+    use_threads,
 )
 from harness.backends.torch.readback import gpu_precision
 from harness.core.errors import CaseError
@@ -151,6 +152,7 @@ class Replay:
         outputs are read before another graph is launched.
         """
         self._arguments = arguments  # their memory is the graph's
+        self._call = call  # and so are its weights and kernels: AOTInductor's package unloads them when it is dropped
         self._graph = torch.cuda.CUDAGraph()
         try:
             # Thread-local: a library's own thread must not spoil the capture.
@@ -171,8 +173,9 @@ class Replay:
         return self._outputs
 
     def close(self) -> None:
-        """Free the graph."""
+        """Free the graph, then what it read."""
         self._graph.reset()
+        del self._call, self._arguments, self._outputs
 
 
 WARM_UP_CALLS = 3

@@ -15,7 +15,7 @@ from transformers.cache_utils import StaticLayer
 
 from harness.backends.decoder import GenerationJob
 from harness.backends.torch.compile import require_compiler
-from harness.backends.torch.decoder_base import TorchDecoder
+from harness.backends.torch.decoder import TorchDecoder
 from harness.backends.torch.readback import compiled_of, with_shortfalls
 from harness.core.errors import CaseError
 from harness.core.extensions import reason

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from harness.backends.base import BackendJob, Batch
-from harness.backends.decoder import GenerationJob
-from harness.backends.decoder_phases import DecoderPhase
+from harness.backends.decoder import DecoderPhase, GenerationJob
 from harness.backends.profile_timing import TimedPass, ready, span_of, spans_of_run
+from harness.backends.torch.base import TorchEager
 from harness.backends.torch.compile import TorchCompile
+from harness.backends.torch.decoder import EagerDecoder
 from harness.backends.torch.decoder_compile import CompiledDecoder
-from harness.backends.torch.decoder_eager import EagerDecoder
-from harness.backends.torch.eager import TorchEager
 from harness.backends.torch.profile_modules import nvtx_ranges, record, rows_of
 from harness.backends.torch.profile_operators import TRACE, ProfilerRanges, operators, with_kernels
 from harness.backends.torch.script import TorchScript

@@ -14,9 +14,9 @@ from pathlib import Path
 import psutil
 
 from harness.core.host import git, gpu, limits
-from harness.core.portable import portable
 from harness.core.schemas import Device, Environment, Limits, Machine, Software, Unavailable
 from harness.core.store import digest_of
+from harness.core.text import portable
 
 VARIABLES = "runtime variables"
 """Name of the build fact."""

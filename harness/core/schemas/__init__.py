@@ -53,47 +53,35 @@ The reader of a format 2 or 3 also accepts the earlier formats. Every file but a
 
 from __future__ import annotations
 
-from harness.core.schemas.claim_record import (
+from harness.core.schemas.comparison_record import (
     Claim,
     ClaimedModel,
     ClaimedRatio,
     ClaimedValue,
+    ComparedLoad,
+    ComparedRow,
+    Comparison,
+    Decision,
+    Design,
+    Difference,
     Differing,
+    EnvironmentChange,
+    History,
+    HistoryPoint,
+    HistoryRun,
+    Judgement,
     PublishedCase,
     PublishedSource,
     Reproduced,
     ReproducedRow,
     Reproduction,
-    Substitute,
-)
-from harness.core.schemas.comparison_record import (
-    ComparedLoad,
-    ComparedRow,
-    Comparison,
-    Design,
-    Difference,
-    Judgement,
+    SeriesState,
+    Shift,
+    ShiftState,
     Side,
     State,
     States,
-)
-from harness.core.schemas.copies_record import (
-    Copies,
-    CopyFailure,
-    CopyProcess,
-    CopyTimes,
-    DeviceSlot,
-    NeighbourCheck,
-    NeighbourSample,
-)
-from harness.core.schemas.energy_record import Energy
-from harness.core.schemas.environment_record import (
-    Environment,
-    Gpu,
-    Limits,
-    Machine,
-    Software,
-    Unavailable,
+    Substitute,
 )
 from harness.core.schemas.export_record import (
     SOURCES,
@@ -119,8 +107,15 @@ from harness.core.schemas.export_record import (
 from harness.core.schemas.fleet_record import (
     Attempt,
     AttemptReport,
+    Copies,
+    CopyFailure,
+    CopyProcess,
+    CopyTimes,
+    DeviceSlot,
     Fleet,
     FleetUnit,
+    NeighbourCheck,
+    NeighbourSample,
     UnitFile,
     UnitRequest,
 )
@@ -144,16 +139,6 @@ from harness.core.schemas.generation_record import (
     TokenRates,
     TokenTimes,
     VoidGeneration,
-)
-from harness.core.schemas.history_record import (
-    Decision,
-    EnvironmentChange,
-    History,
-    HistoryPoint,
-    HistoryRun,
-    SeriesState,
-    Shift,
-    ShiftState,
 )
 from harness.core.schemas.load_record import (
     GeneratedBatches,
@@ -181,6 +166,20 @@ from harness.core.schemas.load_record import (
     ServiceRun,
     TokenLoad,
 )
+from harness.core.schemas.machine_record import (
+    CpuLimits,
+    CpuRoof,
+    Environment,
+    Gpu,
+    Limits,
+    Machine,
+    Roof,
+    SelfTest,
+    SelfTestKind,
+    SelfTestRow,
+    Software,
+    Unavailable,
+)
 from harness.core.schemas.plan_record import (
     Case,
     EngineOptions,
@@ -196,11 +195,11 @@ from harness.core.schemas.raw_record import (
     FIXED_WHEN_TRACED,
     NO_FLOATS,
     Block,
-    BusyProcess,
     Clock,
     ColdCosts,
     CpuUse,
     DeviceSamples,
+    Energy,
     Failed,
     GpuSample,
     Measured,
@@ -218,9 +217,6 @@ from harness.core.schemas.raw_record import (
     Usage,
     UsageSample,
 )
-from harness.core.schemas.roof_record import CpuLimits, CpuRoof, Roof
-from harness.core.schemas.row_parts import Check, Flag, GpuUsage, Interval, UsageSummary
-from harness.core.schemas.selftest_record import SelfTest, SelfTestKind, SelfTestRow
 from harness.core.schemas.summary_record import (
     Better,
     CustomMetric,
@@ -239,9 +235,14 @@ from harness.core.schemas.summary_record import (
 from harness.core.schemas.vocabulary import (
     ELEMENT_BYTES,
     Boundary,
+    BusyProcess,
+    Check,
     Device,
     Exporter,
+    Flag,
+    GpuUsage,
     Grade,
+    Interval,
     Kind,
     Limit,
     Mode,
@@ -253,6 +254,7 @@ from harness.core.schemas.vocabulary import (
     Situation,
     Status,
     Stopped,
+    UsageSummary,
     Verdict,
     Weights,
 )

@@ -1,12 +1,31 @@
-"""comparison.json: a summary compared with another and with thresholds. ab/states.json: the two states of `ab`."""
+"""Results compared: comparison.json (a summary with another and with thresholds), ab/states.json (the two states of
+`ab`), published results as data, and reproduction.json (a published result compared with measurements made here).
+
+And over time, in a store of runs: runs/<run_id>/run.json, decisions/<shift_id>.json, history.json (harness/history.py).
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
 
 from harness.core.schemas.load_record import Scenario
-from harness.core.schemas.row_parts import Interval
-from harness.core.schemas.vocabulary import Boundary, Mode, Precision, Quantity, Record, Verdict, Weights
+from harness.core.schemas.plan_record import Measurement, Tolerance
+from harness.core.schemas.vocabulary import (
+    Boundary,
+    Device,
+    FileName,
+    Grade,
+    Interval,
+    Mode,
+    Precision,
+    Quantity,
+    Record,
+    RelativePath,
+    Verdict,
+    Weights,
+)
 
 Design = Literal["separate", "paired", "across"]
 """`separate`: two runs one after the other; `paired`: two states in one run, round by round; `across`: runs of two
@@ -149,3 +168,286 @@ class States(Record):
     schema_version: Literal[1] = 1
     against: State
     here: State
+
+
+Text = Annotated[str, Field(min_length=1, max_length=400)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class PublishedSource(Record):
+    """The publication of a result."""
+
+    title: Text
+    url: Text | None = None
+    date: Text | None = None
+    """As exact as the source gives it."""
+
+
+class Differing(Record):
+    """A condition that differs between the publication and this machine."""
+
+    name: Text
+    published: Text
+    here: Text
+    refuses: bool = False
+    """True where absolute values are not comparable because of it; ratios and orders are judged, and it is named."""
+
+
+class ClaimedModel(Record):
+    """A model by its name here, and by the source's name where that differs."""
+
+    name: Text
+    published: Text | None = None
+    weights: Weights = "seeded"
+    """Speed does not depend on them, and random weights need no network."""
+    gates: dict[Precision, Tolerance] = {}
+
+
+class PublishedCase(Record):
+    """The case that the source measured, in this project's words."""
+
+    model: Text
+    backend: Text
+    precision: Precision
+    batch_size: Count
+    sequence_length: Count | None = None
+    boundary: Boundary = "compute"
+    mode: Mode = "sync"
+    setting: Text | None = None
+    """A named setting of the backend; None: its usual setting."""
+
+
+class ClaimedValue(PublishedCase):
+    """One published figure: the latency of a batch, or samples per second."""
+
+    name: Text
+    latency_ms: Positive | None = None
+    items_per_s: Positive | None = None
+    ci95_ms: Interval | None = None
+    """Of latency_ms, where the source gives an interval."""
+    tolerance: Share | None = None
+    """Relative, where the source gives a tolerance."""
+
+    @model_validator(mode="after")
+    def _has_one_figure(self) -> ClaimedValue:
+        if (self.latency_ms is None) == (self.items_per_s is None):
+            raise ValueError("give either latency_ms or items_per_s")
+        return self
+
+    @property
+    def batch_ms(self) -> float:
+        """Time of one batch, from either figure."""
+        return self.latency_ms or self.batch_size / (self.items_per_s or 1) * 1e3
+
+    @property
+    def sample_ms(self) -> float:
+        """Time per sample, which is comparable where the two sides of a ratio have different batch sizes."""
+        return self.batch_ms / self.batch_size
+
+
+class ClaimedRatio(Record):
+    """How many times faster, per sample, one value is than another; the two values give the figure."""
+
+    faster: Text
+    than: Text
+    tolerance: Share | None = None
+
+
+class Substitute(Record):
+    """Replaces parts of the published case on a device that cannot run it; named beside the verdict."""
+
+    precision: Precision | None = None
+    batch_size: Count | None = None
+    sequence_length: Count | None = None
+
+
+class Claim(Record):
+    """A published result."""
+
+    title: Text
+    source: PublishedSource
+    cards: Annotated[tuple[Text, ...], Field(min_length=1)]
+    """Driver's names of the GPU that it was measured on, or the name of the processor."""
+    device: Device | None = None
+    """The only device on which it is measured; None: any."""
+    conditions: dict[str, Text] = {}
+    """Further facts of the source about the measurement; shown, never compared."""
+    versions: dict[str, Text] = {}
+    """Libraries, by the name of their distribution."""
+    differs: tuple[Differing, ...] = ()
+    """Known differences that apply here on any machine."""
+    context: Text | None = None
+    """Why it is never compared; None: it is compared."""
+    models: tuple[ClaimedModel, ...] = ()
+    values: tuple[ClaimedValue, ...] = ()
+    ratios: tuple[ClaimedRatio, ...] = ()
+    orders: tuple[Annotated[tuple[Text, ...], Field(min_length=2)], ...] = ()
+    """Names of values, fastest first."""
+    substitutes: dict[Device, Substitute] = {}
+    measurement: Measurement = Measurement(rounds=5)
+    results: RelativePath | None = None
+    """A published results folder of this project, in place of `models`, `values` and `measurement`."""
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Claim:
+        if (self.results is None) == (not self.values):
+            raise ValueError("give either values or results")
+        names = [value.name for value in self.values]
+        if len(set(names)) < len(names):
+            raise ValueError("two values have the same name")
+        named = {name for order in self.orders for name in order}
+        named |= {name for ratio in self.ratios for name in (ratio.faster, ratio.than)}
+        if unknown := sorted(named - set(names)):
+            raise ValueError(f"no value is named {unknown[0]}")
+        if unlisted := sorted({value.model for value in self.values} - {model.name for model in self.models}):
+            raise ValueError(f"{unlisted[0]} is not in models")
+        return self
+
+
+Reproduced = Literal["REPRODUCED", "NOT REPRODUCED", "NOT COMPARABLE"]
+
+
+class ReproducedRow(Record):
+    """One published value, ratio or order, and its verdict here."""
+
+    kind: Literal["value", "ratio", "order"]
+    name: str
+    unit: Literal["ms", "items/s", "x", "order"]
+    published: float | None
+    """None for an order, which `name` describes."""
+    published_ci95: Interval | None
+    """As the source gives it."""
+    measured: float | None
+    ci95: Interval | None
+    verdict: Reproduced
+    reason: str | None
+    differences: tuple[Differing, ...]
+    """Every condition that differs; listed beside a verdict too, because a ratio is judged despite differences."""
+    case_ids: tuple[str, ...]
+
+
+class Reproduction(Record):
+    """A claim compared with one summary."""
+
+    schema_version: Literal[1] = 1
+    created_at: str
+    claim: str
+    title: str
+    source: PublishedSource
+    card: str
+    """The GPU or processor of the published result."""
+    conditions: dict[str, str]
+    here: str | None
+    """The machine and method of the measurement here; None where nothing was measured."""
+    plan_id: str | None
+    rows: tuple[ReproducedRow, ...]
+
+
+ShiftState = Literal["candidate", "confirmed", "refuted"]
+"""A candidate comes from the history alone; an interleaved A/B run of both commits confirms or refutes it."""
+
+
+class HistoryPoint(Record):
+    """A case in one run."""
+
+    process_medians: Annotated[tuple[float, ...], Field(min_length=1)]
+    """Nanoseconds per batch."""
+    grade: Grade | None
+
+
+class HistoryRun(Record):
+    """One run in the store, with everything that its series need."""
+
+    schema_version: Literal[1] = 1
+    run_id: FileName
+    """Its time, and a hash of plan, commit, environments, machine key and time."""
+    plan_id: str
+    settings_id: str
+    config: str
+    measured_from: str
+    measured_to: str
+    commit: str | None
+    """State of the measured code; None where it is unknown."""
+    machine_key: FileName
+    """Hash of the facts of the machine that define a series: processor, CPUs, threads, type of GPU."""
+    machine: str
+    conditions: dict[str, str]
+    """Every further fact of the environment whose change ends a stretch: driver, kernel, libraries, settings."""
+    points: dict[str, HistoryPoint]
+    """By case id."""
+
+
+class Shift(Record):
+    """A change of level in the series of one case on one machine."""
+
+    shift_id: FileName
+    case_id: str
+    machine_key: FileName
+    before_run: FileName
+    """The last run before it."""
+    after_run: FileName
+    """The first run after it."""
+    commits: tuple[str | None, str | None]
+    """Of these two runs: it happened after the first commit, up to the second."""
+    ratio: float
+    """Level after / before: above 1 is slower."""
+    ci95: Interval
+    p: float
+    """Of its stretch, by permutation."""
+    trend: bool
+    """True where a straight line fits better than one step: a drift."""
+    state: ShiftState = "candidate"
+    verdict: Verdict | None = None
+    """Of the A/B run; None for a candidate."""
+    verdict_ratio: float | None = None
+    verdict_ci95: Interval | None = None
+
+
+class Decision(Record):
+    """The result of an A/B run about a shift, kept for all later analyses."""
+
+    schema_version: Literal[1] = 1
+    created_at: str
+    shift: Shift
+    against: str | None
+    """Names of the two states of the A/B run."""
+    here: str | None
+
+
+class EnvironmentChange(Record):
+    """A change of the environment between two runs of one machine."""
+
+    machine_key: FileName
+    after_run: FileName
+    changes: tuple[str, ...]
+
+
+class SeriesState(Record):
+    """A case on one machine, as of its latest run."""
+
+    case_id: str
+    machine_key: FileName
+    runs: int
+    stretch: int
+    """Runs since the latest boundary, change or decision."""
+    level_ns: float
+    """Median over the stretch."""
+    smallest_visible: float | None
+    """The smallest shift that would be found within five more runs, as a share; None where the stretch is too short."""
+    correlation: float = 0.0
+    """Of each run of this machine with the next, over all its series; 0 where it is not more than chance."""
+
+
+class History(Record):
+    """The analysis of a store."""
+
+    schema_version: Literal[1] = 1
+    created_at: str
+    runs: int
+    alpha: float
+    """Accepted rate of nights with a false alarm."""
+    series: tuple[SeriesState, ...]
+    boundaries: tuple[EnvironmentChange, ...]
+    shifts: tuple[Shift, ...]

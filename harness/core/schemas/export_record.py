@@ -7,9 +7,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from harness.core.safe_paths import FileName, RelativePath
 from harness.core.schemas.raw_record import Parity
-from harness.core.schemas.vocabulary import Boundary, Kind, MessageText, Precision, Record, Weights
+from harness.core.schemas.vocabulary import (
+    Boundary,
+    FileName,
+    Kind,
+    MessageText,
+    Precision,
+    Record,
+    RelativePath,
+    Weights,
+)
 
 
 class Artifact(Record):

@@ -11,8 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from harness.core.safe_paths import FileName, RelativePath
-from harness.core.schemas.vocabulary import Record, Sha256
+from harness.core.schemas.vocabulary import FileName, Record, RelativePath, Sha256
 
 
 class Running(Record):

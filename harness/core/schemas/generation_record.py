@@ -9,11 +9,22 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from harness.core.safe_paths import FileName
 from harness.core.schemas.export_record import Artifact, ExportFailure, OnnxArtifact
 from harness.core.schemas.raw_record import Block, Clock, ColdCosts, CpuUse, Measured, Memory, Placement, RawBase, Stops
-from harness.core.schemas.row_parts import Checks, Flag, Interval, UsageSummary
-from harness.core.schemas.vocabulary import Device, Grade, Precision, Record, Sha256, Status, Weights
+from harness.core.schemas.vocabulary import (
+    Checks,
+    Device,
+    FileName,
+    Flag,
+    Grade,
+    Interval,
+    Precision,
+    Record,
+    Sha256,
+    Status,
+    UsageSummary,
+    Weights,
+)
 
 DecoderKind = Literal["causal", "seq2seq"]
 """`seq2seq`: the prompt goes through an encoder, and the decoder starts from one start token."""

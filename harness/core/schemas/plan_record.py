@@ -6,13 +6,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from harness.core.safe_paths import FileName
 from harness.core.schemas.generation_record import GenerationCase, GenerationOptions
 from harness.core.schemas.load_record import LoadCase
 from harness.core.schemas.vocabulary import (
     Boundary,
     Device,
     Exporter,
+    FileName,
     Format2,
     Identified,
     Kind,

@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from harness.core.schemas.row_parts import Flag, UsageSummary
-from harness.core.schemas.vocabulary import Device, Format2, Grade, Precision, Record, SettingsId
+from harness.core.schemas.vocabulary import Device, Flag, Format2, Grade, Precision, Record, SettingsId, UsageSummary
 
 Phase = Literal["prefill", "decode"]
 """Of generation: the pass over the prompts, up to the first tokens; one further token of each sequence."""

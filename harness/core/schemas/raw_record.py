@@ -1,4 +1,7 @@
-"""raw/<case_id>/<round>.json and .usage.json: samples of one process, and readings of the monitor. No statistics."""
+"""raw/<case_id>/<round>.json and .usage.json: samples of one process, and readings of the monitor. No statistics.
+
+results/energy/<case_id>.json: energy of an inference in joules, from a separate pass.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, create_model, model_validator
 
-from harness.core.schemas.vocabulary import Format2, MessageLines, MessageText, Record, SettingsId, Situation
+from harness.core.schemas.vocabulary import (
+    BusyProcess,
+    Format2,
+    MessageLines,
+    MessageText,
+    Record,
+    SettingsId,
+    Situation,
+)
 
 
 class Clock(Record):
@@ -288,16 +299,6 @@ class UsageSample(Record):
     """Whether the process was stopped or traced at this reading; None in older files."""
 
 
-class BusyProcess(Record):
-    """Another process that used CPU time while a case was warmed up and timed."""
-
-    pid: int
-    name: str
-    """The kernel's name of the process, 15 characters at most, without control characters: the process chose it."""
-    cpu_percent: float
-    """Mean; 100 is one CPU."""
-
-
 class Usage(Record):
     """Readings of one process by the monitor, which is a separate process."""
 
@@ -385,3 +386,29 @@ class PackedUsage(Usage):
         """As of a Usage."""
         columns = self.by_column
         return UsageSample(**{name: values[-1] for name, values in columns.items()}) if columns else None
+
+
+class Energy(Record):
+    """Electrical energy of one inference of a case: measured back to back, in a separate pass."""
+
+    schema_version: Format2 = 2
+    case_id: str
+    settings_id: SettingsId
+    created_at: str
+    environment_id: str | None
+    gpu: str
+    uuid: str
+    batch_size: int
+    idle_w: float
+    """Mean power of the GPU over `idle_ns`, before the first case used it."""
+    idle_ns: int
+    energy_j: float
+    """From the GPU's own counter over the window: all energy, idle power included."""
+    window_ns: int
+    """From the first timed inference to the last, with the short gaps between the blocks."""
+    busy_ns: int
+    """The part of `window_ns` inside the blocks."""
+    batches: int
+    joules_per_inference: float
+    """Of one batch: (energy_j - idle_w x window) / batches."""
+    joules_per_item: float

@@ -8,35 +8,37 @@ from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import SerializerFunctionWrapHandler, field_serializer, model_validator
 
-from harness.core.safe_paths import RelativePath
-from harness.core.schemas.copies_record import Copies, NeighbourCheck
-from harness.core.schemas.energy_record import Energy
-from harness.core.schemas.environment_record import Environment, Unavailable
 from harness.core.schemas.export_record import EngineRecord, ExportRecord
+from harness.core.schemas.fleet_record import Copies, NeighbourCheck
 from harness.core.schemas.generation_record import GenerationRow
 from harness.core.schemas.load_record import LoadRow
+from harness.core.schemas.machine_record import CpuRoof, Environment, Roof, Unavailable
 from harness.core.schemas.raw_record import (
     Clock,
     ColdCosts,
+    Energy,
     Parity,
     Placement,
 )
-from harness.core.schemas.roof_record import CpuRoof, Roof
-from harness.core.schemas.row_parts import Checks, Flag, Interval, UsageSummary
 from harness.core.schemas.vocabulary import (
     Boundary,
+    Checks,
     Device,
+    Flag,
     Format3,
     Grade,
     Identified,
+    Interval,
     Kind,
     Limit,
     Mode,
     Precision,
     Record,
+    RelativePath,
     Sha256,
     Status,
     Stopped,
+    UsageSummary,
     Weights,
 )
 

@@ -164,8 +164,8 @@ def series_of(
 
 
 def mark(row: GenerationRow, value: float, interval: Interval | None = None, text: str = "") -> Mark:
-    """A marker; hollow where the row is not ranked."""
-    fill: Fill = "hollow" if row.grade not in RANKED else "solid" if row.precision == "fp32" else "tint"
+    """A marker; hollow in the colour of its line where the row is not ranked."""
+    fill: Fill = "open" if row.grade not in RANKED else "solid" if row.precision == "fp32" else "tint"
     drawn = to_scale(interval)
     return Mark(
         value,

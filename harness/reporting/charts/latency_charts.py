@@ -15,6 +15,7 @@ from harness.reporting.charts.rows import (
     common_labels,
     fill,
     hover,
+    in_colour,
     latency_mark,
     names,
     reading,
@@ -203,7 +204,7 @@ def _series(label: str, rows: Sequence[Row], number: int) -> Series:
 
 
 def _mark(row: Row) -> Mark:
-    return Mark(row.throughput_per_s or 0, look(row.backend), fill(row), hover=hover(row), tags=tags(row))
+    return in_colour(Mark(row.throughput_per_s or 0, look(row.backend), fill(row), hover=hover(row), tags=tags(row)))
 
 
 def _batches(rows: Sequence[Row]) -> Axis:

@@ -37,8 +37,10 @@ from harness.reporting.charts.spec import (
     Mark,
     Segment,
     Series,
+    Side,
     Spec,
     Stacked,
+    sides,
 )
 from harness.reporting.charts.style import DPI, FAINT, GREY, INK, RC, WIDTH_IN, drawing, face, shade
 
@@ -88,7 +90,18 @@ _HIDDEN = 0.022
 _ROOM = 0.86
 """Largest end, as a share of a panel's width, of a bar that has its figure to its right."""
 
+_X_LABEL_IN = 0.27
+"""From the lower edge of a panel to the label of its axis, below the labels of the ticks."""
+
 _LABEL_PT = 8.0
+
+_SIDES: dict[Side, tuple[float, float, str, str]] = {
+    "right": (5, 0, "left", "center"),
+    "left": (-5, 0, "right", "center"),
+    "above": (0, 5, "center", "bottom"),
+    "below": (0, -5, "center", "top"),
+}
+"""Points across and up from the middle of a marker to its text, and the text's alignment."""
 _PADDING_IN = 0.06
 
 
@@ -207,16 +220,28 @@ def _dots(spec: Dots, plain: bool) -> Figure:
     columns = min(spec.columns, len(spec.panels))
     rows = math.ceil(len(spec.panels) / columns)
     lines = max(panel.title.count("\n") for panel in spec.panels)
-    margins = PanelMargins(left=0.14 + widest_in(spec.labels, RC["ytick.labelsize"]), top=0.3 + 0.17 * lines)
+    margins = PanelMargins(left=0.14 + 1.03 * widest_in(spec.labels, RC["ytick.labelsize"]), top=0.3 + 0.17 * lines)
     figure, axes = canvas(*_titled(spec, plain), (rows, columns), _ROW_IN * len(spec.labels), margins)
     for index, (ax, panel) in enumerate(zip(axes, spec.panels, strict=False)):
         _dot_panel(ax, panel, spec.labels)
         ax.set_yticks(range(len(spec.labels)), spec.labels if index % columns == 0 else [""] * len(spec.labels))
-        if index + columns >= len(spec.panels):
-            ax.set_xlabel(panel.axis.label)
+    _x_labels(figure, axes[: len(spec.panels)], [panel.axis.label for panel in spec.panels], columns)
     for ax in axes[len(spec.panels) :]:
         ax.set_axis_off()
     return figure
+
+
+def _x_labels(figure: Figure, axes: Sequence[Axes], labels: Sequence[str], columns: int) -> None:
+    """The labels below the lowest panels; the label that all share appears once: several would touch each other."""
+    if len(set(labels)) > 1:
+        for ax, label in list(zip(axes, labels, strict=True))[-columns:]:
+            ax.set_xlabel(label)
+        return
+    last = axes[-1].get_position()
+    right = max(ax.get_position().x1 for ax in axes)
+    middle, below = (axes[0].get_position().x0 + right) / 2, last.y0 - _X_LABEL_IN / figure.get_figheight()
+    axes[0].set_xlabel(labels[0])
+    axes[0].xaxis.set_label_coords(middle, below, transform=figure.transFigure)
 
 
 def _dot_panel(ax: Axes, panel: DotPanel, labels: Sequence[str]) -> None:
@@ -267,9 +292,7 @@ def _dot(ax: Axes, mark: Mark, place: int, axis: Axis) -> None:
 
 def _share(axis: Axis, value: float) -> float:
     """Position of a value in its panel: 0 at the left edge, 1 at the right edge."""
-    if axis.scale == "linear":
-        return (value - axis.low) / (axis.high - axis.low)
-    return math.log(value / axis.low) / math.log(axis.high / axis.low)
+    return axis.share(value)
 
 
 def _text(
@@ -305,9 +328,15 @@ def _lines(spec: Lines, plain: bool) -> Figure:
         _scale(ax, panel.x, "x")
         _scale(ax, panel.y, "y")
         ax.grid(axis="y" if panel.series[0].joined else "both")
-        ax.set_xlabel(panel.x.label)
         for series in panel.series:
             _series(ax, series)
+        for point, side in sides(panel):
+            across, up, *how = _SIDES[side]
+            ax.annotate(
+                point.mark.text, (point.x, point.mark.value), (across, up), textcoords="offset points", ha=how[0],
+                va=how[1], fontsize=_LABEL_PT, color=INK, zorder=4,
+            )  # fmt: skip
+    _x_labels(figure, axes, [panel.x.label for panel in spec.panels], len(axes))
     axes[0].set_ylabel(spec.panels[0].y.label)
     handles, names = [_entry(entry) for entry in spec.legend], [entry.name for entry in spec.legend]
     under = (_EDGE_IN / WIDTH_IN, axes[0].get_position().y0 - 0.46 / figure.get_figheight())
@@ -357,29 +386,49 @@ def _entry(series: Series) -> Line2D:
 
 
 def _heat(spec: Heat, plain: bool) -> Figure:
-    """Panels in a row, each with its own columns."""
+    """Panels, each with its own columns: as many side by side as have room for the texts of their cells."""
     widest = max(widest_in(panel.y, RC["ytick.labelsize"]) for panel in spec.panels)
-    margins = PanelMargins(left=0.38 + widest, gap=0.38 + widest)
+    aside = 0.38 + widest
+    cells = max(_cells_in(panel) for panel in spec.panels)
+    columns = max(1, min(len(spec.panels), int((WIDTH_IN - PanelMargins.right) / (aside + cells))))
+    room = (WIDTH_IN - PanelMargins.right) / columns - aside
+    titles = [_wrapped(panel.title, room, RC["axes.titlesize"]) for panel in spec.panels]
+    top = 0.3 + 0.17 * max(title.count("\n") for title in titles)
     height = _CELL_IN * max(len(panel.y) for panel in spec.panels)
-    figure, axes = canvas(*_titled(spec, plain), (1, len(spec.panels)), height, margins)
-    for ax, panel in zip(axes, spec.panels, strict=True):
+    grid = (math.ceil(len(spec.panels) / columns), columns)
+    figure, axes = canvas(*_titled(spec, plain), grid, height, PanelMargins(left=aside, gap=aside, top=top))
+    for index, (ax, panel, title) in enumerate(zip(axes, spec.panels, titles, strict=False)):
+        ax.set_title(title)
         _heat_panel(ax, panel, spec.colour)
-    axes[0].set_ylabel(spec.panels[0].y_label)
+        if index % columns == 0:
+            ax.set_ylabel(panel.y_label)
+        if index + columns >= len(spec.panels):
+            ax.set_xlabel(panel.x_label)
+    for ax in axes[len(spec.panels) :]:
+        ax.set_axis_off()
     return figure
+
+
+def _cells_in(panel: HeatPanel) -> float:
+    """The width in inches that the texts of a panel's cells need; bold text is a tenth wider."""
+    widest = widest_in((cell.text for line in panel.cells for cell in line), _LABEL_PT)
+    return len(panel.x) * (1.1 * widest + _PADDING_IN)
+
+
+def _wrapped(title: str, room: float, size: float) -> str:
+    """A bold title in lines that `room` inches hold."""
+    characters = max(1, int(len(title) * room / (1.15 * widest_in([title], size) or room)))
+    return "\n".join(textwrap.wrap(title, characters, break_long_words=False)) or title
 
 
 def _heat_panel(ax: Axes, panel: HeatPanel, colour: str) -> None:
     low, high = min(panel.values, default=0.0), max(panel.values, default=0.0)
-    size = float(RC["axes.titlesize"])
-    room = ax.get_position().width * WIDTH_IN
-    ax.set_title(panel.title, fontsize=min(size, size * room / (1.2 * widest_in([panel.title], size) or room)))
     ax.set_xlim(-0.5, len(panel.x) - 0.5)
     ax.set_ylim(len(panel.y) - 0.5, -0.5)
     ax.set_xticks(range(len(panel.x)), panel.x)
     ax.set_yticks(range(len(panel.y)), panel.y)
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    ax.set_xlabel(panel.x_label)
     for row, line in enumerate(panel.cells):
         for column, cell in enumerate(line):
             share = 0.0 if cell.value is None else _PALEST + (1 - _PALEST) * (cell.value - low) / ((high - low) or 1.0)

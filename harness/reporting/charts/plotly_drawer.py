@@ -7,7 +7,7 @@ own colour. Every point has the tags of its row (`customdata`), by which the pag
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -26,9 +26,11 @@ from harness.reporting.charts.spec import (
     Lines,
     Mark,
     Series,
+    Side,
     Spec,
     Stacked,
     Tags,
+    sides,
 )
 from harness.reporting.charts.style import GREY, Look, shade
 
@@ -68,25 +70,23 @@ CELL_PX = 40
 AROUND_PX = 64
 """Height of the axis and its label."""
 
-PANEL_PX = 380
+PANEL_PX = 340
 """Height of a panel of lines."""
 
-AREAS_PX = 300
+AREAS_PX = 270
 """Height of a panel of areas."""
-
-LEGEND_PX = 22
-"""Height of a line of the legend."""
-
-LEGEND_NAMES = 6
-"""Names in a line of the legend."""
 
 WIDE_MARK = "↔"
 """Shown beside a marker whose interval is too wide to draw."""
 
+WARM_MARK = "→"
+"""Shown beside a marker whose compile cache was warm."""
+
 
 @dataclass(frozen=True)
 class Plot:
-    """One panel: its heading, its height in CSS pixels, traces and axes."""
+    """One panel: its heading, its height in CSS pixels (without a legend: the page's width decides on that), traces and
+    axes."""
 
     title: str
     height: int
@@ -182,7 +182,7 @@ def _whiskers(mark: Mark) -> dict[str, Any]:
 
 
 def _text(mark: Mark) -> str:
-    return escape(f"{mark.text} {WIDE_MARK}".strip() if mark.wide else mark.text)
+    return escape(" ".join(filter(None, (mark.text, WIDE_MARK * mark.wide, WARM_MARK * mark.warm))))
 
 
 # --- dots ---------------------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def _dot_panel(panel: DotPanel) -> Plot:
     """One line per label, the best at the top; a line without a mark says why."""
     marks = {label: mark for label, mark in panel.lines.items() if isinstance(mark, Mark)}
     lost = {label: mark for label, mark in panel.lines.items() if isinstance(mark, Absent)}
-    start = panel.axis.low if panel.axis.reference is None else panel.axis.reference
+    start = _begin(panel.axis) if panel.axis.reference is None else panel.axis.reference
     # Bars below processes below markers.
     data = [_bar_of(label, mark) for label, mark in marks.items()]
     data += _processes(marks)
@@ -203,6 +203,13 @@ def _dot_panel(panel: DotPanel) -> Plot:
     layout = {"xaxis": _axis(panel.axis), "yaxis": y, "showlegend": False, "shapes": _shapes(panel.axis)}
     height = LINE_PX if len(order) <= DENSE else DENSE_PX
     return Plot(panel.title.replace("\n", ", "), AROUND_PX + height * len(order), data, layout)
+
+
+def _begin(axis: Axis) -> float:
+    """A place just inside the panel: rounding may move its edge, and what is beyond the edge is not drawn."""
+    if axis.scale == "linear":
+        return axis.low + 0.01 * (axis.high - axis.low)
+    return float(axis.low * (axis.high / axis.low) ** 0.01)
 
 
 def _dot(label: str, mark: Mark) -> Trace:
@@ -278,21 +285,32 @@ def _absent(label: str, absent: Absent, x: float) -> Trace:
 def _line_panel(panel: LinePanel) -> Plot:
     # Curve and marks of one name share an entry: the first series of the name has the look of the line.
     first = {series.name: series for series in reversed(panel.series)}
+    beside = {id(point): _SIDES[side] for point, side in sides(panel)}
     data = [
         trace
         for series in panel.series
-        for trace in (*_series(series), *([_entry(series)] if first[series.name] is series else []))
+        for trace in (*_series(series, beside), *([_entry(series)] if first[series.name] is series else []))
     ]
-    height = PANEL_PX + LEGEND_PX * (len(first) // LEGEND_NAMES)
     shapes = _shapes(panel.x)
     if panel.y.reference is not None:
         level = {"xref": "paper", "yref": "y", "x0": 0, "x1": 1, "y0": panel.y.reference, "y1": panel.y.reference}
         shapes.append({"type": "line", **level, "line": {"width": 1}})
-    return Plot(panel.title, height, data, {"xaxis": _axis(panel.x), "yaxis": _axis(panel.y), "shapes": shapes})
+    return Plot(panel.title, PANEL_PX, data, {"xaxis": _axis(panel.x), "yaxis": _axis(panel.y), "shapes": shapes})
 
 
-def _series(series: Series) -> Iterable[Trace]:
-    """One trace for a line; without a line, one trace per point, because each point has its own interval."""
+_SIDES: dict[Side, str] = {
+    "right": "middle right",
+    "left": "middle left",
+    "above": "top center",
+    "below": "bottom center",
+}
+
+
+def _series(series: Series, beside: Mapping[int, str]) -> Iterable[Trace]:
+    """One trace for a line; without a line, one trace per point, because each point has its own interval.
+
+    beside: place of the text of a point, by its id().
+    """
     whole = [series.points] if series.joined else [(point,) for point in series.points]
     for points in whole:
         marks = [point.mark for point in points]
@@ -305,8 +323,7 @@ def _series(series: Series) -> Iterable[Trace]:
             "x": [short(point.x) for point in points],
             "y": [short(mark.value) for mark in marks],
             "text": [_text(mark) for mark in marks],
-            # Precision beside the marker, backend by colour and shape: full names would overlap.
-            "textposition": "middle right",
+            "textposition": beside.get(id(points[0]), "middle right"),
             "cliponaxis": False,
             "hovertext": [mark.hover for mark in marks],
             "line": {"color": series.look.colour, "width": 2, "dash": _dash(series)},
@@ -464,8 +481,7 @@ def _stacked(spec: Stacked) -> Plot:
         "bargap": 0.35,
         "uniformtext": {"minsize": 10, "mode": "hide"},
     }
-    height = AROUND_PX + BAR_PX * len(bars) + LEGEND_PX * (1 + len(spec.legend) // LEGEND_NAMES)
-    return Plot("", height, data, layout)
+    return Plot("", AROUND_PX + BAR_PX * len(bars), data, layout)
 
 
 def _segments(name: str, bars: Sequence[Bar]) -> Trace:

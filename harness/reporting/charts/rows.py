@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 
@@ -55,6 +55,11 @@ def fill(row: Row) -> Fill:
     if not ranking.is_ranked(row):
         return "hollow"
     return "solid" if row.precision == "fp32" else "tint"
+
+
+def in_colour(mark: Mark) -> Mark:
+    """The mark where no label is beside it: hollow in its backend's colour, which alone names the backend."""
+    return replace(mark, fill="open") if mark.fill == "hollow" else mark
 
 
 def has_latency(row: Row) -> bool:
@@ -182,6 +187,7 @@ def reading(first: str, rows: Iterable[Row], marks: Iterable[Mark], *more: str) 
         **{text: bool(text) for text in more},
         "Tinted: not fp32.": any(mark.fill == "tint" for mark in found),
         "Grey and hollow: flagged, not ranked.": any(mark.fill == "hollow" for mark in found),
+        "Hollow: flagged, not ranked.": any(mark.fill == "open" for mark in found),
         f"Arrows (↔): interval wider than ×{MAX_PRINTED_FACTOR:g}, not to scale.": any(mark.wide for mark in found),
         **{f"Beside {name}: top-1 agreement with the reference, or cosine.": True for name in accuracies(shown)},
         ranking.DOUBT_MEANS: any(mark.text.startswith(ranking.DOUBT) for mark in found),

@@ -17,14 +17,14 @@ MAX_LINES = 40
 
 
 def scaling_chart(cases: Sequence[Scaled], conditions: str) -> Dots:
-    """The chart. found: at least one case."""
+    """The chart. cases: at least one."""
     shown = sorted(cases, key=lambda case: case.figures.efficiency.value)[:MAX_LINES]
     devices = devices_in_words(shown[0].copies.slots)
     efficiency = {case_label(case.row): _mark(case, case.figures.efficiency, 100) for case in shown}
     slowdown = {case_label(case.row): _mark(case, case.figures.interference, 1) for case in shown}
     panels = (
         DotPanel("scaling efficiency", _axis("of the sum of each alone", efficiency.values(), 100, "%"), efficiency),
-        DotPanel("latency together ÷ alone", _axis("times", slowdown.values(), 1, ""), slowdown),
+        DotPanel("latency together ÷ alone", _axis("of the latency alone", slowdown.values(), 1, "×"), slowdown),
     )
     title = f"{devices} at once: scaling and interference"
     rest = "" if len(shown) == len(cases) else f" The {len(shown)} cases of lowest efficiency of {len(cases)}."

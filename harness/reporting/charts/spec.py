@@ -16,8 +16,8 @@ from harness.core.schemas import Interval
 from harness.reporting.charts.style import GREY, Look
 
 Fill = Literal["solid", "tint", "hollow", "open"]
-"""Fill of a marker: fp32, another precision, not ranked (grey), and a load that failed its bound (in its colour). Of a
-measured load: passed, undecided, unused, failed."""
+"""Fill of a marker: fp32, another precision, not ranked (grey), and not ranked where only the colour names the backend.
+Of a measured load: passed, undecided, unused, failed."""
 
 Scale = Literal["linear", "log", "log2"]
 
@@ -44,6 +44,12 @@ class Axis:
     def text(self, tick: float) -> str:
         """The label of a tick."""
         return f"{tick:,g}{self.suffix}"
+
+    def share(self, value: float) -> float:
+        """Position of a value: 0 at the low end, 1 at the high end."""
+        if self.scale == "linear":
+            return (value - self.low) / (self.high - self.low)
+        return math.log(value / self.low) / math.log(self.high / self.low)
 
     @property
     def shown(self) -> tuple[float, ...]:
@@ -150,6 +156,43 @@ class LinePanel:
     x: Axis
     y: Axis
     series: tuple[Series, ...]
+
+
+Side = Literal["right", "left", "above", "below"]
+
+_BESIDE: dict[Side, tuple[float, float]] = {
+    "right": (0.07, 0),
+    "left": (-0.07, 0),
+    "above": (0, 0.065),
+    "below": (0, -0.065),
+}
+"""From a marker to the middle of its short text, as shares of a panel of usual size."""
+
+_CLEAR = (0.06, 0.055)
+"""Distance, as shares of the panel, at which texts and markers do not touch."""
+
+
+def sides(panel: LinePanel) -> list[tuple[Point, Side]]:
+    """Where the short text of each single point is: the first side on which it covers no marker and no other text."""
+    points = [point for series in panel.series if not series.joined for point in series.points if point.mark.text]
+    at = {id(point): (panel.x.share(point.x), panel.y.share(point.mark.value)) for point in points}
+    placed: list[tuple[Point, Side]] = []
+    texts: list[tuple[float, float]] = []
+    for point in points:
+        x, y = at[id(point)]
+        taken = [*texts, *(place for key, place in at.items() if key != id(point))]
+        middles: dict[Side, tuple[float, float]] = {side: (x + dx, y + dy) for side, (dx, dy) in _BESIDE.items()}
+        side = max(middles, key=lambda side: _clearance(middles[side], taken))
+        placed.append((point, side))
+        texts.append(middles[side])
+    return placed
+
+
+def _clearance(middle: tuple[float, float], taken: Sequence[tuple[float, float]]) -> float:
+    """Distance to the nearest other thing in multiples of what is needed, at most 1; 0 outside of the panel."""
+    if not all(0.03 < share < 0.97 for share in middle):
+        return 0.0
+    return min([1.0, *(max(abs(middle[axis] - other[axis]) / _CLEAR[axis] for axis in (0, 1)) for other in taken)])
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ def ratio_axis(label: str, marks: list[Mark], most: int | None = None) -> Axis:
     low = min([of_rows.lowest(mark) for mark in marks] + [1.0])
     high = max([of_rows.highest(mark) for mark in marks] + [1.0])
     span = math.log2(high / low) or 1
-    axis = doublings(label, low * 2 ** (-0.06 * span - 0.05), high * 2 ** (0.22 * span + 0.05), most, "×")
+    axis = doublings(label, low * 2 ** (-0.1 * span - 0.05), high * 2 ** (0.22 * span + 0.05), most, "×")
     return Axis(axis.label, axis.low, axis.high, axis.ticks, axis.scale, axis.suffix, reference=1.0)
 
 
@@ -92,12 +92,13 @@ def cold_start(table: TableRows) -> Lines | None:
     shapes = ranking.by_shape(timed)
     shown = shapes if len(shapes) < 2 else [shapes[0], shapes[-1]]
     drawn = sorted((row for _, group in shown for row in group), key=_ratio, reverse=True)
-    labels, plain = names(drawn), ranking.labels(drawn)
-    points = {row.case_id: _point(row, plain[row.case_id]) for row in drawn}
-    legend = {labels[row.case_id]: _series(labels[row.case_id], row) for row in drawn}
+    labels = names(drawn)
+    numbers = {label: number for number, label in enumerate(dict.fromkeys(labels[row.case_id] for row in drawn), 1)}
+    points = {row.case_id: _point(row, numbers[labels[row.case_id]]) for row in drawn}
+    legend = {label: _series(f"{numbers[label]} {label}", row) for row in drawn for label in [labels[row.case_id]]}
     marks = [point.mark for point in points.values()]
     ends = [end for mark in marks if mark.interval for end in (mark.interval.low, mark.interval.high)]
-    x = decades("seconds until the first answer (log scale)", *widened([point.x for point in points.values()]))
+    x = decades("cold start (s, log scale)", *widened([point.x for point in points.values()]))
     low, high = widened([*(mark.value for mark in marks), *ends, 1.0])
     y = replace(doublings(f"speed-up over {table.baseline} fp32", low, high, suffix="×"), reference=1.0)
     panels = []
@@ -110,13 +111,13 @@ def cold_start(table: TableRows) -> Lines | None:
         panels.append(
             LinePanel(f"{shape_name(shape)}{doubt}", x, y, tuple(series for series in own.values() if series.points))
         )
-    title = "time until the first answer against speed-up"
+    title = "speed-up against cold start"
     return Lines(
         f"{table.model}: {title}",
         title.capitalize(),
         reading(
-            "Load, compile and first inference of a new process; imports, ONNX export and engines not included. Upper "
-            "left is best. Bar: 95% CI of the speed-up.",
+            "Cold start: load, compile and first inference of a new process; imports, ONNX export and engines not "
+            "included. Upper left is best. Bar: 95% CI of the speed-up. Numbers: those of the legend.",
             drawn,
             marks,
             "Arrow to the right: its compile cache was warm, a first start takes longer."
@@ -130,17 +131,16 @@ def cold_start(table: TableRows) -> Lines | None:
     )
 
 
-def _point(row: Row, label: str) -> Point:
-    """A row as a point. text: precision, setting and remarks; colour and shape show the backend."""
+def _point(row: Row, number: int) -> Point:
+    """A row as a point, with its number in the legend: settings of a backend share colour and marker."""
     assert row.cold_ns is not None  # noqa: S101 - chosen by cold_start
     seconds = until_first_answer_ns(row.cold_ns) / SECOND.ns
     mark = speedup_mark(row)
     assert isinstance(mark, Mark)  # noqa: S101 - the same
     warm = row.cold_ns.compile_cached is not None and bool(row.cold_ns.compile_cached)
-    doubt = ranking.DOUBT if ranking.is_doubtful(row) else ""
-    text = f"{doubt}{label.removeprefix(row.backend).strip()}{', cached' if warm else ''}"
-    hover = f"{mark.hover}<br>first answer after {significant(seconds)} s"
-    return Point(seconds, replace(mark, text=text, hover=hover, warm=warm))
+    cached = ", compile cache warm" if warm else ""
+    hover = f"{mark.hover}<br>cold start {significant(seconds)} s{cached}"
+    return Point(seconds, replace(of_rows.in_colour(mark), text=str(number), hover=hover, warm=warm))
 
 
 def _series(label: str, row: Row) -> Series:

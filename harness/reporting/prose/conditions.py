@@ -75,7 +75,7 @@ def _of_table(summary: Summary, rows: Sequence[Row]) -> list[str]:
         custom.plugins(rows),
         f"{', '.join(dict.fromkeys(row.precision for row in rows))} on {first.device}",
         boundaries.stated(first),
-        weights + (f" ({export.weight_source})" if export else ""),
+        weights + (f" ({export.weight_source.removeprefix('random, ')})" if export else ""),
     ]
     return [part for part in parts if part]
 

@@ -245,7 +245,7 @@ def backend_choice(group: Group) -> Iterator[Recommendation]:
         if len(started) == len(candidates):
             soonest = min(started, key=_until_first_answer)
             seconds = units.duration(_until_first_answer(soonest))
-            text += f": {soonest.backend} gives its first answer soonest, after {seconds}"
+            text += f": {soonest.backend} has the shortest cold start, {seconds}"
         yield group.recommendation("backend", f"{text}.", tuple(row.case_id for row in candidates))
 
 
@@ -400,9 +400,9 @@ def _waits_for_host(row: Row) -> bool:
 
 def _where(rows: Sequence[Row]) -> str:
     """`torch-eager fp16 at batch 1 and 8, and …`."""
-    batches: dict[str, list[int]] = {}
-    for row in sorted(rows, key=lambda row: row.batch_size):
-        batches.setdefault(name(row), []).append(row.batch_size)
+    batches: dict[str, dict[int, None]] = {}
+    for row in sorted(rows, key=lambda row: row.batch_size):  # of several settings, too
+        batches.setdefault(name(row), {})[row.batch_size] = None
     return listed([f"{who} at batch {listed([str(size) for size in sizes])}" for who, sizes in batches.items()])
 
 

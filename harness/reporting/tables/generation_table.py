@@ -52,6 +52,7 @@ def generation_table(rows: Sequence[GenerationRow]) -> Table[GenerationRow]:
         Column("TTFT ms", lambda row: _time(row, row.ttft_ns)),
         Column("ITL ms", lambda row: _time(row, row.itl_ns)),
         Column("95% CI", lambda row: _interval(row.itl_ns or row.ttft_ns)),
+        words("tokens", tokens),
         Column("p95", lambda row: _percentile(row.itl_ns, "p95")),
         Column("p99", lambda row: _percentile(row.itl_ns, "p99")),
         Column("µs/1k", slope),
@@ -64,8 +65,7 @@ def generation_table(rows: Sequence[GenerationRow]) -> Table[GenerationRow]:
         Column("memory roof", lambda row: units.whole_percent(row.roof_share)),
         Column("J/token", lambda row: significant(row.energy.joules_per_token) if row.energy else ABSENT),
     ]
-    after = [words("tokens", tokens), words("grade", _grade)]
-    return Table([*shown, *filled(optional, rows), *after], rows, note=NOTE)
+    return Table([*shown, *filled(optional, rows), words("grade", _grade)], rows, note=NOTE)
 
 
 NOTE = (

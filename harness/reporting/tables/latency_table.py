@@ -49,15 +49,15 @@ def latency_columns(
     engines: Engines | None = None,
     metrics: Metrics | None = None,
 ) -> list[Column[Row]]:
-    """The columns of `latency_table`: identity, median and interval, the figures that figures.py has for this table,
-    the size of the loaded file where a row is below fp32, metrics of plugins, and the grade.
+    """The columns of `latency_table`: identity, median and interval, speed-up and accuracy, the other figures that
+    figures.py has for this table, the size of the loaded file where a row is below fp32, metrics of plugins, the grade.
 
     The cosine only where a row is below fp32 and none is of a trained classifier, which has its top-1 instead.
     """
     unit = units.time_unit(row.latency_ns.median for row in rows if row.latency_ns)
     file_bytes = file_sizes(rows, export, engines or {})
     shown = [*case_columns(rows), Column[Row](time_name(rows[0], unit), _median(unit, winning(rows))), _interval(unit)]
-    for figures in (SPEED_COLUMNS, ANSWERS):
+    for figures in (DECISIVE, SPEED_COLUMNS, [figure for figure in ANSWERS if figure not in DECISIVE]):
         shown += figure_columns(figures, rows, unit)
     if _any_reduced(rows) and file_bytes:
         shown.append(Column("file MiB", lambda row: units.in_mib(file_bytes.get(row.case_id))))
@@ -67,8 +67,11 @@ def latency_columns(
     return shown
 
 
-SPEED_COLUMNS = (*DEVICE, *(figure for figure in SPEED if figure not in DEVICE))
-"""A GPU's own times beside the host's median."""
+DECISIVE = tuple(figure for figure in (*SPEED, *ANSWERS) if figure.key in ("speedup", "cosine", "top1_agreement"))
+"""How much faster, and what that costs: beside the median, since a screen cuts a wide table on its right."""
+
+SPEED_COLUMNS = (*DEVICE, *(figure for figure in SPEED if figure not in (*DEVICE, *DECISIVE)))
+"""A GPU's own times before the host's percentiles."""
 
 
 def figure_columns(figures: Iterable[Figure[Row]], rows: Sequence[Row], unit: TimeUnit) -> list[Column[Row]]:

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Literal
 
 from harness.core.schemas import LoadedPoint, LoadRow, MapCell, Summary
-from harness.core.schemas.client_record import ClientFigures
+from harness.core.schemas.load_record import ClientFigures
 from harness.reporting import units
 from harness.reporting.figures import CSV_UNITS, LOAD, LOADED, REPLAYED, columns
 from harness.reporting.labels import Line, where
@@ -62,6 +62,7 @@ def points_table(rows: Sequence[LoadRow]) -> Table[Loaded] | None:
     shown: list[Column[Loaded]] = [
         words("backend", lambda line: line.name),
         Column("load/s" if server else "load", lambda line: line.load),
+        words("verdict", lambda line: f"**{line.point.verdict}**" if line.point.verdict else ABSENT),
         Column("× predicted", lambda line: units.significant(line.point.factor)),
         Column("batch", lambda line: str(line.row.max_batch) if batch else ABSENT),
         Column("achieved/s", lambda line: units.significant(line.point.achieved_per_s)),
@@ -71,7 +72,6 @@ def points_table(rows: Sequence[LoadRow]) -> Table[Loaded] | None:
         _percentile("p99", unit),
         *_token_columns(lines),
         *_over_columns(lines),
-        words("verdict", lambda line: f"**{line.point.verdict}**" if line.point.verdict else ABSENT),
         words("LoadGen's rule", lambda line: line.point.loadgen or ABSENT),
         Column(f"LoadGen's estimate {unit.name}", lambda line: units.in_unit(line.point.loadgen_estimate_ns, unit)),
         Column("goodput/s", lambda line: units.significant(line.point.goodput_per_s)),

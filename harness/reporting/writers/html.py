@@ -47,6 +47,8 @@ def blocks(parts: Iterable[Block | None]) -> Markup:
 
 def inline(text: str) -> Markup:
     """Emphasis and code within a line."""
+    if text.count("`") % 2:  # a message of a library: which of them belong together is unknown
+        text = text.replace("`", "\\`")
     return Markup(_MARKDOWN.renderInline(text)) if _SYNTAX.search(text) else escape(text)  # noqa: S704 - escaped by it
 
 

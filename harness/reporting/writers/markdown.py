@@ -74,7 +74,7 @@ def _block(block: str, addresses: bool) -> str:
     if not block.startswith("|"):
         return _inline(block, addresses)
     low = block.lower()
-    if not any(mark in low for mark in _MARKS):  # a table of a large run has a million cells
+    if "`" not in low and not any(mark in low for mark in _MARKS):  # a table of a large run has a million cells
         return block
     return "".join(part if part == "|" else _inline(part, addresses) for part in _CELLS.split(block))
 
@@ -82,7 +82,9 @@ def _block(block: str, addresses: bool) -> str:
 def _inline(text: str, addresses: bool) -> str:
     paired = text.count("`") % 2 == 0 and "``" not in text and "\\`" not in text
     if not paired:
-        return _plain(text, addresses)
+        # Of an odd number it is unknown which belong together: none of them marks code.
+        single = text.count("`") % 2 and "``" not in text and "\\`" not in text
+        return _plain(text.replace("`", "\\`") if single else text, addresses)
     parts = text.split("`")
     return "`".join(part if place % 2 else _plain(part, addresses) for place, part in enumerate(parts))
 

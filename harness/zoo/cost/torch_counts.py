@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from harness.core.schemas import ELEMENT_BYTES, Precision, Work
+from harness.zoo.fast_path import without_fast_path
 from harness.zoo.loaded import Arrays, Inputs, Loaded, as_taken
 from harness.zoo.reference import forward
 
@@ -154,15 +155,12 @@ def _read_parameters(module: nn.Module) -> int:
 @contextmanager
 def _unfused(loaded: Loaded) -> Iterator[None]:
     """Attention in separate products, of transformers as of torch's own nn.MultiheadAttention."""
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
     if loaded.set_attention is not None:
         loaded.set_attention("eager")
     try:
-        with sdpa_kernel(SDPBackend.MATH):
+        with sdpa_kernel(SDPBackend.MATH), without_fast_path():
             yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
         if loaded.set_attention is not None and loaded.attention is not None:
             loaded.set_attention(loaded.attention)
 

@@ -16,8 +16,8 @@ from typing import Any
 from harness.core.errors import ConfigError, HubError, InferometerError
 from harness.core.extensions import reason
 from harness.zoo import ModelInfo
-from harness.zoo.families.hub_kind import Media
 from harness.zoo.loaded import Request
+from harness.zoo.model_files import Media
 from harness.zoo.quiet import quiet
 from harness.zoo.sources import is_folder_reference
 

@@ -19,9 +19,9 @@ from harness.zoo.inputs import images
 from harness.zoo.inputs.sentences import SOURCE as TEXT_SOURCE
 from harness.zoo.inputs.sentences import passages, token_ids
 from harness.zoo.loaded import Arrays, Axes, Inputs, Loaded, Request, axes_of_graph
+from harness.zoo.model_files import quantisation_of
 from harness.zoo.onnx.external_data import check_external_data
-from harness.zoo.onnx.quantised_file import quantisation_of
-from harness.zoo.onnx.reference_run import open_session
+from harness.zoo.reference import open_session
 
 _TEXT = ("input_ids", "attention_mask", "token_type_ids")
 _DEFAULT_SEQUENCE = 128

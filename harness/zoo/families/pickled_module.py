@@ -16,8 +16,7 @@ from torch import nn
 
 from harness.core.errors import ConfigError, MalformedFileError, MissingInputError
 from harness.core.layout import ModelFolder
-from harness.core.safe_files import Limit, read
-from harness.core.safe_paths import inside
+from harness.core.safe_files import Limit, inside, read
 from harness.zoo import ModelInfo
 from harness.zoo.families.own_module import initialised, loaded, uncompiled
 from harness.zoo.inputs.own import rotation

@@ -18,14 +18,14 @@ from harness.core.layout import ModelFolder
 from harness.core.schemas import Answer, ProcessorPreparation, TextPreparation
 from harness.zoo import ModelInfo
 from harness.zoo.construct import frozen
-from harness.zoo.export_request import artifact
 from harness.zoo.families import hub
 from harness.zoo.families.hub import Tokenizer
-from harness.zoo.families.hub_kind import PROCESSOR, Media, media, media_of
+from harness.zoo.identity import artifact
 from harness.zoo.inputs import images, sounds
 from harness.zoo.inputs.preprocessing import processor_of
 from harness.zoo.inputs.sentences import SOURCE, passages, token_ids
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Raw, Request
+from harness.zoo.model_files import PROCESSOR, Media, media, media_of
 
 _HEADS: Mapping[str, tuple[str, Answer, str]] = {
     "ForImageClassification": ("AutoModelForImageClassification", "top-5", "logits"),

@@ -25,10 +25,9 @@ from harness.core.schemas import (
 )
 from harness.zoo import ModelInfo, identity
 from harness.zoo.construct import save_weights
-from harness.zoo.export_request import artifact, versions
-from harness.zoo.generation.generative import Generative, load_generative, read_parameters
-from harness.zoo.generation.greedy_reference import greedy, rounding_of
+from harness.zoo.generation.generative import Generative, greedy, load_generative, read_parameters, rounding_of
 from harness.zoo.generation.prompts import make_prompts
+from harness.zoo.identity import artifact, versions
 from harness.zoo.loaded import Request
 from harness.zoo.stored import Arrays, write_arrays
 

@@ -37,12 +37,11 @@ from harness.core.extensions import reason
 from harness.core.host import limits
 from harness.core.schemas import OnnxArtifact, Precision
 from harness.core.schemas.generation_record import DecoderShape
-from harness.zoo.export_request import artifact
+from harness.zoo.identity import artifact
 from harness.zoo.loaded import Arrays
-from harness.zoo.onnx.reference_run import open_session, run_session
 from harness.zoo.onnx.write import dtype_census, save, strip_traces, weights_beside
 from harness.zoo.quiet import quiet
-from harness.zoo.reference import relative_l2
+from harness.zoo.reference import open_session, relative_l2, run_session
 
 BITS = 8
 BLOCK = 32
@@ -552,7 +551,7 @@ def _shared_buffer(past: list[torch.Tensor], seqlens_k: torch.Tensor, total: tor
             first = 2 * int(module.layer_idx)  # type: ignore[arg-type]
             flat = [states.transpose(1, 2).reshape(batch, length, -1) for states in (query, key, value)]
             buffers = past[first : first + 2]
-            found = torch.onnx.ops.symbolic_multi_out(
+            computed = torch.onnx.ops.symbolic_multi_out(
                 "com.microsoft::GroupQueryAttention",
                 (*flat, *buffers, seqlens_k, total),
                 {
@@ -564,8 +563,8 @@ def _shared_buffer(past: list[torch.Tensor], seqlens_k: torch.Tensor, total: tor
                 shapes=((batch, length, heads * size), buffers[0].shape, buffers[1].shape),
                 version=1,
             )
-            self.present[first : first + 2] = found[1:]
-            return found[0].reshape(batch, length, heads, size), None
+            self.present[first : first + 2] = computed[1:]
+            return computed[0].reshape(batch, length, heads, size), None
 
     return SharedBuffer()
 
@@ -598,7 +597,7 @@ class _Prefill(nn.Module):
             input_ids=input_ids, decoder_input_ids=decoder_input_ids[0], use_cache=True, **{self.keyword: cache}
         )
         halves = (cache.self_attention_cache, cache.cross_attention_cache)
-        return (*_chosen(answer.logits), *(one for half in halves for one in _content(half)))
+        return (*_chosen(answer.logits), *(tensor for half in halves for tensor in _content(half)))
 
 
 class _SecondHalf(nn.Module):

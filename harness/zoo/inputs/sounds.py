@@ -36,7 +36,7 @@ def decoded(file: bytes) -> NDArray[np.float32]:
 
 def rate_of(folder: Path) -> int:
     """Samples a second that the saved processor of a model asks for."""
-    from harness.zoo.families.hub_kind import PROCESSOR  # noqa: PLC0415
+    from harness.zoo.model_files import PROCESSOR  # noqa: PLC0415
 
     content = json.loads(read(ModelFolder(folder).processor / PROCESSOR, Limit.TEXT))
     return int(content.get("sampling_rate", 16_000))

@@ -11,11 +11,10 @@ from pathlib import Path
 
 from harness.core.errors import ExportError
 from harness.core.schemas import OnnxCheck, Parity, Precision
-from harness.zoo.export_request import Options
+from harness.zoo.identity import Options
 from harness.zoo.loaded import Arrays, Loaded, as_taken, batch_first
-from harness.zoo.onnx.reference_run import open_session, run_session
 from harness.zoo.onnx.write import check_onnx, other_exporter, write_fp32
-from harness.zoo.reference import reference_of
+from harness.zoo.reference import open_session, reference_of, run_session
 
 Compare = Callable[[Arrays, Arrays, bool], Parity]
 

@@ -10,7 +10,7 @@ import onnx
 
 from harness.core.errors import ExportError, MalformedFileError
 from harness.core.extensions import reason
-from harness.core.safe_paths import inside
+from harness.core.safe_files import inside
 
 
 def external_locations(path: Path) -> set[str]:

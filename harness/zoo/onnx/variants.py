@@ -24,13 +24,12 @@ from harness.core.extensions import reason
 from harness.core.host import limits
 from harness.core.layout import ModelFolder
 from harness.core.schemas import Precision
-from harness.zoo.export_request import Options
+from harness.zoo.identity import Options
 from harness.zoo.loaded import Arrays, Inputs, Loaded
 from harness.zoo.onnx import int8, write
-from harness.zoo.onnx.reference_run import open_session, run_session
 from harness.zoo.onnx.write import save
 from harness.zoo.quiet import quiet
-from harness.zoo.reference import relative_l2
+from harness.zoo.reference import open_session, relative_l2, run_session
 
 MASK = "attention_mask"
 _MASKED = -10_000.0

@@ -17,7 +17,8 @@ from harness.core.errors import ExportError
 from harness.core.extensions import reason
 from harness.core.schemas import Exporter
 from harness.zoo.construct import with_own_inputs
-from harness.zoo.export_request import Options
+from harness.zoo.fast_path import without_fast_path
+from harness.zoo.identity import Options
 from harness.zoo.loaded import Arrays, Loaded, as_taken
 from harness.zoo.onnx.external_data import external_locations
 from harness.zoo.quiet import quiet
@@ -78,7 +79,7 @@ def write_fp32(loaded: Loaded, examples: Arrays, path: Path, options: Options) -
     arguments = tuple(torch.from_numpy(taken[name].copy()) for name in loaded.input_names)
     axes = _dynamo(loaded, module) if options.exporter == "dynamo" else _torchscript(loaded)
     try:
-        with quiet(), torch.no_grad(), _attention(loaded, options.attention) as attention:
+        with quiet(), torch.no_grad(), without_fast_path(), _attention(loaded, options.attention) as attention:
             torch.onnx.export(
                 module,
                 arguments,

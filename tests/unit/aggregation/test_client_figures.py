@@ -8,7 +8,7 @@ import pytest
 
 from harness.aggregation.client_figures import client_figures
 from harness.core.schemas import Clock, Replication
-from harness.core.schemas.client_record import ClientFigures
+from harness.core.schemas.load_record import ClientFigures
 
 MS = 1_000_000
 

@@ -125,6 +125,20 @@ def test_cosine_gate(cosine: float, flagged: bool) -> None:
     assert "PARITY_FAIL" not in findings(quiet(parity_timed=parity), without)
 
 
+def test_a_value_beyond_its_limit_never_reads_as_the_limit() -> None:
+    tolerance = Tolerance(relative_l2=2.5e-2, cosine=0.97, top1_agreement=0.99)
+    checks = Checks(tolerance=tolerance, judge_top1=True, target_ci=0.01, calibration=False)
+    parity = parity_of(CASE, EFFICIENTNET, relative_l2=0.025004, cosine=0.96998, top1_agreement=0.98996)
+    (flag,) = [one for one in findings(quiet(parity_timed=parity), checks).values() if one.flag.name == "PARITY_FAIL"]
+    every = grades.beyond_tolerance(CASE, parity, tolerance, judge_top1=True)
+    assert flag.flag in [one.flag for one in every]
+    assert [one.flag.detail for one in every] == [
+        "relative L2 distance 2.51e-02 is above the tolerance of 2.5e-02",
+        "cosine 0.9699 to the reference is below the tolerance of 0.97",
+        "top-1 agreement 98.9% is below the tolerance of 99%",
+    ]
+
+
 def test_nonfinite_outputs_void() -> None:
     parity = parity_of(CASE, EFFICIENTNET, relative_l2=None, nonfinite=3)
     found = findings(quiet(parity_timed=parity))

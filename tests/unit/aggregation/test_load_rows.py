@@ -26,12 +26,11 @@ from harness.core.schemas import (
     ServiceRun,
     Tolerance,
 )
-from harness.core.schemas.client_record import ClientTimes
+from harness.core.schemas.load_record import ClientTimes
 from harness.serving.arrivals import digest, loadgen, poisson
 from harness.serving.load_case import points_of, policy_of
 from harness.serving.prediction import predict
-from harness.timing.closed_loop import serve_closed
-from harness.timing.virtual_arrivals import Dispatches, serve
+from harness.timing.request_loops import Dispatches, serve, serve_closed
 from tests.fixtures.simulated_clock import SimulatedClock, alone, in_place
 
 MS = 1_000_000

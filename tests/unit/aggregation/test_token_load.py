@@ -22,9 +22,8 @@ from harness.core.schemas import (
 )
 from harness.serving.load_case import points_of, policy_of
 from harness.serving.load_verdict import parse_bounds, together
-from harness.timing.token_joining import ContinuousBatches
-from harness.timing.token_serving import StaticBatches, TokenRequest
-from harness.timing.virtual_arrivals import Dispatches, serve
+from harness.timing.request_loops import Dispatches, serve
+from harness.timing.token_batching import ContinuousBatches, StaticBatches, TokenRequest
 from tests.fixtures.simulated_clock import KnownDecoder, KnownJoiner, SimulatedClock, alone, in_place
 
 MS = 1_000_000

@@ -12,7 +12,7 @@ from harness.core import store
 from harness.core.errors import UnavailableError
 from harness.core.layout import Models, Results
 from harness.core.schemas import Case, Plan
-from harness.core.schemas.row_parts import Flag
+from harness.core.schemas.vocabulary import Flag
 from tests.synthetic_results import RESNET, Synthetic, case_of
 
 

@@ -13,8 +13,16 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from harness.backends.cudnn.input_layout import channels_last, folded, in_blocks
-from harness.backends.cudnn.layer_plan import Activation, Convolution, LayerPlan, Pooling, plan_of
+from harness.backends.cudnn.layer_plan import (
+    Activation,
+    Convolution,
+    LayerPlan,
+    Pooling,
+    channels_last,
+    folded,
+    in_blocks,
+    plan_of,
+)
 from harness.core.errors import NotSupportedError
 
 RNG = np.random.default_rng(5)

@@ -10,11 +10,11 @@ import pytest
 
 from harness.backends import BUILT_IN, backend_info
 from harness.backends.generation_files import onnx_key, onnx_precision
-from harness.backends.onnxruntime.decoder_placement import count_products
+from harness.backends.onnxruntime.decoder import count_products
 from harness.core.schemas import Device, GenerationCase, Precision
 from harness.planning import generation_cases
 from harness.zoo import model_info
-from harness.zoo.generation.decoder_facts import facts_of
+from harness.zoo.model_files import facts_of
 
 
 def skipped(

@@ -20,8 +20,7 @@ from harness.backends.calibration.slowdown import slow_down
 from harness.backends.calibration.spin import KERNEL, Spin
 from harness.core.errors import CaseError
 from harness.core.schemas import Measurement
-from harness.timing.mode_choice import mode_for
-from harness.timing.session import run_session
+from harness.timing.session import mode_for, run_session
 from tests.fixtures.gpu import Stream, install
 from tests.synthetic_results import FakeModel, case_of
 

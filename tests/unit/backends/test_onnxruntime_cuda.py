@@ -308,7 +308,7 @@ def test_engines_of_its_tensorrt_provider_are_built_by_compile_and_kept(
 ) -> None:
     runtime.obtains = {CUDA, TENSORRT}
     model = {**MODEL, "nodes": [[TENSORRT, "TRTKernel_graph_0", 4096], [CUDA, "Softmax", 4096]]}
-    backend = make(model=model, target="harness.backends.onnxruntime.tensorrt_provider:OnnxRuntimeTensorrt")
+    backend = make(model=model, target="harness.backends.onnxruntime.cuda:OnnxRuntimeTensorrt")
     backend.load()
     assert not runtime.sessions
     assert backend.compiles
@@ -328,7 +328,7 @@ def test_engines_of_its_tensorrt_provider_are_built_by_compile_and_kept(
 
 def test_without_tensorrt_the_row_says_what_is_missing(runtime: Runtime, make: Make) -> None:
     runtime.fails = RuntimeError("Please install TensorRT libraries as mentioned in the GPU requirements page")
-    backend = make(target="harness.backends.onnxruntime.tensorrt_provider:OnnxRuntimeTensorrt")
+    backend = make(target="harness.backends.onnxruntime.cuda:OnnxRuntimeTensorrt")
     backend.load()
     with pytest.raises(CaseError, match="did not get its TensorrtExecutionProvider"):
         backend.compile()

@@ -9,8 +9,7 @@ import pytest
 pytest.importorskip("onnxruntime")
 
 from harness.backends.base import BackendJob
-from harness.backends.onnxruntime.profile_cpu import peak_bytes, peak_of
-from harness.backends.onnxruntime.profile_events import ProfiledRun
+from harness.backends.onnxruntime.profile_cpu import ProfiledRun, peak_bytes, peak_of
 from harness.core.errors import UnavailableError
 
 

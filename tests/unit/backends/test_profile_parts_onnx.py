@@ -17,7 +17,7 @@ from harness.backends.onnx_node_names import (
     place_of,
     read_graph,
 )
-from harness.backends.onnxruntime.profile_events import last_runs, on_gpu, rows_of, runs_of
+from harness.backends.onnxruntime.profile_cpu import last_runs, on_gpu, rows_of, runs_of
 
 
 def node(operator: str, inputs: str, output: str, module: str | None = None, *around: str) -> Node:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.portable import portable, portable_path
+from harness.core.text import portable, portable_path
 from harness.zoo.sources import portable_name
 
 

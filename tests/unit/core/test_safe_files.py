@@ -13,10 +13,10 @@ from pydantic import TypeAdapter, ValidationError
 from harness.core import archive, store
 from harness.core.errors import InferometerError, MalformedFileError, StorageError
 from harness.core.lock import exclusive
-from harness.core.safe_files import open_to_read, open_to_write
-from harness.core.safe_paths import FileName, RelativePath, inside
+from harness.core.safe_files import inside, open_to_read, open_to_write
 from harness.core.schemas import Plan
-from harness.planning import yaml_file
+from harness.core.schemas.vocabulary import FileName, RelativePath
+from harness.planning import config
 from harness.processes.launcher import Worker
 from harness.processes.pool import Monitor
 
@@ -98,7 +98,7 @@ def test_what_is_no_ordinary_file_is_refused_by_every_reader(make: Callable[[Pat
         lambda: store.load(path, Plan, "make plan"),
         lambda: store.load_raw(path),
         lambda: archive.unpack(path),
-        lambda: yaml_file.read(path),
+        lambda: config.read_yaml(path),
     ]
     for read in readers:
         with pytest.raises((InferometerError, IsADirectoryError)):

@@ -12,8 +12,7 @@ import pytest
 
 from harness.core.errors import UnavailableError, UsageError
 from harness.endpoints import open_endpoint
-from harness.endpoints.contract import Exchange, Prompt, Sample
-from harness.endpoints.failures import RequestFailureError
+from harness.endpoints.contract import Exchange, Prompt, RequestFailureError, Sample
 from harness.endpoints.issuing import drive, drive_closed, keep_every
 from harness.endpoints.target import parse_target
 from harness.endpoints.timeline import Timeline

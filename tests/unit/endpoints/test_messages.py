@@ -11,11 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.endpoints.completions import EventReader
-from harness.endpoints.contract import Exchange, ServerTotals
-from harness.endpoints.failures import RequestFailureError
+from harness.endpoints.contract import Exchange, RequestFailureError, ServerTotals
+from harness.endpoints.http_connection import note_server_timing
+from harness.endpoints.kserve import (
+    DATATYPES,
+    datatype_of,
+    from_raw,
+    from_values,
+    note_parameters,
+    raw_of,
+    totals_of,
+)
 from harness.endpoints.kserve_http import object_of, outputs_of, request_of
-from harness.endpoints.server_times import note_parameters, note_server_timing, totals_of
-from harness.endpoints.tensors import DATATYPES, datatype_of, from_raw, from_values, raw_of
 
 STREAM = (
     ": ping\r\n\r\ndata: one\n\ndata: a\rdata: b\r\rid: 5\ndata:  two\r\n\r\nevent: x\n\ndata\n\ndata: é\n\ndata: cut"

@@ -5,28 +5,28 @@ from __future__ import annotations
 import pytest
 
 from harness.core.errors import UsageError
-from harness.planning import amounts
+from harness.planning import config
 
 
 @pytest.mark.parametrize(("text", "share"), [("0.5%", 0.005), ("5 %", 0.05), ("0.005", 0.005), (".02", 0.02)])
 def test_shares(text: str, share: float) -> None:
-    assert amounts.share(text) == pytest.approx(share)
+    assert config.share(text) == pytest.approx(share)
 
 
 @pytest.mark.parametrize("text", ["", "0", "0%", "1", "100%", "-1%", "5", "half", "0.5 percent", "nan", "1e-3"])
 def test_what_is_no_share(text: str) -> None:
     with pytest.raises(UsageError, match="not a share") as caught:
-        amounts.share(text)
+        config.share(text)
     assert "0.5%" in caught.value.hint
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("1.5h", 5_400), ("10 m", 600)])
 def test_durations(text: str, seconds: float) -> None:
-    assert amounts.duration_s(text) == seconds
+    assert config.duration_s(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "10", "0s", "m", "-5m", "10min", "1h30m"])
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(UsageError, match="not a time") as caught:
-        amounts.duration_s(text)
+        config.duration_s(text)
     assert "10m" in caught.value.hint

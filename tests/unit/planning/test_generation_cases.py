@@ -13,9 +13,9 @@ from harness.core.schemas import Plan
 from harness.plan import stage
 from harness.planning.config import parse_config
 from harness.planning.generation_cases import generation_needs
-from harness.planning.generation_turns import generation_turns
 from harness.planning.matrix import make_plan
-from harness.zoo.generation.prompt_files import length_pairs
+from harness.planning.schedule import generation_turns
+from harness.zoo.stored import length_pairs
 
 
 def planned(pairs: list[tuple[int, int]] | None = None, **block: Any) -> Plan:

@@ -11,7 +11,7 @@ from harness.core import store
 from harness.core.host import environment
 from harness.core.layout import Results
 from harness.core.schemas import GenerationOptions
-from harness.planning.generation_turns import finished_generation
+from harness.planning.resume import finished_generation
 from tests import synthetic_generation as made
 from tests import synthetic_results
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.core.errors import ConfigError, UsageError
 from harness.core.schemas import Plan
-from harness.planning.config import Config, parse_config
+from harness.planning.config import Config, parse_config, read_config
 from harness.planning.matrix import make_plan
-from harness.planning.overrides import DEFAULT_MAX_ROUNDS, Overrides, apply
+from harness.planning.overrides import DEFAULT_MAX_ROUNDS, Overrides, apply, left_out
 
 TWO_BLOCKS = {
     "models": ["minilm-l6", {"name": "resnet18", "weights": "seeded"}, "resnet50"],
@@ -48,6 +49,98 @@ def test_no_choice_changes_nothing() -> None:
 def test_a_chosen_list_replaces_the_list_of_every_block(choice: str, field: str, values: tuple[Any, ...]) -> None:
     data = {**TWO_BLOCKS, "matrix": [{**block, "backends": ["torch-eager"]} for block in TWO_BLOCKS["matrix"]]}
     assert column(planned(data, **{choice: values}), field) == set(values)
+
+
+NAMED = {
+    "device": "cuda",
+    "models": [{"name": "resnet18", "weights": "seeded"}, {"name": "minilm-l6", "weights": "seeded"}],
+    "matrix": [
+        {"backends": ["tensorrt", "torch-eager"], "precisions": ["fp16"], "batch_sizes": [8]},
+        {"backends": ["onnxruntime", "tensorrt"], "precisions": ["fp16"], "settings": ["nhwc+graph", "static+graph"]},
+        {"backends": ["torch-eager"], "models": ["resnet18"]},
+    ],
+}
+"""Entries that name backends, with settings of some."""
+
+
+def cases_of(plan: Plan) -> set[tuple[str, str, str, int, str]]:
+    return {(case.model, case.backend, case.precision, case.batch_size, case.setting) for case in plan.cases}
+
+
+def test_a_chosen_backend_keeps_the_entries_that_name_it_and_no_other() -> None:
+    assert cases_of(planned(NAMED, backends=("torch-eager",))) == {
+        ("resnet18", "torch-eager", "fp16", 8, "default"),
+        ("minilm-l6", "torch-eager", "fp16", 8, "default"),
+        ("resnet18", "torch-eager", "fp32", 1, "default"),
+    }
+    chosen = Overrides(backends=("torch-eager",))
+    assert left_out(config(NAMED), chosen) == ("1 of 3 entries of `matrix`: they name other backends",)
+
+
+def test_an_entry_keeps_the_settings_of_the_backends_that_are_left() -> None:
+    plan = planned(NAMED, backends=("onnxruntime",), models=("resnet18",))
+    assert cases_of(plan) == {("resnet18", "onnxruntime", "fp16", 1, "nhwc+graph")}
+    chosen = Overrides(backends=("onnxruntime",))
+    assert left_out(config(NAMED), chosen) == (
+        "2 of 3 entries of `matrix`: they name other backends",
+        "static+graph, a setting of other backends",
+    )
+    # Settings of the command line replace them all.
+    plan = planned(NAMED, backends=("tensorrt",), models=("resnet18",), settings=("dynamic+graph",))
+    assert {case.setting for case in plan.cases} == {"dynamic+graph"}
+
+
+def test_a_backend_that_no_entry_names_replaces_those_of_all_without_their_settings() -> None:
+    plan = planned(NAMED, backends=("torch-script",), models=("resnet18",))
+    assert cases_of(plan) == {
+        ("resnet18", "torch-script", "fp16", 8, "default"),
+        ("resnet18", "torch-script", "fp16", 1, "default"),
+        ("resnet18", "torch-script", "fp32", 1, "default"),
+    }
+    both = planned(NAMED, backends=("torch-script", "torch-eager"), models=("resnet18",))
+    assert cases_of(both) == cases_of(plan) | {
+        ("resnet18", "torch-eager", "fp16", 8, "default"),
+        ("resnet18", "torch-eager", "fp32", 1, "default"),
+    }
+    assert left_out(config(NAMED), Overrides(backends=("torch-script",))) == (
+        "nhwc+graph, static+graph, settings of other backends",
+    )
+
+
+def test_a_chosen_model_is_measured_though_the_backends_entries_name_others() -> None:
+    matrix = [{"backends": ["torch-compile"], "models": ["minilm-l6"], "batch_sizes": [4]}, {"backends": ["openvino"]}]
+    data = {"models": [{"name": "minilm-l6", "weights": "seeded"}, "resnet50"], "matrix": matrix}
+    assert column(planned(data, backends=("torch-compile",)), "model") == {"minilm-l6"}
+    plan = planned(data, backends=("torch-compile",), models=("resnet50",))
+    assert [(case.model, case.backend, case.batch_size) for case in plan.cases] == [("resnet50", "torch-compile", 4)]
+
+
+def test_a_chosen_backend_keeps_the_entries_of_generation_that_name_it() -> None:
+    generation = [
+        {"backends": ["torch-eager"], "prompt_lengths": [16], "new_tokens": [8]},
+        {"backends": ["onnxruntime"], "prompt_lengths": [32], "new_tokens": [8], "settings": ["numpy"]},
+        {"backends": ["llamacpp"], "precisions": ["int4"], "prompt_lengths": [64], "new_tokens": [8]},
+    ]
+    data = {"models": ["smollm2-135m"], "generation": generation}
+    plan = planned(data, backends=("torch-eager",))
+    assert [(case.backend, case.precision, case.prompt_length) for case in plan.generations] == [
+        ("torch-eager", "fp32", 16)
+    ]
+    plan = planned(data, backends=("llamacpp",))
+    assert [(case.backend, case.precision, case.prompt_length) for case in plan.generations] == [
+        ("llamacpp", "int4", 64)
+    ]
+    assert left_out(config(data), Overrides(backends=("llamacpp",))) == (
+        "2 of 3 entries of `generation`: they name other backends",
+    )
+
+
+def test_the_published_table_of_a_gpu_is_planned_for_each_of_its_backends() -> None:
+    table = read_config(Path("configs/cuda-table.yaml"))
+    for name in {name for block in table.matrix for name in block.backends}:
+        own = {case.case_id for case in make_plan(table, "", "").cases if case.backend == name}
+        plan = make_plan(apply(table, Overrides(backends=(name,))), "", "", merge=True)
+        assert {case.case_id for case in plan.cases} == own
 
 
 QUANTISED = {"backends": ["onnxruntime"], "precisions": ["int8"]}

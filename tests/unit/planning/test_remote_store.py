@@ -17,7 +17,7 @@ from harness.core import store
 from harness.core.errors import InferometerError, MalformedFileError, StorageError, UnavailableError, UsageError
 from harness.core.layout import Results, RunStore
 from harness.core.schemas import Comparison
-from harness.planning.remote_store import RemoteStore, is_url
+from harness.planning.run_store import RemoteStore, is_url
 from tests.unit.comparison.test_run_history import nights
 from tests.unit.test_history import filled, saved, summary
 

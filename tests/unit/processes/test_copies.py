@@ -12,7 +12,7 @@ import pytest
 from harness.core.errors import CaseError
 from harness.core.protocol import GIVE_UP, GO, OVER, WINDOW_ENDED
 from harness.processes.copies import Conductor, Step, steps_of
-from harness.processes.window_signals import WindowSignals
+from harness.timing.windows import WindowSignals
 
 
 def test_each_device_works_alone_and_all_together_in_mirrored_order() -> None:

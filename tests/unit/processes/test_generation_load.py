@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from harness.aggregation.load_rows import load_row
-from harness.backends.calibration.spin_decoder import SpinDecoder
+from harness.backends.calibration.spin import SpinDecoder
 from harness.core.errors import MissingInputError
 from harness.core.layout import Results
 from harness.core.protocol import LoadJob

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -13,11 +14,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 
+from harness.core import store
 from harness.core.schemas import Interval, Summary
 from harness.reporting.charts import matplotlib_drawer, plotly_drawer, selection, style
 from harness.reporting.charts.matplotlib_drawer import image
 from harness.reporting.charts.plotly_drawer import short
-from harness.reporting.charts.spec import Absent, Axis, DotPanel, Dots, Mark, Spec
+from harness.reporting.charts.spec import Absent, Axis, DotPanel, Dots, LinePanel, Mark, Point, Series, Spec, sides
 from harness.reporting.charts.style import DPI, WIDTH_IN
 from tests.synthetic_cuda import cuda_summary
 from tests.unit.reporting.test_charts import named, of_own_models
@@ -149,6 +151,35 @@ def test_no_text_leaves_the_figure_or_covers_another(summary: Summary, name: str
 @pytest.mark.parametrize("name", [*GPU, "resnet50-seeded-cuda-transfer-sync-latency"])
 def test_charts_of_a_gpu_run_are_as_readable(name: str) -> None:
     stands_apart(matplotlib_drawer.draw(named(cuda_summary(), name)))
+
+
+PUBLISHED = Path(__file__).parents[3] / "results/published/h200"
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("2026-11-30-resnet50-cudnn", "resnet50-cold"),  # long names of settings, narrow panels
+        ("2026-11-30-resnet50-cudnn", "resnet50-latency"),
+        ("2026-11-30-load-resnet50-in-flight", "resnet50-batching"),  # four maps
+        ("2026-11-30-load-resnet50-in-flight", "resnet50-load"),
+        ("2026-11-30-generation-onnxruntime", "gpt2-generation-itl"),
+    ],
+)
+def test_charts_of_published_runs_are_as_readable(folder: str, name: str) -> None:
+    published = store.load(PUBLISHED / folder / "summary.json", Summary, "make aggregate")
+    loads = [one.chart for one in selection.of_loads(published)]
+    tokens = selection.all_of(selection.of_generation(published))
+    charts = [*selection.select(published).charts, *loads, *tokens]
+    stands_apart(matplotlib_drawer.draw(next(chart.spec for chart in charts if chart.name == name)))
+
+
+def test_texts_of_points_avoid_markers_and_each_other() -> None:
+    axis = Axis("s", 0, 10, (0, 5, 10))
+    points = [Point(x, Mark(y, style.look("a"), text="1")) for x, y in ((5, 5), (5.6, 5), (4.4, 5))]
+    series = tuple(Series("a", style.look("a"), "solid", (point,), joined=False) for point in points)
+    placed = [side for _, side in sides(LinePanel("", axis, axis, series))]
+    assert placed == ["above", "right", "left"]
 
 
 def stands_apart(figure: Figure) -> None:

@@ -148,7 +148,9 @@ def test_a_legend_keeps_its_look_whatever_grade_a_point_has(summary: Summary) ->
     table = table_of(summary, "minilm-l6", lambda row: row.model_copy(update={"grade": "C"}))
     spec = throughput(table)
     assert spec is not None
-    assert {mark.fill for mark in marks_of(spec)} == {"hollow"}
+    assert {mark.fill for mark in marks_of(spec)} == {"open"}
+    assert all(mark.colour == mark.look.colour for mark in marks_of(spec)), "the colour alone names the backend"
+    assert "Hollow: flagged, not ranked." in spec.reading
     assert {one.fill for one in spec.legend} == {"solid", "tint"}
     assert {one.tags[3:] for one in spec.legend} == {(None, None)}
 
@@ -187,15 +189,26 @@ def test_what_rests_on_grade_c_or_a_warm_cache_says_so(
     for rows, marked in ((table.rows, False), (with_baseline_grades(flagged), True)):
         spec = chart(replace(table, rows=rows))
         assert spec is not None
-        assert any(mark.text.startswith("~") for mark in marks_of(spec)) == marked
-        assert ("~:" in spec.reading) == marked
+        shown = [mark.text for mark in marks_of(spec)] + [panel.title[-1] for panel in spec.panels]
+        assert any("~" in text for text in shown) == marked
+        assert ("~" in spec.reading) == marked
         openvino = next(row for row in rows if row.backend == "openvino")
         assert ("×" in hover(openvino), "~" in hover(openvino)) == (True, marked)
-    assert all(mark.warm and "cached" in mark.text for mark in marks_of(cold_start(table)))  # type: ignore[arg-type]
+    assert all(mark.warm and "cache warm" in mark.hover for mark in marks_of(cold_start(table)))  # type: ignore[arg-type]
     assert "compile cache was warm" in cold_start(table).reading  # type: ignore[union-attr]
     cold = cold_start(table_of(summary, "resnet50"))
     assert cold is not None
     assert "cache" not in cold.reading
+
+
+def test_every_point_of_cold_start_has_the_number_of_its_name(summary: Summary) -> None:
+    """Settings of a backend share colour and marker."""
+    spec = cold_start(table_of(summary, "minilm-l6"))
+    assert spec is not None
+    assert [one.name.partition(" ")[0] for one in spec.legend] == [str(place + 1) for place in range(len(spec.legend))]
+    for panel in spec.panels:
+        for one in panel.series:
+            assert {point.mark.text for point in one.points} == {one.name.partition(" ")[0]}
 
 
 def int8(row: Row) -> Row:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from markdown_it import MarkdownIt
 
 from harness.reporting.table import texts
+from harness.reporting.writers.html import inline
 from harness.reporting.writers.markdown import document_text, table_text
 
 
@@ -49,3 +51,11 @@ def test_what_we_write_ourselves_is_left_alone() -> None:
 
 def test_a_document_that_names_its_sources_may_link_to_them() -> None:
     assert document_text("Published: https://example.org/paper", addresses=True).endswith("https://example.org/paper")
+
+
+def test_backticks_of_an_odd_number_mark_no_code() -> None:
+    """A library's message quotes as `so' and names `ONE` more: what belongs together is unknown."""
+    message = "Search for `Invalidated' in the docs, or pass `CUDA_LAUNCH_BLOCKING`."
+    assert "<code>" not in inline(message)
+    assert "<code>" not in MarkdownIt("commonmark").render(document_text(f"| reason |\n|---|\n| {message} |"))
+    assert "<code>FORCE=1</code>" in inline("`FORCE=1` measures again")

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.load_verdicts import verdicts
 from harness.core.errors import UsageError
 from harness.core.schemas import LatencyBound
-from harness.serving import early_stopping, load_verdict
+from harness.serving import load_verdict
 from harness.serving.load_verdict import Control, bracket, decide, parse_bound
 
 P99 = LatencyBound(quantile=0.99, limit_ns=50_000_000)
@@ -27,16 +27,16 @@ P99 = LatencyBound(quantile=0.99, limit_ns=50_000_000)
     ],
 )
 def test_early_stopping_is_loadgens_table(quantile: float, over: int, requests: int) -> None:
-    assert early_stopping.least_requests(over, quantile) == requests
-    assert early_stopping.most_over(requests, quantile) == over
-    assert early_stopping.most_over(requests - 1, quantile) == (over - 1 if over else None)
+    assert load_verdict.least_requests(over, quantile) == requests
+    assert load_verdict.most_over(requests, quantile) == over
+    assert load_verdict.most_over(requests - 1, quantile) == (over - 1 if over else None)
 
 
 def test_loadgens_percentile_and_upper_estimate() -> None:
     latency = np.arange(1, 101)
-    assert early_stopping.loadgen_percentile(latency[::-1], 0.9) == 91
-    assert early_stopping.upper_estimate(latency, 0.9) == 98  # 3 of 100 may be over: index 97
-    assert early_stopping.upper_estimate(latency[:63], 0.9) is None
+    assert load_verdict.loadgen_percentile(latency[::-1], 0.9) == 91
+    assert load_verdict.upper_estimate(latency, 0.9) == 98  # 3 of 100 may be over: index 97
+    assert load_verdict.upper_estimate(latency[:63], 0.9) is None
 
 
 @pytest.mark.parametrize(

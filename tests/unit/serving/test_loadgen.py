@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from harness.serving import arrivals
-from harness.serving.early_stopping import server_verdict, upper_estimate
+from harness.serving.load_verdict import server_verdict, upper_estimate
 
 lg = pytest.importorskip("mlperf_loadgen", reason="mlcommons-loadgen is not installed (extra dev)")
 

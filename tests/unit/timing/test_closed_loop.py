@@ -9,10 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from harness.core.errors import CaseError
-from harness.timing import service_times as service
-from harness.timing.closed_loop import serve_closed
+from harness.timing import dispatcher as service
 from harness.timing.dispatcher import Dispatcher
-from harness.timing.worker_threads import WorkerThreads
+from harness.timing.request_loops import WorkerThreads, serve_closed
 from tests.fixtures.simulated_clock import SimulatedClock, alone, in_place
 
 MS = 1_000_000
@@ -166,7 +165,7 @@ def test_the_guard_of_order_sees_a_backend_whose_time_depends_on_the_input_befor
         assert (np.median(ratios) == 1.0) == (least == 1.0)
 
 
-def closed(chosen: Dispatcher) -> service.Served:
+def closed(chosen: Dispatcher) -> service.ClosedLoop:
     return lambda size, most, duration_ns, least: serve_closed([chosen.run], size, alone, most, duration_ns, least)
 
 

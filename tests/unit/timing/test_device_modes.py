@@ -23,8 +23,8 @@ from harness.timing.cuda_modes import (
     DeviceTransfer,
 )
 from harness.timing.loop import measure, warm_up
-from harness.timing.mode_choice import mode_for
 from harness.timing.modes import Offline, Pipelined, Sync
+from harness.timing.session import mode_for
 from tests.fixtures.gpu import RECORD_NS, SELECT_NS, SUBMIT_NS, US, WORK_NS, OnGpu, calls, install, on_clock
 from tests.fixtures.loops import room, settings
 from tests.synthetic_results import RESNET, case_of

@@ -15,7 +15,7 @@ from harness.serving.batching import BatchPolicy
 from harness.serving.replay import recorded
 from harness.timing import issuing_thread
 from harness.timing.issuing_thread import CalledBack, Done, OnStreams, issue, issue_closed
-from harness.timing.virtual_arrivals import LEAD_NS, MOST_FAILURES, Dispatches
+from harness.timing.request_loops import LEAD_NS, MOST_FAILURES, Dispatches
 from tests.fixtures.simulated_clock import SimulatedClock, in_place
 
 MS = 1_000_000

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from harness.core.schemas import GeneratedBatches
-from harness.timing.token_joining import ContinuousBatches
-from harness.timing.token_serving import TokenRequest
-from harness.timing.virtual_arrivals import MOST_FAILURES, Dispatches
+from harness.timing.request_loops import MOST_FAILURES, Dispatches
+from harness.timing.token_batching import ContinuousBatches, TokenRequest
 from tests.fixtures.simulated_clock import KnownJoiner, SimulatedClock, in_place
 
 MS = 1_000_000

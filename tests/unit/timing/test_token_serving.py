@@ -7,8 +7,8 @@ import pytest
 
 from harness.core.schemas import GeneratedBatches
 from harness.serving.batching import BatchPolicy
-from harness.timing.token_serving import StaticBatches, TokenRequest
-from harness.timing.virtual_arrivals import Dispatches, serve
+from harness.timing.request_loops import Dispatches, serve
+from harness.timing.token_batching import StaticBatches, TokenRequest
 from tests.fixtures.simulated_clock import KnownDecoder, SimulatedClock, alone, in_place
 
 MS = 1_000_000

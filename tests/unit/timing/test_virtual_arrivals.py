@@ -10,9 +10,8 @@ import pytest
 from harness.serving.arrivals import poisson
 from harness.serving.batching import BatchPolicy
 from harness.serving.replay import completions, recorded
-from harness.timing import virtual_arrivals
-from harness.timing.virtual_arrivals import Dispatches, serve
-from harness.timing.worker_threads import WorkerThreads
+from harness.timing import request_loops
+from harness.timing.request_loops import Dispatches, WorkerThreads, serve
 from tests.fixtures.simulated_clock import SimulatedClock, alone, in_place
 
 MS = 1_000_000
@@ -99,7 +98,7 @@ def test_a_service_that_fails_again_and_again_is_given_up_and_what_is_left_is_no
         raise RuntimeError("gone")
 
     found = serve([MS * number for number in range(100)], BatchPolicy(), [run], alone, NO_LIMIT)
-    assert sum(found.sizes) == len(found.failed) == virtual_arrivals.MOST_FAILURES
+    assert sum(found.sizes) == len(found.failed) == request_loops.MOST_FAILURES
 
 
 def test_no_batch_begins_after_the_limit(clock: SimulatedClock) -> None:
@@ -127,6 +126,6 @@ def test_several_workers_serve_every_request_once_and_in_order() -> None:
 
 
 def test_a_wait_ends_at_its_instant_on_the_real_clock() -> None:
-    instant = virtual_arrivals.now_ns() + 300_000
-    virtual_arrivals.wait_until(instant)
-    assert virtual_arrivals.now_ns() >= instant
+    instant = request_loops.now_ns() + 300_000
+    request_loops.wait_until(instant)
+    assert request_loops.now_ns() >= instant

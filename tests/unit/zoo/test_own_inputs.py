@@ -14,9 +14,7 @@ from harness.core.errors import InferometerError, UsageError
 from harness.planning.config import parse_config
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import Overrides, apply
-from harness.zoo import loaded as batch_axes
-from harness.zoo import model_info
-from harness.zoo.families import hub_kind
+from harness.zoo import loaded, model_files, model_info
 from harness.zoo.inputs.own import rotation, with_own_inputs
 from harness.zoo.loaded import (
     Inputs,
@@ -204,7 +202,7 @@ def test_items_are_laid_out_as_the_model_takes_them_and_back() -> None:
     assert batch_first({"y": taken["state"]}, {"y": 1})["y"].shape == (4, 2, 5)
 
 
-@pytest.mark.parametrize("module", [batch_axes, hub_kind], ids=lambda module: str(module.__name__))
+@pytest.mark.parametrize("module", [loaded, model_files], ids=lambda module: str(module.__name__))
 def test_the_examples_of_the_docstrings(module: ModuleType) -> None:
     found = doctest.testmod(module)
     assert (found.failed, found.attempted > 0) == (0, True)

@@ -13,7 +13,7 @@ from onnx import helper  # noqa: E402
 from harness.core.schemas import Quantisation  # noqa: E402
 from harness.planning.config import parse_config  # noqa: E402
 from harness.planning.matrix import make_plan  # noqa: E402
-from harness.zoo.onnx.quantised_file import quantisation_of  # noqa: E402
+from harness.zoo.model_files import quantisation_of  # noqa: E402
 from tests.fixtures import odd_onnx as files  # noqa: E402
 
 

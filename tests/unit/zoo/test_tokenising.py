@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.core.schemas import Case, ExportRecord, TensorSpec
-from harness.zoo.inputs.tokenizer import Texts, texts_of
+from harness.zoo.inputs.sentences import Texts, texts_of
 from tests.synthetic_results import MINILM, case_of, export_record
 
 LENGTH = MINILM.sequence_lengths[0]

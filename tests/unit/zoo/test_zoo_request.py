@@ -10,7 +10,7 @@ from harness.core import store
 from harness.core.layout import Models
 from harness.core.schemas import ExportRecord, InputSet, OnnxArtifact, PlannedModel
 from harness.zoo import model_info
-from harness.zoo.export_request import (
+from harness.zoo.identity import (
     Options,
     artifact,
     artifacts_of,

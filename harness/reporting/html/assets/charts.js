@@ -46,6 +46,26 @@ function filtered(value, kept, length) {
   return value;
 }
 
+// Words in lines of at most `most` characters; a longer word keeps its end, which tells cases apart.
+function wrapped(text, most) {
+  const lines = [""];
+  for (const word of text.split(" ")) {
+    const part = word.length > most ? `…${word.slice(1 - most)}` : word;
+    const longer = `${lines.at(-1)} ${part}`.trim();
+    if (longer.length > most && lines.at(-1)) lines.push(part);
+    else lines[lines.length - 1] = longer;
+  }
+  return lines.join("<br>");
+}
+const linesOf = (text) => text.split("<br>").length;
+
+// A legend is below its panel, in columns; the panel keeps its height.
+function legendHeight(data, width) {
+  const names = [...new Set(data.filter((trace) => trace.name && trace.showlegend !== false).map((trace) => trace.name))];
+  const columns = Math.max(1, Math.floor((width - 80) / (64 + 6.2 * Math.max(0, ...names.map((name) => name.length)))));
+  return 19 * Math.ceil(names.length / columns);
+}
+
 // size: of a chart that is drawn for paper; without one it has the size of its place.
 function draw(place, size) {
   const spec = specs.get(place);
@@ -59,30 +79,37 @@ function draw(place, size) {
     for (const part of ["marker", "line", "error_x", "error_y"]) if (one[part]) one[part] = paint(one[part], look);
     data.push(one);
   }
-  const narrow = (size?.width ?? place.clientWidth) < 420;
+  const width = size?.width ?? place.clientWidth;
+  const narrow = width < 420;
+  const named = legendHeight(data, width);
   const axis = ({ range, ...given } = {}) => {
     // What a filter leaves may be a small part of the whole range.
     if (!filtering) given.range = range;
     else if (given.type !== "log" && range?.[0] === 0) given.rangemode = "tozero";
     const labels = new Set(data.flatMap((trace) => trace.y));
     const left = given.categoryarray?.filter((name) => labels.has(name));
-    // Labels would take a phone's whole width: accuracy goes below the name, and of a case's name the end is enough.
-    const shortened = (name) => name.includes(" (") ? name.replace(" (", "<br>(") : name.length > 26 ? `…${name.slice(-22)}` : name;
-    const order = left && { categoryarray: left, tickvals: left,
-                            ticktext: left.map((name) => narrow ? shortened(name) : name) };
+    // Labels would take a phone's whole width in one line.
+    const ticks = left?.map((name) => narrow ? wrapped(name, 22) : name);
+    const order = left && { categoryarray: left, tickvals: left, ticktext: ticks };
+    const text = narrow ? given.title?.text?.replace(" (", "<br>(") : given.title?.text;
     return { gridcolor: look.line, zerolinecolor: look.line, linecolor: look.line, automargin: true,
-             ...given, ...order, title: { ...given.title, standoff: 8, font: { size: 12, color: look.muted } } };
+             ...given, ...order, title: { ...given.title, text, standoff: 8, font: { size: 12, color: look.muted } } };
   };
+  const xaxis = axis(spec.layout.xaxis), yaxis = axis(spec.layout.yaxis);
+  // Lines of a label need their height, and so do those of a legend.
+  const labels = yaxis.ticktext?.reduce((sum, text) => sum + Math.max(0, 14 * linesOf(text) + 4 - spec.row), 0) ?? 0;
+  const height = spec.height + named + labels;
+  place.style.height = `${height}px`;
   const layout = {
     ...spec.layout,
-    xaxis: axis(spec.layout.xaxis), yaxis: axis(spec.layout.yaxis),
+    xaxis, yaxis,
     shapes: (spec.layout.shapes ?? []).map((shape) => ({ layer: "below", ...shape, line: { ...shape.line, color: look.ink } })),
     font: { family: look.font, size: narrow ? 11 : 12, color: look.ink },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     margin: { l: 8, r: 26, t: 18, b: 36 }, hovermode: "closest", dragmode: "zoom",
     hoverlabel: { bgcolor: look.page, bordercolor: look.line, align: "left", font: { color: look.ink, size: 12 } },
-    ...size,
-    legend: { orientation: "h", traceorder: "normal", x: 0, y: -60 / Math.max(80, place.clientHeight - 110), yanchor: "top", tracegroupgap: 0, font: { size: 11 } },
+    ...size, ...(size && { height }),
+    legend: { orientation: "h", traceorder: "normal", x: 0, y: -60 / Math.max(80, height - 60 - named), yanchor: "top", tracegroupgap: 0, font: { size: 11 }, maxheight: 1 },
   };
   Plotly.react(place, data, layout, {
     responsive: true, displaylogo: false, displayModeBar: "hover",

@@ -8,9 +8,13 @@
     probe.style.color = "var(" + name + ")";
     return getComputedStyle(probe).color;
   };
-  const left = 56, top = 8, bottom = 18;
+  const left = 62, top = 8, bottom = 18;
 
-  const figure = (value) => value.toPrecision(3);
+  // Milliseconds with three digits, in the unit that needs no zeros before them.
+  const time = (ms) => {
+    const [factor, unit] = ms >= 1 || ms <= 0 ? [1, "ms"] : ms >= 0.001 ? [1e3, "µs"] : [1e6, "ns"];
+    return (factor * ms).toPrecision(3) + " " + unit;
+  };
   const share = (value) => (100 * value).toFixed(1) + "%";
 
   function scales(one, canvas) {
@@ -38,9 +42,11 @@
     const at = scales(one, canvas);
     pen.font = "11px sans-serif";
     pen.fillStyle = colour("--muted");
-    for (const value of [at.low, at.high]) pen.fillText(figure(value) + " ms", 0, at.y(value) + 4);
-    pen.fillText(data.runs[one.values[0][0]][0].slice(0, 10), left, canvas.clientHeight - 4);
-    const end = data.runs[one.values[one.values.length - 1][0]][0].slice(0, 10);
+    for (const value of [at.low, at.high]) pen.fillText(time(value), 0, at.y(value) + 4);
+    const ends = [one.values[0], one.values[one.values.length - 1]].map((value) => data.runs[value[0]][0]);
+    const day = (text) => text.slice(0, 10);
+    const [begin, end] = ends.map(day(ends[0]) === day(ends[1]) ? (text) => text : day);
+    pen.fillText(begin, left, canvas.clientHeight - 4);
     pen.fillText(end, canvas.clientWidth - 8 - pen.measureText(end).width, canvas.clientHeight - 4);
     pen.fillStyle = colour("--fair-soft");
     pen.beginPath();
@@ -96,7 +102,7 @@
     canvas.addEventListener("mousemove", (event) => {
       const value = nearest(one, canvas, event), run = data.runs[value[0]];
       const change = one.changes.find((found) => found[0] === value[0]);
-      text.textContent = run[0] + " · " + run[1] + " · " + figure(value[1]) + " ms [" + figure(value[2]) + ", " + figure(value[3]) + "]" +
+      text.textContent = run[0] + " · " + run[1] + " · " + time(value[1]) + " [" + time(value[2]) + ", " + time(value[3]) + "]" +
         (change ? " · " + change[1].replaceAll("\n", "; ") : "");
     });
     canvas.addEventListener("mouseleave", () => { text.textContent = usual; });

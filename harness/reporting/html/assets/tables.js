@@ -31,13 +31,19 @@ function sortable(table) {
     head.append(control);
   });
   const names = all("thead th", table).map((head) => head.dataset.name);
-  if (table.closest("#summary")) all("td", table).forEach((cell) => { cell.dataset.label = names[cell.cellIndex]; });
+  // A table of words has no columns to compare: on a phone its rows are blocks.
+  const words = all("thead th.word", table).length;
+  if (table.closest("#summary") || 2 * words > names.length && all("td.long", table).length) {
+    table.classList.add("stacked");
+    all("td", table).forEach((cell) => { cell.dataset.label = names[cell.cellIndex]; });
+  }
 }
 
 // What a row is stays in sight when its figures scroll: the leading columns among these.
 const KEYS = new Set(["grade", "model", "case", "backend", "setting", "precision", "batch", "sequence", "seq"]);
 const MAX_KEYS = 6;  // as many as the style sheet has places
-const BELOW = new Set(["precision", "batch"]);  // below the backend, where keys find no room
+const BELOW = new Map([["model", ""], ["precision", ""], ["setting", ""], ["batch", "batch "], ["seq", "sequence "], ["prompt", "prompt "], ["new", "new "],
+                       ["boundary, mode", ""], ["device", "device "]]);  // below the backend, where keys find no room; column → before its text
 
 function stick(table) {
   const heads = [...(table.tHead?.rows[0]?.cells ?? [])];
@@ -46,6 +52,7 @@ function stick(table) {
   const places = keys.map((_, at) => at + 1).join(" ");
   table.dataset.keys = places;  // before widths are read: without it a backend's cell has more text
   delete table.dataset.below;
+  all(".in-key, .below", table).forEach((cell) => cell.classList.remove("in-key", "below"));
   let left = 0;
   keys.forEach((head, at) => {
     table.style.setProperty(`--key-${at + 1}`, `${left}px`);
@@ -54,9 +61,21 @@ function stick(table) {
   // Keys that leave no room for figures stay where they are.
   const room = table.parentNode.clientWidth;
   table.dataset.keys = left < .6 * room ? places : "";
-  // The first figures of a phone's row, instead of a second precision and batch.
-  if (!table.dataset.keys && table.matches(".cases")) {
-    table.dataset.below = heads.map((head, at) => BELOW.has(head.dataset.name) ? at + 1 : "").join(" ");
+  const named = columnOf(table, "backend");
+  if (!table.dataset.keys && named >= 0 && !table.matches(".stacked")) below(table, heads, named);
+}
+
+// The first figures of a phone's row, instead of the rest of its key: that is below the backend.
+function below(table, heads, named) {
+  const key = heads.flatMap((head, at) => BELOW.has(head.dataset.name) ? [at] : []);
+  table.dataset.below = "";
+  for (const row of [table.tHead.rows[0], ...unitsOf(table).map(firstRow)]) {
+    const cells = key.map((at) => row.cells[at]);
+    cells.forEach((cell) => cell.classList.add("in-key"));
+    row.cells[named].classList.add("below");
+    if (row.parentNode === table.tHead) continue;
+    const texts = key.map((at, place) => textOf(cells[place]) && BELOW.get(heads[at].dataset.name) + textOf(cells[place]));
+    row.cells[named].dataset.shape = texts.filter((text) => text && !text.endsWith("–")).join(" · ");
   }
 }
 const inSight = new IntersectionObserver((seen) => {
@@ -95,7 +114,11 @@ function activate(within) {
   all("table.sortable", within).forEach(sortable);
   all(".scroll:has(> table.sortable)", within).forEach((place) => inSight.observe(place));
   all("section table.sortable", within).forEach(downloadable);
-  all(".plot", within).forEach((place) => specs.set(place, JSON.parse(place.nextElementSibling.textContent)));
+  all(".plot", within).forEach((place) => {
+    const spec = JSON.parse(place.nextElementSibling.textContent);
+    const rows = spec.layout.yaxis?.categoryarray?.length;
+    specs.set(place, { ...spec, height: parseFloat(place.style.height), row: rows ? (parseFloat(place.style.height) - 64) / rows : Infinity });
+  });
   all("button.svg", within).forEach((button) => button.addEventListener("click", () => saveChart(button)));
 }
 activate(document);

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.backends.decoder_phases import DecoderPhase
+from harness.backends.decoder import DecoderPhase
 from harness.backends.profile_timing import choose, selected_span, span_of
 
 PROMPTS = np.arange(12).reshape(6, 2)

@@ -1,1 +1,0 @@
-"""llama.cpp, through llama-cpp-python: an optional library that is built from source."""
