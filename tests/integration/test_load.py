@@ -245,7 +245,8 @@ def _wait_for(pattern: str, folder: Path, process: subprocess.Popen[str]) -> Non
 
 
 def test_ctrl_c_keeps_what_is_measured_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    results = planned(tmp_path, "--scenarios", "server", "--replications", "30")
+    # Few requests a second: it is under way for seconds, and hardly needs a processor.
+    results = planned(tmp_path, "--scenarios", "server", "--replications", "90", "--rates", "20")
     command = [sys.executable, "-m", "harness.load", *options("load", tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         _wait_for("r*/1.json", results.loads, process)
