@@ -3,11 +3,12 @@
     .venv/bin/python -m benchmarks.publish --results results --models-dir models --machine h100-sxm
     .venv/bin/python -m benchmarks.publish --again
 
-Copies plan, summary, report, charts, environments and the records of engines, limits and energy as they are and packs
-the raw samples; the README's blocks between markers are made from the copied summaries, one a machine, and a test holds
-them together. With --profile the folder ends in -profile (or in --label), has the profiles too, and the README stays as
-it is; --no-headline also leaves the README alone. Load, generation and copies on several GPUs are published from the
-same folder. With --again every published folder is aggregated and reported from its own raw samples by today's rules.
+Copies plan, environments and the records of engines, limits and energy as they are, packs the raw samples, and makes
+summary, report and charts from them. The README's blocks between markers are made from the summaries, one a machine,
+and a test holds them together. With --profile the folder ends in -profile (or in --label), has the profiles too, and
+the README stays as it is; --no-headline also leaves the README alone. Load, generation and copies on several GPUs are
+published from the same folder. With --again every published folder is aggregated and reported from its own raw samples
+by today's rules.
 """
 
 from __future__ import annotations
@@ -75,8 +76,10 @@ def main() -> None:
         # TensorBoard's files say once more what the traces beside them say.
         left_out = shutil.ignore_patterns("events.out.*")
         shutil.copytree(options.results / PROFILES, ROOT / folder / PROFILES, ignore=left_out)
-    elif not options.no_headline:
-        README.write_text(with_headline(README.read_text(), summary, folder))
+    again(ROOT / folder)  # without command.txt, so that no text names a folder of the machine that measured
+    if not (options.profile or options.no_headline):
+        published = store.load(Results(ROOT / folder).summary, Summary, "make aggregate")
+        README.write_text(with_headline(README.read_text(), published, folder))
     print(ROOT / folder)
 
 

@@ -175,6 +175,8 @@ def _by_model(
 ) -> Iterator[Part]:
     """Each model by itself, in several processes: no process has all rows. What has no model comes last."""
 
+    import scipy.special  # noqa: F401, PLC0415 - students_t needs it: here once, not in each forked process
+
     def one(model: str) -> Part:
         before = None if baseline is None else baseline.rows(model)
         return _part(before, current.of(model), found, wanted, design)

@@ -105,19 +105,22 @@ def stage(arguments: Sequence[str]) -> None:
     source = portable_path(str(options.config))
     gpu.require(final.device)
     quantised = _quantised(final)
-    make_plan(config.model_copy(update={"device": final.device, "scenarios": ()}), source, digest, quantised=quantised)
+    # Of the file alone first: an error in it is not one of the options.
+    alone = config.model_copy(update={"device": final.device, "scenarios": ()})
+    plan = make_plan(alone, source, digest, quantised=quantised)
     given = _own_inputs(final)
     final, pairs = _own_prompts(final)
-    plan = make_plan(
-        final,
-        source,
-        digest,
-        merge=True,
-        quantised=quantised,
-        inputs=given,
-        loads_alone=options.load,
-        pairs=pairs,
-    )
+    if final != alone or given or pairs or options.load:
+        plan = make_plan(
+            final,
+            source,
+            digest,
+            merge=True,
+            quantised=quantised,
+            inputs=given,
+            loads_alone=options.load,
+            pairs=pairs,
+        )
     for name in dict.fromkeys([*(model.name for model in plan.models), *(case.model for case in plan.generations)]):
         require_files(name)
     results = Results(options.results)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from harness.api.results import Benchmark, Result
 from harness.api.runs import CaseProfile
@@ -25,12 +23,14 @@ from harness.profiling.layers import (
     unmatched,
 )
 from harness.profiling.reconcile import Reconciliation, reconcile
-from harness.reporting.charts import matplotlib_drawer
 from harness.reporting.charts.profile_charts import allocations
 from harness.reporting.table import Block
 from harness.reporting.tables.machine_load_table import machine_load_table
 from harness.reporting.tables.profile_tables import layers_block, memory_blocks, model_tables, profile_blocks
 from harness.reporting.tables.roofline_table import roofline_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, repr=False)
@@ -193,6 +193,8 @@ class MemoryProfile(Result):
         name = case_id or self.models[0].case_id
         if name not in self.timelines:
             raise UnavailableError(f"{name} has no record of allocations.", "Use backend='torch-eager'.")
+        from harness.reporting.charts import matplotlib_drawer  # noqa: PLC0415 - no other result needs it
+
         return matplotlib_drawer.draw(allocations(name, self.timelines[name]))
 
 

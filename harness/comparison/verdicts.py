@@ -445,18 +445,17 @@ def _unjudged(pair: _Pair) -> tuple[ComparedRow, Change | None]:
 
 
 def _judged(row: ComparedRow, change: Change, judged: Judged, margins: Margins) -> ComparedRow:
-    return row.model_copy(
-        update={
-            "verdict": judged.verdict,
-            "reason": judged.doubt,
-            "ratio": change.value,
-            "ci95": change.ci95,
-            "p_holm": judged.t_p,
-            "p_rank_holm": judged.rank_p,
-            "rounds": change.rounds,
-            "fails": judged.verdict == "SLOWER" and change.value > 1 + margins.max_regression,
-        }
+    row.__dict__.update(  # it is new: nothing else refers to it
+        verdict=judged.verdict,
+        reason=judged.doubt,
+        ratio=change.value,
+        ci95=change.ci95,
+        p_holm=judged.t_p,
+        p_rank_holm=judged.rank_p,
+        rounds=change.rounds,
+        fails=judged.verdict == "SLOWER" and change.value > 1 + margins.max_regression,
     )
+    return row
 
 
 def _alone(row: Row, verdict: Verdict) -> ComparedRow:

@@ -31,7 +31,6 @@ from harness.core.schemas import Record, Usage
 from harness.core.schemas.profile_record import MemoryTimeline, ModelProfile, PartsProfile, Phase
 from harness.processes.launcher import Observer, process_environment
 from harness.processes.pool import Monitor
-from harness.reporting.charts.matplotlib_drawer import draw, image
 from harness.reporting.charts.profile_charts import allocations
 from harness.reporting.tables.profile_tables import memory_blocks
 from harness.reporting.writers.markdown import blocks_text
@@ -231,6 +230,8 @@ def memory_files(results: Results, case_id: str) -> tuple[str, ...]:
     names = [results.memory_profile(case_id).name, *([timeline.snapshot] if timeline.snapshot else [])]
     if not timeline.at_ns:
         return tuple(names)
+    from harness.reporting.charts.matplotlib_drawer import draw, image  # noqa: PLC0415 - other profiles have no chart
+
     figure, chart = draw(allocations(f"Memory in one pass: {case_id}", timeline)), results.memory_chart(case_id)
     store.save_bytes(chart, image(figure, "png"))
     store.save_bytes(chart.with_suffix(".svg"), image(figure, "svg"))

@@ -19,7 +19,7 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> Models:
     def export(root: Path) -> None:
         folder = Folder(root, Models(root / "models"))
         folder.plan({"backends": ["torch-eager", "onnxruntime"]}, models=(TINY, POLLUTING))
-        done = folder.subprocess("export")
+        done = folder("export")
         assert done.returncode == 0, done.stderr
 
     shared = made_once(tmp_path_factory, "exports", export)
@@ -39,6 +39,14 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert (done.returncode, done.stderr) == (0, "")
 
     return made_once(tmp_path_factory, "trained", export) / "models"
+
+
+@pytest.fixture(scope="session")
+def instructions() -> None:
+    """What torch.compile may use of this CPU. It compiles to learn this, again for each new cache folder: here once."""
+    from torch._inductor import cpu_vec_isa
+
+    cpu_vec_isa.valid_vec_isa_list()
 
 
 @pytest.fixture(autouse=True)

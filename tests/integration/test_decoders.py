@@ -15,9 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 from harness.aggregation.generation_rows import ROUNDINGS
 from harness.backends.decoder import Decoder, GenerationJob
-from harness.backends.torch import profile
 from harness.backends.torch.decoder import EagerDecoder, SlotDecoder
-from harness.backends.torch.decoder_compile import CompiledDecoder
 from harness.core.errors import CaseError
 from harness.core.schemas import DecoderKind, Precision
 from harness.core.schemas.profile_record import Phase
@@ -205,6 +203,8 @@ def test_a_folder_without_a_model_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_compiled_is_one_graph_with_the_same_tokens(tiny: Tiny) -> None:
+    from harness.backends.torch.decoder_compile import CompiledDecoder
+
     decoder = CompiledDecoder(tiny.job())
     decoder.load()
     try:
@@ -293,6 +293,8 @@ def _forgets_a_position(decoder: EagerDecoder) -> None:
 
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_a_phase_of_eager_is_profiled_by_module_and_operator(tiny: Tiny, phase: Phase, tmp_path: Path) -> None:
+    from harness.backends.torch import profile  # not above, or each process would import torch.compile to collect
+
     found = profile.eager_decoder(tiny.job(), tiny.prompts, phase, tmp_path, 6)
     layers = {row.name: row for row in found.layers}
     root = layers["(model)"]
@@ -319,6 +321,8 @@ def test_a_phase_of_eager_is_profiled_by_module_and_operator(tiny: Tiny, phase: 
 
 @pytest.mark.slow
 def test_the_compiled_step_is_profiled_by_operator(tiny: Tiny, tmp_path: Path) -> None:
+    from harness.backends.torch import profile
+
     found = profile.compiled_decoder(tiny.job(), tiny.prompts, "decode", tmp_path, 4)
     assert found.layers == ()
     assert any("cpp" in row.name or row.name.startswith(("graph", "aten::")) for row in found.operators)

@@ -21,13 +21,15 @@ INT8 = {"backends": ["onnxruntime", "openvino"], "precisions": ["int8"], "sequen
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+def exported(tmp_path_factory: pytest.TempPathFactory, trained: Path) -> Folder:
     """Both models and a user's module, with int8 files, and a plan that measures them."""
     root = tmp_path_factory.mktemp("int8")
+    shutil.copytree(trained, root / "models")
     folder = Folder(root, Models(root / "models"))
     folder.plan(INT8, models=(TEXT, PICTURES, TINY), parity_samples=64)
     done = folder("export")
     assert done.returncode == 0, done.stderr
+    assert done.stdout.count("up to date") == 2, "what the fixture exported serves this plan"
     return folder
 
 
@@ -58,7 +60,7 @@ def test_the_file_holds_int8_weights_and_is_less_than_half_as_large(exported: Fo
     assert eight_bits > 0.98 * record.parameters
     assert artifact.dtype_census["float"] < 0.02 * record.parameters
     assert 2 * path.stat().st_size < record.onnx["fp32"].size_bytes
-    assert {check.precision for check in record.checks} == {"fp32", "int8"}
+    assert {check.precision for check in record.checks} >= {"fp32", "int8"}
     assert all(0 < check.relative_l2 < 0.3 for check in record.checks if check.precision == "int8")
 
 

@@ -174,7 +174,7 @@ def test_a_measured_case_leaves_no_log(ran: Folder) -> None:
 @pytest.mark.parametrize(
     "backend",
     [
-        *("noop", "torch-compile", "onnxruntime", "openvino"),
+        *("noop", "onnxruntime", "openvino"),  # torch-compile: in test_torch_cuda.py
         *(pytest.param(name, marks=pytest.mark.slow) for name in ("torch-eager", "torch-script")),
     ],
 )

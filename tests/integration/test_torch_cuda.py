@@ -4,7 +4,6 @@ driver, streams, CUDA graphs and page-locked memory are stand-ins that write dow
 from __future__ import annotations
 
 import importlib
-import os
 import subprocess
 import sys
 import weakref
@@ -22,7 +21,9 @@ from harness import backends
 from harness.backends.base import BackendJob
 from harness.backends.batches import nothing_exported
 from harness.core.errors import CaseError, NotSupportedError
+from harness.core.protocol import EVENT, Ready
 from harness.core.schemas import Case, TensorSpec
+from harness.processes.launcher import Worker
 from harness.timing.dispatcher import Dispatcher, OnStream
 from harness.timing.issuing_thread import OnStreams, issue_closed
 
@@ -191,7 +192,7 @@ class Encoder(torch.nn.Module):
 
 
 @pytest.mark.parametrize("name", ["torch-eager", "torch-compile", pytest.param("torch-aoti", marks=pytest.mark.slow)])
-@pytest.mark.usefixtures("switches")
+@pytest.mark.usefixtures("switches", "instructions")
 def test_linear_layers_in_fp8_are_near_fp32_and_read_back(
     name: str, log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -556,18 +557,25 @@ def test_a_pytorch_that_cannot_use_the_gpu_says_so(
 @pytest.mark.parametrize(
     "name", ["torch-compile", *(pytest.param(name, marks=pytest.mark.slow) for name in ("torch-eager", "torch-script"))]
 )
-def test_what_the_case_server_imports_starts_no_cuda(name: str) -> None:
+def test_the_case_server_starts_no_cuda_and_has_one_thread_when_it_forks(name: str, tmp_path: Path) -> None:
     """A child forked after cuInit cannot use the GPU. NVML answers here as it does on a machine that has one."""
-    info = backends.BACKENDS[name]
+    worker = Worker(name, 2, tmp_path / "log")
+    assert worker._command[1] == "-m"
     code = (
-        "import importlib, torch\n"
+        "import atexit, runpy, sys, torch\n"
         "def refuse(): raise SystemExit('the case server asked CUDA for its devices')\n"
         "torch._C._cuda_getDeviceCount = torch._C._cuda_init = refuse\n"
         "torch.cuda._raw_device_count_nvml = lambda: 1\n"
-        f"for name in {info.preload!r}: importlib.import_module(name)\n"
-        "print(torch.cuda.is_available(), torch.cuda.is_initialized())"
+        "atexit.register(lambda: print(torch.cuda.is_available(), torch.cuda.is_initialized(), file=sys.stderr))\n"
+        f"sys.argv = {worker._command[2:]!r}\n"
+        "runpy.run_module(sys.argv[0], run_name='__main__')"
     )
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("CUDA_VISIBLE")}
+    environment = {key: value for key, value in worker._environment.items() if not key.startswith("CUDA_VISIBLE")}
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env=environment | info.environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.split()) == (0, ["True", "False"]), done.stderr
+    done = subprocess.run(
+        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    ready = EVENT.validate_json(done.stdout)
+    assert isinstance(ready, Ready)
+    assert (ready.threads, done.stderr.splitlines()[-1]) == (1, "True False")

@@ -53,8 +53,8 @@ function exporting(one) {
 
 function machine(seen) {
   if (seen === null) return "";
-  const told = [[seen.mhz, "MHz"], [seen.temperature_c, "°C"], [seen.power_w, "W"]];
-  const parts = told.filter(([value]) => value !== null).map(([value, unit]) => `${whole.format(value)} ${unit}`);
+  const readings = [[seen.mhz, "MHz"], [seen.temperature_c, "°C"], [seen.power_w, "W"]];
+  const parts = readings.filter(([value]) => value !== null).map(([value, unit]) => `${whole.format(value)} ${unit}`);
   if (seen.held_back.length) parts.push(`held back: ${seen.held_back.join(", ")}`);
   return parts.length ? `${seen.of} at the end of the last turn: ${parts.join(" · ")}` : "";
 }
@@ -131,14 +131,14 @@ function trouble(text) {
 async function ask() {
   try {
     const answer = await fetch("/state.json", { cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
-    const told = await answer.json();
+    const state = await answer.json();
     if (answer.ok) {
-      show(told);
+      show(state);
       at("found").hidden = false;
       trouble("");
     } else {
       write(at("state"), "");
-      trouble(`${told.problem} ${told.hint}`.trim());
+      trouble(`${state.problem} ${state.hint}`.trim());
     }
   } catch {
     const since = at("found").hidden ? "" : " The state below is the last one received.";

@@ -59,7 +59,7 @@ class Entry:
 
     row: Row
     cells: Markup
-    facts: tuple[tuple[str, str], ...]
+    facts: Markup
 
     @property
     def flags(self) -> tuple[Flag, ...]:
@@ -84,7 +84,7 @@ def case_table(summary: Summary, rows: Sequence[Row]) -> CaseTable:
     columns = latency_columns(rows, summary.exports.get(rows[0].model), summary.engines, summary.custom)
     columns = [column for column in columns if column.header != GRADE]
     headers = tuple((column.header, KINDS[column.align]) for column in columns)
-    entries = (Entry(row, _cells(columns, row), tuple(_facts(row))) for row in rows)
+    entries = (Entry(row, _cells(columns, row), _lines(_facts(row))) for row in rows)
     return CaseTable((*headers, ("flags", "word")), tuple(entries), tuple(doubt_notes(rows)))
 
 
@@ -96,6 +96,12 @@ def _cells(columns: Sequence[Column[Row]], row: Row) -> Markup:
         for place, column in enumerate(columns)
     ]
     return Markup("\n".join(f"  {cell}" for cell in cells))  # noqa: S704 - table_cell escapes
+
+
+def _lines(facts: Iterable[tuple[str, str]]) -> Markup:
+    """The lines of a list of facts."""
+    lines = [f"    <dt>{name}</dt><dd>{html.escaped(text)}</dd>" for name, text in facts]
+    return Markup("\n".join(lines))  # noqa: S704 - the names are ours
 
 
 def _facts(row: Row) -> Iterable[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -29,7 +30,15 @@ _ORDER: tuple[Verdict, ...] = ("SLOWER", "AMBIGUOUS", "SAME", "FASTER", "GONE", 
 
 def worst_first(rows: Iterable[ComparedRow]) -> list[ComparedRow]:
     """Failing rows first, then by verdict, and within one verdict the slowest first."""
-    return sorted(rows, key=lambda row: (not row.fails, _ORDER.index(row.verdict), -(row.ratio or 0), row.case_id))
+    return sorted(rows, key=_from_worst)
+
+
+def _from_worst(row: ComparedRow) -> tuple[bool, int, float, str]:
+    return (*_kind(row), -(row.ratio or 0), row.case_id)
+
+
+def _kind(row: ComparedRow) -> tuple[bool, int]:
+    return not row.fails, _ORDER.index(row.verdict)
 
 
 def percent(ratio: float) -> str:
@@ -117,11 +126,17 @@ def headline(comparison: Comparison) -> str:
     """One line: the failures, and the number of rows of each verdict."""
     parts = []
     if comparison.baseline is not None:
-        rows = worst_first(comparison.rows)
-        counts = Counter(row.verdict for row in rows)
+        rows = comparison.rows
+        kinds = sorted(Counter(map(_kind, rows)).items())  # a table of a large run is not sorted for one line
+        counts: Counter[Verdict] = Counter()
+        for (_, place), number in kinds:
+            counts[_ORDER[place]] += number
         compared = sum(row.ratio is not None for row in rows)
         failing = [row for row in rows if row.fails]
-        worst = f" (worst: {failing[0].case_id} {percent(failing[0].ratio or 1)})" if failing else ""
+        worst = ""
+        if failing:
+            first = min(failing, key=_from_worst)
+            worst = f" (worst: {first.case_id} {percent(first.ratio or 1)})"
         parts.append(f"{len(failing)} of {units.count(compared, 'compared row')} regressed{worst}")
         parts.append(", ".join(f"{number} {verdict}" for verdict, number in counts.items()))
     if comparison.loads:
@@ -135,8 +150,9 @@ def headline(comparison: Comparison) -> str:
 
 def terminal(comparison: Comparison) -> str:
     """Compared rows and missed thresholds, within 100 columns unless case names are long."""
-    rows = worst_first(row for row in comparison.rows if row.ratio is not None)
-    blocks = [terminal_writer.table_text(compared_table(rows[:TERMINAL_ROWS], with_notes=False))] if rows else []
+    rows = [row for row in comparison.rows if row.ratio is not None]
+    worst = heapq.nsmallest(TERMINAL_ROWS, rows, key=_from_worst)
+    blocks = [terminal_writer.table_text(compared_table(worst, with_notes=False))] if rows else []
     if len(rows) > TERMINAL_ROWS:
         blocks.append(f"… and {len(rows) - TERMINAL_ROWS:,} more rows in comparison.md")
     missed = [

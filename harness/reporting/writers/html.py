@@ -33,7 +33,8 @@ _REASON = re.compile(r"[a-z]{3,} ")
 """Begin of a sentence in place of a figure: `needs 130 samples`."""
 
 _SYNTAX = re.compile(r"[\\`*_&]|\]\(")
-_NOT_PLAIN = re.compile(_SYNTAX.pattern + r"""|[<>"']""")
+_SPECIAL = re.compile(r"""[&<>"']""")
+_NOT_PLAIN = re.compile(f"{_SYNTAX.pattern}|{_SPECIAL.pattern}")
 """What is in a text that is not the same in HTML."""
 
 
@@ -68,6 +69,11 @@ def table(shown: Table[Any]) -> Markup:
         f'<table class="sortable"><thead><tr>{"".join(head)}</tr></thead><tbody>\n{body}\n</tbody></table></div>'
     )
     return Markup("\n").join(filter(None, (_paragraphs(shown.conditions), grid, _paragraphs(shown.note))))
+
+
+def escaped(text: str) -> str:
+    """The text as HTML, for a caller that writes the tags around it: most texts need no change."""
+    return str(escape(text)) if _SPECIAL.search(text) else text
 
 
 def table_cell(kind: str, text: str, attributes: str = "") -> str:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tabulate import tabulate
-
 from harness.core import text as sanitize
-from harness.reporting.table import Block, Table, titled
+from harness.reporting.table import Align, Block, Table, titled
 
 
 def escape(text: str) -> str:
@@ -22,10 +20,20 @@ def table_text(table: Table[Any] | None) -> str:
     if table is None:
         return ""
     cells = [[escape(cell) for cell in line] for line in table.cells()]
-    headers = [escape(name) for name in table.headers]
-    # disable_numparse: tabulate would turn `1.20` into 1.2 and drop the digit that shows the precision.
-    grid = tabulate(cells, headers, tablefmt="pipe", colalign=table.aligned, disable_numparse=True)
+    grid = _grid([escape(name) for name in table.headers], cells, table.aligned)
     return "\n\n".join(filter(None, (table.conditions, grid, table.note)))
+
+
+def _grid(headers: Sequence[str], cells: Sequence[Sequence[str]], aligned: Sequence[Align]) -> str:
+    """The table itself, in columns of one width. A comparison may have a hundred thousand lines."""
+    widths = [max(map(len, column)) for column in zip([f"{name}  " for name in headers], *cells, strict=True)]
+    columns = list(zip(aligned, widths, strict=True))
+    line = f"| {' | '.join(f'{{:{_SIDES[side]}{width}}}' for side, width in columns)} |".format
+    rules = [f":{'-' * width}-" if side == "left" else f"-{'-' * width}:" for side, width in columns]
+    return "\n".join([line(*headers), f"|{'|'.join(rules)}|", *(line(*row) for row in cells)])
+
+
+_SIDES: Mapping[Align, str] = {"left": "<", "right": ">"}
 
 
 def blocks_text(blocks: Iterable[Block | None]) -> str:
