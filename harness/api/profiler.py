@@ -230,10 +230,10 @@ class ModelProfiler(Latest):
         rounds: fresh processes (3). force: measure again.
         Raises UsageError, UnavailableError, ExportError or CaseError, each with a hint on what to do next.
 
-        >>> found = profiler.profile()
-        >>> found.latency_ms > 0, found.row.grade in "ABC"
+        >>> profile = profiler.profile()
+        >>> profile.latency_ms > 0, profile.row.grade in "ABC"
         (True, True)
-        >>> found.model.parameters, found.model.macs
+        >>> profile.model.parameters, profile.model.macs
         (15914, 58016)
         """
         self._timing = Timing(num_runs, warmup_runs, rounds)

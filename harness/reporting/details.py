@@ -161,8 +161,8 @@ def calibrated(summary: Summary) -> list[Block]:
 
 def _minutes(first: str, last: str) -> str:
     """`2026-11-28 18:13 to 18:27 UTC`: times of records are in UTC."""
-    one, other = (text[:16].replace("T", " ") for text in (first, last))
-    return f"{one} to {other[11:] if other[:10] == one[:10] else other} UTC"
+    start, end = (text[:16].replace("T", " ") for text in (first, last))
+    return f"{start} to {end[11:] if end[:10] == start[:10] else end} UTC"
 
 
 def provenance(summary: Summary) -> str:

@@ -85,8 +85,8 @@ def names(rows: Sequence[Row]) -> dict[str, str]:
 def accuracy(rows: Iterable[Row]) -> str:
     """The worst accuracy of rows whose precision changes answers; empty for other rows and where it is unknown."""
     changed = [row for row in rows if row.precision in CHANGE_ANSWERS and row.parity]
-    found = [row.parity for row in changed if row.parity and row.weights != "seeded"]
-    if agreements := [one.top1_agreement for one in found if one.top1_agreement is not None]:
+    parities = [row.parity for row in changed if row.parity and row.weights != "seeded"]
+    if agreements := [parity.top1_agreement for parity in parities if parity.top1_agreement is not None]:
         return f"top-1 {units.percent(min(agreements))}"
     cosines = [row.parity.cosine for row in changed if row.parity and row.parity.cosine is not None]
     return f"cosine {units.cosine(min(cosines))}" if cosines else ""
@@ -94,8 +94,8 @@ def accuracy(rows: Iterable[Row]) -> str:
 
 def accuracies(rows: Sequence[Row]) -> dict[str, str]:
     """accuracy() by precision, of those that have one."""
-    found = {name: accuracy(row for row in rows if row.precision == name) for name in CHANGE_ANSWERS}
-    return {name: text for name, text in found.items() if text}
+    texts = {name: accuracy(row for row in rows if row.precision == name) for name in CHANGE_ANSWERS}
+    return {name: text for name, text in texts.items() if text}
 
 
 def shapes(rows: Sequence[Row]) -> list[tuple[tuple[int, int], list[Row]]]:
@@ -181,16 +181,16 @@ def highest(mark: Mark) -> float:
 
 def reading(first: str, rows: Iterable[Row], marks: Iterable[Mark], *more: str) -> str:
     """The meaning of the marks that the chart has. first: for every mark; more: for some marks, may be empty."""
-    shown, found = list(rows), list(marks)
+    shown, drawn = list(rows), list(marks)
     parts = {
         first: True,
         **{text: bool(text) for text in more},
-        "Tinted: not fp32.": any(mark.fill == "tint" for mark in found),
-        "Grey and hollow: flagged, not ranked.": any(mark.fill == "hollow" for mark in found),
-        "Hollow: flagged, not ranked.": any(mark.fill == "open" for mark in found),
-        f"Arrows (↔): interval wider than ×{MAX_PRINTED_FACTOR:g}, not to scale.": any(mark.wide for mark in found),
+        "Tinted: not fp32.": any(mark.fill == "tint" for mark in drawn),
+        "Grey and hollow: flagged, not ranked.": any(mark.fill == "hollow" for mark in drawn),
+        "Hollow: flagged, not ranked.": any(mark.fill == "open" for mark in drawn),
+        f"Arrows (↔): interval wider than ×{MAX_PRINTED_FACTOR:g}, not to scale.": any(mark.wide for mark in drawn),
         **{f"Beside {name}: top-1 agreement with the reference, or cosine.": True for name in accuracies(shown)},
-        ranking.DOUBT_MEANS: any(mark.text.startswith(ranking.DOUBT) for mark in found),
+        ranking.DOUBT_MEANS: any(mark.text.startswith(ranking.DOUBT) for mark in drawn),
     }
     return " ".join(text for text, needed in parts.items() if needed)
 

@@ -64,7 +64,7 @@ def page_data(history: History, runs: Sequence[HistoryRun]) -> dict[str, Any]:
     for shift in history.shifts:
         shifts.setdefault((shift.case_id, shift.machine_key), []).append(shift)
     shown = _shown(history, shifts)
-    by_series: dict[tuple[str, str], list[list[float]]] = {(one.case_id, one.machine_key): [] for one in shown}
+    by_series: dict[tuple[str, str], list[list[float]]] = {(series.case_id, series.machine_key): [] for series in shown}
     for number, run in enumerate(runs):
         for case_id, point in run.points.items():
             if (case_id, run.machine_key) not in by_series:
@@ -78,22 +78,22 @@ def page_data(history: History, runs: Sequence[HistoryRun]) -> dict[str, Any]:
         "runs": [[run.measured_from[:16].replace("T", " "), short_commit(run.commit)] for run in runs],
         "series": [
             {
-                "name": one.case_id,
-                "machine": machines[one.machine_key],
-                "visible": one.smallest_visible,
-                "values": by_series[one.case_id, one.machine_key],
+                "name": series.case_id,
+                "machine": machines[series.machine_key],
+                "visible": series.smallest_visible,
+                "values": by_series[series.case_id, series.machine_key],
                 "changes": [
                     [place[change.after_run], "\n".join(change.changes)]
                     for change in history.boundaries
-                    if change.machine_key == one.machine_key and change.after_run in place
+                    if change.machine_key == series.machine_key and change.after_run in place
                 ],
                 "shifts": [
                     [place[shift.after_run], shift.state, f"{shift.ratio - 1:+.1%}"]
-                    for shift in shifts.get((one.case_id, one.machine_key), ())
+                    for shift in shifts.get((series.case_id, series.machine_key), ())
                     if shift.after_run in place
                 ],
             }
-            for one in shown
+            for series in shown
         ],
     }
 

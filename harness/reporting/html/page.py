@@ -114,7 +114,7 @@ def _facts(row: Row) -> Iterable[tuple[str, str]]:
     if row.stopped is not None:
         yield "rounds ended by", row.stopped
     if row.checks:
-        yield "checks made in", ", ".join(f"{name} {one.rounds} of {one.of}" for name, one in row.checks.items())
+        yield "checks made in", ", ".join(f"{name} {check.rounds} of {check.of}" for name, check in row.checks.items())
     if row.placement is not None:
         yield "ran on", f"{row.placement.device}, {row.placement.precision}, by {row.placement.provider}"
         settings = ", ".join(f"{name}: {value}" for name, value in row.placement.settings.items())
@@ -215,13 +215,13 @@ def _sections(
         content = compared(comparison, short_conditions(summary, shown))
         content["groups"] = content["groups"] if with_plots else []
         yield Section("comparison", "Comparison", "compared.html.j2", content)
-    found = verdicts(summary)
-    more = len(found) - MAX_MODELS
+    answers = verdicts(summary)
+    more = len(answers) - MAX_MODELS
     models = [key[0] for key, _ in tables]
     if answer := answer_table(summary):
         content = {
             "answer": html.blocks([answer]),
-            "verdicts": [(verdict, _card_tags(verdict, models)) for verdict in found[:MAX_MODELS]],
+            "verdicts": [(verdict, _card_tags(verdict, models)) for verdict in answers[:MAX_MODELS]],
             "more": f"{more} more models are below." if more > 0 else "",
             "further": html.inline(further) if further else "",
         }
@@ -235,7 +235,7 @@ def _sections(
     yield from (*overview, *tabled) if above else (*tabled, *overview)
     advice = recommend(summary)
     if advice:
-        about = [(title, list(ones)) for title, ones in groupby(advice, key=lambda one: one.about)]
+        about = [(title, list(pieces)) for title, pieces in groupby(advice, key=lambda piece: piece.about)]
         yield Section("recommendations", "Recommendations", "recommendations.html.j2", {"about": about})
     if what_if:
         yield prose("what-if", "What if", *what_if)
@@ -275,9 +275,9 @@ def chapters(
     """
     by_id = {row.case_id: row for row in summary.rows}
     drawn = selection.tables_drawn(tables) if with_plots else 0
-    found: list[tuple[TableKey, str, list[dict[str, Any]]]] = []
+    joined: list[tuple[TableKey, str, list[dict[str, Any]]]] = []
     for number, (key, rows) in enumerate(tables):
-        joins = len(rows) == 1 and found and found[-1][0][:3] == key[:3]
+        joins = len(rows) == 1 and joined and joined[-1][0][:3] == key[:3]
         part = {
             "title": short(rows[0]) if joins else "",
             "caption": short_conditions(summary, rows),
@@ -288,11 +288,11 @@ def chapters(
             "details": [(title, html.blocks(blocks)) for title, blocks in details.details(summary, key, rows, by_id)],
         }
         if joins:
-            found[-1][2].append(part)
+            joined[-1][2].append(part)
         else:
-            found.append((key, f"{anchor}-{number + 1}", [part]))
-    titles = details.table_titles([key for key, _, _ in found])
-    for key, name, parts in found:
+            joined.append((key, f"{anchor}-{number + 1}", [part]))
+    titles = details.table_titles([key for key, _, _ in joined])
+    for key, name, parts in joined:
         content = {"model": key[0], "parts": parts}
         yield Section(name, titles[key], "table.html.j2", content)
 
@@ -364,8 +364,8 @@ def prose(anchor: str, title: str, *blocks: Block) -> Section:
 def _filters(rows: Iterable[Row]) -> list[tuple[str, list[str]]]:
     """(name, values) of each filter with more than one value; numbers in ascending order, words in the plan's order."""
     seen = [tags(row) for row in rows]
-    found = [(name, list(dict.fromkeys(tag[place] or "" for tag in seen))) for place, name in enumerate(FILTERS)]
-    ordered = [(name, sorted(values, key=int) if name == "batch" else values) for name, values in found]
+    filters = [(name, list(dict.fromkeys(tag[place] or "" for tag in seen))) for place, name in enumerate(FILTERS)]
+    ordered = [(name, sorted(values, key=int) if name == "batch" else values) for name, values in filters]
     return [(name, sorted(values) if name == "grade" else values) for name, values in ordered if len(values) > 1]
 
 

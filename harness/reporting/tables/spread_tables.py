@@ -258,9 +258,9 @@ def neighbours_table(summary: Summary) -> Table[NeighbourSample] | None:
         words("device", lambda sample: check.slots[sample.slot].name),
         Column(f"beside others {unit.name}", lambda sample: units.in_unit(median(sample.spread_ns), unit)),
         Column(f"alone {unit.name}", lambda sample: units.in_unit(median(sample.alone_ns), unit)),
-        Column("beside ÷ alone", lambda sample: f"{found_of(sample).value:.3f}"),
+        Column("beside ÷ alone", lambda sample: f"{disturbance_of(sample).value:.3f}"),
         Column("95% CI", _sample_ends),
-        words("neighbours", lambda sample: found_of(sample).verdict),
+        words("neighbours", lambda sample: disturbance_of(sample).verdict),
     ]
     if not samples:
         columns = [words("case", lambda sample: sample.case_id)]
@@ -297,7 +297,7 @@ def neighbour_lines(summary: Summary) -> list[Line]:
     ]
 
 
-def found_of(sample: NeighbourSample) -> Disturbance:
+def disturbance_of(sample: NeighbourSample) -> Disturbance:
     """The slow-down of a sample that was measured on both sides."""
     disturbed = disturbance(sample)
     if disturbed is None:
@@ -306,4 +306,4 @@ def found_of(sample: NeighbourSample) -> Disturbance:
 
 
 def _sample_ends(sample: NeighbourSample) -> str:
-    return units.interval(found_of(sample).ci95, end=lambda end: f"{end:.3f}")
+    return units.interval(disturbance_of(sample).ci95, end=lambda end: f"{end:.3f}")

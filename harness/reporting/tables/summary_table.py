@@ -59,12 +59,12 @@ def _reader(path: str) -> Callable[[Row], Value]:
     part, name, last = attrgetter(first), names[0], names[-1]
 
     def read(row: Row) -> Value:
-        found = part(row)
-        return None if found is None else cast(Value, getattr(found, name))
+        holder = part(row)
+        return None if holder is None else cast(Value, getattr(holder, name))
 
     def read_below(row: Row) -> Value:
-        found = read(row)
-        return None if found is None else cast(Value, getattr(found, last))
+        holder = read(row)
+        return None if holder is None else cast(Value, getattr(holder, last))
 
     return read if len(names) == 1 else read_below
 
