@@ -42,8 +42,8 @@ class Session:
 
     @property
     def profile(self) -> Profile:
-        found: Profile = self.names["found"]
-        return found
+        profile: Profile = self.names["profile"]
+        return profile
 
 
 def examples() -> list[doctest.DocTest]:
