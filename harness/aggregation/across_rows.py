@@ -33,7 +33,7 @@ def losers(
         if case.tuned and first is not None and case.case_id not in unsound:
             groups.setdefault(GroupKey.of(case).without("setting"), {})[case.case_id] = first
     return frozenset(
-        name for group in groups.values() for name in group if name != min(group, key=lambda one: group[one])
+        name for group in groups.values() for name in group if name != min(group, key=lambda case_id: group[case_id])
     )
 
 
@@ -84,11 +84,11 @@ def baselines(rows: Iterable[Row], backend: str) -> dict[GroupKey, Row]:
     rows: sound rows that no other setting beat, in the plan's order. A backend's usual setting comes first there; the
     others are further ways to run the same baseline.
     """
-    found: dict[GroupKey, Row] = {}
+    first_rows: dict[GroupKey, Row] = {}
     for row in rows:
         if row.backend == backend and row.precision == "fp32":
-            found.setdefault(_peers(row), row)
-    return found
+            first_rows.setdefault(_peers(row), row)
+    return first_rows
 
 
 def _peers(row: Row) -> GroupKey:
@@ -120,11 +120,11 @@ def nonmonotone(rows: Iterable[Row]) -> dict[str, Finding]:
 
 def _series(rows: Iterable[Row]) -> list[list[Row]]:
     """Groups of rows with figures that differ only in the batch size, smallest first."""
-    found: dict[GroupKey, list[Row]] = {}
+    groups: dict[GroupKey, list[Row]] = {}
     for row in rows:
         if row.latency_ns is not None and not is_calibration(row):
-            found.setdefault(GroupKey.of(row).without("batch_size"), []).append(row)
-    return [sorted(group, key=lambda row: row.batch_size) for group in found.values()]
+            groups.setdefault(GroupKey.of(row).without("batch_size"), []).append(row)
+    return [sorted(group, key=lambda row: row.batch_size) for group in groups.values()]
 
 
 def _is_above(small: Row, large: Row) -> bool:

@@ -116,9 +116,9 @@ def foreign_machine(
         (_libraries, agreed.libraries.get(case.backend)),
     )
     for facts, reference in required:
-        found = [] if reference is None else _differing(facts(ours), facts(environments[reference]))
-        if found:
-            differences = [f"{name} {left} instead of {right}" for name, left, right in found]
+        differing_facts = [] if reference is None else _differing(facts(ours), facts(environments[reference]))
+        if differing_facts:
+            differences = [f"{name} {left} instead of {right}" for name, left, right in differing_facts]
             return f"measured elsewhere: {'; '.join(differences[:3])}"
     return None
 
@@ -132,10 +132,10 @@ def references(used: Used, environments: Mapping[str, Environment], by_shape: bo
     machine = _most_common([(identity, at) for _, identity, at in used], environments, _machine)
     alike = {
         identity
-        for identity, found in environments.items()
-        if machine is not None and _machine(found) == _machine(environments[machine])
+        for identity, environment in environments.items()
+        if machine is not None and _machine(environment) == _machine(environments[machine])
     }
-    at_home = [one for one in used if one[1] in alike]
+    at_home = [record for record in used if record[1] in alike]
     return References(
         machine,
         libraries=_by(lambda case: case.backend, at_home, environments, _libraries),
@@ -162,19 +162,19 @@ def _by(
     grouped: dict[Group, list[tuple[str, str]]] = {}
     for case, identity, at in used:
         grouped.setdefault(group_of(case), []).append((identity, at))
-    found: dict[Group, str] = {}
+    environment_ids: dict[Group, str] = {}
     for group, own in grouped.items():
         best = _most_common(own, environments, facts)
         if best is not None:
-            found[group] = best
-    return found
+            environment_ids[group] = best
+    return environment_ids
 
 
 def _most_common(used: Iterable[tuple[str, str]], environments: Mapping[str, Environment], facts: Facts) -> str | None:
     """The environment of most records, then of the latest. Environments that agree count together."""
     counts: Counter[str] = Counter()
     latest: dict[str, tuple[str, str]] = {}
-    group_of = {identity: repr(sorted(facts(found).items())) for identity, found in environments.items()}
+    group_of = {identity: repr(sorted(facts(environment).items())) for identity, environment in environments.items()}
     for environment_id, started_at in used:
         group = group_of.get(environment_id)
         if group is not None:
@@ -188,14 +188,14 @@ def _most_common(used: Iterable[tuple[str, str]], environments: Mapping[str, Env
 
 def all_agree(environments: Mapping[str, Environment]) -> bool:
     """True where no two environments differ in a fact that makes samples incomparable."""
-    found = list(environments.values())
-    return all(not differing(found[0], other) for other in found[1:])
+    records = list(environments.values())
+    return all(not differing(records[0], other) for other in records[1:])
 
 
 def differing(ours: Environment, theirs: Environment, libraries: bool = True) -> list[tuple[str, Any, Any]]:
     """(name, our value, their value) of each fact that makes samples of one case incomparable."""
     kinds = (_machine, _individual, _libraries) if libraries else (_machine, _individual)
-    return [one for facts in kinds for one in _differing(facts(ours), facts(theirs))]
+    return [difference for facts in kinds for difference in _differing(facts(ours), facts(theirs))]
 
 
 def _differing(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:

@@ -60,8 +60,10 @@ class _Kind(NamedTuple):
 
 
 def _kind_of(rounds: Sequence[Round]) -> _Kind:
-    counted = any(one.usage is not None and one.usage.thermal_events is not None for one in rounds)
-    return _Kind(any(one.on_gpu for one in rounds), counted)
+    counted = any(
+        timed_round.usage is not None and timed_round.usage.thermal_events is not None for timed_round in rounds
+    )
+    return _Kind(any(timed_round.on_gpu for timed_round in rounds), counted)
 
 
 @dataclass(frozen=True)
@@ -100,17 +102,17 @@ def _rules_of(kind: _Kind) -> tuple[Rule, ...]:
     return tuple(rule for rule in RULES if rule.applies(kind))
 
 
-def _made(_one: Round) -> None:
+def _made(_timed_round: Round) -> None:
     return None
 
 
-def _elsewhere(_one: Round) -> None:
+def _elsewhere(_timed_round: Round) -> None:
     """Its findings come from all rounds together (judge), or from harness/aggregation/flags.py."""
     return
 
 
-def _no_parity(one: Round) -> str | None:
-    return None if one.record.parity_timed is not None else "the outputs of the timed run were not compared"
+def _no_parity(timed_round: Round) -> str | None:
+    return None if timed_round.record.parity_timed is not None else "the outputs of the timed run were not compared"
 
 
 def _no_looks(usage: UsageSummary) -> str | None:
@@ -135,12 +137,12 @@ def _gpu_clock_unknown(usage: UsageSummary) -> str | None:
     return _no_looks(usage) or (None if usage.gpu and usage.gpu.sm_mhz_mean else "the GPU shows no clock")
 
 
-def _no_clock(one: Round) -> str | None:
-    if one.on_gpu:
-        return needs_usage(_gpu_clock_unknown)(one)
-    if one.record.cpu_use is not None and one.record.cpu_use.work_ns:
+def _no_clock(timed_round: Round) -> str | None:
+    if timed_round.on_gpu:
+        return needs_usage(_gpu_clock_unknown)(timed_round)
+    if timed_round.record.cpu_use is not None and timed_round.record.cpu_use.work_ns:
         return None
-    if one.usage is not None and one.usage.frequency_mhz_mean:
+    if timed_round.usage is not None and timed_round.usage.frequency_mhz_mean:
         return None
     return flags_host.OLD_RECORD
 
@@ -189,27 +191,35 @@ def rounds_of(
 
 def judge(case: Case, rounds: Sequence[Round]) -> tuple[list[Finding], dict[str, Check]]:
     """Everything that happened while the rounds of one case were timed, and in how many of them each check was made."""
-    found, made = watched(rounds)
-    return [*found, *flags.mismatch(case, [one.record for one in rounds if isinstance(one.record, Measured)])], made
+    findings, made = watched(rounds)
+    return [
+        *findings,
+        *flags.mismatch(
+            case, [timed_round.record for timed_round in rounds if isinstance(timed_round.record, Measured)]
+        ),
+    ], made
 
 
 def watched(rounds: Sequence[Round]) -> tuple[list[Finding], dict[str, Check]]:
     """The same without what only samples of `run` show: it also serves rounds of `generate`."""
-    records, environment = [one.record for one in rounds], next((one.environment for one in rounds), None)
-    found = [*_unwatched(rounds), *flags_host.other_threads(records)]
-    found += [] if environment is None else flags_host.oversubscribed(records, environment)
+    records, environment = (
+        [timed_round.record for timed_round in rounds],
+        next((timed_round.environment for timed_round in rounds), None),
+    )
+    findings = [*_unwatched(rounds), *flags_host.other_threads(records)]
+    findings += [] if environment is None else flags_host.oversubscribed(records, environment)
     reasons: dict[str, list[str | None]] = {}
     kind = _kind_of(rounds)
     for rule in _rules_of(kind):
-        unmade = [rule.unmade(one) for one in rounds]
+        unmade = [rule.unmade(timed_round) for timed_round in rounds]
         before = reasons.get(rule.name)
-        both = unmade if before is None else [one or other for one, other in zip(before, unmade, strict=True)]
+        both = unmade if before is None else [reason or other for reason, other in zip(before, unmade, strict=True)]
         reasons[rule.name] = both
         if rule.hit is not _elsewhere:
-            found += _in_rounds(rule, rounds, unmade)
-    found += flags.long_iterations(records)
-    found += _gpu(rounds) if kind.on_gpu else _clock(rounds)
-    return found, {name: check_of(each) for name, each in reasons.items()}
+            findings += _in_rounds(rule, rounds, unmade)
+    findings += flags.long_iterations(records)
+    findings += _gpu(rounds) if kind.on_gpu else _clock(rounds)
+    return findings, {name: check_of(each) for name, each in reasons.items()}
 
 
 def interrupted(rounds: Sequence[Round]) -> list[Finding]:
@@ -256,10 +266,12 @@ def _in_rounds(rule: Rule, rounds: Sequence[Round], unmade: Sequence[str | None]
 
     The headline is a median: a minority of rounds cannot move it far. A round without the check may be hit as well.
     """
-    hit = {one.record.round: detail for one in rounds if (detail := rule.hit(one)) is not None}
+    hit = {timed_round.record.round: detail for timed_round in rounds if (detail := rule.hit(timed_round)) is not None}
     if not hit:
         return []
-    unknown = sum(why is not None and one.record.round not in hit for one, why in zip(rounds, unmade, strict=True))
+    unknown = sum(
+        why is not None and timed_round.record.round not in hit for timed_round, why in zip(rounds, unmade, strict=True)
+    )
     caps_at: Grade = "C" if 2 * (len(hit) + unknown) >= len(rounds) else "B"
     number, detail = next(iter(hit.items()))
     where = f"round {number}" if len(hit) == 1 else f"{len(hit)} of {len(rounds)} rounds, the first of them"
@@ -268,7 +280,11 @@ def _in_rounds(rule: Rule, rounds: Sequence[Round], unmade: Sequence[str | None]
 
 def _unwatched(rounds: Sequence[Round]) -> list[Finding]:
     """Rounds without a record of the monitor: anything may have happened in them."""
-    reasons = {one.record.round: one.unwatched or "no usage record" for one in rounds if one.usage is None}
+    reasons = {
+        timed_round.record.round: timed_round.unwatched or "no usage record"
+        for timed_round in rounds
+        if timed_round.usage is None
+    }
     if not reasons:
         return []
     caps_at: Grade = "C" if 2 * len(reasons) >= len(rounds) else "B"
@@ -280,30 +296,32 @@ def _unwatched(rounds: Sequence[Round]) -> list[Finding]:
 def _gpu(rounds: Sequence[Round]) -> list[Finding]:
     """Disturbances of the GPU over all rounds; its clock decides such a row, the processor's clock does not."""
     seen: dict[int, GpuUsage] = {
-        one.record.round: one.usage.gpu for one in rounds if one.usage is not None and one.usage.gpu is not None
+        timed_round.record.round: timed_round.usage.gpu
+        for timed_round in rounds
+        if timed_round.usage is not None and timed_round.usage.gpu is not None
     }
     usages = list(seen.values())
-    found = flags_gpu.foreign_memory(usages) + flags_gpu.power_cap(usages)
-    return found + flags_gpu.clock(seen, len(rounds), _lost(rounds))
+    findings = flags_gpu.foreign_memory(usages) + flags_gpu.power_cap(usages)
+    return findings + flags_gpu.clock(seen, len(rounds), _lost(rounds))
 
 
 def _lost(rounds: Sequence[Round]) -> int:
-    return sum(one.usage is None for one in rounds)
+    return sum(timed_round.usage is None for timed_round in rounds)
 
 
 def _clock(rounds: Sequence[Round]) -> list[Finding]:
     """The processor's clock, by a fixed piece of work and by its frequency where the system shows it: the worse."""
     remedy = "Fix the clock (governor `performance`, turbo off) or let the machine warm up, then `make run FORCE=1`."
     work = {
-        one.record.round: estimators.median(one.record.cpu_use.work_ns) / 1e3
-        for one in rounds
-        if one.record.cpu_use is not None and one.record.cpu_use.work_ns
+        timed_round.record.round: estimators.median(timed_round.record.cpu_use.work_ns) / 1e3
+        for timed_round in rounds
+        if timed_round.record.cpu_use is not None and timed_round.record.cpu_use.work_ns
     }
     timed = drift(work, len(rounds), "a fixed piece of work took other times: the medians", "µs", remedy)
     means = {
-        one.record.round: one.usage.frequency_mhz_mean
-        for one in rounds
-        if one.usage is not None and one.usage.frequency_mhz_mean
+        timed_round.record.round: timed_round.usage.frequency_mhz_mean
+        for timed_round in rounds
+        if timed_round.usage is not None and timed_round.usage.frequency_mhz_mean
     }
     shown = drift(means, len(rounds), "the mean clocks", "MHz", remedy, _lost(rounds))
     return shown if flags.worse(flags.grade(timed), flags.grade(shown)) != flags.grade(timed) else timed
@@ -342,9 +360,9 @@ _OLD = "measured before there was this check"
 def skipped_work(case: Case, records: Sequence[Measured]) -> tuple[list[Finding], Checks]:
     """Findings about the rounds of one case, and by flag name in how many rounds its check was made."""
     interval = repeat_interval([record.repeats for record in records if record.repeats is not None])
-    found = [*_repeats(case, records, interval), *_outputs(case, records)]
+    findings = [*_repeats(case, records, interval), *_outputs(case, records)]
     too_few = _too_few(records, interval)
-    return found, {
+    return findings, {
         # Too few pairs decide nothing: then the check was made in no round.
         REPEATS: check_of([_repeats_missing(record) or too_few for record in records]),
         OUTPUTS: check_of(
@@ -383,7 +401,7 @@ def _lower_rank(count: int) -> int:
 
 def _repeats(case: Case, records: Sequence[Measured], interval: Interval | None) -> list[Finding]:
     made = [record.repeats for record in records if record.repeats is not None]
-    compared, unchanged = sum(one.compared for one in made), sum(one.unchanged for one in made)
+    compared, unchanged = sum(repeats.compared for repeats in made), sum(repeats.unchanged for repeats in made)
     if compared >= LEAST_COMPARED and unchanged == compared:
         detail = (
             f"in {unchanged} of {compared} passes on a new input, written where a stored one lay, the answer was that "
@@ -396,7 +414,7 @@ def _repeats(case: Case, records: Sequence[Measured], interval: Interval | None)
         return [finding("C", REPEATS, detail, remedy)]
     if interval is None or interval.low <= MAX_REPEAT_RATIO:
         return []
-    pairs = sum(len(one.fresh_ns) for one in made)
+    pairs = sum(len(repeats.fresh_ns) for repeats in made)
     detail = (
         f"inputs never seen before took {interval.low:.3g} to {interval.high:.3g} times as long as those that rotated "
         f"({REPEAT_CONFIDENCE:.1%} interval over {pairs} pairs)"

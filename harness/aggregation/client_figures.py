@@ -15,17 +15,17 @@ from harness.statistics.estimators import percentile
 
 def client_figures(records: Sequence[Replication]) -> ClientFigures | None:
     """Over all requests of a point; None where no record is of an endpoint."""
-    found = [(record, record.client) for record in records if record.client is not None]
-    if not found:
+    pairs = [(record, record.client) for record in records if record.client is not None]
+    if not pairs:
         return None
-    clients = [client for _, client in found]
-    requests = max(1, sum(len(record.start_ns) for record, _ in found))
+    clients = [client for _, client in pairs]
+    requests = max(1, sum(len(record.start_ns) for record, _ in pairs))
     failures: Counter[FailureKind] = Counter()
     for client in clients:
-        failures.update({kind: len(one.requests) for kind, one in client.failures.items()})
-    first = _first_ns(found)
+        failures.update({kind: len(failure.requests) for kind, failure in client.failures.items()})
+    first = _first_ns(pairs)
     first_p50, first_p99 = (percentile(first, share) if first.size else math.nan for share in (0.5, 0.99))
-    gaps = _gaps_ns(found)
+    gaps = _gaps_ns(pairs)
     return ClientFigures(
         serialise_p50_ns=_middle([client.serialise_ns for client in clients]),
         send_p50_ns=_middle([client.send_ns for client in clients]),
@@ -44,7 +44,7 @@ def client_figures(records: Sequence[Replication]) -> ClientFigures | None:
         first_p99_infinite=math.isinf(first_p99),
         step_p50_ns=percentile(gaps, 0.5) if gaps.size else None,
         step_p99_ns=percentile(gaps, 0.99) if gaps.size else None,
-        tokens_per_step=_tokens_per_step(found),
+        tokens_per_step=_tokens_per_step(pairs),
     )
 
 
@@ -57,12 +57,12 @@ def _middle(parts: Sequence[Sequence[int]]) -> float | None:
 def _server(clients: Sequence[ClientTimes]) -> dict[str, float | None]:
     """Means of a request: from the sums of the server where it has them, else from its answers."""
     sums = [client.server for client in clients if client.server is not None]
-    requests = sum(one.requests for one in sums)
+    requests = sum(server.requests for server in sums)
     if requests:
-        executions = sum(one.executions for one in sums)
-        compute = sum(one.compute_input_ns + one.compute_infer_ns + one.compute_output_ns for one in sums)
+        executions = sum(server.executions for server in sums)
+        compute = sum(server.compute_input_ns + server.compute_infer_ns + server.compute_output_ns for server in sums)
         return {
-            "server_queue_ns": sum(one.queue_ns for one in sums) / requests,
+            "server_queue_ns": sum(server.queue_ns for server in sums) / requests,
             "server_compute_ns": compute / requests,
             "server_batch": requests / executions if executions else None,
         }
@@ -78,7 +78,7 @@ def _mean(parts: Sequence[Sequence[int]]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-Found = Sequence[tuple[Replication, ClientTimes]]
+Pairs = Sequence[tuple[Replication, ClientTimes]]
 
 
 def _complete(record: Replication) -> NDArray[np.intp]:
@@ -86,12 +86,12 @@ def _complete(record: Replication) -> NDArray[np.intp]:
     return np.array([number for number in range(len(record.start_ns)) if number not in failed], dtype=np.intp)
 
 
-def _first_ns(found: Found) -> NDArray[np.float64]:
+def _first_ns(pairs: Pairs) -> NDArray[np.float64]:
     """From the scheduled instant (closed loop: from the issue) to the first chunk, of every request: +∞ where it
     failed. Empty where nothing was streamed."""
-    if all(client.steps is None and client.equal is None for _, client in found):
+    if all(client.steps is None and client.equal is None for _, client in pairs):
         return np.empty(0)
-    return np.concatenate([_firsts_ns(record, client) for record, client in found])
+    return np.concatenate([_firsts_ns(record, client) for record, client in pairs])
 
 
 def _firsts_ns(record: Replication, client: ClientTimes) -> NDArray[np.float64]:
@@ -101,22 +101,22 @@ def _firsts_ns(record: Replication, client: ClientTimes) -> NDArray[np.float64]:
     return np.where(missing, np.inf, first - np.array(record.scheduled_ns or record.start_ns, np.int64))
 
 
-def _gaps_ns(found: Found) -> NDArray[np.int64]:
+def _gaps_ns(pairs: Pairs) -> NDArray[np.int64]:
     """Between the steps of complete streams; empty where nothing was streamed."""
     parts = [
         np.diff(np.array(steps.at_ns[steps.offsets[number] : steps.offsets[number + 1]], np.int64))
-        for record, client in found
+        for record, client in pairs
         if (steps := client.steps) is not None
         for number in _complete(record)
     ]
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
-def _tokens_per_step(found: Found) -> float | None:
+def _tokens_per_step(pairs: Pairs) -> float | None:
     """Of the complete streams; None where the server does not say for each of their steps."""
     counts = [
         count
-        for record, client in found
+        for record, client in pairs
         if client.steps is not None
         for number in _complete(record)
         for count in client.steps.tokens[client.steps.offsets[number] : client.steps.offsets[number + 1]]

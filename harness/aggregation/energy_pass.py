@@ -72,11 +72,11 @@ def metered_cases(cases: Iterable[Case], computing: Iterable[str]) -> list[tuple
 
     computing: backends that compute anything.
     """
-    names, found = frozenset(computing), dict[Case, str]()
+    names, case_ids = frozenset(computing), dict[Case, str]()
     for case in cases:
         if case.skip_reason is None and case.boundary == "compute" and case.backend in names:
-            found.setdefault(case.model_copy(update={"mode": "offline", "case_id": ""}), case.case_id)
-    return [(name, case.model_copy(update={"case_id": name})) for case, name in found.items()]
+            case_ids.setdefault(case.model_copy(update={"mode": "offline", "case_id": ""}), case.case_id)
+    return [(name, case.model_copy(update={"case_id": name})) for case, name in case_ids.items()]
 
 
 def energy_of(record: TimedRecord, batch_size: int, spent: EnergySpent, idle: EnergySpent, gpu: Gpu) -> Energy:
@@ -134,8 +134,8 @@ def _held(record: TimedRecord, spent: EnergySpent) -> str | None:
     """Why the window contains time in which the case did not compute; idle power would then count as its work."""
     if (known := by_own_count(record)) is not None:
         return known
-    if found := flags.long_iterations([record]):
-        return found[0].flag.detail
+    if findings := flags.long_iterations([record]):
+        return findings[0].flag.detail
     idle_ns = spent.window_ns - _busy_ns(record)
     if idle_ns <= (1 - flags.MIN_SAMPLED_SHARE) * spent.window_ns:
         return None

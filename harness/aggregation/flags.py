@@ -132,12 +132,12 @@ def only_flagged(row: Row, names: frozenset[str]) -> bool:
 
 def grade(findings: Iterable[Finding]) -> Grade:
     """The worst grade that any finding leaves; A without findings."""
-    return max((found.caps_at for found in findings), key=_ORDER.__getitem__, default="A")
+    return max((problem.caps_at for problem in findings), key=_ORDER.__getitem__, default="A")
 
 
-def worse(one: Grade, other: Grade) -> Grade:
+def worse(first: Grade, other: Grade) -> Grade:
     """The worse of two grades."""
-    return max(one, other, key=_ORDER.__getitem__)
+    return max(first, other, key=_ORDER.__getitem__)
 
 
 def flags_for(
@@ -158,7 +158,7 @@ def flags_for(
 def void_reason(case: Case, records: Sequence[Measured], parity: Parity | None, checks: Checks) -> str | None:
     """Why the times of these records are of other work than the label says; None where nothing shows it."""
     proof = _proof(case, records, parity, checks)
-    return next((one.flag.detail for one in proof if one.caps_at == "F"), None)
+    return next((problem.flag.detail for problem in proof if problem.caps_at == "F"), None)
 
 
 def _proof(case: Case, records: Sequence[Measured], parity: Parity | None, checks: Checks) -> list[Finding]:
@@ -179,14 +179,14 @@ def _parity(case: Case, parity: Parity | None, records: Sequence[Measured], chec
     if checks.tolerance is None:
         detail = f"the plan has no tolerance for {case.precision}, so it is unknown how far outputs may be off"
         return [finding("C", "PARITY_UNCHECKED", detail, f"Add `gates.{case.precision}` to the configuration.")]
-    found = beyond_tolerance(case, parity, checks.tolerance, checks.judge_top1)
+    findings = beyond_tolerance(case, parity, checks.tolerance, checks.judge_top1)
     fixed = next(filter(None, (record.placement.settings.get(FIXED_WHEN_TRACED) for record in records)), None)
-    return found if fixed is None else [_because(case, one, str(fixed)) for one in found]
+    return findings if fixed is None else [_because(case, problem, str(fixed)) for problem in findings]
 
 
-def _because(case: Case, one: Finding, fixed: str) -> Finding:
+def _because(case: Case, problem: Finding, fixed: str) -> Finding:
     """PARITY_FAIL of a model in which tracing fixed a value that may depend on the inputs."""
-    detail = f"{one.flag.detail}; tracing fixed for all inputs what the first one gave: {fixed}"
+    detail = f"{problem.flag.detail}; tracing fixed for all inputs what the first one gave: {fixed}"
     remedy = (
         f"Write it with tensors alone (torch.where instead of `if`), or leave {case.backend} out of `{case.model}`: it "
         "runs the trace of one input."
@@ -368,13 +368,13 @@ def round_drift(latency: Latency) -> list[Finding]:
 
 def speed_groups(latency: Latency) -> list[Finding]:
     """Processes of two speeds."""
-    found = estimators.two_speeds(latency.process_medians)
-    if found is None:
+    speeds = estimators.two_speeds(latency.process_medians)
+    if speeds is None:
         return []
-    count = found.fast_count + found.slow_count
+    count = speeds.fast_count + speeds.slow_count
     detail = (
-        f"processes come at two speeds: {found.fast / 1e6:.3g} ms in {found.fast_count} of {count}, "
-        f"{found.slow / 1e6:.3g} ms in {found.slow_count}"
+        f"processes come at two speeds: {speeds.fast / 1e6:.3g} ms in {speeds.fast_count} of {count}, "
+        f"{speeds.slow / 1e6:.3g} ms in {speeds.slow_count}"
     )
     remedy = (
         "Read both speeds instead of the median, which is one of them or lies between; look for what differs between "
@@ -421,9 +421,9 @@ class GroupKey(NamedTuple):
     setting: str | None = None
 
     @classmethod
-    def of(cls, one: Row | Case) -> GroupKey:
+    def of(cls, row: Row | Case) -> GroupKey:
         """All fields that distinguish a row from the others of its summary."""
-        return cls(*_fields_of(one))
+        return cls(*_fields_of(row))
 
     def without(self, *fields: str) -> GroupKey:
         """The key of the larger group whose rows may differ in these fields, too."""
@@ -505,10 +505,10 @@ def mismatch(case: Case, records: Sequence[Measured]) -> list[Finding]:
     depth = in_flight(case)
     timed = [(record, [*_by_block(record)] if record.latency_ns else []) for record in records]
     over = {record.round: why for record, blocks in timed if (why := _over(record, blocks, depth))}
-    found = over or {record.round: why for record, blocks in timed if (why := _under(record, blocks, depth))}
-    if not found:
+    reasons = over or {record.round: why for record, blocks in timed if (why := _under(record, blocks, depth))}
+    if not reasons:
         return []
-    number, detail = next(iter(found.items()))
+    number, detail = next(iter(reasons.items()))
     caps_at: Grade = "F" if over else "C"
     return [finding(caps_at, "SAMPLES_MISMATCH", f"round {number}: {detail}", _REPEAT)]
 
@@ -516,7 +516,7 @@ def mismatch(case: Case, records: Sequence[Measured]) -> list[Finding]:
 def long_iterations(records: Sequence[TimedRecord]) -> list[Finding]:
     """B where a round has more than a small part of its time in long iterations, C where most have a large part."""
     shares = {record.round: _long(record) for record in records}
-    hit = {number: found for number, found in shares.items() if found[1] > MAX_LONG_SHARE}
+    hit = {number: pair for number, pair in shares.items() if pair[1] > MAX_LONG_SHARE}
     if not hit:
         return []
     large = sum(share > MAX_LONG_SHARE_RANKED for _, share in hit.values())
@@ -626,7 +626,7 @@ def drift(
 
 def _most_within(values: Sequence[float]) -> int:
     """The largest number of the sorted values that lie within the allowed distance."""
-    return max((sum(one <= two <= one / (1 - MAX_CLOCK_DRIFT) for two in values) for one in values), default=0)
+    return max((sum(low <= value <= low / (1 - MAX_CLOCK_DRIFT) for value in values) for low in values), default=0)
 
 
 def _digits(value: float) -> int:

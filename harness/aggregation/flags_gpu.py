@@ -52,7 +52,7 @@ def foreign_memory(rounds: Sequence[GpuUsage]) -> list[Finding]:
 
     Where NVML lists the processes and no other computes, the memory belongs to a program that does not compete.
     """
-    untold = [one.memory_before_bytes for one in rounds if one.other_processes_max is None]
+    untold = [usage.memory_before_bytes for usage in rounds if usage.other_processes_max is None]
     most = max((size for size in untold if size is not None), default=0)
     if most <= MAX_FOREIGN_BYTES:
         return []
@@ -62,11 +62,11 @@ def foreign_memory(rounds: Sequence[GpuUsage]) -> list[Finding]:
 
 def power_cap(rounds: Sequence[GpuUsage]) -> list[Finding]:
     """A clock that the power limit lowered is right, but only for GPUs with that limit."""
-    looks = sum(one.samples for one in rounds)
-    capped = sum(one.reasons.get(POWER_CAP, 0) * one.samples for one in rounds)
+    looks = sum(usage.samples for usage in rounds)
+    capped = sum(usage.reasons.get(POWER_CAP, 0) * usage.samples for usage in rounds)
     if not looks or capped / looks < MIN_CAPPED_SHARE:
         return []
-    powers = [one.power_w_max for one in rounds if one.power_w_max is not None]
+    powers = [usage.power_w_max for usage in rounds if usage.power_w_max is not None]
     reached = f", up to {max(powers):.0f} W" if powers else ""
     detail = f"the power limit lowered the GPU's clock in {capped / looks:.0%} of the looks{reached}"
     remedy = "Nothing is wrong: it is this GPU's speed at this limit. Compare it only with GPUs of the same limit."
@@ -75,16 +75,18 @@ def power_cap(rounds: Sequence[GpuUsage]) -> list[Finding]:
 
 def clock(seen: Mapping[int, GpuUsage], rounds: int, unwatched: int = 0) -> list[Finding]:
     """The GPU's mean clock was not the same in all rounds; `seen` by round, unwatched: rounds without a usage file."""
-    means = {number: one.sm_mhz_mean for number, one in seen.items() if one.samples >= MIN_LOOKS and one.sm_mhz_mean}
+    means = {
+        number: usage.sm_mhz_mean for number, usage in seen.items() if usage.samples >= MIN_LOOKS and usage.sm_mhz_mean
+    }
     remedy = "Let the GPU warm up, or have its owner lock the clock (`nvidia-smi -lgc`); then `make run FORCE=1`."
     return drift(means, rounds, "the GPU's mean clocks", "MHz", remedy, unwatched)
 
 
 def _held_back(gpu: GpuUsage, names: Sequence[str], what: str) -> str | None:
-    found = {name: gpu.reasons[name] for name in names if gpu.reasons.get(name)}
-    if not found:
+    reasons = {name: gpu.reasons[name] for name in names if gpu.reasons.get(name)}
+    if not reasons:
         return None
-    shares = ", ".join(f"{name} in {share:.0%} of the looks" for name, share in found.items())
+    shares = ", ".join(f"{name} in {share:.0%} of the looks" for name, share in reasons.items())
     hottest = "" if gpu.temperature_c_max is None else f", up to {gpu.temperature_c_max} °C"
     return f"{what}: {shares}{hottest}"
 

@@ -136,20 +136,22 @@ def cpus_wanted(record: TimedRecord) -> int:
 def needs_usage(known: Callable[[UsageSummary], str | None]) -> Judge:
     """Why a check based on the monitor's record could not be made: the record or a value in it is missing."""
 
-    def unmade(one: Round) -> str | None:
-        return (one.unwatched or "no usage record") if one.usage is None else known(one.usage)
+    def unmade(timed_round: Round) -> str | None:
+        return (timed_round.unwatched or "no usage record") if timed_round.usage is None else known(timed_round.usage)
 
     return unmade
 
 
 def in_usage(check: Callable[[Round, UsageSummary], str | None]) -> Judge:
     """A check of the monitor's record; finds nothing where there is none."""
-    return lambda one: None if one.usage is None else check(one, one.usage)
+    return lambda timed_round: None if timed_round.usage is None else check(timed_round, timed_round.usage)
 
 
 def of_gpu(check: Callable[[GpuUsage], str | None]) -> Judge:
     """A check of the monitor's record of the GPU; finds nothing where there is none."""
-    return lambda one: None if one.usage is None or one.usage.gpu is None else check(one.usage.gpu)
+    return lambda timed_round: (
+        None if timed_round.usage is None or timed_round.usage.gpu is None else check(timed_round.usage.gpu)
+    )
 
 
 def short_window(usage: UsageSummary) -> str | None:
@@ -159,20 +161,20 @@ def short_window(usage: UsageSummary) -> str | None:
     return f"warm-up and timed part lasted less than {MIN_WATCHED_NS / 1e9:.2f} s, too short for shares of CPU time"
 
 
-def cotenant_unmade(one: Round) -> str | None:
+def cotenant_unmade(timed_round: Round) -> str | None:
     """Why the use by others of the CPUs that the process may use is unknown."""
-    unmade = needs_usage(short_window)(one)
-    if unmade is not None or one.usage is None or one.usage.allowed_cpus is not None:
+    unmade = needs_usage(short_window)(timed_round)
+    if unmade is not None or timed_round.usage is None or timed_round.usage.allowed_cpus is not None:
         return unmade
-    if (reason := one.usage.unavailable.get("allowed_others_percent")) is not None:
+    if (reason := timed_round.usage.unavailable.get("allowed_others_percent")) is not None:
         return reason
-    if one.environment is None:
+    if timed_round.environment is None:
         return "the environment record is not readable"
-    whole = len(one.environment.limits.affinity) == one.environment.machine.logical_cpus
+    whole = len(timed_round.environment.limits.affinity) == timed_round.environment.machine.logical_cpus
     return None if whole else OLD_RECORD
 
 
-def cotenant(one: ObservedPass, usage: UsageSummary) -> str | None:
+def cotenant(observed_pass: ObservedPass, usage: UsageSummary) -> str | None:
     """Others used CPUs that the process may use, beyond the cores that its threads leave free, or their SMT siblings.
 
     Records from before the monitor looked at single CPUs are judged by all CPUs of the machine.
@@ -181,10 +183,14 @@ def cotenant(one: ObservedPass, usage: UsageSummary) -> str | None:
         return None
     cpus, others, cores = usage.allowed_cpus, usage.allowed_others_percent_mean, usage.allowed_cores
     if cpus is None or others is None:
-        if one.machine_cpus is None:
+        if observed_pass.machine_cpus is None:
             return None
-        cpus, others, cores = one.machine_cpus, usage.others_percent_mean, None
-    wanted = min(one.cpus, cpus) if one.cpu_quota is None else min(one.cpus, cpus, one.cpu_quota)
+        cpus, others, cores = observed_pass.machine_cpus, usage.others_percent_mean, None
+    wanted = (
+        min(observed_pass.cpus, cpus)
+        if observed_pass.cpu_quota is None
+        else min(observed_pass.cpus, cpus, observed_pass.cpu_quota)
+    )
     # Work on a free CPU of a core that one of the threads uses slows that thread.
     free = max(0.0, (cores or cpus) - wanted)
     lost = max(0.0, others / 100 - free)
@@ -205,8 +211,8 @@ def by_name(usage: UsageSummary) -> str:
     container."""
     if not usage.busiest:
         return ""
-    one = usage.busiest[0]
-    return f"mostly {plain_name(one.name)} (process {one.pid}), {one.cpu_percent / 100:.2f} CPUs"
+    process = usage.busiest[0]
+    return f"mostly {plain_name(process.name)} (process {process.pid}), {process.cpu_percent / 100:.2f} CPUs"
 
 
 def steal_unmade(usage: UsageSummary) -> str | None:
@@ -215,7 +221,7 @@ def steal_unmade(usage: UsageSummary) -> str | None:
     return short_window(usage) or (unknown if usage.steal_percent_mean is None else None)
 
 
-def steal(_one: ObservedPass, usage: UsageSummary) -> str | None:
+def steal(_observed_pass: ObservedPass, usage: UsageSummary) -> str | None:
     """The hypervisor gave CPUs to other guests."""
     # Which CPUs were stolen is unknown: all threads of the machine that wanted a CPU count as having lost equally.
     stolen = (usage.steal_percent_mean or 0) / 100
@@ -226,16 +232,16 @@ def steal(_one: ObservedPass, usage: UsageSummary) -> str | None:
     return f"{kept}: {stolen / wanted:.0%}, {MAX_LOST_SHARE:.0%} allowed"
 
 
-def quota_unmade(one: Round) -> str | None:
+def quota_unmade(timed_round: Round) -> str | None:
     """Why periods of throttling are not known, where a quota can throttle."""
-    free = one.environment is not None and one.environment.limits.cpu_quota is None
+    free = timed_round.environment is not None and timed_round.environment.limits.cpu_quota is None
     unmade = needs_usage(
         lambda usage: None if usage.throttled_periods is not None else _why(usage, "throttled_periods")
     )
-    return None if free and one.usage is not None else unmade(one)
+    return None if free and timed_round.usage is not None else unmade(timed_round)
 
 
-def quota(_one: ObservedPass, usage: UsageSummary) -> str | None:
+def quota(_observed_pass: ObservedPass, usage: UsageSummary) -> str | None:
     """The cgroup's quota throttled the process."""
     periods = usage.throttled_periods
     return f"the cgroup's CPU quota held its processes back in {periods} periods" if periods else None
@@ -246,7 +252,7 @@ def thermal_unmade(usage: UsageSummary) -> str | None:
     return None if usage.thermal_events is not None else _why(usage, "thermal_events")
 
 
-def thermal(_one: ObservedPass, usage: UsageSummary) -> str | None:
+def thermal(_observed_pass: ObservedPass, usage: UsageSummary) -> str | None:
     """The processor lowered its clock for heat."""
     events, hottest = usage.thermal_events, usage.temperature_c_max
     if not events:
@@ -254,66 +260,70 @@ def thermal(_one: ObservedPass, usage: UsageSummary) -> str | None:
     return f"heat lowered the clock {events} times" + (f", up to {hottest:.0f} °C" if hottest is not None else "")
 
 
-def paging(one: Round, usage: UsageSummary) -> str | None:
+def paging(timed_round: Round, usage: UsageSummary) -> str | None:
     """Pages were read from disk. Those of the warm-up count as well, its inferences do not."""
-    inferences = sum(block.iterations for block in one.record.blocks)
+    inferences = sum(block.iterations for block in timed_round.record.blocks)
     faults = usage.major_faults
     if faults <= max(FEW_FAULTS, MAX_FAULTS_PER_INFERENCE * inferences):
         return None
     return f"{faults} pages were read from disk in {inferences} inferences"
 
 
-def cpu_use_unmade(one: Round) -> str | None:
+def cpu_use_unmade(timed_round: Round) -> str | None:
     """Why the CPU time of the process is unknown."""
-    return OLD_RECORD if one.record.cpu_use is None else None
+    return OLD_RECORD if timed_round.record.cpu_use is None else None
 
 
-def threads(one: Round) -> str | None:
+def threads(timed_round: Round) -> str | None:
     """The process used more CPU time than its given number of threads can use."""
-    used, given = one.record.cpu_use, one.record.threads
+    used, given = timed_round.record.cpu_use, timed_round.record.threads
     if used is None or used.cpu_ns <= given * (1 + MAX_THREADS_OVER) * used.wall_ns:
         return None
     own = "1 thread" if given == 1 else f"{given} threads"
     return f"used {used.cpu_ns / used.wall_ns:.2f} CPUs on average where it was given {own}"
 
 
-def starved_unmade(one: Round) -> str | None:
+def starved_unmade(timed_round: Round) -> str | None:
     """Why it is not known how long the process waited for a CPU."""
-    used = one.record.cpu_use
+    used = timed_round.record.cpu_use
     if used is None:
         return OLD_RECORD
     if used.waited_ns is None:
         return "the kernel does not count how long threads wait for a CPU (/proc/self/task/*/schedstat)"
-    if used.threads_ended and starved(one) is None:
+    if used.threads_ended and starved(timed_round) is None:
         return f"{used.threads_ended} threads ended with their count of how long they waited for a CPU"
     return None
 
 
-def starved(one: Round) -> str | None:
+def starved(timed_round: Round) -> str | None:
     """The threads were ready to run and had no CPU, for longer than their own number explains."""
-    used = one.record.cpu_use
+    used = timed_round.record.cpu_use
     if used is None or used.waited_ns is None:
         return None
-    room = min(len(used.affinity_start), used.quota_start or one.cpus)
-    explained = max(0.0, one.cpus - room) * used.wall_ns  # OVERSUBSCRIBED reports it
-    share = (used.waited_ns - explained) / (min(one.cpus, room) * used.wall_ns)
+    room = min(len(used.affinity_start), used.quota_start or timed_round.cpus)
+    explained = max(0.0, timed_round.cpus - room) * used.wall_ns  # OVERSUBSCRIBED reports it
+    share = (used.waited_ns - explained) / (min(timed_round.cpus, room) * used.wall_ns)
     if share <= MAX_LOST_SHARE:
         return None
     return f"its threads waited for a CPU for {share:.0%} of the time that they wanted, {MAX_LOST_SHARE:.0%} allowed"
 
 
-def stopped_unmade(one: Round) -> str | None:
+def stopped_unmade(timed_round: Round) -> str | None:
     """Why it is unknown whether the process, its container or the machine was stopped during the round."""
-    if stopped(one) is not None:
+    if stopped(timed_round) is not None:
         return None
-    if one.record.stops is None and not (one.record.latency_ns and batch_times.batch_ns(one.record) <= SHORT_SAMPLE_NS):
+    if timed_round.record.stops is None and not (
+        timed_round.record.latency_ns and batch_times.batch_ns(timed_round.record) <= SHORT_SAMPLE_NS
+    ):
         return OLD_RECORD
-    return needs_usage(_monitor_held)(one)
+    return needs_usage(_monitor_held)(timed_round)
 
 
-def stopped(one: Round) -> str | None:
+def stopped(timed_round: Round) -> str | None:
     """The process was stopped and continued, its container paused, or the machine suspended."""
-    return by_own_count(one.record) or (None if one.usage is None else _paused(one, one.usage))
+    return by_own_count(timed_round.record) or (
+        None if timed_round.usage is None else _paused(timed_round, timed_round.usage)
+    )
 
 
 def by_own_count(record: TimedRecord) -> str | None:
@@ -344,20 +354,20 @@ def _monitor_held(usage: UsageSummary) -> str | None:
     return f"the monitor was kept from looking for {longest / 1e9:.1f} s"
 
 
-def _paused(one: Round, usage: UsageSummary) -> str | None:
+def _paused(timed_round: Round, usage: UsageSummary) -> str | None:
     """The monitor saw a stop; or both did nothing for longer than the monitor alone could miss."""
     if (seen := seen_stopped(usage)) is not None:
         return seen
     longest, planned = usage.longest_look_ns or 0, usage.look_interval_ns or 0
-    if _monitor_held(usage) is None or flags.longest_ns(one.record) < longest - MISSED_LOOKS * planned:
+    if _monitor_held(usage) is None or flags.longest_ns(timed_round.record) < longest - MISSED_LOOKS * planned:
         return None
-    own_s = flags.longest_ns(one.record) / 1e9
+    own_s = flags.longest_ns(timed_round.record) / 1e9
     return f"neither the process (for {own_s:.1f} s) nor the monitor (for {longest / 1e9:.1f} s) got on: both were held"
 
 
-def allowance_changed(one: Round) -> str | None:
+def allowance_changed(timed_round: Round) -> str | None:
     """Affinity or quota differed between the start and the end."""
-    used = one.record.cpu_use
+    used = timed_round.record.cpu_use
     if used is None:
         return None
     changes = []
@@ -411,21 +421,21 @@ def of_a_pass(
     Only this process is shown, so each hit costs the rank; in a row, a minority of hit rounds costs less. threads:
     the number that the process was given.
     """
-    one = Pass(1 if on_gpu else threads, environment.machine.logical_cpus, environment.limits.cpu_quota)
+    timed_pass = Pass(1 if on_gpu else threads, environment.machine.logical_cpus, environment.limits.cpu_quota)
     gpu = usage.gpu if on_gpu else None
     hits = [
-        ("CPU_SHARED", cotenant(one, usage), QUIET),
-        ("STEAL", steal(one, usage), STOLEN),
-        ("CPU_QUOTA", quota(one, usage), QUOTA),
-        ("THERMAL", thermal(one, usage), HOT),
+        ("CPU_SHARED", cotenant(timed_pass, usage), QUIET),
+        ("STEAL", steal(timed_pass, usage), STOLEN),
+        ("CPU_QUOTA", quota(timed_pass, usage), QUOTA),
+        ("THERMAL", thermal(timed_pass, usage), HOT),
         ("THERMAL", gpu and flags_gpu.thermal(gpu), flags_gpu.HOT),
         ("HW_SLOWDOWN", gpu and flags_gpu.slowdown(gpu), flags_gpu.SLOWED),
         ("GPU_SHARED", gpu and flags_gpu.company(gpu), flags_gpu.SHARED),
     ]
-    found = [finding("C", name, detail, remedy) for name, detail, remedy in hits if detail]
-    found += flags_gpu.foreign_memory([gpu]) + flags_gpu.power_cap([gpu]) if gpu else []
+    findings = [finding("C", name, detail, remedy) for name, detail, remedy in hits if detail]
+    findings += flags_gpu.foreign_memory([gpu]) + flags_gpu.power_cap([gpu]) if gpu else []
     held = seen_stopped(usage)
-    found += [] if held is None else [finding("C", "STOPPED", held, STOPPED)]
+    findings += [] if held is None else [finding("C", "STOPPED", held, STOPPED)]
     short, blind = short_window(usage), _monitor_held(usage) if held is None else None
     unmade = {} if short is None else dict.fromkeys(("CPU_SHARED", "STEAL"), short)
-    return found, unmade if blind is None else {**unmade, "STOPPED": blind}
+    return findings, unmade if blind is None else {**unmade, "STOPPED": blind}

@@ -124,12 +124,12 @@ def generation_rows(
     cases = source.plan.generations
     read = {case.case_id: _read(source.plan, case, load, note) for case in cases}
     agreed = _agreed(cases, read, source.environments)
-    found = []
+    rows = []
     for case in cases:
         records = _admitted(source, case, read[case.case_id], agreed, note)
         _add_usage(records, load_usage, note)
-        found.append(generation_row(source, case, records))
-    return tuple(found)
+        rows.append(generation_row(source, case, records))
+    return tuple(rows)
 
 
 def used_environments(
@@ -165,8 +165,8 @@ def generation_row(source: GenerationSource, case: GenerationCase, records: Gene
     return _row(case, "missing", reason=reason, hint="Run `make generate`.")
 
 
-def _measured(source: GenerationSource, case: GenerationCase, found: GenerationRecords) -> GenerationRow:
-    records, export = found.measured, source.exports.get(case.model)
+def _measured(source: GenerationSource, case: GenerationCase, case_records: GenerationRecords) -> GenerationRow:
+    records, export = case_records.measured, source.exports.get(case.model)
     processes = [[_instants(request) for request in record.requests] for record in records]
     times: dict[str, Values] = {"ttft_ns": ttfts, "itl_ns": itls, "tpot_ns": tpots}
     figures: dict[str, Any] = {name: token_times(processes, values) for name, values in times.items()}
@@ -178,7 +178,7 @@ def _measured(source: GenerationSource, case: GenerationCase, found: GenerationR
     parity = worst_token_parity([record.parity for record in records if record.parity is not None])
     reuse = _merged_reuse([record.reuse for record in records if record.reuse is not None])
     calibration = case.backend in source.calibration
-    findings, checks = _judged(source, case, found, parity, reuse, itl or ttft, calibration)
+    findings, checks = _judged(source, case, case_records, parity, reuse, itl or ttft, calibration)
     grade = flags.grade(findings)
     void = VoidGeneration(**figures) if grade == "F" else None
     prompts = None if export is None else export.prompt_set(case.prompt_length, case.new_tokens)
@@ -203,9 +203,9 @@ def _measured(source: GenerationSource, case: GenerationCase, found: GenerationR
         real_text=None if prompts is None else prompts.real_text,
         prompts=None if prompts is None else prompts.source,
         artifacts=records[0].artifacts,
-        flags=tuple(one.flag for one in findings),
+        flags=tuple(problem.flag for problem in findings),
         checks=checks,
-        usage=utilisation.merged(list(found.usage.values())),
+        usage=utilisation.merged(list(case_records.usage.values())),
         notes=tuple(dict.fromkeys(note for record in records for note in record.notes)),
     )
 
@@ -265,23 +265,23 @@ def _bytes(case: GenerationCase, export: GenerationExport, tokens: int) -> int |
     return None if size is None else size * (export.read_parameters + cached)
 
 
-def _energy(case: GenerationCase, found: Energy | None) -> TokenEnergy | None:
-    if found is None:
+def _energy(case: GenerationCase, energy: Energy | None) -> TokenEnergy | None:
+    if energy is None:
         return None
     tokens = case.batch_size * case.new_tokens
-    return TokenEnergy(joules_per_token=found.joules_per_inference / tokens, idle_w=found.idle_w, gpu=found.gpu)
+    return TokenEnergy(joules_per_token=energy.joules_per_inference / tokens, idle_w=energy.idle_w, gpu=energy.gpu)
 
 
 def _judged(
     source: GenerationSource,
     case: GenerationCase,
-    found: GenerationRecords,
+    case_records: GenerationRecords,
     parity: TokenParity | None,
     reuse: ReuseCheck | None,
     headline: TokenTimes | None,
     calibration: bool,
 ) -> tuple[list[Finding], dict[str, Check]]:
-    records = found.measured
+    records = case_records.measured
     export = source.exports.get(case.model)
     prompts = None if export is None else export.prompt_set(case.prompt_length, case.new_tokens)
     rounding = None if prompts is None else prompts.rounding.get(case.precision)
@@ -290,7 +290,7 @@ def _judged(
         remedy = "Nothing to do: read it as the smallest time that can be measured."
         return [finding("A", flags.CALIBRATION, detail, remedy), *flags.made_on_purpose(records)], {}
     environment = next((source.environments.get(record.environment_id or "") for record in records), None)
-    seen = rounds_of(records, found.usage, found.unwatched, environment)
+    seen = rounds_of(records, case_records.usage, case_records.unwatched, environment)
     happened, checks = watched(seen)
     checks[REPEATS] = check_of([_reuse_missing(record, reuse) for record in records])
     noise = [*flags.steady(records), *flags.compile_cached(records), *flags.made_on_purpose(records)]
@@ -301,7 +301,7 @@ def _judged(
         *token_findings(case, parity, source.plan.tolerance(case.model, case.precision), rounding),
         *flags.misplaced(case, records),
         *reuse_findings(case, reuse),
-        *_lost(source.plan, found),
+        *_lost(source.plan, case_records),
         *happened,
         *noise,
         *unchecked(checks),
@@ -332,7 +332,7 @@ def token_findings(
     if tolerance is None:
         detail = f"the plan has no tolerance for {case.precision}"
         return [finding("C", "PARITY_UNCHECKED", detail, f"Add `gates.{case.precision}` to the configuration.")]
-    found = []
+    findings = []
     allowed = largest_distance(tolerance, rounding)
     if parity.relative_l2 is not None and parity.relative_l2 > allowed:
         limit = flags.exact(allowed)
@@ -342,7 +342,7 @@ def token_findings(
         what = f"with the same inputs, logits are up to {far} (relative L2) from fp32 eager"
         detail = f"{what}, above the tolerance of {limit}"
         remedy = f"Compare {case.backend} with the reference layer by layer, or widen `gates.{case.precision}`."
-        found.append(finding("F", "PARITY_FAIL", detail, remedy))
+        findings.append(finding("F", "PARITY_FAIL", detail, remedy))
     if parity.unexplained:
         at = (
             ""
@@ -354,26 +354,26 @@ def token_findings(
         )
         detail = f"{parity.unexplained} tokens differ from fp32 eager by more than rounding explains{at}"
         remedy = f"{case.backend} decodes something else: look at its cache, positions and masks."
-        found.append(finding("F", TOKENS, detail, remedy))
+        findings.append(finding("F", TOKENS, detail, remedy))
     elif parity.free_equal < parity.free_sequences:
         detail = (
             f"{parity.free_sequences - parity.free_equal} of {parity.free_sequences} sequences leave fp32 eager's "
             f"tokens, the earliest at token {parity.first_difference}: its margin there is {parity.first_margin:.3g}, "
             f"and the numbers differ by up to {parity.first_moved:.3g}"
         )
-        found.append(finding("A", FLIP, detail, "Nothing to do: the two best tokens were as good as equal."))
-    return found
+        findings.append(finding("A", FLIP, detail, "Nothing to do: the two best tokens were as good as equal."))
+    return findings
 
 
 def reuse_findings(case: GenerationCase, reuse: ReuseCheck | None) -> list[Finding]:
     """Findings about a cache that is not emptied, or a prefix that is kept."""
     if reuse is None:
         return []
-    found = []
+    findings = []
     if reuse.unequal:
         detail = f"{reuse.unequal} of {reuse.compared} prompts got other tokens after other prompts than before"
         remedy = f"prefill() of {case.backend} must empty the cache; where kernels vary by themselves, say so."
-        found.append(finding("C", CACHE, detail, remedy))
+        findings.append(finding("C", CACHE, detail, remedy))
     interval = reuse_interval([reuse])
     if interval is not None and interval.low > MAX_REPEAT_RATIO:
         detail = (
@@ -381,8 +381,8 @@ def reuse_findings(case: GenerationCase, reuse: ReuseCheck | None) -> list[Findi
             f"repeated one ({REPEAT_CONFIDENCE:.1%} interval over {len(reuse.fresh_ns)} pairs)"
         )
         remedy = f"Turn the prefix cache of {case.backend} off: the prefill of a repeated prompt is no prefill."
-        found.append(finding("C", REPEATS, detail, remedy))
-    return found
+        findings.append(finding("C", REPEATS, detail, remedy))
+    return findings
 
 
 def reuse_interval(parts: Sequence[ReuseCheck]) -> Interval | None:
@@ -454,12 +454,12 @@ def row_of_times(row: GenerationRow, case_id: str, model: str, times: TokenTimes
     )
 
 
-def _lost(plan: Plan, found: GenerationRecords) -> list[Finding]:
+def _lost(plan: Plan, records: GenerationRecords) -> list[Finding]:
     rounds = plan.measurement.rounds
-    have = {record.round for record in found.measured}
+    have = {record.round for record in records.measured}
     why = {number: "no record" for number in range(1, rounds + 1) if number not in have}
-    why |= {record.round: f"failed ({record.phase}: {record.error})" for record in found.failed}
-    why |= found.other
+    why |= {record.round: f"failed ({record.phase}: {record.error})" for record in records.failed}
+    why |= records.other
     if not why:
         return []
     detail = f"{len(have)} of {rounds} rounds; " + "; ".join(f"round {n}: {text}" for n, text in sorted(why.items()))
@@ -476,27 +476,27 @@ def _row(case: GenerationCase, status: Status, **known: Any) -> GenerationRow:
 
 
 def _read(plan: Plan, case: GenerationCase, load: LoadGenerated, note: Callable[[str], object]) -> GenerationRecords:
-    found = GenerationRecords()
+    records = GenerationRecords()
     if case.skip_reason is not None:
-        return found
+        return records
     for number in range(1, plan.measurement.rounds + 1):
         try:
             record = load(case.case_id, number)
         except (FormatError, StorageError) as error:
-            found.other[number] = "damaged file"
+            records.other[number] = "damaged file"
             note(error.problem)
             continue
         if record is None:
             continue
         if (record.case_id, record.round) != (case.case_id, number):
-            found.other[number] = f"the file holds {record.case_id} round {record.round}: it was moved or copied"
+            records.other[number] = f"the file holds {record.case_id} round {record.round}: it was moved or copied"
         elif (reason := admission.other_settings(record, plan.settings_id)) is not None:
-            found.other[number] = reason
+            records.other[number] = reason
         elif isinstance(record, Generated):
-            found.measured.append(record)
+            records.measured.append(record)
         else:
-            found.failed.append(record)
-    return found
+            records.failed.append(record)
+    return records
 
 
 def _agreed(
@@ -543,14 +543,14 @@ def _admitted(
 def _add_usage(records: GenerationRecords, load_usage: LoadUsage, note: Callable[[str], object]) -> None:
     for record in records.measured:
         try:
-            found = load_usage(record.case_id, record.round)
+            usage = load_usage(record.case_id, record.round)
         except (FormatError, StorageError) as error:
             records.unwatched[record.round] = error.problem.removesuffix(".")
             continue
         ours = (record.case_id, record.round, record.settings_id)
-        if found is None or (found.case_id, found.round, found.settings_id) != ours:
+        if usage is None or (usage.case_id, usage.round, usage.settings_id) != ours:
             records.unwatched[record.round] = "the monitor left no usage record"
-        elif (window := utilisation.timed(found)) is not None:
+        elif (window := utilisation.timed(usage)) is not None:
             records.usage[record.round] = window
         else:
             records.unwatched[record.round] = "the case ended before the monitor saw it timed"

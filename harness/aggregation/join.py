@@ -104,12 +104,14 @@ def witnessed(
     usage: dict[int, UsageSummary] = {}
     unwatched: dict[int, str] = {}
     for record in records.measured:
-        found = _usage(record, load_usage)
-        window = timed(found) if isinstance(found, Usage) else None
+        usage_or_reason = _usage(record, load_usage)
+        window = timed(usage_or_reason) if isinstance(usage_or_reason, Usage) else None
         if window is not None:
             usage[record.round] = window
             continue
-        unwatched[record.round] = found if isinstance(found, str) else "the case ended before the monitor saw it timed"
+        unwatched[record.round] = (
+            usage_or_reason if isinstance(usage_or_reason, str) else "the case ended before the monitor saw it timed"
+        )
         notes.note_unwatched(record.case_id, record.round, unwatched[record.round])
     where = environments.get(records.measured[0].environment_id or "")
     return replace(records, usage=usage, unwatched=unwatched, environment=where)
@@ -118,14 +120,14 @@ def witnessed(
 def _usage(record: Measured, load_usage: LoadUsage) -> Usage | str:
     """The monitor's record of a process, or why there is none."""
     try:
-        found = load_usage(record.case_id, record.round)
+        usage = load_usage(record.case_id, record.round)
     except (FormatError, StorageError) as error:
         return error.problem.removesuffix(".")
-    if found is None:
+    if usage is None:
         return "the monitor left no usage record"
-    if (found.case_id, found.round, found.settings_id) != (record.case_id, record.round, record.settings_id):
+    if (usage.case_id, usage.round, usage.settings_id) != (record.case_id, record.round, record.settings_id):
         return "the usage record beside it is of another case, round or settings"
-    return found
+    return usage
 
 
 Load = Callable[[str, int], Measured | Failed | None]
@@ -259,21 +261,21 @@ def _records(
     failed: list[Failed] = []
     left_out: list[tuple[int, str]] = []
     damaged: list[tuple[int, str]] = []
-    for number, found in _rounds(plan, case, load):
-        if isinstance(found, str):
-            damaged.append((number, found))
-            notes.damaged.append(found)
+    for number, content in _rounds(plan, case, load):
+        if isinstance(content, str):
+            damaged.append((number, content))
+            notes.damaged.append(content)
             continue
-        reason = _refusal(found, plan.settings_id, case.case_id, number) or (
-            _foreign(found, case, artifacts, *machine) if isinstance(found, Measured) else None
+        reason = _refusal(content, plan.settings_id, case.case_id, number) or (
+            _foreign(content, case, artifacts, *machine) if isinstance(content, Measured) else None
         )
         if reason is not None:
             left_out.append((number, reason))
             notes.leave_out(case.case_id, number, reason)
-        elif isinstance(found, Measured):
-            measured.append(found)
+        elif isinstance(content, Measured):
+            measured.append(content)
         else:
-            failed.append(found)
+            failed.append(content)
     return CaseRecords(tuple(measured), tuple(failed), tuple(left_out), tuple(damaged))
 
 
@@ -283,12 +285,12 @@ def _rounds(plan: Plan, case: Case, load: Load) -> Iterator[tuple[int, Measured 
         return
     for number in range(1, max(plan.measurement.rounds, plan.measurement.max_rounds or 0) + 1):
         try:
-            found = load(case.case_id, number)
+            record = load(case.case_id, number)
         except (FormatError, StorageError) as error:
             yield number, error.problem
         else:
-            if found is not None:
-                yield number, found
+            if record is not None:
+                yield number, record
 
 
 def _refusal(record: Measured | Failed, settings_id: str, case_id: str, number: int) -> str | None:
@@ -318,9 +320,9 @@ def references(plan: Plan, environments: Mapping[str, Environment], load: Load, 
     if admission.all_agree(environments):
         return References()
     used = [
-        (case, found.environment_id, found.started_at)
+        (case, record.environment_id, record.started_at)
         for case in sorted(plan.cases, key=lambda case: case.slug)  # the samples of a model are in one file
-        for _, found in _rounds(plan, case, load)
-        if isinstance(found, Measured) and found.settings_id == plan.settings_id and found.environment_id
+        for _, record in _rounds(plan, case, load)
+        if isinstance(record, Measured) and record.settings_id == plan.settings_id and record.environment_id
     ]
     return admission.references(used, environments, by_shape)

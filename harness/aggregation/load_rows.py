@@ -120,18 +120,18 @@ def load_row(
         if evidence.replications.get(step.name)
     )
     guards = _guards(service, evidence)
-    found = distance.worst([*service.parity.values(), *(point.parity for point in points if point.parity)])
+    parity = distance.worst([*service.parity.values(), *(point.parity for point in points if point.parity)])
     tokens = _token_parity(service, evidence)
     prediction = evidence.prediction
-    judged = [(one.asked_per_s, one.verdict) for one in points]
+    judged = [(point.asked_per_s, point.verdict) for point in points]
     lowest, highest = bracket((rate, verdict) for rate, verdict in judged if rate is not None and verdict is not None)
     row = blank.model_copy(
         update={
             "status": "measured" if points or _no_load(load, prediction) else "failed" if failure else "missing",
             "void": _misplaced(load, service)
-            or _unchecked(load, found, calibration)
+            or _unchecked(load, parity, calibration)
             or _wrong_tokens(load, tokens, tolerance, calibration, service.rounding)
-            or _void(load, tolerance, judge_top1, found, guards)
+            or _void(load, tolerance, judge_top1, parity, guards)
             or _another_model(points),
             "points": points,
             "service_median_ns": {size: median(times) for size, times in service.service_ns.items()},
@@ -143,7 +143,7 @@ def load_row(
             "peak_pass_per_s": lowest,
             "peak_fail_per_s": highest,
             "guards": guards,
-            "parity": found,
+            "parity": parity,
             "token_parity": tokens,
             "placement": service.placement,
             "threads": service.threads,
@@ -240,7 +240,7 @@ def _point(load: LoadCase, step: LoadStep, records: Sequence[Replication], evide
     samples = load.max_batch if load.scenario == "multi-stream" else 1
     compute = np.concatenate([run.compute for run in runs])
     server = load.scenario == "server"
-    found = LoadedPoint(
+    point = LoadedPoint(
         point=step.name,
         factor=step.factor,
         clients=step.clients,
@@ -266,8 +266,8 @@ def _point(load: LoadCase, step: LoadStep, records: Sequence[Replication], evide
         tokens=_token_load(load, runs, seconds),
     )
     if load.bound is None:
-        return found
-    return _judge(load, found, runs, evidence)
+        return point
+    return _judge(load, point, runs, evidence)
 
 
 def _mean_batch(runs: Sequence[_Run]) -> float:
@@ -284,15 +284,15 @@ def _token_load(load: LoadCase, runs: Sequence[_Run], seconds: float) -> TokenLo
     samples = [run.tokens for run in runs if run.tokens is not None]
     if not samples:
         return None
-    gaps = [one.all_gaps for one in samples]
-    between = all(one.size for one in gaps) and all(_steps_are_tokens(run) for run in runs)
-    computed = sum(one.computed for one in samples)
-    served = sum(int(one.asked[np.isfinite(one.done)].sum()) for one in samples)
+    gaps = [sample.all_gaps for sample in samples]
+    between = all(gap.size for gap in gaps) and all(_steps_are_tokens(run) for run in runs)
+    computed = sum(sample.computed for sample in samples)
+    served = sum(int(sample.asked[np.isfinite(sample.done)].sum()) for sample in samples)
     return TokenLoad(
-        ttft=_percentiles(load, "ttft", [one.ttft for one in samples]),
+        ttft=_percentiles(load, "ttft", [sample.ttft for sample in samples]),
         itl=_percentiles(load, "itl", gaps) if between else {},
         tokens_per_s=served / seconds,
-        one_token=sum(int(np.count_nonzero(one.asked == 1)) for one in samples),
+        one_token=sum(int(np.count_nonzero(sample.asked == 1)) for sample in samples),
         useful_share=served / computed if computed else None,
     )
 
@@ -316,9 +316,9 @@ def _judge(load: LoadCase, point: LoadedPoint, runs: Sequence[_Run], evidence: L
     replayed = _replayed(evidence.prediction, point.asked_per_s)
     control = _control(load, runs, replayed, evidence.service)
     dispatch = np.concatenate([run.dispatch for run in runs])
-    of_requests = [one.limit_ns for one in load.bounds if one.of != "itl"]
+    of_requests = [limit.limit_ns for limit in load.bounds if limit.of != "itl"]
     on_time = reached(dispatch, min(of_requests or [bound.limit_ns]))
-    decisions = [_decision(load, one, runs, on_time, control) for one in load.bounds]
+    decisions = [_decision(load, limit, runs, on_time, control) for limit in load.bounds]
     decision = decisions[0]
     good = sum(int(np.count_nonzero(within_all(load.bounds, run.latency, run.tokens))) for run in runs)
     # A closed loop has no schedule: it is divided by its length.
@@ -341,7 +341,7 @@ def _judge(load: LoadCase, point: LoadedPoint, runs: Sequence[_Run], evidence: L
             "over_explained": decision.explained,
             "over_low": decision.low,
             "over_high": decision.high,
-            "verdict": together([one.verdict for one in decisions]),
+            "verdict": together([result.verdict for result in decisions]),
             "judged": _judged(load, decisions),
             "loadgen": _loadgen(load, runs) if load.method == "loadgen" else None,
             "predicted": replayed,
@@ -363,8 +363,8 @@ def _control(
     if replayed.over_error <= 0 or len({run.scheduled.size for run in runs}) > 1:
         return None
     schedules = np.stack([run.scheduled for run in runs])
-    found = simulate(schedules, [times_of(service)], policy_of(load), load.parallel, (runs[0].record.seed,))
-    shares = np.mean(found.latency_ns > load.bound.limit_ns, axis=1)
+    simulation = simulate(schedules, [times_of(service)], policy_of(load), load.parallel, (runs[0].record.seed,))
+    shares = np.mean(simulation.latency_ns > load.bound.limit_ns, axis=1)
     return Control(tuple(shares.tolist()), replayed.over_share, replayed.over_error)
 
 
@@ -381,11 +381,11 @@ def _decision(
         parts = np.array_split(values[0], SEGMENTS)
         return decide([int(part.sum()) for part in parts], [part.size for part in parts], bound, on_time)
     # A replication of one-token outputs alone has no time between tokens.
-    kept = [one for one in values if one.size]
+    kept = [part for part in values if part.size]
     if not kept:
         return Decision("UNDECIDED", 0.0, None, None)
     alone = control if bound.of == "latency" else None
-    return decide([int(one.sum()) for one in kept], [one.size for one in kept], bound, on_time, alone)
+    return decide([int(part.sum()) for part in kept], [part.size for part in kept], bound, on_time, alone)
 
 
 def _judged(load: LoadCase, decisions: Sequence[Decision]) -> tuple[JudgedBound, ...]:
@@ -394,12 +394,12 @@ def _judged(load: LoadCase, decisions: Sequence[Decision]) -> tuple[JudgedBound,
     return tuple(
         JudgedBound(
             bound=bound.text,
-            over_share=one.share,
-            over_low=one.low,
-            over_high=one.high,
-            verdict=one.verdict,
+            over_share=decision.share,
+            over_low=decision.low,
+            over_high=decision.high,
+            verdict=decision.verdict,
         )
-        for bound, one in zip(load.bounds, decisions, strict=True)
+        for bound, decision in zip(load.bounds, decisions, strict=True)
     )
 
 
@@ -407,7 +407,7 @@ def _loadgen(load: LoadCase, runs: Sequence[_Run]) -> LoadGenResult | None:
     if load.bound is None:
         return None
     shortest = round(load.replication_s * 1e9)
-    found = [
+    verdicts = [
         server_verdict(
             run.scheduled,
             run.latency,
@@ -417,7 +417,7 @@ def _loadgen(load: LoadCase, runs: Sequence[_Run]) -> LoadGenResult | None:
         ).valid
         for run in runs
     ]
-    return "VALID" if all(found) else "INVALID"
+    return "VALID" if all(verdicts) else "INVALID"
 
 
 def _estimate(load: LoadCase, runs: Sequence[_Run]) -> float | None:
@@ -425,8 +425,8 @@ def _estimate(load: LoadCase, runs: Sequence[_Run]) -> float | None:
     quantile = LOADGEN_QUANTILE.get(load.scenario)
     if load.method != "loadgen" or quantile is None:
         return None
-    found = upper_estimate(np.concatenate([run.latency for run in runs]), quantile)
-    return found if found is not None and math.isfinite(found) else None
+    estimate = upper_estimate(np.concatenate([run.latency for run in runs]), quantile)
+    return estimate if estimate is not None and math.isfinite(estimate) else None
 
 
 def _latencies(load: LoadCase, runs: Sequence[_Run]) -> dict[str, LoadPercentile]:
@@ -436,7 +436,7 @@ def _latencies(load: LoadCase, runs: Sequence[_Run]) -> dict[str, LoadPercentile
 
 def _percentiles(load: LoadCase, of: Bounded, parts: Sequence[NDArray[np.float64]]) -> dict[str, LoadPercentile]:
     named = NAMED | {f"p{100 * bound.quantile:g}": bound.quantile for bound in load.bounds if bound.of == of}
-    return {name: _percentile(parts, quantile) for name, quantile in sorted(named.items(), key=lambda one: one[1])}
+    return {name: _percentile(parts, quantile) for name, quantile in sorted(named.items(), key=lambda entry: entry[1])}
 
 
 def _percentile(parts: Sequence[NDArray[np.float64]], quantile: float) -> LoadPercentile:
@@ -500,14 +500,14 @@ def _replayed(prediction: Prediction | None, rate: float | None) -> PredictedPoi
 
 
 def _guards(service: ServiceRun, evidence: LoadEvidence) -> tuple[Guard, ...]:
-    found = []
+    guards = []
     if service.repeat_input is not None:
-        found.append(_guard(service.repeat_input, Guard(name="repeat-input", ratio=1.0, interval=None)))
+        guards.append(_guard(service.repeat_input, Guard(name="repeat-input", ratio=1.0, interval=None)))
     if service.other_order is not None:
-        found.append(_guard(service.other_order, Guard(name="other-order", ratio=1.0, interval=None)))
+        guards.append(_guard(service.other_order, Guard(name="other-order", ratio=1.0, interval=None)))
     if (seeds := _seed_guard(evidence)) is not None:
-        found.append(seeds)
-    return tuple(found)
+        guards.append(seeds)
+    return tuple(guards)
 
 
 def _guard(times: GuardTimes, blank: Guard) -> Guard:
@@ -537,21 +537,21 @@ def _seed_guard(evidence: LoadEvidence) -> Guard | None:
     return None
 
 
-def _unchecked(load: LoadCase, found: Parity | None, calibration: bool) -> str | None:
+def _unchecked(load: LoadCase, parity: Parity | None, calibration: bool) -> str | None:
     """Outputs without a comparison prove nothing. Completions are compared as text; calibration computes nothing."""
-    compared = found is not None or calibration or load.new_tokens is not None
+    compared = parity is not None or calibration or load.new_tokens is not None
     return None if compared else "the outputs were not compared with the reference"
 
 
 def _void(
-    load: LoadCase, tolerance: Tolerance | None, judge_top1: bool, found: Parity | None, guards: Sequence[Guard]
+    load: LoadCase, tolerance: Tolerance | None, judge_top1: bool, parity: Parity | None, guards: Sequence[Guard]
 ) -> str | None:
-    if found is not None and found.nonfinite:
-        return f"{found.nonfinite} output values are not finite where the reference is, or the other way round"
+    if parity is not None and parity.nonfinite:
+        return f"{parity.nonfinite} output values are not finite where the reference is, or the other way round"
     if (
-        found is not None
+        parity is not None
         and tolerance is not None
-        and (far := flags.beyond_tolerance(load, found, tolerance, judge_top1))
+        and (far := flags.beyond_tolerance(load, parity, tolerance, judge_top1))
     ):
         return far[0].flag.detail
     for guard in guards:
@@ -569,18 +569,22 @@ def _token_parity(service: ServiceRun, evidence: LoadEvidence) -> TokenParity | 
     forced = service.token_parity
     if forced is None:
         return None
-    records = [record for found in evidence.replications.values() for record in found]
-    free = [one.generated.parity for one in records if one.generated is not None and one.generated.parity is not None]
-    differing = [one for one in free if one.first_difference is not None]
-    first = min(differing, key=lambda one: one.first_difference or 0, default=forced)
+    records = [record for replications in evidence.replications.values() for record in replications]
+    free = [
+        record.generated.parity
+        for record in records
+        if record.generated is not None and record.generated.parity is not None
+    ]
+    differing = [parity for parity in free if parity.first_difference is not None]
+    first = min(differing, key=lambda parity: parity.first_difference or 0, default=forced)
     return forced.model_copy(
         update={
-            "free_sequences": sum(one.free_sequences for one in free),
-            "free_equal": sum(one.free_equal for one in free),
+            "free_sequences": sum(parity.free_sequences for parity in free),
+            "free_equal": sum(parity.free_equal for parity in free),
             "first_difference": first.first_difference,
             "first_margin": first.first_margin,
             "first_moved": first.first_moved,
-            "unexplained": forced.unexplained + sum(one.unexplained for one in free),
+            "unexplained": forced.unexplained + sum(parity.unexplained for parity in free),
         }
     )
 
@@ -595,7 +599,7 @@ def _wrong_tokens(
     """Why tokens of a decoder are wrong, or were not compared, by the rules of the table of generation."""
     if not load.generates_here or calibration:
         return None
-    flagged = [one.flag for one in token_findings(load, parity, tolerance, rounding)]
+    flagged = [finding.flag for finding in token_findings(load, parity, tolerance, rounding)]
     return next((flag.detail for flag in flagged if flag.caps_at == "F" or flag.name == "PARITY_UNCHECKED"), None)
 
 
@@ -675,14 +679,14 @@ def _about_tokens(load: LoadCase, points: Sequence[LoadedPoint]) -> list[str]:
             "static batching: a batch runs to its longest output. BATCHING=continuous lets requests join, in backends "
             "that can"
         )
-    found = [point.tokens for point in points if point.tokens is not None]
+    token_loads = [point.tokens for point in points if point.tokens is not None]
     between = [bound.text for bound in load.bounds if bound.of == "itl"]
-    if between and found and not all(one.itl for one in found):
+    if between and token_loads and not all(token_load.itl for token_load in token_loads):
         notes.append(
             f"{between[0]} is held against the steps of the streams: not every step is known to have one token, and "
             "the time of a step is not divided"
         )
-    if between and (alone := sum(one.one_token for one in found)):
+    if between and (alone := sum(token_load.one_token for token_load in token_loads)):
         notes.append(f"{alone} requests of one token have no time between tokens")
     return notes
 
@@ -722,5 +726,7 @@ def _best_joules(row: LoadRow) -> float | None:
     if row.void is not None or not row.points:
         return None
     if row.scenario == "server":
-        return next((one.joules_per_request for one in row.points if one.asked_per_s == row.peak_pass_per_s), None)
-    return max(row.points, key=lambda one: one.samples_per_s).joules_per_request
+        return next(
+            (point.joules_per_request for point in row.points if point.asked_per_s == row.peak_pass_per_s), None
+        )
+    return max(row.points, key=lambda point: point.samples_per_s).joules_per_request

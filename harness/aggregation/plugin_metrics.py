@@ -45,16 +45,16 @@ class Installed:
 def installed_metrics() -> tuple[dict[str, Installed], list[str]]:
     """(metrics by name, problems of the metrics that cannot be used)."""
     points, unreadable = extensions.installed(GROUP)
-    found: dict[str, Installed] = {}
+    metrics: dict[str, Installed] = {}
     problems = [f"The plugin {origin} cannot be used: its entry_points.txt is not readable." for origin in unreadable]
     for point in points:
         others = [other.origin for other in points if other.name == point.name and other is not point]
         given = _given(point, others)
         if isinstance(given, Metric):
-            found[point.name] = Installed(given, point.origin)
+            metrics[point.name] = Installed(given, point.origin)
         else:
             problems.append(f"The metric `{point.name}` of {point.origin} cannot be used: {given}.")
-    return found, problems
+    return metrics, problems
 
 
 def with_custom(summary: Summary, metrics: Mapping[str, Installed]) -> Summary:
@@ -63,9 +63,12 @@ def with_custom(summary: Summary, metrics: Mapping[str, Installed]) -> Summary:
         return summary
     custom = {
         name: CustomMetric(
-            unit=found.metric.unit, better=found.metric.better, summary=found.metric.summary, plugin=found.plugin
+            unit=installed.metric.unit,
+            better=installed.metric.better,
+            summary=installed.metric.summary,
+            plugin=installed.plugin,
         )
-        for name, found in metrics.items()
+        for name, installed in metrics.items()
     }
     rows = tuple(
         row.model_copy(update={"custom": dict(_figures(row, metrics))}) if row.latency_ns is not None else row
@@ -75,9 +78,9 @@ def with_custom(summary: Summary, metrics: Mapping[str, Installed]) -> Summary:
 
 
 def _figures(row: Row, metrics: Mapping[str, Installed]) -> Iterable[tuple[str, float | Unavailable]]:
-    for name, found in metrics.items():
+    for name, installed in metrics.items():
         try:
-            yield name, _figure(found.metric.value(row))
+            yield name, _figure(installed.metric.value(row))
         except Exception as error:
             yield name, Unavailable(unavailable=extensions.reason(error))
 

@@ -38,13 +38,13 @@ def fixed_shares(rows: Iterable[Row]) -> dict[str, float]:
     The next larger size, because a reader may change to that batch; for the largest, the size before. Rows without a
     neighbour are left out. Below 0 where a larger batch takes more than its share.
     """
-    found: dict[str, float] = {}
+    shares: dict[str, float] = {}
     for series in _series(rows):
         for small, large in pairwise(series):
-            found[small.case_id] = _fixed_share(small, small, large)
+            shares[small.case_id] = _fixed_share(small, small, large)
         if len(series) > 1:
-            found[series[-1].case_id] = _fixed_share(series[-1], *series[-2:])
-    return found
+            shares[series[-1].case_id] = _fixed_share(series[-1], *series[-2:])
+    return shares
 
 
 def _fixed_share(row: Row, small: Row, large: Row) -> float:
@@ -54,11 +54,11 @@ def _fixed_share(row: Row, small: Row, large: Row) -> float:
 
 def _series(rows: Iterable[Row]) -> list[Sequence[Row]]:
     """Groups of sound rows with device times that differ only in the batch size, smallest first."""
-    found: dict[GroupKey, list[Row]] = {}
+    groups: dict[GroupKey, list[Row]] = {}
     for row in rows:
         if _device_ns(row):
-            found.setdefault(GroupKey.of(row).without("batch_size"), []).append(row)
-    return [sorted(series, key=lambda row: row.batch_size) for series in found.values()]
+            groups.setdefault(GroupKey.of(row).without("batch_size"), []).append(row)
+    return [sorted(series, key=lambda row: row.batch_size) for series in groups.values()]
 
 
 def _device_ns(row: Row) -> float:
@@ -208,7 +208,8 @@ def rooflines(
     judged = {row.case_id: _judged(row, _work(row, exports), roof) for row in timed}
     fixed = fixed_shares(row for row in timed if not judged[row.case_id].findings)
     return {
-        name: replace(one, roofline=_with_fixed_limit(one.roofline, fixed.get(name))) for name, one in judged.items()
+        name: replace(entry, roofline=_with_fixed_limit(entry.roofline, fixed.get(name)))
+        for name, entry in judged.items()
     }
 
 
@@ -248,8 +249,8 @@ def above_roof(row: Row, work: Work | None, roof: Roof | CpuRoof | None) -> tupl
     if time_ns is None:
         return [], Check(rounds=0, of=rounds, missing="the time of a pass is not known")
     least_ns, what = _least_ns(row, work, bounds)
-    found = [] if time_ns >= bounds.clearly_shorter * least_ns else [_too_fast(row, time_ns, least_ns, what)]
-    return found, Check(rounds=rounds, of=rounds, missing=None)
+    findings = [] if time_ns >= bounds.clearly_shorter * least_ns else [_too_fast(row, time_ns, least_ns, what)]
+    return findings, Check(rounds=rounds, of=rounds, missing=None)
 
 
 def _least_ns(row: Row, work: Work, bounds: Bounds) -> tuple[float, str]:
@@ -257,12 +258,12 @@ def _least_ns(row: Row, work: Work, bounds: Bounds) -> tuple[float, str]:
     flops = row.batch_size * (work.flops_per_item - (1 - 1 / WINOGRAD_SAVES) * work.winograd_flops_per_item)
     peak, copies = bounds.flops_per_s, bounds.copy_bytes_per_s
     rate = f"{peak / 1e12:,.0f} TFLOP/s" if row.device == "cuda" else f"{peak / 1e9:,.0f} GFLOP/s"
-    found = [(flops / peak * 1e9, f"{flops / 1e9:,.1f} GFLOP at the {rate} of the best matrix product")]
+    times = [(flops / peak * 1e9, f"{flops / 1e9:,.1f} GFLOP at the {rate} of the best matrix product")]
     uncached = least_bytes(work, row.precision, row.batch_size) - bounds.cached_bytes
     if copies is not None:
         slow = f"{uncached / 1e6:,.0f} MB beyond any cache at the {copies / 1e9:,.0f} GB/s of the best copy"
-        found.append((uncached / copies * 1e9, slow))
-    return max(found)
+        times.append((uncached / copies * 1e9, slow))
+    return max(times)
 
 
 def _too_fast(row: Row, time_ns: float, least_ns: float, what: str) -> Finding:
@@ -279,11 +280,11 @@ _KIND = {"cpu": "CPU", "cuda": "GPU"}
 
 
 def _judged(row: Row, work: Work | None, roof: Roof | CpuRoof | None) -> JudgedRoofline:
-    found, check = above_roof(row, work, roof)
+    findings, check = above_roof(row, work, roof)
     bounds = bounds_of(row, roof)
     roofline = None if work is None or isinstance(bounds, str) else roofline_of(row, work, bounds)
     # Work that was not counted has no bound: the check does not apply.
-    return JudgedRoofline(roofline, tuple(found), {ABOVE_ROOF: check} if check.of else {})
+    return JudgedRoofline(roofline, tuple(findings), {ABOVE_ROOF: check} if check.of else {})
 
 
 def _work(row: Row, exports: Mapping[str, ExportRecord]) -> Work | None:

@@ -76,7 +76,7 @@ def _part(samples: Sequence[Sequence[int]], totals: Sequence[int]) -> Part:
 def device_of(records: Sequence[Measured], mode: Mode) -> DeviceTimes | None:
     """Medians of process medians, in ns per batch; None where no process timed its samples by a GPU's clock."""
     clocks = [record.device.clock for record in records if record.device is not None]
-    times = [found for record in records if (found := _per_batch(record)) is not None]
+    times = [pair for record in records if (pair := _per_batch(record)) is not None]
     if not times:
         return None
     medians = [device for device, _ in times]
@@ -111,10 +111,10 @@ def _overlap(records: Sequence[Measured]) -> float | None:
 
 
 def _hidden(record: Measured) -> float | None:
-    found, batches = record.device, sum(block.iterations for block in record.blocks)
-    if found is None or not found.h2d_ns or not batches:
+    device, batches = record.device, sum(block.iterations for block in record.blocks)
+    if device is None or not device.h2d_ns or not batches:
         return None
-    h2d, compute, d2h = (estimators.median(part) for part in (found.h2d_ns, found.compute_ns, found.d2h_ns))
+    h2d, compute, d2h = (estimators.median(part) for part in (device.h2d_ns, device.compute_ns, device.d2h_ns))
     return hidden_share(sum(block.wall_ns for block in record.blocks) / batches, compute, h2d + d2h)
 
 
@@ -200,11 +200,11 @@ NO_CONTEXT = Context()
 
 def build_row(draft: Draft, context: Context = NO_CONTEXT) -> Row:
     """The row of a case: its figures, all findings about it, and the grade that follows."""
-    found = _findings(draft, context)
-    grade = flags.grade(found) if draft.row.status == "measured" else None
+    findings = _findings(draft, context)
+    grade = flags.grade(findings) if draft.row.status == "measured" else None
     update: dict[str, Any] = {
         "grade": grade,
-        "flags": tuple(one.flag for one in found),
+        "flags": tuple(problem.flag for problem in findings),
         "checks": {**draft.checks, **context.checks},
         "roofline": context.roofline,
         "tried": context.tried,
@@ -260,8 +260,8 @@ def latency_of(records: Sequence[Measured]) -> Latency:
     known = {"p50": medians, **{name: values for name, values in tails.items() if values is not None}}
     intervals = {name: estimators.median_interval(values) for name, values in known.items()}
     middles = {name: estimators.median(values) for name, values in known.items()}
-    correlations = [one.lag1_autocorrelation for one in processes if one.lag1_autocorrelation is not None]
-    variations = [one.variation for one in processes if one.variation is not None]
+    correlations = [process.lag1_autocorrelation for process in processes if process.lag1_autocorrelation is not None]
+    variations = [process.variation for process in processes if process.variation is not None]
     return Latency(
         median=middles["p50"],
         ci95=intervals["p50"],
@@ -270,8 +270,8 @@ def latency_of(records: Sequence[Measured]) -> Latency:
         p95=middles.get("p95"),
         p99=middles.get("p99"),
         max=max(float(values[-1]) for values in ordered),
-        mean=estimators.median([one.mean for one in processes]),
-        iqr=estimators.median([one.iqr for one in processes]),
+        mean=estimators.median([process.mean for process in processes]),
+        iqr=estimators.median([process.iqr for process in processes]),
         cv=estimators.median(variations) if variations else None,
         lag1_autocorrelation=estimators.median(correlations) if correlations else None,
         n=sum(map(len, ordered)),
@@ -318,26 +318,26 @@ def worst_parity(records: Sequence[Measured]) -> Parity | None:
     A share of equal answers needs many answers: it comes from the checks with the most inputs, in round 1 all inputs
     unless batches are large. With eight answers, of which int8 may change one, chance would decide.
     """
-    found = [parity for record in records for parity in (record.parity_before, record.parity_timed) if parity]
-    if not found:
+    parities = [parity for record in records for parity in (record.parity_before, record.parity_timed) if parity]
+    if not parities:
         return None
-    lost = any(parity.nonfinite for parity in found)
-    shares = [(parity.samples, parity.top1_agreement) for parity in found if parity.top1_agreement is not None]
+    lost = any(parity.nonfinite for parity in parities)
+    shares = [(parity.samples, parity.top1_agreement) for parity in parities if parity.top1_agreement is not None]
     most = max((samples for samples, _ in shares), default=0)
-    cosines = [parity.cosine for parity in found if parity.cosine is not None]
+    cosines = [parity.cosine for parity in parities if parity.cosine is not None]
     return Parity(
-        samples=min(parity.samples for parity in found),
-        relative_l2=None if lost else max((p.relative_l2 for p in found if p.relative_l2 is not None), default=None),
-        max_abs=None if lost else max((p.max_abs for p in found if p.max_abs is not None), default=None),
+        samples=min(parity.samples for parity in parities),
+        relative_l2=None if lost else max((p.relative_l2 for p in parities if p.relative_l2 is not None), default=None),
+        max_abs=None if lost else max((p.max_abs for p in parities if p.max_abs is not None), default=None),
         cosine=None if lost else min(cosines, default=None),
         top1_agreement=min((share for samples, share in shares if samples == most), default=None),
-        nonfinite=max(parity.nonfinite for parity in found),
-        **worst_sample(found),
+        nonfinite=max(parity.nonfinite for parity in parities),
+        **worst_sample(parities),
     )
 
 
-def _measured(case: Case, kind: Kind, found: CaseRecords, settings: Measurement, checks: Checks) -> Draft:
-    records = found.measured
+def _measured(case: Case, kind: Kind, case_records: CaseRecords, settings: Measurement, checks: Checks) -> Draft:
+    records = case_records.measured
     numbers = tuple(record.round for record in records)
     latency = batch_times.offline_of(records) if case.mode == "offline" else latency_of(records)
     if numbers != tuple(range(1, len(records) + 1)):
@@ -360,13 +360,13 @@ def _measured(case: Case, kind: Kind, found: CaseRecords, settings: Measurement,
         threads=records[0].threads,
         clock=records[0].clock,
         artifacts=records[0].artifacts,
-        usage=utilisation.merged(list(found.usage.values())),
-        stopped=rounds.why_stopped(numbers, latency.process_medians, settings, failed=bool(found.failed)),
-        plugin=found.environment.software.build.get(PLUGIN) if found.environment else None,
+        usage=utilisation.merged(list(case_records.usage.values())),
+        stopped=rounds.why_stopped(numbers, latency.process_medians, settings, failed=bool(case_records.failed)),
+        plugin=case_records.environment.software.build.get(PLUGIN) if case_records.environment else None,
     )
     proof = flags.flags_for(case, records, latency, parity, checks)
-    lost = _lost(found, _required_rounds(case, found, settings))
-    seen = rounds_of(records, found.usage, found.unwatched, found.environment)
+    lost = _lost(case_records, _required_rounds(case, case_records, settings))
+    seen = rounds_of(records, case_records.usage, case_records.unwatched, case_records.environment)
     if checks.calibration:
         return Draft(row, (*proof, *lost, *interrupted(seen)), calibration=True)
     happened, made = judge(case, seen)

@@ -114,8 +114,8 @@ def _overlaps(records: Sequence[Measured]) -> list[float]:
     """For each window together, in order: the time that all had in common, as a share of the longest."""
     each = [[window for window in record.windows if window.situation == "together"] for record in records]
     return [
-        max(0, min(one.end_ns for one in beside) - max(one.start_ns for one in beside))
-        / max(one.end_ns - one.start_ns for one in beside)
+        max(0, min(window.end_ns for window in beside) - max(window.start_ns for window in beside))
+        / max(window.end_ns - window.start_ns for window in beside)
         for beside in zip(*each, strict=True)
     ]
 
@@ -169,9 +169,11 @@ def scaling(copies: Copies) -> Scaling | None:
         return None
     numbers = sorted({process.round for process in copies.processes})
     by_round = [[process for process in copies.processes if process.round == number] for number in numbers]
-    alone = [math.fsum(one.alone.per_s for one in ones) for ones in by_round]
-    together = [math.fsum(one.together.per_s for one in ones) for ones in by_round]
-    slowdowns = [[one.together.latency_ns / one.alone.latency_ns for one in ones] for ones in by_round]
+    alone = [math.fsum(process.alone.per_s for process in processes) for processes in by_round]
+    together = [math.fsum(process.together.per_s for process in processes) for processes in by_round]
+    slowdowns = [
+        [process.together.latency_ns / process.alone.latency_ns for process in processes] for processes in by_round
+    ]
     return Scaling(
         rounds=len(numbers),
         alone_per_s=median(alone),
@@ -184,25 +186,25 @@ def scaling(copies: Copies) -> Scaling | None:
 
 
 def _of_slot(copies: Copies, place: int, by_round: Sequence[Sequence[CopyProcess]]) -> SlotScaling:
-    own = [next(one for one in ones if one.slot == place) for ones in by_round]
+    own = [next(process for process in processes if process.slot == place) for processes in by_round]
     return SlotScaling(
         slot=copies.slots[place],
-        alone_per_s=median([one.alone.per_s for one in own]),
-        together_per_s=median([one.together.per_s for one in own]),
-        alone_ns=median([one.alone.latency_ns for one in own]),
-        together_ns=median([one.together.latency_ns for one in own]),
-        slowdown=_over_rounds([one.together.latency_ns / one.alone.latency_ns for one in own]),
+        alone_per_s=median([process.alone.per_s for process in own]),
+        together_per_s=median([process.together.per_s for process in own]),
+        alone_ns=median([process.alone.latency_ns for process in own]),
+        together_ns=median([process.together.latency_ns for process in own]),
+        slowdown=_over_rounds([process.together.latency_ns / process.alone.latency_ns for process in own]),
         against={
             "alone": _over_rounds(
                 [
-                    mine.alone.per_s / median([one.alone.per_s for one in ones])
-                    for mine, ones in zip(own, by_round, strict=True)
+                    mine.alone.per_s / median([process.alone.per_s for process in processes])
+                    for mine, processes in zip(own, by_round, strict=True)
                 ]
             ),
             "together": _over_rounds(
                 [
-                    mine.together.per_s / median([one.together.per_s for one in ones])
-                    for mine, ones in zip(own, by_round, strict=True)
+                    mine.together.per_s / median([process.together.per_s for process in processes])
+                    for mine, processes in zip(own, by_round, strict=True)
                 ]
             ),
         },

@@ -48,12 +48,12 @@ def token_samples(load: LoadCase, record: Replication, failed: NDArray[np.bool_]
     return None
 
 
-def _of_batches(record: Replication, found: GeneratedBatches, failed: NDArray[np.bool_]) -> TokenSamples:
-    asked = np.array(found.new_tokens, np.int64)
+def _of_batches(record: Replication, generated: GeneratedBatches, failed: NDArray[np.bool_]) -> TokenSamples:
+    asked = np.array(generated.new_tokens, np.int64)
     ttft, done = np.full(asked.size, np.inf), np.full(asked.size, np.inf)
-    gaps = [np.full(new - 1, np.inf) for new in found.new_tokens]
+    gaps = [np.full(new - 1, np.inf) for new in generated.new_tokens]
     request = computed = 0
-    for size, slots, token_ns in zip(record.sizes, found.slots, found.token_ns, strict=True):
+    for size, slots, token_ns in zip(record.sizes, generated.slots, generated.token_ns, strict=True):
         instants = np.array(token_ns, np.float64)
         computed += slots * len(token_ns)
         for place in range(request, request + size):
@@ -62,7 +62,7 @@ def _of_batches(record: Replication, found: GeneratedBatches, failed: NDArray[np
                 ttft[place], done[place] = own[0] - record.scheduled_ns[place], own[-1]
                 gaps[place] = np.diff(own)
         request += size
-    return TokenSamples(ttft, gaps, done, asked, found.joined.tokens if found.joined else computed)
+    return TokenSamples(ttft, gaps, done, asked, generated.joined.tokens if generated.joined else computed)
 
 
 def _of_streams(load: LoadCase, record: Replication, client: ClientTimes, failed: NDArray[np.bool_]) -> TokenSamples:

@@ -33,8 +33,8 @@ def known(values: Sequence[N | None]) -> Sequence[N]:
 
 def extreme(choose: Callable[[Iterable[N]], N], values: Sequence[N | None]) -> N | None:
     """The result of `choose` (min or max) on the known values of a figure; None without any."""
-    found = known(values)
-    return choose(found) if found else None
+    known_values = known(values)
+    return choose(known_values) if known_values else None
 
 
 def mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
@@ -80,8 +80,8 @@ def gpu_usage_over(rounds: Sequence[GpuUsage]) -> GpuUsage | None:
     """The rounds of a row as one summary: means weighted by the number of looks, extremes kept. None without any."""
     if not rounds:
         return None
-    seen, counts = columns(rounds), [one.samples for one in rounds]
-    names = sorted({reason for one in rounds for reason in one.reasons})
+    seen, counts = columns(rounds), [usage.samples for usage in rounds]
+    names = sorted({reason for usage in rounds for reason in usage.reasons})
     return GpuUsage(
         sm_mhz_min=extreme(min, seen["sm_mhz_min"]),
         sm_mhz_mean=mean(seen["sm_mhz_mean"], counts),
@@ -92,7 +92,9 @@ def gpu_usage_over(rounds: Sequence[GpuUsage]) -> GpuUsage | None:
         power_w_max=extreme(max, seen["power_w_max"]),
         utilisation_percent_mean=mean(seen["utilisation_percent_mean"], counts),
         memory_peak_bytes=extreme(max, seen["memory_peak_bytes"]),
-        reasons={name: sum(one.reasons.get(name, 0) * one.samples for one in rounds) / sum(counts) for name in names},
+        reasons={
+            name: sum(usage.reasons.get(name, 0) * usage.samples for usage in rounds) / sum(counts) for name in names
+        },
         other_processes_max=extreme(max, seen["other_processes_max"]),
         samples=sum(counts),
         memory_before_bytes=extreme(max, seen["memory_before_bytes"]),
@@ -191,10 +193,10 @@ def merged(rounds: Sequence[UsageSummary]) -> UsageSummary | None:
         temperature_c_max=extreme(max, seen["temperature_c_max"]),
         throttled_periods=total(seen["throttled_periods"]),
         thermal_events=total(seen["thermal_events"]),
-        unavailable={name: reason for one in rounds for name, reason in one.unavailable.items()},
+        unavailable={name: reason for usage in rounds for name, reason in usage.unavailable.items()},
         monitor_share=max(seen["monitor_share"]),
-        busiest=_busiest([process for one in rounds for process in one.busiest]),
-        gpu=gpu_usage_over([one.gpu for one in rounds if one.gpu is not None]),
+        busiest=_busiest([process for usage in rounds for process in usage.busiest]),
+        gpu=gpu_usage_over([usage.gpu for usage in rounds if usage.gpu is not None]),
         allowed_cpus=extreme(min, seen["allowed_cpus"]),
         allowed_cores=extreme(min, seen["allowed_cores"]),
         allowed_others_percent_mean=mean(seen["allowed_others_percent_mean"], times),
@@ -208,8 +210,8 @@ def merged(rounds: Sequence[UsageSummary]) -> UsageSummary | None:
 def _busiest(processes: Sequence[BusyProcess]) -> tuple[BusyProcess, ...]:
     """Each process once, with its largest share; the busiest first."""
     largest: dict[tuple[int, str], BusyProcess] = {}
-    for one in sorted(processes, key=lambda process: -process.cpu_percent):
-        largest.setdefault((one.pid, one.name), one)
+    for busy_process in sorted(processes, key=lambda process: -process.cpu_percent):
+        largest.setdefault((busy_process.pid, busy_process.name), busy_process)
     return tuple(largest.values())[:MAX_BUSIEST]
 
 
