@@ -103,7 +103,7 @@ def stage(arguments: Sequence[str]) -> None:
 
     def part(plan: Plan, notes: Notes, sums: dict[Path, str], agreed: References | None = None) -> Summary:
         """The summary of the plan, or of some of its models."""
-        found = join(
+        joined = join(
             plan,
             exports,
             environments,
@@ -118,7 +118,7 @@ def stage(arguments: Sequence[str]) -> None:
             by_shape=neighbours is not None,
             agreed=agreed,
         )
-        return with_devices(found, copies, neighbours, slots)
+        return with_devices(joined, copies, neighbours, slots)
 
     large: _Large | None = None
     if len(plan.cases) > packed.PACK_FROM:
@@ -169,10 +169,10 @@ def _save(summary: Summary, large: _Large | None, results: Results) -> None:
 
 def _load(raw: RawFiles, sums: dict[Path, str], case_id: str, round_number: int) -> Measured | Failed | None:
     try:
-        found = raw.load(case_id, round_number, sums)
+        record = raw.load(case_id, round_number, sums)
     except MissingInputError:
         return None
-    return store.portable_failure(found) if isinstance(found, Failed) else found
+    return store.portable_failure(record) if isinstance(record, Failed) else record
 
 
 def _load_usage(raw: RawFiles, sums: dict[Path, str], case_id: str, round_number: int) -> Usage | None:
@@ -210,19 +210,19 @@ class _Large:
         """The summary without its rows; adds the notes and the sums of all models."""
         for note in self.notes:
             notes.add(note)
-        for found in self.sums:
-            sums |= found
+        for model_sums in self.sums:
+            sums |= model_sums
         first = self.heads[0]
-        began = [one.measured_from for one in self.heads if one.measured_from]
-        ended = [one.measured_to for one in self.heads if one.measured_to]
+        began = [head.measured_from for head in self.heads if head.measured_from]
+        ended = [head.measured_to for head in self.heads if head.measured_to]
         update = {
             "schema_version": store.PACKED,
             "measured_from": min(began, default=None),
             "measured_to": max(ended, default=None),
-            "environments": {key: found for one in self.heads for key, found in one.environments.items()},
-            "exports": {key: found for one in self.heads for key, found in one.exports.items()},
-            "engines": {key: found for one in self.heads for key, found in one.engines.items()},
-            "roof": next((one.roof for one in self.heads if one.roof), None),
+            "environments": {key: environment for head in self.heads for key, environment in head.environments.items()},
+            "exports": {key: export for head in self.heads for key, export in head.exports.items()},
+            "engines": {key: engine for head in self.heads for key, engine in head.engines.items()},
+            "roof": next((head.roof for head in self.heads if head.roof), None),
             "rows": (),
             "row_groups": self.groups,
         }
@@ -243,24 +243,24 @@ def _by_model(
     models = {model.slug: model for model in plan.models}
     blank = plan.model_copy(update={"cases": (), "models": (), "loads": (), "generations": ()})
 
-    def one(slug: str) -> _Part:
+    def model_part(slug: str) -> _Part:
         notes, sums = Notes(), dict[Path, str]()
         ours = blank.model_copy(update={"cases": tuple(cases[slug]), "models": (models[slug],)})
-        found = with_custom(part(ours, notes, sums), metrics)
-        stored = found.model_copy(update={"rows": tuple(map(rounded_record, found.rows))})
+        summary = with_custom(part(ours, notes, sums), metrics)
+        stored = summary.model_copy(update={"rows": tuple(map(rounded_record, summary.rows))})
         lost = [row for row in stored.rows if row.status == "missing" and row.case_id in measured_before]
         rows, text = packed.written_rows(models[slug].name, stored.rows), summary_text(stored).encode()
         return _Part(stored.model_copy(update={"rows": ()}), rows, text, lost, notes, sums)
 
     large = _Large(packed.RowsWriter(results.packed_rows), (), [], [], [], [], [])
     try:
-        for found in map_forked(one, list(cases)):
-            large.writer.add(found.rows)
-            large.csv.append(found.csv.partition(b"\n")[2] if large.csv else found.csv)
-            large.heads.append(found.summary)
-            large.lost += found.lost
-            large.notes.append(found.notes)
-            large.sums.append(found.sums)
+        for piece in map_forked(model_part, list(cases)):
+            large.writer.add(piece.rows)
+            large.csv.append(piece.csv.partition(b"\n")[2] if large.csv else piece.csv)
+            large.heads.append(piece.summary)
+            large.lost += piece.lost
+            large.notes.append(piece.notes)
+            large.sums.append(piece.sums)
         large.groups = large.writer.close()
     except BaseException:
         large.writer.discard()
@@ -272,12 +272,12 @@ def _measured_before(before: Summary | None, results: Results) -> frozenset[str]
     """Ids of the cases that the existing summary has figures of."""
     if isinstance(before, PackedSummary):
         try:
-            found = packed.PackedRows(results.packed_rows, before.row_groups).statuses()
+            statuses = packed.PackedRows(results.packed_rows, before.row_groups).statuses()
         except (FormatError, MissingInputError):
             return frozenset()
     else:
-        found = ((row.case_id, row.status) for row in (before.rows if before else ()))
-    return frozenset(case_id for case_id, status in found if status == "measured")
+        statuses = ((row.case_id, row.status) for row in (before.rows if before else ()))
+    return frozenset(case_id for case_id, status in statuses if status == "measured")
 
 
 def _calibration() -> frozenset[str]:
@@ -308,10 +308,10 @@ def with_generations(
 
     def load(case_id: str, round_number: int) -> Generated | Failed | None:
         try:
-            found = store.load_generated(records.raw_file(case_id, round_number), sums)
+            record = store.load_generated(records.raw_file(case_id, round_number), sums)
         except MissingInputError:
             return None
-        return store.portable_failure(found) if isinstance(found, Failed) else found
+        return store.portable_failure(record) if isinstance(record, Failed) else record
 
     def load_usage(case_id: str, round_number: int) -> Usage | None:
         try:
@@ -330,7 +330,7 @@ def with_generations(
     )
     rows = generation_rows(source, load, load_usage, notes.other.append)
     used, started = used_environments(plan, rows, load, environments)
-    began = [one for one in (summary.measured_from, summary.measured_to, *started) if one]
+    began = [moment for moment in (summary.measured_from, summary.measured_to, *started) if moment]
     return summary.model_copy(
         update={
             "generations": rows,
@@ -452,7 +452,7 @@ def load_roof(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str])
 
 def load_energies(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str]) -> dict[str, Energy]:
     """Results of the energy pass with this plan's settings, by case id; damaged files go into the notes."""
-    found: dict[str, Energy] = {}
+    energies: dict[str, Energy] = {}
     case_ids = [*(case.case_id for case in plan.cases), *(case.case_id for case in plan.generations)]
     for case_id, path in _existing(results.energy_file, case_ids):
         try:
@@ -461,8 +461,8 @@ def load_energies(plan: Plan, results: Results, notes: Notes, sums: dict[Path, s
             notes.other.append(f"{error.problem} {error.hint}")
             continue
         if energy.settings_id == plan.settings_id:
-            found[case_id] = energy
-    return found
+            energies[case_id] = energy
+    return energies
 
 
 def load_loads(
@@ -507,7 +507,7 @@ def load_loads(
 
 def load_copies(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str]) -> dict[str, Copies]:
     """Cases that ran on all devices at once, with this plan's settings, by case id; damaged files go into the notes."""
-    found: dict[str, Copies] = {}
+    by_case: dict[str, Copies] = {}
     for case_id, path in _existing(results.copies, [case.case_id for case in plan.cases]):
         try:
             copies = store.load(path, Copies, "make run LAYOUT=copies", sums)
@@ -515,8 +515,8 @@ def load_copies(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str
             notes.other.append(f"{error.problem} {error.hint}")
             continue
         if copies.settings_id == plan.settings_id:
-            found[case_id] = copies
-    return found
+            by_case[case_id] = copies
+    return by_case
 
 
 def _existing(path_of: Callable[[str], Path], case_ids: Sequence[str]) -> list[tuple[str, Path]]:
@@ -529,11 +529,11 @@ def environments_of_slots(
     results: Results, copies: Mapping[str, Copies], notes: Notes, sums: dict[Path, str]
 ) -> dict[str, Environment]:
     """The environments of the samples on all devices, by id."""
-    slots = max((len(found.slots) for found in copies.values()), default=0)
-    found: dict[str, Environment] = {}
+    slots = max((len(case_copies.slots) for case_copies in copies.values()), default=0)
+    environments: dict[str, Environment] = {}
     for place in range(slots):
-        found |= load_environments(results.copies_of(place), notes, sums)
-    return found
+        environments |= load_environments(results.copies_of(place), notes, sums)
+    return environments
 
 
 def with_devices(
@@ -561,11 +561,11 @@ def load_neighbours(plan: Plan, results: Results, notes: Notes, sums: dict[Path,
     if not results.neighbours.is_file():
         return None
     try:
-        found = store.load(results.neighbours, NeighbourCheck, "make run LAYOUT=cases", sums)
+        check = store.load(results.neighbours, NeighbourCheck, "make run LAYOUT=cases", sums)
     except FormatError as error:
         notes.other.append(f"{error.problem} {error.hint}")
         return None
-    return found if found.settings_id == plan.settings_id else None
+    return check if check.settings_id == plan.settings_id else None
 
 
 R = TypeVar("R", bound=LoadBase)

@@ -82,9 +82,9 @@ def stage(arguments: Sequence[str]) -> None:
     sides = (before, _side(results.summary, current.head))
     if options.design == "paired":
         sides = _states(sides, results)
-    found = judge_by_model(baseline, current, sides, margins, wanted, options.design)
-    _write(found, current, results)
-    _end(found, results)
+    comparison = judge_by_model(baseline, current, sides, margins, wanted, options.design)
+    _write(comparison, current, results)
+    _end(comparison, results)
 
 
 def judge(
@@ -96,10 +96,10 @@ def judge(
     design: Design = "separate",
 ) -> Comparison:
     """Both kinds of verdict in one record."""
-    found = () if baseline is None else compatibility.differences(baseline, current)
+    differences = () if baseline is None else compatibility.differences(baseline, current)
     before = None if baseline is None else renamed(with_token_rows(baseline), with_token_rows(current))
-    parts = [_part(before, current, found, wanted, design)]
-    return _judged(parts, (baseline, current), found, sides, margins, design)
+    parts = [_part(before, current, differences, wanted, design)]
+    return _judged(parts, (baseline, current), differences, sides, margins, design)
 
 
 def judge_by_model(
@@ -114,15 +114,15 @@ def judge_by_model(
     head = None if baseline is None else baseline.head
     if not (current.is_large or (baseline is not None and baseline.is_large)):
         return judge(head, current.head, sides, margins, wanted, design)
-    found = () if head is None else compatibility.differences(head, current.head)
-    parts = list(_by_model(baseline, current, found, wanted, design))
-    return _judged(parts, (head, current.head), found, sides, margins, design)
+    differences = () if head is None else compatibility.differences(head, current.head)
+    parts = list(_by_model(baseline, current, differences, wanted, design))
+    return _judged(parts, (head, current.head), differences, sides, margins, design)
 
 
 def _judged(
     parts: Sequence[Part],
     summaries: tuple[Summary | None, Summary],
-    found: tuple[Difference, ...],
+    differences: tuple[Difference, ...],
     sides: tuple[Side | None, Side],
     margins: Margins,
     design: Design,
@@ -138,12 +138,12 @@ def _judged(
         equivalence=margins.equivalence,
         max_regression=margins.max_regression,
         common_ratio=verdicts.common_ratio(rows),
-        differences=found,
+        differences=differences,
         rows=rows,
         judgements=tuple(
             chained.from_iterable(chained.from_iterable(zip(*(judged for _, judged in parts), strict=True)))
         ),
-        loads=() if baseline is None else compare_loads(baseline, current, found),
+        loads=() if baseline is None else compare_loads(baseline, current, differences),
     )
 
 
@@ -154,14 +154,14 @@ Part = tuple[Paired | None, list[Sequence[Judgement]]]
 def _part(
     baseline: Sequence[Row] | None,
     current: Summary,
-    found: Sequence[Difference],
+    differences: Sequence[Difference],
     wanted: Sequence[Threshold],
     design: Design,
 ) -> Part:
     rows = with_token_rows(current).rows
-    pairs = None if baseline is None else verdicts.paired_rows(baseline, rows, found, design)
+    pairs = None if baseline is None else verdicts.paired_rows(baseline, rows, differences, design)
     judged: list[Sequence[Judgement]] = [
-        thresholds.judge(one, current.rows, current.loads, current.generations) for one in wanted
+        thresholds.judge(threshold, current.rows, current.loads, current.generations) for threshold in wanted
     ]
     return pairs, judged
 
@@ -169,7 +169,7 @@ def _part(
 def _by_model(
     baseline: chain.ByModel | None,
     current: chain.ByModel,
-    found: Sequence[Difference],
+    differences: Sequence[Difference],
     wanted: Sequence[Threshold],
     design: Design,
 ) -> Iterator[Part]:
@@ -177,16 +177,16 @@ def _by_model(
 
     import scipy.special  # noqa: F401, PLC0415 - students_t needs it: here once, not in each forked process
 
-    def one(model: str) -> Part:
+    def part_of(model: str) -> Part:
         before = None if baseline is None else baseline.rows(model)
-        return _part(before, current.of(model), found, wanted, design)
+        return _part(before, current.of(model), differences, wanted, design)
 
     models = dict.fromkeys([*current.models, *(baseline.models if baseline else ())])
-    yield from map_forked(one, list(models))
+    yield from map_forked(part_of, list(models))
     rest = current.head.model_copy(update={"rows": ()})
     before = None if baseline is None else with_token_rows(baseline.head.model_copy(update={"rows": ()})).rows
     if rest.loads or rest.generations or before:
-        yield _part(before, rest, found, wanted, design)
+        yield _part(before, rest, differences, wanted, design)
 
 
 def _compare_machines(results: Results) -> None:
@@ -285,23 +285,25 @@ def _side(path: Path, summary: Summary) -> Side:
     )
 
 
-def _write(found: Comparison, current: chain.ByModel, results: Results) -> None:
+def _write(comparison: Comparison, current: chain.ByModel, results: Results) -> None:
     shown = current.of(current.models[0]) if current.is_large else current.head
     measured = [row for row in shown.rows if row.status == "measured"]
-    large = len(found.rows) > packed.PACK_FROM
+    large = len(comparison.rows) > packed.PACK_FROM
     writers: dict[Path, Callable[[], str]] = {
-        results.comparison_report: lambda: document_text(tables.document(found, short_conditions(shown, measured))),
-        results.pr_comment: lambda: pr_comment(found),
-        results.junit: lambda: junit(found),
+        results.comparison_report: lambda: document_text(
+            tables.document(comparison, short_conditions(shown, measured))
+        ),
+        results.pr_comment: lambda: pr_comment(comparison),
+        results.junit: lambda: junit(comparison),
     }
     # One after the other they would take as long as all comparing by several processes.
     written = (map_forked if large else map)(lambda path: writers[path]().encode(), list(writers))
     texts = dict(zip(writers, written, strict=True))
-    store.save(results.comparison, found, indent=None if large else 2)
+    store.save(results.comparison, comparison, indent=None if large else 2)
     chain.save(results, "compare", texts)
     document = texts[results.comparison_report].decode()
     if os.environ.get("GITHUB_ACTIONS"):
-        for line in github.commands(found):
+        for line in github.commands(comparison):
             cli.say(line)
         _append(os.environ.get("GITHUB_STEP_SUMMARY"), github.step_summary(document))
 
@@ -312,17 +314,17 @@ def _append(path: str | None, text: str) -> None:
             file.write(text)
 
 
-def _end(found: Comparison, results: Results) -> None:
-    if text := tables.terminal(found):
+def _end(comparison: Comparison, results: Results) -> None:
+    if text := tables.terminal(comparison):
         cli.say(text)
     cli.say(f"Comparison: {results.comparison_report}")
-    said = tables.headline(found)
-    if found.fails:
+    said = tables.headline(comparison)
+    if comparison.fails:
         raise RegressionError(said, f"{results.comparison_report} has the rows and what changed around them.")
-    ratios = [*(row.ratio for row in found.rows), *(load.ratio for load in found.loads)]
+    ratios = [*(row.ratio for row in comparison.rows), *(load.ratio for load in comparison.loads)]
     decided = any(ratio is not None for ratio in ratios)
-    if not found.judgements and not decided:
-        reasons = Counter(row.reason for row in found.rows if row.reason).most_common(1)
+    if not comparison.judgements and not decided:
+        reasons = Counter(row.reason for row in comparison.rows if row.reason).most_common(1)
         why = reasons[0][0] if reasons else "the two have no row in common"
         hint = f"{results.comparison_report} gives the reason for each row."
         raise NotComparableError(f"Nothing could be compared: {why}.", hint)

@@ -263,12 +263,12 @@ def arguments(stage: str, choices: Mapping[str, Sequence[str]]) -> tuple[str, ..
     >>> arguments("roof", {"FORCE": ["1"], "RESULTS": ["results/x"], "MODELS": ["resnet18"]})
     ('--force', '--results', 'results/x')
     """
-    found: list[str] = []
+    words: list[str] = []
     for variable in VARIABLES:
         if stage in variable.stages:
             for value in choices.get(variable.name, ()):
-                found += [variable.option] if variable.switch else [variable.option, value]
-    return tuple(found)
+                words += [variable.option] if variable.switch else [variable.option, value]
+    return tuple(words)
 
 
 def steps(

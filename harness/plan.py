@@ -147,14 +147,14 @@ def _left_out(blocks: Sequence[str], config: Config, plan: Plan) -> list[str]:
 
 def _quantised(config: Config) -> dict[str, Quantisation]:
     """Quantisation of the user's ONNX files, for those that are quantised."""
-    found = {}
+    kinds = {}
     for entry in config.models:
         prefix, _, reference = entry.name.partition(":")
         kind = quantisation_of(Path(reference).expanduser()) if prefix == "onnx" else None
         if kind is not None:
             cli.say(f"{entry.name} is quantised already ({kind}): its rows are int8")
-            found[entry.name] = kind
-    return found
+            kinds[entry.name] = kind
+    return kinds
 
 
 def _own_inputs(config: Config) -> dict[str, tuple[GivenInputs, ...]]:
@@ -172,9 +172,9 @@ def _own_prompts(config: Config) -> tuple[Config, list[tuple[int, int]]]:
         return config, []
     path = Path(config.generating.prompts).expanduser()
     pairs = length_pairs(path)
-    found = {"prompts": None} if pairs else {"prompts_sha256": store.sha256_file(path)}
+    update = {"prompts": None} if pairs else {"prompts_sha256": store.sha256_file(path)}
     own = list(dict.fromkeys(pairs or []))
-    return config.model_copy(update={"generating": config.generating.model_copy(update=found)}), own
+    return config.model_copy(update={"generating": config.generating.model_copy(update=update)}), own
 
 
 def _lengths_of_load(options: argparse.Namespace) -> tuple[str | None, tuple[tuple[int, int], ...]]:

@@ -87,26 +87,28 @@ def _write(results: Results, options: argparse.Namespace, whole: Summary, place:
     chain.check(results, "plan", [results.command], "make plan")
     asked = hints.of_command(read_text(results.command, Limit.TEXT) if results.command.is_file() else None)
     drawing = summary.charts and not options.no_charts
-    found = selection.select(summary) if drawing else selection.Selection()
+    selected = selection.select(summary) if drawing else selection.Selection()
     of_tokens = selection.of_generation(summary) if drawing else {}
     tested = store.load(results.selftest, SelfTest, "make selftest") if results.selftest.is_file() else None
     proof = selftest_line(tested, results.selftest_table.name)
     profiled = Profiles(results.model_profile("").parent.name, profiled_rows(summary, results, cli.warn))
     beside = alike(profiled.cases)
-    compared = with_phases(summary, {one.row.case_id for one in profiled.cases}.__contains__)
+    compared = with_phases(summary, {case.row.case_id for case in profiled.cases}.__contains__)
     of_layers = selection.of_layers(compared, beside) if drawing else []
     of_loads = selection.of_loads(summary) if drawing else []
-    drawn = [*found.charts, *of_layers, *(one.chart for one in of_loads), *selection.all_of(of_tokens)]
+    drawn = [*selected.charts, *of_layers, *(of_load.chart for of_load in of_loads), *selection.all_of(of_tokens)]
     files = _drawn(drawn, place.charts, options.plain_charts)
     charts_folder = place.charts.relative_to(place.report.parent).as_posix()
     images = [f"![{chart.spec.title}]({charts_folder}/{chart.name}.png)" for chart in of_layers]
     profile = _profile(compared, profiled, beside, images)
-    parts = {one.row.case_id: one.parts for one in profiled.cases if one.parts}
+    parts = {case.row.case_id: case.parts for case in profiled.cases if case.parts}
     changes = what_if_section(compared, parts)
-    linked = found.links(charts_folder)
+    linked = selected.links(charts_folder)
     load = load_section(summary, selection.load_links(of_loads, charts_folder))
     generation = generation_section(summary, selection.images_of(of_tokens, charts_folder))
-    details = document(summary, linked, _opening(summary, place), found.note, proof, profile, changes, load, generation)
+    details = document(
+        summary, linked, _opening(summary, place), selected.note, proof, profile, changes, load, generation
+    )
     texts = {place.details: details}
     if place.report != place.details:
         headings = re.findall(r"(?m)^## (.+)$", details)
@@ -228,16 +230,16 @@ def _of_profiles(results: Results) -> tuple[Summary, _Place]:
 
 def _profile(summary: Summary, profiled: Profiles, beside: Sequence[Alike], images: Sequence[str] = ()) -> list[Block]:
     """The section on the profiles that belong to the summary's plan. images: of the first comparisons."""
-    parts = {one.row.case_id: one.parts for one in profiled.cases if one.parts}
+    parts = {case.row.case_id: case.parts for case in profiled.cases if case.parts}
     compared = [
         block
-        for place, found in enumerate(beside)
+        for place, group in enumerate(beside)
         for block in side_by_side_section(
-            found, conditions(summary, found.rows), images[place] if place < len(images) else ""
+            group, conditions(summary, group.rows), images[place] if place < len(images) else ""
         )
     ]
-    compared += (block for found in not_compared(profiled.cases) for block in not_compared_section(found))
-    return profile_section([one.model for one in profiled.cases], parts, profiled.folder, compared)
+    compared += (block for group in not_compared(profiled.cases) for block in not_compared_section(group))
+    return profile_section([case.model for case in profiled.cases], parts, profiled.folder, compared)
 
 
 def _comparison(summary: Summary, results: Results) -> Comparison | None:
@@ -245,23 +247,23 @@ def _comparison(summary: Summary, results: Results) -> Comparison | None:
     if not results.comparison.is_file():
         return None
     try:
-        found = store.load(results.comparison, Comparison, "make compare")
+        comparison = store.load(results.comparison, Comparison, "make compare")
     except FormatError as error:
         cli.warn(f"{error.problem} {error.hint}")
         return None
-    if not is_of(found, summary):
+    if not is_of(comparison, summary):
         cli.warn(f"{results.comparison} is of another run: {results.report_page.name} leaves it out. `make compare`.")
         return None
-    return found
+    return comparison
 
 
-def _drawn(found: Sequence[Chart], folder: Path, plain: bool) -> dict[Path, bytes]:
+def _drawn(charts: Sequence[Chart], folder: Path, plain: bool) -> dict[Path, bytes]:
     """The charts by their files; charts of an earlier report that this report does not show are removed."""
     drawn = {}
-    if found:
+    if charts:
         # Its import takes a third of the start of a report without charts.
         from harness.reporting.charts import matplotlib_drawer  # noqa: PLC0415
-    for chart in found:
+    for chart in charts:
         figure = matplotlib_drawer.draw(chart.spec, plain)
         for form in FORMS:
             drawn[folder / f"{chart.name}.{form}"] = matplotlib_drawer.image(figure, form)

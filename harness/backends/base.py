@@ -193,9 +193,9 @@ class Backend(ABC):
 
 def construct(target: str, job: BackendJob) -> Backend:
     """The backend of a table entry's `module:Class`, its outputs with the batch first; imports its libraries."""
-    found: Backend = imported(target)(job)
-    _give_batch_first(found, {spec.name: spec.batch_axis for spec in job.export.outputs if spec.batch_axis})
-    return found
+    backend: Backend = imported(target)(job)
+    _give_batch_first(backend, {spec.name: spec.batch_axis for spec in job.export.outputs if spec.batch_axis})
+    return backend
 
 
 def _give_batch_first(backend: Backend, axes: Mapping[str, int]) -> None:
@@ -204,12 +204,12 @@ def _give_batch_first(backend: Backend, axes: Mapping[str, int]) -> None:
         return
     outputs, issued = backend.outputs, backend.issued
 
-    def moved(found: Mapping[str, Array]) -> dict[str, Array]:
-        return {name: np.moveaxis(values, axes.get(name, 0), 0) for name, values in found.items()}
+    def moved(arrays: Mapping[str, Array]) -> dict[str, Array]:
+        return {name: np.moveaxis(values, axes.get(name, 0), 0) for name, values in arrays.items()}
 
     # Every way of running asks the same object.
     backend.outputs = lambda: moved(outputs())  # type: ignore[method-assign]
-    backend.issued = lambda: [(index, moved(found)) for index, found in issued()]  # type: ignore[method-assign]
+    backend.issued = lambda: [(index, moved(arrays)) for index, arrays in issued()]  # type: ignore[method-assign]
 
 
 _WORDS = re.compile(r"out ?of ?memory|failed to allocate|MemoryAllocation|ALLOC_FAILED|bad.alloc", re.IGNORECASE)

@@ -170,8 +170,8 @@ class JoiningDecoder(Decoder):
 
 def construct_decoder(target: str, job: GenerationJob) -> Decoder:
     """The decoder of a table entry's `module:Class`; imports its libraries."""
-    found: Decoder = imported(target)(job)
-    return found
+    decoder: Decoder = imported(target)(job)
+    return decoder
 
 
 Ids = NDArray[np.int64]

@@ -68,10 +68,10 @@ def build_facts() -> dict[str, str]:
 def flops_per_s() -> dict[Precision, float]:
     """Best matrix product by precision, in FLOP/s, 2 a multiply-add; fp8 where the GPU multiplies in it."""
     with _enough_memory():
-        found = {precision: _best_product(precision) for precision in _WAYS}
+        peaks = {precision: _best_product(precision) for precision in _WAYS}
         if torch.cuda.get_device_capability() >= FP8_CAPABILITY and (best := _best_fp8_product()):
-            found["fp8"] = best
-        return found
+            peaks["fp8"] = best
+        return peaks
 
 
 def copy_bytes_per_s() -> float:
@@ -118,8 +118,8 @@ def _best_fp8_product() -> float:
     best = 0.0
     for size in SIZES:
         left, right = (torch.randn(size, size, device=_DEVICE).to(torch.float8_e4m3fn) for _ in range(2))
-        one, rows = (torch.ones(shape, device=_DEVICE) for shape in ((), (size, 1)))
-        for scale_a, scale_b in ((one, one), (rows, rows.t())):
+        scale, rows = (torch.ones(shape, device=_DEVICE) for shape in ((), (size, 1)))
+        for scale_a, scale_b in ((scale, scale), (rows, rows.t())):
             product = partial(
                 torch._scaled_mm,
                 left,

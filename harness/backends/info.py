@@ -135,10 +135,10 @@ class BackendInfo:
 
     def setting(self, device: Device, name: str) -> Setting:
         """Its setting of that name there. Raises ConfigError where it has no such setting."""
-        found = self._setting(device, name)
-        if found is None:
+        setting = self._setting(device, name)
+        if setting is None:
             raise ConfigError(f"No setting `{name}` of this backend on {device}.", "Write the plan again: `make plan`.")
-        return found
+        return setting
 
     def _setting(self, device: Device, name: str) -> Setting | None:
         """On a CPU numbers of threads are settings too."""
@@ -161,12 +161,12 @@ class BackendInfo:
     def decoder_setting(self, device: Device, name: str) -> Setting:
         """The setting of that name there. Raises ConfigError where it has no such setting."""
         threads = settings.of_threads(name) if device == "cpu" and self.computes else None
-        found = self.decoder_settings_on(device).get(name, threads)
-        if found is None:
+        setting = self.decoder_settings_on(device).get(name, threads)
+        if setting is None:
             raise ConfigError(
                 f"No setting `{name}` of this backend's decoder on {device}.", "Write the plan again: `make plan`."
             )
-        return found
+        return setting
 
     def no_issuing_on(self, device: Device, setting: str) -> str | None:
         """Why one thread cannot issue several batches to it there; None where it can."""

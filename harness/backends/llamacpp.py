@@ -82,7 +82,7 @@ class LlamaCppDecoder(Decoder):
 
     def step(self) -> None:
         """Decode the latest token of each sequence."""
-        self._decode(self._one, self.tokens()[:, None])
+        self._decode(self._step_batch, self.tokens()[:, None])
 
     def tokens(self) -> NDArray[np.int64]:
         """The largest logit of each sequence."""
@@ -142,7 +142,7 @@ class LlamaCppDecoder(Decoder):
 
     def _make_batches(self) -> None:
         self._prompt = self._batch_of(self.job.batch_size, self.job.prompt_length)
-        self._one = self._batch_of(self.job.batch_size, 1)
+        self._step_batch = self._batch_of(self.job.batch_size, 1)
 
     def _batch_of(self, sequences: int, length: int, first: int = 0) -> Any:
         """A llama_batch of `length` tokens for each sequence, which asks for logits of each last one. first: sequence;
@@ -179,8 +179,8 @@ class LlamaCppDecoder(Decoder):
 
 def view(pointer: Any, size: int, kind: type[np.generic]) -> Any:
     """The memory that a pointer of a batch names, as an array."""
-    found = np.ctypeslib.as_array(pointer, (size,))
-    return found.view(kind)
+    memory = np.ctypeslib.as_array(pointer, (size,))
+    return memory.view(kind)
 
 
 def _census(file: Path) -> dict[str, int]:
@@ -238,8 +238,8 @@ class LlamaCppSlots(JoiningDecoder, LlamaCppDecoder):
         """Decode the latest token of every sequence."""
         latest, slots = self.tokens(), sorted(self._lengths)
         for place, slot in enumerate(slots):
-            self._one.seq_id[place][0] = slot
-        self._run(self._one, latest[slots], np.array([self._lengths[slot] for slot in slots]))
+            self._step_batch.seq_id[place][0] = slot
+        self._run(self._step_batch, latest[slots], np.array([self._lengths[slot] for slot in slots]))
         self._computed = slots
         for slot in slots:
             self._lengths[slot] += 1
@@ -253,9 +253,9 @@ class LlamaCppSlots(JoiningDecoder, LlamaCppDecoder):
 
     def logits(self) -> NDArray[np.float32]:
         """Of the latest call, each at its slot."""
-        found = np.zeros((self.job.batch_size, self._vocabulary), np.float32)
-        found[self._computed] = self._rows(len(self._computed))
-        return found
+        logits = np.zeros((self.job.batch_size, self._vocabulary), np.float32)
+        logits[self._computed] = self._rows(len(self._computed))
+        return logits
 
     def force(self, ids: NDArray[np.int64]) -> None:
         """Replace the latest tokens."""
@@ -264,4 +264,4 @@ class LlamaCppSlots(JoiningDecoder, LlamaCppDecoder):
     def _make_batches(self) -> None:
         slots = range(self.job.batch_size)
         self._prompts = [self._batch_of(1, self.job.prompt_length, first=slot) for slot in slots]
-        self._one = self._batch_of(self.job.batch_size, 1)
+        self._step_batch = self._batch_of(self.job.batch_size, 1)

@@ -57,7 +57,7 @@ def judge(measured: Interval | None, published: Interval, also_narrow: Interval 
         return JudgedValue("NOT COMPARABLE", "one round has no interval: measure at least 2, ROUNDS=5")
     if measured.high < published.low or published.high < measured.low:
         return JudgedValue("NOT REPRODUCED")
-    limits = [one for one in (published, also_narrow) if one is not None]
+    limits = [interval for interval in (published, also_narrow) if interval is not None]
     if all(_is_wider(measured, limit) for limit in limits):
         return JudgedValue("NOT COMPARABLE", "the interval is wider than the published band: more rounds, ROUNDS=10")
     return JudgedValue("REPRODUCED")
@@ -109,14 +109,14 @@ class MeasuredValue:
 
 def case_on(value: ClaimedValue, claim: Claim, device: Device) -> PublishedCase:
     """The case to measure for a value on a device: the published case, or the claim's substitute for that device."""
-    found = PublishedCase.model_validate(value.model_dump(include=set(PublishedCase.model_fields)))
+    case = PublishedCase.model_validate(value.model_dump(include=set(PublishedCase.model_fields)))
     substitute = claim.substitutes.get(device)
     if substitute is None:
-        return found
+        return case
     other = substitute.model_dump(exclude_none=True)
     if value.sequence_length is None:
         other.pop("sequence_length", None)
-    return found.model_copy(update=other)
+    return case.model_copy(update=other)
 
 
 def find(claim: Claim, value: ClaimedValue, summary: Summary | None, left_out: Mapping[str, str]) -> MeasuredValue:
@@ -143,12 +143,12 @@ def between(published: Summary, current: Summary) -> tuple[Differing, ...]:
     on_gpu = any(environment.gpu for environment in published.environments.values())
     return tuple(
         Differing(
-            name=one.name,
-            published=one.baseline,
-            here=one.current,
-            refuses=one.refuses and (not on_gpu or one.name == "gpu.name"),
+            name=difference.name,
+            published=difference.baseline,
+            here=difference.current,
+            refuses=difference.refuses and (not on_gpu or difference.name == "gpu.name"),
         )
-        for one in compatibility.differences(published, current)
+        for difference in compatibility.differences(published, current)
     )
 
 
@@ -188,30 +188,30 @@ def _versions(claim: Claim, environments: Sequence[Environment]) -> Iterator[Dif
         return
     for name, published in claim.versions.items():
         libraries = [environment.software.libraries for environment in environments]
-        here = sorted({one[name] for one in libraries if name in one})
-        if not here or not all(f"{one}.".startswith(f"{published}.") for one in here):
+        here = sorted({installed[name] for installed in libraries if name in installed})
+        if not here or not all(f"{version}.".startswith(f"{published}.") for version in here):
             yield Differing(name=name, published=published, here=", ".join(here) or "not installed")
 
 
 def rows_of(claim: Claim, summary: Summary | None, left_out: Mapping[str, str]) -> tuple[ReproducedRow, ...]:
     """A row for each value, ratio and order. left_out: why a value cannot be measured here, by its name."""
-    found = {value.name: find(claim, value, summary, left_out) for value in claim.values}
+    measured = {value.name: find(claim, value, summary, left_out) for value in claim.values}
     return (
-        *(_value(claim, found[value.name]) for value in claim.values),
-        *(_ratio(ratio, found[ratio.faster], found[ratio.than]) for ratio in claim.ratios),
-        *(_order([found[name] for name in order]) for order in claim.orders),
+        *(_value(claim, measured[value.name]) for value in claim.values),
+        *(_ratio(ratio, measured[ratio.faster], measured[ratio.than]) for ratio in claim.ratios),
+        *(_order([measured[name] for name in order]) for order in claim.orders),
     )
 
 
-def _value(claim: Claim, found: MeasuredValue) -> ReproducedRow:
-    value = found.value
-    measured, interval = _in_unit(value, found.row)
+def _value(claim: Claim, result: MeasuredValue) -> ReproducedRow:
+    value = result.value
+    measured, interval = _in_unit(value, result.row)
     published = value.latency_ms or value.items_per_s or 0.0
-    refusing = list(dict.fromkeys(difference.name for difference in found.differences if difference.refuses))
+    refusing = list(dict.fromkeys(difference.name for difference in result.differences if difference.refuses))
     if claim.context is not None:
         judged = JudgedValue("NOT COMPARABLE", f"context only: {claim.context}")
-    elif found.reason is not None:
-        judged = JudgedValue("NOT COMPARABLE", found.reason)
+    elif result.reason is not None:
+        judged = JudgedValue("NOT COMPARABLE", result.reason)
     elif refusing:
         judged = JudgedValue("NOT COMPARABLE", f"another {', another '.join(refusing)}")
     elif value.ci95_ms is not None:
@@ -228,8 +228,8 @@ def _value(claim: Claim, found: MeasuredValue) -> ReproducedRow:
         ci95=interval,
         verdict=judged.verdict,
         reason=judged.reason,
-        differences=found.differences,
-        case_ids=_case_ids([found]),
+        differences=result.differences,
+        case_ids=_case_ids([result]),
     )
 
 
@@ -266,13 +266,13 @@ def _ratio(ratio: ClaimedRatio, fast: MeasuredValue, slow: MeasuredValue) -> Rep
 
 def _times_faster(fast: MeasuredValue, slow: MeasuredValue) -> tuple[float | None, Interval | None, str | None]:
     """(speed-up per sample, its interval, why it is unknown)."""
-    missing = [f"{one.value.name}: {one.reason}" for one in (fast, slow) if one.row is None]
+    missing = [f"{side.value.name}: {side.reason}" for side in (fast, slow) if side.row is None]
     if fast.row is None or slow.row is None:
         return None, None, "; ".join(missing)
     if fast.row.case_id == slow.row.case_id:
         return None, None, "both sides are the same case here"
-    found = ratio_of_medians(_sample_ns(slow.row), _sample_ns(fast.row))
-    return (None, None, "no process median above 0") if found is None else (found.value, found.ci95, None)
+    ratio = ratio_of_medians(_sample_ns(slow.row), _sample_ns(fast.row))
+    return (None, None, "no process median above 0") if ratio is None else (ratio.value, ratio.ci95, None)
 
 
 def _sample_ns(row: Row) -> tuple[float, ...]:
@@ -282,9 +282,9 @@ def _sample_ns(row: Row) -> tuple[float, ...]:
 
 def _order(values: Sequence[MeasuredValue]) -> ReproducedRow:
     """Judge the order of the measured values; values without a measurement are listed as a difference."""
-    words = " < ".join(one.value.name for one in values)
-    there = [one for one in values if one.row is not None]
-    missing = "; ".join(f"{one.value.name} ({one.reason})" for one in values if one.row is None)
+    words = " < ".join(result.value.name for result in values)
+    there = [result for result in values if result.row is not None]
+    missing = "; ".join(f"{result.value.name} ({result.reason})" for result in values if result.row is None)
     reason = f"fewer than two of them were measured: {missing}" if len(there) < 2 else None
     steps: list[tuple[str, Interval | None]] = []
     for fast, slow in pairwise(there):
@@ -309,8 +309,8 @@ def _order(values: Sequence[MeasuredValue]) -> ReproducedRow:
 
 
 def _united(values: Iterable[MeasuredValue]) -> tuple[Differing, ...]:
-    return tuple(dict.fromkeys(difference for one in values for difference in one.differences))
+    return tuple(dict.fromkeys(difference for result in values for difference in result.differences))
 
 
 def _case_ids(values: Iterable[MeasuredValue]) -> tuple[str, ...]:
-    return tuple(one.row.case_id for one in values if one.row is not None)
+    return tuple(result.row.case_id for result in values if result.row is not None)

@@ -27,11 +27,13 @@ MEMORY_TOLERANCE = 0.02
 def differences(baseline: Summary, current: Summary) -> tuple[Difference, ...]:
     """Every fact that differs, those that forbid a comparison first."""
     before, after = _environment(baseline), _environment(current)
-    found = [*_environments(before, after)] if before and after else []
+    changes = [*_environments(before, after)] if before and after else []
     facts = (_about(baseline), _about(current))
     # A run with fewer backends reports fewer builds: the run is smaller, and no build has changed.
-    found += [one for one in _named(*facts) if one.name in facts[0] and one.name in facts[1]]
-    return tuple(sorted(found, key=lambda difference: not difference.refuses))
+    changes += [
+        difference for difference in _named(*facts) if difference.name in facts[0] and difference.name in facts[1]
+    ]
+    return tuple(sorted(changes, key=lambda difference: not difference.refuses))
 
 
 def row_refusal(baseline: Row, current: Row) -> str | None:
@@ -47,7 +49,9 @@ def row_changes(baseline: Row, current: Row) -> tuple[str, ...]:
     names = sorted({*baseline.artifacts, *current.artifacts})
     files = [f"another {name}" for name in names if baseline.artifacts.get(name) != current.artifacts.get(name)]
     before, after = _placement(baseline), _placement(current)
-    settings = [f"{found.name} {found.baseline} → {found.current}" for found in _named(before, after)]
+    settings = [
+        f"{difference.name} {difference.baseline} → {difference.current}" for difference in _named(before, after)
+    ]
     return (*files, *settings)
 
 
@@ -78,13 +82,13 @@ def _about(summary: Summary) -> dict[str, str]:
 def _environment(summary: Summary) -> Environment | None:
     """The first environment with the libraries of all; None without any. `aggregate` admits records into one summary
     only where the machine agrees, and the libraries within each backend."""
-    found = list(summary.environments.values())
-    if not found:
+    environments = list(summary.environments.values())
+    if not environments:
         return None
-    names = sorted({name for one in found for name in one.software.libraries})
-    libraries = {name: " / ".join(_versions(name, found)) for name in names}
-    software = found[0].software.model_copy(update={"libraries": libraries})
-    return found[0].model_copy(update={"software": software})
+    names = sorted({name for environment in environments for name in environment.software.libraries})
+    libraries = {name: " / ".join(_versions(name, environments)) for name in names}
+    software = environments[0].software.model_copy(update={"libraries": libraries})
+    return environments[0].model_copy(update={"software": software})
 
 
 def _versions(name: str, environments: Sequence[Environment]) -> list[str]:
@@ -121,16 +125,18 @@ _HANDED_OVER = re.compile(r"pickle:(\w+)-([0-9a-f]{16})", re.ASCII)
 
 def states(summary: Summary) -> dict[str, str]:
     """Class → digits of its state, of classes with one state only: with several states the choice is ambiguous."""
-    found = [match.groups() for name in summary.exports if (match := _HANDED_OVER.fullmatch(name))]
-    classes = [name for name, _ in found]
-    return {name: digits for name, digits in found if classes.count(name) == 1}
+    pairs = [match.groups() for name in summary.exports if (match := _HANDED_OVER.fullmatch(name))]
+    classes = [name for name, _ in pairs]
+    return {name: digits for name, digits in pairs if classes.count(name) == 1}
 
 
 def renamed(baseline: Summary, current: Summary) -> tuple[Row, ...]:
     """The baseline's rows. A class has the name of its state in the current summary, where both summaries have one
     state of it, with inputs and outputs of the same shapes."""
     before, after = states(baseline), states(current)
-    names = {f"pickle:{one}-{digits}": f"pickle:{one}-{after[one]}" for one, digits in before.items() if one in after}
+    names = {
+        f"pickle:{name}-{digits}": f"pickle:{name}-{after[name]}" for name, digits in before.items() if name in after
+    }
     names = {old: new for old, new in names.items() if _tensors(baseline, old) == _tensors(current, new)}
     return tuple(_under(row, names[row.model]) if row.model in names else row for row in baseline.rows)
 

@@ -94,8 +94,8 @@ def _signed_rank_p(count: int) -> list[float]:
     for rank in range(1, count + 1):
         for total in range(len(ways) - 1, rank - 1, -1):
             ways[total] += ways[total - rank]
-    below, found = 0, []
+    below, shares = 0, []
     for number in ways:
         below += number
-        found.append(min(1.0, 2 * below / 2**count))
-    return found
+        shares.append(min(1.0, 2 * below / 2**count))
+    return shares

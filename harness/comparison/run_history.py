@@ -90,17 +90,17 @@ def run_of(summary: Summary, commit: str | None, points: Points | None = None) -
 
 
 def _commit(environments: Sequence[Environment]) -> str | None:
-    found = {one.software.git_commit for one in environments if not one.software.git_dirty}
-    return found.pop() if len(found) == 1 else None
+    commits = {environment.software.git_commit for environment in environments if not environment.software.git_dirty}
+    return commits.pop() if len(commits) == 1 else None
 
 
 def _joined(facts: Iterable[Mapping[str, object]]) -> dict[str, str]:
     """Facts of all environments of a run: a backend may have an interpreter, and so libraries, of its own."""
-    found: dict[str, dict[str, None]] = {}
-    for one in facts:
-        for name, value in one.items():
-            found.setdefault(name, {})[str(value)] = None
-    return {name: " and ".join(sorted(values)) for name, values in sorted(found.items())}
+    texts: dict[str, dict[str, None]] = {}
+    for mapping in facts:
+        for name, value in mapping.items():
+            texts.setdefault(name, {})[str(value)] = None
+    return {name: " and ".join(sorted(values)) for name, values in sorted(texts.items())}
 
 
 def _hash(*parts: str) -> str:
@@ -141,12 +141,12 @@ def _variance(medians: Sequence[float]) -> float:
         return 0.0
     logs = [math.log(value) for value in medians]
     mean = math.fsum(logs) / len(logs)
-    return MEDIAN_EFFICIENCY * math.fsum((one - mean) ** 2 for one in logs) / (len(logs) - 1) / len(logs)
+    return MEDIAN_EFFICIENCY * math.fsum((log - mean) ** 2 for log in logs) / (len(logs) - 1) / len(logs)
 
 
 def boundaries_of(runs: Sequence[HistoryRun]) -> list[EnvironmentChange]:
     """The changes of environment between consecutive runs of each machine."""
-    found: list[EnvironmentChange] = []
+    boundaries: list[EnvironmentChange] = []
     latest: dict[str, HistoryRun] = {}
     for run in _in_order(runs):
         before = latest.get(run.machine_key)
@@ -157,9 +157,9 @@ def boundaries_of(runs: Sequence[HistoryRun]) -> list[EnvironmentChange]:
                 for name in names
                 if before.conditions.get(name) != run.conditions.get(name)
             )
-            found.append(EnvironmentChange(machine_key=run.machine_key, after_run=run.run_id, changes=changes))
+            boundaries.append(EnvironmentChange(machine_key=run.machine_key, after_run=run.run_id, changes=changes))
         latest[run.machine_key] = run
-    return found
+    return boundaries
 
 
 def series_of(
@@ -172,19 +172,19 @@ def series_of(
             if min(point.process_medians) > 0:
                 by_series.setdefault((case_id, run.machine_key), []).append(run)
     time = {run.run_id: run.measured_from for run in runs}
-    found = []
+    series = []
     for (case_id, key), own in by_series.items():
-        starts = [one.after_run for one in boundaries if one.machine_key == key]
-        decided = [one.shift for one in decisions]
-        starts += [one.after_run for one in decided if (one.case_id, one.machine_key) == (case_id, key)]
+        starts = [boundary.after_run for boundary in boundaries if boundary.machine_key == key]
+        decided = [decision.shift for decision in decisions]
+        starts += [shift.after_run for shift in decided if (shift.case_id, shift.machine_key) == (case_id, key)]
         # A boundary may be at a run without this case: its stretch begins with the next run that has it.
         places = {
             sum((run.measured_from, run.run_id) < (time[start], start) for run in own)
             for start in starts
             if start in time
         }
-        found.append(CaseSeries(case_id, key, tuple(own), tuple(sorted(places - {0, len(own)}))))
-    return found
+        series.append(CaseSeries(case_id, key, tuple(own), tuple(sorted(places - {0, len(own)}))))
+    return series
 
 
 def _in_order(runs: Iterable[HistoryRun]) -> list[HistoryRun]:
@@ -195,16 +195,16 @@ def analyse(runs: Sequence[HistoryRun], decisions: Sequence[Decision], created_a
     """The whole analysis: candidates, decided shifts, boundaries, and what each series could show."""
     boundaries = boundaries_of(runs)
     series = series_of(runs, boundaries, decisions)
-    measured = [one.measured for one in series]
+    measured = [case.measured for case in series]
     changes, noises = changes_of_a_night(measured), noises_of(measured)
-    shifts = [_shift(one, split) for one, splits in zip(series, changes, strict=True) for split in splits]
+    shifts = [_shift(case, split) for case, splits in zip(series, changes, strict=True) for split in splits]
     return History(
         created_at=created_at,
         runs=len(runs),
         alpha=ALPHA,
         series=tuple(
-            _state(one, splits, len(series), noises[one.machine_key].correlation)
-            for one, splits in zip(series, changes, strict=True)
+            _state(case, splits, len(series), noises[case.machine_key].correlation)
+            for case, splits in zip(series, changes, strict=True)
         ),
         boundaries=tuple(boundaries),
         shifts=(*(decision.shift for decision in decisions), *shifts),

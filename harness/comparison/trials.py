@@ -26,11 +26,11 @@ def bias_rows(expected_ns: Mapping[str, int], summaries: Sequence[Summary]) -> l
     """
     rows = []
     for case_id, nominal_ns in expected_ns.items():
-        found = [row for summary in summaries for row in summary.rows if row.case_id == case_id and row.latency_ns]
-        if not found:
+        measured = [row for summary in summaries for row in summary.rows if row.case_id == case_id and row.latency_ns]
+        if not measured:
             raise ValueError(f"{case_id} was never measured")
-        reported_ns = median([row.latency_ns.median for row in found if row.latency_ns])
-        overhead_ns = max(row.clock.overhead_ns for row in found if row.clock)
+        reported_ns = median([row.latency_ns.median for row in measured if row.latency_ns])
+        overhead_ns = max(row.clock.overhead_ns for row in measured if row.clock)
         allowed_ns = MAX_BIAS * nominal_ns + 2 * overhead_ns
         rows.append(
             SelfTestRow(

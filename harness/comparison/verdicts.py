@@ -44,14 +44,14 @@ def with_token_rows(summary: Summary) -> Summary:
 
     Each has its times in place of latencies, so that the verdicts on latencies judge them.
     """
-    found = [
+    rows = [
         as_row(row, name, times)
         for row in summary.generations
         if not any(flag.name == CALIBRATION for flag in row.flags)
         for name, times in (("itl", row.itl_ns), ("ttft", row.ttft_ns))
         if times is not None or row.status != "measured" or row.grade == "F"
     ]
-    return summary.model_copy(update={"rows": (*summary.rows, *found)})
+    return summary.model_copy(update={"rows": (*summary.rows, *rows)})
 
 
 def as_row(row: GenerationRow, name: str, times: TokenTimes | None) -> Row:
@@ -67,11 +67,11 @@ def compare_loads(baseline: Summary, current: Summary, differences: Sequence[Dif
     """
     before = {row.load_id: row for row in baseline.loads}
     after = {row.load_id: row for row in current.loads}
-    refusing = [one.name for one in differences if one.refuses]
+    refusing = [difference.name for difference in differences if difference.refuses]
     refusal = f"another machine: {', '.join(refusing)} differs" if refusing else None
-    found = [_compared(row, before, refusal) for row in current.loads]
+    compared = [_compared(row, before, refusal) for row in current.loads]
     gone = [_without(row, "GONE", None, (row, None)) for name, row in before.items() if name not in after]
-    return (*found, *gone)
+    return (*compared, *gone)
 
 
 def _compared(row: LoadRow, before: Mapping[str, LoadRow], refusal: str | None) -> ComparedLoad:
@@ -308,7 +308,7 @@ def judge(changes_: Sequence[Change], equivalence: float, rules: Rules = RULES["
     """A verdict for each change of one comparison; both tests are adjusted over all changes (Holm)."""
     ts = holm([change.t_p for change in changes_])
     ranks = holm([change.rank_p for change in changes_])
-    return [_judge(*one, equivalence, len(changes_), rules) for one in zip(changes_, ts, ranks, strict=True)]
+    return [_judge(*tests, equivalence, len(changes_), rules) for tests in zip(changes_, ts, ranks, strict=True)]
 
 
 def _judge(change: Change, t_p: float, rank_p: float, equivalence: float, compared: int, rules: Rules) -> Judged:
@@ -339,8 +339,8 @@ def _judge(change: Change, t_p: float, rank_p: float, equivalence: float, compar
 
 def _too_few(rounds: tuple[int, int], rules: Rules) -> str:
     have = [f"{count} {side}" for count, side in zip(rounds, ("in the baseline", "now"), strict=True)]
-    found = " and ".join(text for text, count in zip(have, rounds, strict=True) if count < rules.enough)
-    return f"too few rounds for a verdict ({found}): {rules.more}"
+    counts = " and ".join(text for text, count in zip(have, rounds, strict=True) if count < rules.enough)
+    return f"too few rounds for a verdict ({counts}): {rules.more}"
 
 
 def _key(row: Row) -> Key:
@@ -348,7 +348,11 @@ def _key(row: Row) -> Key:
 
 
 def _forbidden(differences: Sequence[Difference]) -> str | None:
-    names = [f"{one.name} {one.baseline} → {one.current}" for one in differences if one.refuses]
+    names = [
+        f"{difference.name} {difference.baseline} → {difference.current}"
+        for difference in differences
+        if difference.refuses
+    ]
     return f"measured on another machine or with another share of it: {'; '.join(names)}" if names else None
 
 
@@ -382,7 +386,7 @@ def _pair_rounds(baseline: Row, current: Row) -> _Pair:
         return _Pair(baseline, current, reason, None)
     if before == after:
         return _Pair(baseline, current, _SAME_SAMPLES, None)
-    change = paired.paired_change([before[one] for one in rounds], [after[one] for one in rounds])
+    change = paired.paired_change([before[number] for number in rounds], [after[number] for number in rounds])
     return _Pair(baseline, current, None if change else _NO_SPREAD, change)
 
 
@@ -401,26 +405,26 @@ def _pair_across(before: Mapping[Key, Row], after: Mapping[Key, Row], key: Key) 
     ]
     if refusal is not None or len(sides) < 4:
         return _Pair(baseline, current, refusal or "no latency", None)
-    one, one_under, other, other_under = (side.process_medians for side in sides)
-    change = change_of_ratios((one, one_under), (other, other_under))
+    earlier, earlier_under, later, later_under = (side.process_medians for side in sides)
+    change = change_of_ratios((earlier, earlier_under), (later, later_under))
     relative = sides[0].median / sides[1].median, sides[2].median / sides[3].median
     return _Pair(baseline, current, None if change else _NO_SPREAD, change, relative)
 
 
 def _divisor(row: Row, rows: Mapping[Key, Row]) -> Row | None:
     """The baseline backend's row that a row's speed-up refers to; None where it is missing or not sound."""
-    found = None
+    divisor = None
     if row.speedup is not None:
-        found = rows.get((row.speedup.baseline, row.boundary, row.mode, row.weights))
-    return None if found is None or _flaw(found) is not None else found
+        divisor = rows.get((row.speedup.baseline, row.boundary, row.mode, row.weights))
+    return None if divisor is None or _flaw(divisor) is not None else divisor
 
 
 def _unsound(baseline: Row, current: Row, allowed: frozenset[str] = frozenset()) -> str | None:
     """What is wrong with the figure of either side. allowed: flags that do not forbid a comparison."""
-    found = {"baseline": _flaw(baseline, allowed), "now": _flaw(current, allowed)}
-    if found["baseline"] == found["now"]:
-        return found["now"]
-    return "; ".join(f"{side} {flaw}" for side, flaw in found.items() if flaw)
+    flaws = {"baseline": _flaw(baseline, allowed), "now": _flaw(current, allowed)}
+    if flaws["baseline"] == flaws["now"]:
+        return flaws["now"]
+    return "; ".join(f"{side} {flaw}" for side, flaw in flaws.items() if flaw)
 
 
 def _flaw(row: Row, allowed: frozenset[str] = frozenset()) -> str | None:
@@ -440,8 +444,8 @@ def _unjudged(pair: _Pair) -> tuple[ComparedRow, Change | None]:
     # Readers would take times of two machines side by side for a comparison of the machines.
     sides = (None, None) if pair.relative else (pair.baseline, pair.current)
     changed = compatibility.row_changes(pair.baseline, pair.current)
-    found = _row(pair.current, "AMBIGUOUS", *sides)
-    return found.model_copy(update={"relative": pair.relative, "changed": changed}), pair.change
+    row = _row(pair.current, "AMBIGUOUS", *sides)
+    return row.model_copy(update={"relative": pair.relative, "changed": changed}), pair.change
 
 
 def _judged(row: ComparedRow, change: Change, judged: Judged, margins: Margins) -> ComparedRow:

@@ -101,16 +101,16 @@ class PackedRaw:
 
     def record(self, case_id: str, number: int) -> Measured | Failed | None:
         """A record; None where it is not here."""
-        found = self._line(case_id, number)
-        if found is None:
+        line = self._line(case_id, number)
+        if line is None:
             return None
-        group, at = found
+        group, at = line
         try:
             record = _RAW.validate_json(group.records[at])
         except ValidationError as error:
             raise _damaged(self._path, f"{case_id}, round {number}", "make run") from error
         if isinstance(record, Measured):
-            samples = {name: found[at] for name, found in group.samples.items()}
+            samples = {name: column[at] for name, column in group.samples.items()}
             if None in samples.values():
                 raise _damaged(self._path, f"a sample of {case_id}, round {number},", "make run")
             record.__dict__.update(samples)  # it is new: nothing else refers to it
@@ -118,8 +118,8 @@ class PackedRaw:
 
     def usage(self, case_id: str, number: int) -> Usage | None:
         """The monitor's record; None where there is none."""
-        found = self._line(case_id, number)
-        text = None if found is None else found[0].usages[found[1]]
+        line = self._line(case_id, number)
+        text = None if line is None else line[0].usages[line[1]]
         if text is None:
             return None
         try:
@@ -227,8 +227,8 @@ class PackedRows:
     def statuses(self) -> Iterator[tuple[str, str]]:
         """(case id, status) of every row."""
         with _translated(self._path, "make aggregate"):
-            found = self._file.read(columns=["case_id", "status"], use_threads=False)
-        return zip(found["case_id"].to_pylist(), found["status"].to_pylist(), strict=True)
+            table = self._file.read(columns=["case_id", "status"], use_threads=False)
+        return zip(table["case_id"].to_pylist(), table["status"].to_pylist(), strict=True)
 
 
 @dataclass(frozen=True)
@@ -311,8 +311,8 @@ def _opened(path: Path, schema: pa.Schema, known: Sequence[bytes], made_by: str)
         raise MissingInputError(f"{path} does not exist.", f"Run `{made_by}` first.")
     with _translated(path, made_by):
         file = pq.ParquetFile(path, page_checksum_verification=True)
-    found: pa.Schema = file.schema_arrow
-    kind = (found.metadata or {}).get(_KIND, b"")
+    own_schema: pa.Schema = file.schema_arrow
+    kind = (own_schema.metadata or {}).get(_KIND, b"")
     if kind.split(b" ")[0] != known[-1].split(b" ")[0]:
         raise MalformedFileError(f"{path} was not written by Inferometer.", _again(made_by))
     if kind not in known:
@@ -320,7 +320,7 @@ def _opened(path: Path, schema: pa.Schema, known: Sequence[bytes], made_by: str)
             f"{path} has format {kind.decode(errors='replace')}; this Inferometer knows up to {known[-1].decode()}.",
             "Update Inferometer, or name another results folder: `RESULTS=<folder>`.",
         )
-    if not found.equals(schema):
+    if not own_schema.equals(schema):
         raise MalformedFileError(f"{path} has other columns than such a file.", _again(made_by))
     return file
 

@@ -42,10 +42,10 @@ class RawFiles:
             with suppress(MissingInputError):
                 return store.load_raw(self._results.raw_file(case_id, number), sums)
         file = self._file(case_id, sums)
-        found = file and file.record(case_id, number)
-        if not found:
+        record = file and file.record(case_id, number)
+        if not record:
             raise MissingInputError(f"There is no record of {case_id}, round {number}.", f"Run `{MADE_BY}` first.")
-        return found
+        return record
 
     def load_usage(self, case_id: str, number: int, sums: dict[Path, str] | None = None) -> Usage:
         """The monitor's record beside it. Raises as store.load."""
@@ -55,10 +55,10 @@ class RawFiles:
             if self._results.raw_file(case_id, number).is_file():  # a packed one is of an older record
                 raise MissingInputError(f"There is no usage of {case_id}, round {number}.", f"Run `{MADE_BY}` first.")
         file = self._file(case_id, sums)
-        found = file and file.usage(case_id, number)
-        if not found:
+        usage = file and file.usage(case_id, number)
+        if not usage:
             raise MissingInputError(f"There is no usage of {case_id}, round {number}.", f"Run `{MADE_BY}` first.")
-        return found
+        return usage
 
     def parquet_of(self, case_id: str) -> packed.PackedRaw | None:
         """The Parquet file of a case's model; None where there is none. Raises FormatError where it is damaged."""
@@ -139,8 +139,8 @@ def _keys(
         if (case_id, number) not in without:
             numbers.setdefault(case_id, set()).add(number)
     for folder in folders:
-        found = (int(one.stem) for one in folder.glob("*.json") if one.stem.isdecimal())
-        numbers.setdefault(folder.name, set()).update(found)
+        rounds = (int(path.stem) for path in folder.glob("*.json") if path.stem.isdecimal())
+        numbers.setdefault(folder.name, set()).update(rounds)
     return [(case.case_id, number) for case in cases for number in sorted(numbers.get(case.case_id, ()))]
 
 

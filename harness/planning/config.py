@@ -368,8 +368,12 @@ class Config(_Section):
         where a block has them, so that earlier plans keep their ids."""
         lists = [*(block.precisions for block in self.matrix), *(block.precisions for block in self.generation)]
         asked = {precision for precisions in lists for precision in precisions}
-        found = {name: one for name, one in DEFAULT_TOLERANCES.items() if name not in ("int4", "fp8") or name in asked}
-        return {**found, **self.gates}
+        tolerances = {
+            name: tolerance
+            for name, tolerance in DEFAULT_TOLERANCES.items()
+            if name not in ("int4", "fp8") or name in asked
+        }
+        return {**tolerances, **self.gates}
 
 
 _SECTIONS: Mapping[str, type[BaseModel]] = {

@@ -57,13 +57,13 @@ def load_cases(
     the setting's part of a name, empty for the usual one. Raises ConfigError for a bound that is none, for a scenario
     without its bound, for lengths beyond a model, and for a block that selects nothing.
     """
-    found: dict[str, LoadCase] = {}
+    loads: dict[str, LoadCase] = {}
     for index, block in enumerate(blocks):
         where = f"{source}: scenarios[{index}]"
         _refuse_joining(block, where)
         if block.generates and block.endpoint is None:
             for load in _generating(block, decoders, where):
-                found[load.load_id] = load
+                loads[load.load_id] = load
             continue
         selected = [case for case in cases if _selects(block, case)]
         if not selected:
@@ -75,8 +75,8 @@ def load_cases(
         _refuse_issuing(block, selected, where)
         for case in selected:
             for load in _of_case(block, case, settings.get(case.case_id, ""), common, policies):
-                found[load.load_id] = load
-    return tuple(found.values())
+                loads[load.load_id] = load
+    return tuple(loads.values())
 
 
 def _refuse_joining(block: ScenarioBlock, where: str) -> None:

@@ -258,7 +258,7 @@ def _for_backends(
         if not ours:
             continue
         given = () if set(ours) >= set(block.backends) or chosen.settings else block.settings or ()
-        missed = [name for name in given if not any(has(one, name) for one in ours if one in BACKENDS)]
+        missed = [name for name in given if not any(has(backend, name) for backend in ours if backend in BACKENDS)]
         if missed:
             lost.append(f"{', '.join(missed)}, {'settings' if len(missed) > 1 else 'a setting'} of other backends")
         settings = tuple(name for name in block.settings or () if name not in missed) or None

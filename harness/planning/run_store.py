@@ -45,7 +45,7 @@ def add_run(files: RunStore, summary: Summary | chain.ByModel, commit: str | Non
     run = _run(summary, commit)
     if run is None:
         raise MissingInputError("The summary has no measured row, so there is nothing to add.", "make bench")
-    same = next((one for one in load_runs(files)[0] if _identity(one) == _identity(run)), None)
+    same = next((stored for stored in load_runs(files)[0] if _identity(stored) == _identity(run)), None)
     if same is not None and same.points == run.points:
         return same, False
     if same is not None:
@@ -89,14 +89,14 @@ def load_runs(files: RunStore) -> tuple[list[HistoryRun], list[str]]:
 
 def load_decisions(files: RunStore) -> tuple[list[Decision], list[str]]:
     """Every decision in the store, and a note for each file that cannot be read."""
-    found: list[Decision] = []
+    decisions: list[Decision] = []
     notes: list[str] = []
     for path in sorted(files.decisions.glob("*.json")):
         try:
-            found.append(store.load(path, Decision, f"{HOW} CONFIRM=<shift>"))
+            decisions.append(store.load(path, Decision, f"{HOW} CONFIRM=<shift>"))
         except InferometerError as error:
             notes.append(f"{error.problem} {error.hint}")
-    return found, notes
+    return decisions, notes
 
 
 def is_store(folder: Path) -> bool:
@@ -170,13 +170,13 @@ class RemoteStore:
     """The folder of a store behind a URL. Raises UsageError for another text, UnavailableError without its library."""
 
     def __init__(self, url: str) -> None:
-        found = _URL.fullmatch(url)
-        if found is None or "@" in found[2].partition("/")[0]:
+        match = _URL.fullmatch(url)
+        if match is None or "@" in match[2].partition("/")[0]:
             raise UsageError(
                 f"{one_line(url.partition('@')[2] or url)} is no URL of a folder, or it has a password.",
                 "STORE=s3://bucket/folder; the credentials come from the environment, as the library reads them.",
             )
-        self.url, self._protocol = url.rstrip("/"), found[1]
+        self.url, self._protocol = url.rstrip("/"), match[1]
         self.read_only = self._protocol in READ_ONLY
         if self.read_only:
             self._files: Any = _HttpFolders()
@@ -267,12 +267,12 @@ class RemoteStore:
     def _names(self, folder: str) -> list[str]:
         """Names in a folder of the store that a record may have; none where the folder is missing."""
         try:
-            found = self._files.ls(f"{self._root}/{folder}", detail=False)
+            paths = self._files.ls(f"{self._root}/{folder}", detail=False)
         except FileNotFoundError:
             if self.read_only:
                 self._files.ls(self._root, detail=False)  # a missing store is no empty one
             return []
-        names = (str(one).rstrip("/").rpartition("/")[2] for one in found)
+        names = (str(path).rstrip("/").rpartition("/")[2] for path in paths)
         return sorted({name for name in names if FILE_NAME.fullmatch(name)})
 
     def _read(self, name: str) -> bytes | None:

@@ -153,9 +153,9 @@ def noise_of(series: Sequence[Series]) -> MachineNoise:
     order of an autoregressive series. The restlessness of a run is its distance from the median of three neighbours.
     """
     stretches = [
-        (np.log(np.asarray(one.values[low:high], dtype=np.float64)), one.runs[low:high])
-        for one in series
-        for low, high in segments(len(one.values), one.boundaries)
+        (np.log(np.asarray(case.values[low:high], dtype=np.float64)), case.runs[low:high])
+        for case in series
+        for low, high in segments(len(case.values), case.boundaries)
         if high - low >= 2 * LEAST_SIDE
     ]
     if len(stretches) < LEAST_POOL:
@@ -164,16 +164,16 @@ def noise_of(series: Sequence[Series]) -> MachineNoise:
 
 
 def _correlation(stretches: Sequence[Floats]) -> float:
-    found = []
+    correlations = []
     for logs in stretches:
         near, far = np.median(np.abs(np.diff(logs))), np.median(np.abs(logs[2:] - logs[:-2]))
         if near > 0:
-            found.append((float(far) / float(near)) ** 2 - 1)
-    if len(found) < LEAST_POOL:
+            correlations.append((float(far) / float(near)) ** 2 - 1)
+    if len(correlations) < LEAST_POOL:
         return 0.0
     # Simulated: the standard deviation over independent series of n runs is 3.0 / √n; of a median, 1.25 times over √m.
-    error = 1.25 * 3.0 / math.sqrt(len(found) * float(np.median([logs.size for logs in stretches])))
-    middle = float(np.median(found))
+    error = 1.25 * 3.0 / math.sqrt(len(correlations) * float(np.median([logs.size for logs in stretches])))
+    middle = float(np.median(correlations))
     return min(middle, 0.9) if middle > GATE * error else 0.0
 
 
@@ -183,8 +183,8 @@ def _restless(stretches: Sequence[tuple[Floats, Sequence[str]]]) -> dict[str, fl
         middle = np.median(np.lib.stride_tricks.sliding_window_view(logs, 3), axis=1)
         away = np.abs(logs - np.concatenate((middle[:1], middle, middle[-1:])))
         if (mean := float(away.mean())) > 0:
-            for run, one in zip(runs, away / mean, strict=False):
-                distances.setdefault(run, []).append(min(float(one), 5.0))  # one outlier is not a restless machine
+            for run, distance in zip(runs, away / mean, strict=False):
+                distances.setdefault(run, []).append(min(float(distance), 5.0))  # one outlier is not a restless machine
     means = {run: float(np.mean(own)) for run, own in distances.items() if len(own) >= LEAST_POOL}
     typical = float(np.median(list(means.values()))) if means else 0.0
     if typical == 0:
@@ -213,25 +213,25 @@ def changes_of_a_night(series: Sequence[Series], alpha: float = ALPHA, seed: int
     Level by level: every open stretch gives its most likely split; those that Benjamini and Hochberg's rule rejects
     together are change points, and the stretches on both sides of each are open in the next level.
     """
-    found: list[list[Split]] = [[] for _ in series]
+    changes: list[list[Split]] = [[] for _ in series]
     noises = noises_of(series)
-    scales = [[noises[one.machine].scales.get(run, 1.0) for run in one.runs] or None for one in series]
+    scales = [[noises[case.machine].scales.get(run, 1.0) for run in case.runs] or None for case in series]
     stretches = [
         (number, low, high)
-        for number, one in enumerate(series)
-        for low, high in segments(len(one.values), one.boundaries)
+        for number, case in enumerate(series)
+        for low, high in segments(len(case.values), case.boundaries)
     ]
 
     def found_in(part: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int, Split]]:
         splits = []
         for number, low, high in part:
-            one, own = series[number], scales[number]
+            case, own = series[number], scales[number]
             split = largest_split(
-                one.values[low:high],
-                one.within[low:high],
+                case.values[low:high],
+                case.within[low:high],
                 seed,
                 None if own is None else own[low:high],
-                noises[one.machine].correlation,
+                noises[case.machine].correlation,
             )
             if split is not None:
                 splits.append((number, low, high, split))
@@ -245,15 +245,15 @@ def changes_of_a_night(series: Sequence[Series], alpha: float = ALPHA, seed: int
         for (number, low, high, split), is_change in zip(splits, rejected, strict=True):
             if is_change:
                 at = low + split.at
-                found[number].append(Split(at, split.p, split.shift, split.low, split.high, split.trend))
+                changes[number].append(Split(at, split.p, split.shift, split.low, split.high, split.trend))
                 stretches += [(number, low, at), (number, at, high)]
-    return [sorted(splits, key=lambda split: split.at) for splits in found]
+    return [sorted(splits, key=lambda split: split.at) for splits in changes]
 
 
 def noises_of(series: Sequence[Series]) -> dict[str, MachineNoise]:
     """The noise of each machine."""
-    machines = dict.fromkeys(one.machine for one in series)
-    return {machine: noise_of([one for one in series if one.machine == machine]) for machine in machines}
+    machines = dict.fromkeys(case.machine for case in series)
+    return {machine: noise_of([case for case in series if case.machine == machine]) for machine in machines}
 
 
 def benjamini_hochberg(p_values: Sequence[float], alpha: float = ALPHA) -> list[bool]:
@@ -319,7 +319,7 @@ def _scores(logs: Floats, weights: Floats, correlation: float = 0.0) -> Floats:
     common = (squares[0] + squares[1]) / (count - 2)
     error = np.full_like(common, 1e-300)
     for (weight, _, _), square, size in zip(sides, squares, (left, count - left), strict=True):
-        inflation = np.array([mean_inflation(one, correlation) for one in size]) if correlation else 1.0
+        inflation = np.array([mean_inflation(number, correlation) for number in size]) if correlation else 1.0
         error += inflation * (PRIOR_DF * common + square) / (PRIOR_DF + size - 1) / weight
     scores: Floats = np.abs(sides[1][1] / sides[1][0] - sides[0][1] / sides[0][0]) / np.sqrt(error)
     return scores

@@ -79,7 +79,7 @@ class ProcessFigures(NamedTuple):
 def process_figures(processes: Sequence[Sequence[int]]) -> list[ProcessFigures]:
     """All figures of each process at once: calls of NumPy cost more than its work on a few hundred samples."""
     if len({len(samples) for samples in processes}) > 1:
-        return [found for samples in processes for found in process_figures([samples])]
+        return [figures for samples in processes for figures in process_figures([samples])]
     values = np.array(processes, dtype=np.float64)
     count = values.shape[1]
     means = np.add.reduce(values, axis=1) / count

@@ -81,8 +81,8 @@ class SpinOnGpu(Spin):
             problem = f"The GPU's driver does not take {KERNEL.name}: {error}."
             raise CaseError(problem, f"Compile it again as the first lines of {KERNEL.stem}.cu say.") from error
         kernel = self._module.get_function("spin").prepare("Q")
-        one = (1, 1, 1)
-        self._launch = partial(kernel.prepared_async_call, one, one, self.stream, self._duration_ns)
+        size = (1, 1, 1)
+        self._launch = partial(kernel.prepared_async_call, size, size, self.stream, self._duration_ns)
 
     def infer(self) -> None:
         """Enqueue the kernel."""

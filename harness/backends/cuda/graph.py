@@ -41,10 +41,10 @@ class Graph:
 
 def _checked(answer: tuple[Any, ...]) -> tuple[Any, ...]:
     """The results of a runtime call without its error code; CaseError where the code is an error."""
-    code, *found = answer
+    code, *results = answer
     if code:
         raise _refused("captured", code)
-    return tuple(found)
+    return tuple(results)
 
 
 def _refused(action: str, code: Any) -> CaseError:

@@ -24,7 +24,7 @@ def preload() -> list[str]:
     files = sorted(file for root in roots for file in Path(root).glob("*/lib/lib*.so.*"))
     loaded = []
     for stem in _LIBRARIES:
-        for file in (found for found in files if found.name.startswith(f"{stem}.so.")):
+        for file in (path for path in files if path.name.startswith(f"{stem}.so.")):
             try:
                 ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL)
             except OSError:

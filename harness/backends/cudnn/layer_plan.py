@@ -482,7 +482,7 @@ def folded(plan: LayerPlan) -> tuple[LayerPlan, Fold]:
     fold = Fold((first.before[0] + odd[0], first.before[1] + odd[1]), extents)
     changed = replace(
         plan,
-        steps=tuple(step if one is first else one for one in plan.steps),
+        steps=tuple(step if planned is first else planned for planned in plan.steps),
         extents={**plan.extents, plan.source: extents},
         constants={**plan.constants, first.weight: blocks},
     )

@@ -92,7 +92,7 @@ class PoolingCall:
             *step.padding,
             *step.stride,
         )
-        self._one, self._zero = c_float(1.0), c_float(0.0)
+        self._alpha, self._beta = c_float(1.0), c_float(0.0)
 
     def launch(self, handle: int, source: int, result: int) -> None:
         """Enqueue; addresses of the two values on the device."""
@@ -100,10 +100,10 @@ class PoolingCall:
             "cudnnPoolingForward",
             c_void_p(handle),
             self._pooling,
-            byref(self._one),
+            byref(self._alpha),
             self._source,
             c_void_p(source),
-            byref(self._zero),
+            byref(self._beta),
             self._result,
             c_void_p(result),
         )

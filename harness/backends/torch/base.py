@@ -66,7 +66,7 @@ class _ProductPrecisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Run the operator and look at it."""
         answer = func(*args, **(kwargs or {}))
-        tensors = [one for one in args if isinstance(one, torch.Tensor) and one.is_floating_point()]
+        tensors = [argument for argument in args if isinstance(argument, torch.Tensor) and argument.is_floating_point()]
         if tensors:
             packet = func._overloadpacket
             # The last tensors of a scaled product are its scales and its bias.
@@ -178,10 +178,10 @@ class TorchBackend(Backend):
 
     def outputs(self) -> dict[str, Array]:
         """The last result as fp32 arrays (NumPy has no bf16); at the transfer boundary, the downloaded result."""
-        found = self._downloaded or self._results()
+        values = self._downloaded or self._results()
         return {
             spec.name: (value.float() if value.is_floating_point() else value).to("cpu", copy=True).numpy()
-            for spec, value in zip(self.job.export.outputs, found, strict=True)
+            for spec, value in zip(self.job.export.outputs, values, strict=True)
         }
 
     def placement(self) -> Placement:
@@ -250,11 +250,11 @@ class TorchBackend(Backend):
             return self._place.precision([_NAMES.get(dtype, str(dtype))])
 
         try:
-            found = product_shares(lambda: self._module(*self._inputs.sets[0]), word)
+            shares = product_shares(lambda: self._module(*self._inputs.sets[0]), word)
             self._place.synchronize()
         except RuntimeError as error:  # an eager pass may need more memory than a compiled pass
             return {}, {"products_not_seen": str(error).strip().partition("\n")[0][:200]}
-        return found, {}
+        return shares, {}
 
     def _compiled(self) -> Call:
         """The callable that replaces the module after compiling."""

@@ -142,7 +142,7 @@ class TorchCompile(TorchBackend):
 def _frozen_weights() -> int | None:
     """Weights that are constants of this process's compiled graphs, found among its objects: no call lists them. None
     where no such object is found."""
-    graphs = [one for one in gc.get_objects() if type(one) is CompiledFxGraph]
+    graphs = [graph for graph in gc.get_objects() if type(graph) is CompiledFxGraph]
     return sum(len(graph.frozen_param_names) for graph in graphs) if graphs else None
 
 

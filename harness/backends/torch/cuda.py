@@ -269,7 +269,7 @@ class OnCuda(Place):
 
     def settings(self, module: nn.Module) -> dict[str, str | int | float | bool]:
         """TF32, layout, attention, CUDA graphs of our own, and at the transfer boundary how batches lie on the host."""
-        found: dict[str, str | int | float | bool] = {
+        facts: dict[str, str | int | float | bool] = {
             "threads": torch.get_num_threads(),
             "tf32_matmul": bool(torch.backends.cuda.matmul.allow_tf32),
             "tf32_convolution": bool(torch.backends.cudnn.allow_tf32),
@@ -277,17 +277,17 @@ class OnCuda(Place):
         }
         weights = [part.weight for part in module.modules() if isinstance(part, _CONVOLUTIONS)]
         if weights:
-            found["channels_last"] = all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
-            found["cudnn_benchmark"] = bool(torch.backends.cudnn.benchmark)
+            facts["channels_last"] = all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
+            facts["cudnn_benchmark"] = bool(torch.backends.cudnn.benchmark)
         attention = _attention(module)
         if attention is not None:
-            found["attention"] = attention
-            found["sdpa_kernels"] = "+".join(
+            facts["attention"] = attention
+            facts["sdpa_kernels"] = "+".join(
                 name for name in _SDPA if getattr(torch.backends.cuda, f"{name}_sdp_enabled")()
             )
         if self._boundary == "transfer":
-            found["pinned_inputs"] = "in the types and layout of the device's"
-        return found
+            facts["pinned_inputs"] = "in the types and layout of the device's"
+        return facts
 
     def build_facts(self) -> Mapping[str, str]:
         """The host's facts, versions of the CUDA libraries in use, and the GPUs that the kernels were built for."""

@@ -151,11 +151,11 @@ def _lower_products() -> str:
     """Types below fp32 that oneDNN may compute products of fp32 in, as its switches are now; empty where none."""
     oned = torch.backends.mkldnn
     kinds: list[Any] = [getattr(oned, name, None) for name in ("matmul", "conv", "rnn")]
-    found = {str(kind.fp32_precision) for kind in kinds if hasattr(kind, "fp32_precision")}
-    if not found:  # before PyTorch 2.9 there is only the switch of matrix products
+    precisions = {str(kind.fp32_precision) for kind in kinds if hasattr(kind, "fp32_precision")}
+    if not precisions:  # before PyTorch 2.9 there is only the switch of matrix products
         older = torch.get_float32_matmul_precision()
         return "" if older == "highest" else f"{older}-precision"
-    return "+".join(sorted(found - set(_EXACT)))
+    return "+".join(sorted(precisions - set(_EXACT)))
 
 
 def use_threads(threads: int) -> None:

@@ -44,8 +44,8 @@ def fp8_ran(
         return (held,), {}
     weighted = {kind: share for kind, share in shares.items() if not kind.of_activations}
     words = words_of(weighted, least) or words_of(shares, least)
-    found = sum(share for kind, share in shares.items() if kind.word == "fp8")
-    return words, {"fp8_share_of_products": round(found, 4)}
+    fp8_share = sum(share for kind, share in shares.items() if kind.word == "fp8")
+    return words, {"fp8_share_of_products": round(fp8_share, 4)}
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,14 @@ class Compiled:
 
     def settings(self) -> dict[str, str | int | float | bool]:
         """For the row: the counts, and whether a call copies its inputs."""
-        found: dict[str, str | int | float | bool] = {"graphs": self.graphs, "graph_breaks": self.breaks}
+        counts: dict[str, str | int | float | bool] = {"graphs": self.graphs, "graph_breaks": self.breaks}
         if self.recorded is not None:
-            found |= {
+            counts |= {
                 "cuda_graphs": self.recorded,
                 "cuda_graph_skips": self.skips,
                 "cuda_graph_input_copies": self.input_copies,
             }
-        return found
+        return counts
 
     def eager_parts(self) -> str | None:
         """Why this is not one compiled graph; None where it is.
@@ -83,9 +83,9 @@ class Compiled:
         """
         if not self.graphs:
             return "nothing was compiled (by default PyTorch compiles no RNN, GRU or LSTM)"
-        found = [f"{self.breaks} graph breaks"] if self.breaks else []
-        found += [f"{self.graphs} graphs compiled for one shape"] if self.graphs > 1 else []
-        return " and ".join(found) or None
+        parts = [f"{self.breaks} graph breaks"] if self.breaks else []
+        parts += [f"{self.graphs} graphs compiled for one shape"] if self.graphs > 1 else []
+        return " and ".join(parts) or None
 
     def shortfalls(self) -> tuple[str, ...]:
         """Why the requested CUDA graph did not serve every call; empty where it did, and where none was requested."""

@@ -37,14 +37,14 @@ class TorchScript(TorchBackend):
 
     def _settings(self) -> dict[str, str | int | float | bool]:
         nodes = [node.kind() for node in self._script.inlined_graph.nodes()]
-        found: dict[str, str | int | float | bool] = {"graph_nodes": len(nodes)}
+        facts: dict[str, str | int | float | bool] = {"graph_nodes": len(nodes)}
         if self._fixed:
-            found[FIXED_WHEN_TRACED] = self._fixed[0]
+            facts[FIXED_WHEN_TRACED] = self._fixed[0]
         if self.stream is None:
-            return found | {"mkldnn_nodes": sum("mkldnn" in kind for kind in nodes)}
+            return facts | {"mkldnn_nodes": sum("mkldnn" in kind for kind in nodes)}
         # The executor's changes are in the graph that ran last, not in the optimised graph that it was given.
         ran: Any = torch._C._last_executed_optimized_graph()
-        return found | {
+        return facts | {
             "cudnn_nodes": sum("::cudnn" in kind for kind in nodes),
             "fused_groups": len(ran.findAllNodes("prim::TensorExprGroup")),
         }

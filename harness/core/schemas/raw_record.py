@@ -362,24 +362,24 @@ class PackedUsage(Usage):
             return usage
         columns = {name: [getattr(sample, name) for sample in usage.samples] for name in UsageSample.model_fields}
         given = {
-            name: found
-            for name, found in columns.items()
-            if UsageSample.model_fields[name].is_required() or set(found) != {None}
+            name: values
+            for name, values in columns.items()
+            if UsageSample.model_fields[name].is_required() or set(values) != {None}
         }
         return cls.model_construct(**{**dict(usage), "samples": SampleColumns(**given)})
 
     @model_validator(mode="after")
     def _of_one_length(self) -> PackedUsage:
-        if len({len(found) for found in self.samples.__dict__.values() if found is not None}) > 1:
+        if len({len(values) for values in self.samples.__dict__.values() if values is not None}) > 1:
             raise ValueError("the columns of its samples have different lengths")
         return self
 
     @property
     def by_column(self) -> dict[str, tuple[Any, ...]]:
         """As of a Usage."""
-        found = self.samples.__dict__
-        absent = (None,) * len(found["at_ns"])
-        return {name: absent if values is None else values for name, values in found.items()} if absent else {}
+        columns = self.samples.__dict__
+        absent = (None,) * len(columns["at_ns"])
+        return {name: absent if values is None else values for name, values in columns.items()} if absent else {}
 
     @property
     def last(self) -> UsageSample | None:

@@ -225,7 +225,7 @@ class Row(Record):
     def _without_void_figures(self) -> Row:
         # Formats 1 and 2 have them in the row itself. A validator before would make Python objects of the JSON first.
         if self.grade == "F" and self.void is None:
-            figures = {name: found for name in Void.model_fields if (found := getattr(self, name)) is not None}
+            figures = {name: figure for name in Void.model_fields if (figure := getattr(self, name)) is not None}
             absent: dict[str, Any] = {name: {} if name == "custom" else None for name in figures}
             self.__dict__.update(absent, void=Void(**figures))  # it is new: nothing else refers to it
         return self
@@ -338,8 +338,8 @@ def rounded_record(record: R) -> R:
     """The record that a reader gets of `rounded`: made without JSON in between, of which large runs have much."""
     values, changed = record.__dict__, {}
     for name in _names_with_floats(type(record)):
-        found = values[name]
-        if type(found) not in _UNROUNDED and (new := _rounded_part(found)) is not found:
+        value = values[name]
+        if type(value) not in _UNROUNDED and (new := _rounded_part(value)) is not value:
             changed[name] = new
     if not changed:
         return record
