@@ -3,8 +3,6 @@ that its products ran in is from a profiled run and the file's operators, outsid
 
 from __future__ import annotations
 
-import json
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,7 +16,7 @@ from numpy.typing import NDArray
 from harness.backends.base import Array
 from harness.backends.decoder import Decoder, GenerationJob
 from harness.backends.onnxruntime.cache_feeds import PAST, TYPES, WAYS, HostMemory, Memory, Sessions
-from harness.backends.onnxruntime.placement import nodes_of
+from harness.backends.onnxruntime.placement import nodes_that_run
 from harness.backends.precision import floating_precision, precision_of
 from harness.core.errors import CaseError
 from harness.core.schemas import Placement
@@ -135,17 +133,9 @@ _IN_INT8 = 4
 
 
 def products(file: Path, feeds: Mapping[str, Array], threads: int) -> dict[str, int]:
-    """Number of products with weights by precision, in a second session that profiles itself."""
-    with tempfile.TemporaryDirectory(prefix="inferometer-") as folder:
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.enable_profiling = True
-        options.profile_file_prefix = str(Path(folder) / "profile")
-        session = ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-        session.run(None, dict(feeds))
-        events = json.loads(Path(session.end_profiling()).read_bytes())
+    """Number of products with weights by precision."""
     graph = onnx.load(file, load_external_data=False).graph
-    return count_products([node.operator for node in nodes_of(events)], graph.node)
+    return count_products([node.operator for node in nodes_that_run(file, feeds, threads)], graph.node)
 
 
 def count_products(ran: Iterable[str], nodes: Iterable[Any]) -> dict[str, int]:

@@ -123,22 +123,21 @@ _FLOATING = frozenset(
 """Kernels that do the arithmetic of a network; all others move, scale or normalise their results."""
 
 
-def computing_kernels(file: Path, batch: Batch, threads: int) -> dict[str, int]:
-    """Kernels of one run by precision, from a second session that profiles itself. Outside the clock.
-
-    Keys: int8 and fp32, those that are not 0.
-    """
+def nodes_that_run(file: Path, feeds: Batch, threads: int) -> list[Ran]:
+    """The nodes of one run on the CPU, from a second session that profiles itself. Outside the clock."""
     with tempfile.TemporaryDirectory(prefix="inferometer-") as folder:
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
         options.enable_profiling = True
         options.profile_file_prefix = str(Path(folder) / "profile")
         session = ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-        session.run(None, dict(batch))
-        events = json.loads(Path(session.end_profiling()).read_bytes())
-    return count(
-        event["args"]["op_name"] for event in events if event.get("cat") == "Node" and event["name"].endswith(_KERNEL)
-    )
+        session.run(None, dict(feeds))
+        return nodes_of(json.loads(Path(session.end_profiling()).read_bytes()))
+
+
+def computing_kernels(file: Path, batch: Batch, threads: int) -> dict[str, int]:
+    """Kernels of one run by precision. Keys: int8 and fp32, those that are not 0."""
+    return count(node.operator for node in nodes_that_run(file, batch, threads))
 
 
 def count(operators: Iterable[str]) -> dict[str, int]:
