@@ -35,6 +35,7 @@ from harness.core.lock import exclusive
 from harness.core.protocol import GenerationTask, Job
 from harness.core.raw_files import RawFiles
 from harness.core.schemas import Case, Energy, Failed, Generated, GenerationCase, Measured, Plan
+from harness.core.units import count, significant
 from harness.planning.block_settings import interpreters
 from harness.planning.exports import export_files
 from harness.planning.resume import Finished
@@ -42,7 +43,6 @@ from harness.planning.schedule import of_models
 from harness.processes.energy_meter import PhaseMeter, idle
 from harness.processes.launcher import Worker
 from harness.processes.pool import generate_turn, measure_turn
-from harness.reporting.units import count, significant
 
 DEFAULT_WINDOW_S = 6.0
 

@@ -28,6 +28,7 @@ from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
 from harness.core.protocol import LoadJob
 from harness.core.schemas import ExportFailure, LoadBase, LoadCase, LoadFailure, LoadRow, Plan
+from harness.core.units import count, significant
 from harness.planning.block_settings import interpreters, threads_of
 from harness.planning.exports import Exports, built_engines, export_files, keep_exports, read_exports
 from harness.planning.load_cases import estimate_load
@@ -37,7 +38,6 @@ from harness.processes.energy_meter import idle, meter_for
 from harness.processes.launcher import Worker
 from harness.processes.load_launcher import LoadWatcher, measure_load, save_failure, settings_for
 from harness.processes.pool import Presence, RunProgress
-from harness.reporting.units import count, significant
 
 
 def stage(arguments: Sequence[str]) -> None:

@@ -24,6 +24,7 @@ from harness.core import (
     cli,
     hints,
     store,
+    units,
 )
 from harness.core.errors import FormatError, MissingInputError, UsageError
 from harness.core.layout import Results
@@ -34,7 +35,6 @@ from harness.core.timestamps import utc_now
 from harness.profiling.load_profiles import only_profiled, profiled_rows
 from harness.profiling.phases import with_phases
 from harness.profiling.side_by_side import Alike, alike, not_compared
-from harness.reporting import units
 from harness.reporting.charts import selection
 from harness.reporting.charts.selection import Chart
 from harness.reporting.details import document

@@ -24,9 +24,9 @@ from harness.core.layout import Results
 from harness.core.lock import exclusive
 from harness.core.schemas import CpuLimits, CpuRoof, Plan, Precision, Roof
 from harness.core.timestamps import utc_now
+from harness.core.units import count
 from harness.planning.block_settings import threads_of
 from harness.processes import cpu_roof
-from harness.reporting.units import count
 
 R = TypeVar("R", Roof, CpuRoof)
 

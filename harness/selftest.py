@@ -33,11 +33,11 @@ from harness.core.host import environment
 from harness.core.layout import Results
 from harness.core.schemas import ComparedRow, Comparison, Plan, SelfTest, SelfTestKind, Summary
 from harness.core.timestamps import utc_now
+from harness.core.units import count
 from harness.planning.config import read_config, share
 from harness.planning.matrix import make_plan
 from harness.planning.schedule import duration
 from harness.reporting.tables.harness_error_tables import selftest_table
-from harness.reporting.units import count
 from harness.reporting.writers.markdown import document_text
 from harness.zoo.families import known_duration
 

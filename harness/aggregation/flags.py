@@ -28,7 +28,6 @@ from harness.core.schemas import (
     Flag,
     GenerationCase,
     Grade,
-    Interval,
     Latency,
     LoadCase,
     Measured,
@@ -40,6 +39,7 @@ from harness.core.schemas import (
     Tolerance,
     Weights,
 )
+from harness.core.units import MAX_PRINTED_FACTOR, duration
 from harness.statistics import estimators
 
 MAX_INTERVAL_HALF_WIDTH = 0.05
@@ -48,10 +48,6 @@ the typical scatter of METHOD 2.7: a wider interval means that this machine was 
 
 MAX_RANKED_HALF_WIDTH = 0.10
 """Between processes. B ends here (METHOD 2.9): a row that may be a tenth slower or faster than shown has no rank."""
-
-MAX_PRINTED_FACTOR = 1.5
-"""Upper end over lower end beyond which an interval is not printed as digits: such an interval means that the figure is
-unknown, and digits would suggest more. CSV and JSON files keep them."""
 
 MORE_ROUNDS = 5
 """Rounds that the remedy for a wide interval asks for: a comparison of two runs needs as many (decision 6)."""
@@ -101,11 +97,6 @@ class Checks:
 def finding(caps_at: Grade, name: str, detail: str, remedy: str) -> Finding:
     """A Finding with its Flag."""
     return Finding(caps_at, Flag(name=name, detail=detail, remedy=remedy, caps_at=caps_at))
-
-
-def too_wide_to_print(interval: Interval) -> bool:
-    """Whether the interval of a positive figure spans more than MAX_PRINTED_FACTOR."""
-    return interval.low <= 0 or interval.high / interval.low > MAX_PRINTED_FACTOR
 
 
 def too_short(row: Row) -> bool:
@@ -373,8 +364,8 @@ def speed_groups(latency: Latency) -> list[Finding]:
         return []
     count = speeds.fast_count + speeds.slow_count
     detail = (
-        f"processes come at two speeds: {speeds.fast / 1e6:.3g} ms in {speeds.fast_count} of {count}, "
-        f"{speeds.slow / 1e6:.3g} ms in {speeds.slow_count}"
+        f"processes come at two speeds: {duration(speeds.fast)} in {speeds.fast_count} of {count}, "
+        f"{duration(speeds.slow)} in {speeds.slow_count}"
     )
     remedy = (
         "Read both speeds instead of the median, which is one of them or lies between; look for what differs between "

@@ -43,6 +43,7 @@ from harness.core.schemas import (
     Tolerance,
 )
 from harness.core.schemas.load_record import Bounded
+from harness.core.units import duration
 from harness.serving import arrivals
 from harness.serving.load_case import LoadStep, policy_of
 from harness.serving.load_verdict import (
@@ -641,8 +642,8 @@ def _notes(load: LoadCase, evidence: LoadEvidence, points: Sequence[LoadedPoint]
     if _no_load(load, evidence.prediction) and evidence.service is not None:
         first = evidence.service.service_ns[min(evidence.service.service_ns)]
         notes.append(
-            f"by replay no load meets the bound: a request alone takes {median(first) / 1e6:.3g} ms, "
-            f"p99 {percentile(first, 0.99) / 1e6:.3g} ms"
+            f"by replay no load meets the bound: a request alone takes {duration(median(first))}, "
+            f"p99 {duration(percentile(first, 0.99))}"
         )
     owed = len(evidence.steps) * load.replications
     made = sum(point.replications for point in points)
@@ -653,7 +654,7 @@ def _notes(load: LoadCase, evidence: LoadEvidence, points: Sequence[LoadedPoint]
     unseen = max((point.unseen_p99_ns or 0 for point in points), default=0)
     if load.bound is not None and unseen > LATE_SHARE * load.bound.limit_ns:
         notes.append(
-            f"the issuing thread noticed the ends of batches up to {unseen / 1e6:.3g} ms late (p99): a PASS holds, a "
+            f"the issuing thread noticed the ends of batches up to {duration(unseen)} late (p99): a PASS holds, a "
             "FAIL may be the thread's. WORKERS in place of IN_FLIGHT have a thread each"
         )
     if evidence.service is not None and evidence.service.placement.ran_eagerly is not None:

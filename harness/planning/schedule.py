@@ -22,7 +22,7 @@ from harness.core.schemas import (
     Plan,
 )
 from harness.core.text import unknown_name
-from harness.reporting.units import count
+from harness.core.units import count
 
 Turn = tuple[int, Case]
 """(round, counted from 1; case)."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from harness.aggregation.flags import is_calibration
+from harness.core import units
 from harness.core.schemas import Row, Summary
-from harness.reporting import ranking, units
+from harness.reporting import ranking
 from harness.reporting.prose import boundaries
 from harness.reporting.prose.conditions import conditions, environment_table, run_conditions, whole_names
 from harness.reporting.prose.guide import guide

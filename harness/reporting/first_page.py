@@ -16,13 +16,13 @@ from typing import Any
 
 from harness.aggregation.flags import (
     MAX_INTERVAL_HALF_WIDTH,
-    MAX_PRINTED_FACTOR,
     MAX_RANKED_HALF_WIDTH,
     median_ns,
-    too_wide_to_print,
 )
+from harness.core import units
 from harness.core.schemas import Grade, Row, Status, Summary
-from harness.reporting import ranking, units
+from harness.core.units import MAX_PRINTED_FACTOR, too_wide_to_print
+from harness.reporting import ranking
 from harness.reporting.prose import boundaries
 from harness.reporting.prose.conditions import (
     page_conditions,

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
 from harness.aggregation.flags import RANKED, GroupKey, is_calibration, median_ns
+from harness.core import units
 from harness.core.schemas import Row
-from harness.reporting import units
 
 UNRANKED = "C"
 """Disturbed or uncertain: the row's figures appear in the table, but it is not ranked."""

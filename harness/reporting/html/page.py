@@ -14,8 +14,10 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from harness.core import units
 from harness.core.schemas import Comparison, Flag, Row, Summary
-from harness.reporting import details, ranking, units
+from harness.core.units import count
+from harness.reporting import details, ranking
 from harness.reporting.charts import plotly_drawer, selection
 from harness.reporting.charts.plotly_drawer import PlotGroup
 from harness.reporting.charts.rows import tags
@@ -46,7 +48,6 @@ from harness.reporting.table import Block, Column
 from harness.reporting.tables.generation_table import by_model
 from harness.reporting.tables.latency_table import doubt_notes, latency_columns
 from harness.reporting.tables.validity_tables import unmeasured_table
-from harness.reporting.units import count
 from harness.reporting.writers import html
 from harness.reporting.writers.html import KINDS
 

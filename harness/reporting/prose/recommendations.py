@@ -14,8 +14,9 @@ from statistics import median
 
 from harness.aggregation.flags import MAX_INTERVAL_HALF_WIDTH, is_calibration, median_ns
 from harness.aggregation.rounds import MANY_ROUNDS, half_width, rounds_for
+from harness.core import units
 from harness.core.schemas import EngineRecord, ExportRecord, Interval, Precision, Row, Summary
-from harness.reporting import ranking, units
+from harness.reporting import ranking
 from harness.reporting.figures import until_first_answer_ns
 from harness.reporting.prose import boundaries
 from harness.reporting.ranking import USUAL, name, named

@@ -9,9 +9,10 @@ from functools import partial
 from statistics import median
 from typing import Literal
 
+from harness.core import units
 from harness.core.schemas import LoadedPoint, LoadRow, MapCell, Summary
 from harness.core.schemas.load_record import ClientFigures
-from harness.reporting import units
+from harness.core.units import ABSENT, MILLISECOND, TimeUnit
 from harness.reporting.figures import CSV_UNITS, LOAD, LOADED, REPLAYED, columns
 from harness.reporting.labels import Line, where
 from harness.reporting.load_groups import (
@@ -26,7 +27,6 @@ from harness.reporting.load_groups import (
     ranked,
 )
 from harness.reporting.table import Column, Table, filled, words
-from harness.reporting.units import ABSENT, MILLISECOND, TimeUnit
 
 
 @dataclass(frozen=True)

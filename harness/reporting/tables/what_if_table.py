@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tabulate import tabulate
 
+from harness.core import units
 from harness.core.schemas import Row, Summary
 from harness.profiling.load_profiles import Profiled
 from harness.profiling.what_if import (
@@ -15,7 +16,6 @@ from harness.profiling.what_if import (
     WhatIf,
     what_if,
 )
-from harness.reporting import units
 from harness.reporting.labels import Line, ends, where
 from harness.reporting.prose.recommendations import loss
 from harness.reporting.ranking import UNRANKED, named
