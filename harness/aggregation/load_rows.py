@@ -484,7 +484,7 @@ def _no_energy(load: LoadCase, energy: LoadEnergy | None, points: Sequence[Loade
         return "no energy: the GPU used no more than idle, or not all of its replications were metered"
     rate = max(point.achieved_per_s for point in points)
     return (
-        f"no energy: the GPU's counter needs {MIN_WINDOW_S:g} s, and a replication lasts {longest_s:.2g} s: "
+        f"no energy: the GPU's counter needs {MIN_WINDOW_S:g} s, and a replication lasts {duration(longest_s * 1e9)}: "
         f"DURATION={MIN_WINDOW_S + 1:g}s REQUESTS={math.ceil(rate * (MIN_WINDOW_S + 1)):d}"
     )
 

@@ -288,7 +288,7 @@ def test_a_row_on_a_gpu_without_its_energy_says_why(clock: SimulatedClock) -> No
         return [note for note in row(changed, replace(evidence, energy=energy)).notes if "energy" in note]
 
     (short,) = notes(energy)
-    assert "needs 5 s, and a replication lasts 2 s" in short
+    assert "needs 5 s, and a replication lasts 2.00 s" in short
     assert "DURATION=6s REQUESTS=3" in short
     assert notes(None) == ["no energy: the GPU's counter was not read"]
     below = spent.model_copy(update={"window_ns": 100 * 10**9})
