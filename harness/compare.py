@@ -175,7 +175,7 @@ def _by_model(
 ) -> Iterator[Part]:
     """Each model by itself, in several processes: no process has all rows. What has no model comes last."""
 
-    import scipy.special  # noqa: F401, PLC0415 - students_t needs it: here once, not in each forked process
+    import scipy.special  # noqa: F401, PLC0415 - its tests need it: here once, not in each forked process
 
     def part_of(model: str) -> Part:
         before = None if baseline is None else baseline.rows(model)

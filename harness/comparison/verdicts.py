@@ -36,7 +36,8 @@ from harness.core.schemas import (
     Verdict,
 )
 from harness.statistics import estimators
-from harness.statistics.ratios import MIN_ROUNDS, Change, Ratio, change_between, change_of_ratios, holm, ratio_of
+from harness.statistics.ratios import MIN_ROUNDS, Change, Ratio, change_between, change_of_ratios, ratio_of
+from harness.statistics.significance import holm
 
 
 def with_token_rows(summary: Summary) -> Summary:

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.core.parallel import map_forked
-from harness.statistics import students_t
+from harness.statistics.significance import benjamini_hochberg, t_quantile
 
 Floats = NDArray[np.float64]
 
@@ -256,14 +256,6 @@ def noises_of(series: Sequence[Series]) -> dict[str, MachineNoise]:
     return {machine: noise_of([case for case in series if case.machine == machine]) for machine in machines}
 
 
-def benjamini_hochberg(p_values: Sequence[float], alpha: float = ALPHA) -> list[bool]:
-    """Which hypotheses are rejected, in the order given, so that on average at most `alpha` of them are wrongly so."""
-    order = sorted(range(len(p_values)), key=p_values.__getitem__)
-    last = max((rank for rank, place in enumerate(order, 1) if p_values[place] <= alpha * rank / len(order)), default=0)
-    chosen = set(order[:last])
-    return [place in chosen for place in range(len(p_values))]
-
-
 def smallest_visible_shift(values: Sequence[float], series: int = 1, correlation: float = 0.0) -> float | None:
     """The smallest shift, as a share, that is found in nine of ten cases within LATER_RUNS runs after the last one.
 
@@ -282,7 +274,7 @@ def smallest_visible_shift(values: Sequence[float], series: int = 1, correlation
     scatter = _typical_scatter(logs)
     freedom = logs.size - 1 + PRIOR_DF
     level = ALPHA / max(1, series) / (2 * max(1, logs.size))
-    critical = students_t.quantile(freedom, 1 - level) + students_t.quantile(freedom, POWER)
+    critical = t_quantile(freedom, 1 - level) + t_quantile(freedom, POWER)
     before, after = (mean_inflation(size, correlation) / size for size in (logs.size, LATER_RUNS))
     scatter /= math.sqrt(1 - correlation)
     return math.expm1(coarse * critical * scatter * math.sqrt(before + after))
@@ -355,7 +347,7 @@ def _shift(logs: Floats, weights: Floats, at: int, correlation: float = 0.0) -> 
     if total == 0:
         return means[1] - means[0], 0.0
     freedom = total**2 / math.fsum(error**2 / df for error, df in zip(errors, freedoms, strict=True))
-    return means[1] - means[0], students_t.quantile(freedom, 0.975) * math.sqrt(total)
+    return means[1] - means[0], t_quantile(freedom, 0.975) * math.sqrt(total)
 
 
 def _is_trend(logs: Floats, at: int) -> bool:

@@ -12,7 +12,6 @@ from harness.statistics import change_points
 from harness.statistics.change_points import (
     LEAST_POOL,
     Series,
-    benjamini_hochberg,
     changes_of_a_night,
     largest_split,
     mean_inflation,
@@ -182,14 +181,6 @@ def test_too_few_or_equal_runs_have_no_split() -> None:
 def test_stretches_between_boundaries() -> None:
     assert segments(10, (4, 4, 0, 10, 12)) == [(0, 4), (4, 10)]
     assert segments(0, ()) == []
-
-
-def test_benjamini_and_hochberg_reject_together() -> None:
-    # Their rule at 5% of four: 0.0125, 0.025, 0.0375, 0.05; the third passes, so the first three do.
-    assert benjamini_hochberg([0.03, 0.9, 0.02, 0.026], 0.05) == [True, False, True, True]
-    assert benjamini_hochberg([0.03, 0.04], 0.05) == [True, True]
-    assert benjamini_hochberg([0.06, 0.2], 0.05) == [False, False]
-    assert benjamini_hochberg([]) == []
 
 
 def test_the_smallest_visible_shift_falls_with_runs_and_grows_with_scatter_and_series() -> None:
