@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from harness.aggregation.energy_pass import MIN_WINDOW_S, EnergySpent
+from harness.aggregation.energy_per_inference import MIN_WINDOW_S, EnergySpent
 from harness.aggregation.load_rows import load_row
 from harness.backends import backend_info
 from harness.backends.served_cases import case_of

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from harness.aggregation import flags
 from harness.aggregation.client_figures import client_figures
-from harness.aggregation.energy_pass import MIN_WINDOW_S
+from harness.aggregation.energy_per_inference import MIN_WINDOW_S
 from harness.aggregation.generation_rows import token_findings
 from harness.aggregation.token_load import TokenSamples, over, token_samples, within_all
 from harness.core.schemas import (
