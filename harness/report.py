@@ -32,8 +32,8 @@ from harness.core.parallel import map_forked
 from harness.core.safe_files import Limit, read_text
 from harness.core.schemas import Comparison, Plan, SelfTest, Summary
 from harness.core.timestamps import utc_now
-from harness.profiling.load_profiles import only_profiled, profiled_rows
 from harness.profiling.phases import with_phases
+from harness.profiling.read_profiles import only_profiled, profiled_rows
 from harness.profiling.side_by_side import Alike, alike, not_compared
 from harness.reporting.charts import selection
 from harness.reporting.charts.selection import Chart

@@ -15,7 +15,7 @@ from harness.core.units import percent
 from harness.profiling.grades import doubt, grade_of
 from harness.profiling.launch_gaps import idle_share
 from harness.profiling.layers import by_group, total
-from harness.profiling.load_profiles import Profiled, profiled_rows
+from harness.profiling.read_profiles import Profiled, profiled_rows
 from harness.profiling.reconcile import parts_total, reconcile
 
 ROOT = Path(__file__).parents[1]

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from harness.backends import backend_info
 from harness.backends.batches import BatchSet, load_batches
-from harness.backends.loads import artifacts, export_of
+from harness.backends.case_files import artifacts, export_of
 from harness.core import store
 from harness.core.errors import CaseError, MissingInputError
 from harness.core.host import environment

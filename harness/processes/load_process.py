@@ -24,7 +24,7 @@ from harness.backends import backend_info
 from harness.backends.base import Backend, Batch, construct
 from harness.backends.batches import NO_BATCHES, BatchSet, load_batches, nothing_exported
 from harness.backends.calibration.slowdown import slow_down, slowdown_of
-from harness.backends.loads import artifacts, export_of, job_of
+from harness.backends.case_files import artifacts, export_of, job_of
 from harness.backends.served_cases import case_of
 from harness.core import store
 from harness.core.errors import CaseError, FormatError, MissingInputError

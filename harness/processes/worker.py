@@ -25,7 +25,7 @@ from harness.backends import backend_info
 from harness.backends.base import construct, is_out_of_memory, out_of_memory
 from harness.backends.batches import NO_BATCHES, load_batches, load_raw_batches, nothing_exported
 from harness.backends.calibration.slowdown import slow_down, slowdown_of
-from harness.backends.loads import artifacts, export_of, job_of
+from harness.backends.case_files import artifacts, export_of, job_of
 from harness.backends.served_cases import case_of
 from harness.core import cli, store
 from harness.core.errors import InferometerError, NotSupportedError, StorageError

@@ -18,7 +18,7 @@ from harness.core.safe_files import Limit, read, read_text
 from harness.core.schemas import Artifact, Plan
 from harness.core.schemas.profile_record import OperatorRow, PartsProfile
 from harness.planning import config
-from harness.profiling.load_profiles import with_launch_gaps
+from harness.profiling.read_profiles import with_launch_gaps
 from harness.zoo import model_files, stored
 from harness.zoo.stored import arrays_in, describe_inputs, read_arrays, write_arrays
 from tests.synthetic_results import RESNET, case_of, measured, plan_of

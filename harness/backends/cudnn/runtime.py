@@ -13,6 +13,7 @@ import onnx
 from pycuda import driver
 
 from harness.backends.base import Array, Backend, BackendJob, Batch, is_out_of_memory, out_of_memory
+from harness.backends.case_files import onnx_of
 from harness.backends.cuda import libraries
 from harness.backends.cuda.context import Buffers, Cuda, DeviceArray, Tied
 from harness.backends.cuda.graph import Graph
@@ -29,7 +30,6 @@ from harness.backends.cudnn.layer_plan import (
     plan_of,
 )
 from harness.backends.cudnn.tuning import Place, TunedStep
-from harness.backends.loads import onnx_of
 from harness.backends.precision import precision_of
 from harness.core.errors import CaseError, NotSupportedError
 from harness.core.schemas import Placement

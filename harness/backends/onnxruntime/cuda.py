@@ -21,9 +21,9 @@ from harness.backends.base import (
     BackendJob,
     Batch,
 )
+from harness.backends.case_files import onnx_of
 from harness.backends.cuda import libraries
 from harness.backends.cuda.context import Buffers, Cuda, Tied
-from harness.backends.loads import onnx_of
 from harness.backends.onnxruntime.placement import (
     Ran,
     device_of,

@@ -25,7 +25,7 @@ from harness.core.units import ABSENT, MILLISECOND
 from harness.profiling.grades import flags_of, grade_of, spread
 from harness.profiling.launch_gaps import IdleShare, idle_share, without_operator
 from harness.profiling.layers import EVERYTHING, LayerChoice, by_group, chosen, total
-from harness.profiling.load_profiles import Profiled
+from harness.profiling.read_profiles import Profiled
 from harness.profiling.reconcile import Reconciliation, are_kernels, reconcile
 from harness.reporting.labels import Line, about, per, where
 from harness.reporting.table import Block, Column, Table, filled, texts, titled, words

@@ -8,7 +8,7 @@ from tabulate import tabulate
 
 from harness.core import units
 from harness.core.schemas import Row, Summary
-from harness.profiling.load_profiles import Profiled
+from harness.profiling.read_profiles import Profiled
 from harness.profiling.what_if import (
     Improvement,
     Profiles,

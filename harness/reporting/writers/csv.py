@@ -9,8 +9,8 @@ from functools import lru_cache
 
 from harness.core import text as sanitize
 from harness.core.schemas import Summary
-from harness.profiling.load_profiles import Profiled
 from harness.profiling.phases import with_phases
+from harness.profiling.read_profiles import Profiled
 from harness.reporting.figures import Value
 from harness.reporting.labels import Line, where
 from harness.reporting.prose.recommendations import recommend
