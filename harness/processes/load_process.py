@@ -62,9 +62,9 @@ from harness.serving.load_verdict import least_requests
 from harness.serving.prediction import predict
 from harness.statistics import parity
 from harness.timing.clock import calibrate, now_ns
-from harness.timing.dispatcher import Dispatcher, OnStream, order_guard, repeat_guard, service_times
 from harness.timing.issuing_thread import CalledBack, Flight, OnStreams, issue, issue_closed
 from harness.timing.request_loops import SWITCH_S, Dispatches, WorkerThreads, serve, serve_closed
+from harness.timing.service_times import Dispatcher, OnStream, order_guard, repeat_guard, service_times
 from harness.timing.session import batches_to_check, peak_bytes
 
 Enter = Callable[[str], None]

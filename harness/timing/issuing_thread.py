@@ -38,7 +38,7 @@ LOST = "it was not complete before the time limit"
 
 
 class Place(Protocol):
-    """What computes one batch at a time on a stream of its own (harness/timing/dispatcher.py has it)."""
+    """What computes one batch at a time on a stream of its own (harness/timing/service_times.py has it)."""
 
     def launch(self, requests: int) -> None:
         """Enqueue one batch for so many requests and return."""

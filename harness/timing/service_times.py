@@ -1,5 +1,5 @@
-"""Runs batches of any number of requests, each on the backend object of the smallest prepared size that holds it; and
-measures the service times of every prepared size, with guards against work that depends on repetition or order.
+"""The service times of every prepared batch size, with guards against work that depends on repetition or order; and the
+padding: a batch of any number of requests runs on the backend object of the smallest prepared size that holds it.
 
 A batch is padded with further stored samples, which are computed and not counted. One dispatch is select, infer and
 synchronize; the inputs already lie where the backend reads them (boundary *compute*), so assembling a batch from its

@@ -24,8 +24,8 @@ from harness.core.errors import CaseError, NotSupportedError
 from harness.core.protocol import EVENT, Ready
 from harness.core.schemas import Case, TensorSpec
 from harness.processes.launcher import Worker
-from harness.timing.dispatcher import Dispatcher, OnStream
 from harness.timing.issuing_thread import OnStreams, issue_closed
+from harness.timing.service_times import Dispatcher, OnStream
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.stages

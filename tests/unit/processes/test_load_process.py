@@ -39,7 +39,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
         return collect(build, "cpu", also)
 
     monkeypatch.setattr(environment, "collect", on_cpu)
-    monkeypatch.setattr("harness.timing.dispatcher.WARM_UP_S", 0.01)
+    monkeypatch.setattr("harness.timing.service_times.WARM_UP_S", 0.01)
     monkeypatch.setattr(load_process, "RE_WARM_S", 0.01)
     monkeypatch.setattr(LoadCase, "replayed", False)  # replay of a service that takes no time is not what is tested
     before = sys.getswitchinterval()
