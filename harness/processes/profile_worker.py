@@ -31,7 +31,7 @@ from harness.core.layout import ModelFolder, Results
 from harness.core.protocol import Entered, GenerationTask, Job
 from harness.core.schemas import Case, ExportRecord, Record
 from harness.core.schemas.profile_record import Counts, MeasuredMemory, MemoryTimeline, PartsProfile, Tokenising
-from harness.processes.generation_process import decoder_job, export_for, load_prompts, prompt_set
+from harness.processes.measure_generation import decoder_job, export_for, load_prompts, prompt_set
 from harness.processes.profile_launcher import Level, ProfileJob
 from harness.profiling.phases import no_memory
 from harness.profiling.read_profiles import with_launch_gaps

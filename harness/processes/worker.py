@@ -56,11 +56,11 @@ from harness.core.protocol import (
 from harness.core.safe_files import open_to_write
 from harness.core.schemas import Case, Failed, Generated, GenerationCase, LoadCase, LoadFailure, Measured
 from harness.core.timestamps import utc_now
-from harness.processes.endpoint_process import serve_endpoint
-from harness.processes.generation_load import serve_generation
-from harness.processes.generation_process import generated
-from harness.processes.load_process import serve_load
+from harness.processes.measure_generation import generated
 from harness.processes.own_core import OwnCore
+from harness.processes.serve_endpoint import serve_endpoint
+from harness.processes.serve_generation import serve_generation
+from harness.processes.serve_load import serve_load
 from harness.serving.load_case import replication_digest
 from harness.timing.clock import calibrate
 from harness.timing.end_to_end import EndToEnd

@@ -36,7 +36,7 @@ from harness.endpoints.issuing import drive, drive_closed, keep_every
 from harness.endpoints.target import parse_target
 from harness.endpoints.timeline import Timeline, client_times, ended
 from harness.planning.resume import LoadState, state_of
-from harness.processes.load_process import job_at, same_machine
+from harness.processes.serve_load import job_at, same_machine
 from harness.serving import arrivals
 from harness.serving.load_case import (
     LoadStep,

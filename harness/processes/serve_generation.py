@@ -28,7 +28,7 @@ from harness.core.schemas import GenerationExport, LoadCase, ServiceRun, TokenPa
 from harness.core.store import digest_of
 from harness.core.timestamps import utc_now
 from harness.planning.resume import state_of
-from harness.processes.generation_process import (
+from harness.processes.measure_generation import (
     CALIBRATION_SHAPE,
     calibration_prompts,
     decoder_job,
@@ -37,7 +37,7 @@ from harness.processes.generation_process import (
     load_prompts,
     prompt_set,
 )
-from harness.processes.load_process import ready_to_measure, replication_of, same_machine, schedule_of
+from harness.processes.serve_load import ready_to_measure, replication_of, same_machine, schedule_of
 from harness.serving.load_case import (
     LoadStep,
     drawn_pairs,
