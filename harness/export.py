@@ -36,8 +36,8 @@ from harness.core.errors import (
     MissingInputError,
     StorageError,
     UsageError,
+    reason,
 )
-from harness.core.extensions import reason
 from harness.core.host import orphans
 from harness.core.layout import ExportFiles, ModelFolder, Models, Results
 from harness.core.lock import exclusive

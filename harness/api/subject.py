@@ -17,8 +17,7 @@ import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.core.errors import MissingInputError, UsageError
-from harness.core.extensions import reason
+from harness.core.errors import MissingInputError, UsageError, reason
 from harness.core.layout import Models
 from harness.core.store import save_bytes
 from harness.core.text import unknown_name

@@ -28,8 +28,7 @@ from harness.backends.calibration.slowdown import slow_down, slowdown_of
 from harness.backends.case_files import artifacts, export_of, job_of
 from harness.backends.served_cases import case_of
 from harness.core import cli, store
-from harness.core.errors import InferometerError, NotSupportedError, StorageError
-from harness.core.extensions import reason
+from harness.core.errors import InferometerError, NotSupportedError, StorageError, reason
 from harness.core.host import environment
 from harness.core.host.environment import loaded_runtimes
 from harness.core.host.orphans import (

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from harness.core.extensions import reason
+from harness.core.errors import reason
 from harness.serving.batching import BatchPolicy, closes_at, due
 from harness.timing.clock import now_ns
 from harness.timing.request_loops import LEAD_NS, MOST_FAILURES, SPIN_NS, Batch, Dispatches, joined

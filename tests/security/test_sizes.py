@@ -39,7 +39,7 @@ OWN_FILES = {
     ),
     "of the installed package or a distribution": (
         "harness.__main__",
-        "harness.core.extensions",
+        "harness.core.plugin_discovery",
         "harness.reporting.html.embedded",
         "harness.reporting.html.history_page",
         "harness.live.server",

@@ -19,8 +19,7 @@ from torch._inductor.output_code import CompiledFxGraph
 from harness.backends.torch.base import TorchBackend
 from harness.backends.torch.place import Call
 from harness.backends.torch.readback import Compiled, compiled_of, with_shortfalls
-from harness.core.errors import CaseError
-from harness.core.extensions import reason
+from harness.core.errors import CaseError, reason
 from harness.core.schemas import Device, Placement
 from harness.zoo.reference import Flat
 

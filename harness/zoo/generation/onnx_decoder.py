@@ -32,8 +32,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from torch import nn
 
-from harness.core.errors import ExportError
-from harness.core.extensions import reason
+from harness.core.errors import ExportError, reason
 from harness.core.host import limits
 from harness.core.schemas import OnnxArtifact, Precision
 from harness.core.schemas.generation_record import DecoderShape

@@ -18,8 +18,7 @@ from typing import Any
 
 import onnx
 
-from harness.core.errors import ExportError
-from harness.core.extensions import reason
+from harness.core.errors import ExportError, reason
 from harness.core.host.environment import cpu_flags
 from harness.zoo.inputs.own import varied
 from harness.zoo.loaded import Arrays, Inputs, Loaded

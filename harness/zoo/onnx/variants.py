@@ -19,8 +19,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from harness.core.errors import ExportError
-from harness.core.extensions import reason
+from harness.core.errors import ExportError, reason
 from harness.core.host import limits
 from harness.core.layout import ModelFolder
 from harness.core.schemas import Precision

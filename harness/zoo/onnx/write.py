@@ -13,8 +13,7 @@ from typing import Any
 import onnx
 import torch
 
-from harness.core.errors import ExportError
-from harness.core.extensions import reason
+from harness.core.errors import ExportError, reason
 from harness.core.schemas import Exporter
 from harness.zoo.construct import with_own_inputs
 from harness.zoo.fast_path import without_fast_path
