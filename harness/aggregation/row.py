@@ -7,11 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from harness.aggregation import (
-    batch_times,
-    flags,
-    rounds,
-)
+from harness.aggregation import batch_times, flags, more_rounds
 from harness.aggregation import (
     usage as utilisation,
 )
@@ -361,7 +357,7 @@ def _measured(case: Case, kind: Kind, case_records: CaseRecords, settings: Measu
         clock=records[0].clock,
         artifacts=records[0].artifacts,
         usage=utilisation.merged(list(case_records.usage.values())),
-        stopped=rounds.why_stopped(numbers, latency.process_medians, settings, failed=bool(case_records.failed)),
+        stopped=more_rounds.why_stopped(numbers, latency.process_medians, settings, failed=bool(case_records.failed)),
         plugin=case_records.environment.software.build.get(PLUGIN) if case_records.environment else None,
     )
     proof = flags.flags_for(case, records, latency, parity, checks)
@@ -395,16 +391,18 @@ def _required_rounds(case: Case, records: CaseRecords, settings: Measurement) ->
 
 def _lost(records: CaseRecords, rounds: int) -> list[Finding]:
     """Findings about rounds that the plan asked for and the row does not contain."""
-    have = {record.round for record in records.measured if record.round <= rounds}
-    why = {number: "no record" for number in range(1, rounds + 1) if number not in have}
+    have = {record.round for record in records.measured if record.round <= more_rounds}
+    why = {number: "no record" for number in range(1, more_rounds + 1) if number not in have}
     why |= {record.round: f"failed ({record.phase}: {record.error})" for record in records.failed}
     why |= dict(records.left_out)
     why |= {number: "damaged file" for number, _ in records.damaged}
     # Further rounds are extra: without one of them the plan's own rounds are still complete.
-    why = {number: text for number, text in why.items() if number <= rounds}
+    why = {number: text for number, text in why.items() if number <= more_rounds}
     if not why:
         return _damage(records)
-    detail = f"{len(have)} of {rounds} rounds; " + "; ".join(f"round {n}: {text}" for n, text in sorted(why.items()))
+    detail = f"{len(have)} of {more_rounds} rounds; " + "; ".join(
+        f"round {n}: {text}" for n, text in sorted(why.items())
+    )
     missing = finding("B", "ROUNDS_MISSING", detail, "Run `make run`: it measures only what is missing.")
     return [missing, *_damage(records)]
 
