@@ -58,7 +58,7 @@ from harness.serving.load_verdict import (
     together,
     upper_estimate,
 )
-from harness.serving.prediction import times_of
+from harness.serving.peak_prediction import times_of
 from harness.serving.price import per_million
 from harness.serving.replay import recorded, simulate
 from harness.statistics import parity as distance

@@ -59,7 +59,7 @@ from harness.serving.load_case import (
     sizes_of,
 )
 from harness.serving.load_verdict import least_requests
-from harness.serving.prediction import predict
+from harness.serving.peak_prediction import predict
 from harness.statistics import parity
 from harness.timing.clock import calibrate, now_ns
 from harness.timing.issuing_thread import CalledBack, Flight, OnStreams, issue, issue_closed

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.stages
 def test_the_exported_graph_counts_the_same(name: str, tmp_path: Path, trained: Path) -> None:
     from harness.zoo.cost.onnx_counts import open_graph, products_of
     from harness.zoo.identity import Options
-    from harness.zoo.onnx.write import write_fp32
+    from harness.zoo.onnx.torch_to_onnx import write_fp32
 
     options = Options(exporter="dynamo", opset=20, output_name=None, max_length=None, cache=None)
     is_text = name == "minilm-l6"

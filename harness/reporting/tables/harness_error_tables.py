@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from harness.aggregation.flags import is_calibration
-from harness.comparison.trials import excluded_rate
+from harness.comparison.selftest_evidence import excluded_rate
 from harness.core import units
 from harness.core.schemas import Row, SelfTest, SelfTestRow, Summary
 from harness.core.units import ABSENT, duration

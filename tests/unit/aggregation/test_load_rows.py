@@ -29,7 +29,7 @@ from harness.core.schemas import (
 from harness.core.schemas.load_record import ClientTimes
 from harness.serving.arrivals import digest, loadgen, poisson
 from harness.serving.load_case import points_of, policy_of
-from harness.serving.prediction import predict
+from harness.serving.peak_prediction import predict
 from harness.timing.request_loops import Dispatches, serve, serve_closed
 from tests.fixtures.simulated_clock import SimulatedClock, alone, in_place
 
