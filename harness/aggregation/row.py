@@ -391,16 +391,16 @@ def _required_rounds(case: Case, records: CaseRecords, settings: Measurement) ->
 
 def _lost(records: CaseRecords, rounds: int) -> list[Finding]:
     """Findings about rounds that the plan asked for and the row does not contain."""
-    have = {record.round for record in records.measured if record.round <= more_rounds}
-    why = {number: "no record" for number in range(1, more_rounds + 1) if number not in have}
+    have = {record.round for record in records.measured if record.round <= rounds}
+    why = {number: "no record" for number in range(1, rounds + 1) if number not in have}
     why |= {record.round: f"failed ({record.phase}: {record.error})" for record in records.failed}
     why |= dict(records.left_out)
     why |= {number: "damaged file" for number, _ in records.damaged}
     # Further rounds are extra: without one of them the plan's own rounds are still complete.
-    why = {number: text for number, text in why.items() if number <= more_rounds}
+    why = {number: text for number, text in why.items() if number <= rounds}
     if not why:
         return _damage(records)
-    detail = f"{len(have)} of {more_rounds} rounds; " + "; ".join(
+    detail = f"{len(have)} of {rounds} rounds; " + "; ".join(
         f"round {n}: {text}" for n, text in sorted(why.items())
     )
     missing = finding("B", "ROUNDS_MISSING", detail, "Run `make run`: it measures only what is missing.")

@@ -365,4 +365,4 @@ def test_a_stage_that_fails_is_told_in_its_own_two_lines(tmp_path: Path) -> None
 @pytest.mark.parametrize("trials", ["0", "-1"])
 def test_no_trials_are_refused(tmp_path: Path, trials: str) -> None:
     with pytest.raises(UsageError, match="exclude no rate"):
-        selftest.stage(["--trials", selftest_evidence, "--results", str(tmp_path)])
+        selftest.stage(["--trials", trials, "--results", str(tmp_path)])
