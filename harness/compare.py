@@ -39,7 +39,7 @@ from harness.planning.run_store import RemoteStore, baseline_in, is_store, is_ur
 from harness.reporting import thresholds
 from harness.reporting.prose.conditions import short_conditions
 from harness.reporting.tables import comparison_table as tables
-from harness.reporting.tables.fleet_tables import machines_blocks
+from harness.reporting.tables.machines_tables import machines_blocks
 from harness.reporting.thresholds import Threshold
 from harness.reporting.writers import github
 from harness.reporting.writers.github import pr_comment

@@ -400,9 +400,7 @@ def _lost(records: CaseRecords, rounds: int) -> list[Finding]:
     why = {number: text for number, text in why.items() if number <= rounds}
     if not why:
         return _damage(records)
-    detail = f"{len(have)} of {rounds} rounds; " + "; ".join(
-        f"round {n}: {text}" for n, text in sorted(why.items())
-    )
+    detail = f"{len(have)} of {rounds} rounds; " + "; ".join(f"round {n}: {text}" for n, text in sorted(why.items()))
     missing = finding("B", "ROUNDS_MISSING", detail, "Run `make run`: it measures only what is missing.")
     return [missing, *_damage(records)]
 

@@ -35,7 +35,7 @@ from harness.reporting.prose.load_answer import load_answer, load_conditions
 from harness.reporting.prose.recommendations import further, listed
 from harness.reporting.ranking import USUAL, TableKey, named
 from harness.reporting.table import Align, Block, texts
-from harness.reporting.tables.spread_tables import neighbours_table, scaling_table
+from harness.reporting.tables.scaling_tables import neighbours_table, scaling_table
 from harness.reporting.writers.markdown import blocks_text, escape, section, table_text
 from harness.statistics.estimators import P95_MIN_SAMPLES, relative_interval_half_width
 
