@@ -50,7 +50,7 @@ from harness.serving.load_case import (
 from harness.statistics import parity
 from harness.timing.clock import calibrate
 from harness.timing.session import peak_bytes
-from harness.zoo.stored import read_arrays
+from harness.zoo.input_files import read_arrays
 
 
 @dataclass(frozen=True)

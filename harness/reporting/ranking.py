@@ -57,7 +57,8 @@ def speedup(row: Row) -> str:
 def by_table(rows: Iterable[Row]) -> list[tuple[TableKey, list[Row]]]:
     """Measured rows that compute something, by table in the plan's order, each sorted for reading.
 
-    Settings that were slower than another in round 1 are left out (tables/tried_settings_table.py): they had one process.
+    Settings that were slower than another in round 1 are left out: they had one process. They are in
+    tables/tried_settings_table.py.
     """
     tables: dict[TableKey, list[Row]] = {}
     for row in rows:

@@ -39,6 +39,7 @@ from harness.zoo.identity import (
     request_digest,
     versions,
 )
+from harness.zoo.input_files import write_arrays
 from harness.zoo.inputs.own import MIN_SAMPLES, with_own_inputs
 from harness.zoo.inputs.preprocessing import in_hand, prepare_of, save_samples
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Raw, Request, tensor_specs
@@ -53,7 +54,6 @@ from harness.zoo.onnx.check import (
 )
 from harness.zoo.onnx.variants import Step
 from harness.zoo.reference import check_comparable, diagnosed, in_chunks, reference_of, relative_l2
-from harness.zoo.stored import write_arrays
 
 MAX_JPEG_DISTANCE = 0.1
 """Largest relative L2 between a picture's inputs by way of JPEG and without: quality 95 gave 0.04 over the sample

@@ -1,24 +1,20 @@
 """torch-aoti: one infer() is one call of a package that torch.export and AOTInductor compiled ahead of time."""
 
 from __future__ import annotations
-import gc
+
 import os
-import shutil
 import warnings
 from pathlib import Path
 from typing import Any
+
 import torch
-from torch._dynamo.utils import counters
 from torch._inductor import aoti_compile_and_package, aoti_load_package
-from torch._inductor.cudagraph_trees import get_manager
-from torch._inductor.output_code import CompiledFxGraph
+
 from harness.backends.torch.base import TorchBackend
-from harness.backends.torch.place import Call
-from harness.backends.torch.readback import Compiled, compiled_of, with_shortfalls
-from harness.core.errors import CaseError, reason
-from harness.core.schemas import Device, Placement
-from harness.zoo.reference import Flat
 from harness.backends.torch.compile import require_compiler
+from harness.backends.torch.place import Call
+from harness.core.errors import CaseError, reason
+from harness.zoo.reference import Flat
 
 
 class TorchAoti(TorchBackend):
@@ -101,4 +97,3 @@ def _ordinary(module: torch.nn.Module) -> torch.nn.Module:
 
 def _cloned(tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
     return tuple(tensor.clone() for tensor in tensors)
-

@@ -13,8 +13,8 @@ from harness.core import units
 from harness.core.schemas import LoadedPoint, LoadRow, MapCell, Summary
 from harness.core.schemas.load_record import ClientFigures
 from harness.core.units import ABSENT, MILLISECOND, TimeUnit
+from harness.reporting.csv_identity import Line, where
 from harness.reporting.figures import CSV_UNITS, LOAD, LOADED, REPLAYED, columns
-from harness.reporting.labels import Line, where
 from harness.reporting.load_groups import (
     batching,
     bounded_percentile,

@@ -27,7 +27,7 @@ from harness.profiling.launch_gaps import IdleShare, idle_share, without_operato
 from harness.profiling.layers import EVERYTHING, LayerChoice, by_group, chosen, total
 from harness.profiling.read_profiles import Profiled
 from harness.profiling.reconcile import Reconciliation, are_kernels, reconcile
-from harness.reporting.labels import Line, about, per, where
+from harness.reporting.csv_identity import Line, about, per, where
 from harness.reporting.table import Block, Column, Table, filled, texts, titled, words
 from harness.reporting.writers import terminal
 from harness.reporting.writers.markdown import escape

@@ -22,8 +22,8 @@ from harness.profiling.side_by_side import (
     alike,
     gain_of,
 )
-from harness.reporting.labels import Line as CsvLine
-from harness.reporting.labels import about, per
+from harness.reporting.csv_identity import Line as CsvLine
+from harness.reporting.csv_identity import about, per
 from harness.reporting.table import Block, Table, texts, titled
 
 TOP = 12

@@ -11,8 +11,8 @@ from harness.core import text as sanitize
 from harness.core.schemas import Summary
 from harness.profiling.phases import with_phases
 from harness.profiling.read_profiles import Profiled
+from harness.reporting.csv_identity import Line, where
 from harness.reporting.figures import Value
-from harness.reporting.labels import Line, where
 from harness.reporting.prose.recommendations import recommend
 from harness.reporting.tables import (
     cold_start_table,

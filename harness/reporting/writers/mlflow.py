@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, field
 
 from harness.core.schemas import LoadRow, Row, Summary
+from harness.reporting.csv_identity import RESTS_ON_C, Line, sound_rows, where, who
 from harness.reporting.figures import ANSWERS, CSV_UNITS, LOAD, LOADED, MEMORY, SPEED, columns
-from harness.reporting.labels import RESTS_ON_C, Line, sound_rows, where, who
 from harness.reporting.load_groups import is_sound
 from harness.reporting.tables.cold_start_table import cold_costs
 from harness.reporting.tables.energy_table import joules
