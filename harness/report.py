@@ -41,7 +41,7 @@ from harness.reporting.details import document
 from harness.reporting.first_page import answer, first_page, how_sure, terminal_answer
 from harness.reporting.html.by_model import how_sure as how_sure_of_all
 from harness.reporting.html.by_model import model_part, models_details, models_page, models_report
-from harness.reporting.html.compared import is_of
+from harness.reporting.html.comparison_section import is_of
 from harness.reporting.html.embedded import can_draw
 from harness.reporting.html.page import page, stamp
 from harness.reporting.html.profile_section import Profiles

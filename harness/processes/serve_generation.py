@@ -17,7 +17,6 @@ import numpy as np
 from harness.backends import backend_info
 from harness.backends.decoder import Decoder, JoiningDecoder
 from harness.backends.generation_files import files_read
-from harness.backends.served_cases import decoder_case_of
 from harness.core import store
 from harness.core.errors import MissingInputError
 from harness.core.host import environment
@@ -27,6 +26,7 @@ from harness.core.protocol import LoadJob
 from harness.core.schemas import GenerationExport, LoadCase, ServiceRun, TokenParity
 from harness.core.store import digest_of
 from harness.core.timestamps import utc_now
+from harness.planning.load_cases import decoder_case_of
 from harness.planning.resume import state_of
 from harness.processes.measure_generation import (
     CALIBRATION_SHAPE,

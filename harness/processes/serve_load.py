@@ -25,7 +25,6 @@ from harness.backends.base import Backend, Batch, construct
 from harness.backends.batches import NO_BATCHES, BatchSet, load_batches, nothing_exported
 from harness.backends.calibration.slowdown import slow_down, slowdown_of
 from harness.backends.case_files import artifacts, export_of, job_of
-from harness.backends.served_cases import case_of
 from harness.core import store
 from harness.core.errors import CaseError, FormatError, MissingInputError
 from harness.core.host import environment
@@ -45,6 +44,7 @@ from harness.core.schemas import (
 )
 from harness.core.store import digest_of
 from harness.core.timestamps import utc_now
+from harness.planning.load_cases import case_of
 from harness.planning.resume import LoadState, state_of
 from harness.serving import arrivals
 from harness.serving.load_case import (

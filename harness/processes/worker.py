@@ -26,7 +26,6 @@ from harness.backends.base import construct, is_out_of_memory, out_of_memory
 from harness.backends.batches import NO_BATCHES, load_batches, load_raw_batches, nothing_exported
 from harness.backends.calibration.slowdown import slow_down, slowdown_of
 from harness.backends.case_files import artifacts, export_of, job_of
-from harness.backends.served_cases import case_of
 from harness.core import cli, store
 from harness.core.errors import InferometerError, NotSupportedError, StorageError, reason
 from harness.core.host import environment
@@ -55,6 +54,7 @@ from harness.core.protocol import (
 from harness.core.safe_files import open_to_write
 from harness.core.schemas import Case, Failed, Generated, GenerationCase, LoadCase, LoadFailure, Measured
 from harness.core.timestamps import utc_now
+from harness.planning.load_cases import case_of
 from harness.processes.measure_generation import generated
 from harness.processes.own_core import OwnCore
 from harness.processes.serve_endpoint import serve_endpoint

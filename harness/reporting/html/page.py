@@ -24,7 +24,7 @@ from harness.reporting.charts.rows import tags
 from harness.reporting.charts.spec import Tags
 from harness.reporting.first_page import MAX_MODELS, Verdict, answer_table, verdicts
 from harness.reporting.html import embedded
-from harness.reporting.html.compared import compared
+from harness.reporting.html.comparison_section import compared
 from harness.reporting.html.profile_section import (
     NOTHING_PROFILED,
     Profiles,
