@@ -78,7 +78,7 @@ at 1,024 tokens, a 1.24 B Llama shape was at 2.88e-2 in eager and in Inductor's 
 (results/published/h200/2026-11-30-generation)."""
 
 MAX_ROUNDED = 0.1
-"""Relative L2 beyond which rounding cannot be told from a fault (docs/decisions/0035-decoders.md)."""
+"""Relative L2 beyond which rounding and a fault look the same (docs/decisions/0035-decoders.md)."""
 
 TOKENS = "TOKENS_DIFFER"
 FLIP = "TOKEN_FLIP"

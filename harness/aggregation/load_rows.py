@@ -74,7 +74,7 @@ from harness.statistics.estimators import (
 NAMED = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 SEGMENTS = 10
-"""Parts of a single long run (LoadGen's rules) that stand for replications in our own verdict beside LoadGen's."""
+"""Parts of a single long run (LoadGen's rules) that serve as replications in our own verdict beside LoadGen's."""
 
 MIN_REPEAT_RATIO = 0.9
 """A repeated input that is faster than this, by the whole of its interval, voids the row: work was skipped."""

@@ -394,7 +394,7 @@ def _policies(block: ScenarioBlock, where: str) -> Iterator[_Policy]:
         for max_batch, batching, delay, (workers, in_flight) in product(
             block.max_batch, block.batching, delays, _computing(block)
         ):
-            # Nothing joins a batch of one, and nobody waits where requests may join.
+            # Nothing joins a batch of one, and nothing waits where requests may join.
             kind: Batching = batching if max_batch > 1 else "static"
             waits = max_batch > 1 and kind == "static"
             yield _Policy(max_batch, delay if waits else 0, workers, in_flight, kind)
