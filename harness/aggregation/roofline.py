@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from harness.aggregation.checks import ABOVE_ROOF
-from harness.aggregation.flags import Finding, GroupKey, finding, is_calibration
+from harness.aggregation.flags import GroupKey, is_calibration
 from harness.aggregation.flags_gpu import MAX_ENQUEUE_SHARE
+from harness.aggregation.grades import Finding, finding
 from harness.core.schemas import (
     ELEMENT_BYTES,
     Check,

@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
-from harness.aggregation.flags import RANKED, GroupKey, is_calibration, median_ns
+from harness.aggregation.flags import GroupKey, is_calibration, median_ns
+from harness.aggregation.grades import RANKED
 from harness.core import units
 from harness.core.schemas import Row
 

@@ -9,8 +9,8 @@ CalledBack  The library computes on threads of its own (OpenVINO, ONNX Runtime o
 OnStreams   On a GPU each place has backend objects with a stream of their own, and an event behind each batch. The
             issuing thread looks at the events whenever it waits, without sleeping while a batch is in flight. A thread
             that waits for events would take the interpreter's lock from it, and a callback of the stream would delay
-            the next batch there: both change what is timed. While a batch is being launched, no thread looks. So done is
-            late by less than the time since the look before, which is kept for each batch (unseen_ns).
+            the next batch there: both change what is timed. While a batch is being launched, no thread looks. So done
+            is late by less than the time since the look before, which is kept for each batch (unseen_ns).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from harness.core import store
 from harness.core.layout import Models
 from harness.core.schemas import ExportRecord, Usage
 from harness.core.schemas.profile_record import MemoryTimeline, ModelProfile, PartsProfile
-from harness.profiling.grades import MIN_REPEATS
+from harness.profiling.profile_grades import MIN_REPEATS
 from harness.zoo.loaded import Inputs
 from tests.fixtures.stages import TINY, Folder, latest_export
 from tests.integration.test_zoo_work import count, image, image_model, text, text_model
