@@ -49,7 +49,7 @@ from harness.serving.load_case import LoadStep, policy_of
 from harness.serving.load_verdict import (
     LATE_SHARE,
     Control,
-    Decision,
+    LoadDecision,
     bracket,
     decide,
     latencies,
@@ -371,7 +371,7 @@ def _control(
 
 def _decision(
     load: LoadCase, bound: LatencyBound, runs: Sequence[_Run], on_time: bool, control: Control | None
-) -> Decision:
+) -> LoadDecision:
     """Our verdict on one bound. A single long run is cut into SEGMENTS, which are long against the memory of its queue.
 
     The unit stays the replication where the bound is on times between tokens: those of one request depend on each
@@ -384,12 +384,12 @@ def _decision(
     # A replication of one-token outputs alone has no time between tokens.
     kept = [part for part in values if part.size]
     if not kept:
-        return Decision("UNDECIDED", 0.0, None, None)
+        return LoadDecision("UNDECIDED", 0.0, None, None)
     alone = control if bound.of == "latency" else None
     return decide([int(part.sum()) for part in kept], [part.size for part in kept], bound, on_time, alone)
 
 
-def _judged(load: LoadCase, decisions: Sequence[Decision]) -> tuple[JudgedBound, ...]:
+def _judged(load: LoadCase, decisions: Sequence[LoadDecision]) -> tuple[JudgedBound, ...]:
     if [bound.of for bound in load.bounds] == ["latency"]:
         return ()
     return tuple(

@@ -64,7 +64,7 @@ from harness.statistics import parity
 from harness.timing.clock import calibrate, now_ns
 from harness.timing.issuing_thread import CalledBack, Flight, OnStreams, issue, issue_closed
 from harness.timing.request_loops import SWITCH_S, Dispatches, WorkerThreads, serve, serve_closed
-from harness.timing.service_times import Dispatcher, OnStream, order_guard, repeat_guard, service_times
+from harness.timing.service_times import Dispatcher, DispatcherOnStream, order_guard, repeat_guard, service_times
 from harness.timing.session import batches_to_check, peak_bytes
 
 Enter = Callable[[str], None]
@@ -468,7 +468,7 @@ class _LoadRun:
         """The places of one run on the issuing thread."""
         load = self.job.load
         if load.device == "cuda":
-            return OnStreams([OnStream(worker) for worker in workers])
+            return OnStreams([DispatcherOnStream(worker) for worker in workers])
         return CalledBack(workers[0].start, load.parallel)
 
     def _warm(self, workers: Sequence[Dispatcher], load: LoadCase) -> None:

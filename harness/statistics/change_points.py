@@ -64,7 +64,7 @@ WINDOW = 200
 
 
 @dataclass(frozen=True)
-class Split:
+class ChangePoint:
     """The most likely change point of a stretch. at: index of the first run after it. p: permutation p of the stretch.
 
     shift: ratio of the levels after / before, with its 95% interval. trend: True where a straight line fits better than
@@ -85,7 +85,7 @@ def largest_split(
     seed: int = 0,
     scales: Sequence[float] | None = None,
     correlation: float = 0.0,
-) -> Split | None:
+) -> ChangePoint | None:
     """The most likely split of a stretch without known boundaries.
 
     values: positive, one per run (a latency), in order. within: variance of log(value) inside each run, 0 where it is
@@ -106,7 +106,7 @@ def largest_split(
     p = _permutation_p(logs / scale, own, scale, float(scores[place]), np.random.default_rng(seed))
     at = place + LEAST_SIDE
     shift, half = _shift(logs, weights, at, correlation)
-    return Split(
+    return ChangePoint(
         at=first + at,
         p=p,
         shift=math.exp(shift),
@@ -123,7 +123,7 @@ def segments(length: int, boundaries: Sequence[int]) -> list[tuple[int, int]]:
 
 
 @dataclass(frozen=True)
-class Series:
+class RunSeries:
     """A series of one case on one machine. values, within: as in largest_split. boundaries: known ones, as first
     indices after each. machine: its key. runs: their ids, which series of one machine share."""
 
@@ -146,7 +146,7 @@ class MachineNoise:
     scales: Mapping[str, float] = field(default_factory=dict)
 
 
-def noise_of(series: Sequence[Series]) -> MachineNoise:
+def noise_of(series: Sequence[RunSeries]) -> MachineNoise:
     """The noise of one machine, from the stretches of its series. No step, drift or outlier in some series moves it.
 
     The correlation of a series is (median |x[t+2] - x[t]| / median |x[t+1] - x[t]|)² - 1, which is that of the first
@@ -207,13 +207,13 @@ AT_ONCE = 2_000
 """Stretches that one process looks at before it takes the next: a history of large runs has 100,000."""
 
 
-def changes_of_a_night(series: Sequence[Series], alpha: float = ALPHA, seed: int = 0) -> list[list[Split]]:
+def changes_of_a_night(series: Sequence[RunSeries], alpha: float = ALPHA, seed: int = 0) -> list[list[ChangePoint]]:
     """The change points of each series, in order of place, with the noise of each machine (noise_of).
 
     Level by level: every open stretch gives its most likely split; those that Benjamini and Hochberg's rule rejects
     together are change points, and the stretches on both sides of each are open in the next level.
     """
-    changes: list[list[Split]] = [[] for _ in series]
+    changes: list[list[ChangePoint]] = [[] for _ in series]
     noises = noises_of(series)
     scales = [[noises[case.machine].scales.get(run, 1.0) for run in case.runs] or None for case in series]
     stretches = [
@@ -222,7 +222,7 @@ def changes_of_a_night(series: Sequence[Series], alpha: float = ALPHA, seed: int
         for low, high in segments(len(case.values), case.boundaries)
     ]
 
-    def found_in(part: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int, Split]]:
+    def found_in(part: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int, ChangePoint]]:
         splits = []
         for number, low, high in part:
             case, own = series[number], scales[number]
@@ -245,12 +245,12 @@ def changes_of_a_night(series: Sequence[Series], alpha: float = ALPHA, seed: int
         for (number, low, high, split), is_change in zip(splits, rejected, strict=True):
             if is_change:
                 at = low + split.at
-                changes[number].append(Split(at, split.p, split.shift, split.low, split.high, split.trend))
+                changes[number].append(ChangePoint(at, split.p, split.shift, split.low, split.high, split.trend))
                 stretches += [(number, low, at), (number, at, high)]
     return [sorted(splits, key=lambda split: split.at) for splits in changes]
 
 
-def noises_of(series: Sequence[Series]) -> dict[str, MachineNoise]:
+def noises_of(series: Sequence[RunSeries]) -> dict[str, MachineNoise]:
     """The noise of each machine."""
     machines = dict.fromkeys(case.machine for case in series)
     return {machine: noise_of([case for case in series if case.machine == machine]) for machine in machines}

@@ -37,7 +37,7 @@ Start = Callable[[int, Done], None]
 LOST = "it was not complete before the time limit"
 
 
-class Place(Protocol):
+class IssuingPlace(Protocol):
     """What computes one batch at a time on a stream of its own (harness/timing/service_times.py has it)."""
 
     def launch(self, requests: int) -> None:
@@ -197,7 +197,7 @@ class CalledBack(Flight):
 class OnStreams(Flight):
     """The issuing thread looks at the events of its places whenever it waits."""
 
-    def __init__(self, places: Sequence[Place]) -> None:
+    def __init__(self, places: Sequence[IssuingPlace]) -> None:
         super().__init__()
         self._places = places
         self._free = deque(range(len(places)))

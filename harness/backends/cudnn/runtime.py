@@ -29,7 +29,7 @@ from harness.backends.cudnn.layer_plan import (
     in_blocks,
     plan_of,
 )
-from harness.backends.cudnn.tuning import Place, TunedStep
+from harness.backends.cudnn.tuning import TunedStep, TuningPlace
 from harness.backends.precision import precision_of
 from harness.core.errors import CaseError, NotSupportedError
 from harness.core.schemas import Placement
@@ -405,8 +405,8 @@ class CuDnn(Backend):
         return (self.job.cache / self.job.case.case_id / "plans.json").resolve()
 
     @property
-    def _place(self) -> Place:
-        return Place(
+    def _place(self) -> TuningPlace:
+        return TuningPlace(
             cudnn=cudnn.backend_version(),
             frontend=cudnn.__version__,
             gpu=driver.Device(0).name(),

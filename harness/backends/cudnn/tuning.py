@@ -29,25 +29,25 @@ Launch = Callable[[], None]
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedCandidate:
     """A candidate and the median device time of one launch in ns."""
 
     index: int
     device_ns: float
 
 
-def fastest(stream: Any, candidates: Sequence[Launch]) -> list[Timed]:
+def fastest(stream: Any, candidates: Sequence[Launch]) -> list[TimedCandidate]:
     """The FINALISTS among those that could be captured, the fastest first; `index` counts in `candidates`."""
-    first: list[Timed] = []
+    first: list[TimedCandidate] = []
     for index, launch in enumerate(candidates):
         best = min((launch.device_ns for launch in first), default=math.inf)
         spent = time_of(stream, launch, 1, 1, launches=1)
         if spent is not None and spent < HOPELESS * best:
             spent = time_of(stream, launch, 1, 2)
-            first += [] if spent is None else [Timed(index, spent)]
+            first += [] if spent is None else [TimedCandidate(index, spent)]
     first.sort(key=lambda launch: launch.device_ns)
     last = [
-        Timed(launch.index, _known(time_of(stream, candidates[launch.index], 1, TRIALS)))
+        TimedCandidate(launch.index, _known(time_of(stream, candidates[launch.index], 1, TRIALS)))
         for launch in first[:FINALISTS]
     ]
     return sorted(last, key=lambda launch: launch.device_ns)
@@ -84,7 +84,7 @@ def _known(value: float | None) -> float:
     return math.inf if value is None else value
 
 
-class Place(Record):
+class TuningPlace(Record):
     """What a choice is valid for: library, GPU and model file. In another place the steps are tuned again."""
 
     cudnn: int
@@ -110,11 +110,11 @@ class TunedPlans(Record):
     """plans.json: the kernels by signature."""
 
     schema_version: Literal[1] = 1
-    place: Place
+    place: TuningPlace
     steps: dict[str, TunedStep]
 
 
-def read_tuned(path: Path, place: Place) -> Mapping[str, TunedStep]:
+def read_tuned(path: Path, place: TuningPlace) -> Mapping[str, TunedStep]:
     """The steps that an earlier process tuned in this place; empty where there are none that can be read."""
     try:
         plans = store.load(path, TunedPlans, "make run")
@@ -123,7 +123,7 @@ def read_tuned(path: Path, place: Place) -> Mapping[str, TunedStep]:
     return plans.steps if plans.place == place else {}
 
 
-def write_tuned(path: Path, place: Place, steps: Mapping[str, TunedStep]) -> None:
+def write_tuned(path: Path, place: TuningPlace, steps: Mapping[str, TunedStep]) -> None:
     """Save them, in one move: plans.json."""
     path.parent.mkdir(parents=True, exist_ok=True)
     store.save(path, TunedPlans(place=place, steps=dict(steps)))

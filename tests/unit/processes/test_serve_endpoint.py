@@ -18,7 +18,7 @@ from harness.endpoints.contract import Completion, Prompt
 from harness.endpoints.timeline import StreamSteps, Timeline
 from harness.planning.resume import evidence_of, state_of
 from harness.processes import serve_endpoint as module
-from harness.processes.serve_endpoint import Answer, Judged, PromptWorkload, serve_endpoint
+from harness.processes.serve_endpoint import ExpectedAnswer, JudgedAnswers, PromptWorkload, serve_endpoint
 from harness.serving.load_verdict import parse_bounds
 from tests import synthetic_results as made
 from tests.fixtures.fault_server import Behaviour, closed_port, fault_server
@@ -30,7 +30,7 @@ class _Loaded(PromptWorkload):
     def __init__(self) -> None:
         self.samples = [Prompt(text, 2, (1, 2)) for text in ("a", "b", "c")]
         self.artifacts = {}
-        self._answers = [Answer((5, 6), "five six"), Answer((7, 8), "seven eight"), None]
+        self._answers = [ExpectedAnswer((5, 6), "five six"), ExpectedAnswer((7, 8), "seven eight"), None]
         self._pairs = self._distinct = ((2, 2),)
 
 
@@ -343,7 +343,7 @@ class _Prompts(PromptWorkload):
     def __init__(self) -> None:
         self.samples = [Prompt("once", 2)]
         self.artifacts = {}
-        self._answers = [Answer((5, 6), "ab")]
+        self._answers = [ExpectedAnswer((5, 6), "ab")]
         self._pairs = self._distinct = ((1, 2),)
 
 
@@ -366,7 +366,7 @@ def test_a_stream_is_judged_by_bounds_on_its_tokens(
     usage: int, one_each: bool, tmp_path: Path, behaviour: Behaviour, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "workload_of", lambda _: _Prompts())
-    monkeypatch.setattr(_Prompts, "judge", lambda *_: Judged(1, equal=1))
+    monkeypatch.setattr(_Prompts, "judge", lambda *_: JudgedAnswers(1, equal=1))
     behaviour.steps = [(0.0, {"text": "a"}), (0.0, {"text": "b"})]
     behaviour.usage = usage
     bounds = parse_bounds("ttft_p50<500ms,itl_p50<500ms")
