@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -125,9 +126,27 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[pytest.TestReport]:
 
 
 def _cpu_s() -> float:
-    """CPU seconds of this process, of its children that have ended, and of forked stages."""
+    """CPU seconds of this process, of all that it started, as a browser that still runs, and of forked stages."""
     times, forked = os.times(), sys.modules.get("tests.fixtures.forked")
-    return sum(times[:4]) + (forked.spent_s if forked else 0.0)
+    return sum(times[:4]) + sum(_living_s(pid) for pid in _children("self")) + (forked.spent_s if forked else 0.0)
+
+
+def _children(process: int | str) -> list[int]:
+    """Process ids of the living children of a process; none where the system does not list them."""
+    found = []
+    with suppress(OSError):  # a thread or the process may end meanwhile
+        for thread in os.scandir(f"/proc/{process}/task"):
+            found += map(int, Path(thread.path, "children").read_text().split())
+    return found
+
+
+def _living_s(pid: int) -> float:
+    """CPU seconds of a process and of all that it started: proc(5), counted from the end of the name."""
+    try:
+        times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]
+    except OSError:
+        return 0.0
+    return sum(map(int, times)) / os.sysconf("SC_CLK_TCK") + sum(map(_living_s, _children(pid)))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
