@@ -121,7 +121,8 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[pytest.TestReport]:
     report: pytest.TestReport = yield  # type: ignore[assignment]
     if report.when == "teardown" and _CPU_S in item.stash:
-        report.user_properties.append(("cpu_s", _cpu_s() - item.stash[_CPU_S]))
+        spent = _cpu_s() - item.stash[_CPU_S]
+        report.user_properties.append(("cpu_s", max(0.0, spent)))  # what a killed process started is lost
     return report  # type: ignore[return-value]
 
 
