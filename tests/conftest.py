@@ -28,6 +28,8 @@ gc.disable()
 TESTS = Path(__file__).parent
 LONG_FIRST = ("integration", "browser", "security")
 """Folders of long files: a long file that begins last would run alone at the end."""
+OLD_OBJECTS = 50_000
+"""So many are searched in a few milliseconds."""
 FAKED = ("tensorrt", "pycuda", "pynvml", "cuda", "openvino", "onnxruntime")
 
 
@@ -44,6 +46,16 @@ def _no_fake_is_left() -> Iterator[None]:
     while stale := [name for name in new if name in sys.modules and _is_stale(sys.modules[name])]:
         _forget(stale)
     assert not left, f"fakes left in sys.modules: {left}"
+
+
+@pytest.fixture(autouse=True)
+def _old_objects_are_not_searched_again() -> Iterator[None]:
+    """What a test imported, or what it made visible to the collector again (gc.unfreeze), would be searched at every
+    collection of later tests: a second each time.
+    """
+    yield
+    if len(gc.get_objects(generation=2)) > OLD_OBJECTS:
+        gc.freeze()
 
 
 @pytest.fixture(autouse=True)
