@@ -1,6 +1,6 @@
 """The plan and its raw records → the summary (pure: functions that read records are passed in).
 
-Records are loaded case by case and dropped after their draft is made, so memory does not grow with their number.
+Records are loaded by blocks of cases and dropped after their drafts are made, so memory does not grow with them.
 All drafts together give the comparisons with the limits and with other rows; then each row is built, once.
 """
 
@@ -19,6 +19,7 @@ from harness.aggregation.row import (
     Draft,
     build_row,
     draft_of,
+    with_figures,
 )
 from harness.aggregation.usage import timed
 from harness.core.errors import FormatError, StorageError
@@ -37,6 +38,9 @@ from harness.core.schemas import (
     Usage,
     UsageSummary,
 )
+
+BLOCK = 128
+"""Cases whose samples are in memory at once: a call of NumPy on all of them costs little more than on those of one."""
 
 MAX_NAMED = 20
 """Damaged files that the notes name individually; a thousand names would hide the other notes."""
@@ -163,20 +167,24 @@ def join(
     drafts: list[Draft] = []
     used: set[str] = set()
     started: list[str] = []
-    for case in plan.cases:
-        records = _records(
-            plan,
-            case,
-            load,
-            artifacts=artifacts.get(case.slug, absent.get(case.slug)),
-            machine=(environments, agreed),
-            notes=notes,
-        )
-        records = witnessed(records, load_usage, environments, notes)
-        checks = checks_for(plan, case, exports.get(case.slug), calibration)
-        drafts.append(draft_of(case, kinds[case.slug], records, plan.measurement, checks))
-        used.update(record.environment_id for record in records.measured if record.environment_id)
-        started += [record.started_at for record in records.measured]
+    for cases in _blocks(plan.cases):
+        block = [
+            _records(
+                plan,
+                case,
+                load,
+                artifacts=artifacts.get(case.slug, absent.get(case.slug)),
+                machine=(environments, agreed),
+                notes=notes,
+            )
+            for case in cases
+        ]
+        block = [witnessed(records, load_usage, environments, notes) for records in block]
+        for case, records in zip(cases, with_figures(cases, block), strict=True):
+            checks = checks_for(plan, case, exports.get(case.slug), calibration)
+            drafts.append(draft_of(case, kinds[case.slug], records, plan.measurement, checks))
+            used.update(record.environment_id for record in records.measured if record.environment_id)
+            started += [record.started_at for record in records.measured]
     blank = blank_summary(plan, exports, created_at)
     roof = _own_roof(roof, [environments[identity] for identity in used], notes)
     around = contexts(drafts, plan.cases, blank.exports, roof, plan.report.baseline_backend)
@@ -192,6 +200,11 @@ def join(
             "rows": rows,
         }
     )
+
+
+def _blocks(cases: Sequence[Case]) -> Iterator[Sequence[Case]]:
+    for start in range(0, len(cases), BLOCK):
+        yield cases[start : start + BLOCK]
 
 
 def blank_summary(plan: Plan, exports: Mapping[str, ExportRecord], created_at: str) -> Summary:

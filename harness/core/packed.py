@@ -16,6 +16,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from operator import attrgetter
 from pathlib import Path
@@ -28,6 +29,7 @@ from harness.core.schemas import Failed, Measured, PackedUsage, RawRecord, Row, 
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from numpy.typing import DTypeLike, NDArray
 
 PACK_FROM = 10_000
 """Cases of a plan above which `run` packs raw records and `aggregate` packs rows. Up to here JSON is fast enough
@@ -145,27 +147,56 @@ class _RawGroup:
     def __init__(self, table: pa.Table) -> None:
         self.records: list[str] = table["record"].to_pylist()
         self.usages: list[str | None] = table["usage"].to_pylist()
-        self.samples = {name: _Samples(table[name].combine_chunks()) for name in _SAMPLES}
+        self.samples = {name: _SampleColumn(table[name].combine_chunks()) for name in _SAMPLES}
 
 
-class _Samples:
-    """A column of samples, of which a line becomes integers of Python when it is asked for."""
+class Samples(Sequence[int]):
+    """Samples of a process as an array of NumPy; for Python a tuple of integers, made when it is asked for."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self._array = array
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        return self._array.astype(dtype or self._array.dtype, copy=bool(copy))
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._integers)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._integers[place]
+
+    def __eq__(self, other: object) -> bool:
+        return self._integers == (other._integers if isinstance(other, Samples) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._integers)
+
+    @cached_property
+    def _integers(self) -> tuple[int, ...]:
+        return tuple(self._array.tolist())
+
+
+class _SampleColumn:
+    """A column of samples, a line a process."""
 
     def __init__(self, column: pa.ListArray) -> None:
-        import numpy as np  # noqa: PLC0415 - as above
+        import numpy as np  # noqa: PLC0415 - only with pyarrow
 
         # Filling nulls, as to_numpy, imports pandas where it is installed.
         values = column.values.fill_null(0) if column.values.null_count else column.values
-        self._values: Any = np.from_dlpack(values)
+        self._values: NDArray[Any] = np.from_dlpack(values)
         self._ends: list[int] = column.offsets.to_pylist()
         self._usable: list[bool] | None = None
         if column.null_count or column.values.null_count:
             self._usable = [line is not None and None not in line for line in column.to_pylist()]
 
-    def __getitem__(self, at: int) -> tuple[int, ...] | None:
+    def __getitem__(self, at: int) -> Samples | None:
         if self._usable is not None and not self._usable[at]:
             return None
-        return tuple(self._values[self._ends[at] : self._ends[at + 1]].tolist())
+        return Samples(self._values[self._ends[at] : self._ends[at + 1]])
 
 
 class RowsWriter:
