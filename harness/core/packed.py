@@ -114,7 +114,7 @@ class PackedRaw:
             return None
         group, at = line
         samples = {name: column[at] for name, column in group.samples.items()}
-        timed = None not in samples.values()
+        timed = all(column is not None for column in samples.values())
         try:
             # Without samples it may be either kind; to look which one it is takes a fifth of the time.
             record = (_MEASURED if timed else _RAW).validate_json(group.records[at])
