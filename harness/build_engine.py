@@ -18,7 +18,6 @@ from typing import Any
 from harness.backends import BACKENDS
 from harness.backends.base import BackendJob, construct
 from harness.backends.batches import load_batches
-from harness.backends.served_cases import served_cases
 from harness.backends.tensorrt import engine_request as requests
 from harness.backends.tensorrt.engine_request import EnginePlace, Options
 from harness.core import cli, store
@@ -44,6 +43,7 @@ from harness.core.schemas import (
 )
 from harness.planning.block_settings import interpreters
 from harness.planning.exports import export_of
+from harness.planning.load_cases import served_cases
 from harness.processes import at_once
 from harness.statistics import parity
 from harness.timing.clock import now_ns

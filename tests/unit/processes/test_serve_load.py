@@ -19,8 +19,7 @@ from harness.core.protocol import LoadJob
 from harness.core.schemas import Environment, LoadCase, Replication, ServiceRun
 from harness.planning.config import parse_config
 from harness.planning.matrix import make_plan
-from harness.processes import load_process
-from harness.processes.load_process import serve_load
+from harness.processes import serve_load
 from tests.fixtures import tensorrt
 from tests.fixtures.computing_gpu import FakeGpu
 
@@ -39,8 +38,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
         return collect(build, "cpu", also)
 
     monkeypatch.setattr(environment, "collect", on_cpu)
-    monkeypatch.setattr("harness.timing.dispatcher.WARM_UP_S", 0.01)
-    monkeypatch.setattr(load_process, "RE_WARM_S", 0.01)
+    monkeypatch.setattr("harness.timing.service_times.WARM_UP_S", 0.01)
+    monkeypatch.setattr(serve_load, "RE_WARM_S", 0.01)
     monkeypatch.setattr(LoadCase, "replayed", False)  # replay of a service that takes no time is not what is tested
     before = sys.getswitchinterval()
     yield found
@@ -61,7 +60,7 @@ def served(tmp_path: Path, **more: object) -> tuple[LoadCase, Results]:
     assert load.skip_reason is None
     folders = {"results": str(tmp_path / "results"), "models": str(tmp_path / "models")}
     job = LoadJob(load=load, settings_id=plan.settings_id, measurement=plan.measurement, threads=1, **folders)
-    serve_load(job, lambda phase: None)
+    serve_load.serve_load(job, lambda phase: None)
     return load, Results(tmp_path / "results")
 
 

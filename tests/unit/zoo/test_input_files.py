@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.zoo.stored import read_arrays, write_arrays
+from harness.zoo.input_files import read_arrays, write_arrays
 
 
 @pytest.mark.parametrize("name", ["file", "allow_pickle", "model/in:0", "a.b", "x.npy", "my input", "modèle"])

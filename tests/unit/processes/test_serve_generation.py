@@ -17,7 +17,7 @@ from harness.core.layout import Results
 from harness.core.protocol import LoadJob
 from harness.core.schemas import LoadCase, Measurement, Replication
 from harness.planning.resume import LoadState, evidence_of, state_of
-from harness.processes.generation_load import serve_generation
+from harness.processes.serve_generation import serve_generation
 from harness.serving.load_verdict import parse_bounds
 
 PAIRS = ((8, 4), (3, 2), (3, 1))

@@ -6,8 +6,9 @@ are not rounded, and unknown, withheld or void figures are empty.
 
 from __future__ import annotations
 
+from harness.core import units
 from harness.core.schemas import Interval, Row, Summary
-from harness.reporting import ranking, units
+from harness.reporting import ranking
 from harness.reporting.figures import Value
 from harness.reporting.prose.conditions import machine, versions
 

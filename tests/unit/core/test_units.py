@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.core import units
 from harness.core.schemas import Interval
-from harness.reporting import units
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.comparison.compatibility import differences
+from harness.core import units
 from harness.core.schemas import Attempt, Fleet, FleetUnit, Row, Summary
-from harness.reporting import ranking, units
+from harness.core.units import ABSENT, VOID
+from harness.reporting import ranking
 from harness.reporting.prose.conditions import machine
 from harness.reporting.table import Block, Column, Table, words
-from harness.reporting.tables.spread_tables import case_label
-from harness.reporting.units import ABSENT, VOID
+from harness.reporting.tables.scaling_tables import case_label
 from harness.reporting.writers.markdown import document_text, section, table_text
 
 MAX_ROWS = 200

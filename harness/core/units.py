@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal
 from statistics import median
 
-from harness.aggregation.flags import MAX_PRINTED_FACTOR, too_wide_to_print
 from harness.core.schemas import Interval, Kind, Row
 
 DIGITS = 3
@@ -93,8 +92,16 @@ def duration(value_ns: float) -> str:
     return f"{significant(value_ns / unit.ns)} {unit.name}"
 
 
+MAX_PRINTED_FACTOR = 1.5
+"""Upper end over lower end beyond which an interval is not printed as digits: such an interval means that the figure is
+unknown, and digits would suggest more. CSV and JSON files keep them."""
 WIDE = f"[wider than ×{MAX_PRINTED_FACTOR:g}]"
-"""Shown in place of both ends of an interval that is too wide to be useful (grades.MAX_PRINTED_FACTOR)."""
+"""Shown in place of both ends of an interval that is too wide to be useful."""
+
+
+def too_wide_to_print(interval: Interval) -> bool:
+    """Whether the interval of a positive figure spans more than MAX_PRINTED_FACTOR."""
+    return interval.low <= 0 or interval.high / interval.low > MAX_PRINTED_FACTOR
 
 
 def interval(ends: Interval | None, divisor: float = 1, end: Callable[[float], str] = significant) -> str:

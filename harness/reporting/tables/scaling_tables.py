@@ -15,14 +15,14 @@ from harness.aggregation.scaling import (
     disturbance,
     scaling,
 )
+from harness.core import units
 from harness.core.schemas import Copies, DeviceSlot, NeighbourSample, Row, Summary
-from harness.reporting import units
-from harness.reporting.labels import Line, ends, per, where, who
+from harness.core.units import ABSENT
+from harness.reporting.csv_identity import Line, ends, per, where, who
 from harness.reporting.prose.boundaries import short
 from harness.reporting.prose.conditions import machine, versions
 from harness.reporting.ranking import setting_columns
 from harness.reporting.table import Column, Table, filled, words
-from harness.reporting.units import ABSENT
 from harness.statistics.estimators import median
 from harness.statistics.ratios import Ratio
 

@@ -6,20 +6,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from harness.processes import cpu_roof
-from harness.processes.cpu_roof import (
-    COPY_BYTES,
-    PASSES,
-    WAYS,
-    Task,
-    TaskRefused,
-    measured,
-)
+from harness.processes import cpu_peaks
+from harness.processes.cpu_peaks import COPY_BYTES, PASSES, WAYS, Task, TaskRefused, measured
 
 
 @pytest.fixture(autouse=True)
 def four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_roof.limits, "affinity", lambda: (0, 1, 2, 3))
+    monkeypatch.setattr(cpu_peaks.limits, "affinity", lambda: (0, 1, 2, 3))
 
 
 class Rates:
