@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -177,6 +178,21 @@ def test_every_stage_refuses_an_unknown_option_in_two_lines(path: Path) -> None:
 
 def test_no_file_is_a_drawer_for_odds_and_ends() -> None:
     assert [named(path) for path in FILES if path.stem in ("utils", "helpers", "common", "misc")] == []
+
+
+OWN_NAMES = (HARNESS / "backends", HARNESS / "zoo/families")
+"""Each library below may have its runtime, its profile, its decoder."""
+
+
+def test_no_file_name_stands_for_two_things() -> None:
+    shared = [path for path in FILES if path.stem != "__init__" and not any(own in path.parents for own in OWN_NAMES)]
+    assert [name for name, times in Counter(path.stem for path in shared).items() if times > 1] == []
+
+
+def test_no_public_class_name_stands_for_two_things() -> None:
+    shared = [path for path in FILES if HARNESS / "zoo/families" not in path.parents]
+    classes = [node.name for path in shared for node in nodes(path) if isinstance(node, ast.ClassDef)]
+    assert [name for name, times in Counter(classes).items() if times > 1 and not name.startswith("_")] == []
 
 
 def test_times_in_messages_are_written_by_one_function() -> None:
