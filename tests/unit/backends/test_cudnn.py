@@ -319,9 +319,9 @@ def test_full_memory_is_named(monkeypatch: pytest.MonkeyPatch, make: Make, gpu: 
 def test_its_profile_has_a_row_for_each_step(tmp_path: Path, make: Make) -> None:
     job = make().job
     (tmp_path / "profile").mkdir()
-    found = importlib.import_module("harness.backends.cudnn.profile").profile(job, BATCHES, tmp_path / "profile", 3)
-    assert [row.name for row in found.layers][:2] == ["Conv-c0 + Relu-r0", "MaxPool-p"]
-    assert [row.kind for row in found.layers] == [
+    result = importlib.import_module("harness.backends.cudnn.profile").profile(job, BATCHES, tmp_path / "profile", 3)
+    assert [row.name for row in result.layers][:2] == ["Conv-c0 + Relu-r0", "MaxPool-p"]
+    assert [row.kind for row in result.layers] == [
         "Conv",
         "MaxPool",
         "Conv",
@@ -330,5 +330,5 @@ def test_its_profile_has_a_row_for_each_step(tmp_path: Path, make: Make) -> None
         "GlobalAveragePool",
         "Conv",
     ]
-    assert found.layers[0].members == ("Conv-c0", "Relu-r0")
-    assert (tmp_path / "profile" / found.traces[0]).is_file()
+    assert result.layers[0].members == ("Conv-c0", "Relu-r0")
+    assert (tmp_path / "profile" / result.traces[0]).is_file()
