@@ -22,9 +22,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from harness.core import store
 from harness.core.schemas import EngineRecord
 
+TIMED_NS = 1_000_000_000
 BUSY = "import numpy; a = numpy.ones((512, 512), numpy.float32)\nwhile True: a @ a"
 
 
@@ -114,7 +117,7 @@ def report(records: Mapping[str, tuple[Path, EngineRecord]], places: Mapping[str
     """Print a line for every engine and way to build it."""
     from pycuda import driver  # noqa: PLC0415
 
-    from benchmarks.fidelity_gpu import bare_loop_us  # noqa: PLC0415
+    from benchmarks.fidelity_gpu import WARM_UP_NS, BareLoop  # noqa: PLC0415
 
     driver.init()
     driver.Device(0).retain_primary_context().push()
@@ -125,7 +128,10 @@ def report(records: Mapping[str, tuple[Path, EngineRecord]], places: Mapping[str
         for way, place in places.items():
             made = json.loads((place / name / "layers.json").read_text())
             chosen = tactics(made["layers"])
-            pass_us = bare_loop_us(place / name / "engine.plan", shape_of(record))
+            loop = BareLoop(place / name / "engine.plan", [inputs_of(record)])
+            loop.block(WARM_UP_NS)
+            pass_us = loop.block(TIMED_NS)
+            loop.close()
             first = first or (chosen, pass_us)
             same = sum(first[0].get(layer) == tactic for layer, tactic in chosen.items())
             cells = f"{made['seconds']:.0f} | {len(chosen)} | {same} | {pass_us:.1f} | {pass_us / first[1]:.3f}"
@@ -138,10 +144,13 @@ def tactics(layers: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {str(layer.get("Name")): str(layer.get("TacticName", layer.get("TacticValue"))) for layer in layers}
 
 
-def shape_of(record: EngineRecord) -> dict[str, int | None]:
-    """The batch size and sequence length that an engine was tuned for."""
-    optimum = next(iter(record.request.profiles.values())).optimum
-    return {"batch_size": optimum[0], "sequence_length": optimum[1] if len(optimum) == 2 else None}
+def inputs_of(record: EngineRecord) -> dict[str, np.ndarray]:
+    """A batch of the shape that an engine was tuned for: ones for ids and masks, random numbers for all else."""
+    random = np.random.default_rng(0)
+    shapes = {name: profile.optimum for name, profile in record.request.profiles.items()}
+    return {
+        name: np.ones(shape) if len(shape) == 2 else random.standard_normal(shape) for name, shape in shapes.items()
+    }
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from harness.core.schemas import (
 from harness.serving.arrivals import poisson, rate_of
 from harness.serving.batching import BatchPolicy, prepared_sizes
 from harness.serving.load_verdict import Control, bracket, decide
-from harness.serving.prediction import Replayed, load_points, peak_rate, policies, policy_map
+from harness.serving.peak_prediction import Replayed, load_points, peak_rate, policies, policy_map
 from harness.serving.price import per_million
 from harness.serving.replay import ServiceTimes, simulate
 

@@ -11,12 +11,12 @@ from harness.core import store
 from harness.core.layout import Results
 from harness.core.schemas import Summary
 from harness.core.schemas.profile_record import MemoryTimeline, PartsProfile
-from harness.profiling.grades import doubt, grade_of
+from harness.core.units import percent
 from harness.profiling.launch_gaps import idle_share
 from harness.profiling.layers import by_group, total
-from harness.profiling.load_profiles import Profiled, profiled_rows
+from harness.profiling.profile_grades import doubt, grade_of
+from harness.profiling.read_profiles import Profiled, profiled_rows
 from harness.profiling.reconcile import parts_total, reconcile
-from harness.reporting.units import percent
 
 ROOT = Path(__file__).parents[1]
 CPU = Results(ROOT / "results/published/epyc-2-vcpu/2026-11-28-profile")

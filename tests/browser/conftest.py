@@ -12,7 +12,7 @@ import pytest
 
 from harness.core import store
 from harness.core.schemas import Summary
-from harness.profiling.load_profiles import Profiled
+from harness.profiling.read_profiles import Profiled
 from harness.reporting.html.page import page
 from harness.reporting.html.profile_section import Profiles
 from harness.reporting.table import texts

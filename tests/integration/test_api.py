@@ -21,7 +21,7 @@ from harness.api import Benchmark, ModelProfiler, Profile
 from harness.core.errors import UsageError
 from harness.core.schemas import ExportRecord
 from harness.core.store import load
-from harness.processes import stages
+from harness.processes import stage_process
 from tests.fixtures.forked import run_stage_forked
 
 pytestmark = pytest.mark.stages
@@ -59,7 +59,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     folder, before = tmp_path_factory.mktemp("api"), Path.cwd()
     os.chdir(folder)
     patch = pytest.MonkeyPatch()
-    patch.setattr(stages, "_run", run_stage_forked)
+    patch.setattr(stage_process, "_run", run_stage_forked)
     try:
         said: list[str] = []
         runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)

@@ -12,7 +12,7 @@ from harness.core import store
 from harness.core.layout import Models
 from harness.core.schemas import ExportRecord, Usage
 from harness.core.schemas.profile_record import MemoryTimeline, ModelProfile, PartsProfile
-from harness.profiling.grades import MIN_REPEATS
+from harness.profiling.profile_grades import MIN_REPEATS
 from harness.zoo.loaded import Inputs
 from tests.fixtures.stages import TINY, Folder, latest_export
 from tests.integration.test_zoo_work import count, image, image_model, text, text_model
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.stages
 def test_the_exported_graph_counts_the_same(name: str, tmp_path: Path, trained: Path) -> None:
     from harness.zoo.cost.onnx_counts import open_graph, products_of
     from harness.zoo.identity import Options
-    from harness.zoo.onnx.write import write_fp32
+    from harness.zoo.onnx.torch_to_onnx import write_fp32
 
     options = Options(exporter="dynamo", opset=20, output_name=None, max_length=None, cache=None)
     is_text = name == "minilm-l6"

@@ -24,8 +24,8 @@ from harness.core.errors import CaseError, NotSupportedError
 from harness.core.protocol import EVENT, Ready
 from harness.core.schemas import Case, TensorSpec
 from harness.processes.launcher import Worker
-from harness.timing.dispatcher import Dispatcher, OnStream
 from harness.timing.issuing_thread import OnStreams, issue_closed
+from harness.timing.service_times import Dispatcher, DispatcherOnStream
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.stages
@@ -483,7 +483,7 @@ def test_one_thread_issues_to_objects_on_streams_and_in_memory_of_their_own(
     captured = {word.split("capture on ")[1] for word in log if word.startswith("capture")}
     assert len(captured) == (2 if graph else 0)
     log.clear()
-    found = issue_closed(OnStreams([OnStream(worker) for worker in workers]), 2, 6, 1 << 60)
+    found = issue_closed(OnStreams([DispatcherOnStream(worker) for worker in workers]), 2, 6, 1 << 60)
     assert (found.worker, found.error) == ((0, 1) * 3, None)
     passes = [f"{word} {handle}" for handle in (77, 78) for word in ("current: stream", "event on")]
     assert [word for word in log if not word.startswith("begin")] == passes * 3

@@ -18,9 +18,9 @@ from harness.core.safe_files import Limit, read, read_text
 from harness.core.schemas import Artifact, Plan
 from harness.core.schemas.profile_record import OperatorRow, PartsProfile
 from harness.planning import config
-from harness.profiling.load_profiles import with_launch_gaps
-from harness.zoo import model_files, stored
-from harness.zoo.stored import arrays_in, describe_inputs, read_arrays, write_arrays
+from harness.profiling.read_profiles import with_launch_gaps
+from harness.zoo import input_files, model_files
+from harness.zoo.input_files import arrays_in, describe_inputs, read_arrays, write_arrays
 from tests.synthetic_results import RESNET, case_of, measured, plan_of
 
 HARNESS = Path(__file__).parents[2] / "harness"
@@ -39,7 +39,7 @@ OWN_FILES = {
     ),
     "of the installed package or a distribution": (
         "harness.__main__",
-        "harness.core.extensions",
+        "harness.core.plugin_discovery",
         "harness.reporting.html.embedded",
         "harness.reporting.html.history_page",
         "harness.live.server",
@@ -72,9 +72,9 @@ OWN_FILES = {
         "harness.zoo.onnx.int8",
         "harness.zoo.cost.onnx_counts",
         "harness.zoo.onnx.external_data",
-        "harness.zoo.onnx.write",
+        "harness.zoo.onnx.torch_to_onnx",
         "harness.zoo.reference",
-        "harness.zoo.onnx.write",
+        "harness.zoo.onnx.torch_to_onnx",
         "harness.zoo.onnx.variants",
         "harness.zoo.families.own_onnx",
         "harness.zoo.model_files",
@@ -91,7 +91,7 @@ OWN_FILES = {
         "harness.zoo.inputs.preprocessing",
         "harness.zoo.inputs.preprocessing",
         "harness.zoo.inputs.sounds",
-        "harness.zoo.stored",
+        "harness.zoo.input_files",
     ),
     "what reads up to a limit": (
         "harness.core.safe_files",
@@ -181,7 +181,7 @@ def test_arrays_that_unpack_to_more_are_refused_before_they_are_unpacked(
     path = bomb(tmp_path / "inputs.npz", 64 << 20)
     assert path.stat().st_size < 1 << 20
     assert arrays_in(path)["x"].nbytes == 64 << 20
-    monkeypatch.setattr(stored, "Limit", type("Small", (), {"ARRAYS": 32 << 20}))
+    monkeypatch.setattr(input_files, "Limit", type("Small", (), {"ARRAYS": 32 << 20}))
     for reader in (read_arrays, lambda file: describe_inputs([str(file)], "tensor")):
         with pytest.raises(MalformedFileError, match="unpacks to more than 33,554,432 bytes"):
             reader(path)

@@ -14,7 +14,8 @@ from xml.etree import ElementTree
 import pytest
 
 from harness import compare
-from harness.aggregation.flags import UNCERTAIN, finding
+from harness.aggregation.flags import UNCERTAIN
+from harness.aggregation.grades import finding
 from harness.comparison.verdicts import Margins
 from harness.comparison.verdicts import compare as compare_rows
 from harness.core import cli, store

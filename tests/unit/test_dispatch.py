@@ -17,7 +17,7 @@ from harness.core.schemas import Attempt, AttemptReport, Failed, Fleet, Measured
 from harness.dispatch import MOST_ATTEMPTS, _report, dispatch, stage
 from harness.planning.exports import read_exports
 from harness.planning.work_units import units_of
-from harness.reporting.tables.fleet_tables import fleet_document
+from harness.reporting.tables.machines_tables import fleet_document
 from harness.runners import execution
 from harness.runners.execution import execute, installed_version, package_digest
 from harness.runners.runner import EndedAttempt, Requirements, Runner

@@ -17,7 +17,7 @@ from harness.core.host import environment
 from harness.core.layout import Results
 from harness.core.lock import exclusive
 from harness.core.schemas import CpuLimits, CpuRoof, Environment, Precision, Roof
-from harness.processes import cpu_roof
+from harness.processes import cpu_peaks
 from tests.fixtures.nvml import CARD, FakeDriver, FakeNvml
 from tests.synthetic_results import RESNET, case_of, plan_of
 
@@ -106,26 +106,26 @@ def test_without_pytorch_it_says_so(tmp_path: Path, peaks: FakePeaks, monkeypatc
 
 
 class FakeCpu:
-    """harness.processes.cpu_roof.measured: what was asked for, and answers of 100 GFLOP/s a thread."""
+    """harness.processes.cpu_peaks.measured: what was asked for, and answers of 100 GFLOP/s a thread."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[list[int], list[Precision]]] = []
         self.unmeasured: dict[Precision, str] = {}
         self.without: tuple[str, ...] = ()
 
-    def __call__(self, threads: list[int], precisions: list[Precision]) -> cpu_roof.MeasuredRoof:
+    def __call__(self, threads: list[int], precisions: list[Precision]) -> cpu_peaks.MeasuredRoof:
         self.asked.append((threads, precisions))
         known = [precision for precision in precisions if precision not in self.unmeasured]
         limits = [
             CpuLimits(threads=n, flops=dict.fromkeys(known, n * 100e9), copy_bytes_per_s=n * 10e9) for n in threads
         ]
-        return cpu_roof.MeasuredRoof(tuple(limits), self.unmeasured, self.without)
+        return cpu_peaks.MeasuredRoof(tuple(limits), self.unmeasured, self.without)
 
 
 @pytest.fixture
 def cpu(monkeypatch: pytest.MonkeyPatch) -> FakeCpu:
     found = FakeCpu()
-    monkeypatch.setattr(cpu_roof, "measured", found)
+    monkeypatch.setattr(cpu_peaks, "measured", found)
     monkeypatch.setattr(roof.limits, "threads", lambda: 2)
     return found
 

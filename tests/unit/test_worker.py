@@ -9,7 +9,7 @@ import pytest
 
 from harness.backends import BACKENDS
 from harness.backends.base import is_out_of_memory
-from harness.backends.loads import artifacts
+from harness.backends.case_files import artifacts
 from harness.core.errors import CaseError, NotSupportedError
 from harness.core.protocol import Job
 from harness.core.schemas import Measurement

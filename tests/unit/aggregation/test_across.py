@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.aggregation.across_rows import nonmonotone
-from harness.aggregation.flags import finding
+from harness.aggregation.grades import finding
 from harness.aggregation.row import Context, Draft, build_row
 from harness.core.schemas import Interval, Row
 from tests.synthetic_results import EFFICIENTNET, Synthetic, matrix, voided

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from harness.aggregation import row
-from harness.aggregation.flags import Finding, grade
 from harness.aggregation.flags_gpu import device_findings
+from harness.aggregation.grades import Finding, grade
 from harness.core.schemas import Clock, DeviceTimes, Latency
 from tests import synthetic_results as made
 

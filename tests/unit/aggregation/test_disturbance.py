@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness.aggregation import checks, flags_host
 from harness.aggregation import usage as utilisation
-from harness.aggregation.flags import Finding, grade
+from harness.aggregation.grades import Finding, grade
 from harness.core.schemas import Block, BusyProcess, Check, CpuUse, Measured, Stops, UsageSummary
 from tests.synthetic_results import EFFICIENTNET, case_of, cpu_use, environment, measured, usage_of, usage_sample
 

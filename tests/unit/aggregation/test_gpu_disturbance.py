@@ -8,7 +8,7 @@ import pytest
 
 from harness.aggregation import checks
 from harness.aggregation import usage as gpu_usage
-from harness.aggregation.flags import Finding
+from harness.aggregation.grades import Finding
 from harness.core.schemas import Check, GpuUsage, Measured, UsageSummary
 from tests.synthetic_results import EFFICIENTNET, case_of, cpu_use, environment, measured
 from tests.unit.aggregation.test_disturbance import usage

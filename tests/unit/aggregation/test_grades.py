@@ -7,9 +7,9 @@ from typing import Any, get_args
 
 import pytest
 
-from harness.aggregation import flags as grades
-from harness.aggregation import row
-from harness.aggregation.flags import Checks, Finding
+from harness.aggregation import grades, row
+from harness.aggregation.flags import CALIBRATION, UNCERTAIN, Checks, beyond_tolerance, flags_for, only_uncertain
+from harness.aggregation.grades import Finding
 from harness.core.schemas import (
     FIXED_WHEN_TRACED,
     NO_FLOATS,
@@ -43,7 +43,7 @@ def steady_record(round_number: int, median_ns: int) -> Measured:
 def findings(records: Sequence[Measured], checks: Checks = CHECKS) -> dict[str, Finding]:
     latency = row.latency_of(records)
     parity = row.worst_parity(records)
-    return {found.flag.name: found for found in grades.flags_for(CASE, records, latency, parity, checks)}
+    return {found.flag.name: found for found in flags_for(CASE, records, latency, parity, checks)}
 
 
 def quiet(**changes: Any) -> list[Measured]:
@@ -130,7 +130,7 @@ def test_a_value_beyond_its_limit_never_reads_as_the_limit() -> None:
     checks = Checks(tolerance=tolerance, judge_top1=True, target_ci=0.01, calibration=False)
     parity = parity_of(CASE, EFFICIENTNET, relative_l2=0.025004, cosine=0.96998, top1_agreement=0.98996)
     (flag,) = [one for one in findings(quiet(parity_timed=parity), checks).values() if one.flag.name == "PARITY_FAIL"]
-    every = grades.beyond_tolerance(CASE, parity, tolerance, judge_top1=True)
+    every = beyond_tolerance(CASE, parity, tolerance, judge_top1=True)
     assert flag.flag in [one.flag for one in every]
     assert [one.flag.detail for one in every] == [
         "relative L2 distance 2.51e-02 is above the tolerance of 2.5e-02",
@@ -195,7 +195,7 @@ def test_int8_that_ran_in_fp32_says_what_to_leave_out() -> None:
     case = CASE.model_copy(update={"precision": "int8"})
     records = quiet()
     latency, parity = row.latency_of(records), row.worst_parity(records)
-    (found,) = grades.flags_for(case, records, latency, parity, CHECKS)
+    (found,) = flags_for(case, records, latency, parity, CHECKS)
     assert found.flag.detail == "fp32 on cpu ran where the label says int8 on cpu"
     assert "leave int8 out" in found.flag.remedy
 
@@ -205,7 +205,7 @@ def test_fp8_that_ran_partly_in_bf16_says_what_fp8_does_not_take() -> None:
     mixed = {"precision": "bf16+fp8"}
     records = [r.model_copy(update={"placement": r.placement.model_copy(update=mixed)}) for r in quiet()]
     latency, parity = row.latency_of(records), row.worst_parity(records)
-    found = {one.flag.name: one for one in grades.flags_for(case, records, latency, parity, CHECKS)}["PLACEMENT"]
+    found = {one.flag.name: one for one in flags_for(case, records, latency, parity, CHECKS)}["PLACEMENT"]
     assert found.caps_at == "F"
     assert found.flag.detail == "bf16+fp8 on cpu ran where the label says fp8 on cpu"
     assert "convolutions" in found.flag.remedy
@@ -214,7 +214,7 @@ def test_fp8_that_ran_partly_in_bf16_says_what_fp8_does_not_take() -> None:
 def test_a_numbered_device_is_the_device() -> None:
     case = CASE.model_copy(update={"device": "cuda"})
     records = [r.model_copy(update={"placement": r.placement.model_copy(update={"device": "cuda:1"})}) for r in quiet()]
-    flags = grades.flags_for(case, records, row.latency_of(records), row.worst_parity(records), CHECKS)
+    flags = flags_for(case, records, row.latency_of(records), row.worst_parity(records), CHECKS)
     assert flags == []
 
 
@@ -244,7 +244,7 @@ def over_processes(low: float, high: float, rounds: int = 3) -> list[Finding]:
     records = quiet()
     update = {"median": 100.0e6, "ci95": Interval(low=low * 1e6, high=high * 1e6), "rounds": rounds}
     latency = row.latency_of(records).model_copy(update=update)
-    return grades.flags_for(CASE, records, latency, row.worst_parity(records), CHECKS)
+    return flags_for(CASE, records, latency, row.worst_parity(records), CHECKS)
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_one_process_has_no_interval_and_is_not_grade_a() -> None:
 def test_processes_without_an_interval_are_not_one_process() -> None:
     records = quiet()
     latency = row.latency_of(records).model_copy(update={"ci95": None})
-    (found,) = grades.flags_for(CASE, records, latency, row.worst_parity(records), CHECKS)
+    (found,) = flags_for(CASE, records, latency, row.worst_parity(records), CHECKS)
     assert (found.flag.name, found.caps_at) == ("UNCERTAIN", "C")
 
 
@@ -302,10 +302,10 @@ def test_absurd_widths_are_not_spelled_out() -> None:
 
 def test_a_row_that_is_only_uncertain_may_still_be_compared() -> None:
     flags = {caps: grades.finding(caps, "X", "", "").flag for caps in get_args(Grade)}
-    uncertain = grades.finding("C", grades.UNCERTAIN, "", "").flag
+    uncertain = grades.finding("C", UNCERTAIN, "", "").flag
 
     def only(*names: Flag, grade: Grade = "C") -> bool:
-        return grades.only_uncertain(ROW.model_copy(update={"flags": names, "grade": grade}))
+        return only_uncertain(ROW.model_copy(update={"flags": names, "grade": grade}))
 
     assert only(uncertain)
     assert only(uncertain, flags["A"], flags["B"])
@@ -363,8 +363,8 @@ def test_compile_cache_is_told_and_costs_no_grade(cached: tuple[bool | None, ...
 def test_a_backend_that_computes_nothing_is_never_ranked_and_never_void() -> None:
     checks = Checks(tolerance=TOLERANCE, judge_top1=True, target_ci=0.01, calibration=True)
     found = findings(quiet(parity_before=None, parity_timed=None), checks)
-    assert set(found) == {grades.CALIBRATION}
-    assert found[grades.CALIBRATION].caps_at == "A"
+    assert set(found) == {CALIBRATION}
+    assert found[CALIBRATION].caps_at == "A"
 
 
 def test_what_was_slowed_on_purpose_says_so() -> None:

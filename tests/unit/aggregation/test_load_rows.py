@@ -29,7 +29,7 @@ from harness.core.schemas import (
 from harness.core.schemas.load_record import ClientTimes
 from harness.serving.arrivals import digest, loadgen, poisson
 from harness.serving.load_case import points_of, policy_of
-from harness.serving.prediction import predict
+from harness.serving.peak_prediction import predict
 from harness.timing.request_loops import Dispatches, serve, serve_closed
 from tests.fixtures.simulated_clock import SimulatedClock, alone, in_place
 
@@ -215,7 +215,7 @@ def test_ends_that_are_noticed_late_are_a_figure_and_beyond_a_share_of_the_bound
     small, large = noticed(2_500_000), noticed(2_500_001)
     assert (small.points[0].unseen_p99_ns, large.points[0].unseen_p99_ns) == (2_500_000, 2_500_001)
     assert not any("noticed" in note for note in small.notes)
-    assert any("up to 2.5 ms late (p99): a PASS holds" in note for note in large.notes)
+    assert any("up to 2.50 ms late (p99): a PASS holds" in note for note in large.notes)
     assert row(load, evidence).points[0].unseen_p99_ns is None
     assert large.points[0].verdict == small.points[0].verdict == row(load, evidence).points[0].verdict
 
@@ -288,7 +288,7 @@ def test_a_row_on_a_gpu_without_its_energy_says_why(clock: SimulatedClock) -> No
         return [note for note in row(changed, replace(evidence, energy=energy)).notes if "energy" in note]
 
     (short,) = notes(energy)
-    assert "needs 5 s, and a replication lasts 2 s" in short
+    assert "needs 5 s, and a replication lasts 2.00 s" in short
     assert "DURATION=6s REQUESTS=3" in short
     assert notes(None) == ["no energy: the GPU's counter was not read"]
     below = spent.model_copy(update={"window_ns": 100 * 10**9})
@@ -407,7 +407,7 @@ def test_a_bound_below_the_service_time_has_no_load_and_says_so() -> None:
     assert prediction.peak_per_s is None
     found = row(load, LoadEvidence(service(load), prediction, points_of(load, None), {}))
     assert (found.status, found.points, found.predicted_peak_per_s) == ("measured", (), None)
-    assert any("no load meets the bound: a request alone takes 5 ms" in note for note in found.notes)
+    assert any("no load meets the bound: a request alone takes 5.00 ms" in note for note in found.notes)
 
 
 def test_the_predicted_peak_of_m_d_1_is_that_of_theory() -> None:

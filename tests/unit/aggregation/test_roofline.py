@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.aggregation.flags import Finding
+from harness.aggregation.grades import Finding
 from harness.aggregation.roofline import (
     CACHE_BYTES,
     CPU_CACHE_BYTES,

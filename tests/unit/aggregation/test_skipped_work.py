@@ -9,7 +9,7 @@ import pytest
 
 from harness.aggregation import checks as judged
 from harness.aggregation.checks import repeat_interval, skipped_work
-from harness.aggregation.flags import Finding
+from harness.aggregation.grades import Finding
 from harness.core.schemas import Check, Measured, OutputsTime, Repeats
 from tests import synthetic_results as made
 

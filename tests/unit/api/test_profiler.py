@@ -38,7 +38,7 @@ def test_other_settings_are_named() -> None:
     before = {"case": CallResult(1e6, 300, {"max_s": 1.0, "rounds": 3}, DAY)}
     (said,) = contradictions(before, {"case": CallResult(1.5e6, 50, {"max_s": 1.0, "rounds": 5}, DAY)})
     assert said == (
-        "`case`: an earlier call gave 1 ms, this one 1.5 ms. They asked for different settings: rounds 3 and 5."
+        "`case`: an earlier call gave 1.00 ms, this one 1.50 ms. They asked for different settings: rounds 3 and 5."
     )
 
 

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from harness.api.profiles import GpuProfile, LayerProfile, MemoryProfile, Profile
-from harness.api.results import Benchmark
-from harness.core.errors import UnavailableError
+from harness.api.results import Benchmark, read_results
+from harness.core import store
+from harness.core.errors import FormatError, MissingInputError, UnavailableError
+from harness.core.layout import Results
 from harness.core.schemas import Summary
 from harness.core.schemas.profile_record import Achieved, LayerRow, ModelProfile, OperatorRow, PartsProfile
 from harness.profiling.layers import LayerChoice
@@ -205,3 +207,21 @@ def test_a_gpu_profile_has_kernels_gaps_and_the_card() -> None:
     assert found.usage.power_w_mean
     assert found.roofline is row.roofline
     assert "clock" in repr(found).lower()
+
+
+def test_a_results_folder_is_read_back(tmp_path: Path) -> None:
+    summary = Synthetic(rounds=5).summary()
+    file = Results(tmp_path).summary
+    store.save(file, summary)
+    benchmark = read_results(tmp_path)
+    assert benchmark.folder == tmp_path
+    assert benchmark.to_csv() == Benchmark(tmp_path, store.load(file, Summary, "make aggregate")).to_csv()
+    assert [row.case_id for row in benchmark.rows] == [row.case_id for row in summary.rows]
+    file.write_text(file.read_text().replace('"rows"', '"row"', 1))
+    with pytest.raises(FormatError):
+        read_results(str(tmp_path))
+
+
+def test_a_folder_without_results_is_missing_input(tmp_path: Path) -> None:
+    with pytest.raises(MissingInputError, match=r"summary\.json does not exist"):
+        read_results(tmp_path)

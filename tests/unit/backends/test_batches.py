@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from harness.backends.batches import MIN_BATCHES, batch_starts, load_batches
 from harness.core.errors import MalformedFileError, MissingInputError
 from harness.core.schemas import Case, ExportRecord
-from harness.zoo.stored import read_arrays
+from harness.zoo.input_files import read_arrays
 from tests import synthetic_results as made
 
 SAMPLES = 64

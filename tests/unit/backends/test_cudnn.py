@@ -15,7 +15,6 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from harness.backends.base import BackendJob
-from harness.backends.cudnn import tuned
 from harness.core.errors import CaseError, NotSupportedError
 from harness.core.schemas import Case, ExportRecord, OnnxArtifact, TensorSpec
 from tests.fixtures import cudnn as fake
@@ -238,15 +237,16 @@ def test_what_was_tuned_elsewhere_is_tuned_again(
     assert len(again.built) > 5
 
 
-def test_a_record_of_another_file_or_a_damaged_one_is_not_used(tmp_path: Path) -> None:
-    place = tuned.Place(cudnn=91900, frontend="1.32.0", gpu="A GPU", onnx_sha256="5a")
-    step = tuned.TunedStep(form="precompiled", plan="eng0", workspace_bytes=0, device_ns=1.0, tried=2)
+def test_a_record_of_another_file_or_a_damaged_one_is_not_used(library: fake.Library, tmp_path: Path) -> None:
+    tuning = importlib.import_module("harness.backends.cudnn.tuning")
+    place = tuning.Place(cudnn=91900, frontend="1.32.0", gpu="A GPU", onnx_sha256="5a")
+    step = tuning.TunedStep(form="precompiled", plan="eng0", workspace_bytes=0, device_ns=1.0, tried=2)
     path = tmp_path / "case/plans.json"
-    tuned.write(path, place, {"conv": step})
-    assert tuned.read(path, place) == {"conv": step}
-    assert tuned.read(path, place.model_copy(update={"onnx_sha256": "5b"})) == {}
+    tuning.write_tuned(path, place, {"conv": step})
+    assert tuning.read_tuned(path, place) == {"conv": step}
+    assert tuning.read_tuned(path, place.model_copy(update={"onnx_sha256": "5b"})) == {}
     path.write_text(path.read_text()[:-20])
-    assert tuned.read(path, place) == {}
+    assert tuning.read_tuned(path, place) == {}
 
 
 def own_kernels(gpu: FakeGpu, error: float) -> Any:

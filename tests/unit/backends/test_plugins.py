@@ -15,8 +15,8 @@ from harness import backends
 from harness.backends import BUILT_IN, backend_info
 from harness.backends.plugins import GROUP, PluginTable
 from harness.core.errors import ConfigError
-from harness.core.extensions import installed
 from harness.core.host import environment
+from harness.core.plugin_discovery import installed
 from tests.fixtures.plugins import write_metadata, write_plugin
 
 ROOT = Path(__file__).parents[3]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from itertools import permutations
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats as scipy_stats
 
 from benchmarks.false_alarms import KINDS, verdicts
 from benchmarks.false_alarms import changes as simulated
@@ -20,15 +18,7 @@ from harness.comparison import verdicts as comparison
 from harness.comparison.verdicts import Margins
 from harness.core.schemas import ComparedRow, Flag, Interval, Latency, Row, Summary, TensorSpec
 from harness.statistics import estimators
-from harness.statistics.ratios import (
-    Change,
-    change_between,
-    holm,
-    rank_p,
-    ratio_of,
-    ratio_of_medians,
-    welch_p,
-)
+from harness.statistics.ratios import Change, change_between, ratio_of, ratio_of_medians
 from tests.synthetic_results import MINILM, FakeModel, Synthetic, case_of, environment, voided
 
 BACKENDS = ("torch-eager", "torch-script", "onnxruntime", "openvino")
@@ -76,33 +66,7 @@ def compare(baseline: Summary, current: Summary, margins: Margins | None = None)
     return {row.backend: row for row in rows}
 
 
-# --- the test and the correction ----------------------------------------------------------------------------------
-
-
-@given(medians, medians)
-def test_welch_is_scipys_on_logarithms(baseline: list[float], current: list[float]) -> None:
-    logs = [np.log(current), np.log(baseline)]
-    assume(min(float(np.std(values)) for values in logs) > 1e-6)  # below, both compute with rounding alone
-    assert welch_p(baseline, current) == pytest.approx(
-        scipy_stats.ttest_ind(*logs, equal_var=False).pvalue, rel=1e-6, abs=1e-12
-    )
-
-
-@given(st.lists(positive, min_size=2, max_size=8, unique=True), st.integers(1, 6))
-def test_the_rank_test_is_scipys_exact_one(values: list[float], first: int) -> None:
-    baseline, current = values[:first], values[first:]
-    assume(baseline and current)
-    expected = scipy_stats.mannwhitneyu(baseline, current, method="exact").pvalue
-    assert rank_p(baseline, current) == pytest.approx(expected, rel=1e-9)
-
-
-def test_ties_of_the_rank_test_count_half_and_never_towards_a_difference() -> None:
-    assert rank_p([1, 1, 1], [1, 1, 1]) == 1
-    assert rank_p([1, 2, 3], [3, 4, 5]) == rank_p([1, 2, 4], [3, 5, 6])
-
-
-def test_five_a_side_that_lie_apart_are_the_rarest_of_252_orders_and_their_mirror() -> None:
-    assert rank_p([1, 2, 3, 4, 5], [6, 7, 8, 9, 10]) == pytest.approx(2 / 252)
+# --- the change between two runs ----------------------------------------------------------------------------------
 
 
 @given(medians, medians)
@@ -150,28 +114,6 @@ def test_no_ratio_where_the_spread_is_unknown(baseline: list[float], current: li
 
 def test_two_processes_orders_of_magnitude_apart_prove_nothing() -> None:
     assert change_between([1e-90, 1e90], [1e-90, 1e90]) is None
-
-
-def test_holm_against_the_published_steps() -> None:
-    # Sorted: 4 x 0.005, 3 x 0.01, 2 x 0.03, 1 x 0.04 raised to the one before (Holm 1979; R: p.adjust).
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([]) == []
-    assert holm([0.9, 0.8]) == [1.0, 1.0]
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
-def test_holm_is_between_the_raw_p_and_bonferroni(p_values: list[float]) -> None:
-    adjusted = holm(p_values)
-    for raw, found in zip(p_values, adjusted, strict=True):
-        assert raw <= found <= min(1.0, len(p_values) * max(p_values))
-    order = sorted(range(len(p_values)), key=p_values.__getitem__)
-    assert [adjusted[place] for place in order] == sorted(adjusted)
-
-
-def test_holm_does_not_depend_on_the_order() -> None:
-    expected = dict(zip((0.01, 0.04, 0.03), holm([0.01, 0.04, 0.03]), strict=True))
-    for order in permutations(expected):
-        assert holm(order) == [expected[p] for p in order]
 
 
 # --- verdicts -----------------------------------------------------------------------------------------------------

@@ -1,63 +1,15 @@
-"""Two states that were measured in turn: the tests against SciPy's, the verdicts, how often they are wrong."""
+"""Two states that were measured in turn: the verdicts, and how often they are wrong."""
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
-from scipy import stats as scipy_stats
 
 from benchmarks.paired_alarms import KINDS, changes, simulate, verdicts
-from harness.comparison.paired import (
-    ENOUGH_ROUNDS,
-    correlated_t_p,
-    paired_change,
-    signed_rank_p,
-)
+from harness.comparison.paired import ENOUGH_ROUNDS, paired_change
 from harness.comparison.verdicts import RULES, judge
 from harness.statistics import estimators
-
-logs = st.lists(st.floats(-1, 1).filter(lambda value: abs(value) > 1e-6), min_size=2, max_size=10)
-
-
-@given(logs)
-def test_without_correlation_the_t_test_is_scipys(values: list[float]) -> None:
-    assume(float(np.std(values)) > 1e-6)
-    expected = scipy_stats.ttest_1samp(values, 0).pvalue
-    assert correlated_t_p(values, correlation=0) == pytest.approx(expected, rel=1e-6, abs=1e-12)
-
-
-@given(logs)
-def test_with_correlation_it_is_generalised_least_squares(values: list[float]) -> None:
-    assume(float(np.std(values)) > 1e-6)
-    count = len(values)
-    inverse = np.linalg.inv(scipy_stats_toeplitz(0.5 ** np.arange(count)))
-    ones = np.ones(count)
-    power = ones @ inverse @ ones
-    mean = ones @ inverse @ values / power
-    left = np.asarray(values) - mean
-    t = mean / math.sqrt(left @ inverse @ left / (count - 1) / power)
-    assert correlated_t_p(values) == pytest.approx(2 * scipy_stats.t.sf(abs(t), count - 1), rel=1e-6, abs=1e-9)
-
-
-def scipy_stats_toeplitz(first: np.ndarray) -> np.ndarray:
-    places = np.arange(len(first))
-    return first[np.abs(places[:, None] - places[None, :])]
-
-
-@given(st.lists(st.floats(-1, 1).filter(bool), min_size=1, max_size=9, unique_by=abs))
-def test_the_signed_ranks_are_scipys_exact_ones(values: list[float]) -> None:
-    expected = scipy_stats.wilcoxon(values, method="exact").pvalue
-    assert signed_rank_p(values) == pytest.approx(expected, rel=1e-9)
-
-
-def test_ties_and_zeros_of_signed_ranks_are_never_towards_a_difference() -> None:
-    assert signed_rank_p([0.0, 0.0]) == 1
-    assert signed_rank_p([0.1, -0.1]) == 1
-    assert signed_rank_p([0.1] * 6) == pytest.approx(2 / 64)
+from harness.statistics.significance import correlated_t_p
 
 
 def test_a_slow_round_of_both_states_cancels() -> None:

@@ -6,13 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.aggregation.energy_pass import (
-    EnergySpent,
-    Meter,
-    energy_of,
-    metered_cases,
-    settings_for,
-)
+from harness.aggregation.energy_per_inference import EnergySpent, Meter, energy_of, metered_cases, settings_for
 from harness.core.errors import CaseError
 from harness.core.host.gpu import GpuHandle, facts_of
 from harness.core.schemas import Block, Case, Measured, Measurement, Stops

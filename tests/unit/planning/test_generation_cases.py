@@ -15,7 +15,7 @@ from harness.planning.config import parse_config
 from harness.planning.generation_cases import generation_needs
 from harness.planning.matrix import make_plan
 from harness.planning.schedule import generation_turns
-from harness.zoo.stored import length_pairs
+from harness.zoo.input_files import length_pairs
 
 
 def planned(pairs: list[tuple[int, int]] | None = None, **block: Any) -> Plan:

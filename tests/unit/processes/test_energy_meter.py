@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.aggregation.energy_pass import EnergySpent, Meter
+from harness.aggregation.energy_per_inference import EnergySpent, Meter
 from harness.core import store
 from harness.core.layout import LoadFiles
 from harness.core.protocol import LoadJob

@@ -18,7 +18,7 @@ from harness.profiling.launch_gaps import (
     overlap,
     waited,
 )
-from harness.profiling.load_profiles import with_launch_gaps
+from harness.profiling.read_profiles import with_launch_gaps
 
 Event = dict[str, Any]
 

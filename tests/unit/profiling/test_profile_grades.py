@@ -11,16 +11,8 @@ import pytest
 
 from harness.core.schemas import GpuUsage, Usage
 from harness.core.schemas.profile_record import OperatorRow, PartsProfile
-from harness.profiling import grades
-from harness.profiling.grades import (
-    agree,
-    doubt,
-    flags_of,
-    grade_of,
-    graded,
-    spread,
-    until_steady,
-)
+from harness.profiling import profile_grades
+from harness.profiling.profile_grades import agree, doubt, flags_of, grade_of, graded, spread, until_steady
 from tests.synthetic_results import environment, usage_of, usage_sample
 from tests.unit.profiling.test_profile_parts_sums import profile
 
@@ -122,13 +114,13 @@ def test_others_count_where_they_take_what_the_profile_wants() -> None:
 def test_what_else_uses_the_card_counts_on_a_gpu() -> None:
     fields: dict[str, Any] = dict.fromkeys(GpuUsage.model_fields)
     busy = GpuUsage(**{**fields, "reasons": {"hw_thermal": 0.5}, "other_processes_max": 1, "samples": 8})
-    watched = grades.timed(usage())
+    watched = profile_grades.timed(usage())
     assert watched is not None
     of_the_card = watched.model_copy(update={"gpu": busy})
-    found, unmade = grades.flags_host.of_a_pass(of_the_card, 2, True, TWO)
+    found, unmade = profile_grades.flags_host.of_a_pass(of_the_card, 2, True, TWO)
     assert [(one.flag.name, one.caps_at) for one in found] == [("THERMAL", "C"), ("GPU_SHARED", "C")]
     assert unmade == {}
-    assert grades.flags_host.of_a_pass(of_the_card, 2, False, TWO) == ([], {})
+    assert profile_grades.flags_host.of_a_pass(of_the_card, 2, False, TWO) == ([], {})
 
 
 def test_missing_evidence_never_improves_a_grade() -> None:

@@ -118,8 +118,8 @@ def test_the_reason_has_both_figures_of_a_gap() -> None:
     found = reconcile(on_gpu(60 * MS, 100 * MS, kernels=60 * MS, idle=45 * MS), True)
     assert found is not None
     assert found.reasons == (
-        "launch gaps: the kernels' own time leaves 40 ms of the plain latency, and in a traced pass no kernel ran for "
-        "45 ms",
+        "launch gaps: the kernels' own time leaves 40.0 ms of the plain latency, and in a traced pass no kernel ran "
+        "for 45.0 ms",
     )
 
 

@@ -10,7 +10,7 @@ from harness.backends.profile_timing import ROOT
 from harness.core.schemas import Flag
 from harness.core.schemas.profile_record import LayerRow, OperatorRow, PartsProfile
 from harness.profiling.layers import group_of_operator
-from harness.profiling.load_profiles import Profiled
+from harness.profiling.read_profiles import Profiled
 from harness.profiling.side_by_side import (
     MODEL,
     NO_MODULE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -68,9 +69,11 @@ def test_an_engine_is_repaid_against_the_next_best() -> None:
     rows = (timed(ENGINE, 1.0), timed(FUSED, 2.0), timed(COMPILED, 3.0))
     (one,) = found(engine_cost, *rows)
     # 38.1 s for 1 ms a batch.
-    assert (
-        "of tensorrt fp16 (38.1 s each) is repaid against onnxruntime fp16, the next best, after 38,100 [" in one.text
+    assert one.text.startswith(
+        "an engine of tensorrt fp16 (built in 38.1 s) saves time over onnxruntime fp16, the next"
     )
+    assert "after 38,100 [" in one.text
+    assert "] batches of 1. " in one.text
     assert one.case_ids == (ENGINE.case_id, FUSED.case_id)
 
 
@@ -91,3 +94,11 @@ def test_the_fastest_is_named_in_the_precision_that_most_share_with_its_setting(
     fp32 = timed(BY_ID["bert-base-torch-eager-cuda-fp32-b1-s128"], 0.5)
     (one,) = found(backend_choice, timed(ENGINE, 1.0), timed(FUSED, 2.0), fp32)
     assert one.text.startswith("tensorrt (static+graph) is fastest at batch 1 in fp16: 1.00 ms")
+
+
+def test_an_engine_that_a_row_of_grade_c_beats_is_not_recommended() -> None:
+    rows = (timed(ENGINE, 1.0), timed(FUSED, 2.0))
+    group = Group("a model", rows, BY_ID, SUMMARY.exports["bert-base"], None, SUMMARY.engines, (timed(COMPILED, 0.5),))
+    assert list(engine_cost(group)) == []
+    slower = dataclasses.replace(group, flagged=(timed(COMPILED, 1.5),))
+    assert len(list(engine_cost(slower))) == 1

@@ -9,7 +9,7 @@ import pytest
 
 from harness.core.schemas import Row, Summary
 from harness.core.schemas.profile_record import OperatorRow
-from harness.profiling.load_profiles import Profiled
+from harness.profiling.read_profiles import Profiled
 from harness.profiling.reconcile import reconcile
 from harness.reporting.tables.profile_tables import TOP_LAYERS
 from harness.reporting.writers.csv import csv_tables

@@ -13,6 +13,7 @@ from benchmarks.publish import headline_block
 from harness.aggregation.flags import GroupKey
 from harness.core.host.environment import ALLOCATOR, VARIABLES
 from harness.core.schemas import DeviceTimes, Row, Summary
+from harness.core.units import MILLISECOND
 from harness.reporting import ranking
 from harness.reporting.details import document
 from harness.reporting.figures import DEVICE
@@ -36,7 +37,6 @@ from harness.reporting.tables.latency_table import (
 from harness.reporting.tables.roofline_table import roofline_table
 from harness.reporting.tables.summary_table import COLUMNS
 from harness.reporting.tables.tried_settings_table import tried_table
-from harness.reporting.units import MILLISECOND
 from harness.reporting.writers.csv import summary_text
 from harness.reporting.writers.markdown import blocks_text, table_text
 from tests.synthetic_cuda import LOST, VOID, cuda_summary

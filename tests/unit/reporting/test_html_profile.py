@@ -9,7 +9,7 @@ import pytest
 
 from harness.core.schemas import Row, Summary
 from harness.core.schemas.profile_record import LaunchGaps, OperatorRow
-from harness.profiling.load_profiles import Profiled
+from harness.profiling.read_profiles import Profiled
 from harness.profiling.side_by_side import NO_MODULE, SideBySideLine
 from harness.reporting.charts.profile_charts import short_name
 from harness.reporting.html import profile_section as profile

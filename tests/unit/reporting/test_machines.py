@@ -12,11 +12,11 @@ from harness.core import store
 from harness.core.errors import MissingInputError, UsageError
 from harness.core.layout import Results
 from harness.core.schemas import Case, Measured, Summary
+from harness.core.units import ABSENT
 from harness.reporting.charts.spec import Absent, Mark
 from harness.reporting.charts.speedup_charts import machines_chart
 from harness.reporting.table import Table
-from harness.reporting.tables.fleet_tables import across_machines, machines_blocks
-from harness.reporting.units import ABSENT
+from harness.reporting.tables.machines_tables import across_machines, machines_blocks
 from tests import synthetic_results as made
 from tests.synthetic_results import MINILM
 

@@ -9,7 +9,7 @@ from harness.reporting.charts.selection import of_devices
 from harness.reporting.details import document, over_devices
 from harness.reporting.first_page import first_page
 from harness.reporting.html.page import page
-from harness.reporting.tables.spread_tables import (
+from harness.reporting.tables.scaling_tables import (
     cpus_in_words,
     device_lines,
     devices_table,

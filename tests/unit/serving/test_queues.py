@@ -9,7 +9,7 @@ from harness.core.errors import UsageError
 from harness.serving import arrivals, replay
 from harness.serving.batching import BatchPolicy, closes_at, due, prepared_for, prepared_sizes
 from harness.serving.load_verdict import parse_bound
-from harness.serving.prediction import knee, load_points, peak_rate, policies, policy_map
+from harness.serving.peak_prediction import knee, load_points, peak_rate, policies, policy_map
 from harness.serving.price import per_million
 
 MS = 1_000_000

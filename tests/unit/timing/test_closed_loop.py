@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from harness.core.errors import CaseError
-from harness.timing import dispatcher as service
-from harness.timing.dispatcher import Dispatcher
+from harness.timing import service_times as service
 from harness.timing.request_loops import WorkerThreads, serve_closed
+from harness.timing.service_times import Dispatcher
 from tests.fixtures.simulated_clock import SimulatedClock, alone, in_place
 
 MS = 1_000_000

@@ -15,6 +15,7 @@ from harness.planning.config import parse_config
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import Overrides, apply
 from harness.zoo import loaded, model_files, model_info
+from harness.zoo.input_files import describe_inputs
 from harness.zoo.inputs.own import rotation, with_own_inputs
 from harness.zoo.loaded import (
     Inputs,
@@ -25,7 +26,6 @@ from harness.zoo.loaded import (
     batch_first,
     sample_first,
 )
-from harness.zoo.stored import describe_inputs
 
 NUMBERS = np.random.default_rng(0)
 
