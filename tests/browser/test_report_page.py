@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,17 @@ Open = Callable[..., Any]
 @pytest.fixture
 def opened(browser: Any, address: str) -> Iterator[Open]:
     """Open the page; whatever it complained about or asked the network for fails the test at its end."""
+    yield from _opening(browser, address)
+
+
+@pytest.fixture(scope="module")
+def seen(browser: Any, address: str) -> Iterator[Open]:
+    """The page of each size, opened once for all tests that look at it and scroll, and change nothing else."""
+    for show in _opening(browser, address):
+        yield cache(show)
+
+
+def _opening(browser: Any, address: str) -> Iterator[Open]:
     contexts, wrong = [], []
 
     def show(size: tuple[int, int] = DESKTOP, scheme: str = "light", at: str = address, **options: Any) -> Any:
@@ -109,9 +121,9 @@ def test_a_header_sorts_up_and_down_with_absent_figures_last(opened: Open) -> No
     assert tab.locator("table.cases").first.locator("th[aria-sort=descending]").count() == 1
 
 
-def test_what_a_row_is_stays_in_sight_when_its_figures_scroll(opened: Open) -> None:
+def test_what_a_row_is_stays_in_sight_when_its_figures_scroll(seen: Open) -> None:
     for size, kept in ((DESKTOP, ["grade", "backend", "precision", "batch"]), (PHONE, ["backend"])):
-        tab = opened(size)
+        tab = seen(size)
         scroll = tab.locator(".scroll:has(table.cases)").first
         scroll.scroll_into_view_if_needed()
         heads = scroll.locator("thead th")
@@ -139,8 +151,8 @@ def test_what_a_row_is_stays_in_sight_when_its_figures_scroll(opened: Open) -> N
         assert ("batch" in below) == (size == PHONE)
 
 
-def test_on_a_phone_the_answer_of_each_model_is_read_without_scrolling_sideways(opened: Open) -> None:
-    tab = opened(PHONE)
+def test_on_a_phone_the_answer_of_each_model_is_read_without_scrolling_sideways(seen: Open) -> None:
+    tab = seen(PHONE)
     scroll = tab.locator("#summary .scroll").first
     assert scroll.evaluate("(one) => one.scrollWidth <= one.clientWidth")
     cells = scroll.locator("tbody tr").first.locator("td")
@@ -149,9 +161,9 @@ def test_on_a_phone_the_answer_of_each_model_is_read_without_scrolling_sideways(
     assert not scroll.locator("thead").is_visible()
 
 
-def test_speedup_and_accuracy_are_in_sight_and_on_a_phone_the_median(opened: Open) -> None:
+def test_speedup_and_accuracy_are_in_sight_and_on_a_phone_the_median(seen: Open) -> None:
     for size, last in (((1440, 900), "cosine"), (PHONE, "median ms")):
-        tab = opened(size)
+        tab = seen(size)
         scroll = tab.locator(".scroll:has(table.cases)").first
         scroll.scroll_into_view_if_needed()
         tab.locator("table.cases[data-keys]").first.wait_for(state="attached")
@@ -159,8 +171,8 @@ def test_speedup_and_accuracy_are_in_sight_and_on_a_phone_the_median(opened: Ope
         assert box["x"] + box["width"] <= scroll.bounding_box()["x"] + scroll.bounding_box()["width"] + 1
 
 
-def test_on_a_phone_labels_keep_the_backend_and_a_legend_all_names(opened: Open) -> None:
-    tab = opened(PHONE)
+def test_on_a_phone_labels_keep_the_backend_and_a_legend_all_names(seen: Open) -> None:
+    tab = seen(PHONE)
     dots = drawn(tab.locator(".plot[aria-label^='Latency by backend']").first)
     for label in dots.locator(".ytick text").all_text_contents():
         assert not label.startswith("…"), label
@@ -172,16 +184,16 @@ def test_on_a_phone_labels_keep_the_backend_and_a_legend_all_names(opened: Open)
     assert all(name.bounding_box()["y"] < box["y"] + box["height"] for name in names.all())
 
 
-def test_on_a_phone_a_table_of_words_is_read_without_scrolling_sideways(opened: Open) -> None:
-    scroll = opened(PHONE).locator("#environment .scroll")
+def test_on_a_phone_a_table_of_words_is_read_without_scrolling_sideways(seen: Open) -> None:
+    scroll = seen(PHONE).locator("#environment .scroll")
     scroll.scroll_into_view_if_needed()
     assert scroll.evaluate("(one) => one.scrollWidth <= one.clientWidth")
 
 
-def test_the_first_figures_are_within_two_screens(opened: Open) -> None:
+def test_the_first_figures_are_within_two_screens(seen: Open) -> None:
     for size in (DESKTOP, (1440, 900), (390, 844)):
-        top = opened(size).evaluate("document.querySelector('#summary table tbody').getBoundingClientRect().top")
-        comparison = opened(size).evaluate("document.querySelector('#comparison').getBoundingClientRect().height")
+        top = seen(size).evaluate("document.querySelector('#summary table tbody').getBoundingClientRect().top")
+        comparison = seen(size).evaluate("document.querySelector('#comparison').getBoundingClientRect().height")
         assert top - comparison < 2 * size[1]
 
 
@@ -472,8 +484,8 @@ def test_the_navigation_leads_to_a_section_though_what_is_above_was_never_laid_o
     assert 0 <= title.bounding_box()["y"] < 200
 
 
-def test_on_a_phone_the_link_of_what_is_read_is_in_sight(opened: Open) -> None:
-    tab = opened(PHONE)
+def test_on_a_phone_the_link_of_what_is_read_is_in_sight(seen: Open) -> None:
+    tab = seen(PHONE)
     for anchor in ("environment", "summary"):
         tab.evaluate("(anchor) => document.getElementById(anchor).scrollIntoView()", anchor)
         current = tab.locator(f"nav a[href='#{anchor}'][aria-current]")
@@ -483,8 +495,8 @@ def test_on_a_phone_the_link_of_what_is_read_is_in_sight(opened: Open) -> None:
         assert box["x"] + box["width"] <= PHONE[0]
 
 
-def test_rows_have_whole_pixels_so_that_the_lines_of_cells_that_stick_meet_the_others(opened: Open) -> None:
-    heights = opened().evaluate(
+def test_rows_have_whole_pixels_so_that_the_lines_of_cells_that_stick_meet_the_others(seen: Open) -> None:
+    heights = seen().evaluate(
         "[...document.querySelectorAll('.cases tr')].map((row) => row.getBoundingClientRect().height)"
     )
     assert len(heights) > 10

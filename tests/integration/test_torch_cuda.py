@@ -191,7 +191,9 @@ class Encoder(torch.nn.Module):
         return self.head(self.norm(x + self.perceptron(x)).mean(1))
 
 
-@pytest.mark.parametrize("name", ["torch-eager", "torch-compile", pytest.param("torch-aoti", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["torch-eager", *(pytest.param(name, marks=pytest.mark.slow) for name in ("torch-compile", "torch-aoti"))]
+)
 @pytest.mark.usefixtures("switches", "instructions")
 def test_linear_layers_in_fp8_are_near_fp32_and_read_back(
     name: str, log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

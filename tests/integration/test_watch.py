@@ -189,6 +189,6 @@ def test_without_a_plan_once_is_an_error_and_watching_waits_for_one(tmp_path: Pa
     "arguments", [("--port", "80"), ("--web", "--port", "seven"), ("--web", "--port", "70000"), ("--web", "--once")]
 )
 def test_options_that_cannot_be_are_refused(folder: Folder, arguments: tuple[str, ...]) -> None:
-    done = subprocess.run(watch(folder, *arguments), cwd=ROOT, check=False, capture_output=True, text=True)
+    done = folder("watch", *arguments)
     assert done.returncode == 2
     two_lines(done)

@@ -109,7 +109,11 @@ def test_a_path_with_spaces_is_one_path(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("target", "name"),
-    [("aggregate", "RESULTS"), ("verify", "BUNDLE"), ("compare", "BASELINE"), ("bundle", "MODELS_DIR")],
+    [
+        ("aggregate", "RESULTS"),
+        ("compare", "BASELINE"),
+        *(pytest.param(*way, marks=pytest.mark.slow) for way in (("verify", "BUNDLE"), ("bundle", "MODELS_DIR"))),
+    ],
 )
 def test_no_folder_name_runs_a_command(target: str, name: str, tmp_path: Path) -> None:
     trap = tmp_path / "trap"
