@@ -18,13 +18,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from harness.aggregation.across_rows import FIRST_ROUND, losers
-from harness.aggregation.energy_pass import (
-    MIN_WINDOW_S,
-    EnergySpent,
-    energy_of,
-    metered_cases,
-    settings_for,
-)
+from harness.aggregation.energy_per_inference import MIN_WINDOW_S, EnergySpent, energy_of, metered_cases, settings_for
 from harness.backends import BACKENDS
 from harness.core import cli, store
 from harness.core.errors import CaseError, CasesFailedError, FormatError, MissingInputError, UsageError

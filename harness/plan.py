@@ -45,9 +45,9 @@ from harness.planning.matrix import make_plan
 from harness.planning.overrides import LoadOverrides, Overrides, apply, left_out
 from harness.planning.schedule import engines_in_words, estimate, further_in_words, in_words, tuning_in_words
 from harness.zoo import model_info
+from harness.zoo.input_files import describe_inputs, length_pairs
 from harness.zoo.model_files import quantisation_of
 from harness.zoo.sources import is_model_file, require_files, with_prefix
-from harness.zoo.stored import describe_inputs, length_pairs
 
 T = TypeVar("T")
 

@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from harness.aggregation.flags import Finding, GroupKey, finding, is_calibration, medians_by_round
+from harness.aggregation.flags import GroupKey, is_calibration, medians_by_round
+from harness.aggregation.grades import Finding, finding
 from harness.aggregation.roofline import JudgedRoofline, rooflines
 from harness.aggregation.row import Context, Draft, grade_of
 from harness.core.schemas import Case, CpuRoof, ExportRecord, Grade, Roof, Row, Speedup

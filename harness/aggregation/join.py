@@ -1,6 +1,6 @@
 """The plan and its raw records → the summary (pure: functions that read records are passed in).
 
-Records are loaded case by case and dropped after their draft is made, so memory does not grow with their number.
+Records are loaded by blocks of cases and dropped after their drafts are made, so memory does not grow with them.
 All drafts together give the comparisons with the limits and with other rows; then each row is built, once.
 """
 
@@ -19,8 +19,9 @@ from harness.aggregation.row import (
     Draft,
     build_row,
     draft_of,
+    with_figures,
 )
-from harness.aggregation.usage import timed
+from harness.aggregation.usage import timed_rounds
 from harness.core.errors import FormatError, StorageError
 from harness.core.schemas import (
     Case,
@@ -37,6 +38,9 @@ from harness.core.schemas import (
     Usage,
     UsageSummary,
 )
+
+BLOCK = 128
+"""Cases whose samples are in memory at once: a call of NumPy on all of them costs little more than on those of one."""
 
 MAX_NAMED = 20
 """Damaged files that the notes name individually; a thousand names would hide the other notes."""
@@ -92,26 +96,38 @@ LoadUsage = Callable[[str, int], Usage | None]
 
 
 def witnessed(
-    records: CaseRecords, load_usage: LoadUsage, environments: Mapping[str, Environment], notes: Notes
-) -> CaseRecords:
-    """The records, each with the monitor's summary or why there is none.
+    block: Sequence[CaseRecords], load_usage: LoadUsage, environments: Mapping[str, Environment], notes: Notes
+) -> list[CaseRecords]:
+    """The records of some cases, each with the monitor's summary or why there is none.
 
     Without the monitor's file no sample is left out; a flag (UNWATCHED) then lowers the row's grade, so that deleting a
     file never improves it.
     """
+    usages = [[_usage(record, load_usage) for record in records.measured] for records in block]
+    windows = iter(timed_rounds([usage for of_case in usages for usage in of_case if isinstance(usage, Usage)]))
+    return [
+        _witnessed(
+            records, [next(windows) if isinstance(usage, Usage) else usage for usage in of_case], environments, notes
+        )
+        for records, of_case in zip(block, usages, strict=True)
+    ]
+
+
+def _witnessed(
+    records: CaseRecords,
+    windows: Sequence[UsageSummary | str | None],
+    environments: Mapping[str, Environment],
+    notes: Notes,
+) -> CaseRecords:
     if not records.measured:
         return records
     usage: dict[int, UsageSummary] = {}
     unwatched: dict[int, str] = {}
-    for record in records.measured:
-        usage_or_reason = _usage(record, load_usage)
-        window = timed(usage_or_reason) if isinstance(usage_or_reason, Usage) else None
-        if window is not None:
+    for record, window in zip(records.measured, windows, strict=True):
+        if isinstance(window, UsageSummary):
             usage[record.round] = window
             continue
-        unwatched[record.round] = (
-            usage_or_reason if isinstance(usage_or_reason, str) else "the case ended before the monitor saw it timed"
-        )
+        unwatched[record.round] = window or "the case ended before the monitor saw it timed"
         notes.note_unwatched(record.case_id, record.round, unwatched[record.round])
     where = environments.get(records.measured[0].environment_id or "")
     return replace(records, usage=usage, unwatched=unwatched, environment=where)
@@ -163,20 +179,24 @@ def join(
     drafts: list[Draft] = []
     used: set[str] = set()
     started: list[str] = []
-    for case in plan.cases:
-        records = _records(
-            plan,
-            case,
-            load,
-            artifacts=artifacts.get(case.slug, absent.get(case.slug)),
-            machine=(environments, agreed),
-            notes=notes,
-        )
-        records = witnessed(records, load_usage, environments, notes)
-        checks = checks_for(plan, case, exports.get(case.slug), calibration)
-        drafts.append(draft_of(case, kinds[case.slug], records, plan.measurement, checks))
-        used.update(record.environment_id for record in records.measured if record.environment_id)
-        started += [record.started_at for record in records.measured]
+    for cases in _blocks(plan.cases):
+        block = [
+            _records(
+                plan,
+                case,
+                load,
+                artifacts=artifacts.get(case.slug, absent.get(case.slug)),
+                machine=(environments, agreed),
+                notes=notes,
+            )
+            for case in cases
+        ]
+        block = witnessed(block, load_usage, environments, notes)
+        for case, records in zip(cases, with_figures(cases, block), strict=True):
+            checks = checks_for(plan, case, exports.get(case.slug), calibration)
+            drafts.append(draft_of(case, kinds[case.slug], records, plan.measurement, checks))
+            used.update(record.environment_id for record in records.measured if record.environment_id)
+            started += [record.started_at for record in records.measured]
     blank = blank_summary(plan, exports, created_at)
     roof = _own_roof(roof, [environments[identity] for identity in used], notes)
     around = contexts(drafts, plan.cases, blank.exports, roof, plan.report.baseline_backend)
@@ -192,6 +212,11 @@ def join(
             "rows": rows,
         }
     )
+
+
+def _blocks(cases: Sequence[Case]) -> Iterator[Sequence[Case]]:
+    for start in range(0, len(cases), BLOCK):
+        yield cases[start : start + BLOCK]
 
 
 def blank_summary(plan: Plan, exports: Mapping[str, ExportRecord], created_at: str) -> Summary:

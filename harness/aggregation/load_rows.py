@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from harness.aggregation import flags
 from harness.aggregation.client_figures import client_figures
-from harness.aggregation.energy_pass import MIN_WINDOW_S
+from harness.aggregation.energy_per_inference import MIN_WINDOW_S
 from harness.aggregation.generation_rows import token_findings
 from harness.aggregation.token_load import TokenSamples, over, token_samples, within_all
 from harness.core.schemas import (
@@ -49,7 +49,7 @@ from harness.serving.load_case import LoadStep, policy_of
 from harness.serving.load_verdict import (
     LATE_SHARE,
     Control,
-    Decision,
+    LoadDecision,
     bracket,
     decide,
     latencies,
@@ -58,7 +58,7 @@ from harness.serving.load_verdict import (
     together,
     upper_estimate,
 )
-from harness.serving.prediction import times_of
+from harness.serving.peak_prediction import times_of
 from harness.serving.price import per_million
 from harness.serving.replay import recorded, simulate
 from harness.statistics import parity as distance
@@ -371,7 +371,7 @@ def _control(
 
 def _decision(
     load: LoadCase, bound: LatencyBound, runs: Sequence[_Run], on_time: bool, control: Control | None
-) -> Decision:
+) -> LoadDecision:
     """Our verdict on one bound. A single long run is cut into SEGMENTS, which are long against the memory of its queue.
 
     The unit stays the replication where the bound is on times between tokens: those of one request depend on each
@@ -384,12 +384,12 @@ def _decision(
     # A replication of one-token outputs alone has no time between tokens.
     kept = [part for part in values if part.size]
     if not kept:
-        return Decision("UNDECIDED", 0.0, None, None)
+        return LoadDecision("UNDECIDED", 0.0, None, None)
     alone = control if bound.of == "latency" else None
     return decide([int(part.sum()) for part in kept], [part.size for part in kept], bound, on_time, alone)
 
 
-def _judged(load: LoadCase, decisions: Sequence[Decision]) -> tuple[JudgedBound, ...]:
+def _judged(load: LoadCase, decisions: Sequence[LoadDecision]) -> tuple[JudgedBound, ...]:
     if [bound.of for bound in load.bounds] == ["latency"]:
         return ()
     return tuple(

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from harness.aggregation import (
-    batch_times,
-    flags,
-    rounds,
-)
+from harness.aggregation import batch_times, flags, grades, more_rounds
 from harness.aggregation import (
     usage as utilisation,
 )
@@ -22,8 +18,9 @@ from harness.aggregation.checks import (
     skipped_work,
     unchecked,
 )
-from harness.aggregation.flags import Checks, Finding, finding
+from harness.aggregation.flags import Checks
 from harness.aggregation.flags_gpu import device_findings
+from harness.aggregation.grades import Finding, finding
 from harness.core.host.environment import PLUGIN
 from harness.core.schemas import (
     Case,
@@ -148,6 +145,7 @@ class CaseRecords:
     measured, failed: the records that belong to the plan, in round order.
     left_out: (round, reason) of records that exist and must not be used.
     damaged: (round, problem) of files that cannot be read.
+    figures: of the samples of each measured record (with_figures); None in offline mode, which has no samples.
     usage: the monitor's summary, by round, where there is one; unwatched: why there is none in the other rounds.
     environment: of the measured records; they all agree in the facts that are read from it.
     """
@@ -156,6 +154,7 @@ class CaseRecords:
     failed: tuple[Failed, ...]
     left_out: tuple[tuple[int, str], ...] = ()
     damaged: tuple[tuple[int, str], ...] = ()
+    figures: Sequence[estimators.ProcessFigures] | None = None
     usage: Mapping[int, UsageSummary] = field(default_factory=dict)
     unwatched: Mapping[int, str] = field(default_factory=dict)
     environment: Environment | None = None
@@ -177,7 +176,7 @@ class Draft:
     @cached_property
     def is_sound(self) -> bool:
         """True where it was measured and nothing in its records makes it void."""
-        return self.row.status == "measured" and flags.grade(self.findings) != "F"
+        return self.row.status == "measured" and grades.grade(self.findings) != "F"
 
 
 @dataclass(frozen=True)
@@ -201,7 +200,7 @@ NO_CONTEXT = Context()
 def build_row(draft: Draft, context: Context = NO_CONTEXT) -> Row:
     """The row of a case: its figures, all findings about it, and the grade that follows."""
     findings = _findings(draft, context)
-    grade = flags.grade(findings) if draft.row.status == "measured" else None
+    grade = grades.grade(findings) if draft.row.status == "measured" else None
     update: dict[str, Any] = {
         "grade": grade,
         "flags": tuple(problem.flag for problem in findings),
@@ -216,7 +215,7 @@ def build_row(draft: Draft, context: Context = NO_CONTEXT) -> Row:
 
 def grade_of(draft: Draft, context: Context) -> Grade | None:
     """The worst grade that any finding leaves; None for a case that was not measured."""
-    return flags.grade(_findings(draft, context)) if draft.row.status == "measured" else None
+    return grades.grade(_findings(draft, context)) if draft.row.status == "measured" else None
 
 
 def _findings(draft: Draft, context: Context) -> list[Finding]:
@@ -249,15 +248,34 @@ def missing_row(case: Case, kind: Kind, reason: str, hint: str) -> Row:
 QUANTILES = {"p90": 0.90, "p95": 0.95, "p99": 0.99}
 
 
+def with_figures(cases: Sequence[Case], block: Sequence[CaseRecords]) -> list[CaseRecords]:
+    """The records of some cases, each with the figures of its samples, which are computed together."""
+    samples = [
+        [] if case.mode == "offline" else [record.latency_ns for record in records.measured]
+        for case, records in zip(cases, block, strict=True)
+    ]
+    figures = iter(estimators.process_figures([process for processes in samples for process in processes]))
+    return [
+        replace(records, figures=[next(figures) for _ in processes]) if processes else records
+        for records, processes in zip(block, samples, strict=True)
+    ]
+
+
 def latency_of(records: Sequence[Measured]) -> Latency:
     """Statistics over the rounds. Every figure except the largest sample and the number of samples is computed in each
     process, and the row has its median over processes: a process with more samples does not weigh more.
     """
-    processes = estimators.process_figures([record.latency_ns for record in records])
-    ordered = [process.ordered for process in processes]
-    medians = tuple(process.median for process in processes)
-    tails = {name: estimators.process_percentiles_of_sorted(ordered, quantile) for name, quantile in QUANTILES.items()}
-    known = {"p50": medians, **{name: values for name, values in tails.items() if values is not None}}
+    return latency_over(estimators.process_figures([record.latency_ns for record in records]))
+
+
+def latency_over(processes: Sequence[estimators.ProcessFigures]) -> Latency:
+    """The same from the figures of each process."""
+    medians, counts = tuple(process.median for process in processes), [process.size for process in processes]
+    known = {"p50": medians} | {
+        name: tuple(process.percentiles[quantile] for process in processes)
+        for name, quantile in QUANTILES.items()
+        if estimators.are_enough(counts, quantile)
+    }
     intervals = {name: estimators.median_interval(values) for name, values in known.items()}
     middles = {name: estimators.median(values) for name, values in known.items()}
     correlations = [process.lag1_autocorrelation for process in processes if process.lag1_autocorrelation is not None]
@@ -269,13 +287,13 @@ def latency_of(records: Sequence[Measured]) -> Latency:
         p90=middles.get("p90"),
         p95=middles.get("p95"),
         p99=middles.get("p99"),
-        max=max(float(values[-1]) for values in ordered),
+        max=max(process.largest for process in processes),
         mean=estimators.median([process.mean for process in processes]),
         iqr=estimators.median([process.iqr for process in processes]),
         cv=estimators.median(variations) if variations else None,
         lag1_autocorrelation=estimators.median(correlations) if correlations else None,
-        n=sum(map(len, ordered)),
-        rounds=len(records),
+        n=sum(counts),
+        rounds=len(processes),
         process_medians=medians,
         percentile_ci95={name: interval for name, interval in intervals.items() if interval is not None},
     )
@@ -339,7 +357,10 @@ def worst_parity(records: Sequence[Measured]) -> Parity | None:
 def _measured(case: Case, kind: Kind, case_records: CaseRecords, settings: Measurement, checks: Checks) -> Draft:
     records = case_records.measured
     numbers = tuple(record.round for record in records)
-    latency = batch_times.offline_of(records) if case.mode == "offline" else latency_of(records)
+    if case.mode == "offline":
+        latency = batch_times.offline_of(records)
+    else:
+        latency = latency_of(records) if case_records.figures is None else latency_over(case_records.figures)
     if numbers != tuple(range(1, len(records) + 1)):
         latency = latency.model_copy(update={"process_rounds": numbers})
     parity, device = worst_parity(records), device_of(records, case.mode)
@@ -361,7 +382,7 @@ def _measured(case: Case, kind: Kind, case_records: CaseRecords, settings: Measu
         clock=records[0].clock,
         artifacts=records[0].artifacts,
         usage=utilisation.merged(list(case_records.usage.values())),
-        stopped=rounds.why_stopped(numbers, latency.process_medians, settings, failed=bool(case_records.failed)),
+        stopped=more_rounds.why_stopped(numbers, latency.process_medians, settings, failed=bool(case_records.failed)),
         plugin=case_records.environment.software.build.get(PLUGIN) if case_records.environment else None,
     )
     proof = flags.flags_for(case, records, latency, parity, checks)

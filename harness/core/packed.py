@@ -2,7 +2,8 @@
 
     results/raw/<slug>.parquet    a line a process, in the plan's order: case_id, round, latency_ns, warmup_ns, the rest
                                   of its record and the monitor's record as JSON
-    results/summary.parquet       a line a case, a row group a model: names, grade, figures, the row as JSON
+    results/summary.parquet       a line a case, a row group a model: names, grade, figures, the checks as JSON,
+                                  the rest of the row as JSON
 
 The schemas are those of the JSON files: a record that is read from here equals the record that was written. The only
 module that imports pyarrow (the extra `parquet`), when such a file is read or written.
@@ -16,6 +17,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from operator import attrgetter
 from pathlib import Path
@@ -25,9 +27,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from harness.core.errors import MalformedFileError, MissingInputError, NewerFormatError, UnavailableError
 from harness.core.schemas import Failed, Measured, PackedUsage, RawRecord, Row, RowGroup, Usage
+from harness.core.schemas.vocabulary import Checks
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from numpy.typing import DTypeLike, NDArray
 
 PACK_FROM = 10_000
 """Cases of a plan above which `run` packs raw records and `aggregate` packs rows. Up to here JSON is fast enough
@@ -37,11 +41,15 @@ GROUP_RECORDS: Final = 1_500
 """Raw records of a row group, which is read at once: about 5 MB."""
 
 _RAW: TypeAdapter[Measured | Failed] = TypeAdapter(RawRecord)
+_MEASURED: TypeAdapter[Measured | Failed] = TypeAdapter(Measured)
+_CHECKS: TypeAdapter[Checks] = TypeAdapter(Checks)
 _KIND = b"inferometer"
-_RAW_FORMATS, _ROWS_FORMATS = (b"raw 1", b"raw 2"), (b"rows 1",)
-"""The formats that are read; the last is written. Raw 1: the samples of the monitor's record one after the other."""
+_RAW_FORMATS, _ROWS_FORMATS = (b"raw 1", b"raw 2"), (b"rows 1", b"rows 2")
+"""The formats that are read; the last is written. Raw 1: the samples of the monitor's record one after the other. Rows
+1: the checks of a row in its JSON."""
 
 _SAMPLES = ("latency_ns", "warmup_ns")
+_ROW_TEXTS: Final = ("row", "checks")
 RawLine = tuple[Measured | Failed, Usage | None]
 
 
@@ -78,7 +86,7 @@ class PackedRaw:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = _opened(path, _raw_schema(), _RAW_FORMATS, "make run")
+        self._file = _opened(path, dict.fromkeys(_RAW_FORMATS, _raw_schema()), "make run")
         self._usage = Usage if self._file.schema_arrow.metadata[_KIND] == _RAW_FORMATS[0] else PackedUsage
         with _translated(path, "make run"):
             names = self._file.read(columns=["case_id", "round"], use_threads=False)
@@ -105,13 +113,15 @@ class PackedRaw:
         if line is None:
             return None
         group, at = line
+        samples = {name: column[at] for name, column in group.samples.items()}
+        timed = all(column is not None for column in samples.values())
         try:
-            record = _RAW.validate_json(group.records[at])
+            # Without samples it may be either kind; to look which one it is takes a fifth of the time.
+            record = (_MEASURED if timed else _RAW).validate_json(group.records[at])
         except ValidationError as error:
             raise _damaged(self._path, f"{case_id}, round {number}", "make run") from error
         if isinstance(record, Measured):
-            samples = {name: column[at] for name, column in group.samples.items()}
-            if None in samples.values():
+            if not timed:
                 raise _damaged(self._path, f"a sample of {case_id}, round {number},", "make run")
             record.__dict__.update(samples)  # it is new: nothing else refers to it
         return record
@@ -145,27 +155,56 @@ class _RawGroup:
     def __init__(self, table: pa.Table) -> None:
         self.records: list[str] = table["record"].to_pylist()
         self.usages: list[str | None] = table["usage"].to_pylist()
-        self.samples = {name: _Samples(table[name].combine_chunks()) for name in _SAMPLES}
+        self.samples = {name: _SampleColumn(table[name].combine_chunks()) for name in _SAMPLES}
 
 
-class _Samples:
-    """A column of samples, of which a line becomes integers of Python when it is asked for."""
+class Samples(Sequence[int]):
+    """Samples of a process as an array of NumPy; for Python a tuple of integers, made when it is asked for."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self._array = array
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        return self._array.astype(dtype or self._array.dtype, copy=bool(copy))
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._integers)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._integers[place]
+
+    def __eq__(self, other: object) -> bool:
+        return self._integers == (other._integers if isinstance(other, Samples) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._integers)
+
+    @cached_property
+    def _integers(self) -> tuple[int, ...]:
+        return tuple(self._array.tolist())
+
+
+class _SampleColumn:
+    """A column of samples, a line a process."""
 
     def __init__(self, column: pa.ListArray) -> None:
-        import numpy as np  # noqa: PLC0415 - as above
+        import numpy as np  # noqa: PLC0415 - only with pyarrow
 
         # Filling nulls, as to_numpy, imports pandas where it is installed.
         values = column.values.fill_null(0) if column.values.null_count else column.values
-        self._values: Any = np.from_dlpack(values)
+        self._values: NDArray[Any] = np.from_dlpack(values)
         self._ends: list[int] = column.offsets.to_pylist()
         self._usable: list[bool] | None = None
         if column.null_count or column.values.null_count:
             self._usable = [line is not None and None not in line for line in column.to_pylist()]
 
-    def __getitem__(self, at: int) -> tuple[int, ...] | None:
+    def __getitem__(self, at: int) -> Samples | None:
         if self._usable is not None and not self._usable[at]:
             return None
-        return tuple(self._values[self._ends[at] : self._ends[at + 1]].tolist())
+        return Samples(self._values[self._ends[at] : self._ends[at + 1]])
 
 
 class RowsWriter:
@@ -208,7 +247,9 @@ class PackedRows:
 
     def __init__(self, path: Path, groups: Sequence[RowGroup]) -> None:
         self._path, self._groups = path, groups
-        self._file = _opened(path, _rows_schema(), _ROWS_FORMATS, "make aggregate")
+        schemas = {_ROWS_FORMATS[0]: _rows_schema(("row",)), _ROWS_FORMATS[1]: _rows_schema()}
+        self._file = _opened(path, schemas, "make aggregate")
+        self._columns = [name for name in _ROW_TEXTS if name in self._file.schema_arrow.names]
         counts = [self._file.metadata.row_group(at).num_rows for at in range(self._file.metadata.num_row_groups)]
         if counts != [group.rows for group in groups]:
             raise _damaged(path, "the number of rows", "make aggregate")
@@ -216,13 +257,19 @@ class PackedRows:
     def group(self, at: int) -> tuple[Row, ...]:
         """The rows of one group."""
         with _translated(self._path, "make aggregate"):
-            texts = self._file.read_row_group(at, columns=["row"], use_threads=False)["row"].to_pylist()
+            table = self._file.read_row_group(at, columns=self._columns, use_threads=False)
+        texts = {name: table[name].to_pylist() for name in self._columns}
         if _sum(texts) != self._groups[at].sha256:
             raise _damaged(self._path, f"the rows of {self._groups[at].model}", "make aggregate")
         try:
-            return tuple(map(Row.model_validate_json, texts))
+            rows = tuple(map(Row.model_validate_json, texts["row"]))
+            # Most rows have the same checks: each text is read once.
+            checks = {text: _CHECKS.validate_json(text) for text in set(texts.get("checks", ()))}
         except ValidationError as error:
             raise _damaged(self._path, f"a row of {self._groups[at].model}", "make aggregate") from error
+        for row, text in zip(rows, texts.get("checks", ()), strict=False):
+            row.__dict__["checks"] = checks[text]  # it is new: nothing else refers to it
+        return rows
 
     def statuses(self) -> Iterator[tuple[str, str]]:
         """(case id, status) of every row."""
@@ -241,11 +288,14 @@ class WrittenRows:
 
 def written_rows(model: str, rows: Sequence[Row]) -> WrittenRows:
     """The rows of a model for the file. rows: with the digits that a file has (rounded_record)."""
-    texts = [row.model_dump_json() for row in rows]
+    texts = {
+        "row": [row.model_dump_json(exclude={"checks"}) for row in rows],
+        "checks": [_CHECKS.dump_json(row.checks).decode() for row in rows],
+    }
     columns = {name: [figure(row) for row in rows] for name, figure in _FIGURES.items()}
     measured = columns["status"].count("measured")
     group = RowGroup(model=model, rows=len(rows), measured=measured, sha256=_sum(texts))
-    return WrittenRows({**columns, "row": texts}, group)
+    return WrittenRows({**columns, **texts}, group)
 
 
 _PLAIN: Final = (
@@ -262,8 +312,9 @@ _FIGURES: Final[Mapping[str, Callable[[Row], Any]]] = {
 """The columns besides the row itself, which programs read without its schema."""
 
 
-def _sum(texts: Iterable[str]) -> str:
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+def _sum(texts: Mapping[str, Sequence[str]]) -> str:
+    lines = (line or "" for name in _ROW_TEXTS for line in texts.get(name, ()))  # a null is no row, as its reader says
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 _WRITTEN_AS: Final[dict[str, Any]] = {"compression": "zstd", "write_page_checksum": True, "use_dictionary": False}
@@ -278,11 +329,11 @@ def _raw_schema() -> pa.Schema:
     return pa.schema([*columns, ("record", pa.string()), ("usage", pa.string())], metadata={_KIND: _RAW_FORMATS[-1]})
 
 
-def _rows_schema() -> pa.Schema:
+def _rows_schema(texts: Sequence[str] = _ROW_TEXTS) -> pa.Schema:
     needs_pyarrow("A Parquet file")
     import pyarrow as pa  # noqa: PLC0415 - as above
 
-    words = ("case_id", "model", "backend", "precision", "boundary", "mode", "setting", "status", "grade", "row")
+    words = ("case_id", "model", "backend", "precision", "boundary", "mode", "setting", "status", "grade", *texts)
     figures = ("throughput_per_s", "median_ns", "ci95_low_ns", "ci95_high_ns", "speedup")
     columns = [(name, pa.string()) for name in words] + [(name, pa.float64()) for name in figures]
     sizes = [(name, pa.int64()) for name in ("batch_size", "sequence_length")]
@@ -304,7 +355,8 @@ def _write(path: Path, schema: pa.Schema, lines: Iterable[Mapping[str, Any]], gr
             writer.write_table(pa.Table.from_pylist(kept, schema=schema))
 
 
-def _opened(path: Path, schema: pa.Schema, known: Sequence[bytes], made_by: str) -> Any:
+def _opened(path: Path, schemas: Mapping[bytes, pa.Schema], made_by: str) -> Any:
+    """A file. schemas: of each format that is read, the newest last."""
     import pyarrow.parquet as pq  # noqa: PLC0415 - as above
 
     if not path.is_file():
@@ -312,15 +364,15 @@ def _opened(path: Path, schema: pa.Schema, known: Sequence[bytes], made_by: str)
     with _translated(path, made_by):
         file = pq.ParquetFile(path, page_checksum_verification=True)
     own_schema: pa.Schema = file.schema_arrow
-    kind = (own_schema.metadata or {}).get(_KIND, b"")
-    if kind.split(b" ")[0] != known[-1].split(b" ")[0]:
+    kind, newest = (own_schema.metadata or {}).get(_KIND, b""), list(schemas)[-1]
+    if kind.split(b" ")[0] != newest.split(b" ")[0]:
         raise MalformedFileError(f"{path} was not written by Inferometer.", _again(made_by))
-    if kind not in known:
+    if kind not in schemas:
         raise NewerFormatError(
-            f"{path} has format {kind.decode(errors='replace')}; this Inferometer knows up to {known[-1].decode()}.",
+            f"{path} has format {kind.decode(errors='replace')}; this Inferometer knows up to {newest.decode()}.",
             "Update Inferometer, or name another results folder: `RESULTS=<folder>`.",
         )
-    if not own_schema.equals(schema):
+    if not own_schema.equals(schemas[kind]):
         raise MalformedFileError(f"{path} has other columns than such a file.", _again(made_by))
     return file
 

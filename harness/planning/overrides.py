@@ -13,7 +13,7 @@ from typing import TypeVar, get_args
 
 from pydantic import ValidationError
 
-from harness.aggregation.rounds import MANY_ROUNDS
+from harness.aggregation.more_rounds import MANY_ROUNDS
 from harness.backends import BACKENDS
 from harness.core.errors import UsageError
 from harness.core.schemas import Boundary, Device, Exporter, ExportOptions, Measurement, Mode, Precision, Scenario

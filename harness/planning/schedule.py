@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from harness.aggregation.admission import comparison_group
 from harness.aggregation.flags import GroupKey
-from harness.aggregation.rounds import half_width, is_wide
+from harness.aggregation.more_rounds import half_width, is_wide
 from harness.backends import backend_info
 from harness.core.errors import UsageError
 from harness.core.schemas import (

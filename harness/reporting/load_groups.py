@@ -15,7 +15,7 @@ from typing import NamedTuple
 from harness.core import units
 from harness.core.schemas import LoadedPoint, LoadPercentile, LoadRow, Scenario
 from harness.core.schemas.load_record import Bounded
-from harness.serving.prediction import knee
+from harness.serving.peak_prediction import knee
 
 SCENARIOS: Mapping[Scenario, str] = {
     "server": "Server: Poisson arrivals",

@@ -9,7 +9,7 @@ Written without SciPy: the measuring process stops by these rules, and an interp
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
@@ -42,62 +42,82 @@ MIN_BLOCKS = 3
 
 def percentile(samples: ArrayLike, quantile: float) -> float:
     """A percentile by PERCENTILE_ESTIMATOR; the quantile is in [0, 1]."""
-    return _of_sorted(np.sort(np.asarray(samples, dtype=np.float64)), quantile)
+    return float(_of_sorted(np.sort(np.asarray(samples, dtype=np.float64)), quantile))
 
 
 def process_percentiles(processes: Sequence[ArrayLike], quantile: float) -> tuple[float, ...] | None:
     """One percentile of each process's samples; a row shows the median of these, as it does of the process medians.
 
     So each process counts once, whatever its number of samples, and no percentile lies below a lower percentile or the
-    headline. None where the processes together have fewer samples than PERCENTILE_MIN_SAMPLES, or any process has fewer
-    than least_in_process.
+    headline. None where they have too few samples (are_enough).
     """
-    ordered = [np.sort(np.asarray(samples, dtype=np.float64)) for samples in processes]
-    return process_percentiles_of_sorted(ordered, quantile)
-
-
-def process_percentiles_of_sorted(processes: Sequence[Ordered], quantile: float) -> tuple[float, ...] | None:
-    """The same of samples in ascending order."""
-    sizes = [len(values) for values in processes]
-    if sum(sizes) < PERCENTILE_MIN_SAMPLES.get(quantile, 1) or min(sizes) < least_in_process(quantile):
+    values = [np.asarray(samples, dtype=np.float64) for samples in processes]
+    if not are_enough([len(samples) for samples in values], quantile):
         return None
-    return tuple(_of_sorted(values, quantile) for values in processes)
+    return tuple(percentile(samples, quantile) for samples in values)
+
+
+def are_enough(sizes: Sequence[int], quantile: float) -> bool:
+    """Whether processes with so many samples show a percentile: PERCENTILE_MIN_SAMPLES together, and least_in_process
+    each."""
+    return sum(sizes) >= PERCENTILE_MIN_SAMPLES.get(quantile, 1) and min(sizes) >= least_in_process(quantile)
 
 
 class ProcessFigures(NamedTuple):
-    """Statistics of the samples of one process. ordered: the samples, ascending. variation: standard deviation divided
-    by the mean; None for one sample, or where all are 0."""
+    """Statistics of the samples of one process.
 
-    ordered: NDArray[np.float64]
+    size: their number. percentiles: by quantile, those of PERCENTILE_MIN_SAMPLES. variation: standard deviation divided
+    by the mean; None for one sample, or where all are 0.
+    """
+
+    size: int
     median: float
     mean: float
     iqr: float
+    largest: float
+    percentiles: Mapping[float, float]
     variation: float | None
     lag1_autocorrelation: float | None
 
 
-def process_figures(processes: Sequence[Sequence[int]]) -> list[ProcessFigures]:
-    """All figures of each process at once: calls of NumPy cost more than its work on a few hundred samples."""
-    if len({len(samples) for samples in processes}) > 1:
-        return [figures for samples in processes for figures in process_figures([samples])]
-    values = np.array(processes, dtype=np.float64)
+def process_figures(processes: Sequence[ArrayLike]) -> list[ProcessFigures]:
+    """All figures of each process, of those with equally many samples at once: calls of NumPy cost more than its work
+    on a few hundred samples."""
+    arrays = [np.asarray(samples, dtype=np.float64) for samples in processes]
+    places: dict[int, list[int]] = {}
+    for place, samples in enumerate(arrays):
+        places.setdefault(len(samples), []).append(place)
+    figures: dict[int, ProcessFigures] = {}
+    for alike in places.values():
+        figures.update(zip(alike, _figures(np.stack([arrays[place] for place in alike])), strict=True))
+    return [figures[place] for place in range(len(arrays))]
+
+
+def _figures(values: NDArray[np.float64]) -> Iterator[ProcessFigures]:
+    """The figures of each line of an array, which is sorted in place."""
     count = values.shape[1]
     means = np.add.reduce(values, axis=1) / count
     centred = values - means[:, np.newaxis]
-    spreads = np.sqrt(np.add.reduce(centred * centred, axis=1) / max(1, count - 1)).tolist()
+    powers = np.add.reduce(centred * centred, axis=1)
     values.sort(axis=1)
-    correlations = _lag1(centred, [max(abs(low), abs(high)) for low, high in values[:, [0, -1]].tolist()])
-    return [
-        ProcessFigures(
-            ordered=ordered,
-            median=_middle(ordered),
+    correlations = _lag1(centred, powers, np.maximum(np.abs(values[:, 0]), np.abs(values[:, -1])))
+    iqrs = _of_sorted(values, 0.75) - _of_sorted(values, 0.25)
+    tails = np.stack([_of_sorted(values, quantile) for quantile in PERCENTILE_MIN_SAMPLES], axis=1)
+    spreads = np.sqrt(powers / max(1, count - 1))
+    columns = (_middle(values), means, iqrs, values[:, -1], tails, spreads)
+    for (middle, mean, iqr, largest, of_tails, spread), correlation in zip(
+        zip(*(column.tolist() for column in columns), strict=True), correlations, strict=True
+    ):
+        yield ProcessFigures(
+            size=count,
+            median=middle,
             mean=mean,
-            iqr=_of_sorted(ordered, 0.75) - _of_sorted(ordered, 0.25),
+            iqr=iqr,
+            largest=largest,
+            percentiles=dict(zip(PERCENTILE_MIN_SAMPLES, of_tails, strict=True)),
             variation=spread / mean if count > 1 and mean > 0 else None,
             lag1_autocorrelation=correlation,
         )
-        for ordered, mean, spread, correlation in zip(values, means.tolist(), spreads, correlations, strict=True)
-    ]
 
 
 @cache
@@ -110,20 +130,17 @@ def least_in_process(quantile: float) -> int:
     return math.ceil(PERCENTILE_MIN_SAMPLES.get(quantile, 1) / 3)
 
 
-Ordered = Sequence[float] | NDArray[np.float64]
-"""Samples in ascending order."""
-
-
-def _of_sorted(ordered: Ordered, quantile: float) -> float:
-    """Type 8: position (n + 1/3) q + 1/3, counted from 1, between the two nearest samples.
+def _of_sorted(ordered: NDArray[np.float64], quantile: float) -> NDArray[np.float64]:
+    """Type 8, of samples in ascending order along the last axis: position (n + 1/3) q + 1/3, counted from 1, between
+    the two nearest samples.
 
     Written out because np.quantile spends more time on choosing its method than on a few hundred samples.
     """
-    below, above, share = _between(len(ordered), quantile)
-    low, high = float(ordered[below - 1]), float(ordered[above - 1])
-    if share == 0 or low == high:  # with infinite samples, 0 * inf and inf - inf are no numbers
-        return low
-    return low + share * (high - low)
+    below, above, share = _between(ordered.shape[-1], quantile)
+    low, high = ordered[..., below - 1], ordered[..., above - 1]
+    with np.errstate(invalid="ignore"):  # with infinite samples, 0 * inf and inf - inf are no numbers
+        between = low + share * (high - low)
+    return np.where((low == high) | (share == 0), low, between)
 
 
 @cache
@@ -168,22 +185,23 @@ def lag1_autocorrelation(samples: ArrayLike) -> float | None:
     values: NDArray[np.float64] = np.asarray(samples, dtype=np.float64)
     if values.size < 3:
         return None
-    return _lag1((values - values.mean())[np.newaxis], [float(np.abs(values).max())])[0]
+    centred = (values - values.mean())[np.newaxis]
+    return _lag1(centred, np.add.reduce(centred * centred, axis=1), np.abs(values).max()[np.newaxis])[0]
 
 
-def _lag1(centred: NDArray[np.float64], largest: Sequence[float]) -> list[float | None]:
-    """From the centred samples of each process, and the largest of each before they were centred."""
+def _lag1(
+    centred: NDArray[np.float64], powers: NDArray[np.float64], largest: NDArray[np.float64]
+) -> list[float | None]:
+    """From the centred samples of each process, their sums of squares, and the largest before they were centred."""
     count = centred.shape[1]
     if count < 3:
         return [None] * len(centred)
-    powers = np.add.reduce(centred * centred, axis=1).tolist()
     # Products of both signs cancel: the further digits keep the sum right to the digits of a file (DIGITS).
-    products = np.add.reduce(centred[:, :-1] * centred[:, 1:], axis=1, dtype=np.longdouble).astype(np.float64).tolist()
+    products = np.add.reduce(centred[:, :-1] * centred[:, 1:], axis=1, dtype=np.longdouble).astype(np.float64)
     # When all values are equal, rounding in the mean leaves ~1e-16 of their size.
-    return [
-        product / power if power > count * (1e-12 * size) ** 2 else None
-        for product, power, size in zip(products, powers, largest, strict=True)
-    ]
+    differ = powers > count * (1e-12 * largest) ** 2
+    correlations = np.divide(products, powers, out=np.zeros_like(products), where=differ)
+    return [value if known else None for value, known in zip(correlations.tolist(), differ.tolist(), strict=True)]
 
 
 FEW = 500
@@ -193,12 +211,16 @@ FEW = 500
 def median(values: ArrayLike) -> float:
     """The median of samples; of process medians it is the headline latency."""
     if isinstance(values, tuple | list) and len(values) <= FEW:
-        return _middle(sorted(values))  # an array costs more than it saves
-    return _middle(np.sort(np.asarray(values, dtype=np.float64)))
+        ordered = sorted(values)  # an array costs more than it saves
+        return (float(ordered[(len(ordered) - 1) // 2]) + float(ordered[len(ordered) // 2])) / 2
+    return float(_middle(np.sort(np.asarray(values, dtype=np.float64))))
 
 
-def _middle(ordered: Ordered) -> float:
-    return (float(ordered[(len(ordered) - 1) // 2]) + float(ordered[len(ordered) // 2])) / 2
+def _middle(ordered: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The median of values in ascending order along the last axis."""
+    count = ordered.shape[-1]
+    middle: NDArray[np.float64] = (ordered[..., (count - 1) // 2] + ordered[..., count // 2]) / 2
+    return middle
 
 
 def log_t_interval(values: Sequence[float]) -> Interval | None:

@@ -21,9 +21,9 @@ from harness.backends.base import (
     BackendJob,
     Batch,
 )
+from harness.backends.case_files import onnx_of
 from harness.backends.cuda import libraries
 from harness.backends.cuda.context import Buffers, Cuda, Tied
-from harness.backends.loads import onnx_of
 from harness.backends.onnxruntime.placement import (
     Ran,
     device_of,
@@ -61,7 +61,7 @@ _NO_GRAPH = "-1"
 
 
 class OnnxRuntimeOnGpu(Backend):
-    """Each set of inputs on the device (cuda/buffers.py) has a binding, and a CUDA graph, of its own."""
+    """Each set of inputs on the device (cuda/context.py) has a binding, and a CUDA graph, of its own."""
 
     def __init__(self, job: BackendJob) -> None:
         super().__init__(job)

@@ -17,8 +17,7 @@ from typing import Any
 import onnxruntime as ort
 
 from harness.backends.cuda import libraries
-from harness.core.errors import CaseError
-from harness.core.extensions import reason
+from harness.core.errors import CaseError, reason
 
 Provider = tuple[str, Mapping[str, str]]
 """Name and options."""

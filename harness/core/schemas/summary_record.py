@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
+from operator import is_not
 from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import SerializerFunctionWrapHandler, field_serializer, model_validator
@@ -341,10 +342,16 @@ def rounded_record(record: R) -> R:
         value = values[name]
         if type(value) not in _UNROUNDED and (new := _rounded_part(value)) is not value:
             changed[name] = new
-    if not changed:
-        return record
-    copy = record.__copy__()
-    copy.__dict__.update(changed)
+    return _with(record, changed) if changed else record
+
+
+def _with(record: R, changed: dict[str, Any]) -> R:
+    """model_copy without its care for private attributes, which no record has."""
+    copy = record.__class__.__new__(record.__class__)
+    object.__setattr__(copy, "__dict__", {**record.__dict__, **changed})
+    object.__setattr__(copy, "__pydantic_fields_set__", record.__pydantic_fields_set__)
+    object.__setattr__(copy, "__pydantic_extra__", None)
+    object.__setattr__(copy, "__pydantic_private__", None)
     return copy
 
 
@@ -359,8 +366,12 @@ def _rounded_part(value: Any) -> Any:
     if kind in _UNROUNDED:
         return value
     if kind is dict:
-        return {key: _rounded_part(entry) for key, entry in value.items()}
-    return tuple(map(_rounded_part, value)) if kind is tuple else rounded_record(value)
+        changed = {key: new for key, entry in value.items() if (new := _rounded_part(entry)) is not entry}
+        return {**value, **changed} if changed else value
+    if kind is tuple:
+        entries = tuple(map(_rounded_part, value))
+        return entries if any(map(is_not, entries, value)) else value
+    return rounded_record(value)
 
 
 @cache

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from harness.aggregation.flags import RANKED
+from harness.aggregation.grades import RANKED
 from harness.core.schemas import GenerationRow, Interval
 from harness.core.units import MAX_PRINTED_FACTOR, duration, to_scale
 from harness.reporting.charts.latency_charts import LOG_BATCHES_FROM

@@ -42,7 +42,7 @@ from harness.reporting.charts.style import GREY, Look, look
 from harness.reporting.figures import until_first_answer_ns
 from harness.reporting.prose.conditions import machine
 from harness.reporting.tables import comparison_table as change
-from harness.reporting.tables.fleet_tables import across_machines
+from harness.reporting.tables.machines_tables import across_machines
 
 MAX_TICKS = 13
 """Number of labels that have room in a chart of one column."""

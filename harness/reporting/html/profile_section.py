@@ -19,7 +19,7 @@ from harness.core.schemas.profile_record import (
     PartsProfile,
 )
 from harness.profiling.layers import OPERATORS, by_group, total
-from harness.profiling.load_profiles import Profiled
+from harness.profiling.read_profiles import Profiled
 from harness.profiling.reconcile import parts_total
 from harness.profiling.side_by_side import NO_MODULE, Alike, alike, is_tree
 from harness.reporting.charts import plotly_drawer

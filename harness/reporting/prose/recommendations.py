@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from harness.aggregation.flags import MAX_INTERVAL_HALF_WIDTH, is_calibration, median_ns
-from harness.aggregation.rounds import MANY_ROUNDS, half_width, rounds_for
+from harness.aggregation.more_rounds import MANY_ROUNDS, half_width, rounds_for
 from harness.core import units
 from harness.core.schemas import EngineRecord, ExportRecord, Interval, Precision, Row, Summary
 from harness.reporting import ranking

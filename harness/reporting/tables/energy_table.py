@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from harness.core import units
 from harness.core.schemas import Energy, Row, Summary
+from harness.reporting.csv_identity import Line, about, sound_rows
 from harness.reporting.figures import CSV_SECONDS, ENERGY, ENERGY_WINDOW, Figure, columns
-from harness.reporting.labels import Line, about, sound_rows
 from harness.reporting.table import Column, Table, case_columns, figure_column
 
 _A_SAMPLE = {"image": "an image", "text": "a sequence", "tensor": "a sample"}

@@ -8,8 +8,8 @@ from harness.aggregation.flags import CALIBRATION
 from harness.core import units
 from harness.core.schemas import GenerationRow, Interval, Summary, TokenTimes
 from harness.core.units import ABSENT, MILLISECOND, VOID, significant
+from harness.reporting.csv_identity import Line, where
 from harness.reporting.figures import CSV_UNITS, GENERATION, columns
-from harness.reporting.labels import Line, where
 from harness.reporting.table import Column, Table, filled, words
 
 USUAL = "default"

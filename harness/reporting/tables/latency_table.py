@@ -11,8 +11,8 @@ from harness.core import units
 from harness.core.schemas import ExportRecord, Latency, Row, Summary
 from harness.core.units import ABSENT, TimeUnit
 from harness.reporting import ranking
+from harness.reporting.csv_identity import Line, about, is_sound
 from harness.reporting.figures import ANSWERS, CSV_UNITS, DEVICE, LEAST_SAMPLES, MEMORY, SPEED, Figure, columns
-from harness.reporting.labels import Line, about, is_sound
 from harness.reporting.prose import boundaries
 from harness.reporting.ranking import USUAL
 from harness.reporting.table import Column, Table, case_columns, figure_column, words

@@ -9,7 +9,7 @@ from harness.core.schemas import GpuUsage, Row, Summary, UsageSummary
 from harness.core.text import plain_name
 from harness.core.units import ABSENT
 from harness.reporting import ranking
-from harness.reporting.labels import Line, about
+from harness.reporting.csv_identity import Line, about
 from harness.reporting.table import Column, Table, case_columns, filled, words
 from harness.reporting.tables.summary_table import COLUMNS as COLUMNS_OF_SUMMARY
 from harness.reporting.writers.markdown import escape

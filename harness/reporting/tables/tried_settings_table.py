@@ -9,7 +9,7 @@ from harness.core import units
 from harness.core.schemas import Row, Summary
 from harness.core.units import ABSENT, MILLISECOND
 from harness.reporting import ranking
-from harness.reporting.labels import Line, about, per
+from harness.reporting.csv_identity import Line, about, per
 from harness.reporting.table import Column, Table, case_columns, words
 
 EXPLAINED = (

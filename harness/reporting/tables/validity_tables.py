@@ -9,7 +9,7 @@ from harness.core import units
 from harness.core.schemas import Check, Flag, Row, Summary
 from harness.core.units import ABSENT
 from harness.reporting import ranking
-from harness.reporting.labels import Line, about
+from harness.reporting.csv_identity import Line, about
 from harness.reporting.ranking import named
 from harness.reporting.table import Align, Column, Table, texts, words
 from harness.reporting.writers.markdown import escape

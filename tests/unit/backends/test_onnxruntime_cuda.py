@@ -57,8 +57,8 @@ def make(runtime: Runtime, tmp_path: Path) -> Make:
             case(boundary, precision, mode), export(), tmp_path, BATCHES, 1, tmp_path / "cache", options or {}
         )
         module, _, name = target.partition(":")
-        found: Backend = getattr(importlib.import_module(module), name)(job)
-        return found
+        result: Backend = getattr(importlib.import_module(module), name)(job)
+        return result
 
     return backend
 
@@ -119,9 +119,9 @@ def test_every_batch_gives_its_own_answer_in_any_order(gpu: FakeGpu, make: Make,
         backend.select(index)
         backend.infer()
         backend.synchronize()
-        found = backend.outputs()["hidden"]
-        assert found.dtype == np.float32
-        np.testing.assert_array_equal(found, answer(index))
+        output = backend.outputs()["hidden"]
+        assert output.dtype == np.float32
+        np.testing.assert_array_equal(output, answer(index))
     assert gpu.graphs == (len(BATCHES) if graph else 0)
 
 
@@ -184,8 +184,8 @@ def test_batches_in_flight_never_meet(gpu: FakeGpu, make: Make, graph: bool, see
     backend = make({"graph": graph}, boundary="transfer", mode="pipelined")
     backend.load()
     assert gpu.graphs == (3 if graph else 0)
-    for index, found in overlapped.answers(gpu, backend, len(BATCHES), seed):
-        np.testing.assert_array_equal(found, answer(index))
+    for index, entry in overlapped.answers(gpu, backend, len(BATCHES), seed):
+        np.testing.assert_array_equal(entry, answer(index))
     np.testing.assert_array_equal(backend.outputs()["hidden"], answer(index))
 
 
@@ -200,10 +200,10 @@ def test_what_one_thread_issues_to_several_streams_never_meets(
     streams = [session.get_provider_options()[CUDA]["user_compute_stream"] for session in runtime.sessions]
     assert streams == [str(backend.stream.handle) for backend in places]
     assert len(set(streams)) == 2
-    found = overlapped.issued(gpu, places, len(BATCHES), seed)
-    for index, outputs in found.answers:
+    issued = overlapped.issued(gpu, places, len(BATCHES), seed)
+    for index, outputs in issued.answers:
         np.testing.assert_array_equal(outputs["hidden"], answer(index))
-    assert (len(found.answers), found.most, set(found.places)) == (40, 2, {0, 1})
+    assert (len(issued.answers), issued.most, set(issued.places)) == (40, 2, {0, 1})
 
 
 def test_what_is_fed_is_what_is_computed(make: Make) -> None:

@@ -17,8 +17,8 @@ from harness.core.schemas import LatencyBound, LoadCase, LoadRow, Measurement, R
 from harness.endpoints.contract import Completion, Prompt
 from harness.endpoints.timeline import StreamSteps, Timeline
 from harness.planning.resume import evidence_of, state_of
-from harness.processes import endpoint_process
-from harness.processes.endpoint_process import Answer, Judged, PromptWorkload, serve_endpoint
+from harness.processes import serve_endpoint as module
+from harness.processes.serve_endpoint import ExpectedAnswer, JudgedAnswers, PromptWorkload, serve_endpoint
 from harness.serving.load_verdict import parse_bounds
 from tests import synthetic_results as made
 from tests.fixtures.fault_server import Behaviour, closed_port, fault_server
@@ -30,7 +30,7 @@ class _Loaded(PromptWorkload):
     def __init__(self) -> None:
         self.samples = [Prompt(text, 2, (1, 2)) for text in ("a", "b", "c")]
         self.artifacts = {}
-        self._answers = [Answer((5, 6), "five six"), Answer((7, 8), "seven eight"), None]
+        self._answers = [ExpectedAnswer((5, 6), "five six"), ExpectedAnswer((7, 8), "seven eight"), None]
         self._pairs = self._distinct = ((2, 2),)
 
 
@@ -138,7 +138,7 @@ def test_a_missing_length_names_the_stage_that_makes_it(monkeypatch: pytest.Monk
     class _Job:
         load, export, models = _Load(), "x", str(Path("models"))
 
-    monkeypatch.setattr(endpoint_process.store, "load", lambda *_: _Export())
+    monkeypatch.setattr(module.store, "load", lambda *_: _Export())
     with pytest.raises(MissingInputError, match="no 8 tokens after prompts of 16"):
         PromptWorkload(_Job())  # type: ignore[arg-type]
 
@@ -149,9 +149,9 @@ STORED = 16
 @pytest.fixture(autouse=True)
 def _short_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bounds of the checks are for real services."""
-    monkeypatch.setattr(endpoint_process, "GUARD_PAIRS", 2)
-    monkeypatch.setattr(endpoint_process, "GUARD_NS", 1_000_000)
-    monkeypatch.setattr(endpoint_process, "patience_ns", lambda _: 1_000_000_000)
+    monkeypatch.setattr(module, "GUARD_PAIRS", 2)
+    monkeypatch.setattr(module, "GUARD_NS", 1_000_000)
+    monkeypatch.setattr(module, "patience_ns", lambda _: 1_000_000_000)
 
 
 @pytest.fixture
@@ -161,8 +161,8 @@ def behaviour() -> Behaviour:
 
 @pytest.fixture
 def port(behaviour: Behaviour) -> Iterator[int]:
-    with fault_server(behaviour) as found:
-        yield found
+    with fault_server(behaviour) as opened:
+        yield opened
 
 
 def job_for(root: Path, port: int, **fields: object) -> LoadJob:
@@ -255,20 +255,20 @@ def test_only_what_is_missing_is_measured_again(tmp_path: Path, behaviour: Behav
     assert files.replication("r200", 1).read_bytes() == before
     assert files.replication("r200", 2).is_file()
     # The first request, the reference check, the warm-up and one replication.
-    assert behaviour.count - asked == 1 + STORED + endpoint_process.WARM_UP + 20
+    assert behaviour.count - asked == 1 + STORED + module.WARM_UP + 20
 
 
 def test_failures_are_counted_by_kind_and_fail_the_load(tmp_path: Path, behaviour: Behaviour, port: int) -> None:
     job = job_for(tmp_path, port, replications=3)
     serve_endpoint(job.model_copy(update={"load": job.load.model_copy(update={"replications": 1})}), lambda _: None)
     ways = ("status 503", "good", "half", "silent", "good", "good", "good", "good")
-    last = behaviour.count + 1 + STORED + endpoint_process.WARM_UP
+    last = behaviour.count + 1 + STORED + module.WARM_UP
     behaviour.script = lambda number: "good" if number < last else ways[(number - last) % 8]
     serve_endpoint(job.model_copy(update={"load": job.load.model_copy(update={"replications": 2})}), lambda _: None)
     row, _, records = row_of(job)
     client = records[1].client
     assert client is not None
-    assert {kind: len(found.requests) for kind, found in client.failures.items()} == {
+    assert {kind: len(failure.requests) for kind, failure in client.failures.items()} == {
         "timeout": 3,
         "closed": 3,
         "server error": 3,
@@ -286,7 +286,7 @@ def test_wrong_answers_void_the_row(tmp_path: Path, behaviour: Behaviour, port: 
     job = job_for(tmp_path, port, replications=1)
     serve_endpoint(job, lambda _: None)
     assert row_of(job)[0].void is None
-    last = behaviour.count + 1 + STORED + endpoint_process.WARM_UP
+    last = behaviour.count + 1 + STORED + module.WARM_UP
     behaviour.script = lambda number: "wrong" if number > last else "good"
     files = Results(Path(job.results)).load(job.load.load_id)
     files.replication("r200", 1).unlink()
@@ -343,7 +343,7 @@ class _Prompts(PromptWorkload):
     def __init__(self) -> None:
         self.samples = [Prompt("once", 2)]
         self.artifacts = {}
-        self._answers = [Answer((5, 6), "ab")]
+        self._answers = [ExpectedAnswer((5, 6), "ab")]
         self._pairs = self._distinct = ((1, 2),)
 
 
@@ -353,7 +353,7 @@ class _Prompts(PromptWorkload):
 def test_completions_of_another_model_or_length_fail_before_any_load(
     letters: str, problem: str, tmp_path: Path, behaviour: Behaviour, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(endpoint_process, "workload_of", lambda _: _Prompts())
+    monkeypatch.setattr(module, "workload_of", lambda _: _Prompts())
     behaviour.steps = [(0.0, {"text": letter}) for letter in letters]
     behaviour.usage = len(letters)
     url = f"openai+http://127.0.0.1:{port}/v1/completions"
@@ -365,8 +365,8 @@ def test_completions_of_another_model_or_length_fail_before_any_load(
 def test_a_stream_is_judged_by_bounds_on_its_tokens(
     usage: int, one_each: bool, tmp_path: Path, behaviour: Behaviour, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(endpoint_process, "workload_of", lambda _: _Prompts())
-    monkeypatch.setattr(_Prompts, "judge", lambda *_: Judged(1, equal=1))
+    monkeypatch.setattr(module, "workload_of", lambda _: _Prompts())
+    monkeypatch.setattr(_Prompts, "judge", lambda *_: JudgedAnswers(1, equal=1))
     behaviour.steps = [(0.0, {"text": "a"}), (0.0, {"text": "b"})]
     behaviour.usage = usage
     bounds = parse_bounds("ttft_p50<500ms,itl_p50<500ms")
@@ -380,7 +380,7 @@ def test_a_stream_is_judged_by_bounds_on_its_tokens(
     assert point.tokens.ttft["p50"].ns is not None
     # Two chunks of two tokens each are two steps, and no time between tokens is known.
     assert bool(point.tokens.itl) is one_each
-    assert [one.bound for one in point.judged] == [bound.text for bound in bounds]
+    assert [entry.bound for entry in point.judged] == [bound.text for bound in bounds]
     assert any("held against the steps" in note for note in row.notes) is not one_each
     for record in records:
         assert record.client is not None

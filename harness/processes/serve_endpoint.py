@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from harness.backends import backend_info
 from harness.backends.batches import BatchSet, load_batches
-from harness.backends.loads import artifacts, export_of
+from harness.backends.case_files import artifacts, export_of
 from harness.core import store
 from harness.core.errors import CaseError, MissingInputError
 from harness.core.host import environment
@@ -36,7 +36,7 @@ from harness.endpoints.issuing import drive, drive_closed, keep_every
 from harness.endpoints.target import parse_target
 from harness.endpoints.timeline import Timeline, client_times, ended
 from harness.planning.resume import LoadState, state_of
-from harness.processes.load_process import job_at, same_machine
+from harness.processes.serve_load import job_at, same_machine
 from harness.serving import arrivals
 from harness.serving.load_case import (
     LoadStep,
@@ -50,11 +50,11 @@ from harness.serving.load_case import (
 from harness.statistics import parity
 from harness.timing.clock import calibrate
 from harness.timing.session import peak_bytes
-from harness.zoo.stored import read_arrays
+from harness.zoo.input_files import read_arrays
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedAnswers:
     """Kept answers against the reference. distance: of arrays, the worst; wrong: why an answer cannot be compared, by
     request; equal: completions with the reference's tokens or text."""
 
@@ -72,7 +72,7 @@ class Workload(ABC):
     """sha256 by name of the files that were read."""
 
     @abstractmethod
-    def judge(self, run: Timeline) -> Judged:
+    def judge(self, run: Timeline) -> JudgedAnswers:
         """Compare the kept answers of a run."""
 
     def order(self, count: int, seed: int) -> list[int]:
@@ -98,7 +98,7 @@ class TensorWorkload(Workload):
         self.samples = self._batches.inputs
         self.artifacts = artifacts(export, own.case)
 
-    def judge(self, run: Timeline) -> Judged:
+    def judge(self, run: Timeline) -> JudgedAnswers:
         """Distances by harness/statistics/parity.py; an output that is missing or has another shape is wrong."""
         distances, wrong = list[Parity](), dict[int, str]()
         for number in sorted(run.replies):
@@ -107,7 +107,7 @@ class TensorWorkload(Workload):
                 distances.append(parity.compare(run.replies[number], reference, self._classifier))  # type: ignore[arg-type]
             except ValueError as error:
                 wrong[number] = str(error)
-        return Judged(len(run.replies), parity.worst(distances), wrong)
+        return JudgedAnswers(len(run.replies), parity.worst(distances), wrong)
 
 
 class PromptWorkload(Workload):
@@ -150,7 +150,7 @@ class PromptWorkload(Workload):
         """Of a distribution, tokens that each request asked for."""
         return tuple(self.samples[int(place)].new_tokens for place in run.sample) if len(self._distinct) > 1 else ()
 
-    def judge(self, run: Timeline) -> Judged:
+    def judge(self, run: Timeline) -> JudgedAnswers:
         """Equal ids where the server reports them, else equal text. A server in another precision answers otherwise
         where two tokens are almost as likely, so an unequal answer is no failure. One of another length is wrong: it
         took less, or more, work than was asked for."""
@@ -167,11 +167,11 @@ class PromptWorkload(Workload):
                 continue
             compared += 1
             equal += reply.ids == answer.ids if reply.ids else reply.text == answer.text
-        return Judged(compared, wrong=wrong, equal=equal)
+        return JudgedAnswers(compared, wrong=wrong, equal=equal)
 
 
 @dataclass(frozen=True)
-class Answer:
+class ExpectedAnswer:
     """Of greedy fp32 to a prompt."""
 
     ids: tuple[int, ...]
@@ -190,7 +190,7 @@ def _prompt_set(export: GenerationExport, length: int, tokens: int) -> PromptSet
 
 def _answered(
     export: GenerationExport, folder: Path, length: int, tokens: int
-) -> tuple[list[Prompt], dict[int, Answer]]:
+) -> tuple[list[Prompt], dict[int, ExpectedAnswer]]:
     """Prompts of a length, and by row the answers to the first of them."""
     chosen = _prompt_set(export, length, tokens)
     ids: NDArray[np.int64] = read_arrays(folder / chosen.prompts.path)["ids"].astype(np.int64)
@@ -198,7 +198,7 @@ def _answered(
     texts, answers = _texts_of(export, folder, ids, expected)
     prompts = [Prompt(text, tokens, tuple(row)) for text, row in zip(texts, ids.tolist(), strict=True)]
     rows = zip(expected.tolist(), answers, strict=True)
-    return prompts, {number: Answer(tuple(row), text) for number, (row, text) in enumerate(rows)}
+    return prompts, {number: ExpectedAnswer(tuple(row), text) for number, (row, text) in enumerate(rows)}
 
 
 def workload_of(job: LoadJob) -> Workload:
@@ -292,7 +292,7 @@ class _EndpointRun:
     endpoint: Endpoint
     facts: EndpointFacts
     work: Workload
-    checked: Judged
+    checked: JudgedAnswers
     answer_bytes: int
     enter: Enter
 
@@ -470,7 +470,7 @@ def _placement(facts: EndpointFacts) -> Placement:
     )
 
 
-def _notes(facts: EndpointFacts, checked: Judged) -> tuple[str, ...]:
+def _notes(facts: EndpointFacts, checked: JudgedAnswers) -> tuple[str, ...]:
     alone = f"Without load {checked.equal} of {checked.compared} answers are those of greedy fp32."
     shared = ("The client runs on the service's machine and takes CPU time from it.",) if facts.loopback else ()
     return (*facts.notes, *(() if checked.equal is None else (alone,)), *shared)

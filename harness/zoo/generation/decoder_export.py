@@ -28,8 +28,8 @@ from harness.zoo.construct import save_weights
 from harness.zoo.generation.generative import Generative, greedy, load_generative, read_parameters, rounding_of
 from harness.zoo.generation.prompts import make_prompts
 from harness.zoo.identity import artifact, versions
+from harness.zoo.input_files import Arrays, write_arrays
 from harness.zoo.loaded import Request
-from harness.zoo.stored import Arrays, write_arrays
 
 _FORMAT = 1
 """Increased when this module writes other files than before, so that old files are made again."""

@@ -24,7 +24,7 @@ from harness.core.timestamps import utc_now
 from harness.statistics.parity import GreedyAnswer
 from harness.timing.clock import calibrate
 from harness.timing.token_session import run_token_session
-from harness.zoo.stored import read_arrays
+from harness.zoo.input_files import read_arrays
 
 CALIBRATION_SHAPE = DecoderShape(
     kind="causal", layers=1, heads=1, kv_heads=1, head_dim=1, hidden=1, vocabulary=1_000, longest=None

@@ -6,7 +6,7 @@ import pytest
 
 from harness.core.schemas import Comparison, Summary
 from harness.reporting.charts.speedup_charts import MAX_CHANGES
-from harness.reporting.html.compared import compared, is_of
+from harness.reporting.html.comparison_section import compared, is_of
 from harness.reporting.html.page import page
 from tests.synthetic_comparison import with_itself
 

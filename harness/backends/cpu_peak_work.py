@@ -1,7 +1,7 @@
-"""The measured limits of a CPU: matrix products and copies of one thread, by each library that a backend may use.
+"""The work that measures the limits of a CPU: products and copies of one thread, by each library of a backend.
 
 A limit that is measured too low would call sound rows impossible, and which library has the fastest kernel differs from
-CPU to CPU: each is tried. Imported in a process whose thread pools have one thread (harness/processes/cpu_roof.py).
+CPU to CPU: each is tried. Imported in a process whose thread pools have one thread (harness/processes/cpu_peaks.py).
 """
 
 from __future__ import annotations
@@ -159,4 +159,4 @@ PRODUCTS: Mapping[str, tuple[Any, ...]] = {
     "ONNX Runtime MatMulInteger": (_onnxruntime_int8, onnxruntime, onnx),
 }
 """By name, the function that makes the call from the edge, and the libraries that it needs. The precision of each is in
-harness/processes/cpu_roof.py, which must not import them."""
+harness/processes/cpu_peaks.py, which must not import them."""

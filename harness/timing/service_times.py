@@ -1,5 +1,5 @@
-"""Runs batches of any number of requests, each on the backend object of the smallest prepared size that holds it; and
-measures the service times of every prepared size, with guards against work that depends on repetition or order.
+"""The service times of every prepared batch size, with guards against work that depends on repetition or order; and the
+padding: a batch of any number of requests runs on the backend object of the smallest prepared size that holds it.
 
 A batch is padded with further stored samples, which are computed and not counted. One dispatch is select, infer and
 synchronize; the inputs already lie where the backend reads them (boundary *compute*), so assembling a batch from its
@@ -23,7 +23,7 @@ from harness.core.errors import CaseError
 from harness.core.schemas import GuardTimes
 from harness.serving.batching import prepared_for
 from harness.timing.clock import now_ns
-from harness.timing.cuda_events import Mark, required_stream
+from harness.timing.cuda_events import UntimedEvent, required_stream
 from harness.timing.request_loops import Dispatches
 
 Outputs = Mapping[str, NDArray[np.generic]]
@@ -149,11 +149,11 @@ class Dispatcher:
         return latest
 
 
-class OnStream:
+class DispatcherOnStream:
     """A place of an issuing thread on a GPU: a dispatcher whose batches are enqueued, each with an event behind it."""
 
     def __init__(self, worker: Dispatcher) -> None:
-        self._worker, self._end = worker, Mark()
+        self._worker, self._end = worker, UntimedEvent()
         self._stream: Any = None
 
     def launch(self, requests: int) -> None:

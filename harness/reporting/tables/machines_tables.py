@@ -15,7 +15,7 @@ from harness.core.units import ABSENT, VOID
 from harness.reporting import ranking
 from harness.reporting.prose.conditions import machine
 from harness.reporting.table import Block, Column, Table, words
-from harness.reporting.tables.spread_tables import case_label
+from harness.reporting.tables.scaling_tables import case_label
 from harness.reporting.writers.markdown import document_text, section, table_text
 
 MAX_ROWS = 200

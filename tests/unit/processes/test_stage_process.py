@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from harness.core import errors
-from harness.processes import stages
-from harness.processes.stages import run_stage
+from harness.processes import stage_process
+from harness.processes.stage_process import run_stage
 
 
 def test_a_stage_that_fails_raises_its_error_with_its_hint(tmp_path: Path) -> None:
@@ -48,42 +48,42 @@ def test_lines_are_shown_as_they_come(tmp_path: Path) -> None:
     ],
 )
 def test_the_exit_code_decides_the_kind(code: int, kind: type[errors.InferometerError]) -> None:
-    found = stages._error("run", code, "noise\nError: A problem.\nHint:  Do this.\n")
-    assert type(found) is kind
-    assert found.args == ("A problem.",)
+    error = stage_process._error("run", code, "noise\nError: A problem.\nHint:  Do this.\n")
+    assert type(error) is kind
+    assert error.args == ("A problem.",)
 
 
 def test_every_kind_of_error_has_its_code() -> None:
     known = {kind.exit_code for kind in errors.InferometerError.__subclasses__()}
-    assert known == set(stages._ERRORS)
+    assert known == set(stage_process._ERRORS)
 
 
 def test_a_crash_is_no_user_error() -> None:
-    found = stages._error("run", 1, "Traceback (most recent call last):\nKeyError: 'x'\n")
-    assert type(found) is RuntimeError
-    assert "harness.run ended with 1" in str(found)
-    assert "KeyError" in str(found)
+    error = stage_process._error("run", 1, "Traceback (most recent call last):\nKeyError: 'x'\n")
+    assert type(error) is RuntimeError
+    assert "harness.run ended with 1" in str(error)
+    assert "KeyError" in str(error)
 
 
 def test_own_modules_are_found_and_the_installation_is_left_to_the_interpreter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", ["", str(tmp_path), str(Path(sys.prefix) / "lib"), str(tmp_path)])
-    found = stages._search_path()
-    assert found.count(str(tmp_path.resolve())) == 1
-    assert str(Path.cwd()) in found
-    assert not [entry for entry in found if entry.startswith(sys.prefix)]
+    result = stage_process._search_path()
+    assert result.count(str(tmp_path.resolve())) == 1
+    assert str(Path.cwd()) in result
+    assert not [entry for entry in result if entry.startswith(sys.prefix)]
 
 
 @pytest.mark.parametrize(("stage", "code"), [("build_engine", 5), ("run", 10), ("profile_ops", 10), ("report", 0)])
 def test_what_concerns_some_rows_only_goes_on(stage: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stages, "_run", lambda *_: code)
+    monkeypatch.setattr(stage_process, "_run", lambda *_: code)
     assert run_stage(stage) == ()
 
 
 @pytest.mark.parametrize(("stage", "code"), [("run", 5), ("plan", 5), ("report", 1)])
 def test_what_concerns_all_does_not(stage: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stages, "_run", lambda *_: code)
+    monkeypatch.setattr(stage_process, "_run", lambda *_: code)
     with pytest.raises(RuntimeError):
         run_stage(stage)
 
@@ -108,7 +108,7 @@ def test_an_interrupt_ends_the_stage_first(tmp_path: Path, monkeypatch: pytest.M
             super().__init__([sys.executable, "-c", STOPS_SLOWLY, str(let_go)], **options)  # type: ignore[call-overload]
             started.append(self.pid)
 
-    monkeypatch.setattr(stages.subprocess, "Popen", Slow)
+    monkeypatch.setattr(stage_process.subprocess, "Popen", Slow)
 
     def interrupt(_line: str) -> None:
         threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGINT)).start()

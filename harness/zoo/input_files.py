@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.core import store
-from harness.core.errors import ConfigError, ExportError, MalformedFileError, MissingInputError, UsageError
-from harness.core.extensions import reason
+from harness.core.errors import ConfigError, ExportError, MalformedFileError, MissingInputError, UsageError, reason
 from harness.core.safe_files import Limit, open_to_read, read_text
 from harness.core.schemas import GivenInputs, Kind
 

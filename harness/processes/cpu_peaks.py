@@ -36,7 +36,7 @@ WAYS: Mapping[Precision, Mapping[str, str]] = {
     "fp16": {"torch.mm fp16": "PyTorch"},
     "int8": {"torch._int_mm": "PyTorch", "ONNX Runtime MatMulInteger": "ONNX Runtime"},
 }
-"""By precision: name of a product (harness/backends/cpu_peaks.py) → its library."""
+"""By precision: name of a product (harness/backends/cpu_peak_work.py) → its library."""
 
 COPY_BYTES = 192 << 20
 """Bytes that all threads together read, and also write. Twice this is more than the last-level cache of most CPUs;
@@ -162,7 +162,7 @@ def _started(task: Task, processes: int) -> Iterator[list[Connection]]:
     for info in BUILT_IN.values():
         os.environ.update(info.environment)
     os.environ.update(process_environment(threads=1, own=True))
-    context.set_forkserver_preload(["harness.processes.cpu_roof", "harness.backends.cpu_peaks"])
+    context.set_forkserver_preload(["harness.processes.cpu_peaks", "harness.backends.cpu_peak_work"])
     started: list[tuple[ForkServerProcess, Connection]] = []
     try:
         for _ in range(processes):
@@ -217,8 +217,8 @@ def _serve(connection: Connection, task: Task) -> None:
 
 def _works(task: Task) -> list[tuple[int, Callable[[], object]]]:
     """(FLOP or bytes, call) for each size of the task."""
-    from harness.backends import cpu_peaks  # noqa: PLC0415 - every inference library, in this process alone
+    from harness.backends import cpu_peak_work  # noqa: PLC0415 - every inference library, in this process alone
 
     if not task.product:
-        return [(2 * cpu_peaks.PIECE_BYTES, cpu_peaks.copy(task.copy_bytes))]
-    return [(2 * size**3, cpu_peaks.product(task.product, size)) for size in cpu_peaks.SIZES]
+        return [(2 * cpu_peak_work.PIECE_BYTES, cpu_peak_work.copy(task.copy_bytes))]
+    return [(2 * size**3, cpu_peak_work.product(task.product, size)) for size in cpu_peak_work.SIZES]

@@ -18,7 +18,7 @@ from harness.aggregation.scaling import (
 from harness.core import units
 from harness.core.schemas import Copies, DeviceSlot, NeighbourSample, Row, Summary
 from harness.core.units import ABSENT
-from harness.reporting.labels import Line, ends, per, where, who
+from harness.reporting.csv_identity import Line, ends, per, where, who
 from harness.reporting.prose.boundaries import short
 from harness.reporting.prose.conditions import machine, versions
 from harness.reporting.ranking import setting_columns

@@ -8,12 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.aggregation.rounds import (
-    half_width,
-    is_wide,
-    rounds_for,
-    why_stopped,
-)
+from harness.aggregation.more_rounds import half_width, is_wide, rounds_for, why_stopped
 from harness.core.schemas import Measurement
 
 NARROW = (100.0, 100.1, 100.2)

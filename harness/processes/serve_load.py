@@ -24,8 +24,7 @@ from harness.backends import backend_info
 from harness.backends.base import Backend, Batch, construct
 from harness.backends.batches import NO_BATCHES, BatchSet, load_batches, nothing_exported
 from harness.backends.calibration.slowdown import slow_down, slowdown_of
-from harness.backends.loads import artifacts, export_of, job_of
-from harness.backends.served_cases import case_of
+from harness.backends.case_files import artifacts, export_of, job_of
 from harness.core import store
 from harness.core.errors import CaseError, FormatError, MissingInputError
 from harness.core.host import environment
@@ -45,6 +44,7 @@ from harness.core.schemas import (
 )
 from harness.core.store import digest_of
 from harness.core.timestamps import utc_now
+from harness.planning.load_cases import case_of
 from harness.planning.resume import LoadState, state_of
 from harness.serving import arrivals
 from harness.serving.load_case import (
@@ -59,12 +59,12 @@ from harness.serving.load_case import (
     sizes_of,
 )
 from harness.serving.load_verdict import least_requests
-from harness.serving.prediction import predict
+from harness.serving.peak_prediction import predict
 from harness.statistics import parity
 from harness.timing.clock import calibrate, now_ns
-from harness.timing.dispatcher import Dispatcher, OnStream, order_guard, repeat_guard, service_times
 from harness.timing.issuing_thread import CalledBack, Flight, OnStreams, issue, issue_closed
 from harness.timing.request_loops import SWITCH_S, Dispatches, WorkerThreads, serve, serve_closed
+from harness.timing.service_times import Dispatcher, DispatcherOnStream, order_guard, repeat_guard, service_times
 from harness.timing.session import batches_to_check, peak_bytes
 
 Enter = Callable[[str], None]
@@ -468,7 +468,7 @@ class _LoadRun:
         """The places of one run on the issuing thread."""
         load = self.job.load
         if load.device == "cuda":
-            return OnStreams([OnStream(worker) for worker in workers])
+            return OnStreams([DispatcherOnStream(worker) for worker in workers])
         return CalledBack(workers[0].start, load.parallel)
 
     def _warm(self, workers: Sequence[Dispatcher], load: LoadCase) -> None:

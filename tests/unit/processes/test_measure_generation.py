@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.core.layout import Models
 from harness.core.schemas import Artifact, OnnxArtifact
-from harness.processes.generation_process import decoder_job
+from harness.processes.measure_generation import decoder_job
 from tests.synthetic_generation import CASE, EXPORT
 
 GGUF = Artifact(path="model.gguf", sha256="0" * 64, size_bytes=1)

@@ -13,12 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from harness.aggregation import flags_host
-from harness.aggregation.flags import (
-    RANKED,
-    Finding,
-    finding,
-    grade,
-)
+from harness.aggregation.grades import RANKED, Finding, finding, grade
 from harness.aggregation.usage import timed
 from harness.core.schemas import Environment, Flag, Grade, Usage
 from harness.core.schemas.profile_record import PartsProfile

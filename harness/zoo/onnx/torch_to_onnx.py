@@ -13,15 +13,14 @@ from typing import Any
 import onnx
 import torch
 
-from harness.core.errors import ExportError
-from harness.core.extensions import reason
+from harness.core.errors import ExportError, reason
 from harness.core.schemas import Exporter
 from harness.zoo.construct import with_own_inputs
-from harness.zoo.fast_path import without_fast_path
 from harness.zoo.identity import Options
 from harness.zoo.loaded import Arrays, Loaded, as_taken
 from harness.zoo.onnx.external_data import external_locations
 from harness.zoo.quiet import quiet
+from harness.zoo.unfused_attention import without_fast_path
 
 KEPT = frozenset(("namespace", "pkg.torch.onnx.class_hierarchy", "pkg.torch.onnx.name_scopes"))
 """Notes that name the module of the model that a node belongs to: layers are identified by them."""

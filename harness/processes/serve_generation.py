@@ -17,7 +17,6 @@ import numpy as np
 from harness.backends import backend_info
 from harness.backends.decoder import Decoder, JoiningDecoder
 from harness.backends.generation_files import files_read
-from harness.backends.served_cases import decoder_case_of
 from harness.core import store
 from harness.core.errors import MissingInputError
 from harness.core.host import environment
@@ -27,8 +26,9 @@ from harness.core.protocol import LoadJob
 from harness.core.schemas import GenerationExport, LoadCase, ServiceRun, TokenParity
 from harness.core.store import digest_of
 from harness.core.timestamps import utc_now
+from harness.planning.load_cases import decoder_case_of
 from harness.planning.resume import state_of
-from harness.processes.generation_process import (
+from harness.processes.measure_generation import (
     CALIBRATION_SHAPE,
     calibration_prompts,
     decoder_job,
@@ -37,7 +37,7 @@ from harness.processes.generation_process import (
     load_prompts,
     prompt_set,
 )
-from harness.processes.load_process import ready_to_measure, replication_of, same_machine, schedule_of
+from harness.processes.serve_load import ready_to_measure, replication_of, same_machine, schedule_of
 from harness.serving.load_case import (
     LoadStep,
     drawn_pairs,

@@ -25,9 +25,9 @@ from harness.core.schemas.profile_record import (
     OperatorRow,
     PartsProfile,
 )
-from harness.profiling.grades import doubt
 from harness.profiling.launch_gaps import launch_gaps_of
 from harness.profiling.phases import phase_case, phase_rows, phases_of
+from harness.profiling.profile_grades import doubt
 from harness.profiling.what_if import achieved
 
 
