@@ -14,10 +14,10 @@ import pytest
 
 from harness.backends.base import Backend, BackendJob, Batch
 from harness.core.errors import CaseError, MissingInputError
-from harness.core.schemas import Case, ExportRecord, OnnxArtifact
+from harness.core.schemas import Case, ExportRecord, OnnxArtifact, TensorSpec
 from tests.fixtures import overlapped
 from tests.fixtures.computing_gpu import FakeGpu
-from tests.fixtures.onnxruntime_gpu import CPU, CUDA, Runtime, install
+from tests.fixtures.onnxruntime_gpu import AXES, CPU, CUDA, Runtime, install
 
 BATCHES: tuple[Batch, ...] = tuple(
     {"ids": np.arange(6, dtype=np.int64).reshape(2, 3) + 100 * index} for index in range(4)
@@ -95,7 +95,7 @@ def export() -> ExportRecord:
         kind="text",
         classifier=False,
         parameters=1000,
-        inputs=(),
+        inputs=(TensorSpec(name="ids", dtype="int64", shape=AXES),),
         outputs=(),
         module=None,
         onnx={"fp32": onnx("model.onnx", "float"), "fp16": onnx("model-fp16.onnx", "float16")},
@@ -332,3 +332,18 @@ def test_without_tensorrt_the_row_says_what_is_missing(runtime: Runtime, make: M
     backend.load()
     with pytest.raises(CaseError, match="did not get its TensorrtExecutionProvider"):
         backend.compile()
+
+
+def test_a_session_gets_the_shape_that_it_serves(runtime: Runtime, make: Make) -> None:
+    backend = make({"graph": True})
+    backend.load()
+    assert runtime.sessions[0].options.dimensions == {"batch": 2, "sequence": 3}
+    assert backend.placement().settings["fixed_shapes"] is True
+
+
+def test_an_axis_name_with_two_extents_stays_dynamic() -> None:
+    from harness.backends.onnxruntime.session import dimensions_of
+
+    specs = [TensorSpec(name=name, dtype="int64", shape=("batch", "length", 4)) for name in ("a", "b")]
+    batch = {"a": np.zeros((2, 3, 4)), "b": np.zeros((2, 5, 4))}
+    assert dimensions_of(specs, batch) == {"batch": 2}
