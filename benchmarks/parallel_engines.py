@@ -27,6 +27,9 @@ import numpy as np
 from harness.core import store
 from harness.core.schemas import EngineRecord
 
+Measured = tuple[Mapping[str, str], float]
+"""Layer → its kernel, and the median time of a pass in microseconds."""
+
 TIMED_NS = 1_000_000_000
 BUSY = "import numpy; a = numpy.ones((512, 512), numpy.float32)\nwhile True: a @ a"
 
@@ -44,13 +47,13 @@ def main() -> None:
         build_into(options.models_dir, *records[name], options.into)
         return
     with tempfile.TemporaryDirectory(prefix="engines-") as folder:
-        places = {way: Path(folder) / way.replace(" ", "-") for way in options.ways}
-        for way, place in places.items():
-            started = time.perf_counter()
+        first: dict[str, Measured] = {}
+        for way in options.ways:
+            place, started = Path(folder) / way.replace(" ", "-"), time.perf_counter()
             with busy(len(os.sched_getaffinity(0)) // 2 if way == "busy host" else 0):
                 build_all(options, place, at_once=way == "parallel")
-            print(f"{way}: {time.perf_counter() - started:.0f} s for {len(records)} engines", flush=True)
-        report(records, places)
+            print(f"\n{way}: {time.perf_counter() - started:.0f} s for {len(records)} engines\n", flush=True)
+            report(way, records, place, first)
 
 
 def record_of(models: Path, name: str) -> tuple[Path, EngineRecord]:
@@ -113,8 +116,8 @@ def onnx_of(folder: Path, record: EngineRecord) -> Path:
     return next(path for path in found if store.sha256_file(path) == record.request.onnx_sha256)
 
 
-def report(records: Mapping[str, tuple[Path, EngineRecord]], places: Mapping[str, Path]) -> None:
-    """Print a line for every engine and way to build it."""
+def report(way: str, records: Mapping[str, tuple[Path, EngineRecord]], place: Path, first: dict[str, Measured]) -> None:
+    """Print a line for every engine of one way; `first` keeps the first way, with which the others are compared."""
     from pycuda import driver  # noqa: PLC0415
 
     from benchmarks.fidelity_gpu import WARM_UP_NS, BareLoop  # noqa: PLC0415
@@ -124,18 +127,16 @@ def report(records: Mapping[str, tuple[Path, EngineRecord]], places: Mapping[str
     print("| engine | built | s | layers | same tactic as the first | µs | ratio |")
     print("|---|---|---|---|---|---|---|")
     for name, (_, record) in records.items():
-        first: tuple[Mapping[str, str], float] | None = None
-        for way, place in places.items():
-            made = json.loads((place / name / "layers.json").read_text())
-            chosen = tactics(made["layers"])
-            loop = BareLoop(place / name / "engine.plan", [inputs_of(record)])
-            loop.block(WARM_UP_NS)
-            pass_us = loop.block(TIMED_NS)
-            loop.close()
-            first = first or (chosen, pass_us)
-            same = sum(first[0].get(layer) == tactic for layer, tactic in chosen.items())
-            cells = f"{made['seconds']:.0f} | {len(chosen)} | {same} | {pass_us:.1f} | {pass_us / first[1]:.3f}"
-            print(f"| {name} | {way} | {cells} |", flush=True)
+        made = json.loads((place / name / "layers.json").read_text())
+        loop = BareLoop(place / name / "engine.plan", [inputs_of(record)])
+        loop.block(WARM_UP_NS)
+        chosen, pass_us = tactics(made["layers"]), loop.block(TIMED_NS)
+        loop.close()
+        del loop  # its stream and events, while the context is current
+        others, others_us = first.setdefault(name, (chosen, pass_us))
+        same = sum(others.get(layer) == tactic for layer, tactic in chosen.items())
+        cells = f"{made['seconds']:.0f} | {len(chosen)} | {same} | {pass_us:.1f} | {pass_us / others_us:.3f}"
+        print(f"| {name} | {way} | {cells} |", flush=True)
     driver.Context.pop()
 
 

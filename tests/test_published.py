@@ -27,13 +27,13 @@ FOLDER = Path("results/published/h100/2026-11-27")
 
 
 def folders(readme: str) -> list[str]:
-    return [found["folder"] for found in BLOCK.finditer(readme)]
+    return [entry["folder"] for entry in BLOCK.finditer(readme)]
 
 
 @pytest.mark.parametrize("folder", folders(README))
 def test_each_headline_of_the_readme_is_made_from_its_published_summary(folder: str) -> None:
     summary = store.load(Results(ROOT / folder).summary, Summary, "make aggregate")
-    text = next(found["text"] for found in BLOCK.finditer(README) if found["folder"] == folder)
+    text = next(entry["text"] for entry in BLOCK.finditer(README) if entry["folder"] == folder)
     assert text == headline_block(summary, Path(folder))
 
 
@@ -87,7 +87,7 @@ def test_every_published_history_follows_from_its_runs(folder: Path) -> None:
     assert not worse
     assert analyse(runs, decisions, published.created_at) == published, "run `make history STORE=<folder>`"
     page = files.page.read_text()
-    assert all(one.case_id in page for one in published.series)
+    assert all(series.case_id in page for series in published.series)
 
 
 # --- publishing ---------------------------------------------------------------------------------------------------

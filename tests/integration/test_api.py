@@ -47,11 +47,11 @@ class Session:
 
 
 def examples() -> list[doctest.DocTest]:
-    finder, found = doctest.DocTestFinder(), list[doctest.DocTest]()
+    finder, result = doctest.DocTestFinder(), list[doctest.DocTest]()
     for name in MODULES:
         tests = finder.find(importlib.import_module(f"harness.api.{name}"), name)
-        found += sorted((test for test in tests if test.examples), key=lambda test: test.lineno or 0)
-    return found
+        result += sorted((test for test in tests if test.examples), key=lambda test: test.lineno or 0)
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -84,10 +84,10 @@ def test_the_examples_hold(session: Session) -> None:
 def test_every_module_with_an_example_is_run() -> None:
     names = [module.name for module in pkgutil.iter_modules(harness.api.__path__)]
     finder = doctest.DocTestFinder()
-    found = {
+    results = {
         name for name in names if any(t.examples for t in finder.find(importlib.import_module(f"harness.api.{name}")))
     }
-    assert found == set(MODULES)
+    assert results == set(MODULES)
 
 
 def test_a_class_that_belongs_to_no_file_ran_as_itself(session: Session) -> None:
@@ -139,11 +139,11 @@ def test_the_latest_result_goes_into_files(session: Session) -> None:
 
 
 def test_memory_is_told_allocation_by_allocation(session: Session) -> None:
-    found = session.names["profiler"].memory_profile()
-    (timeline,) = found.timelines.values()
+    result = session.names["profiler"].memory_profile()
+    (timeline,) = result.timelines.values()
     assert timeline.allocations > 0
-    assert "MiB at once" in repr(found)
-    assert found.figure().axes
+    assert "MiB at once" in repr(result)
+    assert result.figure().axes
 
 
 def test_a_page_is_of_the_latest_result_that_has_rows(session: Session) -> None:

@@ -43,5 +43,5 @@ def test_processes_answer_with_a_rate_each(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_a_library_raises_comes_back_in_words() -> None:
-    found = cpu_peaks._rates(Task("no such product"), 1)
-    assert found == TaskRefused("KeyError: 'no such product'")
+    result = cpu_peaks._rates(Task("no such product"), 1)
+    assert result == TaskRefused("KeyError: 'no such product'")

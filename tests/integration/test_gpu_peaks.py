@@ -51,7 +51,7 @@ class FakeEvent:
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
     from harness.backends import gpu_peaks
 
-    found = FakeGpu()
+    result = FakeGpu()
     matmul = torch.backends.cuda.matmul
     product, add = torch.mm, torch.Tensor.add_
 
@@ -59,11 +59,11 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
         n, layout = left.shape[0], "row" if right.is_contiguous() else "column"
         speed = 2.0 if layout == "column" else 1.0
         speed *= 4.0 if matmul.allow_fp16_accumulation and left.dtype == torch.float16 else 1.0
-        found.work(n**3 / speed * 1e-6, left.dtype, n, layout, matmul.allow_tf32, matmul.allow_fp16_accumulation)
+        result.work(n**3 / speed * 1e-6, left.dtype, n, layout, matmul.allow_tf32, matmul.allow_fp16_accumulation)
         return product(left, right, out=out)
 
     def copy_(target: Any, source: Any, non_blocking: bool = False) -> Any:
-        found.work(target.numel() * 1e-6, "copy", target.numel(), non_blocking)
+        result.work(target.numel() * 1e-6, "copy", target.numel(), non_blocking)
         return target
 
     class Graph:
@@ -71,26 +71,26 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
             self.kernels = 0
 
         def replay(self) -> None:
-            found.now_ms += START_MS + self.kernels * KERNEL_MS
-            found.calls.append(("replay", self.kernels))
+            result.now_ms += START_MS + self.kernels * KERNEL_MS
+            result.calls.append(("replay", self.kernels))
 
     class Capture:
         def __init__(self, graph: Graph) -> None:
             self.graph = graph
 
         def __enter__(self) -> None:
-            found.captured = 0
+            result.captured = 0
 
         def __exit__(self, *problem: object) -> None:
-            self.graph.kernels = found.captured
+            self.graph.kernels = result.captured
 
     def add_(tensor: Any, other: Any) -> Any:
-        found.captured += 1
+        result.captured += 1
         return add(tensor, other)
 
-    monkeypatch.setattr(FakeEvent, "gpu", found, raising=False)
+    monkeypatch.setattr(FakeEvent, "gpu", result, raising=False)
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: found.calls.append(("synchronize",)))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: result.calls.append(("synchronize",)))
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "graph", Capture)
     monkeypatch.setattr(torch, "mm", mm)
@@ -100,7 +100,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
     plain = torch.zeros
 
     def zeros(*shape: int, pin_memory: bool = False, **more: Any) -> Any:
-        found.pinned = found.pinned or pin_memory
+        result.pinned = result.pinned or pin_memory
         return plain(*shape, **more)
 
     monkeypatch.setattr(torch, "zeros", zeros)
@@ -108,17 +108,17 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
     monkeypatch.setattr(gpu_peaks, "SIZES", (8, 4))
     monkeypatch.setattr(gpu_peaks, "COPY_BYTES", 1000)
     monkeypatch.setattr(gpu_peaks, "LINK_BYTES", 500)
-    yield found
+    yield result
     assert (matmul.allow_tf32, matmul.allow_fp16_accumulation) == (False, False)
 
 
 def test_the_best_product_of_each_precision(gpu: FakeGpu) -> None:
     from harness.backends.gpu_peaks import flops_per_s
 
-    found = flops_per_s()
+    result = flops_per_s()
     # n³ ms·1e-6 for 2n³ FLOP: 2e9 FLOP/s, twice in the other layout, four times more in fp16.
     expected = {"fp32": 4e9, "tf32": 4e9, "fp16": 16e9, "bf16": 4e9}
-    assert found == pytest.approx(expected)
+    assert result == pytest.approx(expected)
     products = {call for call in gpu.calls if len(call) == 5}
     assert {(dtype, tf32) for dtype, _, _, tf32, _ in products} == {
         (torch.float32, False),
@@ -158,9 +158,9 @@ def test_an_fp8_product_that_a_library_refuses_leaves_the_limits_of_others(
 
     monkeypatch.setattr(torch, "_scaled_mm", scaled)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (12, 0))
-    found = flops_per_s()
-    assert found.get("fp8") == (expected and pytest.approx(expected))
-    assert found["bf16"] == pytest.approx(4e9)
+    result = flops_per_s()
+    assert result.get("fp8") == (expected and pytest.approx(expected))
+    assert result["bf16"] == pytest.approx(4e9)
 
 
 def test_copies_count_reads_and_writes_and_the_link_one_way(gpu: FakeGpu) -> None:

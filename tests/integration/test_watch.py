@@ -31,10 +31,10 @@ SLOW = {"rounds": 3, "warmup_min_s": 0.05, "max_s": 0.5, "target_ci": 0.0001}
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Folder]:
     """A folder with a plan of work of known duration, which needs no export."""
-    found = Folder(tmp_path, Models(tmp_path / "models"))
-    found.plan({"backends": ["spin"], "batch_sizes": [1, 2]}, models=("spin:1ms",), **SLOW)
-    yield found
-    assert found.orphans() == []
+    result = Folder(tmp_path, Models(tmp_path / "models"))
+    result.plan({"backends": ["spin"], "batch_sizes": [1, 2]}, models=("spin:1ms",), **SLOW)
+    yield result
+    assert result.orphans() == []
 
 
 def watch(folder: Folder, *arguments: str) -> list[str]:

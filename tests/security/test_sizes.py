@@ -119,12 +119,12 @@ def reads_a_file(node: ast.AST) -> bool:
 
 def test_no_other_module_reads_a_file_without_a_limit() -> None:
     listed = {name for names in OWN_FILES.values() for name in names}
-    found = {
+    results = {
         ".".join(path.relative_to(HARNESS.parent).with_suffix("").parts)
         for path in HARNESS.rglob("*.py")
         if any(reads_a_file(node) for node in ast.walk(ast.parse(path.read_text())))
     }
-    assert found == listed
+    assert results == listed
 
 
 def sparse(path: Path, size: int) -> Path:
@@ -207,8 +207,8 @@ def test_a_trace_that_is_too_large_is_warned_of(tmp_path: Path) -> None:
     name = sparse(tmp_path / "x.trace.json", Limit.TRACE + 1).name
     kernel = OperatorRow(name="kernel", shapes="", calls=1, self_cpu_ns=0, self_device_ns=200)
     profile = PartsProfile(layers=(), operators=(kernel,), traces=(name,), window_ns=300, plain_ns=300)
-    found = with_launch_gaps(profile, tmp_path, said.append)
-    assert found.launch_gaps is None
+    result = with_launch_gaps(profile, tmp_path, said.append)
+    assert result.launch_gaps is None
     assert "is no trace that can be read" in said[0]
 
 

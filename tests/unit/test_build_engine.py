@@ -407,3 +407,23 @@ def test_a_number_of_builds_out_of_range_is_refused(folder: Folder, number: str)
     with pytest.raises(UsageError, match=f"^{number} engines cannot be built at the same time") as caught:
         folder.build("--engine-jobs", number)
     assert "ENGINE_JOBS=4" in caught.value.hint
+
+
+def test_the_interpreter_of_tensorrt_gets_the_same_options(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[list[str]] = []
+
+    def become(_path: Path, words: list[str], environment: dict[str, str]) -> None:
+        started.append([*words, environment["PYTHONPATH"]])
+        raise SystemExit
+
+    monkeypatch.setattr(os, "execve", become)
+    options = ["--force", "--engine-jobs", "4", "--engines", "fp16-b8"]
+    with pytest.raises(SystemExit):
+        folder.build(*options, "--python", f"tensorrt={sys.executable}")
+    ((python, *words, search_path),) = started
+    assert (python, words[:2], search_path) == (sys.executable, ["-m", "harness.build_engine"], str(ROOT))
+    assert {word for word in words if word.startswith("--")} == {
+        *("--results", "--models-dir"),
+        *(word for word in options if word.startswith("--")),
+    }
+    assert words[words.index("--engine-jobs") + 1] == "4"

@@ -66,7 +66,7 @@ def outcome(**changes: Any) -> SelfTest:
         missed=30,
         slowed_trials=30,
     )
-    found = SelfTest(
+    result = SelfTest(
         created_at="2026-11-28T00:00:00+00:00",
         machine=environment().machine,
         rounds=5,
@@ -80,7 +80,7 @@ def outcome(**changes: Any) -> SelfTest:
         kinds=(two_speeds,),
         passed=True,
     )
-    return found.model_copy(update=changes)
+    return result.model_copy(update=changes)
 
 
 @pytest.mark.parametrize(
@@ -196,12 +196,12 @@ def test_the_text_names_conditions_bias_trials_and_what_they_exclude() -> None:
 
 def test_a_file_from_before_rates_were_asked_for_is_shown_with_what_it_excludes() -> None:
     old = Path(__file__).parents[1] / "golden/format-1/selftest.json"
-    found = store.load(old, SelfTest, "make selftest")
-    assert (found.rate, found.kinds) == (None, ())
-    text = selftest_table(found)
+    result = store.load(old, SelfTest, "make selftest")
+    assert (result.rate, result.kinds) == (None, ())
+    text = selftest_table(result)
     assert "above 13.3%" in text
     assert "at least 95% of the verdicts right" in text
-    assert "excludes rates above 13.3% of each" in selftest_line(found, "selftest.md")
+    assert "excludes rates above 13.3% of each" in selftest_line(result, "selftest.md")
 
 
 def test_a_report_says_when_the_self_test_was_not_run() -> None:
@@ -217,9 +217,9 @@ PROCESSES = [f"1/case/{number}" for number in range(2000)]
 
 
 def test_two_speeds_come_about_equally_often() -> None:
-    found = Counter(factor("spin:1ms:two-speeds", process) for process in PROCESSES)
-    assert set(found) == {1.0, SLOW}
-    assert abs(found[SLOW] / len(PROCESSES) - 0.5) < 0.05
+    counter = Counter(factor("spin:1ms:two-speeds", process) for process in PROCESSES)
+    assert set(counter) == {1.0, SLOW}
+    assert abs(counter[SLOW] / len(PROCESSES) - 0.5) < 0.05
 
 
 def test_scatter_is_log_normal_around_the_named_duration() -> None:
@@ -276,18 +276,18 @@ ALARM, REFUSED = "SLOWER", "NOT COMPARABLE"
 def test_one_wrong_verdict_in_thirty_fails_where_it_is_asked_for(
     kind: str, equal: str, slowed: str, passed: bool
 ) -> None:
-    found, plan = selftest._Findings(), selftest_plan()
+    findings, plan = selftest._Findings(), selftest_plan()
     first = next(case.case_id for case in plan.cases if kind_of(case.model) == kind)
     for trial in range(10):
-        found.summaries.append(summary_of(plan))
+        findings.summaries.append(summary_of(plan))
         for case in plan.cases:
             own = trial == 0 and case.case_id == first
-            found.equal.append(compared(case, equal if own else "SAME"))
-            found.slowed.append(compared(case, slowed if own else "SLOWER"))
-    judged = selftest._judge(plan, found, 0.10)
+            findings.equal.append(compared(case, equal if own else "SAME"))
+            findings.slowed.append(compared(case, slowed if own else "SLOWER"))
+    judged = selftest._judge(plan, findings, 0.10)
     assert judged.passed is passed
-    assert [one.name for one in judged.kinds] == [TWO_SPEEDS, SCATTER]
-    assert {one.equal_trials for one in judged.kinds} == {30}
+    assert [entry.name for entry in judged.kinds] == [TWO_SPEEDS, SCATTER]
+    assert {entry.equal_trials for entry in judged.kinds} == {30}
 
 
 def selftest_plan() -> Plan:
@@ -306,9 +306,9 @@ def summary_of(plan: Plan) -> Any:
 
 def spin(name: str, process: str) -> Spin:
     case = case_of(name)
-    found = Spin(BackendJob(case, nothing_exported(case), Path(), NO_BATCHES.inputs, 1, Path(), process=process))
-    found.load()
-    return found
+    result = Spin(BackendJob(case, nothing_exported(case), Path(), NO_BATCHES.inputs, 1, Path(), process=process))
+    result.load()
+    return result
 
 
 @pytest.fixture

@@ -15,19 +15,19 @@ from harness.statistics.significance import correlated_t_p
 def test_a_slow_round_of_both_states_cancels() -> None:
     baseline = [10.0, 20.0, 11.0, 35.0, 10.5, 60.0]
     current = [value * factor for value, factor in zip(baseline, (1.05, 1.051, 1.049, 1.05, 1.052, 1.048), strict=True)]
-    found = paired_change(baseline, current)
-    assert found is not None
-    assert found.value == pytest.approx(1.05, abs=1e-3)
-    assert judge([found], 0.01, RULES["paired"])[0].verdict == "SLOWER"
+    result = paired_change(baseline, current)
+    assert result is not None
+    assert result.value == pytest.approx(1.05, abs=1e-3)
+    assert judge([result], 0.01, RULES["paired"])[0].verdict == "SLOWER"
     # Two separate runs could not tell it from their own scatter.
     assert estimators.median_interval(baseline).high > estimators.median(current)  # type: ignore[union-attr]
 
 
 def test_fewer_rounds_give_no_verdict() -> None:
     baseline = [10.0 + 0.01 * number for number in range(ENOUGH_ROUNDS - 1)]
-    found = paired_change(baseline, [1.3 * value + 0.001 * number for number, value in enumerate(baseline)])
-    assert found is not None
-    (judged,) = judge([found], 0.01, RULES["paired"])
+    result = paired_change(baseline, [1.3 * value + 0.001 * number for number, value in enumerate(baseline)])
+    assert result is not None
+    (judged,) = judge([result], 0.01, RULES["paired"])
     assert judged.verdict == "AMBIGUOUS"
     assert "make ab ROUNDS=10" in (judged.doubt or "")
 
@@ -40,8 +40,8 @@ def test_no_ratio_where_the_spread_is_unknown() -> None:
 
 def test_the_other_way_round_it_is_the_inverse() -> None:
     rng = np.random.default_rng(3)
-    one, other = (np.exp(rng.normal(0, 0.05, 7)).tolist() for _ in range(2))
-    there, back = paired_change(one, other), paired_change(other, one)
+    first, other = (np.exp(rng.normal(0, 0.05, 7)).tolist() for _ in range(2))
+    there, back = paired_change(first, other), paired_change(other, first)
     assert there is not None
     assert back is not None
     assert there.value * back.value == pytest.approx(1)

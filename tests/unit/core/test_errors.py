@@ -15,11 +15,11 @@ BELOW = {"CasesFailedError": 10, "NotReproducedError": 11}
 
 
 def classes(root: type[InferometerError]) -> list[type[InferometerError]]:
-    return [root, *(found for child in root.__subclasses__() for found in classes(child))]
+    return [root, *(kind for child in root.__subclasses__() for kind in classes(child))]
 
 
 def ours() -> dict[str, type[InferometerError]]:
-    return {found.__name__: found for found in classes(InferometerError) if found.__module__ == errors.__name__}
+    return {kind.__name__: kind for kind in classes(InferometerError) if kind.__module__ == errors.__name__}
 
 
 def drawn() -> dict[str, tuple[int, int]]:
@@ -31,8 +31,8 @@ def drawn() -> dict[str, tuple[int, int]]:
 def test_the_drawn_tree_is_the_real_one() -> None:
     tree = drawn()
     real = {
-        name: (len(found.__mro__) - len(InferometerError.__mro__), found.exit_code)
-        for name, found in ours().items()
+        name: (len(entry.__mro__) - len(InferometerError.__mro__), entry.exit_code)
+        for name, entry in ours().items()
         if name not in BELOW
     }
     assert tree == real
@@ -50,7 +50,7 @@ def test_the_exit_codes_below_the_tree_are_real(name: str, code: int) -> None:
 
 
 def test_exit_codes_tell_the_branches_apart_and_leave_the_shells_alone() -> None:
-    branches = [found.exit_code for found in ours().values() if found.__base__ is InferometerError]
+    branches = [entry.exit_code for entry in ours().values() if entry.__base__ is InferometerError]
     assert len(set(branches)) == len(branches)
     assert InferometerError.exit_code == cli.CRASHED
     assert cli.CRASHED not in branches
@@ -97,9 +97,9 @@ def test_a_cause_in_the_middle_of_a_very_long_message_is_not_lost() -> None:
 
 
 def test_a_circle_of_causes_ends() -> None:
-    one, other = ValueError("one"), ValueError("other")
-    one.__cause__, other.__cause__ = other, one
-    assert reason(one) == "ValueError: one Caused by ValueError: other"
+    error, other = ValueError("one"), ValueError("other")
+    error.__cause__, other.__cause__ = other, error
+    assert reason(error) == "ValueError: one Caused by ValueError: other"
 
 
 def test_of_a_very_long_message_both_ends_are_kept() -> None:

@@ -90,7 +90,7 @@ def test_different_numbers_of_one_thing_stand_before_its_name_once() -> None:
     [(2.0, 3.0, True), (2.0, 3.01, False), (5.95e-15, 4.34e16, False), (0.0, 1.0, False), (-1.0, 1.0, False)],
 )
 def test_an_interval_wider_than_1_5_has_no_digits_and_no_bar(low: float, high: float, printed: bool) -> None:
-    found = Interval(low=low, high=high)
-    assert (units.interval(found) == units.WIDE) != printed
-    assert (units.to_scale(found) is found) == printed
+    interval = Interval(low=low, high=high)
+    assert (units.interval(interval) == units.WIDE) != printed
+    assert (units.to_scale(interval) is interval) == printed
     assert units.WIDE == "[wider than ×1.5]"

@@ -35,35 +35,35 @@ class Rates:
 
 def test_the_best_library_and_pass_count_and_threads_are_added() -> None:
     rates = Rates({"OpenVINO MatMul f32": 100e9, "torch._int_mm": 400e9, "": 10e9})
-    found = measured([1, 3], ["fp32", "int8"], rates)
-    assert [limits.threads for limits in found.limits] == [1, 3]
-    one, three = found.limits
-    assert (one.flops, three.flops) == ({"fp32": 100e9, "int8": 400e9}, {"fp32": 300e9, "int8": 1200e9})
+    result = measured([1, 3], ["fp32", "int8"], rates)
+    assert [limits.threads for limits in result.limits] == [1, 3]
+    first, three = result.limits
+    assert (first.flops, three.flops) == ({"fp32": 100e9, "int8": 400e9}, {"fp32": 300e9, "int8": 1200e9})
     assert three.by == {"fp32": "OpenVINO MatMul f32", "int8": "torch._int_mm"}
-    assert (one.copy_bytes_per_s, three.copy_bytes_per_s) == (10e9, 30e9)
-    assert (found.unmeasured, found.without) == ({}, ())
+    assert (first.copy_bytes_per_s, three.copy_bytes_per_s) == (10e9, 30e9)
+    assert (result.unmeasured, result.without) == ({}, ())
     for name in (*WAYS["fp32"], *WAYS["int8"]):
         assert rates.asked.count((name, 1)) == rates.asked.count((name, 3)) == PASSES
     assert rates.copied == [COPY_BYTES, COPY_BYTES // 3]
 
 
 def test_more_threads_than_cpus_do_no_more() -> None:
-    found = measured([8], ["fp32"], Rates({}))
-    assert found.limits[0].flops["fp32"] == 4e9
+    result = measured([8], ["fp32"], Rates({}))
+    assert result.limits[0].flops["fp32"] == 4e9
 
 
 def test_a_library_that_cannot_is_asked_once_and_costs_nothing_else() -> None:
     rates = Rates({"torch.mm fp32": TaskRefused("its process crashed"), "NumPy": TaskRefused("not there", absent=True)})
-    found = measured([2], ["fp32"], rates)
+    result = measured([2], ["fp32"], rates)
     assert rates.asked.count(("torch.mm fp32", 2)) == 1
-    assert (found.unmeasured, found.without) == ({}, ("NumPy",))
+    assert (result.unmeasured, result.without) == ({}, ("NumPy",))
 
 
 def test_a_precision_that_no_library_can_do_says_why() -> None:
     refused = {name: TaskRefused(f"no {name}", absent=name.startswith("torch")) for name in WAYS["bf16"]}
-    found = measured([1], ["fp32", "bf16", "tf32"], Rates({**refused, "": TaskRefused("no memory")}))
-    assert found.limits[0].flops.keys() == {"fp32"}
-    assert found.limits[0].copy_bytes_per_s is None
-    assert found.unmeasured["bf16"].startswith("torch.mm bf16: no torch.mm bf16; OpenVINO")
-    assert found.unmeasured["tf32"] == "no product in tf32 is known for a CPU"
-    assert found.without == ("PyTorch",)
+    result = measured([1], ["fp32", "bf16", "tf32"], Rates({**refused, "": TaskRefused("no memory")}))
+    assert result.limits[0].flops.keys() == {"fp32"}
+    assert result.limits[0].copy_bytes_per_s is None
+    assert result.unmeasured["bf16"].startswith("torch.mm bf16: no torch.mm bf16; OpenVINO")
+    assert result.unmeasured["tf32"] == "no product in tf32 is known for a CPU"
+    assert result.without == ("PyTorch",)

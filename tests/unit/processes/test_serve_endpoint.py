@@ -161,8 +161,8 @@ def behaviour() -> Behaviour:
 
 @pytest.fixture
 def port(behaviour: Behaviour) -> Iterator[int]:
-    with fault_server(behaviour) as found:
-        yield found
+    with fault_server(behaviour) as opened:
+        yield opened
 
 
 def job_for(root: Path, port: int, **fields: object) -> LoadJob:
@@ -268,7 +268,7 @@ def test_failures_are_counted_by_kind_and_fail_the_load(tmp_path: Path, behaviou
     row, _, records = row_of(job)
     client = records[1].client
     assert client is not None
-    assert {kind: len(found.requests) for kind, found in client.failures.items()} == {
+    assert {kind: len(failure.requests) for kind, failure in client.failures.items()} == {
         "timeout": 3,
         "closed": 3,
         "server error": 3,
@@ -380,7 +380,7 @@ def test_a_stream_is_judged_by_bounds_on_its_tokens(
     assert point.tokens.ttft["p50"].ns is not None
     # Two chunks of two tokens each are two steps, and no time between tokens is known.
     assert bool(point.tokens.itl) is one_each
-    assert [one.bound for one in point.judged] == [bound.text for bound in bounds]
+    assert [entry.bound for entry in point.judged] == [bound.text for bound in bounds]
     assert any("held against the steps" in note for note in row.notes) is not one_each
     for record in records:
         assert record.client is not None

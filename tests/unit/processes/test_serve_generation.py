@@ -76,15 +76,15 @@ def state(job: LoadJob) -> LoadState:
 def test_every_request_has_its_own_tokens_in_order(tmp_path: Path) -> None:
     job, phases = job_for(tmp_path), list[str]()
     serve_generation(job, phases.append)
-    found = state(job)
-    assert found.complete
-    assert found.prediction is None
+    result = state(job)
+    assert result.complete
+    assert result.prediction is None
     assert phases[-4:] == ["outputs check", "replication 2 of r400", "outputs check", "end"]
-    assert found.service is not None
-    assert set(found.service.service_ns) == {1, 2, 4}
-    for record in found.replications["r400"]:
+    assert result.service is not None
+    assert set(result.service.service_ns) == {1, 2, 4}
+    for record in result.replications["r400"]:
         _check_order(record)
-    row = load_row(job.load, "text", None, False, evidence_of(found), calibration=True)
+    row = load_row(job.load, "text", None, False, evidence_of(result), calibration=True)
     assert (row.status, row.void) == ("measured", None)
     (point,) = row.points
     assert (point.requests, point.failed) == (2 * 40, 0)
@@ -116,12 +116,12 @@ def test_requests_join_a_decoder_of_known_durations(tmp_path: Path) -> None:
     """Spin: a join takes 10 steps of 20 µs, and 40 requests come in 100 ms, so that they overlap."""
     job = job_for(tmp_path, batching="continuous", max_delay_ns=0, load_id="joining", rates=(4000.0,), requests=400)
     serve_generation(job, lambda _: None)
-    found = state(job)
-    assert found.complete
-    assert found.service is not None
-    assert set(found.service.service_ns) == {4}
+    result = state(job)
+    assert result.complete
+    assert result.service is not None
+    assert set(result.service.service_ns) == {4}
     step, join = 20_000, 200_000
-    for record in found.replications["r4000"]:
+    for record in result.replications["r4000"]:
         tokens = record.generated
         assert tokens is not None
         assert tokens.joined is not None
@@ -152,7 +152,7 @@ def test_requests_join_a_decoder_of_known_durations(tmp_path: Path) -> None:
         ]
         assert all(gap >= step + joined * join for gap, joined in stalls)
         assert any(joined for _, joined in stalls)
-    row = load_row(job.load, "text", None, False, evidence_of(found), calibration=True)
+    row = load_row(job.load, "text", None, False, evidence_of(result), calibration=True)
     assert (row.status, row.void, row.batching) == ("measured", None, "continuous")
     (point,) = row.points
     assert 1 < point.mean_batch <= 4

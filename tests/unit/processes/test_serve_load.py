@@ -29,9 +29,9 @@ SCENARIO = {"scenario": "server", "bound": "p50<9s", "rates": [400], "max_batch"
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
-    found = FakeGpu()
-    tensorrt.install(monkeypatch, found)
-    found.late = random.Random(1).randrange  # noqa: S311 - an order, not a secret
+    result = FakeGpu()
+    tensorrt.install(monkeypatch, result)
+    result.late = random.Random(1).randrange  # noqa: S311 - an order, not a secret
     collect = environment.collect
 
     def on_cpu(build: dict[str, str], _device: str, also: tuple[str, ...] = ()) -> Environment:
@@ -42,7 +42,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
     monkeypatch.setattr(serve_load, "RE_WARM_S", 0.01)
     monkeypatch.setattr(LoadCase, "replayed", False)  # replay of a service that takes no time is not what is tested
     before = sys.getswitchinterval()
-    yield found
+    yield result
     sys.setswitchinterval(before)
     gc.unfreeze()
     gc.enable()
@@ -81,13 +81,18 @@ def test_each_batch_in_flight_has_objects_with_streams_of_their_own(
         sets,
         {1: True, 2: True},
     )
-    found = replications(results)
-    assert len(found) == 2
-    for one in found:
-        assert (one.workers, one.failed, one.timed_out, sum(one.sizes)) == (sets, (), False, len(one.scheduled_ns))
-        assert set(one.worker) == set(range(sets))
-        assert len(one.unseen_ns) == (len(one.sizes) if more else 0)
-        for start, done, unseen in zip(one.start_ns, one.done_ns, one.unseen_ns, strict=False):
+    matches = replications(results)
+    assert len(matches) == 2
+    for single in matches:
+        assert (single.workers, single.failed, single.timed_out, sum(single.sizes)) == (
+            sets,
+            (),
+            False,
+            len(single.scheduled_ns),
+        )
+        assert set(single.worker) == set(range(sets))
+        assert len(single.unseen_ns) == (len(single.sizes) if more else 0)
+        for start, done, unseen in zip(single.start_ns, single.done_ns, single.unseen_ns, strict=False):
             assert 0 < unseen <= done - start
 
 
@@ -96,9 +101,9 @@ def test_batches_in_flight_of_an_offline_run_keep_all_streams_at_work(gpu: FakeG
     config = {"bound": None, "rates": [], **lengths}
     _, results = served(tmp_path, **config)
     (path,) = results.loads.glob("*/all/1.json")
-    found = store.load(path, Replication, "make load")
-    assert set(found.worker) == {0, 1}
-    assert found.workers == 2
+    replication = store.load(path, Replication, "make load")
+    assert set(replication.worker) == {0, 1}
+    assert replication.workers == 2
 
 
 def test_objects_whose_passes_share_memory_are_refused(

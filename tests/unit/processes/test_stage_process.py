@@ -48,9 +48,9 @@ def test_lines_are_shown_as_they_come(tmp_path: Path) -> None:
     ],
 )
 def test_the_exit_code_decides_the_kind(code: int, kind: type[errors.InferometerError]) -> None:
-    found = stage_process._error("run", code, "noise\nError: A problem.\nHint:  Do this.\n")
-    assert type(found) is kind
-    assert found.args == ("A problem.",)
+    error = stage_process._error("run", code, "noise\nError: A problem.\nHint:  Do this.\n")
+    assert type(error) is kind
+    assert error.args == ("A problem.",)
 
 
 def test_every_kind_of_error_has_its_code() -> None:
@@ -59,20 +59,20 @@ def test_every_kind_of_error_has_its_code() -> None:
 
 
 def test_a_crash_is_no_user_error() -> None:
-    found = stage_process._error("run", 1, "Traceback (most recent call last):\nKeyError: 'x'\n")
-    assert type(found) is RuntimeError
-    assert "harness.run ended with 1" in str(found)
-    assert "KeyError" in str(found)
+    error = stage_process._error("run", 1, "Traceback (most recent call last):\nKeyError: 'x'\n")
+    assert type(error) is RuntimeError
+    assert "harness.run ended with 1" in str(error)
+    assert "KeyError" in str(error)
 
 
 def test_own_modules_are_found_and_the_installation_is_left_to_the_interpreter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", ["", str(tmp_path), str(Path(sys.prefix) / "lib"), str(tmp_path)])
-    found = stage_process._search_path()
-    assert found.count(str(tmp_path.resolve())) == 1
-    assert str(Path.cwd()) in found
-    assert not [entry for entry in found if entry.startswith(sys.prefix)]
+    result = stage_process._search_path()
+    assert result.count(str(tmp_path.resolve())) == 1
+    assert str(Path.cwd()) in result
+    assert not [entry for entry in result if entry.startswith(sys.prefix)]
 
 
 @pytest.mark.parametrize(("stage", "code"), [("build_engine", 5), ("run", 10), ("profile_ops", 10), ("report", 0)])

@@ -54,8 +54,8 @@ def test_holm_against_the_published_steps() -> None:
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
 def test_holm_is_between_the_raw_p_and_bonferroni(p_values: list[float]) -> None:
     adjusted = holm(p_values)
-    for raw, found in zip(p_values, adjusted, strict=True):
-        assert raw <= found <= min(1.0, len(p_values) * max(p_values))
+    for raw, entry in zip(p_values, adjusted, strict=True):
+        assert raw <= entry <= min(1.0, len(p_values) * max(p_values))
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     assert [adjusted[place] for place in order] == sorted(adjusted)
 
