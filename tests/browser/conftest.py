@@ -22,7 +22,7 @@ from tests.synthetic_profiles import GRAPH, model_profile, module_tree, parts
 SUMMARY = Path(__file__).parents[2] / "results/published/h200/2026-11-28/summary.json"
 PROFILE_TABLES = ["### Cost", texts([("model", "left"), ("GFLOP", "right")], [["a", "1.20"]])]
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-"""The first takes a third less CPU time: it has no window to draw."""
+"""The first takes a quarter less CPU time: it has no window to draw."""
 
 
 @pytest.fixture(scope="session")
