@@ -25,7 +25,7 @@ from harness.core.schemas import HistoryPoint, HistoryRun
 from harness.reporting.html.history_page import history_page
 from harness.statistics.change_points import (
     LATER_RUNS,
-    Series,
+    RunSeries,
     changes_of_a_night,
     largest_split,
     smallest_visible_shift,
@@ -79,9 +79,9 @@ NOISES: dict[str, Noise] = {
 }
 
 
-def series_of(chance: np.random.Generator, logs: Logs, boundaries: Sequence[int] = ()) -> Series:
+def series_of(chance: np.random.Generator, logs: Logs, boundaries: Sequence[int] = ()) -> RunSeries:
     spread = SCATTER**2 * chance.chisquare(PROCESSES - 1, logs.size) / (PROCESSES - 1) / PROCESSES
-    return Series(
+    return RunSeries(
         list(np.exp(logs)), list(spread * math.pi / 2), boundaries, "m", [str(run) for run in range(logs.size)]
     )
 

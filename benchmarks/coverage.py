@@ -20,7 +20,7 @@ from tabulate import tabulate
 
 from benchmarks.false_alarms import KINDS, SPEED_GAP, SPEED_SCATTER, Draw
 from harness.aggregation import flags
-from harness.aggregation.rounds import is_wide
+from harness.aggregation.more_rounds import is_wide
 from harness.core.schemas import Interval, Measurement
 from harness.statistics import estimators
 from harness.statistics.ratios import ratio_of_medians

@@ -27,7 +27,7 @@ from harness.zoo import model_info
 from harness.zoo.construct import family_of
 from harness.zoo.identity import Options, versions
 from harness.zoo.loaded import Arrays, Request
-from harness.zoo.onnx import write
+from harness.zoo.onnx import torch_to_onnx
 
 MODELS = ("minilm-l6", "efficientnet-lite0", "resnet50", "mobilenet_v2")
 SEQUENCE_LENGTH = 128
@@ -63,7 +63,7 @@ def compare(name: str, folder: Path, rounds: int, threads: int) -> None:
         for exporter, opset in EXPORTERS:
             path = folder / f"{exporter}-{opset}-{attention}.onnx"
             options = Options(exporter, opset, None, None, None, attention)
-            write.write_fp32(loaded, arrays, path, options)
+            torch_to_onnx.write_fp32(loaded, arrays, path, options)
             variants[exporter, opset, attention] = path
     engines: dict[str, Callable[[Path, Arrays, int], Callable[[], object]]] = {"ort": ort_runner, "ov": openvino_runner}
     runners = {
@@ -75,7 +75,7 @@ def compare(name: str, folder: Path, rounds: int, threads: int) -> None:
             samples_ns[cell] += turn(runners[cell])
     for key, path in variants.items():
         ort, ov = (min(samples_ns[key, engine]) / 1e6 for engine in engines)
-        nodes = len(write.onnx.load(path, load_external_data=False).graph.node)
+        nodes = len(torch_to_onnx.onnx.load(path, load_external_data=False).graph.node)
         print(f"| {name} | {key[0]} | {key[1]} | {key[2] or '–'} | {ort:.2f} | {ov:.2f} | {nodes} |", flush=True)
 
 

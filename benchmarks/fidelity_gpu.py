@@ -29,7 +29,7 @@ from pycuda import driver
 from harness.backends import backend_info
 from harness.backends.base import Batch, construct
 from harness.backends.batches import load_batches
-from harness.backends.loads import export_of, job_of
+from harness.backends.case_files import export_of, job_of
 from harness.core import store
 from harness.core.host import limits
 from harness.core.layout import Results

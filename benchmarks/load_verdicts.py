@@ -21,7 +21,7 @@ from tabulate import tabulate
 from harness.serving.arrivals import at_rate
 from harness.serving.batching import BatchPolicy
 from harness.serving.load_verdict import Control, decide, is_enough, parse_bound
-from harness.serving.prediction import peak_rate
+from harness.serving.peak_prediction import peak_rate
 from harness.serving.replay import ServiceTimes, completions, simulate
 
 SERVICE_NS = 10e6
@@ -35,7 +35,7 @@ LONG_RUNS = (2_000, 6_000, 20_000)
 TRUTH_REQUESTS, TRUTH_RUNS, TRUTH_STEPS = 1_000_000, 12, 10
 """Of the true peak: long runs, so that their start from an empty queue does not count."""
 EXPECTED_RUNS = 200
-"""Replayed runs that give the expectation of the control, as in harness/serving/prediction.py."""
+"""Replayed runs that give the expectation of the control, as in harness/serving/peak_prediction.py."""
 SHARED = 20
 """Experiments that share one measurement of service times."""
 INFLATED = 1.05

@@ -22,9 +22,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from harness.core import store
 from harness.core.schemas import EngineRecord
 
+Measured = tuple[Mapping[str, str], float]
+"""Layer → its kernel, and the median time of a pass in microseconds."""
+
+TIMED_NS = 1_000_000_000
 BUSY = "import numpy; a = numpy.ones((512, 512), numpy.float32)\nwhile True: a @ a"
 
 
@@ -41,13 +47,13 @@ def main() -> None:
         build_into(options.models_dir, *records[name], options.into)
         return
     with tempfile.TemporaryDirectory(prefix="engines-") as folder:
-        places = {way: Path(folder) / way.replace(" ", "-") for way in options.ways}
-        for way, place in places.items():
-            started = time.perf_counter()
+        first: dict[str, Measured] = {}
+        for way in options.ways:
+            place, started = Path(folder) / way.replace(" ", "-"), time.perf_counter()
             with busy(len(os.sched_getaffinity(0)) // 2 if way == "busy host" else 0):
                 build_all(options, place, at_once=way == "parallel")
-            print(f"{way}: {time.perf_counter() - started:.0f} s for {len(records)} engines", flush=True)
-        report(records, places)
+            print(f"\n{way}: {time.perf_counter() - started:.0f} s for {len(records)} engines\n", flush=True)
+            report(way, records, place, first)
 
 
 def record_of(models: Path, name: str) -> tuple[Path, EngineRecord]:
@@ -110,26 +116,27 @@ def onnx_of(folder: Path, record: EngineRecord) -> Path:
     return next(path for path in found if store.sha256_file(path) == record.request.onnx_sha256)
 
 
-def report(records: Mapping[str, tuple[Path, EngineRecord]], places: Mapping[str, Path]) -> None:
-    """Print a line for every engine and way to build it."""
+def report(way: str, records: Mapping[str, tuple[Path, EngineRecord]], place: Path, first: dict[str, Measured]) -> None:
+    """Print a line for every engine of one way; `first` keeps the first way, with which the others are compared."""
     from pycuda import driver  # noqa: PLC0415
 
-    from benchmarks.fidelity_gpu import bare_loop_us  # noqa: PLC0415
+    from benchmarks.fidelity_gpu import WARM_UP_NS, BareLoop  # noqa: PLC0415
 
     driver.init()
     driver.Device(0).retain_primary_context().push()
     print("| engine | built | s | layers | same tactic as the first | µs | ratio |")
     print("|---|---|---|---|---|---|---|")
     for name, (_, record) in records.items():
-        first: tuple[Mapping[str, str], float] | None = None
-        for way, place in places.items():
-            made = json.loads((place / name / "layers.json").read_text())
-            chosen = tactics(made["layers"])
-            pass_us = bare_loop_us(place / name / "engine.plan", shape_of(record))
-            first = first or (chosen, pass_us)
-            same = sum(first[0].get(layer) == tactic for layer, tactic in chosen.items())
-            cells = f"{made['seconds']:.0f} | {len(chosen)} | {same} | {pass_us:.1f} | {pass_us / first[1]:.3f}"
-            print(f"| {name} | {way} | {cells} |", flush=True)
+        made = json.loads((place / name / "layers.json").read_text())
+        loop = BareLoop(place / name / "engine.plan", [inputs_of(record)])
+        loop.block(WARM_UP_NS)
+        chosen, pass_us = tactics(made["layers"]), loop.block(TIMED_NS)
+        loop.close()
+        del loop  # its stream and events, while the context is current
+        others, others_us = first.setdefault(name, (chosen, pass_us))
+        same = sum(others.get(layer) == tactic for layer, tactic in chosen.items())
+        cells = f"{made['seconds']:.0f} | {len(chosen)} | {same} | {pass_us:.1f} | {pass_us / others_us:.3f}"
+        print(f"| {name} | {way} | {cells} |", flush=True)
     driver.Context.pop()
 
 
@@ -138,10 +145,13 @@ def tactics(layers: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {str(layer.get("Name")): str(layer.get("TacticName", layer.get("TacticValue"))) for layer in layers}
 
 
-def shape_of(record: EngineRecord) -> dict[str, int | None]:
-    """The batch size and sequence length that an engine was tuned for."""
-    optimum = next(iter(record.request.profiles.values())).optimum
-    return {"batch_size": optimum[0], "sequence_length": optimum[1] if len(optimum) == 2 else None}
+def inputs_of(record: EngineRecord) -> dict[str, np.ndarray]:
+    """A batch of the shape that an engine was tuned for: ones for ids and masks, random numbers for all else."""
+    random = np.random.default_rng(0)
+    shapes = {name: profile.optimum for name, profile in record.request.profiles.items()}
+    return {
+        name: np.ones(shape) if len(shape) == 2 else random.standard_normal(shape) for name, shape in shapes.items()
+    }
 
 
 if __name__ == "__main__":

@@ -33,12 +33,12 @@ from harness.core.host import gpu
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
 from harness.core.schemas import Plan, States
+from harness.core.units import count
 from harness.pipeline import VARIABLES
 from harness.planning.block_settings import interpreters
 from harness.planning.exports import read_exports
 from harness.processes.code_states import CodeState, InterleavedState, code_states, measure_in_turn, require_own_modules
-from harness.processes.stages import run_stage
-from harness.reporting.units import count
+from harness.processes.stage_process import run_stage
 
 ROUNDS = 10
 """Pairs of each row. In simulated rows that scatter by 1%, a 5% slow-down is detected in over 99% of cases where the

@@ -28,6 +28,7 @@ from harness.core import (
     cli,
     packed,
     store,
+    units,
 )
 from harness.core.errors import CasesFailedError, FormatError, MissingInputError
 from harness.core.layout import Models, Results
@@ -72,7 +73,6 @@ from harness.planning.exports import (
 )
 from harness.planning.generation_cases import generation_needs
 from harness.planning.resume import evidence_of, foreign_of, state_of
-from harness.reporting import units
 from harness.reporting.writers.csv import summary_text
 from harness.serving.load_case import replication_digest
 

@@ -1,7 +1,7 @@
 """Build the TensorRT engines that the plan needs, each checked against the fp32 reference on this GPU.
 
 reads   results/plan.json, exports/<slug>/export.json and the ONNX files, inputs and references that it names
-writes  models/<slug>/engines/<name>.{plan,json}, models/timing-cache/<TensorRT>-<GPU>.cache
+writes  models/<slug>/engines/<name>.{plan,json}, models/timing-cache/<TensorRT>-<GPU>.{cache,lock}
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +18,17 @@ from typing import Any
 from harness.backends import BACKENDS
 from harness.backends.base import BackendJob, construct
 from harness.backends.batches import load_batches
-from harness.backends.served_cases import served_cases
 from harness.backends.tensorrt import engine_request as requests
 from harness.backends.tensorrt.engine_request import EnginePlace, Options
 from harness.core import cli, store
-from harness.core.errors import ExportError, FormatError, InferometerError, MissingInputError, UnavailableError
+from harness.core.errors import (
+    ExportError,
+    FormatError,
+    InferometerError,
+    MissingInputError,
+    UnavailableError,
+    UsageError,
+)
 from harness.core.host import gpu
 from harness.core.layout import ModelFolder, Models, Results
 from harness.core.schemas import (
@@ -36,23 +43,23 @@ from harness.core.schemas import (
 )
 from harness.planning.block_settings import interpreters
 from harness.planning.exports import export_of
+from harness.planning.load_cases import served_cases
+from harness.processes import at_once
 from harness.statistics import parity
 from harness.timing.clock import now_ns
 
 Wanted = Sequence[tuple[Case, Options]]
 
+MOST_JOBS = 64
+NOT_BUILT = "engines were not built. "
+"""Between their number and the reasons."""
+COMMAND = (sys.executable, "-m", "harness.build_engine")
+"""Builds one engine beside others."""
+
 
 def stage(arguments: Sequence[str]) -> None:
     """Build engines that are missing or out of date; where one fails, the others are still built."""
-    parser = cli.parser("harness.build_engine", __doc__)
-    parser.add_argument("--force", action="store_true", help="build again even where nothing changed")
-    parser.add_argument("--only-list", action="store_true", help="build nothing, and list what would be built")
-    parser.add_argument("--list-file", type=Path, metavar="PATH", help="with --only-list: also write the names as JSON")
-    cli.add_models(parser)
-    parser.add_argument("--engines", nargs="+", metavar="NAME", help="only these, by the names that --only-list prints")
-    cli.add_interpreters(parser)
-    cli.add_folders(parser)
-    options = parser.parse_args(arguments)
+    options = _options(arguments)
     others = interpreters(options.python)
     plan = store.load(Results(options.results).plan, Plan, "make plan")
     wanted = _wanted(plan, options.models)
@@ -64,21 +71,46 @@ def stage(arguments: Sequence[str]) -> None:
     place = _here()
     results, models = Results(options.results), Models(options.models_dir)
     failures: list[str] = []
-    listed: list[str] = []
+    missing: list[_Missing] = []
     for slug, cases in wanted.items():
         try:
             planned = next(planned for planned in plan.models if planned.slug == slug)
             export = export_of(plan, planned, results, models)
-            failures += _of_model(plan, export, cases, place, models, options, listed)
+            missing += _missing_of(plan, export, cases, place, models, options, failures)
         except (ExportError, FormatError, MissingInputError) as error:
             failures.append(f"{slug}: {error.problem} {error.hint}")
+    if options.only_list:
+        for one in missing:
+            cli.say(f"{one.slug}: engine {one.name} would be built")
+    elif options.engine_jobs > 1 and len(missing) > 1:
+        failures += _built_at_once(missing, options)
+    else:
+        failures += [problem for one in missing if (problem := _built(one))]
     if options.list_file:
-        store.save_bytes(options.list_file, json.dumps(listed).encode())
+        store.save_bytes(options.list_file, json.dumps([one.name for one in missing]).encode())
     if failures:
         raise ExportError(
-            f"{len(failures)} engines were not built. {' | '.join(failures)}",
+            f"{len(failures)} {NOT_BUILT}{' | '.join(failures)}",
             "The rows that need them will fail; leave tensorrt out of them, or mend what is named above.",
         )
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = cli.parser("harness.build_engine", __doc__)
+    parser.add_argument("--force", action="store_true", help="build again even where nothing changed")
+    parser.add_argument("--only-list", action="store_true", help="build nothing, and list what would be built")
+    parser.add_argument("--list-file", type=Path, metavar="PATH", help="with --only-list: also write the names as JSON")
+    cli.add_models(parser)
+    parser.add_argument("--engines", nargs="+", metavar="NAME", help="only these, by the names that --only-list prints")
+    parser.add_argument("--engine-jobs", type=int, default=1, metavar="N", help="engines to build at the same time (1)")
+    cli.add_interpreters(parser)
+    cli.add_folders(parser)
+    options = parser.parse_args(arguments)
+    if not 1 <= options.engine_jobs <= MOST_JOBS:
+        raise UsageError(
+            f"{options.engine_jobs} engines cannot be built at the same time.", f"1 to {MOST_JOBS}: ENGINE_JOBS=4."
+        )
+    return options
 
 
 def _wanted(plan: Plan, names: Sequence[str] | None) -> dict[str, list[tuple[Case, Options]]]:
@@ -101,6 +133,7 @@ def _continue_in(python: Path, options: argparse.Namespace) -> None:
     for flag in ("models", "engines"):
         words += [f"--{flag}", *given[flag]] if given[flag] else []
     words += ["--list-file", str(given["list_file"])] if given["list_file"] else []
+    words += ["--engine-jobs", str(given["engine_jobs"])]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     os.execve(python, [str(python), "-m", "harness.build_engine", *words], environment)  # noqa: S606
 
@@ -129,22 +162,33 @@ class _Model:
     cache: Path
 
 
-def _of_model(
+@dataclass(frozen=True)
+class _Missing:
+    """An engine that is to be built. slug: folder of its model."""
+
+    model: _Model
+    request: EngineRequest
+    name: str
+
+    @property
+    def slug(self) -> str:
+        return self.model.export.slug
+
+
+def _missing_of(
     plan: Plan,
     export: ExportRecord,
     cases: Wanted,
     place: EnginePlace,
     models: Models,
     flags: argparse.Namespace,
-    listed: list[str],
-) -> list[str]:
-    """Build the engines of one model; returns the failures, one line per engine. With --only-list, their names are
-    added to `listed` instead."""
+    problems: list[str],
+) -> list[_Missing]:
+    """The engines of one model that are to be built; `problems` gets a line for each precision without ONNX file."""
     from harness.backends.tensorrt import versions  # noqa: PLC0415
 
     slug, folder = export.slug, models.folder(export.slug, export.folder)
     typed = versions.strongly_typed()
-    problems = []
     source: dict[Precision, OnnxArtifact] = {}
     for precision in dict.fromkeys(case.precision for case, _ in cases):
         try:
@@ -153,6 +197,7 @@ def _of_model(
             problems.append(f"{slug}: {error.problem} {error.hint}")
     cases = [(case, options) for case, options in cases if case.precision in source]
     model = _Model(plan, export, folder, cases, place, models.timing_cache(place.tensorrt, place.gpu))
+    missing = []
     for request in requests.requests(cases, export, source):
         name = requests.name_of(request)
         if flags.engines and name not in flags.engines:
@@ -160,19 +205,48 @@ def _of_model(
         if not flags.force and _is_current(folder, name, requests.key_of(request, place)):
             cli.say(f"{slug}: engine {name} is up to date")
             continue
-        if flags.only_list:
-            cli.say(f"{slug}: engine {name} would be built")
-            listed.append(name)
-            continue
-        cli.say(f"{slug}: building engine {name} …")
-        try:
-            record = _build(model, request, name)
-        except InferometerError as error:
-            cli.warn(f"{slug}: {name} was not built. {error.problem}")
-            problems.append(f"{slug} {name}: {error.problem}")
-        else:
-            cli.say(f"{slug}: {_engine_line(record)}")
-    return problems
+        missing.append(_Missing(model, request, name))
+    return missing
+
+
+def _built(missing: _Missing) -> str | None:
+    """Build one engine; the reason where that fails."""
+    cli.say(f"{missing.slug}: building engine {missing.name} …")
+    try:
+        record = _build(missing.model, missing.request, missing.name)
+    except InferometerError as error:
+        cli.warn(f"{missing.slug}: {missing.name} was not built. {error.problem}")
+        return f"{missing.slug} {missing.name}: {error.problem}"
+    cli.say(f"{missing.slug}: {_engine_line(record)}")
+    return None
+
+
+def _built_at_once(missing: Sequence[_Missing], options: argparse.Namespace) -> list[str]:
+    """Build engines at the same time, each in a process of its own; the reason of each that was not built."""
+    cli.say(f"{len(missing)} engines to build, {options.engine_jobs} at the same time")
+    places = ["--results", str(options.results), "--models-dir", str(options.models_dir)]
+    commands = [
+        [*COMMAND, *places, *(["--force"] * options.force), "--models", one.model.export.model, "--engines", one.name]
+        for one in missing
+    ]
+    ended = at_once.run(commands, options.engine_jobs, _show)
+    return [_reason(one, end) for one, end in zip(missing, ended, strict=True) if end.code]
+
+
+def _show(line: str) -> None:
+    """Print a line of a build; its last two, the error and the hint, are those of all builds together."""
+    if line.startswith("Warning: "):
+        cli.warn(line.removeprefix("Warning: "))
+    elif not line.startswith(("Error: ", "Hint:  ")):
+        cli.say(line)
+
+
+def _reason(missing: _Missing, end: at_once.Finished) -> str:
+    error = cli.last_error(end.printed)
+    if error is None:
+        ending = f"exit code {end.code}" if end.code > 0 else f"signal {-end.code}"
+        return f"{missing.slug} {missing.name}: its build ended with {ending}"
+    return error[0].partition(NOT_BUILT)[2] or f"{missing.slug} {missing.name}: {error[0]}"
 
 
 def _is_current(folder: ModelFolder, name: str, key: str) -> bool:

@@ -39,7 +39,7 @@ from harness.planning.run_store import RemoteStore, baseline_in, is_store, is_ur
 from harness.reporting import thresholds
 from harness.reporting.prose.conditions import short_conditions
 from harness.reporting.tables import comparison_table as tables
-from harness.reporting.tables.fleet_tables import machines_blocks
+from harness.reporting.tables.machines_tables import machines_blocks
 from harness.reporting.thresholds import Threshold
 from harness.reporting.writers import github
 from harness.reporting.writers.github import pr_comment
@@ -175,7 +175,7 @@ def _by_model(
 ) -> Iterator[Part]:
     """Each model by itself, in several processes: no process has all rows. What has no model comes last."""
 
-    import scipy.special  # noqa: F401, PLC0415 - students_t needs it: here once, not in each forked process
+    import scipy.special  # noqa: F401, PLC0415 - its tests need it: here once, not in each forked process
 
     def part_of(model: str) -> Part:
         before = None if baseline is None else baseline.rows(model)

@@ -27,13 +27,13 @@ from harness.core.lock import exclusive
 from harness.core.safe_files import Limit, inside, read
 from harness.core.schemas import Attempt, AttemptReport, Fleet, FleetUnit, Measured, Plan
 from harness.core.timestamps import utc_now
+from harness.core.units import count
 from harness.planning.exports import Exports, built_engines, read_exports
 from harness.planning.schedule import of_cases
 from harness.planning.work_units import WorkUnit, request_of, units_of
-from harness.processes.stages import run_stage
+from harness.processes.stage_process import run_stage
 from harness.reporting.table import Block
-from harness.reporting.tables.fleet_tables import fleet_document, machines_blocks
-from harness.reporting.units import count
+from harness.reporting.tables.machines_tables import fleet_document, machines_blocks
 from harness.runners.execution import REPORT, installed_version
 from harness.runners.local_runner import LocalRunner
 from harness.runners.ray_runner import RayRunner

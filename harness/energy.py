@@ -18,13 +18,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from harness.aggregation.across_rows import FIRST_ROUND, losers
-from harness.aggregation.energy_pass import (
-    MIN_WINDOW_S,
-    EnergySpent,
-    energy_of,
-    metered_cases,
-    settings_for,
-)
+from harness.aggregation.energy_per_inference import MIN_WINDOW_S, EnergySpent, energy_of, metered_cases, settings_for
 from harness.backends import BACKENDS
 from harness.core import cli, store
 from harness.core.errors import CaseError, CasesFailedError, FormatError, MissingInputError, UsageError
@@ -35,6 +29,7 @@ from harness.core.lock import exclusive
 from harness.core.protocol import GenerationTask, Job
 from harness.core.raw_files import RawFiles
 from harness.core.schemas import Case, Energy, Failed, Generated, GenerationCase, Measured, Plan
+from harness.core.units import count, significant
 from harness.planning.block_settings import interpreters
 from harness.planning.exports import export_files
 from harness.planning.resume import Finished
@@ -42,7 +37,6 @@ from harness.planning.schedule import of_models
 from harness.processes.energy_meter import PhaseMeter, idle
 from harness.processes.launcher import Worker
 from harness.processes.pool import generate_turn, measure_turn
-from harness.reporting.units import count, significant
 
 DEFAULT_WINDOW_S = 6.0
 

@@ -36,8 +36,8 @@ from harness.core.errors import (
     MissingInputError,
     StorageError,
     UsageError,
+    reason,
 )
-from harness.core.extensions import reason
 from harness.core.host import orphans
 from harness.core.layout import ExportFiles, ModelFolder, Models, Results
 from harness.core.lock import exclusive
@@ -137,7 +137,7 @@ def _exported_for_generation(
     plan: Plan, needs: GenerationNeeds, own: ExportFiles, models: Models, given: argparse.Namespace
 ) -> GenerationExport:
     """The record of the model's files for generation; they are made where there are none."""
-    from harness.zoo.generation.generation_exporting import (  # noqa: PLC0415 - torch, as the child needs
+    from harness.zoo.generation.decoder_export import (  # noqa: PLC0415 - torch, as the child needs
         GenerationRequest,
         export_generation,
         intact_generation,

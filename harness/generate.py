@@ -15,13 +15,13 @@ from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
 from harness.core.schemas import Failed, Generated, Plan
 from harness.core.timestamps import utc_now
+from harness.core.units import count
 from harness.planning.block_settings import interpreters
 from harness.planning.exports import GenerationExports, read_generation_exports
 from harness.planning.generation_cases import generation_needs
 from harness.planning.resume import finished_generation
 from harness.planning.schedule import GenerationTurn, generation_turns, of_models
 from harness.processes.pool import WorkerPool
-from harness.reporting.units import count
 
 
 def stage(arguments: Sequence[str]) -> None:

@@ -16,10 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from harness.aggregation.energy_pass import MIN_WINDOW_S, EnergySpent
+from harness.aggregation.energy_per_inference import MIN_WINDOW_S, EnergySpent
 from harness.aggregation.load_rows import load_row
 from harness.backends import backend_info
-from harness.backends.served_cases import case_of
 from harness.core import cli, store
 from harness.core.errors import CasesFailedError, ExportError, InferometerError, UnavailableError, UsageError
 from harness.core.host import environment, gpu, limits
@@ -28,16 +27,16 @@ from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
 from harness.core.protocol import LoadJob
 from harness.core.schemas import ExportFailure, LoadBase, LoadCase, LoadFailure, LoadRow, Plan
+from harness.core.units import count, significant
 from harness.planning.block_settings import interpreters, threads_of
 from harness.planning.exports import Exports, built_engines, export_files, keep_exports, read_exports
-from harness.planning.load_cases import estimate_load
+from harness.planning.load_cases import case_of, estimate_load
 from harness.planning.resume import LoadState, evidence_of, foreign_of, same_environment, state_of
 from harness.planning.schedule import in_words, of_models
 from harness.processes.energy_meter import idle, meter_for
 from harness.processes.launcher import Worker
 from harness.processes.load_launcher import LoadWatcher, measure_load, save_failure, settings_for
 from harness.processes.pool import Presence, RunProgress
-from harness.reporting.units import count, significant
 
 
 def stage(arguments: Sequence[str]) -> None:

@@ -18,6 +18,7 @@ from harness.core import (
     cli,
     hints,
     store,
+    units,
 )
 from harness.core.errors import UsageError
 from harness.core.host import gpu
@@ -43,11 +44,10 @@ from harness.planning.load_cases import estimate_load
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import LoadOverrides, Overrides, apply, left_out
 from harness.planning.schedule import engines_in_words, estimate, further_in_words, in_words, tuning_in_words
-from harness.reporting import units
 from harness.zoo import model_info
+from harness.zoo.input_files import describe_inputs, length_pairs
 from harness.zoo.model_files import quantisation_of
 from harness.zoo.sources import is_model_file, require_files, with_prefix
-from harness.zoo.stored import describe_inputs, length_pairs
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.backends import BACKENDS, backend_info
-from harness.core import cli, store
+from harness.core import cli, store, units
 from harness.core.errors import (
     CasesFailedError,
     InferometerError,
@@ -56,12 +56,11 @@ from harness.processes.profile_launcher import (
     profile_in_a_process,
     watched_profile,
 )
-from harness.profiling.grades import graded, until_steady
 from harness.profiling.layers import LayerChoice, near_names, unmatched
-from harness.profiling.load_profiles import with_launch_gaps
 from harness.profiling.phases import generation_files, phase_bytes, phase_case, phase_rows, phases_of, with_phases
+from harness.profiling.profile_grades import graded, until_steady
+from harness.profiling.read_profiles import with_launch_gaps
 from harness.profiling.what_if import model_profile, phase_profile
-from harness.reporting import units
 from harness.reporting.tables.profile_tables import profile_blocks, progress_line, terminal_layers, tokenising_line
 from harness.reporting.tables.what_if_table import terminal_what_if
 from harness.reporting.writers.markdown import blocks_text, document_text

@@ -24,6 +24,7 @@ from harness.core import (
     cli,
     hints,
     store,
+    units,
 )
 from harness.core.errors import FormatError, MissingInputError, UsageError
 from harness.core.layout import Results
@@ -31,17 +32,16 @@ from harness.core.parallel import map_forked
 from harness.core.safe_files import Limit, read_text
 from harness.core.schemas import Comparison, Plan, SelfTest, Summary
 from harness.core.timestamps import utc_now
-from harness.profiling.load_profiles import only_profiled, profiled_rows
 from harness.profiling.phases import with_phases
+from harness.profiling.read_profiles import only_profiled, profiled_rows
 from harness.profiling.side_by_side import Alike, alike, not_compared
-from harness.reporting import units
 from harness.reporting.charts import selection
 from harness.reporting.charts.selection import Chart
 from harness.reporting.details import document
 from harness.reporting.first_page import answer, first_page, how_sure, terminal_answer
 from harness.reporting.html.by_model import how_sure as how_sure_of_all
 from harness.reporting.html.by_model import model_part, models_details, models_page, models_report
-from harness.reporting.html.compared import is_of
+from harness.reporting.html.comparison_section import is_of
 from harness.reporting.html.embedded import can_draw
 from harness.reporting.html.page import page, stamp
 from harness.reporting.html.profile_section import Profiles

@@ -24,9 +24,9 @@ from harness.core.layout import Results
 from harness.core.lock import exclusive
 from harness.core.schemas import CpuLimits, CpuRoof, Plan, Precision, Roof
 from harness.core.timestamps import utc_now
+from harness.core.units import count
 from harness.planning.block_settings import threads_of
-from harness.processes import cpu_roof
-from harness.reporting.units import count
+from harness.processes import cpu_peaks
 
 R = TypeVar("R", Roof, CpuRoof)
 
@@ -70,7 +70,7 @@ def _of_cpu(plan: Plan, results: Results, force: bool) -> None:
         cli.say(f"{results.roof}: the limits of this {known.device} are known; `make roof FORCE=1` measures again.")
         return
     with exclusive(results.lock):
-        measured = cpu_roof.measured(threads, precisions)
+        measured = cpu_peaks.measured(threads, precisions)
     identity = environment.environment_id(here)
     store.save(results.environment(identity), here)
     roof = CpuRoof(

@@ -18,12 +18,12 @@ from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
 from harness.core.raw_files import pack
 from harness.core.schemas import Measured, Plan
+from harness.core.units import count, either
 from harness.planning.block_settings import interpreters, threads_of
 from harness.planning.exports import Exports, built_engines, keep_exports, read_exports
 from harness.planning.resume import Finished, finished_turns
 from harness.planning.schedule import Turn, further_turns, is_over_budget, of_models, schedule
 from harness.processes.pool import WorkerPool, split_off_unexported
-from harness.reporting.units import count, either
 from harness.timing.clock import now_ns, unix_s
 
 

@@ -26,18 +26,18 @@ from pathlib import Path
 
 from harness import pipeline
 from harness.backends.calibration.slowdown import VARIABLE as SLOWDOWN_VARIABLE
-from harness.comparison import trials
+from harness.comparison import selftest_evidence
 from harness.core import chain, cli, store
 from harness.core.errors import CasesFailedError, SelfTestError, UsageError
 from harness.core.host import environment
 from harness.core.layout import Results
 from harness.core.schemas import ComparedRow, Comparison, Plan, SelfTest, SelfTestKind, Summary
 from harness.core.timestamps import utc_now
+from harness.core.units import count
 from harness.planning.config import read_config, share
 from harness.planning.matrix import make_plan
 from harness.planning.schedule import duration
 from harness.reporting.tables.harness_error_tables import selftest_table
-from harness.reporting.units import count
 from harness.reporting.writers.markdown import document_text
 from harness.zoo.families import known_duration
 
@@ -106,9 +106,9 @@ def _amount(asked: int | None, rate: float | None, durations: int) -> tuple[int,
     if asked is not None and asked < 1:
         raise UsageError(f"{asked} trials exclude no rate.", "Ask for a rate to exclude: make selftest RATE=10%.")
     if asked is not None and rate is None:
-        return asked, trials.excluded_rate(0, asked * durations)
-    rate = rate or trials.DEFAULT_RATE
-    needed = -(-trials.trials_for(rate) // durations)
+        return asked, selftest_evidence.excluded_rate(0, asked * durations)
+    rate = rate or selftest_evidence.DEFAULT_RATE
+    needed = -(-selftest_evidence.trials_for(rate) // durations)
     if asked is not None and asked < needed:
         raise UsageError(
             f"{asked} trials of {durations} durations cannot exclude a rate of {rate:.1%}.",
@@ -172,9 +172,9 @@ def _judge(plan: Plan, findings: _Findings, rate: float) -> SelfTest:
         for case in plan.cases
         if kind_of[case.case_id] == known_duration.STEADY
     }
-    rows = trials.bias_rows(known, findings.summaries)
-    alarms, equal_trials = trials.false_alarms(_of(known_duration.STEADY, findings.equal, kind_of))
-    missed, slowed_trials = trials.missed(_of(known_duration.STEADY, findings.slowed, kind_of))
+    rows = selftest_evidence.bias_rows(known, findings.summaries)
+    alarms, equal_trials = selftest_evidence.false_alarms(_of(known_duration.STEADY, findings.equal, kind_of))
+    missed, slowed_trials = selftest_evidence.missed(_of(known_duration.STEADY, findings.slowed, kind_of))
     others = [kind for kind in dict.fromkeys(kind_of.values()) if kind != known_duration.STEADY]
     kinds = [_of_kind(kind, _of(kind, findings.equal, kind_of), _of(kind, findings.slowed, kind_of)) for kind in others]
     counted = [(alarms, equal_trials), (missed, slowed_trials)]
@@ -191,7 +191,8 @@ def _judge(plan: Plan, findings: _Findings, rate: float) -> SelfTest:
         slowed_trials=slowed_trials,
         rate=rate,
         kinds=tuple(kinds),
-        passed=all(row.within for row in rows) and all(trials.excluded_rate(*pair) <= rate for pair in counted),
+        passed=all(row.within for row in rows)
+        and all(selftest_evidence.excluded_rate(*pair) <= rate for pair in counted),
     )
 
 
@@ -200,13 +201,13 @@ def _of(kind: str, rows: Sequence[ComparedRow], kind_of: Mapping[str, str]) -> l
 
 
 def _of_kind(kind: str, equal: Sequence[ComparedRow], slowed: Sequence[ComparedRow]) -> SelfTestKind:
-    alarms, equal_trials = trials.false_alarms(equal, may_refuse=True)
-    missed, slowed_trials = trials.missed(slowed)
+    alarms, equal_trials = selftest_evidence.false_alarms(equal, may_refuse=True)
+    missed, slowed_trials = selftest_evidence.missed(slowed)
     return SelfTestKind(
         name=kind,
         what=known_duration.KINDS[kind],
         false_alarms=alarms,
-        refused=trials.refused(equal),
+        refused=selftest_evidence.refused(equal),
         equal_trials=equal_trials,
         missed=missed,
         slowed_trials=slowed_trials,

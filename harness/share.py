@@ -17,11 +17,11 @@ from harness.core import (
 )
 from harness.core.layout import Results
 from harness.core.schemas import Summary
-from harness.processes.mlflow_log import log_summary
-from harness.profiling.load_profiles import profiled_rows
+from harness.core.units import count
+from harness.profiling.read_profiles import profiled_rows
 from harness.reporting.html.page import shows
-from harness.reporting.units import count
 from harness.reporting.writers.csv import NAMES, csv_tables
+from harness.reporting.writers.mlflow import log_summary
 from harness.reporting.writers.prometheus import metrics_text
 
 

@@ -43,13 +43,13 @@ from harness.core.lock import exclusive
 from harness.core.safe_files import open_to_write
 from harness.core.schemas import Case, Copies, DeviceSlot, Environment, Measured, NeighbourCheck, NeighbourSample, Plan
 from harness.core.timestamps import utc_now
+from harness.core.units import count, percent, significant
 from harness.planning.block_settings import interpreters
 from harness.planning.exports import Exports, built_engines, keep_exports, read_exports
 from harness.planning.schedule import of_cases
 from harness.processes.copies import WINDOW_S, CopiesPool
 from harness.processes.device_slots import find_slots, pin, variables
 from harness.processes.pool import split_off_unexported
-from harness.reporting.units import count, percent, significant
 from harness.timing.clock import now_ns
 
 LAYOUTS = ("models", "cases", "copies")

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -27,6 +28,8 @@ gc.disable()
 TESTS = Path(__file__).parent
 LONG_FIRST = ("integration", "browser", "security")
 """Folders of long files: a long file that begins last would run alone at the end."""
+OLD_OBJECTS = 50_000
+"""So many are searched in a few milliseconds."""
 FAKED = ("tensorrt", "pycuda", "pynvml", "cuda", "openvino", "onnxruntime")
 
 
@@ -43,6 +46,16 @@ def _no_fake_is_left() -> Iterator[None]:
     while stale := [name for name in new if name in sys.modules and _is_stale(sys.modules[name])]:
         _forget(stale)
     assert not left, f"fakes left in sys.modules: {left}"
+
+
+@pytest.fixture(autouse=True)
+def _old_objects_are_not_searched_again() -> Iterator[None]:
+    """What a test imported, or what it made visible to the collector again (gc.unfreeze), would be searched at every
+    collection of later tests: a second each time.
+    """
+    yield
+    if len(gc.get_objects(generation=2)) > OLD_OBJECTS:
+        gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -120,14 +133,33 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[pytest.TestReport]:
     report: pytest.TestReport = yield  # type: ignore[assignment]
     if report.when == "teardown" and _CPU_S in item.stash:
-        report.user_properties.append(("cpu_s", _cpu_s() - item.stash[_CPU_S]))
+        spent = _cpu_s() - item.stash[_CPU_S]
+        report.user_properties.append(("cpu_s", max(0.0, spent)))  # what a killed process started is lost
     return report  # type: ignore[return-value]
 
 
 def _cpu_s() -> float:
-    """CPU seconds of this process, of its children that have ended, and of forked stages."""
+    """CPU seconds of this process, of all that it started, as a browser that still runs, and of forked stages."""
     times, forked = os.times(), sys.modules.get("tests.fixtures.forked")
-    return sum(times[:4]) + (forked.spent_s if forked else 0.0)
+    return sum(times[:4]) + sum(_living_s(pid) for pid in _children("self")) + (forked.spent_s if forked else 0.0)
+
+
+def _children(process: int | str) -> list[int]:
+    """Process ids of the living children of a process; none where the system does not list them."""
+    found = []
+    with suppress(OSError):  # a thread or the process may end meanwhile
+        for thread in os.scandir(f"/proc/{process}/task"):
+            found += map(int, Path(thread.path, "children").read_text().split())
+    return found
+
+
+def _living_s(pid: int) -> float:
+    """CPU seconds of a process and of all that it started: proc(5), counted from the end of the name."""
+    try:
+        times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]
+    except OSError:
+        return 0.0
+    return sum(map(int, times)) / os.sysconf("SC_CLK_TCK") + sum(map(_living_s, _children(pid)))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -104,7 +104,7 @@ VOID = "bert-base-tensorrt-cuda-fp16-b128-s128-dynamic+graph"
 
 
 def cases() -> list[Case]:
-    """The matrix of configs/cuda.yaml, and four cases of the transfer boundary."""
+    """A tuned matrix of three models and five backends, and four cases of the transfer boundary."""
     found = [
         gpu_case(model, backend, "fp16", batch, setting, tuned=len(_settings(model, backend)) > 1)
         for model in MODELS

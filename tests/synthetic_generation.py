@@ -82,7 +82,7 @@ EXPORT = GenerationExport(
 
 def parity(**changes: Any) -> TokenParity:
     """Of a right decoder, with changes."""
-    found = {
+    results = {
         "sequences": 2,
         "steps": 8,
         "max_abs": 1e-6,
@@ -93,7 +93,7 @@ def parity(**changes: Any) -> TokenParity:
         "free_sequences": 2,
         "free_equal": 2,
     }
-    return TokenParity(**{**found, **changes})
+    return TokenParity(**{**results, **changes})
 
 
 def request(number: int, ttft: int = 1_000_000, steps: tuple[int, ...] = (100_000,) * 3) -> GeneratedRequest:

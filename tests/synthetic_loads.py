@@ -24,7 +24,7 @@ from harness.core.schemas import (
 from harness.serving.arrivals import poisson, rate_of
 from harness.serving.batching import BatchPolicy, prepared_sizes
 from harness.serving.load_verdict import Control, bracket, decide
-from harness.serving.prediction import Replayed, load_points, peak_rate, policies, policy_map
+from harness.serving.peak_prediction import Replayed, load_points, peak_rate, policies, policy_map
 from harness.serving.price import per_million
 from harness.serving.replay import ServiceTimes, simulate
 
@@ -80,20 +80,20 @@ def real_point(
     over = np.count_nonzero(latency > BOUND.limit_ns, axis=1).tolist()
     control = Control(again.tolist(), replay.over_share, replay.over_error)
     decision = decide(over, [REQUESTS] * REPLICATIONS, BOUND, control=control)
-    found = {name: percentile(latency, quantile) for name, quantile in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))}
+    results = {name: percentile(latency, quantile) for name, quantile in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))}
     goodput = 1 - sum(over) / latency.size
     return LoadedPoint(
         point=f"r{rate:.0f}",
         factor=factor,
         asked_per_s=rate,
-        scheduled_per_s=float(np.mean([rate_of(one) for one in schedules])),
+        scheduled_per_s=float(np.mean([rate_of(schedule) for schedule in schedules])),
         achieved_per_s=REQUESTS * 1e9 / float(runs.length_ns.mean()),
         samples_per_s=REQUESTS * 1e9 / float(runs.length_ns.mean()),
         replications=REPLICATIONS,
         requests=latency.size,
         failed=0,
-        latency=found,
-        queue_p99_ns=0.7 * (found["p99"].ns or 0),
+        latency=results,
+        queue_p99_ns=0.7 * (results["p99"].ns or 0),
         compute_p50_ns=float(times.traces[1].mean()),
         compute_p99_ns=float(np.quantile(times.traces[times.sizes[-1]], 0.99)),
         dispatch_p99_ns=60_000.0,
@@ -107,7 +107,7 @@ def real_point(
         over_high=decision.high,
         verdict=decision.verdict,
         predicted=replay,
-        reality_over_replay={name: (found[name].ns or 0) / value for name, value in
+        reality_over_replay={name: (results[name].ns or 0) / value for name, value in
                              (("p50", replay.p50_ns), ("p99", replay.p99_ns))},
         in_band=9,
     )  # fmt: skip

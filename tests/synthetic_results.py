@@ -465,9 +465,9 @@ class Synthetic:
 
     def summary(self) -> Summary:
         """The summary of all this, without touching a disk."""
-        found = {(record.case_id, record.round): record for record in self.records()}
+        results = {(record.case_id, record.round): record for record in self.records()}
         exports = {model.name: self.export(model) for model in self.models}
-        load = lambda case_id, number: found.get((case_id, number))  # noqa: E731
+        load = lambda case_id, number: results.get((case_id, number))  # noqa: E731
         return join(
             self.plan,
             exports,
@@ -487,8 +487,8 @@ class Synthetic:
         store.save(files.plan, self.plan)
         for model in self.models:
             store.save(Models(models).folder(model.name).record, self.export(model))
-        for identity, found in self.environments.items():
-            store.save(files.environment(identity), found)
+        for identity, result in self.environments.items():
+            store.save(files.environment(identity), result)
         for record in self.records():
             store.save_raw(files.raw_file(record.case_id, record.round), record)
             usage = self.watch(record.case_id, record.round)
@@ -533,11 +533,11 @@ def many_rows(rows: int) -> Summary:
     model = FakeModel("model-000", "image", "pretrained", 1e6, 5e5)
     backends = ["torch-eager", *(f"backend-{index}" for index in range(1, 10))]
     cases = [case_of(model, backend, "fp32", batch) for batch in range(1, 21) for backend in backends]
-    one = Synthetic(models=(model,), cases=cases, rounds=3, samples=100).summary()
+    summary = Synthetic(models=(model,), cases=cases, rounds=3, samples=100).summary()
     names = [f"model-{index:03d}" for index in range(rows // len(cases))]
-    exports = dict.fromkeys(names, one.exports[model.name])
-    return one.model_copy(
-        update={"rows": tuple(_under(name, row) for name in names for row in one.rows), "exports": exports}
+    exports = dict.fromkeys(names, summary.exports[model.name])
+    return summary.model_copy(
+        update={"rows": tuple(_under(name, row) for name in names for row in summary.rows), "exports": exports}
     )
 
 
@@ -557,8 +557,8 @@ def voided(row: Row) -> Row:
 def with_baseline_grades(rows: Sequence[Row]) -> list[Row]:
     """Rows whose speedups name the grade that their baseline now has: for tests that change grades afterwards."""
     grades = {row.case_id: row.grade for row in rows}
-    found = []
+    results = []
     for row in rows:
         speedup = row.speedup and row.speedup.model_copy(update={"baseline_grade": grades[row.speedup.baseline]})
-        found.append(row.model_copy(update={"speedup": speedup}))
-    return found
+        results.append(row.model_copy(update={"speedup": speedup}))
+    return results

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import functools
 import os
+import re
 import subprocess
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -79,8 +81,8 @@ def test_only_the_clock_module_reads_a_clock() -> None:
 
 def test_the_clock_rule_sees_a_clock() -> None:
     source = "import time\nfrom time import perf_counter\ntime.perf_counter()\ntime.sleep(1)\n"
-    found = [node for node in ast.walk(ast.parse(source)) if reads_a_clock(node)]
-    assert sorted(lines_of(found)) == [2, 3]
+    results = [node for node in ast.walk(ast.parse(source)) if reads_a_clock(node)]
+    assert sorted(lines_of(results)) == [2, 3]
 
 
 def imported(path: Path) -> set[str]:
@@ -104,7 +106,7 @@ def compares_a_backend(node: ast.AST) -> bool:
         compared = [node.value]
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "startswith":
         compared = list(node.args)
-    inner = [part for found in compared for part in ast.walk(found)]
+    inner = [part for entry in compared for part in ast.walk(entry)]
     return any(isinstance(part, ast.Constant) and part.value in BACKENDS for part in inner)
 
 
@@ -114,8 +116,8 @@ def test_generic_code_compares_no_backend_by_name() -> None:
 
 def test_the_name_rule_sees_a_comparison() -> None:
     source = "a == 'noop'\nb in ('openvino', 'x')\nc = 'noop'\nmatch d:\n    case 'torch-eager': pass\n"
-    found = [node for node in ast.walk(ast.parse(source)) if compares_a_backend(node)]
-    assert sorted(lines_of(found)) == [1, 2, 5]
+    results = [node for node in ast.walk(ast.parse(source)) if compares_a_backend(node)]
+    assert sorted(lines_of(results)) == [1, 2, 5]
 
 
 def leaves_or_prints(node: ast.AST) -> bool:
@@ -133,9 +135,9 @@ def test_only_the_shell_prints_and_leaves() -> None:
 
 @each(list(OWN_EXITS))
 def test_a_process_of_a_case_leaves_only_by_os_exit(path: Path) -> None:
-    found = [ast.unparse(node) for node in nodes(path) if leaves_or_prints(node)]
-    assert found
-    assert all(call.startswith("os._exit(") for call in found)
+    results = [ast.unparse(node) for node in nodes(path) if leaves_or_prints(node)]
+    assert results
+    assert all(call.startswith("os._exit(") for call in results)
 
 
 @each([path for path in STAGES if path.stem != "models"])
@@ -176,3 +178,25 @@ def test_every_stage_refuses_an_unknown_option_in_two_lines(path: Path) -> None:
 
 def test_no_file_is_a_drawer_for_odds_and_ends() -> None:
     assert [named(path) for path in FILES if path.stem in ("utils", "helpers", "common", "misc")] == []
+
+
+OWN_NAMES = (HARNESS / "backends", HARNESS / "zoo/families")
+"""Each library below may have its runtime, its profile, its decoder."""
+
+
+def test_no_file_name_stands_for_two_things() -> None:
+    shared = [path for path in FILES if path.stem != "__init__" and not any(own in path.parents for own in OWN_NAMES)]
+    assert [name for name, times in Counter(path.stem for path in shared).items() if times > 1] == []
+
+
+def test_no_public_class_name_stands_for_two_things() -> None:
+    shared = [path for path in FILES if HARNESS / "zoo/families" not in path.parents]
+    classes = [node.name for path in shared for node in nodes(path) if isinstance(node, ast.ClassDef)]
+    assert [name for name, times in Counter(classes).items() if times > 1 and not name.startswith("_")] == []
+
+
+def test_times_in_messages_are_written_by_one_function() -> None:
+    """`{ns / 1e6:.3g} ms` writes 1.5e+03 ms for 1.5 s and 9e-05 ms for 90 ns; units.duration writes neither."""
+    by_hand = re.compile(r"\.\dg\} (ns|µs|ms|s)\b")
+    assert [named(path) for path in FILES if by_hand.search(path.read_text())] == []
+    assert by_hand.search('f"{median / 1e6:.3g} ms"')

@@ -11,12 +11,12 @@ from harness.core import store
 from harness.core.layout import Results
 from harness.core.schemas import Summary
 from harness.core.schemas.profile_record import MemoryTimeline, PartsProfile
-from harness.profiling.grades import doubt, grade_of
+from harness.core.units import percent
 from harness.profiling.launch_gaps import idle_share
 from harness.profiling.layers import by_group, total
-from harness.profiling.load_profiles import Profiled, profiled_rows
+from harness.profiling.profile_grades import doubt, grade_of
+from harness.profiling.read_profiles import Profiled, profiled_rows
 from harness.profiling.reconcile import parts_total, reconcile
-from harness.reporting.units import percent
 
 ROOT = Path(__file__).parents[1]
 CPU = Results(ROOT / "results/published/epyc-2-vcpu/2026-11-28-profile")
@@ -33,7 +33,7 @@ PROFILING = text_of("docs/profiling.md")
 
 def of(results: Results) -> dict[str, Profiled]:
     summary = store.load(results.summary, Summary, "")
-    return {one.row.backend: one for one in profiled_rows(summary, results, pytest.fail)}
+    return {entry.row.backend: entry for entry in profiled_rows(summary, results, pytest.fail)}
 
 
 def parts(one: Profiled) -> PartsProfile:
@@ -47,37 +47,37 @@ def measured_ns(one: Profiled) -> float:
 
 
 def share_without_kernel(one: Profiled, measured: bool = True) -> float:
-    found = idle_share(parts(one), measured_ns(one) if measured else None)
-    assert found is not None
-    return found.share
+    result = idle_share(parts(one), measured_ns(one) if measured else None)
+    assert result is not None
+    return result.share
 
 
 def test_where_openvino_gains_on_eager() -> None:
-    found = of(CPU)
-    eager, openvino = found["torch-eager"], found["openvino"]
-    slow, fast = (by_group(parts(one).layers) for one in (eager, openvino))
+    result = of(CPU)
+    eager, openvino = result["torch-eager"], result["openvino"]
+    slow, fast = (by_group(parts(entry).layers) for entry in (eager, openvino))
     assert (
         f"{(measured_ns(eager) - measured_ns(openvino)) / MS:.2f} ms less than PyTorch eager as measured" in PROFILING
     )
     assert f"{(total(eager.layers) - total(openvino.layers)) / MS:.2f} by the parts" in PROFILING
-    ratios = sorted(total(one.layers) / measured_ns(one) for one in found.values())
+    ratios = sorted(total(entry.layers) / measured_ns(entry) for entry in result.values())
     assert f"{ratios[0]:.2f} to {ratios[-1]:.2f} of the measured latencies" in PROFILING
     assert f"{(slow['convolution'] - fast['convolution']) / MS:.2f} of it in convolutions" in PROFILING
     assert f"{(slow['pooling'] - fast['pooling']) / MS:.2f} in pooling" in PROFILING
     alone = slow["normalisation"] + slow["activation"] + slow["other"]
     assert not {"normalisation", "activation", "other"} & set(fast)
     assert f"{alone / MS:.2f} in what it fused" in PROFILING
-    sums = [reconcile(parts(one), False) for one in found.values()]
-    assert [one.outcome for one in sums if one] == ["adds up"] * 3
+    sums = [reconcile(parts(entry), False) for entry in result.values()]
+    assert [entry.outcome for entry in sums if entry] == ["adds up"] * 3
     assert "The three profiles add up, with grade B" in PROFILING
-    assert {grade_of(parts(one)) for one in found.values()} == {"B"}
+    assert {grade_of(parts(entry)) for entry in result.values()} == {"B"}
     # Its grade is that of the summary as it is: other rules may raise or lower it, and this sentence with it.
     assert ("OpenVINO's row itself has grade C." in PROFILING) == (openvino.row.grade == "C")
 
 
 def test_where_tensorrt_gains_on_eager() -> None:
-    found = of(GPU)
-    eager, compiled, ort, tensorrt = (found[n] for n in ("torch-eager", "torch-compile", "onnxruntime", "tensorrt"))
+    result = of(GPU)
+    eager, compiled, ort, tensorrt = (result[n] for n in ("torch-eager", "torch-compile", "onnxruntime", "tensorrt"))
     assert f"TensorRT is measured at {measured_ns(tensorrt) / 1e3:.0f} µs" in PROFILING
     assert f"PyTorch eager at {measured_ns(eager) / MS:.2f} ms" in PROFILING
     assert f"eager's take {(parts_total(parts(eager), True) or 0) / MS:.2f} ms a pass" in PROFILING
@@ -105,24 +105,24 @@ def test_where_tensorrt_gains_on_eager() -> None:
     assert f"took {1 + sums.overhead:.2f} times as long, and that explains the sum ({sums.corrected:.2f})" in PROFILING
     assert f"was {parts(eager).plain_ns / measured_ns(eager):.2f} times the measured one" in PROFILING
     assert "All four profiles stay explained" in PROFILING
-    assert [doubt(parts(one), True) for one in found.values()] == [None] * 4
+    assert [doubt(parts(entry), True) for entry in result.values()] == [None] * 4
 
 
 def test_the_peak_of_a_pass() -> None:
     case_id = of(CPU)["torch-eager"].row.case_id
-    found = store.load(CPU.memory_profile(case_id), MemoryTimeline, "")
+    timeline = store.load(CPU.memory_profile(case_id), MemoryTimeline, "")
     mib = 1 << 20
-    assert f"activations alone {(found.activations_peak_bytes or 0) / mib:g} MiB" in PROFILING
-    assert f"the peak is {found.pass_peak_bytes / mib:.2f} MiB" in PROFILING
-    assert f"where activations have {found.at_peak['activations'] / mib:.2f} MiB" in PROFILING
-    assert f"= {found.alive_at_peak[0].size_bytes / mib:.2f} MiB)" in PROFILING
+    assert f"activations alone {(timeline.activations_peak_bytes or 0) / mib:g} MiB" in PROFILING
+    assert f"the peak is {timeline.pass_peak_bytes / mib:.2f} MiB" in PROFILING
+    assert f"where activations have {timeline.at_peak['activations'] / mib:.2f} MiB" in PROFILING
+    assert f"= {timeline.alive_at_peak[0].size_bytes / mib:.2f} MiB)" in PROFILING
 
 
 def test_the_decisions_say_the_same() -> None:
     profiles, bounds = text_of("docs/decisions/0015-profiles.md"), text_of("docs/decisions/0021-what-if.md")
-    found = of(GPU)
-    eager = found["torch-eager"]
-    ratios = {name: one.ratio for name in found if (one := reconcile(parts(found[name]), True))}
+    result = of(GPU)
+    eager = result["torch-eager"]
+    ratios = {name: single.ratio for name in result if (single := reconcile(parts(result[name]), True))}
     assert f"torch-eager {ratios['torch-eager']:.2f} and torch.compile {ratios['torch-compile']:.2f}" in profiles
     assert f"TensorRT {ratios['tensorrt']:.2f}" in profiles
     plain, measured = share_without_kernel(eager, measured=False), share_without_kernel(eager)

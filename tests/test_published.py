@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tarfile
 from pathlib import Path
 
 import pytest
 
+from benchmarks import publish
 from benchmarks.publish import BLOCK, aggregated, copy, headline_block, published_runs, with_headline
 from harness.comparison.run_history import analyse
 from harness.core import store
 from harness.core.layout import Models, Results, RunStore
 from harness.core.schemas import EngineRecord, History, Measured, Plan, Summary
 from harness.planning.run_store import load_decisions, load_runs
+from tests.fixtures.forked import run_forked
 from tests.synthetic_cuda import MODELS, cuda_run, cuda_summary, engines_of
 
 ROOT = Path(__file__).parents[1]
@@ -24,13 +27,13 @@ FOLDER = Path("results/published/h100/2026-11-27")
 
 
 def folders(readme: str) -> list[str]:
-    return [found["folder"] for found in BLOCK.finditer(readme)]
+    return [entry["folder"] for entry in BLOCK.finditer(readme)]
 
 
 @pytest.mark.parametrize("folder", folders(README))
 def test_each_headline_of_the_readme_is_made_from_its_published_summary(folder: str) -> None:
     summary = store.load(Results(ROOT / folder).summary, Summary, "make aggregate")
-    text = next(found["text"] for found in BLOCK.finditer(README) if found["folder"] == folder)
+    text = next(entry["text"] for entry in BLOCK.finditer(README) if entry["folder"] == folder)
     assert text == headline_block(summary, Path(folder))
 
 
@@ -62,7 +65,14 @@ def test_every_published_row_has_its_raw_samples(folder: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("folder", PUBLISHED, ids=lambda folder: f"{folder.parent.name}-{folder.name}")
-def test_every_published_summary_follows_the_rules_of_this_commit(folder: Path, tmp_path: Path) -> None:
+def test_every_published_summary_follows_the_rules_of_this_commit(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stage(name: str, *arguments: str | Path) -> None:
+        done = run_forked(f"harness.{name}", [*map(str, arguments)], ROOT, os.environ)
+        assert done.returncode == 0, done.stderr
+
+    monkeypatch.setattr(publish, "_stage", stage)
     published = store.load(Results(folder).summary, Summary, "make aggregate")
     now = store.load(Results(aggregated(folder, tmp_path)).summary, Summary, "make aggregate")
     assert now.digest == published.digest, "run `python -m benchmarks.publish --again`"
@@ -77,7 +87,7 @@ def test_every_published_history_follows_from_its_runs(folder: Path) -> None:
     assert not worse
     assert analyse(runs, decisions, published.created_at) == published, "run `make history STORE=<folder>`"
     page = files.page.read_text()
-    assert all(one.case_id in page for one in published.series)
+    assert all(series.case_id in page for series in published.series)
 
 
 # --- publishing ---------------------------------------------------------------------------------------------------

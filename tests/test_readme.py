@@ -78,14 +78,14 @@ def test_every_link_and_image_leads_somewhere() -> None:
 def targets_of(page: Path) -> list[str]:
     text = re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"`[^`]*`", "", text)
-    found = re.findall(r"\]\(([^)\s]+)", text) + re.findall(r"""(?:src|href|srcset)=["']([^"'\s]+)""", text)
-    return [target for target in found if not re.match(r"[a-z]+:", target)]
+    result = re.findall(r"\]\(([^)\s]+)", text) + re.findall(r"""(?:src|href|srcset)=["']([^"'\s]+)""", text)
+    return [target for target in result if not re.match(r"[a-z]+:", target)]
 
 
 def leads(page: Path, target: str) -> bool:
     file, _, anchor = target.partition("#")
-    found = (page.parent / file).resolve() if file else page
-    return found.exists() and (not anchor or found.suffix != ".md" or anchor in anchors(found))
+    result = (page.parent / file).resolve() if file else page
+    return result.exists() and (not anchor or result.suffix != ".md" or anchor in anchors(result))
 
 
 def anchors(page: Path) -> set[str]:
@@ -234,6 +234,6 @@ def settings_table() -> str:
 
 def test_every_setting_stands_in_the_documentation() -> None:
     text = (ROOT / "configs/README.md").read_text()
-    found = re.search(r"<!-- settings -->\n(.*?)\n?<!-- /settings -->", text, re.DOTALL)
-    assert found is not None
-    assert found[1] == settings_table()
+    result = re.search(r"<!-- settings -->\n(.*?)\n?<!-- /settings -->", text, re.DOTALL)
+    assert result is not None
+    assert result[1] == settings_table()

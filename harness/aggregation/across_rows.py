@@ -8,10 +8,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from harness.aggregation.flags import Finding, GroupKey, finding, is_calibration, medians_by_round
+from harness.aggregation.flags import GroupKey, is_calibration, medians_by_round
+from harness.aggregation.grades import Finding, finding
 from harness.aggregation.roofline import JudgedRoofline, rooflines
 from harness.aggregation.row import Context, Draft, grade_of
 from harness.core.schemas import Case, CpuRoof, ExportRecord, Grade, Roof, Row, Speedup
+from harness.core.units import duration
 from harness.statistics.ratios import ratio_of
 
 FIRST_ROUND = 1
@@ -136,8 +138,8 @@ def _is_above(small: Row, large: Row) -> bool:
 def _finding(row: Row, larger: Row) -> Finding:
     assert row.latency_ns is not None and larger.latency_ns is not None  # noqa: PT018, S101 - _series chose them
     detail = (
-        f"batch {row.batch_size} takes {row.latency_ns.median / 1e6:.3g} ms and batch {larger.batch_size} only "
-        f"{larger.latency_ns.median / 1e6:.3g} ms"
+        f"batch {row.batch_size} takes {duration(row.latency_ns.median)} and batch {larger.batch_size} only "
+        f"{duration(larger.latency_ns.median)}"
     )
     remedy = f"Use batch {larger.batch_size} with padding if this lasts; `make run FORCE=1` shows whether it does."
     return finding("B", "NONMONOTONE", detail, remedy)

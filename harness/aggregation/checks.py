@@ -13,13 +13,8 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from harness.aggregation import (
-    flags,
-    flags_gpu,
-    flags_host,
-)
+from harness.aggregation import flags, flags_gpu, flags_host
 from harness.aggregation.batch_times import batch_ns
-from harness.aggregation.flags import Finding, drift, finding
 from harness.aggregation.flags_host import (
     Judge,
     Round,
@@ -27,6 +22,7 @@ from harness.aggregation.flags_host import (
     needs_usage,
     of_gpu,
 )
+from harness.aggregation.grades import Finding, finding
 from harness.core.schemas import (
     Case,
     Check,
@@ -40,7 +36,6 @@ from harness.core.schemas import (
     TimedRecord,
     UsageSummary,
 )
-from harness.statistics import estimators
 from harness.statistics.estimators import median
 
 UNCHECKED = "UNCHECKED"
@@ -218,7 +213,7 @@ def watched(rounds: Sequence[Round]) -> tuple[list[Finding], dict[str, Check]]:
         if rule.hit is not _elsewhere:
             findings += _in_rounds(rule, rounds, unmade)
     findings += flags.long_iterations(records)
-    findings += _gpu(rounds) if kind.on_gpu else _clock(rounds)
+    findings += _gpu(rounds) if kind.on_gpu else flags_host.clock(rounds)
     return findings, {name: check_of(each) for name, each in reasons.items()}
 
 
@@ -302,29 +297,7 @@ def _gpu(rounds: Sequence[Round]) -> list[Finding]:
     }
     usages = list(seen.values())
     findings = flags_gpu.foreign_memory(usages) + flags_gpu.power_cap(usages)
-    return findings + flags_gpu.clock(seen, len(rounds), _lost(rounds))
-
-
-def _lost(rounds: Sequence[Round]) -> int:
-    return sum(timed_round.usage is None for timed_round in rounds)
-
-
-def _clock(rounds: Sequence[Round]) -> list[Finding]:
-    """The processor's clock, by a fixed piece of work and by its frequency where the system shows it: the worse."""
-    remedy = "Fix the clock (governor `performance`, turbo off) or let the machine warm up, then `make run FORCE=1`."
-    work = {
-        timed_round.record.round: estimators.median(timed_round.record.cpu_use.work_ns) / 1e3
-        for timed_round in rounds
-        if timed_round.record.cpu_use is not None and timed_round.record.cpu_use.work_ns
-    }
-    timed = drift(work, len(rounds), "a fixed piece of work took other times: the medians", "µs", remedy)
-    means = {
-        timed_round.record.round: timed_round.usage.frequency_mhz_mean
-        for timed_round in rounds
-        if timed_round.usage is not None and timed_round.usage.frequency_mhz_mean
-    }
-    shown = drift(means, len(rounds), "the mean clocks", "MHz", remedy, _lost(rounds))
-    return shown if flags.worse(flags.grade(timed), flags.grade(shown)) != flags.grade(timed) else timed
+    return findings + flags_gpu.clock(seen, len(rounds), flags_host.without_usage(rounds))
 
 
 REPEATS = "REPEATS_FASTER"

@@ -1,9 +1,4 @@
-"""Findings from the samples of a row, with numbers and remedies, and the grade that follows from them.
-
-    A  every check that applies was made and passed
-    B  right, but less certain than asked: a wide interval, fewer rounds
-    C  disturbed or uncertain: shown greyed, kept out of rankings
-    F  void: wrong outputs, or the label does not say what ran
+"""Findings from the samples of a row, with numbers and remedies.
 
 Every threshold is here, with its source. METHOD is the project's method paper (docs/decisions/0003-intervals.md).
 """
@@ -11,7 +6,7 @@ Every threshold is here, with its source. METHOD is the project's method paper (
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from itertools import accumulate, pairwise
@@ -19,16 +14,15 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from harness.aggregation import batch_times
+from harness.aggregation.grades import RANKED, Finding, finding
 from harness.core.schemas import (
     FIXED_WHEN_TRACED,
     NO_FLOATS,
     Boundary,
     Case,
     Device,
-    Flag,
     GenerationCase,
     Grade,
-    Interval,
     Latency,
     LoadCase,
     Measured,
@@ -40,6 +34,7 @@ from harness.core.schemas import (
     Tolerance,
     Weights,
 )
+from harness.core.units import MAX_PRINTED_FACTOR, duration
 from harness.statistics import estimators
 
 MAX_INTERVAL_HALF_WIDTH = 0.05
@@ -48,10 +43,6 @@ the typical scatter of METHOD 2.7: a wider interval means that this machine was 
 
 MAX_RANKED_HALF_WIDTH = 0.10
 """Between processes. B ends here (METHOD 2.9): a row that may be a tenth slower or faster than shown has no rank."""
-
-MAX_PRINTED_FACTOR = 1.5
-"""Upper end over lower end beyond which an interval is not printed as digits: such an interval means that the figure is
-unknown, and digits would suggest more. CSV and JSON files keep them."""
 
 MORE_ROUNDS = 5
 """Rounds that the remedy for a wide interval asks for: a comparison of two runs needs as many (decision 6)."""
@@ -68,19 +59,6 @@ CALIBRATION = "CALIBRATION"
 UNCERTAIN = "UNCERTAIN"
 """Name of the flag on rows whose processes differ too much to rank them."""
 
-_ORDER: Mapping[Grade, int] = {"A": 0, "B": 1, "C": 2, "F": 3}
-
-RANKED: frozenset[Grade] = frozenset({"A", "B"})
-"""Grades that may win a comparison."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A flag, and the best grade that a row with it can have (A: a note, costs no grade)."""
-
-    caps_at: Grade
-    flag: Flag
-
 
 @dataclass(frozen=True)
 class Checks:
@@ -96,16 +74,6 @@ class Checks:
     judge_top1: bool
     target_ci: float
     calibration: bool
-
-
-def finding(caps_at: Grade, name: str, detail: str, remedy: str) -> Finding:
-    """A Finding with its Flag."""
-    return Finding(caps_at, Flag(name=name, detail=detail, remedy=remedy, caps_at=caps_at))
-
-
-def too_wide_to_print(interval: Interval) -> bool:
-    """Whether the interval of a positive figure spans more than MAX_PRINTED_FACTOR."""
-    return interval.low <= 0 or interval.high / interval.low > MAX_PRINTED_FACTOR
 
 
 def too_short(row: Row) -> bool:
@@ -128,16 +96,6 @@ def only_flagged(row: Row, names: frozenset[str]) -> bool:
     """Whether only flags of these names keep a row of grade C out of the ranking."""
     caps = {flag.caps_at for flag in row.flags if flag.name not in names}
     return row.grade == "C" and caps <= RANKED and any(flag.name in names for flag in row.flags)
-
-
-def grade(findings: Iterable[Finding]) -> Grade:
-    """The worst grade that any finding leaves; A without findings."""
-    return max((problem.caps_at for problem in findings), key=_ORDER.__getitem__, default="A")
-
-
-def worse(first: Grade, other: Grade) -> Grade:
-    """The worse of two grades."""
-    return max(first, other, key=_ORDER.__getitem__)
 
 
 def flags_for(
@@ -373,8 +331,8 @@ def speed_groups(latency: Latency) -> list[Finding]:
         return []
     count = speeds.fast_count + speeds.slow_count
     detail = (
-        f"processes come at two speeds: {speeds.fast / 1e6:.3g} ms in {speeds.fast_count} of {count}, "
-        f"{speeds.slow / 1e6:.3g} ms in {speeds.slow_count}"
+        f"processes come at two speeds: {duration(speeds.fast)} in {speeds.fast_count} of {count}, "
+        f"{duration(speeds.slow)} in {speeds.slow_count}"
     )
     remedy = (
         "Read both speeds instead of the median, which is one of them or lies between; look for what differs between "
@@ -595,7 +553,7 @@ MAX_CLOCK_DRIFT = 0.03
 """Between the rounds (METHOD 2.9)."""
 
 
-def drift(
+def clock_drift(
     by_round: Mapping[int, float], rounds: int, what: str, unit: str, remedy: str, unwatched: int = 0
 ) -> list[Finding]:
     """A finding where a figure that follows the clock differs between rounds by more than is allowed.

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from harness.aggregation.flags import MIN_CLOCK_READS, Finding, drift, finding
+from harness.aggregation.flags import MIN_CLOCK_READS, clock_drift
+from harness.aggregation.grades import Finding, finding
 from harness.core.schemas import Case, DeviceTimes, GpuUsage, Latency
 
 MIN_LOOKS = 2
@@ -79,7 +80,7 @@ def clock(seen: Mapping[int, GpuUsage], rounds: int, unwatched: int = 0) -> list
         number: usage.sm_mhz_mean for number, usage in seen.items() if usage.samples >= MIN_LOOKS and usage.sm_mhz_mean
     }
     remedy = "Let the GPU warm up, or have its owner lock the clock (`nvidia-smi -lgc`); then `make run FORCE=1`."
-    return drift(means, rounds, "the GPU's mean clocks", "MHz", remedy, unwatched)
+    return clock_drift(means, rounds, "the GPU's mean clocks", "MHz", remedy, unwatched)
 
 
 def _held_back(gpu: GpuUsage, names: Sequence[str], what: str) -> str | None:

@@ -1,4 +1,5 @@
-"""Findings about the host during a round: CPUs lost to others, throttling, paging, another number of threads (pure).
+"""Findings about the host during a round: CPUs lost to others, a moving clock, throttling, paging, another number of
+threads (pure).
 
 The evidence is the monitor's record beside the samples (UsageSummary) and the process's own counts (CpuUse). Each
 threshold is here with its source; the table of harness/aggregation/checks.py says which check applies to which row.
@@ -12,10 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-from harness.aggregation import batch_times, flags, flags_gpu
-from harness.aggregation.flags import MAX_INTERVAL_HALF_WIDTH, Finding, finding
+from harness.aggregation import batch_times, flags, flags_gpu, grades
+from harness.aggregation.flags import MAX_INTERVAL_HALF_WIDTH
+from harness.aggregation.grades import Finding, finding
 from harness.core.schemas import Environment, GpuUsage, TimedRecord, UsageSummary
 from harness.core.text import plain_name
+from harness.statistics import estimators
 
 MAX_LOST_SHARE = MAX_INTERVAL_HALF_WIDTH
 """Share of the CPU time that a case's threads want and others got. CPU time is conserved: a process that loses a share
@@ -378,6 +381,29 @@ def allowance_changed(timed_round: Round) -> str | None:
     if used.quota_start != used.quota_end:
         changes.append(f"a quota of {_cores(used.quota_start)} at the start and {_cores(used.quota_end)} at the end")
     return f"the process was allowed {'; '.join(changes)}" if changes else None
+
+
+def clock(rounds: Sequence[Round]) -> list[Finding]:
+    """The processor's clock, by a fixed piece of work and by its frequency where the system shows it: the worse."""
+    remedy = "Fix the clock (governor `performance`, turbo off) or let the machine warm up, then `make run FORCE=1`."
+    work = {
+        timed_round.record.round: estimators.median(timed_round.record.cpu_use.work_ns) / 1e3
+        for timed_round in rounds
+        if timed_round.record.cpu_use is not None and timed_round.record.cpu_use.work_ns
+    }
+    timed = flags.clock_drift(work, len(rounds), "a fixed piece of work took other times: the medians", "µs", remedy)
+    means = {
+        timed_round.record.round: timed_round.usage.frequency_mhz_mean
+        for timed_round in rounds
+        if timed_round.usage is not None and timed_round.usage.frequency_mhz_mean
+    }
+    shown = flags.clock_drift(means, len(rounds), "the mean clocks", "MHz", remedy, without_usage(rounds))
+    return shown if grades.worse(grades.grade(timed), grades.grade(shown)) != grades.grade(timed) else timed
+
+
+def without_usage(rounds: Sequence[Round]) -> int:
+    """Rounds that lost the file of the monitor."""
+    return sum(timed_round.usage is None for timed_round in rounds)
 
 
 def other_threads(records: Sequence[TimedRecord]) -> list[Finding]:

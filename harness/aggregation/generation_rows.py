@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR
 from typing import Any
 
-from harness.aggregation import admission, flags
+from harness.aggregation import admission, flags, grades
 from harness.aggregation import usage as utilisation
 from harness.aggregation.admission import References
 from harness.aggregation.checks import (
@@ -24,7 +24,7 @@ from harness.aggregation.checks import (
     unchecked,
     watched,
 )
-from harness.aggregation.flags import Finding, finding
+from harness.aggregation.grades import Finding, finding
 from harness.aggregation.row import cold_of
 from harness.core.errors import FormatError, StorageError
 from harness.core.schemas import (
@@ -78,7 +78,7 @@ at 1,024 tokens, a 1.24 B Llama shape was at 2.88e-2 in eager and in Inductor's 
 (results/published/h200/2026-11-30-generation)."""
 
 MAX_ROUNDED = 0.1
-"""Relative L2 beyond which rounding cannot be told from a fault (docs/decisions/0035-decoders.md)."""
+"""Relative L2 beyond which rounding and a fault look the same (docs/decisions/0035-decoders.md)."""
 
 TOKENS = "TOKENS_DIFFER"
 FLIP = "TOKEN_FLIP"
@@ -179,7 +179,7 @@ def _measured(source: GenerationSource, case: GenerationCase, case_records: Gene
     reuse = _merged_reuse([record.reuse for record in records if record.reuse is not None])
     calibration = case.backend in source.calibration
     findings, checks = _judged(source, case, case_records, parity, reuse, itl or ttft, calibration)
-    grade = flags.grade(findings)
+    grade = grades.grade(findings)
     void = VoidGeneration(**figures) if grade == "F" else None
     prompts = None if export is None else export.prompt_set(case.prompt_length, case.new_tokens)
     elements = 0 if export is None else export.shape.cache_elements(case.prompt_length, case.new_tokens)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from harness.aggregation import flags
 from harness.aggregation.client_figures import client_figures
-from harness.aggregation.energy_pass import MIN_WINDOW_S
+from harness.aggregation.energy_per_inference import MIN_WINDOW_S
 from harness.aggregation.generation_rows import token_findings
 from harness.aggregation.token_load import TokenSamples, over, token_samples, within_all
 from harness.core.schemas import (
@@ -43,12 +43,13 @@ from harness.core.schemas import (
     Tolerance,
 )
 from harness.core.schemas.load_record import Bounded
+from harness.core.units import duration
 from harness.serving import arrivals
 from harness.serving.load_case import LoadStep, policy_of
 from harness.serving.load_verdict import (
     LATE_SHARE,
     Control,
-    Decision,
+    LoadDecision,
     bracket,
     decide,
     latencies,
@@ -57,7 +58,7 @@ from harness.serving.load_verdict import (
     together,
     upper_estimate,
 )
-from harness.serving.prediction import times_of
+from harness.serving.peak_prediction import times_of
 from harness.serving.price import per_million
 from harness.serving.replay import recorded, simulate
 from harness.statistics import parity as distance
@@ -73,7 +74,7 @@ from harness.statistics.estimators import (
 NAMED = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 SEGMENTS = 10
-"""Parts of a single long run (LoadGen's rules) that stand for replications in our own verdict beside LoadGen's."""
+"""Parts of a single long run (LoadGen's rules) that serve as replications in our own verdict beside LoadGen's."""
 
 MIN_REPEAT_RATIO = 0.9
 """A repeated input that is faster than this, by the whole of its interval, voids the row: work was skipped."""
@@ -370,7 +371,7 @@ def _control(
 
 def _decision(
     load: LoadCase, bound: LatencyBound, runs: Sequence[_Run], on_time: bool, control: Control | None
-) -> Decision:
+) -> LoadDecision:
     """Our verdict on one bound. A single long run is cut into SEGMENTS, which are long against the memory of its queue.
 
     The unit stays the replication where the bound is on times between tokens: those of one request depend on each
@@ -383,12 +384,12 @@ def _decision(
     # A replication of one-token outputs alone has no time between tokens.
     kept = [part for part in values if part.size]
     if not kept:
-        return Decision("UNDECIDED", 0.0, None, None)
+        return LoadDecision("UNDECIDED", 0.0, None, None)
     alone = control if bound.of == "latency" else None
     return decide([int(part.sum()) for part in kept], [part.size for part in kept], bound, on_time, alone)
 
 
-def _judged(load: LoadCase, decisions: Sequence[Decision]) -> tuple[JudgedBound, ...]:
+def _judged(load: LoadCase, decisions: Sequence[LoadDecision]) -> tuple[JudgedBound, ...]:
     if [bound.of for bound in load.bounds] == ["latency"]:
         return ()
     return tuple(
@@ -483,7 +484,7 @@ def _no_energy(load: LoadCase, energy: LoadEnergy | None, points: Sequence[Loade
         return "no energy: the GPU used no more than idle, or not all of its replications were metered"
     rate = max(point.achieved_per_s for point in points)
     return (
-        f"no energy: the GPU's counter needs {MIN_WINDOW_S:g} s, and a replication lasts {longest_s:.2g} s: "
+        f"no energy: the GPU's counter needs {MIN_WINDOW_S:g} s, and a replication lasts {duration(longest_s * 1e9)}: "
         f"DURATION={MIN_WINDOW_S + 1:g}s REQUESTS={math.ceil(rate * (MIN_WINDOW_S + 1)):d}"
     )
 
@@ -641,8 +642,8 @@ def _notes(load: LoadCase, evidence: LoadEvidence, points: Sequence[LoadedPoint]
     if _no_load(load, evidence.prediction) and evidence.service is not None:
         first = evidence.service.service_ns[min(evidence.service.service_ns)]
         notes.append(
-            f"by replay no load meets the bound: a request alone takes {median(first) / 1e6:.3g} ms, "
-            f"p99 {percentile(first, 0.99) / 1e6:.3g} ms"
+            f"by replay no load meets the bound: a request alone takes {duration(median(first))}, "
+            f"p99 {duration(percentile(first, 0.99))}"
         )
     owed = len(evidence.steps) * load.replications
     made = sum(point.replications for point in points)
@@ -653,7 +654,7 @@ def _notes(load: LoadCase, evidence: LoadEvidence, points: Sequence[LoadedPoint]
     unseen = max((point.unseen_p99_ns or 0 for point in points), default=0)
     if load.bound is not None and unseen > LATE_SHARE * load.bound.limit_ns:
         notes.append(
-            f"the issuing thread noticed the ends of batches up to {unseen / 1e6:.3g} ms late (p99): a PASS holds, a "
+            f"the issuing thread noticed the ends of batches up to {duration(unseen)} late (p99): a PASS holds, a "
             "FAIL may be the thread's. WORKERS in place of IN_FLIGHT have a thread each"
         )
     if evidence.service is not None and evidence.service.placement.ran_eagerly is not None:

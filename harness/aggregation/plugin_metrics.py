@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import get_args
 
-from harness.core import extensions
-from harness.core.extensions import Extension
+from harness.core import errors, plugin_discovery
+from harness.core.plugin_discovery import Plugin
 from harness.core.schemas import Better, CustomMetric, Row, Summary, Unavailable
 
 GROUP = "inferometer.metrics"
@@ -44,7 +44,7 @@ class Installed:
 
 def installed_metrics() -> tuple[dict[str, Installed], list[str]]:
     """(metrics by name, problems of the metrics that cannot be used)."""
-    points, unreadable = extensions.installed(GROUP)
+    points, unreadable = plugin_discovery.installed(GROUP)
     metrics: dict[str, Installed] = {}
     problems = [f"The plugin {origin} cannot be used: its entry_points.txt is not readable." for origin in unreadable]
     for point in points:
@@ -82,7 +82,7 @@ def _figures(row: Row, metrics: Mapping[str, Installed]) -> Iterable[tuple[str, 
         try:
             yield name, _figure(installed.metric.value(row))
         except Exception as error:
-            yield name, Unavailable(unavailable=extensions.reason(error))
+            yield name, Unavailable(unavailable=errors.reason(error))
 
 
 def _figure(given: object) -> float | Unavailable:
@@ -94,7 +94,7 @@ def _figure(given: object) -> float | Unavailable:
     return float(given) if math.isfinite(given) else Unavailable(unavailable=f"the metric gave {given}")
 
 
-def _given(point: Extension, others: list[str]) -> Metric | str:
+def _given(point: Plugin, others: list[str]) -> Metric | str:
     """The metric that an entry point gives, or its problem in words."""
     if not _NAME.fullmatch(point.name):
         return "a name has small letters, digits and single underscores"
@@ -103,7 +103,7 @@ def _given(point: Extension, others: list[str]) -> Metric | str:
     try:
         given = point.load()
     except (Exception, SystemExit) as error:  # an error of one package must not stop the others
-        return extensions.reason(error)
+        return errors.reason(error)
     if not isinstance(given, Metric):
         return f"it gives {type(given).__name__} and no Metric"
     texts = (given.unit, given.summary)

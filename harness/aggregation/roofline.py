@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from harness.aggregation.checks import ABOVE_ROOF
-from harness.aggregation.flags import Finding, GroupKey, finding, is_calibration
+from harness.aggregation.flags import GroupKey, is_calibration
 from harness.aggregation.flags_gpu import MAX_ENQUEUE_SHARE
+from harness.aggregation.grades import Finding, finding
 from harness.core.schemas import (
     ELEMENT_BYTES,
     Check,
@@ -105,7 +106,7 @@ _COUNTED_BYTES = 4
 
 
 @dataclass(frozen=True)
-class Bounds:
+class RooflineBounds:
     """The limits of a device for one row, and how much shorter than the least time a time must be to prove an error.
 
     flops_per_s, copy_bytes_per_s: the limits. cached_bytes: traffic that a cache may have saved in any device of this
@@ -137,7 +138,7 @@ def best_product(row: Row, roof: Roof | CpuRoof | None) -> float | str:
     return f"no best matrix product in {row.precision} was measured{f' ({why})' if why else ''}"
 
 
-def bounds_of(row: Row, roof: Roof | CpuRoof | None) -> Bounds | str:
+def bounds_of(row: Row, roof: Roof | CpuRoof | None) -> RooflineBounds | str:
     """The limits of the device for a row; else why they are unknown."""
     flops = best_product(row, roof)
     if isinstance(flops, str):
@@ -146,8 +147,8 @@ def bounds_of(row: Row, roof: Roof | CpuRoof | None) -> Bounds | str:
         limits = roof.of(row.threads or 0)
         copies = None if limits is None else limits.copy_bytes_per_s
         cached = max(CPU_CACHE_BYTES, roof.cache_bytes or 0)
-        return Bounds(flops, copies, cached, roof.cache_bytes, CPU_CLEARLY_SHORTER)
-    return Bounds(flops, roof.copy_bytes_per_s if roof else None, CACHE_BYTES, None, CLEARLY_SHORTER)
+        return RooflineBounds(flops, copies, cached, roof.cache_bytes, CPU_CLEARLY_SHORTER)
+    return RooflineBounds(flops, roof.copy_bytes_per_s if roof else None, CACHE_BYTES, None, CLEARLY_SHORTER)
 
 
 def other_device(roof: Roof | CpuRoof, environments: Iterable[Environment]) -> str | None:
@@ -213,7 +214,7 @@ def rooflines(
     }
 
 
-def roofline_of(row: Row, work: Work, bounds: Bounds) -> Roofline | None:
+def roofline_of(row: Row, work: Work, bounds: RooflineBounds) -> Roofline | None:
     """The roofline of a row; None where the time of a pass is unknown, no copy was measured, or none of its products
     was counted."""
     time_ns, copies = pass_ns(row), bounds.copy_bytes_per_s
@@ -253,7 +254,7 @@ def above_roof(row: Row, work: Work | None, roof: Roof | CpuRoof | None) -> tupl
     return findings, Check(rounds=rounds, of=rounds, missing=None)
 
 
-def _least_ns(row: Row, work: Work, bounds: Bounds) -> tuple[float, str]:
+def _least_ns(row: Row, work: Work, bounds: RooflineBounds) -> tuple[float, str]:
     """(least time of a pass, its cause in words)."""
     flops = row.batch_size * (work.flops_per_item - (1 - 1 / WINOGRAD_SAVES) * work.winograd_flops_per_item)
     peak, copies = bounds.flops_per_s, bounds.copy_bytes_per_s

@@ -7,11 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from harness.aggregation import (
-    batch_times,
-    flags,
-    rounds,
-)
+from harness.aggregation import batch_times, flags, grades, more_rounds
 from harness.aggregation import (
     usage as utilisation,
 )
@@ -22,8 +18,9 @@ from harness.aggregation.checks import (
     skipped_work,
     unchecked,
 )
-from harness.aggregation.flags import Checks, Finding, finding
+from harness.aggregation.flags import Checks
 from harness.aggregation.flags_gpu import device_findings
+from harness.aggregation.grades import Finding, finding
 from harness.core.host.environment import PLUGIN
 from harness.core.schemas import (
     Case,
@@ -179,7 +176,7 @@ class Draft:
     @cached_property
     def is_sound(self) -> bool:
         """True where it was measured and nothing in its records makes it void."""
-        return self.row.status == "measured" and flags.grade(self.findings) != "F"
+        return self.row.status == "measured" and grades.grade(self.findings) != "F"
 
 
 @dataclass(frozen=True)
@@ -203,7 +200,7 @@ NO_CONTEXT = Context()
 def build_row(draft: Draft, context: Context = NO_CONTEXT) -> Row:
     """The row of a case: its figures, all findings about it, and the grade that follows."""
     findings = _findings(draft, context)
-    grade = flags.grade(findings) if draft.row.status == "measured" else None
+    grade = grades.grade(findings) if draft.row.status == "measured" else None
     update: dict[str, Any] = {
         "grade": grade,
         "flags": tuple(problem.flag for problem in findings),
@@ -218,7 +215,7 @@ def build_row(draft: Draft, context: Context = NO_CONTEXT) -> Row:
 
 def grade_of(draft: Draft, context: Context) -> Grade | None:
     """The worst grade that any finding leaves; None for a case that was not measured."""
-    return flags.grade(_findings(draft, context)) if draft.row.status == "measured" else None
+    return grades.grade(_findings(draft, context)) if draft.row.status == "measured" else None
 
 
 def _findings(draft: Draft, context: Context) -> list[Finding]:
@@ -385,7 +382,7 @@ def _measured(case: Case, kind: Kind, case_records: CaseRecords, settings: Measu
         clock=records[0].clock,
         artifacts=records[0].artifacts,
         usage=utilisation.merged(list(case_records.usage.values())),
-        stopped=rounds.why_stopped(numbers, latency.process_medians, settings, failed=bool(case_records.failed)),
+        stopped=more_rounds.why_stopped(numbers, latency.process_medians, settings, failed=bool(case_records.failed)),
         plugin=case_records.environment.software.build.get(PLUGIN) if case_records.environment else None,
     )
     proof = flags.flags_for(case, records, latency, parity, checks)

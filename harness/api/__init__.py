@@ -10,7 +10,7 @@ from harness.api.generation import Generation, generate
 from harness.api.profiler import ModelProfiler
 from harness.api.profiles import GpuProfile, LayerProfile, MemoryProfile, Profile
 from harness.api.regressions import Regressions, detect_regressions
-from harness.api.results import Benchmark, Load, Result
+from harness.api.results import Benchmark, Load, Result, read_results
 
 __all__ = [
     "Benchmark",
@@ -25,4 +25,5 @@ __all__ = [
     "Result",
     "detect_regressions",
     "generate",
+    "read_results",
 ]

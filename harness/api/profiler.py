@@ -33,6 +33,7 @@ from harness.core.layout import Models
 from harness.core.safe_files import Limit, read_text
 from harness.core.schemas import Device, Exporter, Plan, Precision
 from harness.core.store import save_bytes
+from harness.core.units import duration
 from harness.serving.load_verdict import parse_bound
 
 if TYPE_CHECKING:
@@ -111,8 +112,8 @@ def answers_of(result: Benchmark, settings: Mapping[str, Any]) -> dict[str, Call
 def contradictions(before: Mapping[str, CallResult], now: Mapping[str, CallResult]) -> tuple[str, ...]:
     """A line for each case for which an earlier call gave a different median, with the differences of the two calls."""
     return tuple(
-        f"`{case_id}`: an earlier call gave {before[case_id].median / 1e6:.3g} ms, this one "
-        f"{answer.median / 1e6:.3g} ms. {_why(before[case_id], answer)}"
+        f"`{case_id}`: an earlier call gave {duration(before[case_id].median)}, this one "
+        f"{duration(answer.median)}. {_why(before[case_id], answer)}"
         for case_id, answer in now.items()
         if case_id in before and before[case_id].median != answer.median
     )

@@ -14,7 +14,7 @@ from harness.core.layout import Results
 from harness.core.safe_files import Limit, read_text
 from harness.core.schemas import ComparedRow, Comparison
 from harness.core.store import load
-from harness.processes.stages import run_stage
+from harness.processes.stage_process import run_stage
 from harness.reporting.table import Block
 from harness.reporting.tables.comparison_table import comparison_blocks, headline, terminal
 

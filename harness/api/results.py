@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -10,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.core.chain import load_summary
+from harness.core.layout import Results
 from harness.core.schemas import LoadRow, Row, Summary
 from harness.reporting import ranking
 from harness.reporting.prose.conditions import short_conditions, with_short_names
@@ -147,3 +150,18 @@ class Load(Result):
     def blocks(self) -> list[Block]:
         """The section Load of the report, without charts."""
         return load_section(self.summary, {})
+
+
+def read_results(folder: str | os.PathLike[str] = "results") -> Benchmark:
+    """The rows of a results folder that `make bench` or `make aggregate` wrote, without measuring anything.
+
+    Raises MissingInputError where the folder has no summary, and MalformedFileError where it, or a
+    record that it was computed from, has changed.
+
+    >>> from harness.api import read_results
+    >>> read_results("results/before")
+    Traceback (most recent call last):
+    harness.core.errors.MissingInputError: results/before/summary.json does not exist.
+    """
+    results = Results(Path(folder))
+    return Benchmark(results.root, load_summary(results.summary))

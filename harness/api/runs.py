@@ -28,9 +28,9 @@ from harness.core.schemas import Case, Comparison, Plan, Row, Summary
 from harness.core.schemas.profile_record import MemoryTimeline, ModelProfile, PartsProfile
 from harness.core.store import digest_of, load, save_bytes
 from harness.pipeline import Step
-from harness.processes.stages import Show, run_stage
+from harness.processes.stage_process import Show, run_stage
 from harness.profile_ops import DEFAULT_RUNS
-from harness.profiling.load_profiles import with_launch_gaps
+from harness.profiling.read_profiles import with_launch_gaps
 
 _HEAD = "# Written by harness.api; the folder of this file belongs to this very configuration.\n"
 

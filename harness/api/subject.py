@@ -17,14 +17,13 @@ import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.core.errors import MissingInputError, UsageError
-from harness.core.extensions import reason
+from harness.core.errors import MissingInputError, UsageError, reason
 from harness.core.layout import Models
 from harness.core.store import save_bytes
 from harness.core.text import unknown_name
 from harness.zoo import MODELS, model_info
+from harness.zoo.input_files import write_arrays
 from harness.zoo.sources import is_model_file, require_files, with_prefix
-from harness.zoo.stored import write_arrays
 
 if TYPE_CHECKING:
     import torch

@@ -128,7 +128,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         decoder_settings={"cuda": settings.DECODE_COMPILED_CUDA},
     ),
     "torch-aoti": _torch(
-        target="harness.backends.torch.compile:TorchAoti",
+        target="harness.backends.torch.aoti:TorchAoti",
         summary="torch.export, compiled ahead of time by AOTInductor into a package (.pt2)",
         preload=("torch", "torch._inductor.compile_fx", *_MODEL_CODE, "harness.zoo.construct"),
         compile_cache=True,

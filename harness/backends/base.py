@@ -1,4 +1,4 @@
-"""The interface of every backend. A backend never reads a clock: measure/ times all of them with one loop."""
+"""The interface of every backend. A backend never reads a clock: timing/ times all of them with one loop."""
 
 from __future__ import annotations
 

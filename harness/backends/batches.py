@@ -12,6 +12,7 @@ import numpy as np
 from harness.backends.base import Array, Batch
 from harness.core.errors import MissingInputError
 from harness.core.schemas import Case, ExportRecord, InputSet
+from harness.zoo.input_files import read_arrays
 from harness.zoo.inputs.preprocessing import (
     RawSample,
     answer_of,
@@ -20,7 +21,6 @@ from harness.zoo.inputs.preprocessing import (
     prepare_of,
 )
 from harness.zoo.loaded import as_taken
-from harness.zoo.stored import read_arrays
 
 MIN_BATCHES = 8
 """Fewer different inputs would let caches and branch predictors learn them (METHOD.md §2.6)."""

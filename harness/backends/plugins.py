@@ -16,8 +16,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from harness.backends.info import BackendInfo
-from harness.core import extensions, store
-from harness.core.extensions import Extension
+from harness.core import errors, plugin_discovery, store
+from harness.core.plugin_discovery import Plugin
 
 GROUP = "inferometer.backends"
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -70,12 +70,12 @@ class PluginTable(Mapping[str, BackendInfo]):
         return [*(refusal for name in self._points for refusal in self.refused(name)), *unreadable]
 
     @cached_property
-    def _installed(self) -> tuple[list[Extension], list[str]]:
-        return extensions.installed(GROUP)
+    def _installed(self) -> tuple[list[Plugin], list[str]]:
+        return plugin_discovery.installed(GROUP)
 
     @cached_property
-    def _points(self) -> dict[str, list[Extension]]:
-        by_name: dict[str, list[Extension]] = {}
+    def _points(self) -> dict[str, list[Plugin]]:
+        by_name: dict[str, list[Plugin]] = {}
         for point in self._installed[0]:
             by_name.setdefault(point.name, []).append(point)
         return by_name
@@ -86,7 +86,7 @@ class PluginTable(Mapping[str, BackendInfo]):
         return self._read.get(name, [])
 
 
-def _read(name: str, points: list[Extension], built_in: Mapping[str, BackendInfo]) -> BackendInfo | list[PluginRefused]:
+def _read(name: str, points: list[Plugin], built_in: Mapping[str, BackendInfo]) -> BackendInfo | list[PluginRefused]:
     """The entry of the only package that provides a backend, or the fault of each package that does."""
     problem = _taken(name, points, built_in)
     entries = [(point, problem or _entry(point, built_in)) for point in points]
@@ -98,7 +98,7 @@ def _read(name: str, points: list[Extension], built_in: Mapping[str, BackendInfo
     ]
 
 
-def _taken(name: str, points: list[Extension], built_in: Mapping[str, BackendInfo]) -> str | None:
+def _taken(name: str, points: list[Plugin], built_in: Mapping[str, BackendInfo]) -> str | None:
     if name in built_in:
         return "a backend of Inferometer's own has that name"
     if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
@@ -106,14 +106,14 @@ def _taken(name: str, points: list[Extension], built_in: Mapping[str, BackendInf
     return f"{' and '.join(point.origin for point in points)} both have one" if len(points) > 1 else None
 
 
-def _entry(point: Extension, built_in: Mapping[str, BackendInfo]) -> BackendInfo | str:
+def _entry(point: Plugin, built_in: Mapping[str, BackendInfo]) -> BackendInfo | str:
     """The entry that an entry point gives, or a description of its fault."""
     before = set(sys.modules)
     try:
         given: Any = point.load()
         given = given() if callable(given) else given
     except (Exception, SystemExit) as error:  # a fault of a foreign package must not stop the others
-        return extensions.reason(error)
+        return errors.reason(error)
     if not isinstance(given, BackendInfo):
         return f"it gives {type(given).__name__} and no BackendInfo"
     return _wrong(given, built_in, set(sys.modules) - before) or replace(given, plugin=point.distribution)

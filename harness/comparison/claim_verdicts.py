@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from harness.aggregation import flags
+from harness.aggregation import flags, grades
 from harness.comparison import compatibility
 from harness.core.schemas import (
     Claim,
@@ -162,7 +162,7 @@ def _flaw(row: Row) -> str | None:
         return f"{row.status}: {row.reason}" if row.reason else row.status
     if flags.too_short(row):
         return "too short for the clock"
-    if row.grade not in flags.RANKED:
+    if row.grade not in grades.RANKED:
         return f"grade {row.grade}: {', '.join(dict.fromkeys(flag.name for flag in row.flags))}"
     return None
 

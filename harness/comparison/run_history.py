@@ -26,8 +26,8 @@ from harness.core.schemas import (
 )
 from harness.statistics.change_points import (
     ALPHA,
-    Series,
-    Split,
+    ChangePoint,
+    RunSeries,
     changes_of_a_night,
     noises_of,
     segments,
@@ -125,10 +125,10 @@ class CaseSeries:
         return [median(run.points[self.case_id].process_medians) for run in self.runs]
 
     @property
-    def measured(self) -> Series:
+    def measured(self) -> RunSeries:
         """The series as the statistics take it."""
         runs = [run.run_id for run in self.runs]
-        return Series(self.levels_ns, self.within, self.boundaries, self.machine_key, runs)
+        return RunSeries(self.levels_ns, self.within, self.boundaries, self.machine_key, runs)
 
     @property
     def within(self) -> list[float]:
@@ -211,7 +211,7 @@ def analyse(runs: Sequence[HistoryRun], decisions: Sequence[Decision], created_a
     )
 
 
-def _shift(series: CaseSeries, split: Split) -> Shift:
+def _shift(series: CaseSeries, split: ChangePoint) -> Shift:
     before, after = series.runs[split.at - 1], series.runs[split.at]
     return Shift(
         shift_id=_hash(series.case_id, series.machine_key, after.run_id)[:8],
@@ -227,7 +227,7 @@ def _shift(series: CaseSeries, split: Split) -> Shift:
     )
 
 
-def _state(series: CaseSeries, splits: Sequence[Split], number: int, correlation: float) -> SeriesState:
+def _state(series: CaseSeries, splits: Sequence[ChangePoint], number: int, correlation: float) -> SeriesState:
     ends = sorted({*series.boundaries, *(split.at for split in splits)})
     low, high = segments(len(series.runs), ends)[-1]
     latest = series.levels_ns[low:high]

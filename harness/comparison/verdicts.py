@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.aggregation import flags
+from harness.aggregation import flags, grades
 from harness.aggregation.flags import CALIBRATION, medians_by_round
 from harness.aggregation.generation_rows import row_of_times
 from harness.comparison import compatibility, paired
@@ -36,7 +36,8 @@ from harness.core.schemas import (
     Verdict,
 )
 from harness.statistics import estimators
-from harness.statistics.ratios import MIN_ROUNDS, Change, Ratio, change_between, change_of_ratios, holm, ratio_of
+from harness.statistics.ratios import MIN_ROUNDS, Change, Ratio, change_between, change_of_ratios, ratio_of
+from harness.statistics.significance import holm
 
 
 def with_token_rows(summary: Summary) -> Summary:
@@ -432,7 +433,7 @@ def _flaw(row: Row, allowed: frozenset[str] = frozenset()) -> str | None:
         return f"{row.status}: {row.reason}" if row.reason else row.status
     if flags.too_short(row):
         return "too short for the clock to show a change"
-    if row.grade in flags.RANKED or flags.only_uncertain(row) or flags.only_flagged(row, allowed):
+    if row.grade in grades.RANKED or flags.only_uncertain(row) or flags.only_flagged(row, allowed):
         return None
     return f"grade {row.grade}: {', '.join(dict.fromkeys(flag.name for flag in row.flags))}"
 

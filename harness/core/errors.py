@@ -21,10 +21,12 @@
 
 `CasesFailedError` (exit 10) ends a run that is complete but has failed rows, `NotReproducedError` (exit 11) one that
 does not confirm a published result. Code 1 means only a regression, so that CI can distinguish it from a crash: any
-other exception ends with 70, EX_SOFTWARE of sysexits.h (core/cli.py).
+other exception ends with 70, EX_SOFTWARE of sysexits.h (core/cli.py). `reason` puts a library's exception on one line.
 """
 
 from __future__ import annotations
+
+import re
 
 
 class InferometerError(Exception):
@@ -140,3 +142,44 @@ class NotReproducedError(InferometerError):
     """A claim was measured here, and at least one of its results differs from the published one."""
 
     exit_code = 11
+
+
+def reason(error: BaseException) -> str:
+    """`ImportError: no module named x` on one line, with the exception that caused it.
+
+    The whole message without colours and line breaks: messages of libraries often begin with the failure and end with
+    its reason. The middle of a very long message is left out. Where an exception has a cause, the result has the first
+    line of the exception and all of the cause, unless the exception already repeats the cause in short.
+    """
+    cause = error
+    seen = {id(error)}
+    while cause.__cause__ is not None and id(cause.__cause__) not in seen:
+        cause = cause.__cause__
+        seen.add(id(cause))
+    whole, inner = _message(error), _message(cause)
+    if cause is error or (inner in whole and len(whole) <= _LONGEST):
+        return _named(error, _shortened(whole))
+    return f"{_named(error, _shortened(_message(error, lines=1)))} Caused by {_named(cause, _shortened(inner))}"
+
+
+_COLOURS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)?|[\x00-\x08\x0b-\x1f\x7f]")
+"""ECMA-48 control sequences (colours, links) and other control characters, except line breaks and tabs."""
+
+_LONGEST = 1200
+"""Longest message of a library, in characters. A message of torch.onnx has several thousand, with the reason in the
+middle of the exception that caused it."""
+
+
+def _message(error: BaseException, lines: int | None = None) -> str:
+    """The message on one line; lines: only so many of its first lines."""
+    printed = [" ".join(line.split()) for line in _COLOURS.sub("", str(error)).splitlines()]
+    return " ".join([line for line in printed if line][:lines])
+
+
+def _shortened(text: str) -> str:
+    half = _LONGEST // 2
+    return text if len(text) <= _LONGEST else f"{text[:half].rstrip()} … {text[-half:].lstrip()}"
+
+
+def _named(error: BaseException, text: str) -> str:
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

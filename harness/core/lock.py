@@ -1,4 +1,5 @@
-"""Lets only one run at a time use a results folder, and checks whether a process that a file names still runs."""
+"""Lets only one process at a time use a results folder or a shared file, and checks whether a process that a file names
+still runs."""
 
 from __future__ import annotations
 
@@ -19,9 +20,7 @@ from harness.core.store import translate_storage_errors
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
     """Hold the lock file during the block. Raises BusyError naming the process that holds it."""
-    with translate_storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = open_to_write(path, os.O_RDWR)
+    handle = _opened(path)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -36,6 +35,23 @@ def exclusive(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+@contextmanager
+def waiting(path: Path) -> Iterator[None]:
+    """Hold the lock file during the block; waits for another holder, so the block must be short."""
+    handle = _opened(path)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _opened(path: Path) -> int:
+    with translate_storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return open_to_write(path, os.O_RDWR)
 
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from harness.core import packed, store
+from harness.core import packed, store, units
 from harness.core.errors import FormatError, MissingInputError, StorageError
 from harness.core.layout import LoadFiles, Results
 from harness.core.lock import lives
@@ -44,7 +44,6 @@ from harness.planning.load_cases import estimate_load
 from harness.planning.resume import belongs, turns_of
 from harness.processes.launcher import START_TIMEOUT_S
 from harness.processes.load_launcher import SLACK as LOAD_SLACK
-from harness.reporting import units
 from harness.reporting.prose import conditions
 from harness.serving.load_case import points_of, prediction_digest, replication_digest, service_digest
 from harness.timing.clock import now_ns

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.core.text import one_line
+from harness.core.units import ABSENT, MILLISECOND, significant
 from harness.live.progress import (
     CaseProgress,
     ModelExport,
@@ -20,7 +21,6 @@ from harness.live.progress import (
     State,
     Turning,
 )
-from harness.reporting.units import ABSENT, MILLISECOND, significant
 
 NO_PLAN = "There is no plan here yet: `make plan` and `make bench` write one."
 LEGEND = (

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from harness.aggregation import flags
+from harness.aggregation import flags, grades
 from harness.backends import BACKENDS, backend_info
 from harness.comparison.claim_verdicts import case_on
 from harness.core import chain, safe_files, store
@@ -95,7 +95,7 @@ def filled_in(claim: Claim, summary: Summary, plan: Plan) -> Claim:
 
 
 def _is_sound(row: Row) -> bool:
-    return row.latency_ns is not None and row.grade in flags.RANKED and not row.tried and not flags.too_short(row)
+    return row.latency_ns is not None and row.grade in grades.RANKED and not row.tried and not flags.too_short(row)
 
 
 def _as_value(row: Row) -> ClaimedValue:

@@ -10,11 +10,11 @@ from typing import get_args
 
 from harness.backends import BackendInfo, backend_info
 from harness.backends.generation_files import onnx_precision
-from harness.backends.served_cases import decoder_case_of
 from harness.core.errors import ConfigError
 from harness.core.schemas import Device, GenerationCase, Plan, Precision, Weights
 from harness.core.text import unknown_name
 from harness.planning.config import Config, GenerationBlock, ModelEntry
+from harness.planning.load_cases import decoder_case_of
 from harness.zoo import ModelInfo
 from harness.zoo.model_files import EXAMPLES, DecoderFacts, facts_of, too_long
 

@@ -1,4 +1,5 @@
-"""Expands the scenarios of a configuration into load cases, and estimates how long they take (pure)."""
+"""Expands the scenarios of a configuration into load cases, and these into cases; estimates how long they take
+(pure)."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import Any
 
 from harness.backends import BACKENDS, backend_info
 from harness.core.errors import ConfigError, UsageError
+from harness.core.layout import case_id
 from harness.core.schemas import Case, GenerationCase, LatencyBound, LoadCase, Scenario
 from harness.core.schemas.load_record import MOST_LENGTHS, Batching
 from harness.core.store import digest_of
@@ -392,7 +394,7 @@ def _policies(block: ScenarioBlock, where: str) -> Iterator[_Policy]:
         for max_batch, batching, delay, (workers, in_flight) in product(
             block.max_batch, block.batching, delays, _computing(block)
         ):
-            # Nothing joins a batch of one, and nobody waits where requests may join.
+            # Nothing joins a batch of one, and nothing waits where requests may join.
             kind: Batching = batching if max_batch > 1 else "static"
             waits = max_batch > 1 and kind == "static"
             yield _Policy(max_batch, delay if waits else 0, workers, in_flight, kind)
@@ -447,3 +449,49 @@ def estimate_load(loads: Iterable[LoadCase]) -> tuple[float, float]:
         low += runs if load.method == "loadgen" else runs / 4
         high += runs
     return low, high
+
+
+def case_of(load: LoadCase, batch_size: int) -> Case:
+    """The case of a deployment at one batch size, as a backend gets it: model only, one batch at a time."""
+    usual = next(iter(backend_info(load.backend).settings_on(load.device)))
+    way = "" if load.setting == usual else load.setting
+    shape = batch_size, load.sequence_length
+    return Case(
+        case_id=case_id(load.slug, load.backend, load.device, load.precision, *shape, "compute", "sync", way),
+        model=load.model,
+        slug=load.slug,
+        backend=load.backend,
+        device=load.device,
+        precision=load.precision,
+        batch_size=batch_size,
+        sequence_length=load.sequence_length,
+        boundary="compute",
+        mode="sync",
+        weights=load.weights,
+        setting=load.setting,
+        skip_reason=load.skip_reason,
+    )
+
+
+def decoder_case_of(load: LoadCase, batch_size: int, prompt_length: int, new_tokens: int) -> GenerationCase:
+    """The case of a load case's decoder: so many sequences, prompts and outputs of at most these lengths."""
+    return GenerationCase(
+        case_id=f"{load.load_id}-b{batch_size}-p{prompt_length}-n{new_tokens}",
+        model=load.model,
+        slug=load.slug,
+        backend=load.backend,
+        device=load.device,
+        precision=load.precision,
+        batch_size=batch_size,
+        prompt_length=prompt_length,
+        new_tokens=new_tokens,
+        weights=load.weights,
+        setting=load.setting,
+        skip_reason=load.skip_reason,
+    )
+
+
+def served_cases(loads: Iterable[LoadCase]) -> list[Case]:
+    """A case for each batch size that the load cases prepare: their exports and engines. Completions need the files of
+    generation instead."""
+    return [case_of(load, size) for load in loads if load.new_tokens is None for size in sizes_of(load)]

@@ -9,7 +9,6 @@ from itertools import product
 from typing import Any, Literal
 
 from harness.backends import BACKENDS, BackendInfo, backend_info
-from harness.backends.served_cases import served_cases
 from harness.backends.tensorrt.engine_request import VARIANT as ENGINE_VARIANT
 from harness.core.errors import ConfigError
 from harness.core.layout import case_id
@@ -35,7 +34,7 @@ from harness.core.store import digest_of
 from harness.planning.block_settings import refuse_unknown, settings_of
 from harness.planning.config import Config, MatrixBlock, ModelEntry
 from harness.planning.generation_cases import Pairs, expand_generations
-from harness.planning.load_cases import load_cases
+from harness.planning.load_cases import load_cases, served_cases
 from harness.zoo import ModelInfo, model_info
 
 _MODES: Mapping[Boundary, tuple[Mode, ...]] = {

@@ -13,7 +13,7 @@ from typing import TypeVar, get_args
 
 from pydantic import ValidationError
 
-from harness.aggregation.rounds import MANY_ROUNDS
+from harness.aggregation.more_rounds import MANY_ROUNDS
 from harness.backends import BACKENDS
 from harness.core.errors import UsageError
 from harness.core.schemas import Boundary, Device, Exporter, ExportOptions, Measurement, Mode, Precision, Scenario
@@ -91,10 +91,7 @@ MOST_ROUNDS = 100
 
 def apply(config: Config, chosen: Overrides) -> Config:
     """The configuration with the options applied; its blocks may then overlap (make_plan merges them)."""
-    if chosen.load is not None and chosen.load.endpoint:
-        chosen = _for_endpoint(chosen, chosen.load)
-    elif chosen.loads_alone:
-        chosen = _with_lengths(chosen)
+    chosen = _of_loads(chosen)
     update: dict[str, object] = {"matrix": _matrix(config, chosen)[0], "generation": _generation(config, chosen)[0]}
     if chosen.prompts is not None:
         update["generating"] = config.generating.model_copy(update={"prompts": chosen.prompts})
@@ -115,7 +112,15 @@ def apply(config: Config, chosen: Overrides) -> Config:
 
 def left_out(config: Config, chosen: Overrides) -> tuple[str, ...]:
     """What the choice of backends leaves out of the configuration, in words."""
+    chosen = _of_loads(chosen)
     return (*_matrix(config, chosen)[1], *_generation(config, chosen)[1])
+
+
+def _of_loads(chosen: Overrides) -> Overrides:
+    """The options, where only loads are planned as those of loads: a running service, and lengths of requests."""
+    if chosen.load is not None and chosen.load.endpoint:
+        return _for_endpoint(chosen, chosen.load)
+    return _with_lengths(chosen) if chosen.loads_alone else chosen
 
 
 def _for_endpoint(chosen: Overrides, load: LoadOverrides) -> Overrides:

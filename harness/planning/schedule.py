@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from harness.aggregation.admission import comparison_group
 from harness.aggregation.flags import GroupKey
-from harness.aggregation.rounds import half_width, is_wide
+from harness.aggregation.more_rounds import half_width, is_wide
 from harness.backends import backend_info
 from harness.core.errors import UsageError
 from harness.core.schemas import (
@@ -22,7 +22,7 @@ from harness.core.schemas import (
     Plan,
 )
 from harness.core.text import unknown_name
-from harness.reporting.units import count
+from harness.core.units import count
 
 Turn = tuple[int, Case]
 """(round, counted from 1; case)."""

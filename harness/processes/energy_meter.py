@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from harness.aggregation.energy_pass import EnergySpent, Meter
+from harness.aggregation.energy_per_inference import EnergySpent, Meter
 from harness.aggregation.usage import TIMED_PHASE
 from harness.core import store
 from harness.core.errors import InferometerError, UnavailableError

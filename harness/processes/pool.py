@@ -28,6 +28,7 @@ from harness.core.schemas import Device, Exporting, Failed, Generated, Generatio
 from harness.core.store import translate_storage_errors
 from harness.core.text import one_line
 from harness.core.timestamps import utc_now
+from harness.core.units import duration
 from harness.planning.block_settings import threads_of
 from harness.planning.exports import Exports, export_files
 from harness.planning.schedule import Turn
@@ -444,7 +445,7 @@ def _in_words(record: Measured | Failed) -> str:
     if isinstance(record, Failed):
         return f"skipped: {record.error}" if record.refused else f"FAILED in {record.phase}: {record.error}"
     steady = "" if record.steady else ", not steady"
-    return f"{batch_ns(record) / 1e6:.3g} ms  n={batches(record)}, {record.stop}{steady}"
+    return f"{duration(batch_ns(record))}  n={batches(record)}, {record.stop}{steady}"
 
 
 def _generated_in_words(record: Generated | Failed) -> str:
@@ -453,9 +454,9 @@ def _generated_in_words(record: Generated | Failed) -> str:
     first = median([request.token_ns[0] - request.start_ns for request in record.requests])
     steady = "" if record.steady else ", not steady"
     if len(record.requests[0].token_ns) == 1:
-        return f"first token {first / 1e6:.3g} ms  n={len(record.requests)}{steady}"
+        return f"first token {duration(first)}  n={len(record.requests)}{steady}"
     step = median(record.latency_ns)
-    return f"first token {first / 1e6:.3g} ms, then {step / 1e6:.3g} ms  n={len(record.requests)}{steady}"
+    return f"first token {duration(first)}, then {duration(step)}  n={len(record.requests)}{steady}"
 
 
 def split_off_unexported(plan: Plan, turns: Sequence[Turn], exports: Exports, results: Results) -> list[Turn]:

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from harness.backends import backend_info, profile_timing
 from harness.backends.base import BackendJob, Batch, construct, is_out_of_memory, out_of_memory
 from harness.backends.batches import load_batches
+from harness.backends.case_files import export_of, job_of
 from harness.backends.info import imported
-from harness.backends.loads import export_of, job_of
 from harness.core import cli, store
 from harness.core.errors import CaseError, UnavailableError
 from harness.core.host import environment
@@ -31,10 +31,10 @@ from harness.core.layout import ModelFolder, Results
 from harness.core.protocol import Entered, GenerationTask, Job
 from harness.core.schemas import Case, ExportRecord, Record
 from harness.core.schemas.profile_record import Counts, MeasuredMemory, MemoryTimeline, PartsProfile, Tokenising
-from harness.processes.generation_process import decoder_job, export_for, load_prompts, prompt_set
+from harness.processes.measure_generation import decoder_job, export_for, load_prompts, prompt_set
 from harness.processes.profile_launcher import Level, ProfileJob
-from harness.profiling.load_profiles import with_launch_gaps
 from harness.profiling.phases import no_memory
+from harness.profiling.read_profiles import with_launch_gaps
 from harness.profiling.reconcile import middle_mean
 from harness.timing.clock import now_ns
 from harness.zoo.inputs.sentences import texts_of

@@ -25,11 +25,9 @@ from harness.backends import backend_info
 from harness.backends.base import construct, is_out_of_memory, out_of_memory
 from harness.backends.batches import NO_BATCHES, load_batches, load_raw_batches, nothing_exported
 from harness.backends.calibration.slowdown import slow_down, slowdown_of
-from harness.backends.loads import artifacts, export_of, job_of
-from harness.backends.served_cases import case_of
+from harness.backends.case_files import artifacts, export_of, job_of
 from harness.core import cli, store
-from harness.core.errors import InferometerError, NotSupportedError, StorageError
-from harness.core.extensions import reason
+from harness.core.errors import InferometerError, NotSupportedError, StorageError, reason
 from harness.core.host import environment
 from harness.core.host.environment import loaded_runtimes
 from harness.core.host.orphans import (
@@ -56,11 +54,12 @@ from harness.core.protocol import (
 from harness.core.safe_files import open_to_write
 from harness.core.schemas import Case, Failed, Generated, GenerationCase, LoadCase, LoadFailure, Measured
 from harness.core.timestamps import utc_now
-from harness.processes.endpoint_process import serve_endpoint
-from harness.processes.generation_load import serve_generation
-from harness.processes.generation_process import generated
-from harness.processes.load_process import serve_load
+from harness.planning.load_cases import case_of
+from harness.processes.measure_generation import generated
 from harness.processes.own_core import OwnCore
+from harness.processes.serve_endpoint import serve_endpoint
+from harness.processes.serve_generation import serve_generation
+from harness.processes.serve_load import serve_load
 from harness.serving.load_case import replication_digest
 from harness.timing.clock import calibrate
 from harness.timing.end_to_end import EndToEnd

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.core.schemas.profile_record import PartsProfile
+from harness.core.units import duration
 from harness.profiling.launch_gaps import busy_in_a_pass, idle_in_a_pass, overlap
 
 LOW, HIGH = 0.9, 1.1
@@ -125,8 +126,8 @@ def _corrected(total: int, parts: PartsProfile) -> tuple[int, list[str]]:
         if idle_ns > 0:
             spent += idle_ns
             reasons.append(
-                f"launch gaps: the kernels' own time leaves {(parts.plain_ns - busy_ns) / 1e6:.3g} ms of the plain "
-                f"latency, and in a traced pass no kernel ran for {idle_in_a_pass(gaps) / 1e6:.3g} ms"
+                f"launch gaps: the kernels' own time leaves {duration(parts.plain_ns - busy_ns)} of the plain "
+                f"latency, and in a traced pass no kernel ran for {duration(idle_in_a_pass(gaps))}"
             )
     return round(spent), reasons
 

@@ -15,7 +15,7 @@ from harness.core.schemas import Row
 from harness.core.schemas.profile_record import LayerRow, PartsProfile
 from harness.profiling.launch_gaps import IdleShare, busy_in_a_pass, idle_share
 from harness.profiling.layers import group_of_operator
-from harness.profiling.load_profiles import Profiled
+from harness.profiling.read_profiles import Profiled
 from harness.profiling.reconcile import are_kernels, parts_total
 
 MODEL = "(model)"

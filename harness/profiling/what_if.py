@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.aggregation.flags import RANKED, GroupKey, is_calibration, median_ns
+from harness.aggregation.flags import GroupKey, is_calibration, median_ns
+from harness.aggregation.grades import RANKED
 from harness.aggregation.roofline import best_product, least_bytes, pass_ns
 from harness.core.schemas import Case, CpuRoof, Device, ExportRecord, Interval, Roof, Row, Weights, Work
 from harness.core.schemas.profile_record import (
@@ -25,9 +26,9 @@ from harness.core.schemas.profile_record import (
     PartsProfile,
     Phase,
 )
-from harness.profiling.grades import doubt
 from harness.profiling.launch_gaps import idle_share
 from harness.profiling.layers import by_group, chosen, inside, total
+from harness.profiling.profile_grades import doubt
 from harness.profiling.reconcile import parts_total
 from harness.statistics.ratios import ratio_of_medians
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from harness.aggregation.flags import is_calibration
+from harness.core import units
 from harness.core.schemas import Row, Summary
-from harness.reporting import ranking, units
+from harness.reporting import ranking
 from harness.reporting.prose import boundaries
 from harness.reporting.prose.conditions import conditions, environment_table, run_conditions, whole_names
 from harness.reporting.prose.guide import guide
@@ -22,7 +23,7 @@ from harness.reporting.tables.harness_error_tables import calibration_table
 from harness.reporting.tables.latency_table import latency_table
 from harness.reporting.tables.machine_load_table import machine_load_table
 from harness.reporting.tables.roofline_table import roofline_table
-from harness.reporting.tables.spread_tables import devices_table, neighbours_table, scaling_table, scaling_title
+from harness.reporting.tables.scaling_tables import devices_table, neighbours_table, scaling_table, scaling_title
 from harness.reporting.tables.tried_settings_table import tried_table
 from harness.reporting.tables.validity_tables import checks_table, flags_table, unmeasured_table
 from harness.reporting.writers.markdown import blocks_text, escape, section

@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Generic, Literal, TypeVar
 
 from harness.aggregation.roofline import pass_ns
+from harness.core import units
 from harness.core.schemas import (
     ColdCosts,
     Energy,
@@ -28,7 +29,7 @@ from harness.core.schemas import (
     TokenTimes,
 )
 from harness.core.schemas.load_record import Bounded
-from harness.reporting import ranking, units
+from harness.reporting import ranking
 from harness.reporting.load_groups import (
     bounded_percentile,
     highest_load,

@@ -16,13 +16,13 @@ from typing import Any
 
 from harness.aggregation.flags import (
     MAX_INTERVAL_HALF_WIDTH,
-    MAX_PRINTED_FACTOR,
     MAX_RANKED_HALF_WIDTH,
     median_ns,
-    too_wide_to_print,
 )
+from harness.core import units
 from harness.core.schemas import Grade, Row, Status, Summary
-from harness.reporting import ranking, units
+from harness.core.units import MAX_PRINTED_FACTOR, too_wide_to_print
+from harness.reporting import ranking
 from harness.reporting.prose import boundaries
 from harness.reporting.prose.conditions import (
     page_conditions,
@@ -35,7 +35,7 @@ from harness.reporting.prose.load_answer import load_answer, load_conditions
 from harness.reporting.prose.recommendations import further, listed
 from harness.reporting.ranking import USUAL, TableKey, named
 from harness.reporting.table import Align, Block, texts
-from harness.reporting.tables.spread_tables import neighbours_table, scaling_table
+from harness.reporting.tables.scaling_tables import neighbours_table, scaling_table
 from harness.reporting.writers.markdown import blocks_text, escape, section, table_text
 from harness.statistics.estimators import P95_MIN_SAMPLES, relative_interval_half_width
 
@@ -97,7 +97,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ModelAnswer:
     """The result of a run for one model at one shape.
 
     same: the fastest fp32 row; fastest: the fastest of all rows. baseline: the baseline backend in fp32, None without
@@ -118,7 +118,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class AnswerCard:
     """An answer as a card of the page: `where: text`, then figures where a single row is the fastest.
 
     fastest: the winner, None where there is none.
@@ -179,7 +179,7 @@ def answer(summary: Summary) -> str:
     return blocks_text((answer_table(summary), how_sure(summary), without_result(summary)))
 
 
-def answers(summary: Summary, most: int = MAX_ANSWERS) -> list[Answer]:
+def answers(summary: Summary, most: int = MAX_ANSWERS) -> list[ModelAnswer]:
     """Answers for each model in the plan's order, in its first boundary and mode, at each shape with several rows.
 
     Only at the smallest shape where these would be more than `most`; never more than `most`.
@@ -213,7 +213,7 @@ def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> Block:
     return replace(table, note=" ".join(notes))
 
 
-def answer_cells(answer: Answer) -> list[str]:
+def answer_cells(answer: ModelAnswer) -> list[str]:
     """An answer as a line of the table."""
     return [
         answer.where,
@@ -336,7 +336,7 @@ def accuracy(row: Row) -> str:
     return f"cosine {units.cosine(row.parity.cosine)}" if agreement is None else f"top-1 {units.percent(agreement)}"
 
 
-def verdicts(summary: Summary) -> list[Verdict]:
+def verdicts(summary: Summary) -> list[AnswerCard]:
     """One card for each model with a figure, at its smallest shape, in the plan's order."""
     return [_verdict(answer) for answer in _smallest(summary)]
 
@@ -408,18 +408,18 @@ def _ways(summary: Summary) -> str:
     return f", {listed(list(ways), last='or')}"
 
 
-def _smallest(summary: Summary) -> list[Answer]:
+def _smallest(summary: Summary) -> list[ModelAnswer]:
     shown = [_answer(summary, *ranking.by_shape(rows)[0]) for rows in _first_tables(summary)]
     return [answer for answer in shown if answer.fastest.named]
 
 
-def _answer(summary: Summary, shape: tuple[int, int], group: Sequence[Row]) -> Answer:
+def _answer(summary: Summary, shape: tuple[int, int], group: Sequence[Row]) -> ModelAnswer:
     length, batch = shape
     tokens = f", {length} tokens" if length else ""
     full = [row for row in group if row.precision == FULL]
     baseline = (row for row in full if row.backend == summary.baseline_backend and row.latency_ns)
     where = f"{_model(summary, group[0])}, batch {batch}{tokens}"
-    return Answer(group[0].model, where, _choice(full), _choice(group), next(baseline, None), len(group) - 1)
+    return ModelAnswer(group[0].model, where, _choice(full), _choice(group), next(baseline, None), len(group) - 1)
 
 
 def _choice(rows: Sequence[Row]) -> Choice:
@@ -431,20 +431,20 @@ def _choice(rows: Sequence[Row]) -> Choice:
     )
 
 
-def _verdict(answer: Answer) -> Verdict:
+def _verdict(answer: ModelAnswer) -> AnswerCard:
     fastest, lost = answer.fastest, "" if answer.is_same else cost(answer.fastest.named)
     differs = answer.same.named and not answer.is_same
     same = f"with the same answers ({FULL}): {in_words(answer.same, _backend)}" if differs else ""
     if fastest.clear:
         winner = fastest.rows[0]
         parts = [_time(winner), _gain(winner), lost, same]
-        return Verdict(
+        return AnswerCard(
             answer.where, f"{named(winner)} is fastest", ", ".join(filter(None, parts)).replace("**", ""), winner
         )
     words = in_words(fastest, named)
     undecided = words if fastest.flagged else f"no clear winner: {words}"
     text = "; ".join(filter(None, (undecided, lost, same)))
-    return Verdict(answer.where, text.replace("**", ""))
+    return AnswerCard(answer.where, text.replace("**", ""))
 
 
 def _gain(row: Row) -> str:

@@ -12,10 +12,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from harness.core import units
 from harness.core.schemas import LoadedPoint, LoadPercentile, LoadRow, Scenario
 from harness.core.schemas.load_record import Bounded
-from harness.reporting import units
-from harness.serving.prediction import knee
+from harness.serving.peak_prediction import knee
 
 SCENARIOS: Mapping[Scenario, str] = {
     "server": "Server: Poisson arrivals",

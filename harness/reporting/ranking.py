@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
-from harness.aggregation.flags import RANKED, GroupKey, is_calibration, median_ns
+from harness.aggregation.flags import GroupKey, is_calibration, median_ns
+from harness.aggregation.grades import RANKED
+from harness.core import units
 from harness.core.schemas import Row
-from harness.reporting import units
 
 UNRANKED = "C"
 """Disturbed or uncertain: the row's figures appear in the table, but it is not ranked."""
@@ -57,7 +58,8 @@ def speedup(row: Row) -> str:
 def by_table(rows: Iterable[Row]) -> list[tuple[TableKey, list[Row]]]:
     """Measured rows that compute something, by table in the plan's order, each sorted for reading.
 
-    Settings that were slower than another in round 1 are left out (tables/tried_settings.py): they had one process.
+    Settings that were slower than another in round 1 are left out: they had one process. They are in
+    tables/tried_settings_table.py.
     """
     tables: dict[TableKey, list[Row]] = {}
     for row in rows:

@@ -12,11 +12,11 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, Generic, Literal, TypeVar
 
+from harness.core import units
 from harness.core.schemas import Row
-from harness.reporting import units
+from harness.core.units import ABSENT, SECOND, TimeUnit
 from harness.reporting.figures import Figure, Kind
 from harness.reporting.ranking import setting_columns
-from harness.reporting.units import ABSENT, SECOND, TimeUnit
 
 Align = Literal["left", "right"]
 Thing = TypeVar("Thing")

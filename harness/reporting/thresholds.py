@@ -18,7 +18,7 @@ from fnmatch import fnmatchcase
 from itertools import accumulate
 from typing import Generic, Literal
 
-from harness.aggregation import flags
+from harness.aggregation import flags, grades
 from harness.aggregation.flags import is_calibration
 from harness.core.errors import UsageError
 from harness.core.schemas import GenerationRow, Interval, Judgement, LoadRow, Quantity, Row
@@ -123,10 +123,10 @@ def _judged_generation(threshold: Threshold, row: GenerationRow) -> Judgement:
     metric = TOKEN_METRICS[threshold.metric]
     value = metric.figure.number(row)
     reason = None
-    uncertain = {flag.name for flag in row.flags if flag.caps_at not in flags.RANKED} == {flags.UNCERTAIN}
+    uncertain = {flag.name for flag in row.flags if flag.caps_at not in grades.RANKED} == {flags.UNCERTAIN}
     if row.status != "measured":
         reason = f"{row.status}: {row.reason}" if row.reason else row.status
-    elif row.grade not in flags.RANKED and not (row.grade == "C" and uncertain):
+    elif row.grade not in grades.RANKED and not (row.grade == "C" and uncertain):
         reason = f"grade {row.grade}: {', '.join(dict.fromkeys(flag.name for flag in row.flags))}"
     elif value is None:
         reason = "this row has no such figure: too few values, or one token"
@@ -234,7 +234,7 @@ def _judgement(
 def _unsound(row: Row) -> str | None:
     if row.status != "measured":
         return f"{row.status}: {row.reason}" if row.reason else row.status
-    if row.grade in flags.RANKED or flags.only_uncertain(row):
+    if row.grade in grades.RANKED or flags.only_uncertain(row):
         return None
     return f"grade {row.grade}: {', '.join(dict.fromkeys(flag.name for flag in row.flags))}"
 

@@ -207,7 +207,7 @@ class Control:
 
 
 @dataclass(frozen=True)
-class Decision:
+class LoadDecision:
     """The verdict of a load. share: of all requests over the limit, mean over runs, with a control adjusted by it; low,
     high: its one-sided 99% ends, None with fewer than MIN_RUNS. explained: part of the variance between runs that the
     control explains, None without one."""
@@ -225,7 +225,7 @@ def decide(
     bound: LatencyBound,
     on_time: bool = True,
     control: Control | None = None,
-) -> Decision:
+) -> LoadDecision:
     """The verdict from each run's number of requests over the limit and number of scheduled requests.
 
     PASS: the upper end of the share is at or below the bound's; FAIL: the lower end is above it. The interval is
@@ -237,7 +237,7 @@ def decide(
     shares = np.asarray(over, dtype=np.float64) / np.asarray(scheduled, dtype=np.float64)
     share = float(shares.mean())
     if shares.size < MIN_RUNS:
-        return Decision("UNDECIDED" if on_time else "LOAD NOT REACHED", share, None, None)
+        return LoadDecision("UNDECIDED" if on_time else "LOAD NOT REACHED", share, None, None)
     share, error, freedom, explained = _estimate(shares, control)
     half = t_critical(freedom, 2 * ONE_SIDED - 1) * error
     low, high = max(0.0, share - half), min(1.0, share + half)
@@ -249,7 +249,7 @@ def decide(
         verdict = "PASS"
     elif low > bound.allowed and at_most(count - 1, requests, bound.quantile) >= ONE_SIDED:
         verdict = "FAIL"
-    return Decision(verdict, share, low, high, explained)
+    return LoadDecision(verdict, share, low, high, explained)
 
 
 def _estimate(shares: NDArray[np.float64], control: Control | None) -> tuple[float, float, int, float | None]:

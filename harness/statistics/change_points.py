@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.core.parallel import map_forked
-from harness.statistics import students_t
+from harness.statistics.significance import benjamini_hochberg, t_quantile
 
 Floats = NDArray[np.float64]
 
@@ -64,7 +64,7 @@ WINDOW = 200
 
 
 @dataclass(frozen=True)
-class Split:
+class ChangePoint:
     """The most likely change point of a stretch. at: index of the first run after it. p: permutation p of the stretch.
 
     shift: ratio of the levels after / before, with its 95% interval. trend: True where a straight line fits better than
@@ -85,7 +85,7 @@ def largest_split(
     seed: int = 0,
     scales: Sequence[float] | None = None,
     correlation: float = 0.0,
-) -> Split | None:
+) -> ChangePoint | None:
     """The most likely split of a stretch without known boundaries.
 
     values: positive, one per run (a latency), in order. within: variance of log(value) inside each run, 0 where it is
@@ -106,7 +106,7 @@ def largest_split(
     p = _permutation_p(logs / scale, own, scale, float(scores[place]), np.random.default_rng(seed))
     at = place + LEAST_SIDE
     shift, half = _shift(logs, weights, at, correlation)
-    return Split(
+    return ChangePoint(
         at=first + at,
         p=p,
         shift=math.exp(shift),
@@ -123,7 +123,7 @@ def segments(length: int, boundaries: Sequence[int]) -> list[tuple[int, int]]:
 
 
 @dataclass(frozen=True)
-class Series:
+class RunSeries:
     """A series of one case on one machine. values, within: as in largest_split. boundaries: known ones, as first
     indices after each. machine: its key. runs: their ids, which series of one machine share."""
 
@@ -146,7 +146,7 @@ class MachineNoise:
     scales: Mapping[str, float] = field(default_factory=dict)
 
 
-def noise_of(series: Sequence[Series]) -> MachineNoise:
+def noise_of(series: Sequence[RunSeries]) -> MachineNoise:
     """The noise of one machine, from the stretches of its series. No step, drift or outlier in some series moves it.
 
     The correlation of a series is (median |x[t+2] - x[t]| / median |x[t+1] - x[t]|)² - 1, which is that of the first
@@ -207,13 +207,13 @@ AT_ONCE = 2_000
 """Stretches that one process looks at before it takes the next: a history of large runs has 100,000."""
 
 
-def changes_of_a_night(series: Sequence[Series], alpha: float = ALPHA, seed: int = 0) -> list[list[Split]]:
+def changes_of_a_night(series: Sequence[RunSeries], alpha: float = ALPHA, seed: int = 0) -> list[list[ChangePoint]]:
     """The change points of each series, in order of place, with the noise of each machine (noise_of).
 
     Level by level: every open stretch gives its most likely split; those that Benjamini and Hochberg's rule rejects
     together are change points, and the stretches on both sides of each are open in the next level.
     """
-    changes: list[list[Split]] = [[] for _ in series]
+    changes: list[list[ChangePoint]] = [[] for _ in series]
     noises = noises_of(series)
     scales = [[noises[case.machine].scales.get(run, 1.0) for run in case.runs] or None for case in series]
     stretches = [
@@ -222,7 +222,7 @@ def changes_of_a_night(series: Sequence[Series], alpha: float = ALPHA, seed: int
         for low, high in segments(len(case.values), case.boundaries)
     ]
 
-    def found_in(part: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int, Split]]:
+    def found_in(part: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int, ChangePoint]]:
         splits = []
         for number, low, high in part:
             case, own = series[number], scales[number]
@@ -245,23 +245,15 @@ def changes_of_a_night(series: Sequence[Series], alpha: float = ALPHA, seed: int
         for (number, low, high, split), is_change in zip(splits, rejected, strict=True):
             if is_change:
                 at = low + split.at
-                changes[number].append(Split(at, split.p, split.shift, split.low, split.high, split.trend))
+                changes[number].append(ChangePoint(at, split.p, split.shift, split.low, split.high, split.trend))
                 stretches += [(number, low, at), (number, at, high)]
     return [sorted(splits, key=lambda split: split.at) for splits in changes]
 
 
-def noises_of(series: Sequence[Series]) -> dict[str, MachineNoise]:
+def noises_of(series: Sequence[RunSeries]) -> dict[str, MachineNoise]:
     """The noise of each machine."""
     machines = dict.fromkeys(case.machine for case in series)
     return {machine: noise_of([case for case in series if case.machine == machine]) for machine in machines}
-
-
-def benjamini_hochberg(p_values: Sequence[float], alpha: float = ALPHA) -> list[bool]:
-    """Which hypotheses are rejected, in the order given, so that on average at most `alpha` of them are wrongly so."""
-    order = sorted(range(len(p_values)), key=p_values.__getitem__)
-    last = max((rank for rank, place in enumerate(order, 1) if p_values[place] <= alpha * rank / len(order)), default=0)
-    chosen = set(order[:last])
-    return [place in chosen for place in range(len(p_values))]
 
 
 def smallest_visible_shift(values: Sequence[float], series: int = 1, correlation: float = 0.0) -> float | None:
@@ -282,7 +274,7 @@ def smallest_visible_shift(values: Sequence[float], series: int = 1, correlation
     scatter = _typical_scatter(logs)
     freedom = logs.size - 1 + PRIOR_DF
     level = ALPHA / max(1, series) / (2 * max(1, logs.size))
-    critical = students_t.quantile(freedom, 1 - level) + students_t.quantile(freedom, POWER)
+    critical = t_quantile(freedom, 1 - level) + t_quantile(freedom, POWER)
     before, after = (mean_inflation(size, correlation) / size for size in (logs.size, LATER_RUNS))
     scatter /= math.sqrt(1 - correlation)
     return math.expm1(coarse * critical * scatter * math.sqrt(before + after))
@@ -355,7 +347,7 @@ def _shift(logs: Floats, weights: Floats, at: int, correlation: float = 0.0) -> 
     if total == 0:
         return means[1] - means[0], 0.0
     freedom = total**2 / math.fsum(error**2 / df for error, df in zip(errors, freedoms, strict=True))
-    return means[1] - means[0], students_t.quantile(freedom, 0.975) * math.sqrt(total)
+    return means[1] - means[0], t_quantile(freedom, 0.975) * math.sqrt(total)
 
 
 def _is_trend(logs: Floats, at: int) -> bool:

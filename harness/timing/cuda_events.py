@@ -51,7 +51,7 @@ class Marks:
         return round(milliseconds * 1e6)
 
 
-class Mark:
+class UntimedEvent:
     """An event that only says whether the GPU passed it; without a time stamp its record is cheaper."""
 
     def __init__(self) -> None:

@@ -9,8 +9,8 @@ CalledBack  The library computes on threads of its own (OpenVINO, ONNX Runtime o
 OnStreams   On a GPU each place has backend objects with a stream of their own, and an event behind each batch. The
             issuing thread looks at the events whenever it waits, without sleeping while a batch is in flight. A thread
             that waits for events would take the interpreter's lock from it, and a callback of the stream would delay
-            the next batch there: both change what is timed. While a batch is being launched nobody looks. So done is
-            late by less than the time since the look before, which is kept for each batch (unseen_ns).
+            the next batch there: both change what is timed. While a batch is being launched, no thread looks. So done
+            is late by less than the time since the look before, which is kept for each batch (unseen_ns).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from harness.core.extensions import reason
+from harness.core.errors import reason
 from harness.serving.batching import BatchPolicy, closes_at, due
 from harness.timing.clock import now_ns
 from harness.timing.request_loops import LEAD_NS, MOST_FAILURES, SPIN_NS, Batch, Dispatches, joined
@@ -37,8 +37,8 @@ Start = Callable[[int, Done], None]
 LOST = "it was not complete before the time limit"
 
 
-class Place(Protocol):
-    """What computes one batch at a time on a stream of its own (harness/timing/dispatcher.py has it)."""
+class IssuingPlace(Protocol):
+    """What computes one batch at a time on a stream of its own (harness/timing/service_times.py has it)."""
 
     def launch(self, requests: int) -> None:
         """Enqueue one batch for so many requests and return."""
@@ -197,7 +197,7 @@ class CalledBack(Flight):
 class OnStreams(Flight):
     """The issuing thread looks at the events of its places whenever it waits."""
 
-    def __init__(self, places: Sequence[Place]) -> None:
+    def __init__(self, places: Sequence[IssuingPlace]) -> None:
         super().__init__()
         self._places = places
         self._free = deque(range(len(places)))

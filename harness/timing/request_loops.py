@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from harness.core.extensions import reason
+from harness.core.errors import reason
 from harness.serving.batching import BatchPolicy, closes_at, due
 from harness.timing.clock import now_ns
 

@@ -19,7 +19,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.core.extensions import reason
+from harness.core.errors import reason
 from harness.core.schemas import GeneratedBatches, JoinedPasses, TokenParity
 from harness.serving.batching import prepared_for
 from harness.timing.clock import now_ns

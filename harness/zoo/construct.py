@@ -21,8 +21,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 
 from harness.core import store
-from harness.core.errors import CaseError
-from harness.core.extensions import reason
+from harness.core.errors import CaseError, reason
 from harness.core.schemas import ExportRecord
 from harness.zoo import ModelInfo, model_info
 from harness.zoo.identity import changed_sources

@@ -39,10 +39,11 @@ from harness.zoo.identity import (
     request_digest,
     versions,
 )
+from harness.zoo.input_files import write_arrays
 from harness.zoo.inputs.own import MIN_SAMPLES, with_own_inputs
 from harness.zoo.inputs.preprocessing import in_hand, prepare_of, save_samples
 from harness.zoo.loaded import Arrays, Inputs, Loaded, Raw, Request, tensor_specs
-from harness.zoo.onnx import int8, write
+from harness.zoo.onnx import int8, torch_to_onnx
 from harness.zoo.onnx import variants as onnx_forms
 from harness.zoo.onnx.check import (
     Compare,
@@ -53,7 +54,6 @@ from harness.zoo.onnx.check import (
 )
 from harness.zoo.onnx.variants import Step
 from harness.zoo.reference import check_comparable, diagnosed, in_chunks, reference_of, relative_l2
-from harness.zoo.stored import write_arrays
 
 MAX_JPEG_DISTANCE = 0.1
 """Largest relative L2 between a picture's inputs by way of JPEG and without: quality 95 gave 0.04 over the sample
@@ -371,14 +371,14 @@ def _onnx_files(
     files: dict[Precision, OnnxArtifact] = {}
     with refusals.attempt("fp32"):
         with step("onnx"):
-            how = write.write_fp32(loaded, example, fp32, job.options)
+            how = torch_to_onnx.write_fp32(loaded, example, fp32, job.options)
         files["fp32"] = _onnx_artifact(fp32, how)
         if loaded.quantised is not None:
             own = f"{loaded.quantised}, as the user's file has it"
             return {**files, "int8": files["fp32"].model_copy(update={"quantisation": own})}
         if "fp16" in job.planned.onnx_precisions:
             with refusals.attempt("fp16"), step("onnx-fp16"):
-                write.write_fp16(fp32, job.folder.onnx("fp16"))
+                torch_to_onnx.write_fp16(fp32, job.folder.onnx("fp16"))
                 files["fp16"] = _onnx_artifact(job.folder.onnx("fp16"), f"{how}, onnxruntime.transformers.float16")
         if "int8" in job.planned.onnx_precisions:
             with refusals.attempt("int8"):
@@ -437,13 +437,13 @@ def _weights(job: ExportJob, loaded: Loaded) -> Artifact | None:
 
 
 def _onnx_artifact(path: Path, exporter: str) -> OnnxArtifact:
-    beside = write.weights_beside(path)
+    beside = torch_to_onnx.weights_beside(path)
     return OnnxArtifact(
         **artifact(path).model_dump(),
         exporter=exporter,
-        opset=write.opset_of(path),
-        dtype_census=write.dtype_census(path),
-        value_census=write.value_census(path),
+        opset=torch_to_onnx.opset_of(path),
+        dtype_census=torch_to_onnx.dtype_census(path),
+        value_census=torch_to_onnx.value_census(path),
         external_data=artifact(beside) if beside.is_file() else None,
     )
 

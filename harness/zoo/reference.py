@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.utils._pytree import tree_flatten_with_path, tree_leaves
 
-from harness.core.errors import ConfigError, ExportError, UsageError
-from harness.core.extensions import reason
+from harness.core.errors import ConfigError, ExportError, UsageError, reason
 from harness.core.schemas import Parity
 from harness.zoo.loaded import Arrays, Loaded, as_taken, batch_first
 from harness.zoo.onnx.external_data import all_nodes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,17 @@ Open = Callable[..., Any]
 @pytest.fixture
 def opened(browser: Any, address: str) -> Iterator[Open]:
     """Open the page; whatever it complained about or asked the network for fails the test at its end."""
+    yield from _opening(browser, address)
+
+
+@pytest.fixture(scope="module")
+def seen(browser: Any, address: str) -> Iterator[Open]:
+    """The page of each size, opened once for all tests that look at it and scroll, and change nothing else."""
+    for show in _opening(browser, address):
+        yield cache(show)
+
+
+def _opening(browser: Any, address: str) -> Iterator[Open]:
     contexts, wrong = [], []
 
     def show(size: tuple[int, int] = DESKTOP, scheme: str = "light", at: str = address, **options: Any) -> Any:
@@ -109,9 +121,9 @@ def test_a_header_sorts_up_and_down_with_absent_figures_last(opened: Open) -> No
     assert tab.locator("table.cases").first.locator("th[aria-sort=descending]").count() == 1
 
 
-def test_what_a_row_is_stays_in_sight_when_its_figures_scroll(opened: Open) -> None:
+def test_what_a_row_is_stays_in_sight_when_its_figures_scroll(seen: Open) -> None:
     for size, kept in ((DESKTOP, ["grade", "backend", "precision", "batch"]), (PHONE, ["backend"])):
-        tab = opened(size)
+        tab = seen(size)
         scroll = tab.locator(".scroll:has(table.cases)").first
         scroll.scroll_into_view_if_needed()
         heads = scroll.locator("thead th")
@@ -121,7 +133,7 @@ def test_what_a_row_is_stays_in_sight_when_its_figures_scroll(opened: Open) -> N
         before = [heads.nth(at).bounding_box()["x"] for at in places]
         # On a phone precision and batch are below the backend, and make room for the first figures.
         doubled = [heads.nth(names.index(name)) for name in ("precision", "batch")]
-        assert [one.is_visible() for one in doubled] == [size != PHONE] * 2
+        assert [entry.is_visible() for entry in doubled] == [size != PHONE] * 2
         boxes = [heads.nth(at).bounding_box() for at in range(5) if heads.nth(at).is_visible()]
         ends = [box["x"] + box["width"] for box in boxes[:-1]]
         assert ends == pytest.approx([box["x"] for box in boxes[1:]], abs=1), "no gap between two columns"
@@ -139,8 +151,8 @@ def test_what_a_row_is_stays_in_sight_when_its_figures_scroll(opened: Open) -> N
         assert ("batch" in below) == (size == PHONE)
 
 
-def test_on_a_phone_the_answer_of_each_model_is_read_without_scrolling_sideways(opened: Open) -> None:
-    tab = opened(PHONE)
+def test_on_a_phone_the_answer_of_each_model_is_read_without_scrolling_sideways(seen: Open) -> None:
+    tab = seen(PHONE)
     scroll = tab.locator("#summary .scroll").first
     assert scroll.evaluate("(one) => one.scrollWidth <= one.clientWidth")
     cells = scroll.locator("tbody tr").first.locator("td")
@@ -149,9 +161,9 @@ def test_on_a_phone_the_answer_of_each_model_is_read_without_scrolling_sideways(
     assert not scroll.locator("thead").is_visible()
 
 
-def test_speedup_and_accuracy_are_in_sight_and_on_a_phone_the_median(opened: Open) -> None:
+def test_speedup_and_accuracy_are_in_sight_and_on_a_phone_the_median(seen: Open) -> None:
     for size, last in (((1440, 900), "cosine"), (PHONE, "median ms")):
-        tab = opened(size)
+        tab = seen(size)
         scroll = tab.locator(".scroll:has(table.cases)").first
         scroll.scroll_into_view_if_needed()
         tab.locator("table.cases[data-keys]").first.wait_for(state="attached")
@@ -159,8 +171,8 @@ def test_speedup_and_accuracy_are_in_sight_and_on_a_phone_the_median(opened: Ope
         assert box["x"] + box["width"] <= scroll.bounding_box()["x"] + scroll.bounding_box()["width"] + 1
 
 
-def test_on_a_phone_labels_keep_the_backend_and_a_legend_all_names(opened: Open) -> None:
-    tab = opened(PHONE)
+def test_on_a_phone_labels_keep_the_backend_and_a_legend_all_names(seen: Open) -> None:
+    tab = seen(PHONE)
     dots = drawn(tab.locator(".plot[aria-label^='Latency by backend']").first)
     for label in dots.locator(".ytick text").all_text_contents():
         assert not label.startswith("…"), label
@@ -169,19 +181,19 @@ def test_on_a_phone_labels_keep_the_backend_and_a_legend_all_names(opened: Open)
     assert all(bar.evaluate("(one) => one.getBBox().height") == 0 for bar in bars.all())
     names = lines.locator(".legend .traces")
     assert names.count() > 3
-    assert all(one.bounding_box()["y"] < box["y"] + box["height"] for one in names.all())
+    assert all(name.bounding_box()["y"] < box["y"] + box["height"] for name in names.all())
 
 
-def test_on_a_phone_a_table_of_words_is_read_without_scrolling_sideways(opened: Open) -> None:
-    scroll = opened(PHONE).locator("#environment .scroll")
+def test_on_a_phone_a_table_of_words_is_read_without_scrolling_sideways(seen: Open) -> None:
+    scroll = seen(PHONE).locator("#environment .scroll")
     scroll.scroll_into_view_if_needed()
     assert scroll.evaluate("(one) => one.scrollWidth <= one.clientWidth")
 
 
-def test_the_first_figures_are_within_two_screens(opened: Open) -> None:
+def test_the_first_figures_are_within_two_screens(seen: Open) -> None:
     for size in (DESKTOP, (1440, 900), (390, 844)):
-        top = opened(size).evaluate("document.querySelector('#summary table tbody').getBoundingClientRect().top")
-        comparison = opened(size).evaluate("document.querySelector('#comparison').getBoundingClientRect().height")
+        top = seen(size).evaluate("document.querySelector('#summary table tbody').getBoundingClientRect().top")
+        comparison = seen(size).evaluate("document.querySelector('#comparison').getBoundingClientRect().height")
         assert top - comparison < 2 * size[1]
 
 
@@ -190,16 +202,16 @@ def test_shown_rows_and_charts_can_be_taken_away(opened: Open) -> None:
     tab.get_by_text("Filter tables and charts").click()
     tab.locator("[data-filter=batch] span", has_text="128").click()
     section = tab.locator("[id^=table-]").first
-    with tab.expect_download() as found:
+    with tab.expect_download() as download:
         section.locator("button.save", has_text="CSV").first.click()
-    lines = Path(found.value.path()).read_text().splitlines()
+    lines = Path(download.value.path()).read_text().splitlines()
     assert lines[0].startswith("model,grade,backend,precision,setting,batch")
     assert len(lines) == 1 + section.locator(".cases tbody:not([hidden])").count()
     assert {line.split(",")[0] for line in lines[1:]} == {"resnet50"}
-    with tab.expect_download() as found:
+    with tab.expect_download() as download:
         section.locator("button.svg").first.click()
-    assert found.value.suggested_filename.endswith(".svg")
-    picture = Path(found.value.path()).read_text()
+    assert download.value.suggested_filename.endswith(".svg")
+    picture = Path(download.value.path()).read_text()
     assert picture.startswith("<svg")
     assert "tensorrt fp16" in picture
 
@@ -213,7 +225,7 @@ def test_on_paper_every_chart_is_drawn_every_section_open_and_no_control_left(op
     assert tab.locator("details:not([open]):not(.filters)").count() == 0
     assert tab.locator("details.profile [role=treegrid]").count() == 2
     for control in ("nav", ".filters", "#theme", "button.save", ".tools"):
-        assert not any(one.is_visible() for one in tab.locator(control).all()), control
+        assert not any(entry.is_visible() for entry in tab.locator(control).all()), control
     widths = tab.locator(".plot").evaluate_all("(found) => found.map((one) => one._fullLayout.width)")
     assert max(widths) <= 660
     cut = "(found) => found.filter((one) => one.scrollHeight > one.clientHeight + 1).length"
@@ -224,7 +236,7 @@ def test_on_paper_every_chart_is_drawn_every_section_open_and_no_control_left(op
     assert tab.locator(".scroll").evaluate_all(wide) == []
     assert tab.evaluate("document.documentElement.scrollWidth") <= 703
     # Chromium draws the head of a table again on the next page, but no button in it.
-    assert not any(one.is_visible() for one in tab.locator("th button").all())
+    assert not any(entry.is_visible() for entry in tab.locator("th button").all())
     unnamed = "!getComputedStyle(one, '::before').content.includes(one.dataset.name)"
     heads = tab.locator("table.sortable th[data-name]")
     assert heads.evaluate_all(f"(found) => found.filter((one) => {unnamed}).length") == 0
@@ -328,8 +340,8 @@ def test_axe_finds_no_barrier(opened: Open, size: tuple[int, int], scheme: str) 
     tab = opened(size, scheme, bypass_csp=True)  # axe adds its own script, which the page's policy forbids
     unfold_everything(tab)
     draw_everything(tab)
-    found = axe.Axe().run(tab)
-    assert found.violations_count == 0, found.generate_report()
+    result = axe.Axe().run(tab)
+    assert result.violations_count == 0, result.generate_report()
 
 
 def rows_shown(tree: Any) -> list[str]:
@@ -337,9 +349,9 @@ def rows_shown(tree: Any) -> list[str]:
 
 
 def profile(tab: Any, number: int = 0) -> Any:
-    found = tab.locator("details.profile").nth(number)
-    found.locator("summary").click()
-    return found
+    result = tab.locator("details.profile").nth(number)
+    result.locator("summary").click()
+    return result
 
 
 def test_the_tree_of_a_profile_folds_by_mouse(opened: Open) -> None:
@@ -381,9 +393,9 @@ def test_the_tree_is_walked_and_folded_by_keyboard(opened: Open) -> None:
 
 
 def test_the_tree_is_filtered_cut_by_depth_and_ordered(opened: Open) -> None:
-    found = profile(opened())
-    tree, status = found.locator("[role=treegrid]"), found.locator(".layers-part [role=status]")
-    box = found.locator(".layers-part [type=search]")
+    result = profile(opened())
+    tree, status = result.locator("[role=treegrid]"), result.locator(".layers-part [role=status]")
+    box = result.locator(".layers-part [type=search]")
     box.fill("Block.1.")
     assert rows_shown(tree) == ["(model)", "block.1", "attention", "mlp"]
     assert status.inner_text() == "2 of 37 layers"
@@ -391,22 +403,22 @@ def test_the_tree_is_filtered_cut_by_depth_and_ordered(opened: Open) -> None:
     assert rows_shown(tree) == []
     box.fill("")
     assert len(rows_shown(tree)) == 37
-    found.locator(".legend button", has_text="mlp").click()
+    result.locator(".legend button", has_text="mlp").click()
     assert box.input_value() == "mlp"
     assert rows_shown(tree)[:4] == ["(model)", "block.0", "mlp", "block.1"]
-    found.locator(".legend button", has_text="mlp").click()
-    found.locator("[name=depth]").select_option("2")
+    result.locator(".legend button", has_text="mlp").click()
+    result.locator("[name=depth]").select_option("2")
     assert rows_shown(tree) == ["(model)", *(f"block.{number}" for number in range(12))]
 
 
 def test_a_graph_is_ordered_by_time_within_each_module(opened: Open) -> None:
-    found = profile(opened(), 1)
-    tree = found.locator("[role=treegrid]")
+    result = profile(opened(), 1)
+    tree = result.locator("[role=treegrid]")
     as_it_ran = rows_shown(tree)
     assert as_it_ran[:2] == ["encoder.layer.0", "mlp"]
-    found.locator("[name=order]").select_option("longest")
+    result.locator("[name=order]").select_option("longest")
     assert set(rows_shown(tree)) == set(as_it_ran)
-    found.locator("[name=order]").select_option("run")
+    result.locator("[name=order]").select_option("run")
     assert rows_shown(tree) == as_it_ran
 
 
@@ -419,12 +431,12 @@ def test_a_row_leads_to_its_profile(opened: Open, profiles: Profiles) -> None:
 
 
 def test_operators_of_a_profile_sort_and_filter(opened: Open) -> None:
-    found = profile(opened()).locator(".operators-part")
-    found.get_by_role("button", name="self CPU").click()
-    assert found.locator("th[aria-sort=ascending]").count() == 1
-    found.locator("[type=search]").fill("nothing like it")
-    assert found.locator("tbody tr:not([hidden])").count() == 0
-    assert found.locator("[role=status]").inner_text() == "0 of 1 operators"
+    result = profile(opened()).locator(".operators-part")
+    result.get_by_role("button", name="self CPU").click()
+    assert result.locator("th[aria-sort=ascending]").count() == 1
+    result.locator("[type=search]").fill("nothing like it")
+    assert result.locator("tbody tr:not([hidden])").count() == 0
+    assert result.locator("[role=status]").inner_text() == "0 of 1 operators"
 
 
 def test_the_filters_hold_for_cards_and_models(opened: Open, published: Summary, tmp_path: Path) -> None:
@@ -472,8 +484,8 @@ def test_the_navigation_leads_to_a_section_though_what_is_above_was_never_laid_o
     assert 0 <= title.bounding_box()["y"] < 200
 
 
-def test_on_a_phone_the_link_of_what_is_read_is_in_sight(opened: Open) -> None:
-    tab = opened(PHONE)
+def test_on_a_phone_the_link_of_what_is_read_is_in_sight(seen: Open) -> None:
+    tab = seen(PHONE)
     for anchor in ("environment", "summary"):
         tab.evaluate("(anchor) => document.getElementById(anchor).scrollIntoView()", anchor)
         current = tab.locator(f"nav a[href='#{anchor}'][aria-current]")
@@ -483,8 +495,8 @@ def test_on_a_phone_the_link_of_what_is_read_is_in_sight(opened: Open) -> None:
         assert box["x"] + box["width"] <= PHONE[0]
 
 
-def test_rows_have_whole_pixels_so_that_the_lines_of_cells_that_stick_meet_the_others(opened: Open) -> None:
-    heights = opened().evaluate(
+def test_rows_have_whole_pixels_so_that_the_lines_of_cells_that_stick_meet_the_others(seen: Open) -> None:
+    heights = seen().evaluate(
         "[...document.querySelectorAll('.cases tr')].map((row) => row.getBoundingClientRect().height)"
     )
     assert len(heights) > 10
@@ -537,7 +549,7 @@ def test_a_large_page_opens_one_model_at_a_time(opened: Open, large: str, publis
     for place in (0, len(models) - 1):
         links.nth(place).click()
         tab.wait_for_selector(f'#opened section[data-model="{models[place]}"] .cases')
-        assert {one.get_attribute("data-model") for one in tab.locator("#opened section").all()} == {models[place]}
+        assert {entry.get_attribute("data-model") for entry in tab.locator("#opened section").all()} == {models[place]}
     tab.locator("#opened .plot").first.scroll_into_view_if_needed()
     tab.wait_for_selector("#opened .plot .main-svg")
     head = tab.locator("#opened .cases thead th button").nth(1)

@@ -25,8 +25,8 @@ def source() -> Source:
 
 @pytest.fixture
 def server(source: Source) -> Iterator[PageServer]:
-    with served(source) as found:
-        yield found
+    with served(source) as result:
+        yield result
 
 
 @pytest.fixture
@@ -130,6 +130,6 @@ def test_everybody_can_use_it_and_it_fits(opened: Open, size: tuple[int, int], s
     )
     tab = opened(size, scheme)
     tab.locator("tbody tr").first.wait_for()
-    found = axe.Axe().run(tab).response["violations"]
-    assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in found] == []
+    result = axe.Axe().run(tab).response["violations"]
+    assert [(entry["id"], [node["html"] for node in entry["nodes"]]) for entry in result] == []
     assert tab.evaluate("document.documentElement.scrollWidth") <= size[0]

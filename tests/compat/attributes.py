@@ -60,7 +60,7 @@ def used(source: str) -> list[Use]:
     names = _imported(tree)
     # What a method keeps on `self` is known in every other method.
     kept = dict(_assigned(ast.walk(tree), names, own=True))
-    found: set[Use] = set()
+    result: set[Use] = set()
     for function in _functions(tree):
         handed = [*_untyped(function), *(_loop_variables(function) if names else ())]
         local = {name: HANDED[name] for name in handed if name in HANDED}
@@ -68,19 +68,19 @@ def used(source: str) -> list[Use]:
         # One by one: what is assigned later may be made of what was assigned before.
         known.update(_assigned(ast.walk(function), known, own=False))
         last = _flags_only_from(function)
-        found |= {
+        result |= {
             Use(node.lineno, owner, node.attr, last is not None and node.lineno > last)
             for node in ast.walk(function)
             if isinstance(node, ast.Attribute) and (owner := _owner(node.value, known)) and node.attr[:1] != "_"
         }
-    found |= {
+    result |= {
         Use(node.lineno, owner, node.attr, guarded=False)
         for statement in tree.body
         if not isinstance(statement, (ast.FunctionDef, ast.ClassDef))
         for node in ast.walk(statement)
         if isinstance(node, ast.Attribute) and (owner := _owner(node.value, names))
     }
-    return sorted(found, key=lambda use: (use.line, use.owner, use.name))
+    return sorted(result, key=lambda use: (use.line, use.owner, use.name))
 
 
 def missing(uses: Iterable[Use], offered: Mapping[str, Iterable[str]], strongly_typed: bool) -> list[Use]:

@@ -54,12 +54,12 @@ class Bindings:
 
 def prepare(version: str, cache: Path) -> Bindings:
     """Fetch and unpack the wheel and compile the stubs, or skip with the reason. `cache` keeps them for later tests."""
-    found = Bindings(cache / version / "packages", cache / version / "stubs")
-    if not found.packages.is_dir():
-        _unpack(_wheel(version, cache / version), found.packages)
+    bindings = Bindings(cache / version / "packages", cache / version / "stubs")
+    if not bindings.packages.is_dir():
+        _unpack(_wheel(version, cache / version), bindings.packages)
     for library in _LIBRARIES:
-        _stub(library, version.partition(".")[0], found.stubs)
-    return found
+        _stub(library, version.partition(".")[0], bindings.stubs)
+    return bindings
 
 
 def _wheel(version: str, folder: Path) -> Path:

@@ -31,14 +31,14 @@ def bindings(request: pytest.FixtureRequest) -> Bindings:
 
 @pytest.fixture(scope="session")
 def described(bindings: Bindings) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(bindings.run(str(Path(__file__).with_name("describe_tensorrt.py"))))
-    return found
+    content: dict[str, Any] = json.loads(bindings.run(str(Path(__file__).with_name("describe_tensorrt.py"))))
+    return content
 
 
 @pytest.fixture(scope="session")
 def exercised(bindings: Bindings) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(bindings.run(str(Path(__file__).with_name("exercise_api.py"))))
-    return found
+    content: dict[str, Any] = json.loads(bindings.run(str(Path(__file__).with_name("exercise_api.py"))))
+    return content
 
 
 def offered(described: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -121,8 +121,8 @@ def late(network: object) -> None:
 
 def test_what_needs_flags_is_excused_only_behind_the_question(described: dict[str, Any]) -> None:
     typed = "FP16" not in described["classes"]["BuilderFlag"]
-    found = [str(use) for use in missing(used(FLAGS_ONLY), offered(described), typed)]
-    assert found == (["line 9: BuilderFlag.FP16"] if typed else [])
+    results = [str(use) for use in missing(used(FLAGS_ONLY), offered(described), typed)]
+    assert results == (["line 9: BuilderFlag.FP16"] if typed else [])
 
 
 def test_11_is_strongly_typed_and_10_has_flags(exercised: dict[str, Any]) -> None:

@@ -102,5 +102,5 @@ def spoiled(gpu: Gpu, tmp_path: Path) -> Gpu:
 
 def has(backend_library: str) -> bool:
     """Whether TensorRT (say) is here, or in the interpreter that BACKEND_PYTHONS names for it."""
-    found = importlib.util.find_spec(backend_library) is not None
-    return found or f"{backend_library}=" in os.environ.get("BACKEND_PYTHONS", "")
+    result = importlib.util.find_spec(backend_library) is not None
+    return result or f"{backend_library}=" in os.environ.get("BACKEND_PYTHONS", "")

@@ -134,8 +134,8 @@ def test_running_out_of_memory_is_a_failed_row_and_the_run_goes_on(gpu: Gpu) -> 
     gpu.prepare({"backends": ["torch-eager"], "batch_sizes": [1, 8]}, models=(HUNGRY,))
     done = gpu.measured()
     assert done.returncode == 10
-    found = {record.case_id.rpartition("-b")[2]: record for record in gpu.records().values()}
-    full, fine = found["8"], found["1"]
+    results = {record.case_id.rpartition("-b")[2]: record for record in gpu.records().values()}
+    full, fine = results["8"], results["1"]
     assert isinstance(full, Failed)
     assert full.error == "Out of GPU memory at batch 8."
     assert "BATCHES=4" in full.hint
@@ -147,9 +147,9 @@ def test_an_engine_of_another_gpu_is_refused_by_name(spoiled: Gpu) -> None:
     for record in spoiled.models.root.glob("*/engines/*.json"):
         record.write_text(json.dumps({**json.loads(record.read_text()), "gpu": "NVIDIA Imaginary 9000"}))
     spoiled.measured()
-    (found,) = spoiled.records().values()
-    assert isinstance(found, Failed)
-    assert "NVIDIA Imaginary 9000" in found.error
+    (result,) = spoiled.records().values()
+    assert isinstance(result, Failed)
+    assert "NVIDIA Imaginary 9000" in result.error
 
 
 @pytest.mark.skipif(not has("tensorrt"), reason="no TensorRT here")
@@ -157,9 +157,9 @@ def test_a_missing_engine_says_what_to_type(spoiled: Gpu) -> None:
     for file in spoiled.models.root.glob("*/engines/*"):
         file.unlink()
     spoiled.measured()
-    (found,) = spoiled.records().values()
-    assert isinstance(found, Failed)
-    assert "make engines" in found.hint
+    (record,) = spoiled.records().values()
+    assert isinstance(record, Failed)
+    assert "make engines" in record.hint
 
 
 @pytest.mark.parametrize("model", [CONVOLUTIONAL, BERT])

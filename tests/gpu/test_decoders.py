@@ -31,18 +31,20 @@ def files(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_every_step_is_that_of_the_cpu(files: tuple[tiny_decoders.Tiny, Path], feeds: str) -> None:
     model, folder = files
     file = Path(f"decoder-fp16{'-in-place' if feeds == 'in-place' else ''}.onnx")
-    found = {}
+    results = {}
     for device, target in (("cpu", CPU), ("cuda", GPU)):
         decoder = construct_decoder(
             target, model.job(folder, "fp16", device=device, onnx=file, options={"feeds": feeds})
         )
         decoder.load()
         # The second prompt follows the first: what is left of its cache must not be read.
-        found[device] = [tiny_decoders.forced(decoder, model.prompts[index], model.answers[index]) for index in (0, 1)]
+        results[device] = [
+            tiny_decoders.forced(decoder, model.prompts[index], model.answers[index]) for index in (0, 1)
+        ]
         placement = decoder.placement()
         decoder.close()
     assert (placement.device, placement.precision) == ("cuda", "fp16")
-    for ours, theirs in zip(found["cuda"], found["cpu"], strict=True):
+    for ours, theirs in zip(results["cuda"], results["cpu"], strict=True):
         for own, reference in zip(ours, theirs, strict=True):
             distance = compare({"logits": own}, {"logits": reference}, classifier=False).furthest
             assert distance is not None

@@ -30,11 +30,11 @@ def loaded(
     gpu.must("load", *pythons())
     gpu.must("aggregate")
     rows = {row.load_id: row for row in store.load(gpu.results.summary, Summary, "make aggregate").loads}
-    found: dict[str, list[Replication]] = {}
+    results: dict[str, list[Replication]] = {}
     for file in sorted(gpu.results.loads.glob("*/*/*.json")):
-        one = store.load(file, Replication, "make load")
-        found.setdefault(one.load_id, []).append(one)
-    return rows, found
+        replication = store.load(file, Replication, "make load")
+        results.setdefault(replication.load_id, []).append(replication)
+    return rows, results
 
 
 def test_two_kernels_of_known_duration_run_at_the_same_time_and_their_ends_are_seen(gpu: Gpu) -> None:
@@ -96,4 +96,4 @@ def test_every_answer_is_right_with_two_batches_in_flight(name: str, gpu: Gpu) -
         (point,) = row.points
         assert (point.failed, point.unseen_p99_ns is not None) == (0, True)
         # Of the last pass of each object on each stream, which was timed.
-        assert all(one.parity is not None and one.parity.samples >= 1 for one in records[load_id])
+        assert all(entry.parity is not None and entry.parity.samples >= 1 for entry in records[load_id])

@@ -72,6 +72,6 @@ def _export_records(root: Path) -> dict[Path, bytes]:
 @pytest.fixture
 def folder(tmp_path: Path, exports: Models) -> Iterator[Folder]:
     """A results folder that must leave no process behind."""
-    found = Folder(tmp_path, exports)
-    yield found
-    assert found.orphans() == []
+    result = Folder(tmp_path, exports)
+    yield result
+    assert result.orphans() == []

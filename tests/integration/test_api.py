@@ -21,7 +21,7 @@ from harness.api import Benchmark, ModelProfiler, Profile
 from harness.core.errors import UsageError
 from harness.core.schemas import ExportRecord
 from harness.core.store import load
-from harness.processes import stages
+from harness.processes import stage_process
 from tests.fixtures.forked import run_stage_forked
 
 pytestmark = pytest.mark.stages
@@ -47,11 +47,11 @@ class Session:
 
 
 def examples() -> list[doctest.DocTest]:
-    finder, found = doctest.DocTestFinder(), list[doctest.DocTest]()
+    finder, result = doctest.DocTestFinder(), list[doctest.DocTest]()
     for name in MODULES:
         tests = finder.find(importlib.import_module(f"harness.api.{name}"), name)
-        found += sorted((test for test in tests if test.examples), key=lambda test: test.lineno or 0)
-    return found
+        result += sorted((test for test in tests if test.examples), key=lambda test: test.lineno or 0)
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     folder, before = tmp_path_factory.mktemp("api"), Path.cwd()
     os.chdir(folder)
     patch = pytest.MonkeyPatch()
-    patch.setattr(stages, "_run", run_stage_forked)
+    patch.setattr(stage_process, "_run", run_stage_forked)
     try:
         said: list[str] = []
         runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
@@ -84,10 +84,10 @@ def test_the_examples_hold(session: Session) -> None:
 def test_every_module_with_an_example_is_run() -> None:
     names = [module.name for module in pkgutil.iter_modules(harness.api.__path__)]
     finder = doctest.DocTestFinder()
-    found = {
+    results = {
         name for name in names if any(t.examples for t in finder.find(importlib.import_module(f"harness.api.{name}")))
     }
-    assert found == set(MODULES)
+    assert results == set(MODULES)
 
 
 def test_a_class_that_belongs_to_no_file_ran_as_itself(session: Session) -> None:
@@ -139,11 +139,11 @@ def test_the_latest_result_goes_into_files(session: Session) -> None:
 
 
 def test_memory_is_told_allocation_by_allocation(session: Session) -> None:
-    found = session.names["profiler"].memory_profile()
-    (timeline,) = found.timelines.values()
+    result = session.names["profiler"].memory_profile()
+    (timeline,) = result.timelines.values()
     assert timeline.allocations > 0
-    assert "MiB at once" in repr(found)
-    assert found.figure().axes
+    assert "MiB at once" in repr(result)
+    assert result.figure().axes
 
 
 def test_a_page_is_of_the_latest_result_that_has_rows(session: Session) -> None:

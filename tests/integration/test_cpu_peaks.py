@@ -4,44 +4,44 @@ from __future__ import annotations
 
 import pytest
 
-from harness.backends import cpu_peaks
+from harness.backends import cpu_peak_work
 from harness.core.errors import UnavailableError
-from harness.processes import cpu_roof
-from harness.processes.cpu_roof import WAYS, Task, TaskRefused
+from harness.processes import cpu_peaks
+from harness.processes.cpu_peaks import WAYS, Task, TaskRefused
 
 pytestmark = pytest.mark.stages
 
 
 def test_the_tables_of_names_agree() -> None:
-    assert [name for ways in WAYS.values() for name in ways] == [*cpu_peaks.PRODUCTS]
+    assert [name for ways in WAYS.values() for name in ways] == [*cpu_peak_work.PRODUCTS]
 
 
-@pytest.mark.parametrize("name", cpu_peaks.PRODUCTS)
+@pytest.mark.parametrize("name", cpu_peak_work.PRODUCTS)
 def test_each_product_runs_or_says_why_not(name: str) -> None:
-    if None in cpu_peaks.PRODUCTS[name]:
+    if None in cpu_peak_work.PRODUCTS[name]:
         with pytest.raises(UnavailableError, match="is not installed"):
-            cpu_peaks.product(name, 64)
+            cpu_peak_work.product(name, 64)
         return
-    work = cpu_peaks.product(name, 64)
+    work = cpu_peak_work.product(name, 64)
     work()
     work()
 
 
 def test_pieces_are_copied_in_turn() -> None:
-    work = cpu_peaks.copy(3 * cpu_peaks.PIECE_BYTES)
+    work = cpu_peak_work.copy(3 * cpu_peak_work.PIECE_BYTES)
     for _ in range(4):
         work()
 
 
 def test_processes_answer_with_a_rate_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_roof, "SPAN_NS", 1)
-    for task in (Task("NumPy"), Task("", 2 * cpu_peaks.PIECE_BYTES)):
-        rates = cpu_roof._rates(task, 2)
+    monkeypatch.setattr(cpu_peaks, "SPAN_NS", 1)
+    for task in (Task("NumPy"), Task("", 2 * cpu_peak_work.PIECE_BYTES)):
+        rates = cpu_peaks._rates(task, 2)
         assert not isinstance(rates, TaskRefused)
         assert len(rates) == 2
         assert min(rates) > 0
 
 
 def test_what_a_library_raises_comes_back_in_words() -> None:
-    found = cpu_roof._rates(Task("no such product"), 1)
-    assert found == TaskRefused("KeyError: 'no such product'")
+    result = cpu_peaks._rates(Task("no such product"), 1)
+    assert result == TaskRefused("KeyError: 'no such product'")

@@ -95,11 +95,11 @@ def run(decoder: Decoder, prompts: NDArray[np.int64], forced: NDArray[np.int64] 
 
 
 def test_the_reference_has_the_tokens_of_generate(tiny: Tiny) -> None:
-    found = greedy(tiny.model, tiny.kind, tiny.prompts, NEW, tiny.model.config.pad_token_id)
-    assert np.array_equal(found.tokens, tiny.generated)
-    assert np.array_equal(found.logits.argmax(axis=2), tiny.generated)
-    top = np.sort(found.logits, axis=2)
-    assert found.margins == pytest.approx(top[..., -1] - top[..., -2], abs=1e-6)
+    result = greedy(tiny.model, tiny.kind, tiny.prompts, NEW, tiny.model.config.pad_token_id)
+    assert np.array_equal(result.tokens, tiny.generated)
+    assert np.array_equal(result.logits.argmax(axis=2), tiny.generated)
+    top = np.sort(result.logits, axis=2)
+    assert result.margins == pytest.approx(top[..., -1] - top[..., -2], abs=1e-6)
 
 
 def test_eager_has_the_tokens_of_generate_after_other_prompts_too(tiny: Tiny) -> None:
@@ -125,8 +125,8 @@ def test_padding_is_masked_so_that_each_prompt_has_the_tokens_that_it_has_alone(
     decoder.load()
     try:
         lengths = np.array([PROMPT, 3, 5])
-        ids, found = padded([row[:length] for row, length in zip(tiny.prompts, lengths, strict=True)], BATCH)
-        assert found.tolist() == lengths.tolist()
+        ids, result = padded([row[:length] for row, length in zip(tiny.prompts, lengths, strict=True)], BATCH)
+        assert result.tolist() == lengths.tolist()
         if tiny.kind == "seq2seq":
             with pytest.raises(CaseError, match="masks no padding"):
                 decoder.prefill_padded(ids, lengths)
@@ -193,7 +193,7 @@ def test_a_rebuilt_model_is_the_saved_one(tiny: Tiny) -> None:
     ours, theirs = tiny.model.state_dict(), again.state_dict()
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    assert read_parameters(again, tiny.kind) < sum(one.numel() for one in again.parameters())
+    assert read_parameters(again, tiny.kind) < sum(parameter.numel() for parameter in again.parameters())
 
 
 def test_a_folder_without_a_model_is_said(tmp_path: Path) -> None:
@@ -295,11 +295,11 @@ def _forgets_a_position(decoder: EagerDecoder) -> None:
 def test_a_phase_of_eager_is_profiled_by_module_and_operator(tiny: Tiny, phase: Phase, tmp_path: Path) -> None:
     from harness.backends.torch import profile  # not above, or each process would import torch.compile to collect
 
-    found = profile.eager_decoder(tiny.job(), tiny.prompts, phase, tmp_path, 6)
-    layers = {row.name: row for row in found.layers}
+    result = profile.eager_decoder(tiny.job(), tiny.prompts, phase, tmp_path, 6)
+    layers = {row.name: row for row in result.layers}
     root = layers["(model)"]
-    assert {row.group for row in found.layers} >= {"attention", "mlp", "normalisation"}
-    assert sum(row.self_ns for row in found.layers) <= found.window_ns
+    assert {row.group for row in result.layers} >= {"attention", "mlp", "normalisation"}
+    assert sum(row.self_ns for row in result.layers) <= result.window_ns
     # One token a sequence passes the vocabulary in both phases; the other layers see the whole prompt in a prefill.
     head = layers["lm_head"]
     assert head.output_shapes[0][-2:] == (1, VOCABULARY)
@@ -313,17 +313,17 @@ def test_a_phase_of_eager_is_profiled_by_module_and_operator(tiny: Tiny, phase: 
     whole = (root.flops or 0) + ((encoder.flops or 0) if encoder else 0)
     # The rows are of BATCH sequences, at another place of the answer than the mean context.
     assert whole / BATCH == pytest.approx(counted.flops, rel=0.1)
-    assert found.operator_gaps is not None
-    assert 0 < found.operator_gaps.busy_ns <= found.operator_gaps.window_ns
-    assert any(row.name.startswith("aten::") for row in found.operators)
-    assert all((tmp_path / name).is_file() for name in found.traces)
+    assert result.operator_gaps is not None
+    assert 0 < result.operator_gaps.busy_ns <= result.operator_gaps.window_ns
+    assert any(row.name.startswith("aten::") for row in result.operators)
+    assert all((tmp_path / name).is_file() for name in result.traces)
 
 
 @pytest.mark.slow
 def test_the_compiled_step_is_profiled_by_operator(tiny: Tiny, tmp_path: Path) -> None:
     from harness.backends.torch import profile
 
-    found = profile.compiled_decoder(tiny.job(), tiny.prompts, "decode", tmp_path, 4)
-    assert found.layers == ()
-    assert any("cpp" in row.name or row.name.startswith(("graph", "aten::")) for row in found.operators)
+    result = profile.compiled_decoder(tiny.job(), tiny.prompts, "decode", tmp_path, 4)
+    assert result.layers == ()
+    assert any("cpp" in row.name or row.name.startswith(("graph", "aten::")) for row in result.operators)
     assert profile.compiled_decoder(tiny.job(), tiny.prompts, "prefill", tmp_path, 4).layers

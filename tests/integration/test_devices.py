@@ -22,10 +22,10 @@ def test_copies_of_a_case_work_alone_and_together_and_both_reports_have_them(fol
     done = folder("spread", "--cards", "0,1", "--layout", "copies")
     assert done.returncode == 0, done.stdout + done.stderr
     case = plan.cases[1].case_id
-    found = store.load(folder.results.copies(case), Copies, "make run")
-    assert len(found.processes) == 4
-    assert {slot.device for slot in found.slots} == {"cpu"}
-    assert not set(found.slots[0].cpus) & set(found.slots[1].cpus)
+    copies = store.load(folder.results.copies(case), Copies, "make run")
+    assert len(copies.processes) == 4
+    assert {slot.device for slot in copies.slots} == {"cpu"}
+    assert not set(copies.slots[0].cpus) & set(copies.slots[1].cpus)
     for place in (0, 1):
         record = store.load_raw(folder.results.copies_of(place).raw_file(case, 1))
         assert isinstance(record, Measured)
@@ -34,7 +34,7 @@ def test_copies_of_a_case_work_alone_and_together_and_both_reports_have_them(fol
         assert record.parity_timed.relative_l2 is not None
         assert record.parity_timed.relative_l2 < 1e-5
         assert record.cpu_use is not None
-        assert record.cpu_use.affinity_end == found.slots[place].cpus
+        assert record.cpu_use.affinity_end == copies.slots[place].cpus
     # Each waited while the other was alone.
     first, second = (
         store.load_raw(folder.results.copies_of(place).raw_file(case, 1)).windows  # type: ignore[union-attr]

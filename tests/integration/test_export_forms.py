@@ -92,10 +92,10 @@ def test_the_form_for_tensorrt_holds_nothing_that_8_6_does_not_read(
 @pytest.mark.parametrize("form", ["fp32-fused", "fp16-fused"])
 def test_the_fused_form_has_every_layer_fused(exported: Path, record: ExportRecord, form: str) -> None:
     model = onnx.load(path_of(exported, form))
-    found = count_fused(model.graph)
-    assert found["Attention"] == LAYERS
-    assert found["BiasGelu"] == LAYERS
-    assert found["SkipLayerNormalization"] == 2 * LAYERS
+    result = count_fused(model.graph)
+    assert result["Attention"] == LAYERS
+    assert result["BiasGelu"] == LAYERS
+    assert result["SkipLayerNormalization"] == 2 * LAYERS
     assert "Softmax" not in {node.op_type for node in model.graph.node}
     assert f"{LAYERS} Attention" in record.onnx_variants[form].exporter
 

@@ -57,34 +57,34 @@ def own_record(folder: Folder, slug: str) -> ExportRecord:
 def test_results_keep_their_export_and_a_changed_file_is_measured_again(tmp_path: Path) -> None:
     models = Models(tmp_path / "models")
     name = external(tmp_path, 1)
-    one, two = Folder(tmp_path / "one", models), Folder(tmp_path / "two", models)
+    folder, two = Folder(tmp_path / "one", models), Folder(tmp_path / "two", models)
     block = {"backends": ["onnxruntime"]}
-    slug = one.plan(block, models=(name,)).models[0].slug
-    assert one("export").returncode == 0
-    assert one("run").returncode == 0
-    (before,) = one.summary().rows
+    slug = folder.plan(block, models=(name,)).models[0].slug
+    assert folder("export").returncode == 0
+    assert folder("run").returncode == 0
+    (before,) = folder.summary().rows
     assert before.status == "measured"
 
     external(tmp_path, 2)
     two.plan(block, models=(name,))
     done = two("export")
     assert "exporting" in done.stdout
-    assert own_record(one, slug).folder != own_record(two, slug).folder
+    assert own_record(folder, slug).folder != own_record(two, slug).folder
 
-    one.plan(block, models=(name,), rounds=2)
-    assert one("run").returncode == 0
-    (after,) = one.summary().rows
+    folder.plan(block, models=(name,), rounds=2)
+    assert folder("run").returncode == 0
+    (after,) = folder.summary().rows
     assert (after.latency_ns.rounds if after.latency_ns else 0) == 2
     assert after.artifacts == before.artifacts
 
-    done = one("export")
+    done = folder("export")
     assert f"{name}: up to date" in done.stdout  # what the other plan exported is what the file is now
-    refused = one("aggregate")
+    refused = folder("aggregate")
     assert refused.returncode == 3
     assert "would be missing now" in refused.stderr
-    ran = one("run")
+    ran = folder("run")
     assert "2 processes to run" in ran.stdout
-    (again,) = one.summary().rows
+    (again,) = folder.summary().rows
     assert again.artifacts["model.onnx"] != before.artifacts["model.onnx"]
     assert sorted(path.name for path in models.folder(slug).root.glob(".*")) == []
 
@@ -122,8 +122,8 @@ def test_the_same_model_gives_the_same_files_in_every_folder(tmp_path: Path) -> 
         folder.plan({"backends": ["onnxruntime"]}, models=("module:own_net:build",))
         done = folder("export")
         assert done.returncode == 0, done.stderr
-        found = next(root.glob("results/exports/*/export.json"))
-        records.append(store.load(found, ExportRecord, "test"))
+        result = next(root.glob("results/exports/*/export.json"))
+        records.append(store.load(result, ExportRecord, "test"))
         slug = records[-1].slug
         made = folder.models.folder(slug, records[-1].folder).root
         telling = [path.name for path in made.rglob("*") if path.is_file() and str(root).encode() in path.read_bytes()]

@@ -30,8 +30,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [*PIP, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(source / "dist"), "."]
     done = subprocess.run(command, cwd=source, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    (found,) = (source / "dist").glob("inferometer-*.whl")
-    return found
+    (result,) = (source / "dist").glob("inferometer-*.whl")
+    return result
 
 
 @pytest.fixture(scope="module")

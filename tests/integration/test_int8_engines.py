@@ -67,7 +67,7 @@ def test_both_inputs_of_every_product_are_quantised_and_no_bias_is(graph: Any) -
 
 def test_it_was_held_against_torch_at_two_batches(exported: Path) -> None:
     record = record_of(exported, MODEL)
-    found = [check.relative_l2 for check in record.checks if check.precision == "int8"]
-    assert len(found) == 2
-    assert all(1e-3 < distance < 0.3 for distance in found)
+    results = [check.relative_l2 for check in record.checks if check.precision == "int8"]
+    assert len(results) == 2
+    assert all(1e-3 < distance < 0.3 for distance in results)
     assert "64 calibration inputs" in record.onnx_variants[FORM].exporter

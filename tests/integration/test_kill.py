@@ -17,6 +17,7 @@ import pytest
 from harness.core import store
 from harness.core.layout import Results
 from harness.core.schemas import Measured, Plan, Summary
+from tests.fixtures.forked import run_forked
 from tests.fixtures.stages import ROOT
 
 pytestmark = pytest.mark.stages
@@ -31,7 +32,8 @@ KILLS = 2
 
 
 def _stage(name: str, *arguments: str) -> None:
-    subprocess.run([sys.executable, "-m", f"harness.{name}", *arguments], cwd=ROOT, check=True, capture_output=True)
+    done = run_forked(f"harness.{name}", arguments, ROOT, os.environ)
+    assert done.returncode == 0, done.stderr
 
 
 def _start(results: Path) -> subprocess.Popen[bytes]:

@@ -94,7 +94,9 @@ def test_llama_cpp_s_tokens_differ_only_where_its_rounding_explains_it(llama: Ti
     decoder = made(llama, folder, LLAMACPP)
     plain = made(llama, folder, ORT, "binding")
     for index in (1, 0):
-        own, reference = (np.array(forced(one, llama.prompts[index], llama.answers[index])) for one in (decoder, plain))
+        own, reference = (
+            np.array(forced(entry, llama.prompts[index], llama.answers[index])) for entry in (decoder, plain)
+        )
         assert np.linalg.norm(own - reference) / np.linalg.norm(reference) < 5e-3
         ordered = np.sort(reference, -1)
         flipped = own.argmax(-1) != reference.argmax(-1)
@@ -154,11 +156,11 @@ def test_requests_join_and_leave_and_a_cache_that_stays_changes_their_tokens(
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gpt2", "t5"])
 def test_tokens_of_other_kinds(kind: str, tmp_path: Path) -> None:
-    one = tiny_decoders.tiny(kind)
-    write_decoder(one.module, one.shape, tmp_path, "fp32", in_place=kind == "gpt2")
+    tiny = tiny_decoders.tiny(kind)
+    write_decoder(tiny.module, tiny.shape, tmp_path, "fp32", in_place=kind == "gpt2")
     for target, feeds in WAYS[:4] if kind == "gpt2" else SEQ2SEQ_WAYS:
-        decoder = made(one, tmp_path, target, feeds)
-        check_tokens(one, decoder)
+        decoder = made(tiny, tmp_path, target, feeds)
+        check_tokens(tiny, decoder)
         decoder.close()
 
 
@@ -349,11 +351,11 @@ def test_nodes_of_one_phase_of_onnxruntime(
     """One session runs both phases: the profile has the nodes of the runs of its own phase alone."""
     feeds = {"": "binding", "-in-place": "in-place"}[form]
     job = llama.job(folder, "fp32", options={"feeds": feeds}, onnx=Path(f"decoder-fp32{form}.onnx"))
-    found = profile_cpu.decoder(job, llama.prompts.reshape(-1, PROMPT), phase, tmp_path, TOKENS + 2)
-    attention = [row for row in found.layers if row.group == "attention"]
+    decoder = profile_cpu.decoder(job, llama.prompts.reshape(-1, PROMPT), phase, tmp_path, TOKENS + 2)
+    attention = [row for row in decoder.layers if row.group == "attention"]
     assert attention
-    assert {row.calls for row in found.layers} == {1}
-    shapes = {shape for row in found.layers if row.group == "mlp" for shape in row.output_shapes if len(shape) == 3}
+    assert {row.calls for row in decoder.layers} == {1}
+    shapes = {shape for row in decoder.layers if row.group == "mlp" for shape in row.output_shapes if len(shape) == 3}
     assert {shape[:2] for shape in shapes} == {(BATCH, positions)}
     if form:
-        assert sum(row.kind == "GroupQueryAttention" for row in found.layers) == llama.shape.layers
+        assert sum(row.kind == "GroupQueryAttention" for row in decoder.layers) == llama.shape.layers

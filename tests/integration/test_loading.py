@@ -106,9 +106,9 @@ def test_frozen_weights_are_counted_in_the_compiled_code_and_their_absence_voids
     backend.infer()
     (name,) = backend.outputs()
     np.testing.assert_allclose(backend.outputs()[name], batches.reference(0)[name], rtol=1e-4, atol=1e-5)
-    found = backend.placement()
-    assert found.precision == "fp32"
-    assert found.settings["frozen_weights"] > 0
+    placement = backend.placement()
+    assert placement.precision == "fp32"
+    assert placement.settings["frozen_weights"] > 0
     gc.unfreeze()
     backend._frozen = 0
     assert backend.placement().precision == "fp32, but no weight was frozen,"

@@ -62,13 +62,13 @@ class Watching:
 
 @pytest.fixture
 def watching(tmp_path: Path) -> Iterator[Watching]:
-    found = Watching(tmp_path)
+    result = Watching(tmp_path)
     # It is there once it has answered: what a test watches may live no longer than its libraries take to load.
-    found.tell(found.watch(os.getpid(), round_number=100), End())
-    assert until(found.results.usage_file("a-case", 100).is_file)
-    yield found
-    found.process.kill()
-    found.process.wait()
+    result.tell(result.watch(os.getpid(), round_number=100), End())
+    assert until(result.results.usage_file("a-case", 100).is_file)
+    yield result
+    result.process.kill()
+    result.process.wait()
 
 
 @pytest.fixture
@@ -98,17 +98,17 @@ def test_a_busy_process_is_seen_phase_by_phase(watching: Watching, busy: subproc
     watching.tell(Phase(phase="outputs check"), End())
     assert watching.close() == ""
 
-    found = watching.usage()
-    assert (found.case_id, found.round, found.settings_id) == ("a-case", 1, "settings")
-    phases = list(dict.fromkeys(sample.phase for sample in found.samples))
+    usage = watching.usage()
+    assert (usage.case_id, usage.round, usage.settings_id) == ("a-case", 1, "settings")
+    phases = list(dict.fromkeys(sample.phase for sample in usage.samples))
     assert phases == ["start", "load", "measure"]
-    assert [sample.at_ns for sample in found.samples] == sorted(sample.at_ns for sample in found.samples)
-    assert found.watched_ns == found.samples[-1].at_ns
-    assert found.interval_ns == int(INTERVAL_S * 1e9)
-    assert 0 < found.monitor_cpu_ns < found.watched_ns
-    assert found.pss_peak_bytes is None or found.pss_peak_bytes > 0
+    assert [sample.at_ns for sample in usage.samples] == sorted(sample.at_ns for sample in usage.samples)
+    assert usage.watched_ns == usage.samples[-1].at_ns
+    assert usage.interval_ns == int(INTERVAL_S * 1e9)
+    assert 0 < usage.monitor_cpu_ns < usage.watched_ns
+    assert usage.pss_peak_bytes is None or usage.pss_peak_bytes > 0
 
-    window = utilisation.timed(found)
+    window = utilisation.timed(usage)
     assert window is not None
     # Half a second of CPU was used in the window; how long that took, the machine decides.
     assert window.cpu_percent_mean * window.watched_ns / 1e11 == pytest.approx(0.5, abs=0.2)
@@ -120,11 +120,11 @@ def test_what_it_cannot_read_says_why(watching: Watching, busy: subprocess.Popen
     work(busy.pid, 0.1)
     watching.tell(Phase(phase="outputs check"), End())
     watching.close()
-    found = watching.usage()
+    usage = watching.usage()
     optional = {name for name, field in UsageSample.model_fields.items() if type(None) in _types(field.annotation)}
     for name in optional - {"steal_percent", "gpu"}:  # on a CPU there is no card, and so nothing to explain
-        if any(getattr(sample, name) is None for sample in found.samples):
-            assert found.unavailable[name]
+        if any(getattr(sample, name) is None for sample in usage.samples):
+            assert usage.unavailable[name]
 
 
 def _types(annotation: object) -> tuple[object, ...]:

@@ -26,9 +26,9 @@ ONE = {"backends": ["torch-eager"]}
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Folder]:
     """A results folder with a models folder of its own, which must leave no process behind."""
-    found = Folder(tmp_path, Models(tmp_path / "models"))
-    yield found
-    assert found.orphans() == []
+    folder = Folder(tmp_path, Models(tmp_path / "models"))
+    yield folder
+    assert folder.orphans() == []
 
 
 def bench(folder: Folder, *names: str, backends: tuple[str, ...] = ("torch-eager",)) -> dict[str, Row]:

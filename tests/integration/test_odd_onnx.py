@@ -24,9 +24,9 @@ BACKENDS = ("onnxruntime", "openvino")
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Folder]:
     """A results folder with a models folder of its own, which must leave no process behind."""
-    found = Folder(tmp_path, Models(tmp_path / "models"))
-    yield found
-    assert found.orphans() == []
+    folder = Folder(tmp_path, Models(tmp_path / "models"))
+    yield folder
+    assert folder.orphans() == []
 
 
 def test_odd_files_are_measured_and_have_a_chart_each(own: Folder) -> None:

@@ -24,9 +24,9 @@ NUMBERS = np.random.default_rng(3)
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Folder]:
     """A results folder with a models folder of its own, which must leave no process behind."""
-    found = Folder(tmp_path, Models(tmp_path / "models"))
-    yield found
-    assert found.orphans() == []
+    folder = Folder(tmp_path, Models(tmp_path / "models"))
+    yield folder
+    assert folder.orphans() == []
 
 
 def written(path: Path, **arrays: Any) -> str:
@@ -58,12 +58,12 @@ def record_of(folder: Folder, plan: Plan) -> ExportRecord:
 @pytest.mark.slow
 def test_a_module_in_two_shapes_of_bytes(own: Folder) -> None:
     pictures = [NUMBERS.integers(0, 256, (9, 3, size, size), dtype=np.uint8) for size in (8, 12)]
-    paths = [written(own.root / f"{len(one[0, 0])}.npz", image=one) for one in pictures]
+    paths = [written(own.root / f"{len(picture[0, 0])}.npz", image=picture) for picture in pictures]
     plan = planned(own, "module:tests.fixtures.odd_models:pixels", ["torch-eager", "onnxruntime", "openvino"], *paths)
     summary = measured(own)
     assert sorted({row.sequence_length for row in summary.rows if row.sequence_length}) == [8, 12]
     record = record_of(own, plan)
-    assert [(one.samples, one.complete, one.source) for one in record.input_sets] == [
+    assert [(input_set.samples, input_set.complete, input_set.source) for input_set in record.input_sets] == [
         (9, True, f"9 different samples of {size}.npz") for size in (8, 12)
     ]
     assert record.inputs[0].shape == ("batch", 3, "sequence", "sequence")
@@ -114,8 +114,8 @@ def test_the_api_takes_input_data_for_a_file(tmp_path: Path) -> None:
     path = files.linear(tmp_path / "linear.onnx")
     quick = {key: value for key, value in QUICK.items() if key != "parity_samples"}
     profiler = ModelProfiler(path, backend="onnxruntime", folder=tmp_path / "out", measurement=quick)
-    found = profiler.benchmark({"backend": "onnxruntime"}, {"x": np.ones((9, 8)) * np.arange(9)[:, None]})
-    assert [(row.status, row.batch_size) for row in found.rows] == [("measured", 9)]
+    result = profiler.benchmark({"backend": "onnxruntime"}, {"x": np.ones((9, 8)) * np.arange(9)[:, None]})
+    assert [(row.status, row.batch_size) for row in result.rows] == [("measured", 9)]
     (record,) = (tmp_path / "out" / "models").glob("*/export.json")
     (inputs,) = store.load(record, ExportRecord, "make export").input_sets
     assert inputs.source.startswith("9 different samples of inputs-")

@@ -79,12 +79,18 @@ def test_its_answers_were_checked_and_its_speed_compared(summary: Summary) -> No
 
 def test_row_and_environment_name_the_package_and_its_version(ran: Folder, summary: Summary) -> None:
     assert [row.plugin for row in summary.rows] == [None, ORIGIN]
-    named = [found.software for found in summary.environments.values() if PLUGIN in found.software.build]
-    assert [found.build[PLUGIN] for found in named] == [ORIGIN]
+    named = [
+        environment.software for environment in summary.environments.values() if PLUGIN in environment.software.build
+    ]
+    assert [entry.build[PLUGIN] for entry in named] == [ORIGIN]
     assert named[0].libraries["inferometer-example-plugin"] == "0.1.0"
-    others = [found.software for found in summary.environments.values() if PLUGIN not in found.software.build]
+    others = [
+        environment.software
+        for environment in summary.environments.values()
+        if PLUGIN not in environment.software.build
+    ]
     assert others
-    assert all("inferometer-example-plugin" not in found.libraries for found in others)
+    assert all("inferometer-example-plugin" not in other.libraries for other in others)
 
 
 def test_the_metric_stands_in_summary_csv_and_report(ran: Folder, summary: Summary) -> None:

@@ -12,7 +12,7 @@ from harness.core import store
 from harness.core.layout import Models
 from harness.core.schemas import ExportRecord, Usage
 from harness.core.schemas.profile_record import MemoryTimeline, ModelProfile, PartsProfile
-from harness.profiling.grades import MIN_REPEATS
+from harness.profiling.profile_grades import MIN_REPEATS
 from harness.zoo.loaded import Inputs
 from tests.fixtures.stages import TINY, Folder, latest_export
 from tests.integration.test_zoo_work import count, image, image_model, text, text_model
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.stages
 def test_the_exported_graph_counts_the_same(name: str, tmp_path: Path, trained: Path) -> None:
     from harness.zoo.cost.onnx_counts import open_graph, products_of
     from harness.zoo.identity import Options
-    from harness.zoo.onnx.write import write_fp32
+    from harness.zoo.onnx.torch_to_onnx import write_fp32
 
     options = Options(exporter="dynamo", opset=20, output_name=None, max_length=None, cache=None)
     is_text = name == "minilm-l6"
@@ -38,9 +38,9 @@ def test_the_exported_graph_counts_the_same(name: str, tmp_path: Path, trained: 
         write_fp32(loaded, arrays, file, options)
     graph = open_graph(file, {key: (1, *values.shape[1:]) for key, values in arrays.items()})
     (work,) = count(loaded, {None: Inputs(arrays, "the same")})
-    found = products_of(graph)
-    assert found.uncounted == ()
-    assert found.total == pytest.approx(work.flops_per_item / 2, rel=0.001)
+    products = products_of(graph)
+    assert products.uncounted == ()
+    assert products.total == pytest.approx(work.flops_per_item / 2, rel=0.001)
 
 
 def test_memory_of_a_module_by_hand() -> None:
@@ -57,9 +57,9 @@ def test_memory_of_a_module_by_hand() -> None:
         torch.nn.ReLU(inplace=True),
     ).eval()
     shared.weight.requires_grad_(False)
-    found = parameters_of(module)
-    assert (found.total, found.trainable) == (10_000 + 20_000 + 400 + 40, 10_000 + 20_000 + 40)
-    assert found.by_type == {"Linear": 30_400, "BatchNorm1d": 40}
+    parameters = parameters_of(module)
+    assert (parameters.total, parameters.trainable) == (10_000 + 20_000 + 400 + 40, 10_000 + 20_000 + 40)
+    assert parameters.by_type == {"Linear": 30_400, "BatchNorm1d": 40}
     # Running mean and variance are floats as well; the number of batches is one int64.
     assert weight_bytes(module) == {"fp32": 30_480 * 4 + 8, "tf32": 30_480 * 4 + 8, "fp16": 60_968, "bf16": 60_968}
     item = [torch.zeros(1, 10)]
@@ -82,12 +82,12 @@ def test_activations_take_what_was_estimated_and_operators_more(tmp_path: Path) 
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True, record_shapes=True) as seen:
             made = module(item)
     seen.export_chrome_trace(str(tmp_path / "trace.json"))
-    found = watched(json.loads((tmp_path / "trace.json").read_text())["traceEvents"], DEVICE_TYPES["cpu"])
+    result = watched(json.loads((tmp_path / "trace.json").read_text())["traceEvents"], DEVICE_TYPES["cpu"])
     estimated = live_bytes(module, [item], "fp32")
-    assert max(found.running_of("activations")) == estimated == 2 * kept.nbytes
-    assert max(found.running()) >= estimated
-    assert {one.operator.name for one in found.blocks if one.operator} == {"aten::conv2d", "aten::batch_norm"}
-    assert sum(found.by) == made.nbytes
+    assert max(result.running_of("activations")) == estimated == 2 * kept.nbytes
+    assert max(result.running()) >= estimated
+    assert {block.operator.name for block in result.blocks if block.operator} == {"aten::conv2d", "aten::batch_norm"}
+    assert sum(result.by) == made.nbytes
 
 
 @pytest.fixture(scope="module")
@@ -105,9 +105,11 @@ def profiled(tmp_path_factory: pytest.TempPathFactory, exports: Models) -> Folde
 
 
 def test_the_stage_profiles_each_case_once(profiled: Folder) -> None:
-    found = {path.parent.name: path for path in profiled.results.root.glob("profiles/*/model.json")}
-    assert len(found) == 2
-    eager = next(store.load(path, ModelProfile, "") for name, path in found.items() if "eager" in name and "b4" in name)
+    results = {path.parent.name: path for path in profiled.results.root.glob("profiles/*/model.json")}
+    assert len(results) == 2
+    eager = next(
+        store.load(path, ModelProfile, "") for name, path in results.items() if "eager" in name and "b4" in name
+    )
     assert (eager.parameters, eager.trainable_parameters) == (16 * 64 + 64 + 64 * 4 + 4,) * 2
     assert (eager.macs, eager.flops, eager.macs_per_batch) == (1280, 2560, 5120)
     assert eager.onnx_count is not None
@@ -131,15 +133,15 @@ def test_the_stage_profiles_each_case_once(profiled: Folder) -> None:
         ("not measured: the case has no row in summary.json",),
     )
     assert profiled.results.environment(eager.environment_id).is_file()
-    raw = json.loads(next(iter(found.values())).read_text())
+    raw = json.loads(next(iter(results.values())).read_text())
     assert {"parameters", "macs", "flops", "convention"} <= set(raw)
     other = next(
-        store.load(path, ModelProfile, "") for name, path in found.items() if "runtime" in name and "b4" in name
+        store.load(path, ModelProfile, "") for name, path in results.items() if "runtime" in name and "b4" in name
     )
     # Between its two nodes lies the hidden layer; inputs and outputs are not its own.
     assert other.activation_measured_bytes == 4 * 64 * 4
     assert "arena" in other.activation_measured_by
-    for name in found:
+    for name in results:
         parts = store.load(profiled.results.parts_profile(name), PartsProfile, "")
         assert parts.layers
         assert all((profiled.results.profile(name) / trace).is_file() for trace in parts.traces)
@@ -147,8 +149,8 @@ def test_the_stage_profiles_each_case_once(profiled: Folder) -> None:
         repeats = range(1, len(parts.ratios) + 1)
         assert len(repeats) >= MIN_REPEATS
         usage = [store.load(profiled.results.profile_usage(name, repeat), Usage, "") for repeat in repeats]
-        assert [(one.case_id, one.round) for one in usage] == [(name, repeat) for repeat in repeats]
-        assert "measure" in {sample.phase for one in usage for sample in one.samples}
+        assert [(entry.case_id, entry.round) for entry in usage] == [(name, repeat) for repeat in repeats]
+        assert "measure" in {sample.phase for entry in usage for sample in entry.samples}
         assert (parts.grade is None, parts.steady is None, parts.usage is None) == (False, False, False)
         assert not list(profiled.results.raw.glob("*/*.usage.json"))
     again = profiled("profile_ops")
@@ -161,9 +163,9 @@ def test_a_library_that_tells_no_memory_has_none_and_the_reason(folder: Folder) 
     done = folder("profile_ops", "--runs", "2")
     assert (done.returncode, done.stderr) == (0, "")
     (path,) = folder.results.root.glob("profiles/*/model.json")
-    found = store.load(path, ModelProfile, "")
-    assert found.activation_measured_bytes is None
-    assert "does not report" in found.activation_measured_by
+    result = store.load(path, ModelProfile, "")
+    assert result.activation_measured_bytes is None
+    assert "does not report" in result.activation_measured_by
 
 
 @pytest.mark.slow
@@ -177,8 +179,8 @@ def test_a_profile_of_fewer_runs_or_of_another_export_is_made_anew(folder: Folde
         return store.load(path, PartsProfile, "").runs
 
     asked = ["--runs=2", "--runs=3", "", "--runs=2"]
-    found = [(changed("profile_ops", *filter(None, [word])).returncode, runs()) for word in asked]
-    assert found == [(0, 2), (0, 3), (0, 3), (0, 3)]
+    results = [(changed("profile_ops", *filter(None, [word])).returncode, runs()) for word in asked]
+    assert results == [(0, 2), (0, 3), (0, 3), (0, 3)]
     record = next(changed.models.root.glob("*tiny*/export.json"))  # these results have none of their own
     export = store.load(record, ExportRecord, "")
     store.save(record, export.model_copy(update={"request_sha256": "0" * 64}))

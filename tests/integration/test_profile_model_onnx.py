@@ -51,11 +51,11 @@ def case(precision: str = "fp32") -> Case:
 def test_without_a_module_the_graph_is_what_is_counted(export: ExportRecord, tmp_path: Path) -> None:
     from harness.zoo.cost.counting import counts_of
 
-    found = counts_of(case(), export, tmp_path, BATCH)
-    assert (found.macs, found.flops, found.counted_by) == (1_200, 2_400, "the ONNX graph")
-    assert (found.parameters, found.trainable_parameters, found.weight_bytes) == (None, None, {})
-    assert "no module" in found.count_notes[0]
-    assert found.activation_bytes == 4 * (100 + 2)
+    counts = counts_of(case(), export, tmp_path, BATCH)
+    assert (counts.macs, counts.flops, counts.counted_by) == (1_200, 2_400, "the ONNX graph")
+    assert (counts.parameters, counts.trainable_parameters, counts.weight_bytes) == (None, None, {})
+    assert "no module" in counts.count_notes[0]
+    assert counts.activation_bytes == 4 * (100 + 2)
     lower = counts_of(case("int8"), export, tmp_path, BATCH)
     assert (lower.activation_bytes, lower.activation_bytes_by) == (None, "not estimated: fp32 only")
 
@@ -66,9 +66,9 @@ def test_counts_that_disagree_are_both_told(export: ExportRecord, tmp_path: Path
     agreeing = counts_of(case(), export.model_copy(update={"work": (WORK,)}), tmp_path, BATCH)
     assert not any("disagree" in note for note in agreeing.count_notes)
     blind = WORK.model_copy(update={"flops_per_item": 2_000})
-    found = counts_of(case(), export.model_copy(update={"work": (blind,)}), tmp_path, BATCH)
-    assert (found.macs, found.onnx_count and found.onnx_count.macs) == (1_000, 1_200)
-    assert "torch has 1,000 multiply-adds a sample, the ONNX graph 1,200" in found.count_notes[0]
+    counts = counts_of(case(), export.model_copy(update={"work": (blind,)}), tmp_path, BATCH)
+    assert (counts.macs, counts.onnx_count and counts.onnx_count.macs) == (1_000, 1_200)
+    assert "torch has 1,000 multiply-adds a sample, the ONNX graph 1,200" in counts.count_notes[0]
 
 
 def test_the_graph_counts_what_torch_cannot_and_nothing_counted_is_no_zero(
@@ -77,9 +77,9 @@ def test_the_graph_counts_what_torch_cannot_and_nothing_counted_is_no_zero(
     from harness.zoo.cost.counting import counts_of
 
     blind = WORK.model_copy(update={"flops_per_item": 0, "uncounted": ("mystery",)})
-    found = counts_of(case(), export.model_copy(update={"work": (blind,)}), tmp_path, BATCH)
-    assert (found.macs, found.counted_by, found.uncounted) == (1_200, "the ONNX graph", ())
-    assert not any("disagree" in note for note in found.count_notes)
+    counts = counts_of(case(), export.model_copy(update={"work": (blind,)}), tmp_path, BATCH)
+    assert (counts.macs, counts.counted_by, counts.uncounted) == (1_200, "the ONNX graph", ())
+    assert not any("disagree" in note for note in counts.count_notes)
     alone = counts_of(case(), export.model_copy(update={"work": (blind,), "onnx": {}}), tmp_path, BATCH)
     assert (alone.macs, alone.flops, alone.uncounted) == (None, None, ("mystery",))
     part = blind.model_copy(update={"flops_per_item": 2_000})
@@ -90,9 +90,9 @@ def test_the_graph_counts_what_torch_cannot_and_nothing_counted_is_no_zero(
 def test_an_export_without_an_fp32_file_says_so(export: ExportRecord, tmp_path: Path) -> None:
     from harness.zoo.cost.counting import counts_of
 
-    found = counts_of(case(), export.model_copy(update={"onnx": {}}), tmp_path, BATCH)
-    assert (found.macs, found.flops, found.onnx_count, found.activation_bytes) == (None, None, None, None)
-    assert found.count_notes[0] == "there is no fp32 ONNX file to compare the count with"
+    counts = counts_of(case(), export.model_copy(update={"onnx": {}}), tmp_path, BATCH)
+    assert (counts.macs, counts.flops, counts.onnx_count, counts.activation_bytes) == (None, None, None, None)
+    assert counts.count_notes[0] == "there is no fp32 ONNX file to compare the count with"
 
 
 def test_a_damaged_onnx_file_is_named(tmp_path: Path) -> None:

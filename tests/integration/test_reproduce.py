@@ -45,10 +45,10 @@ def claim(tmp_path: Path, **changes: Any) -> list[str]:
 def test_a_claim_is_planned_measured_and_judged(folder: Folder, tmp_path: Path) -> None:
     done = folder("reproduce", *claim(tmp_path))
     place = folder.results.claim("tiny")
-    found = store.load(place.reproduction, Reproduction, "make reproduce")
-    rows = {row.name: row for row in found.rows}
+    reproduction = store.load(place.reproduction, Reproduction, "make reproduce")
+    rows = {row.name: row for row in reproduction.rows}
     assert rows["trt"].reason == "tensorrt does not run on cpu"
-    names = [(one.name, one.published, one.here) for one in rows["eager"].differences]
+    names = [(difference.name, difference.published, difference.here) for difference in rows["eager"].differences]
     assert names == [("model", "Tiny v1", TINY), ("precision", "fp16", "fp32"), ("batch size", "4096", "256")]
     # A neighbour may disturb the machine so much that there is no figure; then the grade is the reason.
     disturbed = "grade" in str(rows["ort / eager"].reason)

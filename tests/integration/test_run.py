@@ -54,10 +54,10 @@ def ran(tmp_path_factory: pytest.TempPathFactory, exports: Models) -> Folder:
 def of(folder: Folder, backend: str, precision: str = "fp32") -> list[Measured]:
     """The measured rounds of one of the tiny module's cases."""
     wanted = f"tiny-4889fe-{backend}-cpu-{precision}"
-    found = [record for (case, _), record in folder.records().items() if wanted in case]
-    assert len(found) == 2
-    assert all(isinstance(record, Measured) for record in found), found
-    return [record for record in found if isinstance(record, Measured)]
+    results = [record for (case, _), record in folder.records().items() if wanted in case]
+    assert len(results) == 2
+    assert all(isinstance(record, Measured) for record in results), results
+    return [record for record in results if isinstance(record, Measured)]
 
 
 @pytest.mark.parametrize("backend", BACKENDS[1:])
@@ -130,8 +130,8 @@ def test_every_sample_is_kept_with_its_place(ran: Folder) -> None:
 
 def test_a_process_sees_nothing_of_the_one_before(ran: Folder) -> None:
     """Both rounds of `polluting` were forked from one server: had they shared anything, the second would refuse."""
-    found = [record for (case, _), record in ran.records().items() if "polluting" in case]
-    assert [record.status for record in found] == ["measured", "measured"]
+    results = [record for (case, _), record in ran.records().items() if "polluting" in case]
+    assert [record.status for record in results] == ["measured", "measured"]
 
 
 def test_polluting_would_be_noticed_in_one_process() -> None:
@@ -203,12 +203,12 @@ def test_a_case_gets_the_threads_that_its_setting_names_and_the_others_theirs(fo
     done = folder("run")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "with 1 or 2 threads each" in done.stdout
-    found = set()
+    result = set()
     for (case, _), record in folder.records().items():
         assert isinstance(record, Measured)
         assert record.placement.settings["threads"] == record.threads
-        found.add((case.endswith("-1-thread"), record.threads))
-    assert found == {(True, 1), (False, 2)}
+        result.add((case.endswith("-1-thread"), record.threads))
+    assert result == {(True, 1), (False, 2)}
 
 
 # --- cases that fail ----------------------------------------------------------------------------------------------
@@ -306,9 +306,9 @@ def test_a_library_that_is_not_there_is_a_row_with_the_install_command(folder: F
     )
     folder.environment["PYTHONPATH"] = str(hidden.parent)
     assert folder.subprocess("run").returncode == 10
-    found = {case: record for (case, _), record in folder.records().items() if isinstance(record, Failed)}
-    assert len(found) == 1
-    (record,) = found.values()
+    results = {case: record for (case, _), record in folder.records().items() if isinstance(record, Failed)}
+    assert len(results) == 1
+    (record,) = results.values()
     assert record.error == "onnxruntime is not installed."
     assert "pip install onnxruntime" in record.hint
 

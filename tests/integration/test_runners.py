@@ -53,10 +53,10 @@ def killing(kill: Callable[[psutil.Process], None]) -> Iterator[list[int]]:
 
     def watch() -> None:
         while not over.is_set() and not killed:
-            found = measuring(SECOND)
-            if found is not None:
-                killed.append(found.pid)
-                kill(found)
+            result = measuring(SECOND)
+            if result is not None:
+                killed.append(result.pid)
+                kill(result)
             time.sleep(0.05)
 
     thread = threading.Thread(target=watch)

@@ -31,10 +31,10 @@ def summary() -> Summary:
 @pytest.fixture
 def results(tmp_path: Path, summary: Summary, monkeypatch: pytest.MonkeyPatch) -> Results:
     monkeypatch.chdir(tmp_path)  # MLflow puts artifacts of a database below the working directory
-    found = Results(tmp_path / "results")
-    store.save(found.summary, summary)
-    store.save_bytes(found.report_page, stamp(summary).encode())
-    return found
+    result = Results(tmp_path / "results")
+    store.save(result.summary, summary)
+    store.save_bytes(result.report_page, stamp(summary).encode())
+    return result
 
 
 def run(results: Results, *options: str) -> None:
@@ -65,10 +65,10 @@ def test_profiles_of_this_plan_are_among_the_tables_and_a_damaged_one_is_warned_
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cases = [case_of(RESNET, backend, "fp32", 1) for backend in ("torch-eager", "onnxruntime")]
-    found, results = Synthetic(models=(RESNET,), cases=cases).summary(), Results(tmp_path)
-    store.save(results.summary, found)
+    result, results = Synthetic(models=(RESNET,), cases=cases).summary(), Results(tmp_path)
+    store.save(results.summary, result)
     for case in cases:
-        taken = profile(case).model_copy(update={"settings_id": found.settings_id})
+        taken = profile(case).model_copy(update={"settings_id": result.settings_id})
         store.save(results.model_profile(case.case_id), taken)
         store.save(results.parts_profile(case.case_id), EAGER)
     results.parts_profile(cases[1].case_id).write_text('{"schema_version": 1}')
@@ -115,8 +115,8 @@ def test_a_run_for_the_plan_and_one_below_it_for_each_sound_row(
     client = client_of(database)
     place = client.get_experiment_by_name("ours").experiment_id
     runs = client.search_runs([place], max_results=1000)
-    (parent,) = [found for found in runs if "mlflow.parentRunId" not in found.data.tags]
-    children = {found.data.tags["inferometer.case_id"]: found for found in runs if found is not parent}
+    (parent,) = [entry for entry in runs if "mlflow.parentRunId" not in entry.data.tags]
+    children = {entry.data.tags["inferometer.case_id"]: entry for entry in runs if entry is not parent}
     rows = sound(summary)
     assert set(children) == set(rows)
     assert len(rows) < len(summary.rows)
@@ -185,8 +185,8 @@ def test_what_was_interrupted_is_logged_anew(
     run(results, "--mlflow", database)
     client = client_of(database)
     place = client.get_experiment_by_name("inferometer").experiment_id
-    parents = [found for found in client.search_runs([place]) if "mlflow.parentRunId" not in found.data.tags]
-    assert sorted(found.info.status for found in parents) == ["FINISHED", "RUNNING"]
+    parents = [entry for entry in client.search_runs([place]) if "mlflow.parentRunId" not in entry.data.tags]
+    assert sorted(parent.info.status for parent in parents) == ["FINISHED", "RUNNING"]
 
 
 def test_the_report_goes_along_and_so_has_to_be_there(results: Results, database: str) -> None:
@@ -213,7 +213,7 @@ def test_a_report_of_another_summary_is_left_out_until_there_is_one_of_this(
     assert "nothing to log" in said[2].out
     client = client_of(database)
     place = client.get_experiment_by_name("inferometer").experiment_id
-    (parent,) = [one for one in client.search_runs([place]) if "mlflow.parentRunId" not in one.data.tags]
+    (parent,) = [entry for entry in client.search_runs([place]) if "mlflow.parentRunId" not in entry.data.tags]
     assert {file.path for file in client.list_artifacts(parent.info.run_id)} == {"report.html", "summary.json"}
 
 

@@ -92,8 +92,8 @@ def test_a_stop_is_counted_and_costs_the_rank(tmp_path: Path, phase: str, mode: 
     assert record.stops is not None
     # The signal is handled when the interpreter next gets to it, in whatever phase that is.
     assert len(record.stops.continued) == 1
-    (found,) = checks.interrupted([Round(record, None)])
-    assert (found.flag.name, found.caps_at) == ("STOPPED", "C")
+    (result,) = checks.interrupted([Round(record, None)])
+    assert (result.flag.name, result.caps_at) == ("STOPPED", "C")
 
 
 def test_a_process_that_nothing_stopped_counts_nothing(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ from harness.core.errors import CaseError, NotSupportedError
 from harness.core.protocol import EVENT, Ready
 from harness.core.schemas import Case, TensorSpec
 from harness.processes.launcher import Worker
-from harness.timing.dispatcher import Dispatcher, OnStream
 from harness.timing.issuing_thread import OnStreams, issue_closed
+from harness.timing.service_times import Dispatcher, DispatcherOnStream
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.stages
@@ -73,16 +73,16 @@ def forget() -> None:
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The make-believe GPU; what was asked of it, in order."""
-    found: list[str] = []
+    results: list[str] = []
 
     def says(word: str, answer: Any = None) -> Any:
-        return lambda *arguments: found.append(word) or answer
+        return lambda *arguments: results.append(word) or answer
 
     @contextmanager
     def on_stream(stream: str) -> Iterator[None]:
-        found.append(f"on {stream}")
+        results.append(f"on {stream}")
         yield
-        found.append("back")
+        results.append("back")
 
     driver: Any = ModuleType("pycuda.driver")
     context = SimpleNamespace(push=says("push"), pop=says("pop"))
@@ -92,7 +92,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     driver.Stream = lambda flags: SimpleNamespace(handle=next(handles), synchronize=says("synchronize"))
     driver.event_flags = SimpleNamespace(DISABLE_TIMING=2)
     driver.Event = lambda flags: SimpleNamespace(
-        record=lambda stream: found.append(f"event on {stream.handle}"), query=lambda: True
+        record=lambda stream: results.append(f"event on {stream.handle}"), query=lambda: True
     )
     package: Any = ModuleType("pycuda")
     package.driver = driver
@@ -104,19 +104,19 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     monkeypatch.setattr(torch.cuda, "init", says("torch init"))
     monkeypatch.setattr(torch.cuda, "ExternalStream", lambda handle: f"stream {handle}")
     monkeypatch.setattr(torch.cuda, "default_stream", lambda: "default stream")
-    monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: found.append(f"current: {stream}"))
+    monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: results.append(f"current: {stream}"))
     monkeypatch.setattr(torch.cuda, "stream", on_stream)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: FakeGraph(found))
-    monkeypatch.setattr(torch.cuda, "graph", type("Capture", (FakeCapture,), {"log": found}))
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: FakeGraph(results))
+    monkeypatch.setattr(torch.cuda, "graph", type("Capture", (FakeCapture,), {"log": results}))
     plain = torch.empty_like
     monkeypatch.setattr(torch, "empty_like", lambda like, **options: plain(like))
 
     from harness.backends.torch import cuda
 
     monkeypatch.setattr(cuda, "_DEVICE", "cpu")
-    yield found
+    yield results
     forget()
 
 
@@ -191,7 +191,9 @@ class Encoder(torch.nn.Module):
         return self.head(self.norm(x + self.perceptron(x)).mean(1))
 
 
-@pytest.mark.parametrize("name", ["torch-eager", "torch-compile", pytest.param("torch-aoti", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["torch-eager", *(pytest.param(name, marks=pytest.mark.slow) for name in ("torch-compile", "torch-aoti"))]
+)
 @pytest.mark.usefixtures("switches", "instructions")
 def test_linear_layers_in_fp8_are_near_fp32_and_read_back(
     name: str, log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -203,8 +205,8 @@ def test_linear_layers_in_fp8_are_near_fp32_and_read_back(
     for index in (0, 5):
         with torch.inference_mode():
             right = Encoder()(torch.from_numpy(arrays()[index]["pixels"])).numpy()
-        found = answer(backend, index)
-        distance = np.linalg.norm(found - right) / np.linalg.norm(right)
+        result = answer(backend, index)
+        distance = np.linalg.norm(result - right) / np.linalg.norm(right)
         assert 1e-4 < distance < 0.1  # not fp32, and near it
     placement = backend.placement()
     assert placement.precision == "fp8"
@@ -481,8 +483,8 @@ def test_one_thread_issues_to_objects_on_streams_and_in_memory_of_their_own(
     captured = {word.split("capture on ")[1] for word in log if word.startswith("capture")}
     assert len(captured) == (2 if graph else 0)
     log.clear()
-    found = issue_closed(OnStreams([OnStream(worker) for worker in workers]), 2, 6, 1 << 60)
-    assert (found.worker, found.error) == ((0, 1) * 3, None)
+    result = issue_closed(OnStreams([DispatcherOnStream(worker) for worker in workers]), 2, 6, 1 << 60)
+    assert (result.worker, result.error) == ((0, 1) * 3, None)
     passes = [f"{word} {handle}" for handle in (77, 78) for word in ("current: stream", "event on")]
     assert [word for word in log if not word.startswith("begin")] == passes * 3
     for worker in workers:
@@ -532,9 +534,9 @@ def test_a_cuda_graph_that_inductor_skipped_passes_for_no_precision(
     assert plain.placement().settings["graphs"] == 1
     plain.close()
     backend = loaded("torch-compile", tmp_path, monkeypatch, options={"mode": "reduce-overhead"})
-    found = backend.placement()
-    assert found.precision == "fp32, but its CUDA graph was skipped,"
-    assert found.settings["mode"] == "reduce-overhead"
+    placement = backend.placement()
+    assert placement.precision == "fp32, but its CUDA graph was skipped,"
+    assert placement.settings["mode"] == "reduce-overhead"
     backend.close()
 
 

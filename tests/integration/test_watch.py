@@ -31,10 +31,10 @@ SLOW = {"rounds": 3, "warmup_min_s": 0.05, "max_s": 0.5, "target_ci": 0.0001}
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Folder]:
     """A folder with a plan of work of known duration, which needs no export."""
-    found = Folder(tmp_path, Models(tmp_path / "models"))
-    found.plan({"backends": ["spin"], "batch_sizes": [1, 2]}, models=("spin:1ms",), **SLOW)
-    yield found
-    assert found.orphans() == []
+    result = Folder(tmp_path, Models(tmp_path / "models"))
+    result.plan({"backends": ["spin"], "batch_sizes": [1, 2]}, models=("spin:1ms",), **SLOW)
+    yield result
+    assert result.orphans() == []
 
 
 def watch(folder: Folder, *arguments: str) -> list[str]:
@@ -189,6 +189,6 @@ def test_without_a_plan_once_is_an_error_and_watching_waits_for_one(tmp_path: Pa
     "arguments", [("--port", "80"), ("--web", "--port", "seven"), ("--web", "--port", "70000"), ("--web", "--once")]
 )
 def test_options_that_cannot_be_are_refused(folder: Folder, arguments: tuple[str, ...]) -> None:
-    done = subprocess.run(watch(folder, *arguments), cwd=ROOT, check=False, capture_output=True, text=True)
+    done = folder("watch", *arguments)
     assert done.returncode == 2
     two_lines(done)

@@ -44,7 +44,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory, trained: Path) -> Folder:
     shutil.copytree(trained, root / "models")
     folder = Folder(root, Models(root / "models"))
     folder.plan(
-        *({"backends": found, "models": [model], **E2E_SHAPE} for model, found in E2E.items()),
+        *({"backends": entry, "models": [model], **E2E_SHAPE} for model, entry in E2E.items()),
         {"backends": ["onnxruntime", "openvino"], "modes": ["offline"], "models": [PICTURES]},
         {"backends": ["onnxruntime", "openvino"], "modes": ["pipelined"], "models": [PICTURES]},
         models=(MINILM, PICTURES),
@@ -74,10 +74,10 @@ def prepared(folder: Folder, model: str) -> tuple[dict[str, Any], dict[str, Any]
 
 
 def records(folder: Folder, *parts: str) -> list[Measured]:
-    found = [record for (name, _), record in folder.records().items() if all(part in name for part in parts)]
-    assert found
-    assert all(isinstance(record, Measured) for record in found), found
-    return [record for record in found if isinstance(record, Measured)]
+    results = [record for (name, _), record in folder.records().items() if all(part in name for part in parts)]
+    assert results
+    assert all(isinstance(record, Measured) for record in results), results
+    return [record for record in results if isinstance(record, Measured)]
 
 
 def test_the_saved_tokenizer_gives_exactly_the_ids_of_the_other_boundaries(ran: Folder) -> None:
@@ -101,7 +101,7 @@ def test_pictures_have_a_reference_of_their_own_and_texts_share_it(ran: Folder) 
         assert (inputs.raw.reference.path != inputs.reference.path) is own
 
 
-@pytest.mark.parametrize(("model", "backend"), [(model, name) for model, found in E2E.items() for name in found])
+@pytest.mark.parametrize(("model", "backend"), [(model, name) for model, entry in E2E.items() for name in entry])
 def test_e2e_outputs_are_the_references_for_what_was_prepared(ran: Folder, backend: str, model: str) -> None:
     for record in records(ran, f"{model}-{backend}-", "-e2e"):
         for parity in (record.parity_before, record.parity_timed):
@@ -229,11 +229,11 @@ class Counting:
 def test_two_openvino_requests_in_flight_answer_each_its_own_input(ran: Folder) -> None:
     from array import array
 
-    found = job(ran, PICTURES, "openvino", mode="pipelined")
-    counting = Counting(openvino(found))
-    Pipelined(counting, len(found.batches)).block(array("q", bytes(8 * 9)), 0, 10**12, 9)
+    result = job(ran, PICTURES, "openvino", mode="pipelined")
+    counting = Counting(openvino(result))
+    Pipelined(counting, len(result.batches)).block(array("q", bytes(8 * 9)), 0, 10**12, 9)
     root, record, _ = export_of(ran, PICTURES)
-    reference = load_batches(root, record, found.case, 16).reference
+    reference = load_batches(root, record, result.case, 16).reference
     assert (counting.most, counting.in_flight, len(counting.answers)) == (2, 0, 11)
     for index, answer in zip(counting.inputs, counting.answers, strict=True):
         expected = reference(index)["logits"]
@@ -253,17 +253,17 @@ def loaded(found: BackendJob) -> Backend:
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
 def test_issued_passes_call_back_once_and_answer_each_its_own_input(ran: Folder, backend: str) -> None:
-    found = replace(job(ran, PICTURES, backend), in_flight=2, threads=2)
-    subject, ends = loaded(found), SimpleQueue[tuple[int, str | None]]()
+    result = replace(job(ran, PICTURES, backend), in_flight=2, threads=2)
+    subject, ends = loaded(result), SimpleQueue[tuple[int, str | None]]()
     root, record, _ = export_of(ran, PICTURES)
-    reference = load_batches(root, record, found.case, 16).reference
-    order = [index % len(found.batches) for index in range(9)]
+    reference = load_batches(root, record, result.case, 16).reference
+    order = [index % len(result.batches) for index in range(9)]
     ended = []
     for number, index in enumerate(order):
-        if number >= found.in_flight:
+        if number >= result.in_flight:
             ended.append(ends.get(timeout=60))
         subject.issue(index, lambda error, number=number: ends.put((number, error)))
-    ended += [ends.get(timeout=60) for _ in range(found.in_flight)]
+    ended += [ends.get(timeout=60) for _ in range(result.in_flight)]
     assert sorted(ended) == [(number, None) for number in range(9)]
     assert ends.empty()
     answers = subject.issued()
@@ -284,10 +284,10 @@ def test_run_async_without_threads_of_its_own_is_refused(ran: Folder) -> None:
 
 @pytest.mark.parametrize("backend", ["torch-eager", "onnxruntime", "openvino"])
 def test_fed_arrays_answer_like_selected_ones_and_do_not_stick(ran: Folder, backend: str) -> None:
-    found = job(ran, PICTURES, backend)
-    subject = loaded(found)
+    result = job(ran, PICTURES, backend)
+    subject = loaded(result)
     root, record, _ = export_of(ran, PICTURES)
-    raw = load_raw_batches(root, record, found.case, 16)
+    raw = load_raw_batches(root, record, result.case, 16)
     answers = []
     for index in (0, 1, 2, 1):
         batch = raw.prepare(raw.samples[index])

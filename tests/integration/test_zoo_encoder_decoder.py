@@ -134,7 +134,7 @@ def test_its_onnx_file_answers_alike_in_every_library(tmp_path: Path) -> None:
     from harness.zoo.cost.torch_counts import work_of
     from harness.zoo.families import transformer
     from harness.zoo.identity import Options
-    from harness.zoo.onnx.write import write_fp32
+    from harness.zoo.onnx.torch_to_onnx import write_fp32
 
     source = tmp_path / "source"
     small = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2}

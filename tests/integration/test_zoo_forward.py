@@ -59,5 +59,5 @@ def test_a_function_that_its_module_lacks_is_named_and_not_the_folder(tmp_path: 
 
 
 def test_outputs_are_a_tuple() -> None:
-    one = torch.rand(4, 2)
-    assert forward(Picky(), [one]) == (one,)
+    result = torch.rand(4, 2)
+    assert forward(Picky(), [result]) == (result,)

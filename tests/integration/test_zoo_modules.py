@@ -51,5 +51,5 @@ def test_importing_build_runs_nothing() -> None:
         "import threading, sys, harness.zoo.construct\n"
         "print(threading.active_count(), 'torchvision' in sys.modules, 'transformers' in sys.modules)"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["1", "False", "False"]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "False", "False"]

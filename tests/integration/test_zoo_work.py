@@ -42,9 +42,9 @@ def text_model(name: str, tmp_path: Path) -> Loaded:
     hub.configuration(hub.origin_of(request), request).save_pretrained(tmp_path)
     module = frozen(family_of(MODELS[name]).architecture(MODELS[name], tmp_path))
     model = module.model
-    found = loaded_of(module, ("input_ids", "attention_mask"))
+    result = loaded_of(module, ("input_ids", "attention_mask"))
     return dataclasses.replace(
-        found, attention=model.config._attn_implementation, set_attention=model.set_attn_implementation
+        result, attention=model.config._attn_implementation, set_attention=model.set_attn_implementation
     )
 
 

@@ -27,9 +27,9 @@ pytestmark = pytest.mark.stages
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Folder]:
     """A results folder with a models folder of its own, which must leave no process behind."""
-    found = Folder(tmp_path, Models(tmp_path / "models"))
-    yield found
-    assert found.orphans() == []
+    folder = Folder(tmp_path, Models(tmp_path / "models"))
+    yield folder
+    assert folder.orphans() == []
 
 
 def bench(folder: Folder, name: str, *boundaries: str) -> ExportRecord:
@@ -134,7 +134,7 @@ def test_sounds_are_different_and_the_same_every_time() -> None:
 
 
 def saved(path: Path, module: nn.Module, inputs: tuple[torch.Tensor, ...], batch: bool) -> str:
-    shapes = tuple({0: torch.export.Dim("batch")} if one.ndim and batch else None for one in inputs)
+    shapes = tuple({0: torch.export.Dim("batch")} if entry.ndim and batch else None for entry in inputs)
     torch.export.save(torch.export.export(module, inputs, dynamic_shapes=shapes), path)
     return f"pt2:{path}"
 

@@ -18,9 +18,9 @@ from harness.core.safe_files import Limit, read, read_text
 from harness.core.schemas import Artifact, Plan
 from harness.core.schemas.profile_record import OperatorRow, PartsProfile
 from harness.planning import config
-from harness.profiling.load_profiles import with_launch_gaps
-from harness.zoo import model_files, stored
-from harness.zoo.stored import arrays_in, describe_inputs, read_arrays, write_arrays
+from harness.profiling.read_profiles import with_launch_gaps
+from harness.zoo import input_files, model_files
+from harness.zoo.input_files import arrays_in, describe_inputs, read_arrays, write_arrays
 from tests.synthetic_results import RESNET, case_of, measured, plan_of
 
 HARNESS = Path(__file__).parents[2] / "harness"
@@ -39,7 +39,7 @@ OWN_FILES = {
     ),
     "of the installed package or a distribution": (
         "harness.__main__",
-        "harness.core.extensions",
+        "harness.core.plugin_discovery",
         "harness.reporting.html.embedded",
         "harness.reporting.html.history_page",
         "harness.live.server",
@@ -72,9 +72,9 @@ OWN_FILES = {
         "harness.zoo.onnx.int8",
         "harness.zoo.cost.onnx_counts",
         "harness.zoo.onnx.external_data",
-        "harness.zoo.onnx.write",
+        "harness.zoo.onnx.torch_to_onnx",
         "harness.zoo.reference",
-        "harness.zoo.onnx.write",
+        "harness.zoo.onnx.torch_to_onnx",
         "harness.zoo.onnx.variants",
         "harness.zoo.families.own_onnx",
         "harness.zoo.model_files",
@@ -91,7 +91,7 @@ OWN_FILES = {
         "harness.zoo.inputs.preprocessing",
         "harness.zoo.inputs.preprocessing",
         "harness.zoo.inputs.sounds",
-        "harness.zoo.stored",
+        "harness.zoo.input_files",
     ),
     "what reads up to a limit": (
         "harness.core.safe_files",
@@ -119,12 +119,12 @@ def reads_a_file(node: ast.AST) -> bool:
 
 def test_no_other_module_reads_a_file_without_a_limit() -> None:
     listed = {name for names in OWN_FILES.values() for name in names}
-    found = {
+    results = {
         ".".join(path.relative_to(HARNESS.parent).with_suffix("").parts)
         for path in HARNESS.rglob("*.py")
         if any(reads_a_file(node) for node in ast.walk(ast.parse(path.read_text())))
     }
-    assert found == listed
+    assert results == listed
 
 
 def sparse(path: Path, size: int) -> Path:
@@ -181,7 +181,7 @@ def test_arrays_that_unpack_to_more_are_refused_before_they_are_unpacked(
     path = bomb(tmp_path / "inputs.npz", 64 << 20)
     assert path.stat().st_size < 1 << 20
     assert arrays_in(path)["x"].nbytes == 64 << 20
-    monkeypatch.setattr(stored, "Limit", type("Small", (), {"ARRAYS": 32 << 20}))
+    monkeypatch.setattr(input_files, "Limit", type("Small", (), {"ARRAYS": 32 << 20}))
     for reader in (read_arrays, lambda file: describe_inputs([str(file)], "tensor")):
         with pytest.raises(MalformedFileError, match="unpacks to more than 33,554,432 bytes"):
             reader(path)
@@ -207,8 +207,8 @@ def test_a_trace_that_is_too_large_is_warned_of(tmp_path: Path) -> None:
     name = sparse(tmp_path / "x.trace.json", Limit.TRACE + 1).name
     kernel = OperatorRow(name="kernel", shapes="", calls=1, self_cpu_ns=0, self_device_ns=200)
     profile = PartsProfile(layers=(), operators=(kernel,), traces=(name,), window_ns=300, plain_ns=300)
-    found = with_launch_gaps(profile, tmp_path, said.append)
-    assert found.launch_gaps is None
+    result = with_launch_gaps(profile, tmp_path, said.append)
+    assert result.launch_gaps is None
     assert "is no trace that can be read" in said[0]
 
 

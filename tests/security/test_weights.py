@@ -24,7 +24,7 @@ from harness.zoo.families import own_onnx, vision
 from harness.zoo.identity import Options
 from harness.zoo.loaded import Request
 from harness.zoo.onnx.external_data import check_external_data, external_locations
-from harness.zoo.onnx.write import write_fp32
+from harness.zoo.onnx.torch_to_onnx import write_fp32
 
 WEIGHTS = np.arange(4, dtype=np.float32)
 

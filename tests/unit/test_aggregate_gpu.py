@@ -47,21 +47,21 @@ def summary(results: Results, models: Models) -> Summary:
 
 
 def test_limits_and_engines_stand_in_the_summary(folders: tuple[Results, Models]) -> None:
-    found = summary(*folders)
-    assert [row.status for row in found.rows] == ["measured"]
-    assert found.engines == {f"{RESNET.name}/{PATH}": ENGINE}
-    assert found.roof == ROOF
-    assert found.notes == ()
+    result = summary(*folders)
+    assert [row.status for row in result.rows] == ["measured"]
+    assert result.engines == {f"{RESNET.name}/{PATH}": ENGINE}
+    assert result.roof == ROOF
+    assert result.notes == ()
 
 
 def test_damaged_files_are_named_and_cost_what_rests_on_them(folders: tuple[Results, Models]) -> None:
     results, models = folders
     results.roof.write_text("{")
     models.folder(RESNET.name).engine_record(NAME).write_text("{")
-    found = summary(results, models)
-    assert [row.status for row in found.rows] == ["missing"]
-    assert found.roof is None
-    notes = " ".join(found.notes)
+    result = summary(results, models)
+    assert [row.status for row in result.rows] == ["missing"]
+    assert result.roof is None
+    notes = " ".join(result.notes)
     assert "roof.json" in notes
     assert f"engines/{NAME}.json" in notes
 
@@ -69,14 +69,14 @@ def test_damaged_files_are_named_and_cost_what_rests_on_them(folders: tuple[Resu
 def test_limits_that_nobody_measured_are_no_damage(folders: tuple[Results, Models]) -> None:
     results, models = folders
     results.roof.unlink()
-    found = summary(results, models)
-    assert (found.roof, found.notes) == (None, ())
+    result = summary(results, models)
+    assert (result.roof, result.notes) == (None, ())
 
 
 def test_a_plan_for_a_cpu_has_no_use_for_a_gpus_limits_and_says_so(folders: tuple[Results, Models]) -> None:
     results, models = folders
     plan = store.load(results.plan, Plan, "make plan")
     store.save(results.plan, plan.model_copy(update={"device": "cpu"}))
-    found = summary(results, models)
-    assert found.roof is None
-    assert any("roof.json is not a valid CpuRoof" in note for note in found.notes)
+    result = summary(results, models)
+    assert result.roof is None
+    assert any("roof.json is not a valid CpuRoof" in note for note in result.notes)

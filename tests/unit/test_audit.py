@@ -16,8 +16,8 @@ UNKNOWN = {"name": "d", "skip_reason": "not found"}
 
 
 def lines(*packages: Any) -> list[str]:
-    found: list[str] = AUDIT["report"]({"dependencies": list(packages)}, "constraints.txt")
-    return found
+    result: list[str] = AUDIT["report"]({"dependencies": list(packages)}, "constraints.txt")
+    return result
 
 
 def test_a_vulnerability_is_named_with_the_version_that_mends_it() -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +17,7 @@ import pytest
 
 from harness import build_engine
 from harness.core import store
-from harness.core.errors import ExportError, UnavailableError
+from harness.core.errors import ExportError, UnavailableError, UsageError
 from harness.core.layout import ModelFolder, Models, Results
 from harness.core.schemas import (
     Artifact,
@@ -41,7 +45,9 @@ STATIC, DYNAMIC = "static+graph", "dynamic+graph"
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     found = FakeGpu()
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: FakeDriver() if name == "libcuda.so.1" else _absent(name))
+    own = ctypes.CDLL(None)  # the C library, which starts and ends processes
+    libraries = {"libcuda.so.1": FakeDriver(), None: own}
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: libraries.get(name) or _absent(name))
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())  # type: ignore[arg-type]
     tensorrt.install(monkeypatch, found, **tensorrt_builder.names())
     return found
@@ -302,3 +308,122 @@ def test_a_model_without_an_export_does_not_keep_the_engines_of_others_from_bein
     with pytest.raises(ExportError, match=r"absent: .*export\.json does not exist\. Run `make export` first"):
         folder.build()
     assert len(folder.records()) == 1
+
+
+ROOT = Path(__file__).parents[2]
+AT_ONCE = (sys.executable, "-m", "tests.fixtures.building")
+"""One of several builds: a process of its own with the same fakes."""
+
+
+@pytest.fixture
+def several(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> Folder:
+    monkeypatch.setattr(build_engine, "COMMAND", AT_ONCE)
+    monkeypatch.chdir(ROOT)
+    (folder.root / "meeting").mkdir()
+    return folder
+
+
+def test_engines_are_built_at_the_same_time_and_what_each_timed_is_kept(
+    several: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = "a line of the library, written in two halves"
+    several.export(meets=[str(several.root / "meeting"), 2], prints=[line] * 5)
+    several.plan(("tensorrt", 1, STATIC), ("tensorrt", 8, STATIC))
+    several.build("--engine-jobs", "2")
+    assert [record.engine.path.rpartition("-")[0] for record in several.records()] == [
+        "engines/fp16-b1",
+        "engines/fp16-b8",
+    ]
+    cache = several.models.timing_cache("8.6.0", "A GPU").read_bytes().decode()
+    builds = {path.name for path in (several.root / "meeting").iterdir()}
+    assert len(builds) == 2
+    assert set(cache.replace("+kernels by ", " ").split()) == builds
+    shown = capsys.readouterr().out
+    assert "2 engines to build, 2 at the same time" in shown
+    assert shown.splitlines().count(line) == 10
+    assert shown.count(": building engine fp16-b") == shown.count(" from the reference") == 2
+    several.build("--engine-jobs", "2")
+    assert capsys.readouterr().out.count("is up to date") == 2
+
+
+def test_one_engine_that_fails_beside_others_does_not_stop_them(
+    several: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    several.export(largest=4)
+    several.plan(("tensorrt", 8, STATIC), ("tensorrt", 4, STATIC), ("tensorrt", 2, STATIC))
+    with pytest.raises(
+        ExportError, match=r"^1 engines were not built\. resnet50 fp16-b8-\w+: .*does not take x of shape"
+    ):
+        several.build("--engine-jobs", "2")
+    assert len(several.records()) == 2
+    printed = capsys.readouterr()
+    assert "was not built" in printed.err
+    assert "Hint:" not in printed.out + printed.err  # the stage prints one for all
+
+
+def test_a_build_that_is_killed_is_named_with_the_signal(several: Folder) -> None:
+    several.export(ended_by=int(signal.SIGKILL))
+    several.plan(("tensorrt", 8, STATIC), ("tensorrt", 4, STATIC))
+    with pytest.raises(ExportError, match=r"^2 engines .*fp16-b8-\w+: its build ended with signal 9 \| .*fp16-b4-"):
+        several.build("--engine-jobs", "2")
+    assert several.records() == []
+
+
+def test_ctrl_c_ends_every_build(several: Folder) -> None:
+    meeting = several.root / "meeting"
+    several.export(meets=[str(meeting), 3])
+    several.plan(("tensorrt", 1, STATIC), ("tensorrt", 8, STATIC))
+    places = ["--results", str(several.root), "--models-dir", str(several.models.root)]
+    # A job in the background of a script ignores SIGINT, and so would everything that it starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with subprocess.Popen(
+        [*AT_ONCE, *places, "--engine-jobs", "2"], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    ) as stage:
+        while len(list(meeting.iterdir())) < 2 and stage.poll() is None:
+            time.sleep(0.01)
+        stage.send_signal(signal.SIGINT)
+        _, errors = stage.communicate()
+    assert (stage.returncode, errors.strip().splitlines()[0][:8]) == (130, "Stopped.")
+    builds = [int(path.name) for path in meeting.iterdir()]
+    assert len(builds) == 2
+    for pid in builds:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    assert several.records() == []
+
+
+@pytest.mark.parametrize(
+    ("present", "kept"),
+    [(b"a", b"a+kernels"), (b"b", b"ba+kernels"), (b"damaged", b"a+kernels"), (b"of another driver", b"a+kernels")],
+)
+def test_timings_that_another_build_saved_meanwhile_stay(folder: Folder, present: bytes, kept: bytes) -> None:
+    from harness.backends.tensorrt import builder
+
+    assert builder.merged(present, b"a+kernels") == kept
+
+
+@pytest.mark.parametrize("number", ["0", "65"])
+def test_a_number_of_builds_out_of_range_is_refused(folder: Folder, number: str) -> None:
+    with pytest.raises(UsageError, match=f"^{number} engines cannot be built at the same time") as caught:
+        folder.build("--engine-jobs", number)
+    assert "ENGINE_JOBS=4" in caught.value.hint
+
+
+def test_the_interpreter_of_tensorrt_gets_the_same_options(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[list[str]] = []
+
+    def become(_path: Path, words: list[str], environment: dict[str, str]) -> None:
+        started.append([*words, environment["PYTHONPATH"]])
+        raise SystemExit
+
+    monkeypatch.setattr(os, "execve", become)
+    options = ["--force", "--engine-jobs", "4", "--engines", "fp16-b8"]
+    with pytest.raises(SystemExit):
+        folder.build(*options, "--python", f"tensorrt={sys.executable}")
+    ((python, *words, search_path),) = started
+    assert (python, words[:2], search_path) == (sys.executable, ["-m", "harness.build_engine"], str(ROOT))
+    assert {word for word in words if word.startswith("--")} == {
+        *("--results", "--models-dir"),
+        *(word for word in options if word.startswith("--")),
+    }
+    assert words[words.index("--engine-jobs") + 1] == "4"

@@ -14,7 +14,8 @@ from xml.etree import ElementTree
 import pytest
 
 from harness import compare
-from harness.aggregation.flags import UNCERTAIN, finding
+from harness.aggregation.flags import UNCERTAIN
+from harness.aggregation.grades import finding
 from harness.comparison.verdicts import Margins
 from harness.comparison.verdicts import compare as compare_rows
 from harness.core import cli, store
@@ -175,9 +176,9 @@ def exit_code(*arguments: str) -> int:
 
 
 def test_two_equal_runs_end_well(equal: Folders, capsys: pytest.CaptureFixture[str]) -> None:
-    found = equal()
-    assert not any(row.fails for row in found.rows)
-    assert {row.verdict for row in found.rows} == {"SAME", "AMBIGUOUS", "NOT COMPARABLE"}
+    result = equal()
+    assert not any(row.fails for row in result.rows)
+    assert {row.verdict for row in result.rows} == {"SAME", "AMBIGUOUS", "NOT COMPARABLE"}
     out = capsys.readouterr().out.splitlines()
     assert out[-1].startswith("0 of 21 compared rows regressed; ")
     assert out[0].split() == ["verdict", "case", "baseline", "ms", "now", "ms", "change", "95%", "CI"]
@@ -207,8 +208,8 @@ def test_max_regression_lets_a_smaller_slow_down_pass(folders: Folders, before: 
 
 def test_equivalence_moves_both_margins(folders: Folders, before: Summary) -> None:
     folders.put(before, summary(2, slower(1.05, SLOWED)))
-    found = folders("--equivalence", "10%")
-    assert (found.equivalence, found.max_regression) == (0.1, 0.1)
+    results = folders("--equivalence", "10%")
+    assert (results.equivalence, results.max_regression) == (0.1, 0.1)
     assert folders.verdicts()[SLOWED] == "SAME"
 
 
@@ -267,8 +268,8 @@ def test_a_failed_or_void_row_is_not_compared_and_not_silent(folders: Folders, b
             return record.model_copy(update={"parity_timed": parity_of(case, RESNET, relative_l2=0.5)})
         return record
 
-    found = folders.put(before, summary(2, event))()
-    reasons = {row.case_id: row.reason for row in found.rows if row.verdict == "NOT COMPARABLE"}
+    result = folders.put(before, summary(2, event))()
+    reasons = {row.case_id: row.reason for row in result.rows if row.verdict == "NOT COMPARABLE"}
     assert reasons[SLOWED] == "now failed: load: the process was killed (signal 9), most likely out of memory"
     assert reasons["resnet50-torch-script-cpu-fp32-b1"] == "now grade F: PARITY_FAIL"
     assert "2 rows had a sound figure in the baseline" in folders.current.comparison_report.read_text()
@@ -302,9 +303,9 @@ def test_a_copied_folder_is_no_second_run(folders: Folders, before: Summary) -> 
 
 def test_the_baseline_may_be_a_file(equal: Folders) -> None:
     compare.stage(["--baseline", str(equal.baseline.summary), "--results", str(equal.current.root)])
-    found = equal.saved().baseline
-    assert found is not None
-    assert found.path == str(equal.baseline.summary)
+    baseline = equal.saved().baseline
+    assert baseline is not None
+    assert baseline.path == str(equal.baseline.summary)
 
 
 @pytest.mark.parametrize("name", ["absent", "absent/summary.json"])
@@ -372,9 +373,9 @@ def test_margins_are_per_cent_and_make_sense(equal: Folders, options: tuple[str,
     ],
 )
 def test_thresholds_are_read(text: str, selector: str | None, metric: str, operator: str, limit: float) -> None:
-    found = thresholds.parse(text)
-    assert (found.selector, found.metric, found.operator) == (selector, metric, operator)
-    assert found.limit == pytest.approx(limit)
+    result = thresholds.parse(text)
+    assert (result.selector, result.metric, result.operator) == (selector, metric, operator)
+    assert result.limit == pytest.approx(limit)
 
 
 @pytest.mark.parametrize(
@@ -403,12 +404,12 @@ def test_what_is_no_threshold_is_named(text: str, problem: str) -> None:
 
 
 def test_several_thresholds_in_one_option() -> None:
-    found = thresholds.parse_all(["latency_p50<1ms; throughput>2/s;", "", "memory<1GiB"])
-    assert [one.metric for one in found] == ["latency_p50", "throughput", "memory"]
+    result = thresholds.parse_all(["latency_p50<1ms; throughput>2/s;", "", "memory<1GiB"])
+    assert [entry.metric for entry in result] == ["latency_p50", "throughput", "memory"]
 
 
 def judged(current: Summary, text: str) -> dict[str, Judgement]:
-    return {one.case_id: one for one in thresholds.judge(thresholds.parse(text), current.rows)}
+    return {entry.case_id: entry for entry in thresholds.judge(thresholds.parse(text), current.rows)}
 
 
 @pytest.mark.parametrize(
@@ -507,8 +508,8 @@ def test_the_interval_says_whether_noise_could_turn_it(after: Summary) -> None:
     cases = [(f"<{just:.1f}ns", "PASS", False), ("<1s", "PASS", True), ("<1ms", "FAIL", True)]
     cases += [(f">{just:.1f}ns", "FAIL", False)]
     for text, outcome, clear in cases:
-        found = judged(after, name + text)[SLOWED]
-        assert (found.outcome, found.clear) == (outcome, clear)
+        result = judged(after, name + text)[SLOWED]
+        assert (result.outcome, result.clear) == (outcome, clear)
     assert judged(after, "resnet50/openvino/fp32:throughput>1/s")[SLOWED].clear
     assert judged(after, "resnet50/openvino/fp32:memory<100GiB")[SLOWED].clear is None
 
@@ -525,13 +526,13 @@ def test_what_is_withheld_void_or_failed_does_not_pass() -> None:
 
     cases = [case for case in CASES if case.model == "resnet50" and case.precision == "fp32"]
     current = summary(2, event, cases=cases, rounds=2)
-    found = {case.split("-cpu")[0]: one for case, one in judged(current, "latency_p99<10s").items()}
-    assert {one.outcome for one in found.values()} == {"UNKNOWN"}
-    assert {one.value for one in found.values()} == {None}
-    assert (found["resnet50-torch-script"].reason or "").startswith("failed: load: the process was killed")
-    assert (found["resnet50-torch-eager"].reason or "").startswith("grade F: PARITY_FAIL")
-    assert found["resnet50-torch-compile"].reason == "grade C: NOT_WARMED_UP"
-    assert (found["resnet50-openvino"].reason or "").startswith("withheld: 300 samples, 662 needed")
+    results = {case.split("-cpu")[0]: entry for case, entry in judged(current, "latency_p99<10s").items()}
+    assert {entry.outcome for entry in results.values()} == {"UNKNOWN"}
+    assert {entry.value for entry in results.values()} == {None}
+    assert (results["resnet50-torch-script"].reason or "").startswith("failed: load: the process was killed")
+    assert (results["resnet50-torch-eager"].reason or "").startswith("grade F: PARITY_FAIL")
+    assert results["resnet50-torch-compile"].reason == "grade C: NOT_WARMED_UP"
+    assert (results["resnet50-openvino"].reason or "").startswith("withheld: 300 samples, 662 needed")
     assert judged(current, "resnet50/openvino:speedup>1")["resnet50-openvino-cpu-fp32-b1"].outcome == "UNKNOWN"
 
 
@@ -556,14 +557,14 @@ def test_a_speedup_over_a_baseline_of_grade_c_is_unknown(after: Summary) -> None
     assert row.speedup is not None
     speedup = row.speedup.model_copy(update={"baseline_grade": "C"})
     doubtful = after.model_copy(update={"rows": (row.model_copy(update={"speedup": speedup}),)})
-    found = judged(doubtful, "speedup>0.1")[SLOWED]
-    assert (found.outcome, found.reason) == ("UNKNOWN", f"its baseline {speedup.baseline} is grade C")
+    result = judged(doubtful, "speedup>0.1")[SLOWED]
+    assert (result.outcome, result.reason) == ("UNKNOWN", f"its baseline {speedup.baseline} is grade C")
     assert judged(doubtful, "latency_median<10s")[SLOWED].outcome == "PASS"
 
 
 def test_only_skipped_rows_do_not_pass_either(after: Summary) -> None:
-    (found,) = judged(after, "resnet50/onnxruntime/bf16:latency_p50<1s").values()
-    assert (found.outcome, found.reason) == ("UNKNOWN", "skipped: ONNX Runtime's CPU provider has no bf16 kernels")
+    (result,) = judged(after, "resnet50/onnxruntime/bf16:latency_p50<1s").values()
+    assert (result.outcome, result.reason) == ("UNKNOWN", "skipped: ONNX Runtime's CPU provider has no bf16 kernels")
 
 
 def test_an_offline_row_has_a_throughput_and_no_latency(after: Summary) -> None:
@@ -571,8 +572,8 @@ def test_an_offline_row_has_a_throughput_and_no_latency(after: Summary) -> None:
     mixed = after.model_copy(update={"rows": rows})
     assert SLOWED not in judged(mixed, "latency_p50<1s")
     assert judged(mixed, "throughput>1/s")[SLOWED].outcome == "PASS"
-    found = judged(mixed, "*/offline:latency_p95<1s")[SLOWED]
-    assert (found.outcome, found.reason) == ("UNKNOWN", "offline mode has no latency of single batches")
+    result = judged(mixed, "*/offline:latency_p95<1s")[SLOWED]
+    assert (result.outcome, result.reason) == ("UNKNOWN", "offline mode has no latency of single batches")
 
 
 def test_a_percentile_that_one_process_withholds_names_how_many_samples_each_needs() -> None:
@@ -580,9 +581,9 @@ def test_a_percentile_that_one_process_withholds_names_how_many_samples_each_nee
         return record if record.round > 1 else measured(case, RESNET, 1, SAMPLES)
 
     only = [case for case in CASES if case.case_id == SLOWED]
-    found = judged(summary(2, event, cases=only, samples=MANY_SAMPLES), "latency_p99<10s")[SLOWED]
+    result = judged(summary(2, event, cases=only, samples=MANY_SAMPLES), "latency_p99<10s")[SLOWED]
     expected = "withheld: a process has fewer than 221 samples; raise measurement.min_samples"
-    assert (found.outcome, found.reason) == ("UNKNOWN", expected)
+    assert (result.outcome, result.reason) == ("UNKNOWN", expected)
 
 
 def test_a_percentile_has_its_own_interval(after: Summary) -> None:
@@ -594,9 +595,9 @@ def test_a_percentile_has_its_own_interval(after: Summary) -> None:
 
 
 def test_thresholds_gate_without_a_baseline(equal: Folders, capsys: pytest.CaptureFixture[str]) -> None:
-    found = equal.judge("resnet50:latency_p50<10s", "throughput>0.001/s;memory<100GiB")
-    assert (found.baseline, found.rows) == (None, ())
-    assert {one.outcome for one in found.judgements} == {"PASS"}
+    result = equal.judge("resnet50:latency_p50<10s", "throughput>0.001/s;memory<100GiB")
+    assert (result.baseline, result.rows) == (None, ())
+    assert {judgement.outcome for judgement in result.judgements} == {"PASS"}
     assert capsys.readouterr().out.splitlines()[-1] == "thresholds: 49 PASS."
     with pytest.raises(RegressionError) as caught:
         equal.judge("resnet50/openvino/fp32:latency_p50<1us", "resnet50/openvino/fp32:latency_p95<10s")
@@ -615,8 +616,8 @@ def test_too_few_rounds_name_the_command_for_each_side_that_lacks_them(
     folders: Folders, before: Summary, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folders.put(before, summary(2, rounds=3))
-    found = folders()
-    assert {row.verdict for row in found.rows if row.ratio is not None} == {"AMBIGUOUS"}
+    results = folders()
+    assert {row.verdict for row in results.rows if row.ratio is not None} == {"AMBIGUOUS"}
     command = f"`make bench ROUNDS=5 CONFIG=configs/synthetic.yaml RESULTS={folders.current.root}`"
     said = f"No row is judged by fewer than 5 rounds a side: {command}, then compare again."
     assert said in capsys.readouterr().out
@@ -672,13 +673,13 @@ def test_conditions_stand_directly_above_each_table_of_figures(eventful: Folders
 def test_junit_has_every_row_and_every_threshold(eventful: Folders) -> None:
     with pytest.raises(RegressionError):
         eventful(*LIMITS)
-    found, root = eventful.saved(), eventful.junit()
+    result, root = eventful.saved(), eventful.junit()
     suites = {suite.get("name"): suite for suite in root.iter("testsuite")}
     rows, limits = suites["baseline"], suites["thresholds"]
-    assert [case.get("name") for case in rows] == [row.case_id for row in found.rows]
-    assert len(limits) == len(found.judgements)
+    assert [case.get("name") for case in rows] == [row.case_id for row in result.rows]
+    assert len(limits) == len(result.judgements)
     outcome = {str(case.get("name")): [part.tag for part in case] for case in rows}
-    for row in found.rows:
+    for row in result.rows:
         skips = row.verdict in ("NOT COMPARABLE", "GONE")
         assert outcome[row.case_id] == ["failure" if row.fails else "skipped" if skips else "system-out"]
     for suite in suites.values():
@@ -693,7 +694,9 @@ def test_junit_stays_xml_whatever_a_reason_quotes(folders: Folders, before: Summ
         return failed(case, record.round, error="<b> & \x1b[31mred\x1b[0m\x00") if lost else record
 
     folders.put(before, summary(2, event))()
-    (said,) = [str(one.get("message")) for one in folders.junit().iter("skipped") if "<b>" in str(one.get("message"))]
+    (said,) = [
+        str(entry.get("message")) for entry in folders.junit().iter("skipped") if "<b>" in str(entry.get("message"))
+    ]
     assert said == "NOT COMPARABLE: now failed: load: <b> &  [31mred [0m "
 
 
@@ -744,10 +747,10 @@ def test_commands_are_escaped(eventful: Folders) -> None:
     with pytest.raises(RegressionError):
         eventful()
     row = next(row for row in eventful.saved().rows if row.fails)
-    found = eventful.saved().model_copy(
+    result = eventful.saved().model_copy(
         update={"rows": (row.model_copy(update={"case_id": "a%b\r\nc::d", "ratio": None}),)}
     )
-    (command,) = github.commands(found)
+    (command,) = github.commands(result)
     assert command.startswith("::error title=slower::a%25b%0Ac::d: ")
     assert "\n" not in command
 
@@ -757,16 +760,16 @@ def test_github_shows_ten_so_the_tenth_counts_the_rest(eventful: Folders) -> Non
         eventful()
     row = next(row for row in eventful.saved().rows if row.fails)
     for number, last in ((10, "slower"), (25, "more::16 more;")):
-        found = github.commands(eventful.saved().model_copy(update={"rows": (row,) * number}))
-        assert len(found) == 10
-        assert found[-1].startswith(f"::error title={last}")
+        commands = github.commands(eventful.saved().model_copy(update={"rows": (row,) * number}))
+        assert len(commands) == 10
+        assert commands[-1].startswith(f"::error title={last}")
 
 
 def test_a_summary_too_long_for_github_is_cut_at_a_line() -> None:
     text = "".join(f"line {number} é\n" for number in range(120_000))
-    found = github.step_summary(text)
-    assert len(text.encode()) > github.MAX_SUMMARY_BYTES >= len(found.encode())
-    *lines, last = found.rstrip("\n").split("\n\n")
+    step_summary = github.step_summary(text)
+    assert len(text.encode()) > github.MAX_SUMMARY_BYTES >= len(step_summary.encode())
+    *lines, last = step_summary.rstrip("\n").split("\n\n")
     assert last.startswith("… cut here")
     assert text.startswith("\n\n".join(lines) + "\n")
     assert github.step_summary("short\n") == "short\n"
@@ -786,9 +789,9 @@ def test_a_ratio_as_a_change(ratio: float, text: str) -> None:
 def test_a_long_table_is_cut_on_the_terminal_and_says_so(eventful: Folders) -> None:
     with pytest.raises(RegressionError):
         eventful()
-    found = eventful.saved()
-    row = next(row for row in found.rows if row.fails)
-    lines = tables.terminal(found.model_copy(update={"rows": (row,) * 50})).splitlines()
+    result = eventful.saved()
+    row = next(row for row in result.rows if row.fails)
+    lines = tables.terminal(result.model_copy(update={"rows": (row,) * 50})).splitlines()
     assert sum(line.startswith("SLOWER") for line in lines) == tables.TERMINAL_ROWS
     assert "… and 10 more rows in comparison.md" in lines
 

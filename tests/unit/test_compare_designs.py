@@ -37,23 +37,23 @@ def outside_github(monkeypatch: pytest.MonkeyPatch) -> None:
 def elsewhere(factor: float = 1.0) -> Summary:
     """Another processor, on which everything takes 3 times as long, and one row more than that."""
     everything = slower(3.0, *(case.case_id for case in CASES))
-    one = slower(factor, SLOWED)
+    single = slower(factor, SLOWED)
 
     def event(case: Case, record: Measured) -> Measured | Failed | None:
-        found = everything(case, record)
-        return one(case, found) if isinstance(found, Measured) else found
+        result = everything(case, record)
+        return single(case, result) if isinstance(result, Measured) else result
 
     return summary(2, event, cpu="AMD EPYC 9B14", threads=4)
 
 
 def test_across_machines_only_ratios_over_the_baseline_backend_are_judged(folders: Folders) -> None:
-    found = folders.put(summary(1), elsewhere())("--across")
-    compared = [row for row in found.rows if row.ratio is not None]
+    result = folders.put(summary(1), elsewhere())("--across")
+    compared = [row for row in result.rows if row.ratio is not None]
     assert compared
     # All took three times as long: no ratio changed, and no time is shown.
     assert {row.verdict for row in compared} <= {"SAME", "AMBIGUOUS"}
     assert all(row.relative and row.baseline_ns is None and row.current_ns is None for row in compared)
-    reasons = {row.reason for row in found.rows if row.backend == "torch-eager" and row.precision == "fp32"}
+    reasons = {row.reason for row in result.rows if row.backend == "torch-eager" and row.precision == "fp32"}
     assert reasons == {"the ratios of the other rows are over this one"}
 
 
@@ -86,13 +86,13 @@ def test_across_needs_another_run(folders: Folders) -> None:
 
 def restless(seed: int, factor: float = 1.0, lost: int | None = None) -> Summary:
     """A run whose rounds are slow alike, with one row slower by a factor; `lost`: a round of it that failed."""
-    one = slower(factor, SLOWED)
+    single = slower(factor, SLOWED)
 
     def event(case: Case, record: Measured) -> Measured | Failed | None:
         if case.case_id == SLOWED and record.round == lost:
             return None
-        found = one(case, record)
-        return slowed(found, RESTLESS[record.round - 1]) if isinstance(found, Measured) else found
+        result = single(case, record)
+        return slowed(result, RESTLESS[record.round - 1]) if isinstance(result, Measured) else result
 
     return summary(seed, event, rounds=len(RESTLESS))
 
@@ -117,8 +117,8 @@ def test_rounds_that_are_slow_for_both_states_hide_no_slow_down(folders: Folders
 
 
 def test_equal_states_end_well_whatever_the_machine_does(folders: Folders) -> None:
-    found = in_turn(folders, restless(1), restless(2))("--paired")
-    compared = {row.verdict for row in found.rows if row.ratio is not None}
+    result = in_turn(folders, restless(1), restless(2))("--paired")
+    compared = {row.verdict for row in result.rows if row.ratio is not None}
     assert compared
     assert compared <= {"SAME", "AMBIGUOUS"}
 
@@ -174,5 +174,5 @@ def test_a_file_whose_name_is_not_its_cases_is_compared_with_itself(folders: Fol
         rows = tuple(row.model_copy(update={"model": f"onnx:./exported/{row.model}.onnx"}) for row in found.rows)
         return found.model_copy(update={"rows": rows})
 
-    found = folders.put(named(summary(1)), named(summary(2)))()
-    assert {row.verdict for row in found.rows} == {"SAME", "AMBIGUOUS", "NOT COMPARABLE"}
+    result = folders.put(named(summary(1)), named(summary(2)))()
+    assert {row.verdict for row in result.rows} == {"SAME", "AMBIGUOUS", "NOT COMPARABLE"}

@@ -17,7 +17,7 @@ from harness.core.schemas import Attempt, AttemptReport, Failed, Fleet, Measured
 from harness.dispatch import MOST_ATTEMPTS, _report, dispatch, stage
 from harness.planning.exports import read_exports
 from harness.planning.work_units import units_of
-from harness.reporting.tables.fleet_tables import fleet_document
+from harness.reporting.tables.machines_tables import fleet_document
 from harness.runners import execution
 from harness.runners.execution import execute, installed_version, package_digest
 from harness.runners.runner import EndedAttempt, Requirements, Runner
@@ -79,10 +79,10 @@ UNITS = [units_of([case])[0].unit_id for case in CASES]
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
-    found = made.plan_of([MINILM], CASES, rounds=2)
-    store.save(Results(tmp_path).plan, found)
+    result = made.plan_of([MINILM], CASES, rounds=2)
+    store.save(Results(tmp_path).plan, result)
     store.save(Models(tmp_path / "models").folder(MINILM.name).record, made.export_record(MINILM))
-    return found
+    return result
 
 
 def run(plan: Plan, folder: Path, answers: Mapping[str, list[object]]) -> tuple[Fleet, Scripted]:
@@ -94,7 +94,9 @@ def run(plan: Plan, folder: Path, answers: Mapping[str, list[object]]) -> tuple[
 
 def read_exports_without_files(plan: Plan, results: Results, models: Models) -> object:
     """noop needs no file of the export, and the synthetic export has none."""
-    bare = plan.model_copy(update={"models": tuple(one.model_copy(update={"exported": False}) for one in plan.models)})
+    bare = plan.model_copy(
+        update={"models": tuple(model.model_copy(update={"exported": False}) for model in plan.models)}
+    )
     return read_exports(bare, results, models)
 
 
@@ -109,7 +111,7 @@ def test_cases_that_are_compared_are_one_unit() -> None:
 def test_a_lost_worker_is_an_attempt_and_its_unit_is_tried_once_more(plan: Plan, tmp_path: Path) -> None:
     fleet, runner = run(plan, tmp_path, {UNITS[1]: ["its node died", packed]})
     assert runner.seen == [(UNITS[0], 1), (UNITS[1], 1), (UNITS[2], 1), (UNITS[1], 2)]
-    assert [[one.outcome for one in unit.attempts] for unit in fleet.units] == [
+    assert [[attempt.outcome for attempt in unit.attempts] for unit in fleet.units] == [
         ["complete"],
         ["lost", "complete"],
         ["complete"],
@@ -187,9 +189,9 @@ def test_the_report_of_a_fleet_has_its_machines_side_by_side(
         """aggregate finds one case and its baseline on each machine; compare is itself."""
         folder = Results(Path(words[words.index("--results") + 1]))
         if name == "aggregate":
-            found = made.Synthetic(models=(MINILM,), cases=compared).summary()
+            summary = made.Synthetic(models=(MINILM,), cases=compared).summary()
             here = made.environment(cpu=f"CPU of {folder.root.name}")
-            store.save(folder.summary, found.model_copy(update={"environments": {made.ENVIRONMENT_ID: here}}))
+            store.save(folder.summary, summary.model_copy(update={"environments": {made.ENVIRONMENT_ID: here}}))
         elif name == "compare":
             compare.stage(words)
 

@@ -32,8 +32,8 @@ S = 1_000_000_000
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Results:
     """A plan of two cases on a card that uses 70 W at rest; every reading is 6 s after the one before."""
     plan = plan_of((EFFICIENTNET,), [GOOD, BAD]).model_copy(update={"device": "cuda"})
-    found = Results(tmp_path)
-    store.save(found.plan, plan)
+    result = Results(tmp_path)
+    store.save(result.plan, plan)
     counter = itertools.accumulate([0, 420_000, 0, 3_000_000, 0, 3_000_000])
     library = FakeNvml(DeviceGetTotalEnergyConsumption=lambda _card: next(counter), DeviceGetComputeRunningProcesses=[])
     clock = itertools.count(0, 6 * S)
@@ -43,7 +43,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Results:
     monkeypatch.setattr(energy_meter.time, "sleep", lambda _seconds: None)
     monkeypatch.setattr(energy, "Worker", lambda *_arguments: SimpleNamespace(close=lambda: None))
     monkeypatch.setattr(energy, "measure_turn", turn)
-    return found
+    return result
 
 
 def turn(job: Job, _worker: Any, _results: Results, observer: energy_meter.PhaseMeter) -> Measured | Failed:
@@ -66,9 +66,9 @@ def test_a_case_is_saved_with_its_energy_and_a_failed_one_is_named(
 ) -> None:
     with pytest.raises(CasesFailedError, match="The energy of 1 case is not known"):
         run(results)
-    found = store.load(results.energy_file(GOOD.case_id), Energy, "make energy")
-    assert (found.idle_w, found.energy_j, found.window_ns) == (70, 3_000, 6 * S)
-    assert found.joules_per_inference == pytest.approx(2.58)
+    result = store.load(results.energy_file(GOOD.case_id), Energy, "make energy")
+    assert (result.idle_w, result.energy_j, result.window_ns) == (70, 3_000, 6 * S)
+    assert result.joules_per_inference == pytest.approx(2.58)
     assert not results.energy_file(BAD.case_id).exists()
     said = capsys.readouterr()
     assert "70 W idle" in said.out

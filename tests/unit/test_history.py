@@ -20,12 +20,12 @@ AT = "2026-11-30T00:00:00+00:00"
 
 
 def summary(day: int = 1, slower: float = 1.0) -> Summary:
-    found = made.Synthetic(
+    result = made.Synthetic(
         models=(made.MINILM,),
         cases=made.matrix([made.MINILM])[:3],
         change=lambda _case, record: made.slowed(record, slower),
     ).summary()
-    return found.model_copy(update={"measured_from": f"2026-10-{day:02d}T01:00:00+00:00"})
+    return result.model_copy(update={"measured_from": f"2026-10-{day:02d}T01:00:00+00:00"})
 
 
 def saved(folder: Path, found: Summary) -> Results:
@@ -128,8 +128,8 @@ def test_compare_takes_the_latest_earlier_run_of_the_same_machine(tmp_path: Path
     other = made.environment(cpu="Another CPU")
     add_run(files, summary(4).model_copy(update={"environments": {made.ENVIRONMENT_ID: other}}), None)
     now = summary(5)
-    found = store.load(files.summary(baseline_in(files, now)), Summary, "x")
-    assert found.measured_from == summary(3).measured_from
+    result = store.load(files.summary(baseline_in(files, now)), Summary, "x")
+    assert result.measured_from == summary(3).measured_from
     results = saved(tmp_path / "r", now)
     with pytest.raises(InferometerError):  # three rounds give no verdict
         compare.stage(["--results", str(results.root), "--baseline", str(files.root)])

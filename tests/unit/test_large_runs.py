@@ -127,10 +127,10 @@ def test_the_samples_of_the_monitor_by_column_are_the_same() -> None:
     )
     samples = [usage_sample(1_000_000_000, "warm-up"), usage_sample(2_000_000_000, gpu=gpu, stopped=False)]
     usage = usage_of("case", 1, samples)
-    found = PackedUsage.model_validate_json(PackedUsage.of(usage).model_dump_json(exclude_defaults=True))
-    assert found.by_column == usage.by_column
-    assert found.last == usage.samples[-1]
-    assert timed(found) == timed(usage) is not None
+    result = PackedUsage.model_validate_json(PackedUsage.of(usage).model_dump_json(exclude_defaults=True))
+    assert result.by_column == usage.by_column
+    assert result.last == usage.samples[-1]
+    assert timed(result) == timed(usage) is not None
     without = PackedUsage.of(usage.model_copy(update={"samples": ()}))
     assert (without.by_column, without.last, timed(without)) == ({}, None, None)
 
@@ -181,7 +181,7 @@ def test_a_newer_file_replaces_the_packed_record(large: Run) -> None:
     assert raw_files.pack(large.plan, large.results) == 1
     raw = RawFiles(large.results, large.plan.cases)
     assert raw.load(again.case_id, 1) == again
-    assert raw.load(again.case_id, 2) == next(one for one in large.made.records() if one.round == 2)
+    assert raw.load(again.case_id, 2) == next(record for record in large.made.records() if record.round == 2)
 
 
 def test_records_that_are_forgotten_leave_the_file(large: Run) -> None:
@@ -275,12 +275,12 @@ def test_every_kind_of_row_of_a_large_run_is_that_of_a_small_one(tmp_path: Path,
     expected = small.aggregate()
     pack_all()
     raw_files.pack(big.plan, big.results)
-    found = big.aggregate()
-    assert {row.status for row in found.rows} == {"measured", "skipped", "failed", "missing"}
-    assert {row.grade for row in found.rows} >= {"A", "B", "C", "F"}
-    assert any(row.void is not None for row in found.rows)
-    assert found.rows == expected.rows
-    assert found.notes == expected.notes
+    result = big.aggregate()
+    assert {row.status for row in result.rows} == {"measured", "skipped", "failed", "missing"}
+    assert {row.grade for row in result.rows} >= {"A", "B", "C", "F"}
+    assert any(row.void is not None for row in result.rows)
+    assert result.rows == expected.rows
+    assert result.notes == expected.notes
     assert big.results.summary_csv.read_bytes() == small.results.summary_csv.read_bytes()
 
 
@@ -301,11 +301,11 @@ def test_results_of_forked_processes_come_in_order_and_few_at_a_time(tmp_path: P
         (tmp_path / str(number)).touch()
         return number * number
 
-    found = parallel.map_forked(work, range(60))
-    assert next(found) == 0
+    result = parallel.map_forked(work, range(60))
+    assert next(result) == 0
     processes = min(parallel.MOST, len(os.sched_getaffinity(0)))
     assert len(list(tmp_path.iterdir())) <= (parallel.AHEAD + 1) * processes + 1
-    assert list(found) == [number * number for number in range(1, 60)]
+    assert list(result) == [number * number for number in range(1, 60)]
 
 
 def test_a_store_behind_a_url_has_the_rows_of_a_large_run(large: Run, tmp_path: Path) -> None:
@@ -430,14 +430,14 @@ def test_a_comparison_of_large_runs_is_that_of_small_ones(tmp_path: Path, large:
     raw_files.pack(other.plan, other.results)
     large.aggregate()
     other.aggregate()
-    found = compared(large, other)
+    result = compared(large, other)
     packed.PACK_FROM = 10_000
     for run in (large, other):
         run.aggregate()
     expected = compared(large, other)
-    assert [row.verdict for row in found.rows].count("NEW") == 1
-    assert found.rows == expected.rows
-    assert sorted(found.judgements, key=str) == sorted(expected.judgements, key=str)
+    assert [row.verdict for row in result.rows].count("NEW") == 1
+    assert result.rows == expected.rows
+    assert sorted(result.judgements, key=str) == sorted(expected.judgements, key=str)
 
 
 def test_the_report_has_a_line_a_model_and_the_page_its_rows(large: Run) -> None:
@@ -511,16 +511,16 @@ def test_only_large_runs_need_pyarrow(tmp_path: Path) -> None:
 def test_watch_shows_packed_results_and_newer_files(large: Run) -> None:
     done = sum(1 for _ in large.made.records())
     watched = WatchedFolder(large.results)
-    found = watched.look()
-    assert found is not None
-    assert found.done == done
-    assert not found.notes
+    result = watched.look()
+    assert result is not None
+    assert result.done == done
+    assert not result.notes
     again = measured(EAGER, MINILM, 1, 50, seed=7)
     store.save_raw(large.results.raw_file(again.case_id, 1), again)
     now = watched.look()
     assert now is not None
     assert now.done == done
-    medians = [next(row.median_ns for row in one.rows if row.case_id == again.case_id) for one in (found, now)]
+    medians = [next(row.median_ns for row in entry.rows if row.case_id == again.case_id) for entry in (result, now)]
     assert medians[0] != medians[1]
 
 
@@ -556,17 +556,17 @@ def test_watch_reads_many_packed_results_bit_by_bit(large: Run, monkeypatch: pyt
 
 def test_the_live_page_gets_the_cases_that_matter(large: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "MAX_ROWS", 1)
-    found = WatchedFolder(large.results).look()
-    assert found is not None
-    kept = server.shown(found)
+    result = WatchedFolder(large.results).look()
+    assert result is not None
+    kept = server.shown(result)
     assert [row.case_id for row in kept.rows] == [BROKEN]
     assert "1 of 12 cases are shown" in kept.notes[-1]
     assert server.shown(kept) == kept
 
 
 def test_a_large_summary_is_kept_with_its_rows(large: Run, tmp_path: Path) -> None:
-    found = large.aggregate()
+    result = large.aggregate()
     path = Results(tmp_path / "kept").summary
-    store.save_summary(path, found)
-    assert store.load(path, Summary, "make aggregate") == found
+    store.save_summary(path, result)
+    assert store.load(path, Summary, "make aggregate") == result
     assert CASES[0].case_id.encode() not in path.read_bytes()

@@ -15,15 +15,15 @@ def _process(slow: float, of_cpu: tuple[float, float, float], second: float = 1.
 
 
 def test_a_slow_process_is_scatter_between_processes() -> None:
-    found = parts([_process(1, (1, 1, 1)), _process(math.e, (1, 1, 1))])
-    assert (found.processes, found.cpus, found.repeats) == pytest.approx((math.sqrt(0.5), 0, 0))
+    results = parts([_process(1, (1, 1, 1)), _process(math.e, (1, 1, 1))])
+    assert (results.processes, results.cpus, results.repeats) == pytest.approx((math.sqrt(0.5), 0, 0))
 
 
 def test_a_slow_cpu_is_scatter_between_cpus() -> None:
-    found = parts([_process(1, (1, 1, math.e))] * 2)
-    assert (found.processes, found.cpus, found.repeats) == pytest.approx((0, math.sqrt(1 / 3), 0))
+    results = parts([_process(1, (1, 1, math.e))] * 2)
+    assert (results.processes, results.cpus, results.repeats) == pytest.approx((0, math.sqrt(1 / 3), 0))
 
 
 def test_what_differs_between_two_sweeps_is_neither() -> None:
-    found = parts([_process(1, (1, 1, 1), second=math.e)] * 2)
-    assert (found.processes, found.cpus, found.repeats) == pytest.approx((0, 0, math.sqrt(0.5)))
+    results = parts([_process(1, (1, 1, 1), second=math.e)] * 2)
+    assert (results.processes, results.cpus, results.repeats) == pytest.approx((0, 0, math.sqrt(0.5)))

@@ -163,7 +163,9 @@ def test_the_command_prints_its_version_and_hints_of_its_own() -> None:
     assert command("bench", "--nothing").stderr.splitlines()[-1] == "Hint:  inferometer bench --help"
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)]
+)
 def test_a_signal_ends_the_stage_and_bench_with_it(number: signal.Signals, code: int, tmp_path: Path) -> None:
     # A job in the background of a script ignores SIGINT, and so would everything that it starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)

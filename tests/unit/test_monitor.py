@@ -58,16 +58,16 @@ def watched(probe: FakeProbe) -> WatchedProcess:
 
 
 def test_no_sample_belongs_to_two_phases() -> None:
-    found = watched(FakeProbe())
-    found.enter("load")
-    found.look()
-    found.enter("measure")
-    found.look()
-    found.look()
-    found.enter("outputs check")
-    record = found.record(View())
-    assert [one.phase for one in record.samples] == ["start", "load", "load", "measure", "measure", "measure"]
-    assert [one.at_ns for one in record.samples] == [500 * MS * step for step in range(1, 7)]
+    result = watched(FakeProbe())
+    result.enter("load")
+    result.look()
+    result.enter("measure")
+    result.look()
+    result.look()
+    result.enter("outputs check")
+    record = result.record(View())
+    assert [sample.phase for sample in record.samples] == ["start", "load", "load", "measure", "measure", "measure"]
+    assert [sample.at_ns for sample in record.samples] == [500 * MS * step for step in range(1, 7)]
     assert (record.case_id, record.round, record.settings_id) == ("a-case", 2, "some-settings")
     assert (record.interval_ns, record.watched_ns) == (250 * MS, 3_000 * MS)
     assert record.monitor_cpu_ns == pytest.approx(6 * MS, abs=1)
@@ -76,23 +76,23 @@ def test_no_sample_belongs_to_two_phases() -> None:
 
 def test_the_memory_map_is_read_once_and_only_when_the_timed_loop_is_over() -> None:
     probe = FakeProbe()
-    found = watched(probe)
+    result = watched(probe)
     for phase in ("load", "compile", "warm-up", "measure"):
-        found.enter(phase)
+        result.enter(phase)
     assert probe.pss_reads == 0
-    found.enter("outputs check")
-    found.enter("record")
+    result.enter("outputs check")
+    result.enter("record")
     assert probe.pss_reads == 1
-    assert found.record(View()).pss_peak_bytes == 42
+    assert result.record(View()).pss_peak_bytes == 42
 
 
 def test_a_process_that_vanished_keeps_what_was_seen_of_it() -> None:
-    found = watched(FakeProbe(lives=3))
-    found.enter("measure")
-    found.look()
-    found.enter("outputs check")
-    record = found.record(View())
-    assert [one.phase for one in record.samples] == ["start", "measure"]
+    result = watched(FakeProbe(lives=3))
+    result.enter("measure")
+    result.look()
+    result.enter("outputs check")
+    record = result.record(View())
+    assert [sample.phase for sample in record.samples] == ["start", "measure"]
     assert record.pss_peak_bytes is None
 
 
@@ -109,20 +109,20 @@ def test_messages_about_nobody_are_ignored(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_record_goes_where_the_message_says(tmp_path: Path) -> None:
     path = tmp_path / "profiles" / "2.usage.json"
     for record, expected in ((str(path), path), (None, Results(tmp_path).usage_file("a-case", 2))):
-        found = watched(FakeProbe())
-        found.message = WATCH.model_copy(update={"results": str(tmp_path), "record": record})
-        assert monitor._obey(b'{"say":"end"}', found, View()) is None
+        result = watched(FakeProbe())
+        result.message = WATCH.model_copy(update={"results": str(tmp_path), "record": record})
+        assert monitor._obey(b'{"say":"end"}', result, View()) is None
         assert store.load(expected, Usage, "").case_id == "a-case"
 
 
 def test_a_look_at_the_card_belongs_to_the_phase_in_which_it_is_taken() -> None:
     library = FakeNvml(DeviceGetComputeRunningProcesses=[SimpleNamespace(pid=WATCH.pid)])
-    found = watched(FakeProbe())
-    found.gpu = GpuProbe(GpuHandle(library, "the card"))
-    found.enter("measure")
-    found.look()
-    found.enter("outputs check")
-    looks = [(one.phase, one.gpu is not None) for one in found.record(View()).samples]
+    result = watched(FakeProbe())
+    result.gpu = GpuProbe(GpuHandle(library, "the card"))
+    result.enter("measure")
+    result.look()
+    result.enter("outputs check")
+    looks = [(sample.phase, sample.gpu is not None) for sample in result.record(View()).samples]
     assert looks == [("start", False), ("measure", True), ("measure", False)]
 
 
@@ -134,9 +134,9 @@ def test_memory_of_the_card_is_read_before_the_process_comes_to_it(monkeypatch: 
         return FakeProbe()
 
     monkeypatch.setattr(monitor, "Probe", probe)
-    found = WatchedProcess.begin(WATCH, GpuHandle(library, "the card"))
+    result = WatchedProcess.begin(WATCH, GpuHandle(library, "the card"))
     assert order == ["DeviceGetMemoryInfo"]
-    assert found.record(View()).gpu_memory_before_bytes == 5 << 30
+    assert result.record(View()).gpu_memory_before_bytes == 5 << 30
 
 
 def test_a_card_that_cannot_be_read_is_said_once_and_stands_in_every_record(
@@ -163,11 +163,11 @@ def test_other_processes_are_looked_at_at_both_ends_of_what_is_judged_and_the_bu
             return {pid: ProcessCpu(name, started, cpu * self.looks) for pid, (name, started, cpu) in spent.items()}
 
     probe = Looking()
-    found = watched(probe)
+    result = watched(probe)
     for phase in ("load", "reference check", "warm-up", "measure", "outputs check", "record"):
-        found.enter(phase)
+        result.enter(phase)
     assert probe.looks == 2
-    (busy,) = found.record(View()).busiest
+    (busy,) = result.record(View()).busiest
     assert (busy.pid, busy.name) == (7, "cc1[31mplus")
     # Two samples of half a second each between the looks.
     assert busy.cpu_percent == pytest.approx(90)
@@ -183,8 +183,8 @@ def test_a_program_that_works_beside_is_found_by_its_name() -> None:
                 before = probe.others()
             while (now := probe.others())[busy.pid].cpu_s <= before.get(busy.pid, now[busy.pid]).cpu_s:
                 before = before if busy.pid in before else now
-            (found,) = busiest({busy.pid: before[busy.pid]}, now, 1e-3)
-            assert (found.pid, found.cpu_percent > 100) == (busy.pid, True)
+            (result,) = busiest({busy.pid: before[busy.pid]}, now, 1e-3)
+            assert (result.pid, result.cpu_percent > 100) == (busy.pid, True)
             assert os.getpid() not in now
         finally:
             busy.kill()

@@ -145,6 +145,7 @@ ALL = {
     "MODELS_DIR": "m",
     "FORCE": "1",
     "BACKEND_PYTHONS": "x=/p",
+    "ENGINE_JOBS": "3",
     "LAYERS": "attention",
     "DEPTH": "2",
     "PROFILE_RUNS": "7",

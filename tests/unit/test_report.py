@@ -32,9 +32,9 @@ def summary() -> Summary:
 
 @pytest.fixture
 def results(tmp_path: Path, summary: Summary) -> Results:
-    found = Results(tmp_path)
-    store.save(found.summary, summary)
-    return found
+    result = Results(tmp_path)
+    store.save(result.summary, summary)
+    return result
 
 
 def run(results: Results, *options: str) -> str:

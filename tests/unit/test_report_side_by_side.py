@@ -23,8 +23,20 @@ TRACE = "operators.pt.trace.json"
 
 @pytest.fixture
 def results(tmp_path: Path) -> Results:
+    return profiled(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """The results with their whole report. Tests only read it."""
+    found = profiled(tmp_path_factory.mktemp("reported"))
+    report.stage(["--results", str(found.root)])
+    return found
+
+
+def profiled(root: Path) -> Results:
     """Two profiled backends on a GPU, one with a trace and kernels of which it tells."""
-    found, summary = Results(tmp_path), cuda_summary()
+    found, summary = Results(root), cuda_summary()
     store.save(found.summary, summary)
     for backend, parts in (("torch-eager", EAGER), ("tensorrt", GRAPH)):
         row = next(row for row in summary.rows if _is_of(row, backend))
@@ -47,12 +59,11 @@ def _is_of(row: Row, backend: str) -> bool:
     return row.backend == backend and case == ("resnet50", "fp16", 1, "compute", False, "measured")
 
 
-def test_the_comparison_stands_in_the_report_with_its_chart_and_gaps(results: Results) -> None:
-    report.stage(["--results", str(results.root)])
-    text = results.report_details.read_text()
+def test_the_comparison_stands_in_the_report_with_its_chart_and_gaps(reported: Results) -> None:
+    text = reported.report_details.read_text()
     name = "resnet50-fp16-batch-1-seeded-layers.png"
     assert f"](charts/{name})" in text
-    assert (results.charts / name).read_bytes().startswith(b"\x89PNG")
+    assert (reported.charts / name).read_bytes().startswith(b"\x89PNG")
     assert "### resnet50, fp16, batch 1: where tensorrt gains on torch-eager" in text
     assert "torch-eager: GPU idle 25.0% of the traced window, 20.0% waiting for launches; " in text
     assert "% of the measured latency, without the profiler, which slows the host." in text
@@ -60,9 +71,8 @@ def test_the_comparison_stands_in_the_report_with_its_chart_and_gaps(results: Re
     assert section.index("fp16 on cuda") < section.index("| group")
 
 
-def test_the_page_has_the_tables_and_no_image(results: Results) -> None:
-    report.stage(["--results", str(results.root)])
-    shown = results.report_page.read_text()
+def test_the_page_has_the_tables_and_no_image(reported: Results) -> None:
+    shown = reported.report_page.read_text()
     assert "where tensorrt gains on torch-eager" in shown
     assert "layers.png" not in shown
 

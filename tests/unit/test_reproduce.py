@@ -76,8 +76,8 @@ def place(tmp_path: Path) -> Place:
 
 def test_an_existing_folder_is_judged_without_measuring(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.put()
-    found = place.judge(summary())
-    assert [row.verdict for row in found.rows] == ["REPRODUCED"] * 3
+    result = place.judge(summary())
+    assert [row.verdict for row in result.rows] == ["REPRODUCED"] * 3
     assert not Results(place.results).claim("a-claim").plan.exists()
     printed = capsys.readouterr().out
     assert "a-claim: 3 REPRODUCED." in printed
@@ -115,10 +115,10 @@ def test_the_exit_code_and_two_lines_of_the_program(place: Place) -> None:
 
 def test_a_ratio_on_another_machine_says_that_it_is_weaker(place: Place) -> None:
     place.put(cards=["NVIDIA H100 80GB HBM3"])
-    found = place.judge(summary())
-    assert [row.verdict for row in found.rows] == ["NOT COMPARABLE", "NOT COMPARABLE", "REPRODUCED"]
+    result = place.judge(summary())
+    assert [row.verdict for row in result.rows] == ["NOT COMPARABLE", "NOT COMPARABLE", "REPRODUCED"]
     assert "weaker evidence" in place.report()
-    assert "weaker evidence" not in tables.document(found.model_copy(update={"rows": found.rows[:2]}))
+    assert "weaker evidence" not in tables.document(result.model_copy(update={"rows": result.rows[:2]}))
 
 
 def test_the_document_has_both_sides_and_their_conditions(place: Place) -> None:
@@ -227,10 +227,10 @@ def test_our_own_run_on_another_machine_names_what_differs(place: Place, monkeyp
     store.save(place.other.summary, summary())
     reproduce.stage(["--claim", "own-epyc", "--results", str(place.results), "--only-compare", str(place.other.root)])
     own = Results(place.results).claim("own-epyc")
-    found = store.load(own.reproduction, Reproduction, "make reproduce")
-    assert {row.verdict for row in found.rows} == {"NOT COMPARABLE"}
-    [row] = [row for row in found.rows if row.name == "resnet50-torch-script-cpu-fp32-b1"]
-    assert {"device", "machine.cpu"} <= {one.name for one in row.differences if one.refuses}
+    reproduction = store.load(own.reproduction, Reproduction, "make reproduce")
+    assert {row.verdict for row in reproduction.rows} == {"NOT COMPARABLE"}
+    [row] = [row for row in reproduction.rows if row.name == "resnet50-torch-script-cpu-fp32-b1"]
+    assert {"device", "machine.cpu"} <= {difference.name for difference in row.differences if difference.refuses}
 
 
 def test_mistakes_of_the_caller(place: Place) -> None:

@@ -17,7 +17,7 @@ from harness.core.host import environment
 from harness.core.layout import Results
 from harness.core.lock import exclusive
 from harness.core.schemas import CpuLimits, CpuRoof, Environment, Precision, Roof
-from harness.processes import cpu_roof
+from harness.processes import cpu_peaks
 from tests.fixtures.nvml import CARD, FakeDriver, FakeNvml
 from tests.synthetic_results import RESNET, case_of, plan_of
 
@@ -45,12 +45,12 @@ class FakePeaks(ModuleType):
 
 @pytest.fixture
 def peaks(monkeypatch: pytest.MonkeyPatch) -> FakePeaks:
-    found = FakePeaks()
-    monkeypatch.setitem(sys.modules, "harness.backends.gpu_peaks", found)
-    monkeypatch.setattr(backends, "gpu_peaks", found, raising=False)
+    results = FakePeaks()
+    monkeypatch.setitem(sys.modules, "harness.backends.gpu_peaks", results)
+    monkeypatch.setattr(backends, "gpu_peaks", results, raising=False)
     monkeypatch.setattr(ctypes, "CDLL", lambda _name: FakeDriver())
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())  # type: ignore[arg-type]
-    return found
+    return results
 
 
 def planned(root: Path, device: str = "cuda") -> Results:
@@ -69,14 +69,14 @@ def test_limits_are_saved_with_the_card_and_the_environment(
     tmp_path: Path, peaks: FakePeaks, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = planned(tmp_path)
-    found = run(results)
-    assert (found.device, found.uuid) == ("A GPU", f"GPU-{CARD}")
-    assert found.flops == {"fp32": 50e12, "fp16": 700e12}
-    assert (found.copy_bytes_per_s, found.launch_ns) == (3e12, 1_150.0)
-    assert (found.h2d_bytes_per_s, found.d2h_bytes_per_s) == (55e9, 54e9)
-    here = store.load(results.environment(found.environment_id), Environment, "make roof")
+    result = run(results)
+    assert (result.device, result.uuid) == ("A GPU", f"GPU-{CARD}")
+    assert result.flops == {"fp32": 50e12, "fp16": 700e12}
+    assert (result.copy_bytes_per_s, result.launch_ns) == (3e12, 1_150.0)
+    assert (result.h2d_bytes_per_s, result.d2h_bytes_per_s) == (55e9, 54e9)
+    here = store.load(results.environment(result.environment_id), Environment, "make roof")
     assert here.gpu is not None
-    assert here.gpu.uuid == found.uuid
+    assert here.gpu.uuid == result.uuid
     assert here.software.build["torch_cuda_runtime"] == "13.0"
     assert peaks.calls[0] == "require"
     said = capsys.readouterr().out
@@ -106,35 +106,35 @@ def test_without_pytorch_it_says_so(tmp_path: Path, peaks: FakePeaks, monkeypatc
 
 
 class FakeCpu:
-    """harness.processes.cpu_roof.measured: what was asked for, and answers of 100 GFLOP/s a thread."""
+    """harness.processes.cpu_peaks.measured: what was asked for, and answers of 100 GFLOP/s a thread."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[list[int], list[Precision]]] = []
         self.unmeasured: dict[Precision, str] = {}
         self.without: tuple[str, ...] = ()
 
-    def __call__(self, threads: list[int], precisions: list[Precision]) -> cpu_roof.MeasuredRoof:
+    def __call__(self, threads: list[int], precisions: list[Precision]) -> cpu_peaks.MeasuredRoof:
         self.asked.append((threads, precisions))
         known = [precision for precision in precisions if precision not in self.unmeasured]
         limits = [
             CpuLimits(threads=n, flops=dict.fromkeys(known, n * 100e9), copy_bytes_per_s=n * 10e9) for n in threads
         ]
-        return cpu_roof.MeasuredRoof(tuple(limits), self.unmeasured, self.without)
+        return cpu_peaks.MeasuredRoof(tuple(limits), self.unmeasured, self.without)
 
 
 @pytest.fixture
 def cpu(monkeypatch: pytest.MonkeyPatch) -> FakeCpu:
-    found = FakeCpu()
-    monkeypatch.setattr(cpu_roof, "measured", found)
+    result = FakeCpu()
+    monkeypatch.setattr(cpu_peaks, "measured", result)
     monkeypatch.setattr(roof.limits, "threads", lambda: 2)
-    return found
+    return result
 
 
 def planned_on_cpu(root: Path, *cases: tuple[str, str, str]) -> Results:
     """Of (backend, precision, setting) each."""
     results = Results(root)
-    found = [case_of(RESNET, name, precision, 1, setting=setting) for name, precision, setting in cases]
-    store.save(results.plan, plan_of((RESNET,), found))
+    matches = [case_of(RESNET, name, precision, 1, setting=setting) for name, precision, setting in cases]
+    store.save(results.plan, plan_of((RESNET,), matches))
     return results
 
 
@@ -150,19 +150,19 @@ def test_every_number_of_threads_and_precision_of_the_plan_is_measured_once(
     tmp_path: Path, cpu: FakeCpu, peaks: FakePeaks, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = planned_on_cpu(tmp_path, ("onnxruntime", "int8", "1-thread"), ("openvino", "bf16", "default"))
-    found = run_on_cpu(results)
+    result = run_on_cpu(results)
     assert cpu.asked == [([1, 2], ["fp32", "int8", "bf16"])]  # fp32 as well: any other may be computed by way of it
     assert peaks.calls == []
-    here = store.load(results.environment(found.environment_id), Environment, "make roof")
-    assert (found.device, found.machine) == (here.machine.cpu, here.machine)
-    assert found.of(2) == CpuLimits(
+    here = store.load(results.environment(result.environment_id), Environment, "make roof")
+    assert (result.device, result.machine) == (here.machine.cpu, here.machine)
+    assert result.of(2) == CpuLimits(
         threads=2, flops=dict.fromkeys(("fp32", "int8", "bf16"), 200e9), copy_bytes_per_s=20e9
     )
-    assert found.of(3) is None
+    assert result.of(3) is None
     said = capsys.readouterr().out
     assert "with 2 threads 200 fp32, 200 int8, 200 bf16 GFLOP/s, copies 20.0 GB/s" in said
     assert "GPU" not in said
-    assert run_on_cpu(results) == found
+    assert run_on_cpu(results) == result
     assert len(cpu.asked) == 1
 
 
@@ -190,8 +190,8 @@ def test_what_could_not_be_measured_is_said_and_not_tried_again(
 ) -> None:
     cpu.unmeasured, cpu.without = {"int8": "why"}, ("PyTorch",)
     results = planned_on_cpu(tmp_path, ("onnxruntime", "int8", "default"))
-    found = run_on_cpu(results)
-    assert (found.unmeasured, found.without) == ({"int8": "why"}, ("PyTorch",))
+    result = run_on_cpu(results)
+    assert (result.unmeasured, result.without) == ({"int8": "why"}, ("PyTorch",))
     said = capsys.readouterr().err
     assert "No matrix product in int8 could be measured (why)" in said
     assert "without PyTorch" in said

@@ -69,8 +69,8 @@ class Run:
         return Run(root)
 
     def inputs(self) -> list[Path]:
-        found = store.load(self.results.summary, Summary, "make aggregate").inputs
-        return [self.results.root / name for name in found if not name.startswith(chain.MODELS)]
+        results = store.load(self.results.summary, Summary, "make aggregate").inputs
+        return [self.results.root / name for name in results if not name.startswith(chain.MODELS)]
 
 
 @pytest.fixture(scope="module")
@@ -192,8 +192,8 @@ def test_a_record_that_was_changed_before_it_was_packed_is_refused_by_verify(who
     manifest = json.loads(opened(files.pop(BUNDLE_MANIFEST)).content)
     name = "results/roof.json"
     files[name] = files[name].replace(b"400", b"401", 1)
-    for one in manifest["files"]:
-        one["sha256"] = hashlib.sha256(files[one["path"]]).hexdigest()
+    for entry in manifest["files"]:
+        entry["sha256"] = hashlib.sha256(files[entry["path"]]).hexdigest()
     files[BUNDLE_MANIFEST] = json.dumps(manifest, separators=(",", ":")).encode()
     path.write_bytes(archive.pack(files, "inferometer-forged"))
     with pytest.raises(MalformedFileError, match=r"results/roof\.json does not match its seal"):
@@ -231,10 +231,10 @@ def test_a_missing_input_stops_the_bundle_and_no_report(whole: Run, tmp_path: Pa
 
 def test_the_plan_of_the_next_run_is_warned_of(whole: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = whole.copy(tmp_path / "next")
-    found = store.load(run.results.plan, Plan, "make plan")
-    store.save(run.results.plan, found.model_copy(update={"plan_id": "another"}))
+    result = store.load(run.results.plan, Plan, "make plan")
+    store.save(run.results.plan, result.model_copy(update={"plan_id": "another"}))
     report.stage([*run.only, "--no-charts"])
-    assert f"is of plan {found.plan_id}" in capsys.readouterr().err
+    assert f"is of plan {result.plan_id}" in capsys.readouterr().err
 
 
 def test_a_baseline_is_held_against_its_own_folder(whole: Run, tmp_path: Path) -> None:

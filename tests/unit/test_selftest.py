@@ -18,7 +18,7 @@ from harness.backends.batches import NO_BATCHES, nothing_exported
 from harness.backends.calibration import slowdown
 from harness.backends.calibration.noop import Noop
 from harness.backends.calibration.spin import Spin
-from harness.comparison import trials
+from harness.comparison import selftest_evidence
 from harness.core import store
 from harness.core.errors import CaseError, CasesFailedError, ConfigError, UsageError
 from harness.core.schemas import Case, Plan, SelfTest, SelfTestKind, SelfTestRow
@@ -66,7 +66,7 @@ def outcome(**changes: Any) -> SelfTest:
         missed=30,
         slowed_trials=30,
     )
-    found = SelfTest(
+    result = SelfTest(
         created_at="2026-11-28T00:00:00+00:00",
         machine=environment().machine,
         rounds=5,
@@ -80,7 +80,7 @@ def outcome(**changes: Any) -> SelfTest:
         kinds=(two_speeds,),
         passed=True,
     )
-    return found.model_copy(update=changes)
+    return result.model_copy(update=changes)
 
 
 @pytest.mark.parametrize(
@@ -106,53 +106,53 @@ def test_what_is_no_duration_is_an_error(name: str) -> None:
 
 @pytest.mark.parametrize(("reported_ns", "within"), [(1_010_099.0, True), (1_010_101.0, False), (989_899.0, False)])
 def test_bias_may_be_one_percent_and_two_clock_reads(reported_ns: float, within: bool) -> None:
-    (row,) = trials.bias_rows(EXPECTED, [summary("a", reported_ns)])
+    (row,) = selftest_evidence.bias_rows(EXPECTED, [summary("a", reported_ns)])
     assert row.within is within
 
 
 def test_bias_is_of_the_middle_report() -> None:
-    (row,) = trials.bias_rows(EXPECTED, [summary("a", value) for value in (1e6, 1.001e6, 5e6)])
+    (row,) = selftest_evidence.bias_rows(EXPECTED, [summary("a", value) for value in (1e6, 1.001e6, 5e6)])
     assert row.reported_ns == 1.001e6
 
 
 def test_a_case_that_was_never_measured_proves_nothing() -> None:
     with pytest.raises(ValueError, match="never measured"):
-        trials.bias_rows(EXPECTED, [summary("b", 1e6)])
+        selftest_evidence.bias_rows(EXPECTED, [summary("b", 1e6)])
 
 
 def test_equal_work_may_only_be_same_or_ambiguous() -> None:
     rows = verdicts("SAME", "AMBIGUOUS", "SLOWER", "FASTER", "NOT COMPARABLE")
-    assert trials.false_alarms(rows) == (3, 5)
+    assert selftest_evidence.false_alarms(rows) == (3, 5)
 
 
 def test_slowed_work_may_only_be_slower() -> None:
-    assert trials.missed(verdicts("SLOWER", "SAME", "AMBIGUOUS", "NOT COMPARABLE")) == (3, 4)
+    assert selftest_evidence.missed(verdicts("SLOWER", "SAME", "AMBIGUOUS", "NOT COMPARABLE")) == (3, 4)
 
 
 def passing(true_rate: float, count: int, asked: float) -> float:
     """Probability that so many trials of a harness with that rate of wrong verdicts exclude the rate asked for."""
     right = 1 - true_rate
     chances = [math.comb(count, wrong) * true_rate**wrong * right ** (count - wrong) for wrong in range(count + 1)]
-    return sum(chance for wrong, chance in enumerate(chances) if trials.excluded_rate(wrong, count) <= asked)
+    return sum(chance for wrong, chance in enumerate(chances) if selftest_evidence.excluded_rate(wrong, count) <= asked)
 
 
 @pytest.mark.parametrize(
     ("wrong", "count", "excluded"), [(0, 29, 0.0981), (0, 59, 0.0495), (1, 48, 0.0951), (2, 21, 0.2706)]
 )
 def test_the_rate_that_trials_exclude_is_clopper_and_pearsons_bound(wrong: int, count: int, excluded: float) -> None:
-    assert trials.excluded_rate(wrong, count) == pytest.approx(excluded, abs=1e-4)
-    assert trials.excluded_rate(wrong, count) == pytest.approx(beta.ppf(0.95, wrong + 1, count - wrong))
+    assert selftest_evidence.excluded_rate(wrong, count) == pytest.approx(excluded, abs=1e-4)
+    assert selftest_evidence.excluded_rate(wrong, count) == pytest.approx(beta.ppf(0.95, wrong + 1, count - wrong))
 
 
 @pytest.mark.parametrize(("wrong", "count"), [(0, 0), (3, 3)])
 def test_trials_that_are_all_wrong_and_none_at_all_exclude_nothing(wrong: int, count: int) -> None:
-    assert trials.excluded_rate(wrong, count) == 1.0
+    assert selftest_evidence.excluded_rate(wrong, count) == 1.0
 
 
 @pytest.mark.parametrize(("rate", "count"), [(0.10, 29), (0.05, 59), (0.01, 299)])
 def test_clean_trials_that_exclude_a_rate(rate: float, count: int) -> None:
-    assert trials.trials_for(rate) == count
-    assert trials.excluded_rate(0, count) <= rate < trials.excluded_rate(0, count - 1)
+    assert selftest_evidence.trials_for(rate) == count
+    assert selftest_evidence.excluded_rate(0, count) <= rate < selftest_evidence.excluded_rate(0, count - 1)
 
 
 @pytest.mark.parametrize("count", [21, 29, 30, 48, 59, 61, 100, 200])
@@ -176,7 +176,7 @@ def test_the_default_number_of_trials_excludes_the_default_rate() -> None:
 def test_trials_and_rate_follow_from_each_other() -> None:
     assert selftest._amount(None, 0.05, 3) == (20, 0.05)
     number, rate = selftest._amount(7, None, 3)
-    assert (number, rate) == (7, trials.excluded_rate(0, 21))
+    assert (number, rate) == (7, selftest_evidence.excluded_rate(0, 21))
     assert selftest._amount(16, 0.10, 3) == (16, 0.10)
     with pytest.raises(UsageError, match=r"cannot exclude a rate of 10.0%") as caught:
         selftest._amount(7, 0.10, 3)
@@ -196,12 +196,12 @@ def test_the_text_names_conditions_bias_trials_and_what_they_exclude() -> None:
 
 def test_a_file_from_before_rates_were_asked_for_is_shown_with_what_it_excludes() -> None:
     old = Path(__file__).parents[1] / "golden/format-1/selftest.json"
-    found = store.load(old, SelfTest, "make selftest")
-    assert (found.rate, found.kinds) == (None, ())
-    text = selftest_table(found)
+    result = store.load(old, SelfTest, "make selftest")
+    assert (result.rate, result.kinds) == (None, ())
+    text = selftest_table(result)
     assert "above 13.3%" in text
     assert "at least 95% of the verdicts right" in text
-    assert "excludes rates above 13.3% of each" in selftest_line(found, "selftest.md")
+    assert "excludes rates above 13.3% of each" in selftest_line(result, "selftest.md")
 
 
 def test_a_report_says_when_the_self_test_was_not_run() -> None:
@@ -217,9 +217,9 @@ PROCESSES = [f"1/case/{number}" for number in range(2000)]
 
 
 def test_two_speeds_come_about_equally_often() -> None:
-    found = Counter(factor("spin:1ms:two-speeds", process) for process in PROCESSES)
-    assert set(found) == {1.0, SLOW}
-    assert abs(found[SLOW] / len(PROCESSES) - 0.5) < 0.05
+    counter = Counter(factor("spin:1ms:two-speeds", process) for process in PROCESSES)
+    assert set(counter) == {1.0, SLOW}
+    assert abs(counter[SLOW] / len(PROCESSES) - 0.5) < 0.05
 
 
 def test_scatter_is_log_normal_around_the_named_duration() -> None:
@@ -276,18 +276,18 @@ ALARM, REFUSED = "SLOWER", "NOT COMPARABLE"
 def test_one_wrong_verdict_in_thirty_fails_where_it_is_asked_for(
     kind: str, equal: str, slowed: str, passed: bool
 ) -> None:
-    found, plan = selftest._Findings(), selftest_plan()
+    findings, plan = selftest._Findings(), selftest_plan()
     first = next(case.case_id for case in plan.cases if kind_of(case.model) == kind)
     for trial in range(10):
-        found.summaries.append(summary_of(plan))
+        findings.summaries.append(summary_of(plan))
         for case in plan.cases:
             own = trial == 0 and case.case_id == first
-            found.equal.append(compared(case, equal if own else "SAME"))
-            found.slowed.append(compared(case, slowed if own else "SLOWER"))
-    judged = selftest._judge(plan, found, 0.10)
+            findings.equal.append(compared(case, equal if own else "SAME"))
+            findings.slowed.append(compared(case, slowed if own else "SLOWER"))
+    judged = selftest._judge(plan, findings, 0.10)
     assert judged.passed is passed
-    assert [one.name for one in judged.kinds] == [TWO_SPEEDS, SCATTER]
-    assert {one.equal_trials for one in judged.kinds} == {30}
+    assert [entry.name for entry in judged.kinds] == [TWO_SPEEDS, SCATTER]
+    assert {entry.equal_trials for entry in judged.kinds} == {30}
 
 
 def selftest_plan() -> Plan:
@@ -306,9 +306,9 @@ def summary_of(plan: Plan) -> Any:
 
 def spin(name: str, process: str) -> Spin:
     case = case_of(name)
-    found = Spin(BackendJob(case, nothing_exported(case), Path(), NO_BATCHES.inputs, 1, Path(), process=process))
-    found.load()
-    return found
+    result = Spin(BackendJob(case, nothing_exported(case), Path(), NO_BATCHES.inputs, 1, Path(), process=process))
+    result.load()
+    return result
 
 
 @pytest.fixture

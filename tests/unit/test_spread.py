@@ -26,11 +26,11 @@ from tests.synthetic_results import MINILM
 
 
 def pinned(*names: str, cpus: bool = True) -> list[DeviceSlot]:
-    found = []
+    results = []
     for place, name in enumerate(names):
         own = tuple(range(4 * place, 4 * place + 4)) if cpus else ()
-        found.append(DeviceSlot(name=name, device="cuda", gpu="A", uuid=name, cpus=own, near=True))
-    return found
+        results.append(DeviceSlot(name=name, device="cuda", gpu="A", uuid=name, cpus=own, near=True))
+    return results
 
 
 def test_a_card_runs_one_stage_at_a_time_and_every_stage_runs_once(tmp_path: Path) -> None:
@@ -131,10 +131,10 @@ def test_the_sample_that_is_measured_alone_again_has_cases_of_every_device() -> 
     cases = shaped(*(("onnxruntime", batch) for batch in range(1, 31)))
     plan = made.plan_of([MINILM], cases)
     assigned = {case.case_id: place % 3 for place, case in enumerate(cases)}
-    found = sampled(assigned, plan)
-    assert len(found) == 3
-    assert set(found.values()) == {0, 1, 2}
-    assert found.items() <= assigned.items()
+    result = sampled(assigned, plan)
+    assert len(result) == 3
+    assert set(result.values()) == {0, 1, 2}
+    assert result.items() <= assigned.items()
     assert len(sampled({case.case_id: 0 for case in cases[:3]}, plan)) == 2
     assert sampled({}, plan) == {}
 
@@ -207,9 +207,9 @@ def test_a_process_on_a_slot_has_its_cpus_and_its_gpu(monkeypatch: pytest.Monkey
     assert there.gpu is not None
     upgraded = there.model_copy(update={"gpu": there.gpu.model_copy(update={"driver": "999.1", "uuid": "another"})})
     slot = DeviceSlot(name="1", device="cuda", gpu="A", uuid="1", cpus=(3, 2), near=True)
-    found = spread.on_slot(upgraded, slot, there)
-    assert found.gpu == there.gpu.model_copy(update={"driver": "999.1"})
-    assert (found.limits.affinity, found.limits.threads) == ((2, 3), 2)
+    result = spread.on_slot(upgraded, slot, there)
+    assert result.gpu == there.gpu.model_copy(update={"driver": "999.1"})
+    assert (result.limits.affinity, result.limits.threads) == ((2, 3), 2)
     free = spread.on_slot(here, slot.model_copy(update={"cpus": ()}), here)
     assert free.limits.affinity == here.limits.affinity
 
@@ -236,10 +236,10 @@ def test_copies_of_another_file_or_machine_are_measured_again(
     results, slots = Results(tmp_path), pinned("0", "1", cpus=False)
     case = made.case_of(MINILM, "torch-eager", "fp32", 1, 32)
     plan = made.plan_of([MINILM], [case], rounds=3)
-    found = synthetic_devices.copies(case.case_id, 1.0)
+    copies = synthetic_devices.copies(case.case_id, 1.0)
     store.save(
         results.copies(case.case_id),
-        found.model_copy(update={"settings_id": plan.settings_id, "slots": tuple(slots)}),
+        copies.model_copy(update={"settings_id": plan.settings_id, "slots": tuple(slots)}),
     )
     for place, number in itertools.product(range(2), range(1, 4)):
         if there is not None:

@@ -9,7 +9,7 @@ import pytest
 
 from harness.backends import BACKENDS
 from harness.backends.base import is_out_of_memory
-from harness.backends.loads import artifacts
+from harness.backends.case_files import artifacts
 from harness.core.errors import CaseError, NotSupportedError
 from harness.core.protocol import Job
 from harness.core.schemas import Measurement
@@ -25,10 +25,10 @@ def test_a_record_names_the_files_that_its_case_loads_and_no_others() -> None:
     for backend, info in BACKENDS.items():
         case = made.case_of(made.MINILM, backend, "bf16", 1, 32)
         model = {"onnx": {"model.onnx"}, "module": {"weights.safetensors"}}.get(info.artifact, set())
-        found = artifacts(export, case)
-        assert set(found) == model | {"inputs-32.npz", "reference-32.npz"}
-        assert not set(found) & (known - {"inputs-32.npz", "reference-32.npz"})
-        assert all(len(digest) == 64 for digest in found.values())
+        results = artifacts(export, case)
+        assert set(results) == model | {"inputs-32.npz", "reference-32.npz"}
+        assert not set(results) & (known - {"inputs-32.npz", "reference-32.npz"})
+        assert all(len(digest) == 64 for digest in results.values())
 
 
 @pytest.mark.parametrize(
@@ -70,19 +70,19 @@ def test_memory_of_the_host_is_not_called_the_gpu_s(tmp_path: Path) -> None:
 
 def test_a_missing_module_says_in_which_python(tmp_path: Path) -> None:
     job = job_of(tmp_path)
-    found = _failed(
+    result = _failed(
         job, ModuleNotFoundError("No module named 'tokenizers'", name="tokenizers"), "start", tmp_path / "log"
     )
-    assert found.error == f"{sys.executable} has no module tokenizers."
-    assert "BACKEND_PYTHONS=tensorrt=" in found.hint
+    assert result.error == f"{sys.executable} has no module tokenizers."
+    assert "BACKEND_PYTHONS=tensorrt=" in result.hint
 
 
 @pytest.mark.parametrize(("error", "refused"), [(NotSupportedError, True), (CaseError, False)])
 def test_what_a_backend_does_not_run_is_refused_and_no_other_failure(
     tmp_path: Path, error: type[CaseError], refused: bool
 ) -> None:
-    found = _failed(job_of(tmp_path), error("It does not run Erf.", "Leave it out."), "load", tmp_path / "log")
-    assert (found.error, found.hint, found.refused) == ("It does not run Erf.", "Leave it out.", refused)
+    result = _failed(job_of(tmp_path), error("It does not run Erf.", "Leave it out."), "load", tmp_path / "log")
+    assert (result.error, result.hint, result.refused) == ("It does not run Erf.", "Leave it out.", refused)
 
 
 def test_a_missing_library_of_an_optional_part_names_the_part() -> None:

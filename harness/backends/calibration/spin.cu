@@ -8,7 +8,7 @@
 extern "C" __global__ void spin(unsigned long long duration_ns)
 {
     unsigned long long start, now;
-    // volatile: read anew each time, in this order.
+    // volatile: read again each time, in this order.
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
     do {
         asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));

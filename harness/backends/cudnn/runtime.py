@@ -13,10 +13,11 @@ import onnx
 from pycuda import driver
 
 from harness.backends.base import Array, Backend, BackendJob, Batch, is_out_of_memory, out_of_memory
+from harness.backends.case_files import onnx_of
 from harness.backends.cuda import libraries
 from harness.backends.cuda.context import Buffers, Cuda, DeviceArray, Tied
 from harness.backends.cuda.graph import Graph
-from harness.backends.cudnn import tuned, tuning
+from harness.backends.cudnn import tuning
 from harness.backends.cudnn.layer_plan import (
     Convolution,
     Fold,
@@ -28,8 +29,7 @@ from harness.backends.cudnn.layer_plan import (
     in_blocks,
     plan_of,
 )
-from harness.backends.cudnn.tuned import Place, TunedStep
-from harness.backends.loads import onnx_of
+from harness.backends.cudnn.tuning import TunedStep, TuningPlace
 from harness.backends.precision import precision_of
 from harness.core.errors import CaseError, NotSupportedError
 from harness.core.schemas import Placement
@@ -137,12 +137,12 @@ class CuDnn(Backend):
 
     def compile_cached(self) -> bool:
         """Whether an earlier process tuned this case on this GPU with this cuDNN."""
-        return bool(tuned.read(self._file, self._place))
+        return bool(tuning.read_tuned(self._file, self._place))
 
     def compile(self) -> None:
         """Build the fastest plan of each step, as tuned by an earlier process or now; capture a graph per batch."""
         try:
-            kept = tuned.read(self._file, self._place)
+            kept = tuning.read_tuned(self._file, self._place)
             tied = self._buffers.sets[0]
             for step in self._plan.steps:
                 signature = self._plan.signature(step)
@@ -151,7 +151,7 @@ class CuDnn(Backend):
                 self._launch(step, tied)  # so that the next step is tuned on what it reads in an inference
             self.stream.synchronize()
             if self._tuned != kept:
-                tuned.write(self._file, self._place, self._tuned)
+                tuning.write_tuned(self._file, self._place, self._tuned)
             self._reserve(max((step.workspace_bytes for step in self._tuned.values()), default=0), exactly=True)
             self._calls = [self._call(tied) for tied in self._buffers.sets]
         except driver.MemoryError as error:
@@ -405,8 +405,8 @@ class CuDnn(Backend):
         return (self.job.cache / self.job.case.case_id / "plans.json").resolve()
 
     @property
-    def _place(self) -> Place:
-        return Place(
+    def _place(self) -> TuningPlace:
+        return TuningPlace(
             cudnn=cudnn.backend_version(),
             frontend=cudnn.__version__,
             gpu=driver.Device(0).name(),

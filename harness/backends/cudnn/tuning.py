@@ -1,17 +1,21 @@
-"""Time of each of cuDNN's plans for a step on this GPU, by CUDA events around a captured graph of launches."""
+"""Tuning of a step on this GPU: the time of each of cuDNN's plans for it, by CUDA events around a captured graph of
+launches; and the record of the fastest, kept between processes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from pycuda import driver
 
 from harness.backends.cuda.graph import Graph
-from harness.core.errors import CaseError
+from harness.core import store
+from harness.core.errors import CaseError, FormatError, MissingInputError
+from harness.core.schemas.vocabulary import Record
 
 LAUNCHES = 5
 """In one captured graph: short kernels would else be timed by how fast the host launches them."""
@@ -25,25 +29,25 @@ Launch = Callable[[], None]
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedCandidate:
     """A candidate and the median device time of one launch in ns."""
 
     index: int
     device_ns: float
 
 
-def fastest(stream: Any, candidates: Sequence[Launch]) -> list[Timed]:
+def fastest(stream: Any, candidates: Sequence[Launch]) -> list[TimedCandidate]:
     """The FINALISTS among those that could be captured, the fastest first; `index` counts in `candidates`."""
-    first: list[Timed] = []
+    first: list[TimedCandidate] = []
     for index, launch in enumerate(candidates):
         best = min((launch.device_ns for launch in first), default=math.inf)
         spent = time_of(stream, launch, 1, 1, launches=1)
         if spent is not None and spent < HOPELESS * best:
             spent = time_of(stream, launch, 1, 2)
-            first += [] if spent is None else [Timed(index, spent)]
+            first += [] if spent is None else [TimedCandidate(index, spent)]
     first.sort(key=lambda launch: launch.device_ns)
     last = [
-        Timed(launch.index, _known(time_of(stream, candidates[launch.index], 1, TRIALS)))
+        TimedCandidate(launch.index, _known(time_of(stream, candidates[launch.index], 1, TRIALS)))
         for launch in first[:FINALISTS]
     ]
     return sorted(last, key=lambda launch: launch.device_ns)
@@ -78,3 +82,48 @@ def time_of(stream: Any, launch: Launch, warm: int, trials: int, launches: int =
 
 def _known(value: float | None) -> float:
     return math.inf if value is None else value
+
+
+class TuningPlace(Record):
+    """What a choice is valid for: library, GPU and model file. In another place the steps are tuned again."""
+
+    cudnn: int
+    frontend: str
+    gpu: str
+    onnx_sha256: str
+
+
+class TunedStep(Record):
+    """The kernel of one signature. form: precompiled or generated (graphs.FORMS); of a pooling: library or own."""
+
+    form: str
+    plan: str
+    """The name of a plan as cuDNN gives it, or of the function."""
+    workspace_bytes: int
+    device_ns: float
+    """Of one pass of the step alone, the median of the last round of tuning."""
+    tried: int
+    """Kernels that were timed for it."""
+
+
+class TunedPlans(Record):
+    """plans.json: the kernels by signature."""
+
+    schema_version: Literal[1] = 1
+    place: TuningPlace
+    steps: dict[str, TunedStep]
+
+
+def read_tuned(path: Path, place: TuningPlace) -> Mapping[str, TunedStep]:
+    """The steps that an earlier process tuned in this place; empty where there are none that can be read."""
+    try:
+        plans = store.load(path, TunedPlans, "make run")
+    except (FormatError, MissingInputError):
+        return {}
+    return plans.steps if plans.place == place else {}
+
+
+def write_tuned(path: Path, place: TuningPlace, steps: Mapping[str, TunedStep]) -> None:
+    """Save them, in one move: plans.json."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    store.save(path, TunedPlans(place=place, steps=dict(steps)))

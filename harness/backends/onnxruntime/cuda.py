@@ -21,9 +21,9 @@ from harness.backends.base import (
     BackendJob,
     Batch,
 )
+from harness.backends.case_files import onnx_of
 from harness.backends.cuda import libraries
 from harness.backends.cuda.context import Buffers, Cuda, Tied
-from harness.backends.loads import onnx_of
 from harness.backends.onnxruntime.placement import (
     Ran,
     device_of,
@@ -34,6 +34,7 @@ from harness.backends.onnxruntime.session import (
     Provider,
     Wanted,
     capture_refused,
+    dimensions_of,
     open_session,
 )
 from harness.backends.precision import file_precision
@@ -61,7 +62,7 @@ _NO_GRAPH = "-1"
 
 
 class OnnxRuntimeOnGpu(Backend):
-    """Each set of inputs on the device (cuda/buffers.py) has a binding, and a CUDA graph, of its own."""
+    """Each set of inputs on the device (cuda/context.py) has a binding, and a CUDA graph, of its own."""
 
     def __init__(self, job: BackendJob) -> None:
         super().__init__(job)
@@ -75,7 +76,9 @@ class OnnxRuntimeOnGpu(Backend):
         self.stream, self.copy_streams = self._cuda.stream, self._cuda.copy_streams
         with tempfile.TemporaryDirectory(prefix="inferometer-") as folder:
             self._session = open_session(self._wanted(Path(folder)))
-            self._kinds = {port.name: np.dtype(_TYPES[port.type]) for port in self._session.get_inputs()}
+            ports = self._session.get_inputs()
+            self._kinds = {port.name: np.dtype(_TYPES[port.type]) for port in ports}
+            self._fixed_shapes = all(isinstance(extent, int) for port in ports for extent in port.shape)
             prepared = [self._typed(batch) for batch in self.job.batches]
             first = self._first_run(prepared[0])
             self._ran = self._nodes_of_first_run()
@@ -137,6 +140,7 @@ class OnnxRuntimeOnGpu(Backend):
                 "cuda_graph": options.get("enable_cuda_graph") == "1",
                 "nhwc": options.get("prefer_nhwc") == "1",
                 "fuse_conv_bias": options.get("fuse_conv_bias") == "1",
+                "fixed_shapes": self._fixed_shapes,
                 "file": self._artifact.path,
                 "opset": self._artifact.opset,
                 **shares(self._ran),
@@ -158,7 +162,8 @@ class OnnxRuntimeOnGpu(Backend):
 
     def _wanted(self, folder: Path) -> Wanted:
         file = self.job.folder / self._artifact.path
-        return Wanted(file, self._providers(), self.job.threads, folder / "profile")
+        dimensions = dimensions_of(self.job.export.inputs, self.job.batches[0])
+        return Wanted(file, self._providers(), self.job.threads, folder / "profile", dimensions=dimensions)
 
     def _nodes_of_first_run(self) -> Sequence[Ran]:
         """Its nodes; the session profiles nothing more."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from harness.backends.base import Array
 from harness.backends.decoder import Decoder, GenerationJob
-from harness.backends.onnxruntime.cache_feeds import PAST, TYPES, WAYS, HostMemory, Memory, Sessions
+from harness.backends.onnxruntime.cache_feeds import PAST, TYPES, WAYS, BoundMemory, HostMemory, Sessions
 from harness.backends.onnxruntime.placement import nodes_that_run
 from harness.backends.precision import floating_precision, precision_of
 from harness.core.errors import CaseError
@@ -104,7 +104,7 @@ class OnnxDecoder(Decoder):
             feeds[port.name] = np.full(shape, int(port.name == "total_sequence_length"), kind)
         return feeds
 
-    def _begin(self, memory: Memory, options: Any) -> None:
+    def _begin(self, memory: BoundMemory, options: Any) -> None:
         """Open the sessions and make the way. options: RunOptions."""
         self._session = self._open(self.file)
         self._first = self._open(self.prefill_file) if self.job.shape.kind == "seq2seq" else None

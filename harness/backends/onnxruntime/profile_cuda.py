@@ -26,8 +26,7 @@ from harness.backends.onnxruntime.profile_cpu import LEAST, Event, on_gpu, rows_
 from harness.backends.onnxruntime.session import Wanted
 from harness.backends.profile_timing import plain_ns, ready
 from harness.backends.torch.profile_operators import TRACE, operators
-from harness.core.errors import StorageError
-from harness.core.extensions import reason
+from harness.core.errors import StorageError, reason
 from harness.core.schemas.profile_record import LayerRow, PartsProfile
 
 NODES_TRACE = "nodes.pt.trace.json"

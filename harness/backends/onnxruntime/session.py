@@ -10,15 +10,16 @@ import ctypes
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import onnxruntime as ort
 
+from harness.backends.base import Batch
 from harness.backends.cuda import libraries
-from harness.core.errors import CaseError
-from harness.core.extensions import reason
+from harness.core.errors import CaseError, reason
+from harness.core.schemas import TensorSpec
 
 Provider = tuple[str, Mapping[str, str]]
 """Name and options."""
@@ -34,7 +35,8 @@ _CAPTURE = re.compile("graph capture|cuda graph|captur", re.IGNORECASE)
 class Wanted:
     """File, providers in order of preference, threads of the CPU provider, and where the profile goes.
 
-    graph: where to write the graph that the session makes from the file, if anywhere.
+    graph: where to write the graph that the session makes from the file, if anywhere. dimensions: extents of the file's
+    dynamic axes, by name, where the session serves one shape: ONNX Runtime then computes shapes once, when it loads.
     """
 
     file: Path
@@ -42,6 +44,7 @@ class Wanted:
     threads: int
     profile: Path
     graph: Path | None = None
+    dimensions: Mapping[str, int] = field(default_factory=dict)
 
 
 def open_session(wanted: Wanted) -> Any:
@@ -52,6 +55,8 @@ def open_session(wanted: Wanted) -> Any:
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.enable_profiling = True
     options.profile_file_prefix = str(wanted.profile)
+    for name, extent in wanted.dimensions.items():
+        options.add_free_dimension_override_by_name(name, extent)
     if wanted.graph is not None:
         options.optimized_model_filepath = str(wanted.graph)
         options.log_severity_level = 3  # else it warns that the copy is for this machine alone
@@ -87,6 +92,17 @@ def capture_refused() -> Iterator[None]:
             f"ONNX Runtime cannot capture this model as a CUDA graph: {reason(error)}",
             "Choose its setting `plain` (SETTINGS=…; `settings:` in the configuration).",
         ) from error
+
+
+def dimensions_of(inputs: Sequence[TensorSpec], batch: Batch) -> dict[str, int]:
+    """Extents of the dynamic axes by name, as a batch has them; a name that two axes share with different extents is
+    left out."""
+    extents: dict[str, set[int]] = {}
+    for spec in inputs:
+        for axis, extent in zip(spec.shape, batch[spec.name].shape, strict=True):
+            if isinstance(axis, str):
+                extents.setdefault(axis, set()).add(extent)
+    return {name: next(iter(own)) for name, own in extents.items() if len(own) == 1}
 
 
 def _missing(provider: str) -> str | None:

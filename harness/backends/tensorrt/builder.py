@@ -16,6 +16,7 @@ from harness.backends.tensorrt.versions import Log
 from harness.core import store
 from harness.core.errors import ExportError
 from harness.core.layout import ModelFolder
+from harness.core.lock import waiting
 from harness.core.safe_files import Limit, read
 from harness.core.schemas import Artifact, EngineRecord, EngineRequest, Parity, ShapeProfile
 
@@ -161,10 +162,10 @@ def _passes(parity: Parity, limit: float) -> bool:
 def _built(
     folder: ModelFolder, request: EngineRequest, name: str, place: EnginePlace, cache: Path, timed: Timed, protect: bool
 ) -> EngineRecord:
-    known = read(cache, Limit.TRACE) if cache.is_file() else b""
+    known = _read(cache)
     built, seconds = timed(lambda: build(request, folder.root / request.onnx, known, protect))
     # After every engine: an interrupted build keeps the cache.
-    store.save_bytes(cache, built.timing_cache)
+    cache_sha256 = _keep(cache, known, built.timing_cache)
     path = folder.engine(name)
     store.save_bytes(path, built.engine)
     layers = _layers(built.engine)
@@ -183,9 +184,32 @@ def _built(
         kept_fp32=built.kept_fp32,
         layers=len(layers),
         precisions=precisions(layers),
-        timing_cache_sha256=store.sha256_file(cache),
+        timing_cache_sha256=cache_sha256,
         builder=dict(built.builder),
     )
+
+
+def _read(cache: Path) -> bytes:
+    return read(cache, Limit.TRACE) if cache.is_file() else b""
+
+
+def _keep(cache: Path, known: bytes, grown: bytes) -> str:
+    """Save a timing cache that grew from `known`; returns the file's hash. Timings that other builds saved meanwhile
+    stay in it."""
+    with waiting(cache.with_suffix(".lock")):
+        present = _read(cache)
+        store.save_bytes(cache, grown if present == known else merged(present, grown))
+        return store.sha256_file(cache)
+
+
+def merged(present: bytes, grown: bytes) -> bytes:
+    """Both timing caches as one; of a kernel that both have timed, the present time. `grown` alone where the present
+    cache does not fit."""
+    config = _builder(Log()).create_builder_config()
+    caches = [config.create_timing_cache(content) for content in (present, grown)]
+    if None in caches or not caches[0].combine(caches[1], ignore_mismatch=False):
+        return grown
+    return bytes(caches[0].serialize())
 
 
 def _layers(engine: bytes) -> list[Any]:

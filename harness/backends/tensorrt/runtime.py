@@ -28,7 +28,7 @@ from harness.core.schemas import ExportRecord, Placement
 
 
 class TensorRt(Backend):
-    """An engine built for this GPU. Each set of inputs on the device (cuda/buffers.py) has its own graph."""
+    """An engine built for this GPU. Each set of inputs on the device (cuda/context.py) has its own graph."""
 
     def __init__(self, job: BackendJob) -> None:
         super().__init__(job)

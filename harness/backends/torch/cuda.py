@@ -22,8 +22,7 @@ from harness.backends.torch.place import (
     use_threads,
 )
 from harness.backends.torch.readback import gpu_precision
-from harness.core.errors import CaseError
-from harness.core.extensions import reason
+from harness.core.errors import CaseError, reason
 
 
 class ResidentOnGpu(PlacedInputs):

@@ -17,8 +17,7 @@ from harness.backends.decoder import GenerationJob
 from harness.backends.torch.compile import require_compiler
 from harness.backends.torch.decoder import TorchDecoder
 from harness.backends.torch.readback import compiled_of, with_shortfalls
-from harness.core.errors import CaseError
-from harness.core.extensions import reason
+from harness.core.errors import CaseError, reason
 from harness.core.schemas import Placement
 
 ROUND_TO = 64

@@ -27,7 +27,7 @@ from harness.backends.profile_timing import (
 from harness.core.schemas.profile_record import LayerRow
 from harness.profiling.layers import group_of
 from harness.timing.clock import now_ns
-from harness.zoo.fast_path import without_fast_path
+from harness.zoo.unfused_attention import without_fast_path
 
 Hook = Callable[[str], Callable[..., None]]
 """Path of a module → function to call there. It returns nothing: a hook's result would replace inputs or results."""

@@ -250,7 +250,7 @@ class PartsProfile(Record):
     usage: UsageSummary | None = None
     """Machine load while the last repeat was timed; None without a record of the monitor, and in older files."""
     grade: Grade | None = None
-    """None in older files, which count as not monitored (harness/profiling/grades.py)."""
+    """None in older files, which count as not monitored (harness/profiling/profile_grades.py)."""
     flags: tuple[Flag, ...] = ()
     """Reasons for the grade, and other events during the profile."""
 

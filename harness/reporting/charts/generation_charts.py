@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from harness.aggregation.flags import MAX_PRINTED_FACTOR, RANKED
+from harness.aggregation.grades import RANKED
 from harness.core.schemas import GenerationRow, Interval
+from harness.core.units import MAX_PRINTED_FACTOR, duration, to_scale
 from harness.reporting.charts.latency_charts import LOG_BATCHES_FROM
 from harness.reporting.charts.spec import (
     Axis,
@@ -26,7 +27,6 @@ from harness.reporting.charts.spec import (
 )
 from harness.reporting.charts.style import dashes, look
 from harness.reporting.tables.generation_table import USUAL, named
-from harness.reporting.units import duration, to_scale
 
 MAX_PANELS = 3
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from harness.core import units
 from harness.core.schemas import Row
-from harness.reporting import ranking, units
+from harness.core.units import TimeUnit
+from harness.reporting import ranking
 from harness.reporting.charts import rows as of_rows
 from harness.reporting.charts.rows import (
     MAX_LINES,
@@ -37,7 +39,6 @@ from harness.reporting.charts.spec import (
 )
 from harness.reporting.charts.style import dashes, look
 from harness.reporting.ranking import drawable, labels
-from harness.reporting.units import TimeUnit
 
 LOG_TIMES_FROM = 8
 """Ratio (slowest over fastest median of a panel, or largest p95 over slowest) from which the axis is logarithmic."""

@@ -9,9 +9,10 @@ from html import escape
 
 import numpy as np
 
+from harness.core import units
 from harness.core.schemas import Interval, LoadedPoint, LoadRow, MapCell, PredictedPoint
 from harness.core.schemas.load_record import Bounded
-from harness.reporting import units
+from harness.core.units import TimeUnit
 from harness.reporting.charts.spec import (
     Axis,
     Fill,
@@ -40,7 +41,6 @@ from harness.reporting.load_groups import (
     percentile_ns,
     ranked,
 )
-from harness.reporting.units import TimeUnit
 
 MAX_DEPLOYMENTS = 8
 """Largest number of rows in one chart: the first of the ranking."""

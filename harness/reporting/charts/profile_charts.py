@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
+from harness.core import units
 from harness.core.schemas import Row
 from harness.core.schemas.profile_record import MemoryTimeline
+from harness.core.units import MIB, TimeUnit
 from harness.profiling.side_by_side import Alike, ComparedColumn, SideBySide, SideBySideLine, gain_of
-from harness.reporting import units
 from harness.reporting.charts.rows import tags
 from harness.reporting.charts.spec import Area, Areas, Axis, Bar, Segment, Stacked, even_ticks, from_zero
 from harness.reporting.charts.style import GREY
 from harness.reporting.tables.side_by_side_table import IDLE, title_of
-from harness.reporting.units import MIB, TimeUnit
 
 COLOURS: Mapping[str, str] = {
     "attention": "#332288",

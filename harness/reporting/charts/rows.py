@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 
-from harness.aggregation.flags import MAX_PRINTED_FACTOR, flag_names
+from harness.aggregation.flags import flag_names
+from harness.core import units
 from harness.core.schemas import Interval, Precision, Row
-from harness.reporting import ranking, units
+from harness.core.units import MAX_PRINTED_FACTOR, to_scale
+from harness.reporting import ranking
 from harness.reporting.charts.spec import Absent, Fill, Mark, Tags
 from harness.reporting.charts.style import look
-from harness.reporting.units import to_scale
 
 MAX_SHAPES = 6
 """Shapes in one chart: the smallest, the largest and evenly between them."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from harness.core.units import significant
 from harness.reporting.charts.rows import highest, lowest, scaled
 from harness.reporting.charts.spec import Axis, DotPanel, Dots, Fill, Mark, even_ticks
 from harness.reporting.charts.style import look
-from harness.reporting.tables.spread_tables import Scaled, case_label, devices_in_words
-from harness.reporting.units import significant
+from harness.reporting.tables.scaling_tables import Scaled, case_label, devices_in_words
 from harness.statistics.ratios import Ratio
 
 MAX_LINES = 40

@@ -29,7 +29,7 @@ from harness.reporting.prose.generation_text import short_generation_conditions
 from harness.reporting.prose.load_answer import load_conditions
 from harness.reporting.ranking import TableKey
 from harness.reporting.tables.generation_table import by_model
-from harness.reporting.tables.spread_tables import scaled_cases
+from harness.reporting.tables.scaling_tables import scaled_cases
 
 CHARTS: Mapping[str, Callable[[TableRows], Spec | None]] = {
     "latency": latency,

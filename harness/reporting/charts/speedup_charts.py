@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html import escape
 
-from harness.aggregation.flags import MAX_PRINTED_FACTOR
 from harness.core.schemas import ComparedRow, Interval, Row, Summary, Verdict
+from harness.core.units import MAX_PRINTED_FACTOR, SECOND, significant
 from harness.reporting import ranking
 from harness.reporting.charts import rows as of_rows
 from harness.reporting.charts.rows import (
@@ -42,8 +42,7 @@ from harness.reporting.charts.style import GREY, Look, look
 from harness.reporting.figures import until_first_answer_ns
 from harness.reporting.prose.conditions import machine
 from harness.reporting.tables import comparison_table as change
-from harness.reporting.tables.fleet_tables import across_machines
-from harness.reporting.units import SECOND, significant
+from harness.reporting.tables.machines_tables import across_machines
 
 MAX_TICKS = 13
 """Number of labels that have room in a chart of one column."""

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from harness.aggregation.flags import slug_of
+from harness.core import units
 from harness.core.schemas import Comparison, Grade, Status, Summary
-from harness.reporting import ranking, units
+from harness.reporting import ranking
 from harness.reporting.first_page import GRADES, SHOWN, answer_cells, answers
 from harness.reporting.html import embedded
-from harness.reporting.html.compared import compared
+from harness.reporting.html.comparison_section import compared
 from harness.reporting.html.page import Section, chapters, document, prose, template
 from harness.reporting.prose import conditions
 from harness.reporting.prose.guide import guide

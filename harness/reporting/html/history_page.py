@@ -14,9 +14,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness.core.schemas import History, HistoryRun, SeriesState, Shift
+from harness.core.units import MILLISECOND, count
 from harness.reporting.html import embedded
 from harness.reporting.tables.history_table import changes_table, shifts_table, short_commit, visible_in_words
-from harness.reporting.units import MILLISECOND, count
 from harness.reporting.writers import html
 from harness.statistics.estimators import median, median_interval
 

@@ -14,15 +14,17 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from harness.core import units
 from harness.core.schemas import Comparison, Flag, Row, Summary
-from harness.reporting import details, ranking, units
+from harness.core.units import count
+from harness.reporting import details, ranking
 from harness.reporting.charts import plotly_drawer, selection
 from harness.reporting.charts.plotly_drawer import PlotGroup
 from harness.reporting.charts.rows import tags
 from harness.reporting.charts.spec import Tags
-from harness.reporting.first_page import MAX_MODELS, Verdict, answer_table, verdicts
+from harness.reporting.first_page import MAX_MODELS, AnswerCard, answer_table, verdicts
 from harness.reporting.html import embedded
-from harness.reporting.html.compared import compared
+from harness.reporting.html.comparison_section import compared
 from harness.reporting.html.profile_section import (
     NOTHING_PROFILED,
     Profiles,
@@ -46,7 +48,6 @@ from harness.reporting.table import Block, Column
 from harness.reporting.tables.generation_table import by_model
 from harness.reporting.tables.latency_table import doubt_notes, latency_columns
 from harness.reporting.tables.validity_tables import unmeasured_table
-from harness.reporting.units import count
 from harness.reporting.writers import html
 from harness.reporting.writers.html import KINDS
 
@@ -305,7 +306,7 @@ def _overview(summary: Summary, tables: Sequence[tuple[TableKey, list[Row]]]) ->
         yield Section("overview", group.title, "overview.html.j2", {"groups": [group], "caption": spec.conditions})
 
 
-def _card_tags(verdict: Verdict, models: Sequence[str]) -> Tags:
+def _card_tags(verdict: AnswerCard, models: Sequence[str]) -> Tags:
     """Values that filter a card: those of its fastest row, or only its model."""
     if verdict.fastest:
         return tags(verdict.fastest)

@@ -8,6 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from harness.core import units
 from harness.core.schemas import Row
 from harness.core.schemas.profile_record import (
     Group,
@@ -18,10 +19,9 @@ from harness.core.schemas.profile_record import (
     PartsProfile,
 )
 from harness.profiling.layers import OPERATORS, by_group, total
-from harness.profiling.load_profiles import Profiled
+from harness.profiling.read_profiles import Profiled
 from harness.profiling.reconcile import parts_total
 from harness.profiling.side_by_side import NO_MODULE, Alike, alike, is_tree
-from harness.reporting import units
 from harness.reporting.charts import plotly_drawer
 from harness.reporting.charts.plotly_drawer import PlotGroup, short
 from harness.reporting.charts.profile_charts import COLOURS, allocations, by_module

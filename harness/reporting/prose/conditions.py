@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
+from harness.core import units
 from harness.core.host.environment import ALLOCATOR, PLUGIN, RUNTIMES, VARIABLES
 from harness.core.schemas import Environment, Row, Summary, Unavailable
 from harness.core.text import short_names
-from harness.reporting import ranking, units
+from harness.reporting import ranking
 from harness.reporting.prose import boundaries
 from harness.reporting.table import Block, texts
 from harness.reporting.tables import custom_metrics_table as custom

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from harness.core import units
 from harness.core.schemas import GenerationRow, Summary
-from harness.reporting import units
+from harness.core.units import duration, significant
 from harness.reporting.prose.conditions import machine, versions
 from harness.reporting.table import Align, Block, texts, titled
 from harness.reporting.tables.generation_table import by_model, generation_table, is_known_duration, named, shape
-from harness.reporting.units import duration, significant
 from harness.reporting.writers.markdown import escape
 from harness.reporting.writers.terminal import table_text as terminal_table
 

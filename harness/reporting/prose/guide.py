@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from harness.aggregation import flags
+from harness.core import units
 from harness.core.schemas import Row, Summary
-from harness.reporting import ranking, units
+from harness.reporting import ranking
 from harness.reporting.prose import boundaries
 from harness.reporting.prose.conditions import rounds
 from harness.reporting.tables import custom_metrics_table as custom
@@ -105,6 +106,6 @@ def _of_all(summary: Summary, rows: Sequence[Row]) -> Iterable[str]:
             "the label says."
         )
     yield (
-        f"**{units.WIDE}**: the upper end of the interval is more than {flags.MAX_PRINTED_FACTOR:g} times the lower "
+        f"**{units.WIDE}**: the upper end of the interval is more than {units.MAX_PRINTED_FACTOR:g} times the lower "
         "one, so that its digits would say nothing; summary.csv has them."
     )

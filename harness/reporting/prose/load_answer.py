@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from harness.core import units
 from harness.core.schemas import LoadRow, Summary
-from harness.reporting import units
 from harness.reporting.load_groups import (
     SCENARIOS,
     LoadGroup,

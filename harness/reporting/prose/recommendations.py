@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from harness.aggregation.flags import MAX_INTERVAL_HALF_WIDTH, is_calibration, median_ns
-from harness.aggregation.rounds import MANY_ROUNDS, half_width, rounds_for
+from harness.aggregation.more_rounds import MANY_ROUNDS, half_width, rounds_for
+from harness.core import units
 from harness.core.schemas import EngineRecord, ExportRecord, Interval, Precision, Row, Summary
-from harness.reporting import ranking, units
+from harness.reporting import ranking
 from harness.reporting.figures import until_first_answer_ns
 from harness.reporting.prose import boundaries
 from harness.reporting.ranking import USUAL, name, named
@@ -382,11 +383,11 @@ def engine_cost(group: Group) -> Iterator[Recommendation]:
         if build_ns is not None and best is not None:
             pairs.setdefault((name(row), name(best)), []).append((row, best, build_ns))
     for (engine, other), cases in pairs.items():
-        counts = [f"{_repaid(*case)} at batch {case[0].batch_size}" for case in cases]
+        counts = [f"{_repaid(*case)} batches of {case[0].batch_size}" for case in cases]
         builds = list(dict.fromkeys(units.duration(bound(ns for *_, ns in cases)) for bound in (min, max)))
         text = (
-            f"building the engines of {engine} ({' to '.join(builds)} each) is repaid against {other}, the next best, "
-            f"after {listed(counts)} (batches); a built engine is kept for this GPU, driver and TensorRT."
+            f"an engine of {engine} (built in {' to '.join(builds)}) saves time over {other}, the next best, after "
+            f"{listed(counts)}. It is kept for this GPU, driver and TensorRT."
         )
         yield group.recommendation(
             "engine", text, tuple(member.case_id for row, best, _ in cases for member in (row, best))
@@ -412,7 +413,12 @@ def _build_ns(group: Group, row: Row) -> float | None:
 
 
 def _next_best(group: Group, row: Row) -> Row | None:
-    """The fastest row of this shape without an engine, if `row` is faster beyond both intervals."""
+    """The fastest row of this shape without an engine, if `row` is faster beyond both intervals.
+
+    None where a row of grade C is faster still: the engine may never be worth its build.
+    """
+    if any(ranking.shape(other) == ranking.shape(row) and median_ns(other) < median_ns(row) for other in group.flagged):
+        return None
     peers = [other for other in group.rows if ranking.shape(other) == ranking.shape(row)]
     others = [other for other in peers if _build_ns(group, other) is None]
     best = min(others, key=median_ns, default=None)

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Literal
 
-from harness.aggregation.flags import too_wide_to_print
+from harness.core import units
 from harness.core.schemas import EngineRecord, ExportRecord, Interval, Latency, Row, ShapeProfile, Summary
-from harness.reporting import ranking, units
+from harness.core.units import ABSENT, SECOND, too_wide_to_print
+from harness.reporting import ranking
+from harness.reporting.csv_identity import RESTS_ON_C, Line, about, ends, is_sound, per, sound_rows, where
 from harness.reporting.figures import COLD, CSV_SECONDS, columns, until_first_answer_ns
-from harness.reporting.labels import RESTS_ON_C, Line, about, ends, is_sound, per, sound_rows, where
 from harness.reporting.table import Column, Table, case_columns, figure_column, words
-from harness.reporting.units import ABSENT, SECOND
 from harness.statistics.estimators import difference_interval
 
 Engines = Mapping[str, EngineRecord]

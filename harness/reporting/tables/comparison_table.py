@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import PurePath
 
 from harness.comparison.verdicts import ENOUGH_ROUNDS, RULES, is_lost
+from harness.core import units
 from harness.core.schemas import (
     ComparedLoad,
     ComparedRow,
@@ -20,7 +21,6 @@ from harness.core.schemas import (
     Side,
     Verdict,
 )
-from harness.reporting import units
 from harness.reporting.table import Block, Column, Table, texts, titled, words
 from harness.reporting.writers import terminal as terminal_writer
 from harness.reporting.writers.markdown import blocks_text

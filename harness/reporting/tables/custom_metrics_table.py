@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from harness.core import units
 from harness.core.schemas import CustomMetric, Row, Summary, Unavailable
-from harness.reporting import units
 from harness.reporting.table import Column
 from harness.reporting.writers.markdown import escape
 

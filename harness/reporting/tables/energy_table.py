@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from harness.core import units
 from harness.core.schemas import Energy, Row, Summary
-from harness.reporting import units
+from harness.reporting.csv_identity import Line, about, sound_rows
 from harness.reporting.figures import CSV_SECONDS, ENERGY, ENERGY_WINDOW, Figure, columns
-from harness.reporting.labels import Line, about, sound_rows
 from harness.reporting.table import Column, Table, case_columns, figure_column
 
 _A_SAMPLE = {"image": "an image", "text": "a sequence", "tensor": "a sample"}
@@ -53,6 +53,6 @@ def _missing(number: int) -> str:
 def _how(energy: Energy) -> str:
     return (
         f"Conditions: {energy.gpu}, back to back in a pass of its own, by the GPU's energy counter over "
-        f"{energy.window_ns / 1e9:.1f} s or about so a row; {energy.idle_w:.0f} W idle, measured over "
+        f"about {energy.window_ns / 1e9:.1f} s a row; {energy.idle_w:.0f} W idle, measured over "
         f"{energy.idle_ns / 1e9:.0f} s before, are subtracted. The host's own power is not in it."
     )

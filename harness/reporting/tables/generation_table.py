@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from harness.aggregation.flags import CALIBRATION
+from harness.core import units
 from harness.core.schemas import GenerationRow, Interval, Summary, TokenTimes
-from harness.reporting import units
+from harness.core.units import ABSENT, MILLISECOND, VOID, significant
+from harness.reporting.csv_identity import Line, where
 from harness.reporting.figures import CSV_UNITS, GENERATION, columns
-from harness.reporting.labels import Line, where
 from harness.reporting.table import Column, Table, filled, words
-from harness.reporting.units import ABSENT, MILLISECOND, VOID, significant
 
 USUAL = "default"
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from statistics import median
 
 from harness.aggregation.flags import is_calibration
-from harness.comparison.trials import excluded_rate
+from harness.comparison.selftest_evidence import excluded_rate
+from harness.core import units
 from harness.core.schemas import Row, SelfTest, SelfTestRow, Summary
-from harness.reporting import units
+from harness.core.units import ABSENT, duration
+from harness.reporting.csv_identity import Line, about
 from harness.reporting.figures import CSV_UNITS, SPEED, columns
-from harness.reporting.labels import Line, about
 from harness.reporting.table import Column, Table, texts, words
-from harness.reporting.units import ABSENT, duration
 from harness.reporting.writers.markdown import table_text
 
 Medians = tuple[str, Sequence[float]]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median
 
+from harness.core import units
 from harness.core.schemas import EnvironmentChange, History, HistoryRun, Shift
-from harness.reporting import units
+from harness.core.units import ABSENT
 from harness.reporting.table import Column, Table, words
-from harness.reporting.units import ABSENT
 from harness.reporting.writers.markdown import table_text
 
 SHORT = 10

@@ -7,16 +7,17 @@ from dataclasses import replace
 
 from harness.aggregation.flags import flag_names
 from harness.aggregation.roofline import CPU_CLEARLY_SHORTER, MIN_SHARE
+from harness.core import units
 from harness.core.schemas import ExportRecord, Latency, Row, Summary
-from harness.reporting import ranking, units
+from harness.core.units import ABSENT, TimeUnit
+from harness.reporting import ranking
+from harness.reporting.csv_identity import Line, about, is_sound
 from harness.reporting.figures import ANSWERS, CSV_UNITS, DEVICE, LEAST_SAMPLES, MEMORY, SPEED, Figure, columns
-from harness.reporting.labels import Line, about, is_sound
 from harness.reporting.prose import boundaries
 from harness.reporting.ranking import USUAL
 from harness.reporting.table import Column, Table, case_columns, figure_column, words
 from harness.reporting.tables.cold_start_table import Engines, engine_of
 from harness.reporting.tables.custom_metrics_table import Metrics, csv_columns, metric_columns
-from harness.reporting.units import ABSENT, TimeUnit
 from harness.reporting.writers.terminal import table_text
 from harness.statistics.estimators import least_in_process
 

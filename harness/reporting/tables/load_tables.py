@@ -9,11 +9,12 @@ from functools import partial
 from statistics import median
 from typing import Literal
 
+from harness.core import units
 from harness.core.schemas import LoadedPoint, LoadRow, MapCell, Summary
 from harness.core.schemas.load_record import ClientFigures
-from harness.reporting import units
+from harness.core.units import ABSENT, MILLISECOND, TimeUnit
+from harness.reporting.csv_identity import Line, where
 from harness.reporting.figures import CSV_UNITS, LOAD, LOADED, REPLAYED, columns
-from harness.reporting.labels import Line, where
 from harness.reporting.load_groups import (
     batching,
     bounded_percentile,
@@ -26,11 +27,10 @@ from harness.reporting.load_groups import (
     ranked,
 )
 from harness.reporting.table import Column, Table, filled, words
-from harness.reporting.units import ABSENT, MILLISECOND, TimeUnit
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadLine:
     """One line: a row, one of its points, and the name of the row in its group."""
 
     row: LoadRow
@@ -45,13 +45,13 @@ class Loaded:
         return ABSENT if self.point.asked_per_s is None else units.significant(self.point.asked_per_s)
 
 
-def lines_of(rows: Sequence[LoadRow]) -> list[Loaded]:
+def lines_of(rows: Sequence[LoadRow]) -> list[LoadLine]:
     """Every point of every row with sound figures, rows in the order of ranked."""
     called = names(rows)
-    return [Loaded(row, point, called[row.load_id]) for row in ranked(rows) for point in row.points]
+    return [LoadLine(row, point, called[row.load_id]) for row in ranked(rows) for point in row.points]
 
 
-def points_table(rows: Sequence[LoadRow]) -> Table[Loaded] | None:
+def points_table(rows: Sequence[LoadRow]) -> Table[LoadLine] | None:
     """Latency, verdict and goodput of each load of one group; None without a sound row."""
     lines = lines_of(rows)
     if not lines:
@@ -59,7 +59,7 @@ def points_table(rows: Sequence[LoadRow]) -> Table[Loaded] | None:
     unit = _unit(lines)
     server = rows[0].scenario == "server"
     batch = rows[0].scenario in ("multi-stream", "offline")
-    shown: list[Column[Loaded]] = [
+    shown: list[Column[LoadLine]] = [
         words("backend", lambda line: line.name),
         Column("load/s" if server else "load", lambda line: line.load),
         words("verdict", lambda line: f"**{line.point.verdict}**" if line.point.verdict else ABSENT),
@@ -80,13 +80,13 @@ def points_table(rows: Sequence[LoadRow]) -> Table[Loaded] | None:
     return Table(filled(shown, lines), lines, note=_note(lines, server))
 
 
-def parts_table(rows: Sequence[LoadRow]) -> Table[Loaded] | None:
+def parts_table(rows: Sequence[LoadRow]) -> Table[LoadLine] | None:
     """Queue, compute and what was added at each load of one server group, beside its replay; None without a row."""
     lines = [line for line in lines_of(rows) if line.row.scenario == "server"]
     if not lines:
         return None
     unit = _unit(lines)
-    shown: list[Column[Loaded]] = [
+    shown: list[Column[LoadLine]] = [
         words("backend", lambda line: line.name),
         Column("load/s", lambda line: line.load),
         Column("scheduled/s", lambda line: units.significant(line.point.scheduled_per_s)),
@@ -183,20 +183,20 @@ def policy_name(row: LoadRow) -> str:
     return ", ".join(filter(None, (batching(row), computing(row))))
 
 
-def _unit(lines: Sequence[Loaded]) -> TimeUnit:
+def _unit(lines: Sequence[LoadLine]) -> TimeUnit:
     times = [percentile_ns(line.point, "p50") for line in lines]
     return units.time_unit(value for value in times if value is not None)
 
 
-def _percentile(name: str, unit: TimeUnit) -> Column[Loaded]:
+def _percentile(name: str, unit: TimeUnit) -> Column[LoadLine]:
     return Column(f"{name} {unit.name}", lambda line: percentile_text(line.point.latency.get(name), unit))
 
 
-def _time(header: str, unit: TimeUnit, of: Callable[[LoadedPoint], float | None]) -> Column[Loaded]:
+def _time(header: str, unit: TimeUnit, of: Callable[[LoadedPoint], float | None]) -> Column[LoadLine]:
     return Column(header, lambda line: units.in_unit(of(line.point), unit))
 
 
-def _over(line: Loaded) -> str:
+def _over(line: LoadLine) -> str:
     point = line.point
     if point.over_share is None:
         return ABSENT
@@ -204,13 +204,13 @@ def _over(line: Loaded) -> str:
     return share if point.over_low is None else f"{share} [{point.over_low:.2%}, {point.over_high or 0:.2%}]"
 
 
-def _over_columns(lines: Sequence[Loaded]) -> list[Column[Loaded]]:
+def _over_columns(lines: Sequence[LoadLine]) -> list[Column[LoadLine]]:
     """The share over the bound, or over each of several."""
     bounds = list(dict.fromkeys(judged.bound for line in lines for judged in line.point.judged))
     if not bounds:
         return [Column("over the bound", _over)]
 
-    def share(line: Loaded, bound: str) -> str:
+    def share(line: LoadLine, bound: str) -> str:
         judged = next((judged for judged in line.point.judged if judged.bound == bound), None)
         if judged is None:
             return ABSENT
@@ -220,13 +220,13 @@ def _over_columns(lines: Sequence[Loaded]) -> list[Column[Loaded]]:
     return [Column(f"over {bound}", partial(share, bound=bound)) for bound in bounds]
 
 
-def _token_columns(lines: Sequence[Loaded]) -> list[Column[Loaded]]:
+def _token_columns(lines: Sequence[LoadLine]) -> list[Column[LoadLine]]:
     """Times of tokens, where a line has any."""
     tokens_of = [line.point.tokens for line in lines if line.point.tokens is not None]
     if not tokens_of:
         return []
 
-    def times(of: Literal["ttft", "itl"]) -> list[Column[Loaded]]:
+    def times(of: Literal["ttft", "itl"]) -> list[Column[LoadLine]]:
         known = [
             percentile.ns
             for tokens in tokens_of
@@ -259,7 +259,7 @@ def _useful(point: LoadedPoint) -> str:
     return ABSENT if share is None else f"{share:.0%}"
 
 
-def _tokens_note(lines: Sequence[Loaded]) -> str:
+def _tokens_note(lines: Sequence[LoadLine]) -> str:
     if not any(line.point.tokens for line in lines):
         return ""
     return (
@@ -269,7 +269,7 @@ def _tokens_note(lines: Sequence[Loaded]) -> str:
     )
 
 
-def _in_band(line: Loaded) -> str:
+def _in_band(line: LoadLine) -> str:
     return ABSENT if line.point.in_band is None else f"{line.point.in_band} of {line.point.replications}"
 
 
@@ -283,7 +283,7 @@ def _control_note(explained: Sequence[float]) -> str:
     )
 
 
-def _loadgen_note(lines: Sequence[Loaded]) -> str:
+def _loadgen_note(lines: Sequence[LoadLine]) -> str:
     """On early stopping, where a line has LoadGen's verdict."""
     if not any(line.point.loadgen for line in lines):
         return ""
@@ -292,7 +292,7 @@ def _loadgen_note(lines: Sequence[Loaded]) -> str:
     )
 
 
-def _note(lines: Sequence[Loaded], server: bool) -> str:
+def _note(lines: Sequence[LoadLine], server: bool) -> str:
     first = lines[0].point
     explained = [line.point.over_explained for line in lines if line.point.over_explained is not None]
     counts = sorted({line.point.replications for line in lines})
@@ -388,12 +388,12 @@ def _money(value: float | None) -> str:
 MICROSECOND = units.time_unit([1_000.0])
 
 
-def client_table(rows: Sequence[LoadRow]) -> Table[Loaded] | None:
+def client_table(rows: Sequence[LoadRow]) -> Table[LoadLine] | None:
     """A line for each load of one group of running services; None for backends in a process of our own."""
     lines = [line for line in lines_of(rows) if line.point.client is not None]
     if not lines:
         return None
-    shown: list[Column[Loaded]] = [
+    shown: list[Column[LoadLine]] = [
         words("service", lambda line: line.name),
         Column("load", lambda line: line.load),
         _client_time("payload p50", MICROSECOND, lambda client: client.serialise_p50_ns),
@@ -452,21 +452,21 @@ def _columns(client: ClientFigures) -> Line:
     return {**line, "failures": "; ".join(f"{kind}: {count}" for kind, count in client.failures.items())}
 
 
-def _failures(line: Loaded) -> str:
+def _failures(line: LoadLine) -> str:
     client = line.point.client
     return ", ".join(f"{count} {kind}" for kind, count in client.failures.items()) if client else ABSENT
 
 
-def _number(header: str, of: Callable[[ClientFigures], float | None]) -> Column[Loaded]:
-    def cell(line: Loaded) -> str:
+def _number(header: str, of: Callable[[ClientFigures], float | None]) -> Column[LoadLine]:
+    def cell(line: LoadLine) -> str:
         value = of(line.point.client) if line.point.client else None
         return ABSENT if value is None else units.significant(value)
 
     return Column(header, cell)
 
 
-def _client_time(header: str, unit: TimeUnit, of: Callable[[ClientFigures], float | None]) -> Column[Loaded]:
-    def cell(line: Loaded) -> str:
+def _client_time(header: str, unit: TimeUnit, of: Callable[[ClientFigures], float | None]) -> Column[LoadLine]:
+    def cell(line: LoadLine) -> str:
         value = of(line.point.client) if line.point.client else None
         return "∞" if value == math.inf else units.in_unit(value, unit)
 

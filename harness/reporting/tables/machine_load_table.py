@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.core import units
 from harness.core.schemas import GpuUsage, Row, Summary, UsageSummary
 from harness.core.text import plain_name
-from harness.reporting import ranking, units
-from harness.reporting.labels import Line, about
+from harness.core.units import ABSENT
+from harness.reporting import ranking
+from harness.reporting.csv_identity import Line, about
 from harness.reporting.table import Column, Table, case_columns, filled, words
 from harness.reporting.tables.summary_table import COLUMNS as COLUMNS_OF_SUMMARY
 from harness.reporting.tables.summary_table import values_of
-from harness.reporting.units import ABSENT
 from harness.reporting.writers.markdown import escape
 
 COLUMNS: Sequence[tuple[Column[UsageSummary], tuple[str, ...]]] = (

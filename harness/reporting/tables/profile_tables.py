@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from harness.aggregation.flags import RANKED
+from harness.aggregation.grades import RANKED
+from harness.core import units
 from harness.core.schemas import Precision, Summary
 from harness.core.schemas.profile_record import (
     FileSize,
@@ -20,15 +21,14 @@ from harness.core.schemas.profile_record import (
     OperatorRow,
     PartsProfile,
 )
-from harness.profiling.grades import flags_of, grade_of, spread
+from harness.core.units import ABSENT, MILLISECOND
 from harness.profiling.launch_gaps import IdleShare, idle_share, without_operator
 from harness.profiling.layers import EVERYTHING, LayerChoice, by_group, chosen, total
-from harness.profiling.load_profiles import Profiled
+from harness.profiling.profile_grades import flags_of, grade_of, spread
+from harness.profiling.read_profiles import Profiled
 from harness.profiling.reconcile import Reconciliation, are_kernels, reconcile
-from harness.reporting import units
-from harness.reporting.labels import Line, about, per, where
+from harness.reporting.csv_identity import Line, about, per, where
 from harness.reporting.table import Block, Column, Table, filled, texts, titled, words
-from harness.reporting.units import ABSENT, MILLISECOND
 from harness.reporting.writers import terminal
 from harness.reporting.writers.markdown import escape
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from harness.core import units
 from harness.core.schemas import Claim, Differing, ReproducedRow, Reproduction
-from harness.reporting import units
 from harness.reporting.table import Column, Table, words
 from harness.reporting.writers import markdown
 from harness.reporting.writers import terminal as terminal_writer

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from harness.aggregation.roofline import bounds_of
+from harness.core import units
 from harness.core.schemas import CpuLimits, CpuRoof, Roof, Row, Summary
-from harness.reporting import units
+from harness.core.units import ABSENT
+from harness.reporting.csv_identity import Line, about, is_sound, sound_rows
 from harness.reporting.figures import CSV_UNITS, ROOFLINE, columns
-from harness.reporting.labels import Line, about, is_sound, sound_rows
 from harness.reporting.table import Column, Table, case_columns, words
-from harness.reporting.units import ABSENT
 
 
 def roof_line(roof: Roof | CpuRoof) -> str:

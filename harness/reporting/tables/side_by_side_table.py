@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.core import units
 from harness.core.schemas import Summary
 from harness.core.schemas.profile_record import LaunchGaps
-from harness.profiling.grades import flags_of, grade_of
+from harness.core.units import MILLISECOND, TimeUnit
 from harness.profiling.launch_gaps import idle, waited
-from harness.profiling.load_profiles import Profiled
+from harness.profiling.profile_grades import flags_of, grade_of
+from harness.profiling.read_profiles import Profiled
 from harness.profiling.reconcile import HIGH, LOW
 from harness.profiling.side_by_side import (
     MODEL,
@@ -20,11 +22,9 @@ from harness.profiling.side_by_side import (
     alike,
     gain_of,
 )
-from harness.reporting import units
-from harness.reporting.labels import Line as CsvLine
-from harness.reporting.labels import about, per
+from harness.reporting.csv_identity import Line as CsvLine
+from harness.reporting.csv_identity import about, per
 from harness.reporting.table import Block, Table, texts, titled
-from harness.reporting.units import MILLISECOND, TimeUnit
 
 TOP = 12
 """Modules in a table, those with the largest gain or loss; one line holds the rest."""

@@ -10,8 +10,8 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from harness.core.schemas import GpuUsage, Row, Summary, Unavailable, UsageSummary
+from harness.reporting.csv_identity import Line
 from harness.reporting.figures import Value
-from harness.reporting.labels import Line
 from harness.reporting.prose.boundaries import PARTS
 from harness.reporting.tables.custom_metrics_table import csv_columns
 

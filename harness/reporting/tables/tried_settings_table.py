@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from harness.aggregation.flags import GroupKey
+from harness.core import units
 from harness.core.schemas import Row, Summary
-from harness.reporting import ranking, units
-from harness.reporting.labels import Line, about, per
+from harness.core.units import ABSENT, MILLISECOND
+from harness.reporting import ranking
+from harness.reporting.csv_identity import Line, about, per
 from harness.reporting.table import Column, Table, case_columns, words
-from harness.reporting.units import ABSENT, MILLISECOND
 
 EXPLAINED = (
     "Each setting was measured in round 1, and the fastest of its backend, precision and shape got the other rounds. "

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from harness.core import units
 from harness.core.schemas import Check, Flag, Row, Summary
-from harness.reporting import ranking, units
-from harness.reporting.labels import Line, about
+from harness.core.units import ABSENT
+from harness.reporting import ranking
+from harness.reporting.csv_identity import Line, about
 from harness.reporting.ranking import named
 from harness.reporting.table import Align, Column, Table, texts, words
-from harness.reporting.units import ABSENT
 from harness.reporting.writers.markdown import escape
 
 MAX_LISTED = 20

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tabulate import tabulate
 
+from harness.core import units
 from harness.core.schemas import Row, Summary
-from harness.profiling.load_profiles import Profiled
+from harness.profiling.read_profiles import Profiled
 from harness.profiling.what_if import (
     Improvement,
     Profiles,
@@ -15,8 +16,7 @@ from harness.profiling.what_if import (
     WhatIf,
     what_if,
 )
-from harness.reporting import units
-from harness.reporting.labels import Line, ends, where
+from harness.reporting.csv_identity import Line, ends, where
 from harness.reporting.prose.recommendations import loss
 from harness.reporting.ranking import UNRANKED, named
 from harness.reporting.table import Block, texts, titled

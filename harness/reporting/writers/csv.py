@@ -9,10 +9,10 @@ from functools import lru_cache
 
 from harness.core import text as sanitize
 from harness.core.schemas import Summary
-from harness.profiling.load_profiles import Profiled
 from harness.profiling.phases import with_phases
+from harness.profiling.read_profiles import Profiled
+from harness.reporting.csv_identity import Line, where
 from harness.reporting.figures import Value
-from harness.reporting.labels import Line, where
 from harness.reporting.prose.recommendations import recommend
 from harness.reporting.tables import (
     cold_start_table,
@@ -24,8 +24,8 @@ from harness.reporting.tables import (
     machine_load_table,
     profile_tables,
     roofline_table,
+    scaling_tables,
     side_by_side_table,
-    spread_tables,
     summary_table,
     tried_settings_table,
     validity_tables,
@@ -63,9 +63,9 @@ RESULTS: Mapping[str, Callable[[Summary], list[Line]]] = {
     "load_clients": load_tables.client_lines,
     "load_points": load_tables.point_lines,
     "load_replay": load_tables.replay_lines,
-    "scaling": spread_tables.scaling_lines,
-    "devices": spread_tables.device_lines,
-    "neighbours": spread_tables.neighbour_lines,
+    "scaling": scaling_tables.scaling_lines,
+    "devices": scaling_tables.device_lines,
+    "neighbours": scaling_tables.neighbour_lines,
     "settings_tried": tried_settings_table.tried_lines,
     "flags": validity_tables.flag_lines,
     "checks": validity_tables.check_lines,

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from harness.comparison.verdicts import is_lost
 from harness.core import text as sanitize
+from harness.core import units
 from harness.core.schemas import ComparedRow, Comparison
-from harness.reporting import units
 from harness.reporting.tables import comparison_table
 from harness.reporting.tables.comparison_table import compared_table, headline, remarks
 from harness.reporting.writers.markdown import escape, table_text

@@ -1,18 +1,30 @@
-"""Summary → runs for MLflow: a run for the plan, and below it a run for each row with sound figures (pure)."""
+"""Summary → runs for MLflow, a run for the plan and below it a run for each row with sound figures (pure); and their
+log on a tracking server or in a database, which needs the extra `mlflow`, imported late."""
 
 from __future__ import annotations
 
 import math
+import os
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from harness.core.errors import UnavailableError
 from harness.core.schemas import LoadRow, Row, Summary
+from harness.core.timestamps import since_1970_s
+from harness.reporting.csv_identity import RESTS_ON_C, Line, sound_rows, where, who
 from harness.reporting.figures import ANSWERS, CSV_UNITS, LOAD, LOADED, MEMORY, SPEED, columns
-from harness.reporting.labels import RESTS_ON_C, Line, sound_rows, where, who
 from harness.reporting.load_groups import is_sound
 from harness.reporting.tables.cold_start_table import cold_costs
 from harness.reporting.tables.energy_table import joules
 from harness.reporting.tables.load_tables import who_loaded
 from harness.reporting.tables.roofline_table import against_limits
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+    from mlflow.tracking import MlflowClient
 
 PREFIX = "inferometer."
 """Prefix of our tags, among the tags of MLflow and of other programs."""
@@ -99,3 +111,117 @@ def _numbers(line: Line) -> dict[str, float]:
 
 def _tags(line: Line) -> dict[str, str]:
     return {f"{PREFIX}{name}": str(value) for name, value in line.items() if value is not None}
+
+
+DIGEST = f"{PREFIX}digest"
+"""Tag with the digest of the summary, to find runs that were logged before."""
+
+_UNLESS_SET = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+}
+"""Without these variables MLflow reports its usage over the network, retries an unreachable server for minutes, and
+prints two lines per run. It reads them at import."""
+
+
+@dataclass(frozen=True)
+class Logged:
+    """run: id of the plan's run. cases: number of child runs added, None where the summary was logged before. files:
+    names of the files added."""
+
+    run: str
+    cases: int | None
+    files: tuple[str, ...]
+
+
+def log_summary(summary: Summary, artifacts: Sequence[Path], uri: str, experiment: str) -> Logged:
+    """Log what the server does not yet have.
+
+    artifacts: files that go with the plan's run. Raises UnavailableError where MLflow is not installed or `uri` cannot
+    be used.
+    """
+    client, failure = _client(uri)
+    try:
+        place = _experiment(client, experiment)
+        if earlier := _earlier(client, place, summary.digest):
+            return Logged(earlier, None, _add(client, earlier, artifacts))
+        began, ended = _ms(summary.measured_from or summary.created_at), _ms(summary.measured_to or summary.created_at)
+        parent = _start(client, place, parent_run(summary), began)
+        runs = [*case_runs(summary), *load_runs(summary)]
+        for run in runs:
+            child = _start(client, place, run, began, {"mlflow.parentRunId": parent})
+            client.set_terminated(child, "FINISHED", ended)
+        files = _add(client, parent, artifacts)
+        # Last: a run that was interrupted has no digest, and is logged again.
+        client.set_tag(parent, DIGEST, summary.digest)
+        client.set_terminated(parent, "FINISHED", ended)
+    except failure as error:
+        raise _unusable(uri, error) from error
+    return Logged(parent, len(runs), files)
+
+
+def _client(uri: str) -> tuple[MlflowClient, tuple[type[Exception], ...]]:
+    """The client, and the exceptions that it raises where a server, database or folder fails."""
+    for name, value in _UNLESS_SET.items():
+        os.environ.setdefault(name, value)
+    try:
+        from mlflow.exceptions import MlflowException  # noqa: PLC0415
+        from mlflow.tracking import MlflowClient  # noqa: PLC0415
+        from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise UnavailableError(
+            f"MLflow is not installed: {error}.", "python -m pip install '.[mlflow]', in the same environment."
+        ) from error
+    failure = (MlflowException, SQLAlchemyError, OSError, ModuleNotFoundError)
+    try:
+        return MlflowClient(tracking_uri=uri), failure
+    except failure as error:
+        raise _unusable(uri, error) from error
+
+
+def _experiment(client: MlflowClient, name: str) -> str:
+    experiment = client.get_experiment_by_name(name)
+    return str(experiment.experiment_id if experiment else client.create_experiment(name))
+
+
+def _earlier(client: MlflowClient, place: str, digest: str) -> str | None:
+    runs: Sequence[Run] = client.search_runs([place], f"tags.`{DIGEST}` = '{digest}'", max_results=1)
+    return str(runs[0].info.run_id) if runs else None
+
+
+def _add(client: MlflowClient, run_id: str, artifacts: Sequence[Path]) -> tuple[str, ...]:
+    """Log the files that the run does not yet have, by name; returns their names."""
+    there = {str(file.path) for file in client.list_artifacts(run_id)}
+    added = [path for path in artifacts if path.name not in there]
+    for path in added:
+        client.log_artifact(run_id, str(path))
+    return tuple(path.name for path in added)
+
+
+def _start(client: MlflowClient, place: str, run: MlflowRun, began: int, tags: dict[str, str] | None = None) -> str:
+    """Create a run with everything but its end; returns its id."""
+    from mlflow.entities import Metric, Param  # noqa: PLC0415
+
+    created = client.create_run(place, began, {**run.tags, **(tags or {})}, run.name)
+    run_id = str(created.info.run_id)
+    metrics = [Metric(name, value, began, 0) for name, value in run.metrics.items()]
+    client.log_batch(run_id, metrics, [Param(name, value) for name, value in run.params.items()])
+    return run_id
+
+
+def _ms(date: str) -> int:
+    """A date as MLflow has it: ms since 1970."""
+    return round(since_1970_s(date) * 1000)
+
+
+def _unusable(uri: str, error: Exception) -> UnavailableError:
+    first = str(error).partition("\n")[0]
+    return UnavailableError(
+        f"MLflow cannot use {_without_password(uri)}: {_without_password(first)}",
+        "--mlflow takes http://<host>:<port> of a server that runs, or a database: sqlite:///mlflow.db",
+    )
+
+
+def _without_password(text: str) -> str:
+    return re.sub(r"//[^/@\s]*@", "//", text)

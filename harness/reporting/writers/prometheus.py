@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from harness.core.schemas import GenerationRow, Row, Summary
 from harness.core.timestamps import since_1970_s
+from harness.reporting.csv_identity import sound_rows, where, who
 from harness.reporting.figures import BASE_UNITS, ENERGY, FIGURES, GENERATION, LOAD, LOADED, Figure, Thing
-from harness.reporting.labels import sound_rows, where, who
 from harness.reporting.load_groups import is_sound
 from harness.reporting.tables.load_tables import who_loaded
 

@@ -18,7 +18,7 @@ from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from harness.core.schemas.profile_record import ModelProfile, PartsProfile
-from harness.reporting.units import MIB
+from harness.core.units import MIB
 
 
 def event_file(model: ModelProfile, parts: PartsProfile | None, text: str) -> bytes:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from onnx.shape_inference import InferenceError
 
-from harness.core.extensions import reason
+from harness.core.errors import reason
 from harness.core.schemas import Case, DecoderShape, ExportRecord, Work
 from harness.core.schemas.profile_record import Counts, OnnxCount, Phase
 from harness.zoo import model_info

@@ -21,8 +21,7 @@ import onnx
 import onnx.inliner
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
-from harness.core.errors import MalformedFileError
-from harness.core.extensions import reason
+from harness.core.errors import MalformedFileError, reason
 from harness.zoo.quiet import quiet
 
 Shape = tuple[int, ...]

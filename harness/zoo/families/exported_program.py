@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from harness.core.errors import ConfigError, MissingInputError
-from harness.core.extensions import reason
+from harness.core.errors import ConfigError, MissingInputError, reason
 from harness.zoo import ModelInfo
 from harness.zoo.families.own_module import loaded
 from harness.zoo.inputs.own import rotation

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.core.errors import ConfigError, HubError, InferometerError
-from harness.core.extensions import reason
+from harness.core.errors import ConfigError, HubError, InferometerError, reason
 from harness.zoo import ModelInfo
 from harness.zoo.loaded import Request
 from harness.zoo.model_files import Media

@@ -12,8 +12,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from harness.core.errors import ConfigError
-from harness.core.extensions import reason
+from harness.core.errors import ConfigError, reason
 from harness.zoo import ModelInfo
 from harness.zoo.construct import frozen
 from harness.zoo.inputs.own import rotation

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from harness.core.errors import ConfigError, HubError, InferometerError, UnavailableError
-from harness.core.extensions import reason
+from harness.core.errors import ConfigError, HubError, InferometerError, UnavailableError, reason
 from harness.core.schemas import ImagePreparation
 from harness.core.text import unknown_name
 from harness.zoo import ModelInfo

@@ -18,8 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model
 from torch import nn
 
-from harness.core.errors import CaseError, ConfigError, HubError
-from harness.core.extensions import reason
+from harness.core.errors import CaseError, ConfigError, HubError, reason
 from harness.core.schemas import DecoderKind, DecoderShape, Device, Precision
 from harness.zoo.construct import frozen
 from harness.zoo.families import hub

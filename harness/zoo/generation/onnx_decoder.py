@@ -32,14 +32,13 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from torch import nn
 
-from harness.core.errors import ExportError
-from harness.core.extensions import reason
+from harness.core.errors import ExportError, reason
 from harness.core.host import limits
 from harness.core.schemas import OnnxArtifact, Precision
 from harness.core.schemas.generation_record import DecoderShape
 from harness.zoo.identity import artifact
 from harness.zoo.loaded import Arrays
-from harness.zoo.onnx.write import dtype_census, save, strip_traces, weights_beside
+from harness.zoo.onnx.torch_to_onnx import dtype_census, save, strip_traces, weights_beside
 from harness.zoo.quiet import quiet
 from harness.zoo.reference import open_session, relative_l2, run_session
 

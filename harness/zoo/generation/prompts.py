@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from harness.core.errors import ConfigError
 from harness.zoo.families.hub import Tokenizer
+from harness.zoo.input_files import prompt_lines
 from harness.zoo.inputs.sentences import SOURCE, token_ids
-from harness.zoo.stored import prompt_lines
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from harness.core.errors import UnavailableError
 from harness.core.schemas import Answer, ImagePreparation, Preparation, ProcessorPreparation
+from harness.zoo.input_files import read_arrays
 from harness.zoo.inputs.sounds import decoded
 from harness.zoo.loaded import Arrays
-from harness.zoo.stored import read_arrays
 
 
 def processor_of(how: ProcessorPreparation, folder: Path, name: str) -> Callable[[Sequence[Any]], Arrays]:

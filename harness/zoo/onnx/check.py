@@ -13,7 +13,7 @@ from harness.core.errors import ExportError
 from harness.core.schemas import OnnxCheck, Parity, Precision
 from harness.zoo.identity import Options
 from harness.zoo.loaded import Arrays, Loaded, as_taken, batch_first
-from harness.zoo.onnx.write import check_onnx, other_exporter, write_fp32
+from harness.zoo.onnx.torch_to_onnx import check_onnx, other_exporter, write_fp32
 from harness.zoo.reference import open_session, reference_of, run_session
 
 Compare = Callable[[Arrays, Arrays, bool], Parity]

@@ -8,8 +8,7 @@ from typing import Any
 
 import onnx
 
-from harness.core.errors import ExportError, MalformedFileError
-from harness.core.extensions import reason
+from harness.core.errors import ExportError, MalformedFileError, reason
 from harness.core.safe_files import inside
 
 

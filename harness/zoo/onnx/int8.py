@@ -18,12 +18,11 @@ from typing import Any
 
 import onnx
 
-from harness.core.errors import ExportError
-from harness.core.extensions import reason
+from harness.core.errors import ExportError, reason
 from harness.core.host.environment import cpu_flags
 from harness.zoo.inputs.own import varied
 from harness.zoo.loaded import Arrays, Inputs, Loaded
-from harness.zoo.onnx import write
+from harness.zoo.onnx import torch_to_onnx
 from harness.zoo.quiet import quiet
 
 CALIBRATION_SAMPLES = 64
@@ -175,7 +174,7 @@ def _write(
     """
     from onnxruntime.quantization.shape_inference import quant_pre_process  # noqa: PLC0415
 
-    large = write.weights_beside(source).is_file()
+    large = torch_to_onnx.weights_beside(source).is_file()
     try:
         with quiet(), tempfile.TemporaryDirectory(prefix="inferometer-") as folder:
             prepared, made = Path(folder) / "prepared.onnx", Path(folder) / "quantised.onnx"
@@ -185,7 +184,7 @@ def _write(
             quantised(prepared, made, {"use_external_data_format": large})
             model = onnx.load(made)
             finish(model.graph)
-            write.save(model, target)
+            torch_to_onnx.save(model, target)
     except Exception as error:  # the quantiser raises whatever its passes raise
         raise ExportError(
             f"{source} could not be quantised to int8: {reason(error)}", "Leave int8 out of its rows."

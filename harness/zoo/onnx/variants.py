@@ -19,15 +19,14 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from harness.core.errors import ExportError
-from harness.core.extensions import reason
+from harness.core.errors import ExportError, reason
 from harness.core.host import limits
 from harness.core.layout import ModelFolder
 from harness.core.schemas import Precision
 from harness.zoo.identity import Options
 from harness.zoo.loaded import Arrays, Inputs, Loaded
-from harness.zoo.onnx import int8, write
-from harness.zoo.onnx.write import save
+from harness.zoo.onnx import int8, torch_to_onnx
+from harness.zoo.onnx.torch_to_onnx import save
 from harness.zoo.quiet import quiet
 from harness.zoo.reference import open_session, relative_l2, run_session
 
@@ -275,7 +274,7 @@ def write_all(
             made[fp32] = _WRITERS[form](loaded, examples, folder, options)
             if fp16 in names:
                 with attempt(fp16):
-                    write.write_fp16(folder.onnx(fp32), folder.onnx(fp16))
+                    torch_to_onnx.write_fp16(folder.onnx(fp32), folder.onnx(fp16))
                     made[fp16] = made[fp32] + ", onnxruntime.transformers.float16"
             if int8_ in names and loaded.quantised is not None:
                 shutil.copyfile(folder.onnx(fp32), folder.onnx(int8_))
@@ -288,7 +287,7 @@ def write_all(
 
 
 def _opset17(loaded: Loaded, examples: Arrays, folder: ModelFolder, options: Options) -> str:
-    return write.write_fp32(loaded, examples, folder.onnx("fp32-opset17"), _older(options))
+    return torch_to_onnx.write_fp32(loaded, examples, folder.onnx("fp32-opset17"), _older(options))
 
 
 def _older(options: Options) -> Options:
@@ -297,7 +296,7 @@ def _older(options: Options) -> Options:
 
 def _padded(loaded: Loaded, examples: Arrays, folder: ModelFolder, options: Options) -> str:
     path = folder.onnx("fp32-padded")
-    how = write.write_fp32(loaded, examples, path, _older(options))
+    how = torch_to_onnx.write_fp32(loaded, examples, path, _older(options))
     model = onnx.load(path)
     padded = pad_channels(model.graph)
     if not padded:
@@ -310,7 +309,7 @@ def _fused(loaded: Loaded, examples: Arrays, folder: ModelFolder, options: Optio
     """From the older export, in which the optimiser also finds the embeddings; in the export at opset 20 it does not
     (ONNX Runtime 1.32, MiniLM and BERT)."""
     fused = folder.onnx("fp32-fused")
-    how = write.write_fp32(loaded, examples, fused, _older(options))
+    how = torch_to_onnx.write_fp32(loaded, examples, fused, _older(options))
     count = write_fused(fused, fused, loaded)
     check_padding(folder.onnx("fp32"), fused, examples, limits.threads())
     return f"{how}, fused by onnxruntime.transformers: {count}"

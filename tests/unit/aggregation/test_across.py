@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.aggregation.across_rows import nonmonotone
-from harness.aggregation.flags import finding
+from harness.aggregation.grades import finding
 from harness.aggregation.row import Context, Draft, build_row
 from harness.core.schemas import Interval, Row
 from tests.synthetic_results import EFFICIENTNET, Synthetic, matrix, voided
@@ -20,11 +20,13 @@ DRAFT = Draft(ROWS[-1].model_copy(update={"grade": None, "flags": (), "checks": 
 
 def row(batch: int, low: float, high: float, backend: str = "openvino", **changes: Any) -> Row:
     """A row with a given interval in ms."""
-    found = next(one for one in ROWS if (one.backend, one.precision, one.batch_size) == (backend, "fp32", batch))
-    assert found.latency_ns is not None
+    result = next(
+        entry for entry in ROWS if (entry.backend, entry.precision, entry.batch_size) == (backend, "fp32", batch)
+    )
+    assert result.latency_ns is not None
     ends = Interval(low=low * 1e6, high=high * 1e6)
-    latency = found.latency_ns.model_copy(update={"median": (low + high) / 2 * 1e6, "ci95": ends})
-    return found.model_copy(update={"latency_ns": latency, **changes})
+    latency = result.latency_ns.model_copy(update={"median": (low + high) / 2 * 1e6, "ci95": ends})
+    return result.model_copy(update={"latency_ns": latency, **changes})
 
 
 def flagged(*rows: Row) -> list[str]:
@@ -37,11 +39,11 @@ def test_rows_that_grow_with_the_batch_are_left_alone() -> None:
 
 def test_a_small_batch_that_is_slower_than_a_larger_one_is_flagged() -> None:
     rows = [row(1, 6.1, 6.2), row(4, 3.8, 3.9), row(16, 9.0, 9.1)]
-    found = nonmonotone(rows)
-    assert list(found) == [rows[0].case_id]
-    flag = found[rows[0].case_id].flag
+    result = nonmonotone(rows)
+    assert list(result) == [rows[0].case_id]
+    flag = result[rows[0].case_id].flag
     assert (flag.name, flag.detail) == ("NONMONOTONE", "batch 1 takes 6.15 ms and batch 4 only 3.85 ms")
-    assert build_row(DRAFT, Context(slower=found[rows[0].case_id])).grade == "B"
+    assert build_row(DRAFT, Context(slower=result[rows[0].case_id])).grade == "B"
 
 
 @pytest.mark.parametrize("larger", [(5.9, 6.15), (6.1, 6.2)])
@@ -61,5 +63,5 @@ def test_other_rows_are_not_compared() -> None:
 def test_a_worse_grade_stays() -> None:
     slower = nonmonotone([row(1, 6.1, 6.2), row(4, 3.8, 3.9)])[row(1, 6.1, 6.2).case_id]
     disturbed = replace(DRAFT, findings=(finding("C", "DRIFT", "", ""),))
-    found = build_row(disturbed, Context(slower=slower))
-    assert (found.grade, [flag.name for flag in found.flags]) == ("C", ["DRIFT", "NONMONOTONE"])
+    result = build_row(disturbed, Context(slower=slower))
+    assert (result.grade, [flag.name for flag in result.flags]) == ("C", ["DRIFT", "NONMONOTONE"])

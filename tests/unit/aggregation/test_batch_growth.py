@@ -23,8 +23,8 @@ def row(batch: int, device: float, **changes: Any) -> Row:
 
 def test_each_row_by_the_next_larger_batch_and_the_largest_by_the_one_before() -> None:
     # 600 + 100 a picture; at batch 16 each picture from the ninth on takes 200.
-    found = fixed_shares([row(8, 1_400), row(1, 700), row(16, 3_000)])
-    assert found == pytest.approx({"b1": 600 / 700, "b8": 1 - 8 * 200 / 1_400, "b16": 1 - 16 * 200 / 3_000})
+    results = fixed_shares([row(8, 1_400), row(1, 700), row(16, 3_000)])
+    assert results == pytest.approx({"b1": 600 / 700, "b8": 1 - 8 * 200 / 1_400, "b16": 1 - 16 * 200 / 3_000})
 
 
 def test_a_larger_batch_that_takes_less_is_all_fixed() -> None:
@@ -32,8 +32,8 @@ def test_a_larger_batch_that_takes_less_is_all_fixed() -> None:
 
 
 def test_copies_are_left_out() -> None:
-    found = fixed_shares([row(1, 1_000, compute=500.0), row(2, 2_000, compute=500.0)])
-    assert found == {"b1": 1, "b2": 1}
+    results = fixed_shares([row(1, 1_000, compute=500.0), row(2, 2_000, compute=500.0)])
+    assert results == {"b1": 1, "b2": 1}
 
 
 @pytest.mark.parametrize("change", [{"grade": "F"}, {"setting": "graph"}, {"device_ns": None}, {"mode": "offline"}])

@@ -60,26 +60,26 @@ def figures(failed: tuple[int, ...], first_ms: list[float]) -> ClientFigures:
             "client": client,
         }
     )
-    found = client_figures([record])
-    assert found is not None
-    return found
+    results = client_figures([record])
+    assert results is not None
+    return results
 
 
 def test_the_first_chunk_of_complete_streams() -> None:
-    found = figures((), [3, 1, 2])
-    assert (found.first_p50_ns, found.first_p50_infinite, found.first_p99_infinite) == (2 * MS, False, False)
-    assert found.step_p50_ns == MS
+    results = figures((), [3, 1, 2])
+    assert (results.first_p50_ns, results.first_p50_infinite, results.first_p99_infinite) == (2 * MS, False, False)
+    assert results.step_p50_ns == MS
 
 
 @pytest.mark.parametrize("broken", [1.0, -1.0])
 def test_a_failed_request_has_an_infinite_first_chunk_also_where_its_stream_began(broken: float) -> None:
-    found = figures((0,), [broken, 2, 3])
-    assert (found.first_p50_ns, found.first_p50_infinite) == (3 * MS, False)
-    assert (found.first_p99_ns, found.first_p99_infinite) == (None, True)
-    assert found.step_p50_ns == MS
+    results = figures((0,), [broken, 2, 3])
+    assert (results.first_p50_ns, results.first_p50_infinite) == (3 * MS, False)
+    assert (results.first_p99_ns, results.first_p99_infinite) == (None, True)
+    assert results.step_p50_ns == MS
 
 
 def test_where_every_request_failed_both_are_infinite() -> None:
-    found = figures((0, 1), [-1, -1])
-    assert (found.first_p50_ns, found.first_p50_infinite) == (None, True)
-    assert (found.first_p99_ns, found.first_p99_infinite) == (None, True)
+    results = figures((0, 1), [-1, -1])
+    assert (results.first_p50_ns, results.first_p50_infinite) == (None, True)
+    assert (results.first_p99_ns, results.first_p99_infinite) == (None, True)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from harness.aggregation import row
-from harness.aggregation.flags import Finding, grade
 from harness.aggregation.flags_gpu import device_findings
+from harness.aggregation.grades import Finding, grade
 from harness.core.schemas import Clock, DeviceTimes, Latency
 from tests import synthetic_results as made
 
@@ -28,8 +28,8 @@ def times(device: float, enqueue: float, **more: Any) -> DeviceTimes:
 def found(host: int, device: float, enqueue: float, mode: str = "sync", **more: Any) -> dict[str, Finding]:
     case = CASE.model_copy(update={"mode": mode})
     findings = device_findings(case, latency(host), times(device, enqueue, **more))
-    assert all(one.flag.detail and one.flag.remedy.endswith(".") for one in findings)
-    return {one.flag.name: one for one in findings}
+    assert all(finding.flag.detail and finding.flag.remedy.endswith(".") for finding in findings)
+    return {finding.flag.name: finding for finding in findings}
 
 
 @pytest.mark.parametrize(("hidden", "flagged"), [(0.99, False), (0.6, False), (0.3, True)])

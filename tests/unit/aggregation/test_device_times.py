@@ -24,25 +24,25 @@ def record(number: int, found: DeviceSamples | None, **changes: Any) -> Measured
 
 def test_a_row_is_the_median_of_process_medians_not_of_pooled_samples() -> None:
     rounds = [(10, 10, 10), (14, 14, 14, 14, 14, 14, 14), (11, 11, 90)]
-    found = device_of([record(n, samples(*values, enqueue=(n,))) for n, values in enumerate(rounds, 1)], "sync")
-    assert found is not None
-    assert (found.device, found.enqueue, found.clock) == (11, 2, EVENTS)
-    assert found.device_ci95 is not None
-    assert found.device_ci95.low < 11 < found.device_ci95.high
-    assert (found.h2d, found.compute, found.d2h, found.overlap) == (None,) * 4
+    device = device_of([record(n, samples(*values, enqueue=(n,))) for n, values in enumerate(rounds, 1)], "sync")
+    assert device is not None
+    assert (device.device, device.enqueue, device.clock) == (11, 2, EVENTS)
+    assert device.device_ci95 is not None
+    assert device.device_ci95.low < 11 < device.device_ci95.high
+    assert (device.h2d, device.compute, device.d2h, device.overlap) == (None,) * 4
 
 
 def test_one_process_has_no_interval() -> None:
-    found = device_of([record(1, samples(10, 12, 11))], "sync")
-    assert found is not None
-    assert (found.device, found.device_ci95) == (11, None)
+    device = device_of([record(1, samples(10, 12, 11))], "sync")
+    assert device is not None
+    assert (device.device, device.device_ci95) == (11, None)
 
 
 def test_the_parts_of_the_transfer_boundary_are_medians_as_well() -> None:
     parts = {"h2d_ns": (1, 3, 2), "compute_ns": (5, 5, 5), "d2h_ns": (4, 4, 9)}
-    found = device_of([record(n, samples(10, 12, 16, **parts)) for n in (1, 2)], "sync")
-    assert found is not None
-    assert (found.h2d, found.compute, found.d2h) == (2, 5, 4)
+    device = device_of([record(n, samples(10, 12, 16, **parts)) for n in (1, 2)], "sync")
+    assert device is not None
+    assert (device.h2d, device.compute, device.d2h) == (2, 5, 4)
 
 
 @pytest.mark.parametrize(
@@ -71,9 +71,9 @@ def test_the_hidden_share_of_a_row_comes_from_all_blocks_and_is_the_median_of_pr
         return record(number, samples(150, 150, 150, **parts), blocks=blocks)
 
     records = [process(1, 1_100, 1_300), process(2, 1_300), process(3, 1_400)]  # 120, 130 and 140 a batch
-    found = device_of(records, "pipelined")
-    assert found is not None
-    assert found.overlap == pytest.approx(1 - 30 / 40)
+    device = device_of(records, "pipelined")
+    assert device is not None
+    assert device.overlap == pytest.approx(1 - 30 / 40)
     sync = device_of(records, "sync")
     assert sync is not None
     assert sync.overlap is None
@@ -86,11 +86,11 @@ def test_offline_blocks_count_by_their_batches() -> None:
     def blocks(*found: tuple[int, int, int]) -> tuple[Block, ...]:
         return tuple(Block(iterations=n, wall_ns=d + 9, device_ns=d, enqueue_ns=e) for n, d, e in found)
 
-    one = record(1, samples(), latency_ns=(), blocks=blocks((10, 1_000, 50), (30, 2_000, 150)))
+    first = record(1, samples(), latency_ns=(), blocks=blocks((10, 1_000, 50), (30, 2_000, 150)))
     other = record(2, samples(), latency_ns=(), blocks=blocks((10, 950, 40)))
-    found = device_of([one, other], "sync")
-    assert found is not None
-    assert (found.device, found.enqueue) == ((75 + 95) / 2, (5 + 4) / 2)
+    device = device_of([first, other], "sync")
+    assert device is not None
+    assert (device.device, device.enqueue) == ((75 + 95) / 2, (5 + 4) / 2)
 
 
 def test_without_a_gpu_there_are_none() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness.aggregation import checks, flags_host
 from harness.aggregation import usage as utilisation
-from harness.aggregation.flags import Finding, grade
+from harness.aggregation.grades import Finding, grade
 from harness.core.schemas import Block, BusyProcess, Check, CpuUse, Measured, Stops, UsageSummary
 from tests.synthetic_results import EFFICIENTNET, case_of, cpu_use, environment, measured, usage_of, usage_sample
 
@@ -23,11 +23,11 @@ NOTHING = SimpleNamespace(caps_at=None)
 
 def usage(**changes: Any) -> UsageSummary:
     """Two seconds of a round, all samples alike but for the changes."""
-    found = utilisation.timed(
+    result = utilisation.timed(
         usage_of(CASE.case_id, 1, [usage_sample(at * 250_000_000, **changes) for at in range(1, 9)])
     )
-    assert found is not None
-    return found
+    assert result is not None
+    return result
 
 
 def judged(
@@ -48,9 +48,9 @@ def judged(
     limits = where.limits.model_copy(update={"affinity": tuple(range(size))})
     machine = where.machine.model_copy(update={"logical_cpus": size})
     where = where.model_copy(update={"machine": machine, "limits": limits})
-    watched = {number: one for number, one in enumerate(rounds, 1) if one is not None}
+    watched = {number: entry for number, entry in enumerate(rounds, 1) if entry is not None}
     findings, made = checks.judge(CASE, checks.rounds_of(records, watched, {}, where))
-    return {one.flag.name: one for one in findings}, made
+    return {finding.flag.name: finding for finding in findings}, made
 
 
 def found(*rounds: UsageSummary | None, **conditions: Any) -> dict[str, Finding]:
@@ -58,7 +58,7 @@ def found(*rounds: UsageSummary | None, **conditions: Any) -> dict[str, Finding]
 
 
 def clocked(*mhz: float) -> list[UsageSummary]:
-    return [usage(frequency_mhz=one) for one in mhz]
+    return [usage(frequency_mhz=entry) for entry in mhz]
 
 
 def test_a_quiet_machine_has_nothing_to_say() -> None:
@@ -93,9 +93,9 @@ def test_a_minority_of_rounds_cannot_move_the_median_far(rounds: int, caps: str)
 
 
 def test_the_numbers_stand_in_the_detail() -> None:
-    one = found(usage(), usage(others_percent=48.0), usage())["CPU_SHARED"].flag
-    assert one.detail == "round 2: other processes used 0.48 CPUs with all 2 CPUs wanted: 24% lost, 5% allowed"
-    assert one.remedy.endswith(".")
+    flag = found(usage(), usage(others_percent=48.0), usage())["CPU_SHARED"].flag
+    assert flag.detail == "round 2: other processes used 0.48 CPUs with all 2 CPUs wanted: 24% lost, 5% allowed"
+    assert flag.remedy.endswith(".")
 
 
 def test_a_short_window_is_not_judged_by_ticks_and_says_so() -> None:
@@ -149,8 +149,8 @@ def test_heat_is_known_where_the_processor_counts_it() -> None:
 
 @pytest.mark.parametrize(("faults", "flagged"), [(10, False), (11, True)])
 def test_a_few_pages_tell_nothing_and_more_are_a_flag(faults: int, flagged: bool) -> None:
-    one = usage().model_copy(update={"major_faults": faults})  # 200 inferences
-    assert ("MAJOR_FAULTS" in found(one, one, one)) == flagged
+    single = usage().model_copy(update={"major_faults": faults})  # 200 inferences
+    assert ("MAJOR_FAULTS" in found(single, single, single)) == flagged
 
 
 @pytest.mark.parametrize(
@@ -172,11 +172,11 @@ def test_a_guest_that_shows_no_frequency_is_judged_by_a_fixed_piece_of_work(slow
     # One sample that an interrupt hit, and a round on a lower clock.
     works = [(10_200, 10_200, 90_000), (10_190, 10_200, 10_210), (slow, slow, slow)]
     rounds = [
-        flags_host.Round(one.model_copy(update={"cpu_use": cpu_use(work_ns=work)}), usage())
-        for one, work in zip(records, works, strict=True)
+        flags_host.Round(record.model_copy(update={"cpu_use": cpu_use(work_ns=work)}), usage())
+        for record, work in zip(records, works, strict=True)
     ]
     findings, made = checks.judge(CASE, rounds)
-    assert {one.flag.name: one.caps_at for one in findings} == ({"CLOCK_DRIFT": caps} if caps else {})
+    assert {finding.flag.name: finding.caps_at for finding in findings} == ({"CLOCK_DRIFT": caps} if caps else {})
     assert made["CLOCK_DRIFT"] == Check(rounds=3, of=3)
 
 
@@ -287,7 +287,8 @@ def test_a_library_that_takes_other_threads_than_it_is_given_is_told_and_costs_n
     record = measured(CASE, EFFICIENTNET, 1, 200, threads=8)
     placement = record.placement.model_copy(update={"settings": {"threads": ran}, "device": device})
     flags = {
-        one.flag.name: one for one in flags_host.other_threads([record.model_copy(update={"placement": placement})])
+        entry.flag.name: entry
+        for entry in flags_host.other_threads([record.model_copy(update={"placement": placement})])
     }
     assert ("OTHER_THREADS" in flags) == flagged
     if flagged:
@@ -322,8 +323,8 @@ def test_a_deleted_clock_may_have_differed(clocks: tuple[float | None, ...]) -> 
     rounds: list[UsageSummary | None] = [usage(frequency_mhz=clock) for clock in clocks]
     assert found(*rounds)["CLOCK_DRIFT"].caps_at == "C"
     kept = [
-        None if clock == 2_500.0 or (len(clocks) == 5 and clock) else one
-        for one, clock in zip(rounds, clocks, strict=True)
+        None if clock == 2_500.0 or (len(clocks) == 5 and clock) else entry
+        for entry, clock in zip(rounds, clocks, strict=True)
     ]
     assert found(*kept)["CLOCK_DRIFT"].caps_at == "C"
 
@@ -332,7 +333,7 @@ def test_a_deleted_clock_may_have_differed(clocks: tuple[float | None, ...]) -> 
 def test_deleting_what_the_monitor_wrote_never_improves_a_grade(
     rounds: list[UsageSummary], data: st.DataObject, old: bool
 ) -> None:
-    kept = [one if data.draw(st.booleans()) else None for one in rounds]
+    kept = [entry if data.draw(st.booleans()) else None for entry in rounds]
 
     def graded(watched: Sequence[UsageSummary | None]) -> str:
         findings, made = judged(*watched, used=None if old else "quiet")
@@ -358,7 +359,7 @@ def test_rounds_name_each_program_once_with_its_largest_share() -> None:
     ]
     together = utilisation.merged(rounds)
     assert together is not None
-    assert [(one.name, one.cpu_percent) for one in together.busiest] == [("a", 30.0)]
+    assert [(entry.name, entry.cpu_percent) for entry in together.busiest] == [("a", 30.0)]
 
 
 def stopped_round(usage: UsageSummary | None = None, **changes: Any) -> flags_host.Round:
@@ -388,26 +389,28 @@ def with_a_long_sample(seconds: float) -> dict[str, Any]:
     ],
 )
 def test_a_stop_has_a_witness_and_costs_the_rank(changes: dict[str, Any], words: str) -> None:
-    one = stopped_round(**changes)
-    rounds = [replace(one, record=one.record.model_copy(update={"round": number})) for number in (1, 2, 3)]
+    result = stopped_round(**changes)
+    rounds = [replace(result, record=result.record.model_copy(update={"round": number})) for number in (1, 2, 3)]
     assert words in str(flags_host.stopped(rounds[0]))
     assert flags_host.stopped_unmade(rounds[0]) is None
-    (hit,) = [one for one in checks.judge(CASE, rounds)[0] if one.flag.name == "STOPPED"]
+    (hit,) = [entry for entry in checks.judge(CASE, rounds)[0] if entry.flag.name == "STOPPED"]
     assert hit.caps_at == "C"
-    assert [one.flag.name for one in checks.interrupted(rounds)] == ["STOPPED"]  # of rows without other checks as well
+    assert [entry.flag.name for entry in checks.interrupted(rounds)] == [
+        "STOPPED"
+    ]  # of rows without other checks as well
 
 
 def test_a_stop_in_one_round_of_three_costs_the_a_alone() -> None:
     hit, quiet = stopped_round(stops=Stops(continued=("warm-up",))), stopped_round()
     others = [flags_host.Round(measured(CASE, EFFICIENTNET, number, 200), watched()) for number in (2, 3)]
-    (found,) = checks.interrupted([hit, *others])
-    assert (found.caps_at, flags_host.stopped(quiet)) == ("B", None)
+    (result,) = checks.interrupted([hit, *others])
+    assert (result.caps_at, flags_host.stopped(quiet)) == ("B", None)
 
 
 def test_a_monitor_that_alone_was_stopped_proves_nothing_and_leaves_the_check_unmade() -> None:
-    one = stopped_round(watched(longest_look_s=9.0))
-    assert flags_host.stopped(one) is None
-    assert flags_host.stopped_unmade(one) == "the monitor was kept from looking for 9.0 s"
+    result = stopped_round(watched(longest_look_s=9.0))
+    assert flags_host.stopped(result) is None
+    assert flags_host.stopped_unmade(result) == "the monitor was kept from looking for 9.0 s"
 
 
 def test_an_older_record_is_judged_where_its_samples_are_short_enough_to_show_a_stop() -> None:
@@ -419,7 +422,7 @@ def test_an_older_record_is_judged_where_its_samples_are_short_enough_to_show_a_
 
 def test_a_profile_whose_process_was_stopped_has_no_rank() -> None:
     findings, unmade = flags_host.of_a_pass(watched(stopped_looks=2), 2, False, environment(threads=2))
-    assert [(one.flag.name, one.caps_at) for one in findings] == [("STOPPED", "C")]
+    assert [(finding.flag.name, finding.caps_at) for finding in findings] == [("STOPPED", "C")]
     assert unmade == {}
     findings, unmade = flags_host.of_a_pass(watched(longest_look_s=1.0), 2, False, environment(threads=2))
     assert (findings, list(unmade)) == ([], ["STOPPED"])

@@ -29,7 +29,7 @@ GATE = Tolerance(relative_l2=1e-4)
 
 
 def names(findings: list) -> list[tuple[str, str]]:  # type: ignore[type-arg]
-    return [(one.flag.name, one.caps_at) for one in findings]
+    return [(finding.flag.name, finding.caps_at) for finding in findings]
 
 
 def row_of(*records: Generated, case: GenerationCase = CASE, plan: Plan = PLAN):  # type: ignore[no-untyped-def]
@@ -98,8 +98,8 @@ def test_findings_from_tokens(found: TokenParity | None, expected: list[tuple[st
 def test_the_tolerance_follows_what_rounding_alone_makes(
     distance: float, rounding: float | None, expected: list[tuple[str, str]]
 ) -> None:
-    found = token_findings(CASE, parity(relative_l2=distance), Tolerance(relative_l2=1e-2), rounding)
-    assert names(found) == expected
+    results = token_findings(CASE, parity(relative_l2=distance), Tolerance(relative_l2=1e-2), rounding)
+    assert names(results) == expected
 
 
 def test_a_row_is_judged_by_the_rounding_of_its_own_prompts_and_precision() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from harness.aggregation import checks
 from harness.aggregation import usage as gpu_usage
-from harness.aggregation.flags import Finding
+from harness.aggregation.grades import Finding
 from harness.core.schemas import Check, GpuUsage, Measured, UsageSummary
 from tests.synthetic_results import EFFICIENTNET, case_of, cpu_use, environment, measured
 from tests.unit.aggregation.test_disturbance import usage
@@ -21,9 +21,9 @@ def card(*reasons: tuple[str, ...], **changes: Any) -> GpuUsage:
     """Ten looks, all alike but for the reasons that the first of them give."""
     before = changes.pop("before", 0)
     each = [*reasons, *[()] * (10 - len(reasons))]
-    found = gpu_usage.gpu_usage_of([look(reasons=names, **changes) for names in each], before)
-    assert found is not None
-    return found
+    result = gpu_usage.gpu_usage_of([look(reasons=names, **changes) for names in each], before)
+    assert result is not None
+    return result
 
 
 def judged(
@@ -39,10 +39,10 @@ def judged(
     machine = where.machine.model_copy(update={"logical_cpus": cpus})
     where = where.model_copy(update={"machine": machine, "limits": limits})
     watched: dict[int, UsageSummary] = {
-        number: usage(**changes).model_copy(update={"gpu": one}) for number, one in enumerate(cards, 1)
+        number: usage(**changes).model_copy(update={"gpu": entry}) for number, entry in enumerate(cards, 1)
     }
     findings, made = checks.judge(CASE, checks.rounds_of(records, watched, {}, where))
-    return {one.flag.name: one for one in findings}, made
+    return {finding.flag.name: finding for finding in findings}, made
 
 
 def found(*cards: GpuUsage | None, **conditions: Any) -> dict[str, Finding]:
@@ -129,10 +129,11 @@ def test_the_clock_of_the_processor_does_not_decide_a_row_on_a_card() -> None:
         for number, work in works.items()
     ]
     on_card = [
-        one.model_copy(update={"placement": one.placement.model_copy(update={"device": "cuda"})}) for one in records
+        record.model_copy(update={"placement": record.placement.model_copy(update={"device": "cuda"})})
+        for record in records
     ]
     watched = dict(zip((1, 2), rounds, strict=True))
-    assert [one.flag.name for one in checks.judge(CASE, checks.rounds_of(records, watched, {}, None))[0]] == [
+    assert [entry.flag.name for entry in checks.judge(CASE, checks.rounds_of(records, watched, {}, None))[0]] == [
         "CLOCK_DRIFT"
     ]
     assert checks.judge(CASE, checks.rounds_of(on_card, watched, {}, None))[0] == []
@@ -160,8 +161,8 @@ MIB = 1 << 20
 def test_memory_betrays_company_where_processes_cannot_be_told_apart(
     before: int | None, others: int | None, flagged: bool
 ) -> None:
-    one = card(other_processes=others, before=before)
-    flags = found(one, one, one)
+    first = card(other_processes=others, before=before)
+    flags = found(first, first, first)
     assert set(flags) == ({"GPU_SHARED"} if flagged else set())
     if flagged:
         assert flags["GPU_SHARED"].caps_at == "B"

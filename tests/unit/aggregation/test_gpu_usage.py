@@ -28,29 +28,29 @@ def look(**changes: Any) -> GpuSample:
 
 
 def seen(*looks: GpuSample, before: int | None = 1 << 30) -> GpuUsage:
-    found = usage.gpu_usage_of(looks, before)
-    assert found is not None
-    return found
+    gpu_usage = usage.gpu_usage_of(looks, before)
+    assert gpu_usage is not None
+    return gpu_usage
 
 
 def test_one_window() -> None:
-    found = seen(
+    result = seen(
         look(sm_mhz=1_980, power_w=300.0, temperature_c=50),
         look(sm_mhz=1_740, power_w=400.0, temperature_c=58, memory_used_bytes=4 << 30, reasons=("sw_power_cap",)),
         look(sm_mhz=1_740, power_w=500.0, temperature_c=55, other_processes=1),
         look(sm_mhz=1_740, power_w=600.0, utilisation_percent=50),
     )
-    assert (found.sm_mhz_min, found.sm_mhz_mean, found.sm_mhz_max) == (1_740, 1_800, 1_980)
-    assert (found.power_w_mean, found.power_w_max, found.temperature_c_max) == (450, 600, 58)
-    assert (found.utilisation_percent_mean, found.memory_mhz_mean) == (80, 2_619)
-    assert (found.memory_peak_bytes, found.memory_before_bytes) == (3 << 30, 1 << 30)
-    assert (found.reasons, found.other_processes_max, found.samples) == ({"sw_power_cap": 0.25}, 1, 4)
+    assert (result.sm_mhz_min, result.sm_mhz_mean, result.sm_mhz_max) == (1_740, 1_800, 1_980)
+    assert (result.power_w_mean, result.power_w_max, result.temperature_c_max) == (450, 600, 58)
+    assert (result.utilisation_percent_mean, result.memory_mhz_mean) == (80, 2_619)
+    assert (result.memory_peak_bytes, result.memory_before_bytes) == (3 << 30, 1 << 30)
+    assert (result.reasons, result.other_processes_max, result.samples) == ({"sw_power_cap": 0.25}, 1, 4)
 
 
 def test_what_no_look_tells_is_unknown() -> None:
     dark = {name: None for name in GpuSample.model_fields if name != "reasons"}
-    found = seen(look(**dark))
-    assert {getattr(found, name) for name in GpuUsage.model_fields if name not in ("reasons", "samples")} == {
+    result = seen(look(**dark))
+    assert {getattr(result, name) for name in GpuUsage.model_fields if name not in ("reasons", "samples")} == {
         None,
         1 << 30,
     }
@@ -62,13 +62,13 @@ def test_memory_that_others_gave_back_is_no_negative_growth() -> None:
 
 
 def test_rounds_count_by_their_looks() -> None:
-    one = seen(look(sm_mhz=1_500, reasons=("sw_thermal",)), before=0)
+    result = seen(look(sm_mhz=1_500, reasons=("sw_thermal",)), before=0)
     three = seen(*[look(sm_mhz=1_900, other_processes=None)] * 3, before=1 << 30)
-    found = usage.gpu_usage_over([one, three])
-    assert found is not None
-    assert (found.sm_mhz_min, found.sm_mhz_mean, found.sm_mhz_max) == (1_500, 1_800, 1_900)
-    assert (found.reasons, found.samples, found.other_processes_max) == ({"sw_thermal": 0.25}, 4, 0)
-    assert (found.memory_peak_bytes, found.memory_before_bytes) == (3 << 30, 1 << 30)
+    gpu_usage = usage.gpu_usage_over([result, three])
+    assert gpu_usage is not None
+    assert (gpu_usage.sm_mhz_min, gpu_usage.sm_mhz_mean, gpu_usage.sm_mhz_max) == (1_500, 1_800, 1_900)
+    assert (gpu_usage.reasons, gpu_usage.samples, gpu_usage.other_processes_max) == ({"sw_thermal": 0.25}, 4, 0)
+    assert (gpu_usage.memory_peak_bytes, gpu_usage.memory_before_bytes) == (3 << 30, 1 << 30)
     assert usage.gpu_usage_over([]) is None
 
 
@@ -83,19 +83,19 @@ def test_only_looks_of_the_timed_phase_count() -> None:
         sample(600, "measure", None),
         sample(700, "outputs check", look(sm_mhz=1_000)),
     ]
-    found = usage.timed(usage_of("a-case", 1, samples, gpu_memory_before_bytes=0))
-    assert found is not None
-    assert found.gpu is not None
-    assert (found.gpu.sm_mhz_min, found.gpu.sm_mhz_max, found.gpu.samples) == (1_980, 1_980, 1)
-    merged = usage.merged([found, found])
+    result = usage.timed(usage_of("a-case", 1, samples, gpu_memory_before_bytes=0))
+    assert result is not None
+    assert result.gpu is not None
+    assert (result.gpu.sm_mhz_min, result.gpu.sm_mhz_max, result.gpu.samples) == (1_980, 1_980, 1)
+    merged = usage.merged([result, result])
     assert merged is not None
-    assert merged.gpu == usage.gpu_usage_over([found.gpu, found.gpu])
+    assert merged.gpu == usage.gpu_usage_over([result.gpu, result.gpu])
 
 
 def test_a_cpu_has_no_card() -> None:
-    found = usage.timed(usage_of("a-case", 1, [sample(250, "measure", None)]))
-    assert found is not None
-    assert found.gpu is None
+    result = usage.timed(usage_of("a-case", 1, [sample(250, "measure", None)]))
+    assert result is not None
+    assert result.gpu is None
 
 
 @pytest.mark.parametrize("name", sorted(GpuUsage.model_fields))

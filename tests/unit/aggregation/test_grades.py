@@ -7,9 +7,9 @@ from typing import Any, get_args
 
 import pytest
 
-from harness.aggregation import flags as grades
-from harness.aggregation import row
-from harness.aggregation.flags import Checks, Finding
+from harness.aggregation import grades, row
+from harness.aggregation.flags import CALIBRATION, UNCERTAIN, Checks, beyond_tolerance, flags_for, only_uncertain
+from harness.aggregation.grades import Finding
 from harness.core.schemas import (
     FIXED_WHEN_TRACED,
     NO_FLOATS,
@@ -43,7 +43,7 @@ def steady_record(round_number: int, median_ns: int) -> Measured:
 def findings(records: Sequence[Measured], checks: Checks = CHECKS) -> dict[str, Finding]:
     latency = row.latency_of(records)
     parity = row.worst_parity(records)
-    return {found.flag.name: found for found in grades.flags_for(CASE, records, latency, parity, checks)}
+    return {flag.flag.name: flag for flag in flags_for(CASE, records, latency, parity, checks)}
 
 
 def quiet(**changes: Any) -> list[Measured]:
@@ -51,9 +51,9 @@ def quiet(**changes: Any) -> list[Measured]:
 
 
 def test_a_quiet_right_case_has_no_flags_and_grade_a() -> None:
-    found = findings(quiet())
-    assert found == {}
-    assert grades.grade(found.values()) == "A"
+    results = findings(quiet())
+    assert results == {}
+    assert grades.grade(results.values()) == "A"
 
 
 def test_the_worst_finding_decides() -> None:
@@ -65,16 +65,16 @@ def test_the_worst_finding_decides() -> None:
 def test_every_flag_says_what_was_seen_and_what_to_do() -> None:
     parity = parity_of(CASE, EFFICIENTNET, relative_l2=1.0)
     noisy = [record(n, parity_timed=parity, steady=False, stop="time limit", blocks=()) for n in (1, 2, 3)]
-    found = findings(noisy)
-    assert set(found) >= {"PARITY_FAIL", "NOT_WARMED_UP", "NOT_CONVERGED"}
-    assert all(one.flag.detail and one.flag.remedy.endswith(".") for one in found.values())
+    results = findings(noisy)
+    assert set(results) >= {"PARITY_FAIL", "NOT_WARMED_UP", "NOT_CONVERGED"}
+    assert all(entry.flag.detail and entry.flag.remedy.endswith(".") for entry in results.values())
 
 
 @pytest.mark.parametrize(("distance", "grade"), [(0.99e-4, "A"), (1.01e-4, "F")])
 def test_parity_gate(distance: float, grade: str) -> None:
-    found = findings(quiet(parity_timed=parity_of(CASE, EFFICIENTNET, relative_l2=distance)))
-    assert grades.grade(found.values()) == grade
-    assert ("PARITY_FAIL" in found) == (grade == "F")
+    results = findings(quiet(parity_timed=parity_of(CASE, EFFICIENTNET, relative_l2=distance)))
+    assert grades.grade(results.values()) == grade
+    assert ("PARITY_FAIL" in results) == (grade == "F")
 
 
 def test_parity_of_one_round_before_timing_is_enough_to_void() -> None:
@@ -92,17 +92,17 @@ def test_the_worst_item_is_held_against_the_gate() -> None:
 @pytest.mark.parametrize(("hit", "void"), [((), False), ((2,), True), ((1, 2, 3), True)])
 def test_a_compiler_that_ran_eagerly_is_void_on_any_device(hit: tuple[int, ...], void: bool) -> None:
     records = [
-        one.model_copy(update={"placement": one.placement.model_copy(update={"ran_eagerly": "2 graph breaks"})})
-        if one.round in hit
-        else one
-        for one in quiet()
+        entry.model_copy(update={"placement": entry.placement.model_copy(update={"ran_eagerly": "2 graph breaks"})})
+        if entry.round in hit
+        else entry
+        for entry in quiet()
     ]
-    found = findings(records)
-    assert ("EAGER_FALLBACK" in found) is void
+    results = findings(records)
+    assert ("EAGER_FALLBACK" in results) is void
     if void:
-        assert found["EAGER_FALLBACK"].caps_at == "F"
-        assert "2 graph breaks" in found["EAGER_FALLBACK"].flag.detail
-        assert "TORCH_LOGS" in found["EAGER_FALLBACK"].flag.remedy
+        assert results["EAGER_FALLBACK"].caps_at == "F"
+        assert "2 graph breaks" in results["EAGER_FALLBACK"].flag.detail
+        assert "TORCH_LOGS" in results["EAGER_FALLBACK"].flag.remedy
 
 
 @pytest.mark.parametrize(("judged", "flagged"), [(True, True), (False, False)])
@@ -117,10 +117,10 @@ def test_cosine_gate(cosine: float, flagged: bool) -> None:
     parity = parity_of(CASE, EFFICIENTNET, relative_l2=0.2, cosine=cosine)
     tolerance = Tolerance(relative_l2=0.3, cosine=0.97)
     checks = Checks(tolerance=tolerance, judge_top1=False, target_ci=0.01, calibration=False)
-    found = findings(quiet(parity_timed=parity), checks)
-    assert ("PARITY_FAIL" in found) == flagged
+    results = findings(quiet(parity_timed=parity), checks)
+    assert ("PARITY_FAIL" in results) == flagged
     if flagged:
-        assert "0.9690" in found["PARITY_FAIL"].flag.detail
+        assert "0.9690" in results["PARITY_FAIL"].flag.detail
     without = Checks(tolerance=Tolerance(relative_l2=0.3), judge_top1=False, target_ci=0.01, calibration=False)
     assert "PARITY_FAIL" not in findings(quiet(parity_timed=parity), without)
 
@@ -129,10 +129,14 @@ def test_a_value_beyond_its_limit_never_reads_as_the_limit() -> None:
     tolerance = Tolerance(relative_l2=2.5e-2, cosine=0.97, top1_agreement=0.99)
     checks = Checks(tolerance=tolerance, judge_top1=True, target_ci=0.01, calibration=False)
     parity = parity_of(CASE, EFFICIENTNET, relative_l2=0.025004, cosine=0.96998, top1_agreement=0.98996)
-    (flag,) = [one for one in findings(quiet(parity_timed=parity), checks).values() if one.flag.name == "PARITY_FAIL"]
-    every = grades.beyond_tolerance(CASE, parity, tolerance, judge_top1=True)
-    assert flag.flag in [one.flag for one in every]
-    assert [one.flag.detail for one in every] == [
+    (flag,) = [
+        finding
+        for finding in findings(quiet(parity_timed=parity), checks).values()
+        if finding.flag.name == "PARITY_FAIL"
+    ]
+    every = beyond_tolerance(CASE, parity, tolerance, judge_top1=True)
+    assert flag.flag in [entry.flag for entry in every]
+    assert [entry.flag.detail for entry in every] == [
         "relative L2 distance 2.51e-02 is above the tolerance of 2.5e-02",
         "cosine 0.9699 to the reference is below the tolerance of 0.97",
         "top-1 agreement 98.9% is below the tolerance of 99%",
@@ -141,9 +145,9 @@ def test_a_value_beyond_its_limit_never_reads_as_the_limit() -> None:
 
 def test_nonfinite_outputs_void() -> None:
     parity = parity_of(CASE, EFFICIENTNET, relative_l2=None, nonfinite=3)
-    found = findings(quiet(parity_timed=parity))
-    assert found["NONFINITE"].caps_at == "F"
-    assert found["NONFINITE"].flag.detail.startswith("3 ")
+    results = findings(quiet(parity_timed=parity))
+    assert results["NONFINITE"].caps_at == "F"
+    assert results["NONFINITE"].flag.detail.startswith("3 ")
 
 
 def test_outputs_that_were_never_compared_are_not_ranked() -> None:
@@ -154,10 +158,10 @@ def test_outputs_that_were_never_compared_are_not_ranked() -> None:
 
 def test_outputs_of_a_trace_that_fixed_values_say_so() -> None:
     fixed = "Converting a tensor to a Python boolean (mine.py:7)"
-    one = steady_record(1, 10_000_000)
-    placement = one.placement.model_copy(update={"settings": {FIXED_WHEN_TRACED: fixed}})
-    wrong = one.parity_timed.model_copy(update={"relative_l2": 0.5}) if one.parity_timed else None
-    traced = one.model_copy(update={"placement": placement})
+    single = steady_record(1, 10_000_000)
+    placement = single.placement.model_copy(update={"settings": {FIXED_WHEN_TRACED: fixed}})
+    wrong = single.parity_timed.model_copy(update={"relative_l2": 0.5}) if single.parity_timed else None
+    traced = single.model_copy(update={"placement": placement})
     assert "PARITY_FAIL" not in findings([traced]), "of shapes it is right"
     flag = findings([traced.model_copy(update={"parity_timed": wrong})])["PARITY_FAIL"].flag
     assert flag.detail.endswith(f"tracing fixed for all inputs what the first one gave: {fixed}")
@@ -168,18 +172,18 @@ def test_outputs_of_a_trace_that_fixed_values_say_so() -> None:
 def test_placement_elsewhere_voids_even_in_one_round(field: str, ran: str) -> None:
     records = quiet()
     records[2] = records[2].model_copy(update={"placement": records[2].placement.model_copy(update={field: ran})})
-    found = findings(records)["PLACEMENT"]
-    assert found.caps_at == "F"
-    assert ran.partition(":")[0] in found.flag.detail
+    finding = findings(records)["PLACEMENT"]
+    assert finding.caps_at == "F"
+    assert ran.partition(":")[0] in finding.flag.detail
 
 
 def test_nodes_that_a_gpu_row_computed_on_the_cpu_are_named() -> None:
     settings = {"computed_on_cpu": "QLinearConv", "nodes_computed_on_cpu": "conv1_quant and 52 more"}
     elsewhere = {"device": "cuda+cpu", "settings": settings}
     records = [r.model_copy(update={"placement": r.placement.model_copy(update=elsewhere)}) for r in quiet()]
-    found = findings(records)["PLACEMENT"]
-    assert found.caps_at == "F"
-    assert found.flag.detail.endswith("; on the CPU: QLinearConv (conv1_quant and 52 more)")
+    finding = findings(records)["PLACEMENT"]
+    assert finding.caps_at == "F"
+    assert finding.flag.detail.endswith("; on the CPU: QLinearConv (conv1_quant and 52 more)")
 
 
 def test_a_model_without_floating_point_numbers_has_no_wrong_precision() -> None:
@@ -195,9 +199,9 @@ def test_int8_that_ran_in_fp32_says_what_to_leave_out() -> None:
     case = CASE.model_copy(update={"precision": "int8"})
     records = quiet()
     latency, parity = row.latency_of(records), row.worst_parity(records)
-    (found,) = grades.flags_for(case, records, latency, parity, CHECKS)
-    assert found.flag.detail == "fp32 on cpu ran where the label says int8 on cpu"
-    assert "leave int8 out" in found.flag.remedy
+    (flag,) = flags_for(case, records, latency, parity, CHECKS)
+    assert flag.flag.detail == "fp32 on cpu ran where the label says int8 on cpu"
+    assert "leave int8 out" in flag.flag.remedy
 
 
 def test_fp8_that_ran_partly_in_bf16_says_what_fp8_does_not_take() -> None:
@@ -205,33 +209,33 @@ def test_fp8_that_ran_partly_in_bf16_says_what_fp8_does_not_take() -> None:
     mixed = {"precision": "bf16+fp8"}
     records = [r.model_copy(update={"placement": r.placement.model_copy(update=mixed)}) for r in quiet()]
     latency, parity = row.latency_of(records), row.worst_parity(records)
-    found = {one.flag.name: one for one in grades.flags_for(case, records, latency, parity, CHECKS)}["PLACEMENT"]
-    assert found.caps_at == "F"
-    assert found.flag.detail == "bf16+fp8 on cpu ran where the label says fp8 on cpu"
-    assert "convolutions" in found.flag.remedy
+    result = {flag.flag.name: flag for flag in flags_for(case, records, latency, parity, CHECKS)}["PLACEMENT"]
+    assert result.caps_at == "F"
+    assert result.flag.detail == "bf16+fp8 on cpu ran where the label says fp8 on cpu"
+    assert "convolutions" in result.flag.remedy
 
 
 def test_a_numbered_device_is_the_device() -> None:
     case = CASE.model_copy(update={"device": "cuda"})
     records = [r.model_copy(update={"placement": r.placement.model_copy(update={"device": "cuda:1"})}) for r in quiet()]
-    flags = grades.flags_for(case, records, row.latency_of(records), row.worst_parity(records), CHECKS)
+    flags = flags_for(case, records, row.latency_of(records), row.worst_parity(records), CHECKS)
     assert flags == []
 
 
 @pytest.mark.parametrize(("unsteady", "grade"), [({1}, "B"), ({1, 2}, "C")])
 def test_unsteady_warm_up(unsteady: set[int], grade: str) -> None:
     records = [r.model_copy(update={"steady": r.round not in unsteady}) for r in quiet()]
-    found = findings(records)
-    assert grades.grade(found.values()) == grade
-    assert f"{len(unsteady)} of 3" in found["NOT_WARMED_UP"].flag.detail
+    results = findings(records)
+    assert grades.grade(results.values()) == grade
+    assert f"{len(unsteady)} of 3" in results["NOT_WARMED_UP"].flag.detail
 
 
 def test_stopping_at_the_limit_counts_only_where_the_width_was_not_reached() -> None:
     assert "NOT_CONVERGED" not in findings(quiet(stop="time limit"))
     jumpy = [10_000_000] * 50 + [11_000_000] * 50 + [10_000_000] * 50 + [11_000_000] * 50
-    found = findings(quiet(stop="time limit", latency_ns=tuple(jumpy)))["NOT_CONVERGED"]
-    assert found.caps_at == "B"
-    assert "at ±8.7%" in found.flag.detail
+    finding = findings(quiet(stop="time limit", latency_ns=tuple(jumpy)))["NOT_CONVERGED"]
+    assert finding.caps_at == "B"
+    assert "at ±8.7%" in finding.flag.detail
 
 
 def test_too_few_blocks_to_tell_is_not_met() -> None:
@@ -244,7 +248,7 @@ def over_processes(low: float, high: float, rounds: int = 3) -> list[Finding]:
     records = quiet()
     update = {"median": 100.0e6, "ci95": Interval(low=low * 1e6, high=high * 1e6), "rounds": rounds}
     latency = row.latency_of(records).model_copy(update=update)
-    return grades.flags_for(CASE, records, latency, row.worst_parity(records), CHECKS)
+    return flags_for(CASE, records, latency, row.worst_parity(records), CHECKS)
 
 
 @pytest.mark.parametrize(
@@ -261,51 +265,51 @@ def over_processes(low: float, high: float, rounds: int = 3) -> list[Finding]:
     ],
 )
 def test_intervals_over_processes(low: float, high: float, names: list[str]) -> None:
-    found = over_processes(low, high)
-    assert [one.flag.name for one in found] == names
-    assert grades.grade(found) == {"WIDE_INTERVAL": "B", "UNCERTAIN": "C"}.get("".join(names), "A")
+    result = over_processes(low, high)
+    assert [entry.flag.name for entry in result] == names
+    assert grades.grade(result) == {"WIDE_INTERVAL": "B", "UNCERTAIN": "C"}.get("".join(names), "A")
 
 
 @pytest.mark.parametrize(("rounds", "more"), [(3, 5), (5, 10)])
 def test_a_wide_interval_asks_for_more_rounds_than_there_are(rounds: int, more: int) -> None:
-    (found,) = over_processes(80, 120, rounds)
-    assert found.flag.remedy.endswith(f"`make bench ROUNDS={more}`.")
+    (result,) = over_processes(80, 120, rounds)
+    assert result.flag.remedy.endswith(f"`make bench ROUNDS={more}`.")
 
 
 def test_between_processes_and_within_one_are_two_flags() -> None:
     jumpy = tuple([10_000_000] * 50 + [11_000_000] * 50) * 2
     records = [r.model_copy(update={"latency_ns": jumpy, "stop": "time limit"}) for r in quiet()]
     records[2] = steady_record(3, 13_000_000)
-    found = findings(records)
-    assert {name: one.caps_at for name, one in found.items()} == {"NOT_CONVERGED": "B", "UNCERTAIN": "C"}
-    assert "within one process" in found["NOT_CONVERGED"].flag.detail
-    assert "over 3 processes" in found["UNCERTAIN"].flag.detail
+    results = findings(records)
+    assert {name: entry.caps_at for name, entry in results.items()} == {"NOT_CONVERGED": "B", "UNCERTAIN": "C"}
+    assert "within one process" in results["NOT_CONVERGED"].flag.detail
+    assert "over 3 processes" in results["UNCERTAIN"].flag.detail
 
 
 def test_one_process_has_no_interval_and_is_not_grade_a() -> None:
-    found = findings([steady_record(1, 10_000_000)])
-    assert {name: one.caps_at for name, one in found.items()} == {"ONE_PROCESS": "B"}
-    assert found["ONE_PROCESS"].flag.remedy.endswith("`make bench ROUNDS=3`.")
+    results = findings([steady_record(1, 10_000_000)])
+    assert {name: entry.caps_at for name, entry in results.items()} == {"ONE_PROCESS": "B"}
+    assert results["ONE_PROCESS"].flag.remedy.endswith("`make bench ROUNDS=3`.")
 
 
 def test_processes_without_an_interval_are_not_one_process() -> None:
     records = quiet()
     latency = row.latency_of(records).model_copy(update={"ci95": None})
-    (found,) = grades.flags_for(CASE, records, latency, row.worst_parity(records), CHECKS)
-    assert (found.flag.name, found.caps_at) == ("UNCERTAIN", "C")
+    (flag,) = flags_for(CASE, records, latency, row.worst_parity(records), CHECKS)
+    assert (flag.flag.name, flag.caps_at) == ("UNCERTAIN", "C")
 
 
 def test_absurd_widths_are_not_spelled_out() -> None:
-    found = findings([steady_record(1, 10_000_000), steady_record(2, 55_000_000)])
-    assert "beyond ±50%" in found["UNCERTAIN"].flag.detail
+    results = findings([steady_record(1, 10_000_000), steady_record(2, 55_000_000)])
+    assert "beyond ±50%" in results["UNCERTAIN"].flag.detail
 
 
 def test_a_row_that_is_only_uncertain_may_still_be_compared() -> None:
     flags = {caps: grades.finding(caps, "X", "", "").flag for caps in get_args(Grade)}
-    uncertain = grades.finding("C", grades.UNCERTAIN, "", "").flag
+    uncertain = grades.finding("C", UNCERTAIN, "", "").flag
 
     def only(*names: Flag, grade: Grade = "C") -> bool:
-        return grades.only_uncertain(ROW.model_copy(update={"flags": names, "grade": grade}))
+        return only_uncertain(ROW.model_copy(update={"flags": names, "grade": grade}))
 
     assert only(uncertain)
     assert only(uncertain, flags["A"], flags["B"])
@@ -319,9 +323,9 @@ def test_a_row_that_is_only_uncertain_may_still_be_compared() -> None:
 def test_below_the_timer(median_ns: int, flagged: bool) -> None:
     clock = Clock(name="perf_counter_ns", resolution_ns=1.0, overhead_ns=41)
     records = [steady_record(number, median_ns).model_copy(update={"clock": clock}) for number in (1, 2, 3)]
-    found = findings(records)
-    assert ("BELOW_TIMER" in found) == flagged
-    assert grades.grade(found.values()) == ("C" if flagged else "A")
+    results = findings(records)
+    assert ("BELOW_TIMER" in results) == flagged
+    assert grades.grade(results.values()) == ("C" if flagged else "A")
 
 
 @pytest.mark.parametrize(
@@ -339,10 +343,10 @@ def test_below_the_timer(median_ns: int, flagged: bool) -> None:
 )
 def test_drift_is_a_trend_and_large(medians: tuple[int, ...], flagged: bool) -> None:
     records = [steady_record(number, median * 100_000) for number, median in enumerate(medians, 1)]
-    found = findings(records)
-    assert ("DRIFT" in found) == flagged
+    results = findings(records)
+    assert ("DRIFT" in results) == flagged
     if flagged:
-        assert found["DRIFT"].caps_at == "C"
+        assert results["DRIFT"].caps_at == "C"
 
 
 def test_two_rounds_cannot_drift() -> None:
@@ -355,18 +359,18 @@ def test_compile_cache_is_told_and_costs_no_grade(cached: tuple[bool | None, ...
     for number, hit in enumerate(cached, 1):
         cold = ColdCosts(load=1, compile=None if hit is None else 5, compile_cached=hit, first_inference=1)
         records.append(steady_record(number, 10_000_000).model_copy(update={"cold_ns": cold}))
-    found = findings(records)
-    assert ("COMPILE_CACHED" in found) == flagged
-    assert grades.grade(found.values()) == "A"
+    results = findings(records)
+    assert ("COMPILE_CACHED" in results) == flagged
+    assert grades.grade(results.values()) == "A"
 
 
 def test_a_backend_that_computes_nothing_is_never_ranked_and_never_void() -> None:
     checks = Checks(tolerance=TOLERANCE, judge_top1=True, target_ci=0.01, calibration=True)
-    found = findings(quiet(parity_before=None, parity_timed=None), checks)
-    assert set(found) == {grades.CALIBRATION}
-    assert found[grades.CALIBRATION].caps_at == "A"
+    results = findings(quiet(parity_before=None, parity_timed=None), checks)
+    assert set(results) == {CALIBRATION}
+    assert results[CALIBRATION].caps_at == "A"
 
 
 def test_what_was_slowed_on_purpose_says_so() -> None:
-    found = findings(quiet(notes=("every inference was stretched by 1.05 on purpose",)))
-    assert "stretched by 1.05" in found["ON_PURPOSE"].flag.detail
+    results = findings(quiet(notes=("every inference was stretched by 1.05 on purpose",)))
+    assert "stretched by 1.05" in results["ON_PURPOSE"].flag.detail

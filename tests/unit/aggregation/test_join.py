@@ -58,7 +58,7 @@ def joined(device_ns: int = 20_000, **changes: Any) -> tuple[Summary, Notes]:
     clock = Clock(name="events", resolution_ns=500.0, overhead_ns=10)
 
     def load(case_id: str, _number: int) -> Measured:
-        case = next(one for one in CASES if one.case_id == case_id)
+        case = next(entry for entry in CASES if entry.case_id == case_id)
         record = measured(case, RESNET, 1, 100, artifacts={} if case is NOOP else LOADED)
         times = DeviceSamples(clock=clock, device_ns=(device_ns,) * 100, enqueue_ns=(1_000,) * 100)
         placement = record.placement.model_copy(update={"device": "cuda"})
@@ -69,8 +69,8 @@ def joined(device_ns: int = 20_000, **changes: Any) -> tuple[Summary, Notes]:
     given: dict[str, Any] = {"engines": {RESNET.name: (ENGINE,)}, "roof": ROOF, **changes}
     exports = {RESNET.name: given.pop("export", EXPORT)}
     shared = {"calibration": CALIBRATION, "notes": notes, "created_at": "2026-11-28T00:00:00+00:00"}
-    found = join(PLAN, exports, {ENVIRONMENT_ID: on_card()}, load, lambda *_: None, **shared, **given)
-    return found, notes
+    result = join(PLAN, exports, {ENVIRONMENT_ID: on_card()}, load, lambda *_: None, **shared, **given)
+    return result, notes
 
 
 def test_a_row_with_an_engine_is_admitted_and_the_engine_is_in_the_summary() -> None:

@@ -29,7 +29,7 @@ from harness.core.schemas import (
 from harness.core.schemas.load_record import ClientTimes
 from harness.serving.arrivals import digest, loadgen, poisson
 from harness.serving.load_case import points_of, policy_of
-from harness.serving.prediction import predict
+from harness.serving.peak_prediction import predict
 from harness.timing.request_loops import Dispatches, serve, serve_closed
 from tests.fixtures.simulated_clock import SimulatedClock, alone, in_place
 
@@ -114,9 +114,9 @@ def served(
         for number in range(1, replications + 1):
             draw = loadgen if load.method == "loadgen" else poisson
             schedule = draw(step.rate_per_s, requests, number)
-            found = serve(schedule.tolist(), policy_of(load), [clock.service(work)], alone, limit_ns)
+            result = serve(schedule.tolist(), policy_of(load), [clock.service(work)], alone, limit_ns)
             more = {"rate_per_s": step.rate_per_s, "scheduled_ns": schedule.tolist(), "requests": requests}
-            record = replication(load, step.name, number, found, schedule_sha256=digest(schedule), **more)
+            record = replication(load, step.name, number, result, schedule_sha256=digest(schedule), **more)
             records.setdefault(step.name, []).append(record)
     return LoadEvidence(service=service(load), steps=steps, replications=records)
 
@@ -128,12 +128,12 @@ def row(load: LoadCase, evidence: LoadEvidence) -> LoadRow:
 def test_verdicts_follow_the_load_and_bracket_the_peak(clock: SimulatedClock) -> None:
     # M/D/1 with 5 ms: p99 of the wait is 50 ms near a load of 0.85, 170 a second.
     load = case(rates=(60, 120, 196, 230))
-    found = row(load, served(clock, load, lambda *_: 5 * MS, 1_000, 8))
-    verdicts = [point.verdict for point in found.points]
+    result = row(load, served(clock, load, lambda *_: 5 * MS, 1_000, 8))
+    verdicts = [point.verdict for point in result.points]
     assert verdicts == ["PASS", "PASS", "FAIL", "FAIL"]
-    assert (found.peak_pass_per_s, found.peak_fail_per_s) == (120, 196)
-    assert found.status == "measured"
-    first = found.points[0]
+    assert (result.peak_pass_per_s, result.peak_fail_per_s) == (120, 196)
+    assert result.status == "measured"
+    first = result.points[0]
     assert (first.goodput, first.failed, first.requests, first.replications) == (1.0, 0, 8_000, 8)
     assert first.compute_p50_ns == 5 * MS
     assert first.dispatch_p99_ns == first.added_p99_ns == 0
@@ -185,13 +185,13 @@ def test_lateness_that_is_not_queueing_is_a_load_that_was_not_reached(clock: Sim
     evidence = served(clock, load, lambda *_: MS, 300, 4)
     late = {
         name: [
-            one.model_copy(
+            record.model_copy(
                 update={
-                    "start_ns": tuple(time + 9 * MS for time in one.start_ns),
-                    "done_ns": tuple(time + 9 * MS for time in one.done_ns),
+                    "start_ns": tuple(time + 9 * MS for time in record.start_ns),
+                    "done_ns": tuple(time + 9 * MS for time in record.done_ns),
                 }
             )
-            for one in records
+            for record in records
         ]
         for name, records in evidence.replications.items()
     }
@@ -207,7 +207,7 @@ def test_ends_that_are_noticed_late_are_a_figure_and_beyond_a_share_of_the_bound
 
     def noticed(unseen_ns: int) -> LoadRow:
         looked = {
-            name: [one.model_copy(update={"unseen_ns": (unseen_ns,) * len(one.sizes)}) for one in records]
+            name: [record.model_copy(update={"unseen_ns": (unseen_ns,) * len(record.sizes)}) for record in records]
             for name, records in evidence.replications.items()
         }
         return row(load, LoadEvidence(evidence.service, None, evidence.steps, looked))
@@ -215,7 +215,7 @@ def test_ends_that_are_noticed_late_are_a_figure_and_beyond_a_share_of_the_bound
     small, large = noticed(2_500_000), noticed(2_500_001)
     assert (small.points[0].unseen_p99_ns, large.points[0].unseen_p99_ns) == (2_500_000, 2_500_001)
     assert not any("noticed" in note for note in small.notes)
-    assert any("up to 2.5 ms late (p99): a PASS holds" in note for note in large.notes)
+    assert any("up to 2.50 ms late (p99): a PASS holds" in note for note in large.notes)
     assert row(load, evidence).points[0].unseen_p99_ns is None
     assert large.points[0].verdict == small.points[0].verdict == row(load, evidence).points[0].verdict
 
@@ -234,28 +234,28 @@ def test_reality_is_compared_with_replay_at_the_same_rate(clock: SimulatedClock)
 
 def test_by_loadgen_s_rules_both_verdicts_stand_side_by_side(clock: SimulatedClock) -> None:
     load = case(rates=(60, 230), method="loadgen", replications=1, replication_s=20.0, load_id="x")
-    found = row(load, served(clock, load, lambda *_: 5 * MS, 4_000, 1))
-    assert [(point.loadgen, point.verdict) for point in found.points] == [("VALID", "PASS"), ("INVALID", "FAIL")]
+    result = row(load, served(clock, load, lambda *_: 5 * MS, 4_000, 1))
+    assert [(point.loadgen, point.verdict) for point in result.points] == [("VALID", "PASS"), ("INVALID", "FAIL")]
 
 
 def test_a_closed_loop_has_latencies_and_throughput_and_no_verdict(clock: SimulatedClock) -> None:
     load = case(scenario="multi-stream", bound=None, max_batch=8, price_per_hour=3.6)
     runs = [serve_closed([clock.service(lambda *_: 10 * MS)], 8, alone, 300, 10**12) for _ in range(3)]
-    records = {"all": [replication(load, "all", number + 1, found) for number, found in enumerate(runs)]}
-    found = row(load, LoadEvidence(service(load), None, points_of(load, None), records))
-    (point,) = found.points
+    records = {"all": [replication(load, "all", number + 1, run) for number, run in enumerate(runs)]}
+    result = row(load, LoadEvidence(service(load), None, points_of(load, None), records))
+    (point,) = result.points
     assert point.samples_per_s == pytest.approx(800)
     assert point.achieved_per_s == pytest.approx(100)
     assert (point.verdict, point.queue_p99_ns, point.goodput) == (None, None, None)
     assert point.latency["p99"].ns == 10 * MS
-    assert found.cost_per_million == pytest.approx(3.6 / 3600 / 800 * 1e6)
+    assert result.cost_per_million == pytest.approx(3.6 / 3600 / 800 * 1e6)
 
 
 @pytest.mark.parametrize("scenario", ["single-stream", "offline"])
 def test_goodput_of_a_closed_loop_is_a_share_of_its_throughput(clock: SimulatedClock, scenario: str) -> None:
     load = case(scenario=scenario)
-    found = serve_closed([clock.service(lambda *_: 10 * MS)], 1, alone, 4, 10**12)
-    records = {"all": [replication(load, "all", 1, found)]}
+    result = serve_closed([clock.service(lambda *_: 10 * MS)], 1, alone, 4, 10**12)
+    records = {"all": [replication(load, "all", 1, result)]}
     (point,) = row(load, LoadEvidence(service(load), None, points_of(load, None), records)).points
     assert point.goodput is not None
     assert point.goodput_per_s == pytest.approx(point.goodput * point.achieved_per_s)
@@ -267,13 +267,13 @@ def test_joules_of_a_request_are_those_above_idle_at_the_highest_rate_that_passe
     spent = PointEnergy(energy_j=9_000.0, window_ns=60 * 10**9, numbers=tuple(range(1, 9)))
     more = {"load_id": load.load_id, "gpu": "G", "uuid": "u", "idle_w": 70.0, "points": {"r60": spent, "r196": spent}}
     energy = LoadEnergy.model_validate({**BASE, **more})
-    found = row(load, replace(evidence, energy=energy))
-    assert found.joules_per_request == pytest.approx((9_000 - 70 * 60) / 8_000)
-    assert found.idle_w == 70.0
+    result = row(load, replace(evidence, energy=energy))
+    assert result.joules_per_request == pytest.approx((9_000 - 70 * 60) / 8_000)
+    assert result.idle_w == 70.0
     # Eight windows of 4.9 s are no window of 5 s: the counter's own steps are in each of them.
     short = spent.model_copy(update={"window_ns": 8 * 4_900_000_000})
-    found = row(load, replace(evidence, energy=energy.model_copy(update={"points": {"r60": short}})))
-    assert (found.joules_per_request, found.idle_w) == (None, None)
+    result = row(load, replace(evidence, energy=energy.model_copy(update={"points": {"r60": short}})))
+    assert (result.joules_per_request, result.idle_w) == (None, None)
 
 
 def test_a_row_on_a_gpu_without_its_energy_says_why(clock: SimulatedClock) -> None:
@@ -288,7 +288,7 @@ def test_a_row_on_a_gpu_without_its_energy_says_why(clock: SimulatedClock) -> No
         return [note for note in row(changed, replace(evidence, energy=energy)).notes if "energy" in note]
 
     (short,) = notes(energy)
-    assert "needs 5 s, and a replication lasts 2 s" in short
+    assert "needs 5 s, and a replication lasts 2.00 s" in short
     assert "DURATION=6s REQUESTS=3" in short
     assert notes(None) == ["no energy: the GPU's counter was not read"]
     below = spent.model_copy(update={"window_ns": 100 * 10**9})
@@ -324,10 +324,10 @@ def client(requests: int, **more: Any) -> ClientTimes:
 @pytest.mark.parametrize(("compared", "equal", "void"), [(8, 0, True), (7, 0, False), (8, 1, False), (8, None, False)])
 def test_completions_without_one_equal_answer_void_the_row(compared: int, equal: int | None, void: bool) -> None:
     load = case(scenario="single-stream", bound=None, endpoint="openai+http://h:1/v1/completions", new_tokens=2)
-    found = Dispatches((1,) * 10, (0,) * 10, (0,) * 10, (MS,) * 10, (0,) * 10)
-    record = replication(load, "all", 1, found, client=client(10, compared=compared, equal=equal))
-    one = row(load, LoadEvidence(service(load), None, points_of(load, None), {"all": [record]}))
-    assert ("another model" in (one.void or "")) == void
+    dispatches = Dispatches((1,) * 10, (0,) * 10, (0,) * 10, (MS,) * 10, (0,) * 10)
+    record = replication(load, "all", 1, dispatches, client=client(10, compared=compared, equal=equal))
+    single = row(load, LoadEvidence(service(load), None, points_of(load, None), {"all": [record]}))
+    assert ("another model" in (single.void or "")) == void
 
 
 def test_wrong_outputs_or_skipped_work_void_the_row(clock: SimulatedClock) -> None:
@@ -365,19 +365,19 @@ def test_schedules_of_other_seeds_are_held_against_each_other(clock: SimulatedCl
     assert even.ratio == 1.0
     ((name, records),) = evidence.replications.items()
     slow = [
-        one.model_copy(update={"done_ns": tuple(end + (2 - one.number % 2) * MS for end in one.done_ns)})
-        for one in records
+        record.model_copy(update={"done_ns": tuple(end + (2 - record.number % 2) * MS for end in record.done_ns)})
+        for record in records
     ]
-    found = row(load, replace(evidence, replications={name: slow}))
-    (odd,) = [guard for guard in found.guards if guard.name == "other-seed"]
+    result = row(load, replace(evidence, replications={name: slow}))
+    (odd,) = [guard for guard in result.guards if guard.name == "other-seed"]
     assert odd.ratio == pytest.approx(7 / 6)
-    assert any("schedules of another seed takes 1.17 times as long" in note for note in found.notes)
+    assert any("schedules of another seed takes 1.17 times as long" in note for note in result.notes)
 
 
 def test_outputs_that_were_not_compared_void_the_row_unless_nothing_is_computed(clock: SimulatedClock) -> None:
     load = case(scenario="single-stream", bound=None)
-    found = serve_closed([clock.service(lambda *_: MS)], 1, alone, 100, 10**12)
-    records = {"all": [replication(load, "all", 1, found, parity=None)]}
+    result = serve_closed([clock.service(lambda *_: MS)], 1, alone, 100, 10**12)
+    records = {"all": [replication(load, "all", 1, result, parity=None)]}
     evidence = LoadEvidence(service(load, parity={}), None, points_of(load, None), records)
     assert row(load, evidence).void == "the outputs were not compared with the reference"
     assert load_row(load, "tensor", TOLERANCE, False, evidence, calibration=True).void is None
@@ -405,9 +405,9 @@ def test_a_bound_below_the_service_time_has_no_load_and_says_so() -> None:
     load = case(bound=LatencyBound(quantile=0.99, limit_ns=3 * MS))
     prediction = predict(load, service(load), "0" * 64, 1, "now")
     assert prediction.peak_per_s is None
-    found = row(load, LoadEvidence(service(load), prediction, points_of(load, None), {}))
-    assert (found.status, found.points, found.predicted_peak_per_s) == ("measured", (), None)
-    assert any("no load meets the bound: a request alone takes 5 ms" in note for note in found.notes)
+    result = row(load, LoadEvidence(service(load), prediction, points_of(load, None), {}))
+    assert (result.status, result.points, result.predicted_peak_per_s) == ("measured", (), None)
+    assert any("no load meets the bound: a request alone takes 5.00 ms" in note for note in result.notes)
 
 
 def test_the_predicted_peak_of_m_d_1_is_that_of_theory() -> None:

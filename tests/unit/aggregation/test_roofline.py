@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.aggregation.flags import Finding
+from harness.aggregation.grades import Finding
 from harness.aggregation.roofline import (
     CACHE_BYTES,
     CPU_CACHE_BYTES,
@@ -99,20 +99,20 @@ def _rebuilt(row: Row, seen: JudgedRoofline) -> Row:
 
 
 def test_shares_are_of_the_measured_limits() -> None:
-    found = judged(row(2.0, batch=100)).roofline
-    assert found is not None
-    assert found.flops == 700_000_000_000
-    assert found.flops_share == pytest.approx(0.5)  # 1 ms at 700 TFLOP/s
+    roofline = judged(row(2.0, batch=100)).roofline
+    assert roofline is not None
+    assert roofline.flops == 700_000_000_000
+    assert roofline.flops_share == pytest.approx(0.5)  # 1 ms at 700 TFLOP/s
     # 25 M weights and 100 x (150,000 pixels + 1,000 outputs), 2 bytes each.
-    assert found.bytes == 50_000_000 + 100 * (300_000 + 2_000)
-    assert found.bytes_share == pytest.approx(80.2e6 / 3e12 / 2e-3)
+    assert roofline.bytes == 50_000_000 + 100 * (300_000 + 2_000)
+    assert roofline.bytes_share == pytest.approx(80.2e6 / 3e12 / 2e-3)
 
 
 def test_fp32_has_its_own_limit_and_element_size() -> None:
-    found = judged(row(2.0, precision="fp32")).roofline
-    assert found is not None
-    assert found.flops_share == pytest.approx(7e9 / 50e12 / 2e-3)
-    assert found.bytes == 100_000_000 + 600_000 + 4_000
+    roofline = judged(row(2.0, precision="fp32")).roofline
+    assert roofline is not None
+    assert roofline.flops_share == pytest.approx(7e9 / 50e12 / 2e-3)
+    assert roofline.bytes == 100_000_000 + 600_000 + 4_000
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def limits(*times: tuple[int, float], **changes: Any) -> list[str | None]:
     """What bounds rows of one backend, from (batch size, device ms)."""
     rows = [row(ms, batch, case_id=f"b{batch}", **changes) for batch, ms in times]
     export = export_record(RESNET).model_copy(update={"work": (WORK,)})
-    return [found.roofline and found.roofline.limit for found in rated(rows, {RESNET.name: export}, ROOF)]
+    return [entry.roofline and entry.roofline.limit for entry in rated(rows, {RESNET.name: export}, ROOF)]
 
 
 def test_time_that_grows_with_the_batch_is_not_launching() -> None:
@@ -164,18 +164,18 @@ def test_copies_over_the_link_are_left_out() -> None:
     times = row(4.0).device_ns
     assert times is not None
     parts = times.model_copy(update={"h2d": 1.5 * MS, "compute": 2.0 * MS, "d2h": 0.5 * MS})
-    found = judged(row(4.0, batch=100, device_ns=parts)).roofline
-    assert found is not None
-    assert found.flops_share == pytest.approx(0.5)
+    roofline = judged(row(4.0, batch=100, device_ns=parts)).roofline
+    assert roofline is not None
+    assert roofline.flops_share == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(("device_ms", "grade"), [(0.96, "A"), (0.94, "F")])
 def test_faster_than_the_best_product_is_void(device_ms: float, grade: str) -> None:
-    found = judged(row(device_ms, batch=100))
-    assert found.grade == grade
-    assert [flag.name for flag in found.flags if flag.name == "ABOVE_ROOF"] == (["ABOVE_ROOF"] if grade == "F" else [])
-    assert (found.void.roofline if found.void else found.roofline) is not None
-    assert (found.latency_ns is None) == (grade == "F")
+    result = judged(row(device_ms, batch=100))
+    assert result.grade == grade
+    assert [flag.name for flag in result.flags if flag.name == "ABOVE_ROOF"] == (["ABOVE_ROOF"] if grade == "F" else [])
+    assert (result.void.roofline if result.void else result.roofline) is not None
+    assert (result.latency_ns is None) == (grade == "F")
 
 
 def test_the_flag_says_what_was_too_fast() -> None:
@@ -196,30 +196,30 @@ def test_winograds_convolutions_need_a_quarter() -> None:
 def test_traffic_voids_only_beyond_any_cache(device_ms: float, grade: str) -> None:
     copied = int(0.45e-3 / 0.95 * ROOF.copy_bytes_per_s)
     heavy = WORK.model_copy(update={"parameters": (copied + CACHE_BYTES) // 2, "flops_per_item": 1})
-    found = judged(row(device_ms), heavy)
-    assert found.grade == grade
-    assert grade == "A" or "GB/s of the best copy" in found.flags[-1].detail
+    result = judged(row(device_ms), heavy)
+    assert result.grade == grade
+    assert grade == "A" or "GB/s of the best copy" in result.flags[-1].detail
 
 
 def test_what_fits_into_a_cache_may_be_faster_than_memory() -> None:
     small = WORK.model_copy(update={"flops_per_item": 1})
-    found = judged(row(0.002), small)  # 50 MB of weights in 2 µs
-    assert found.grade == "A"
-    assert found.roofline is not None
-    assert found.roofline.bytes_share > 1
+    result = judged(row(0.002), small)  # 50 MB of weights in 2 µs
+    assert result.grade == "A"
+    assert result.roofline is not None
+    assert result.roofline.bytes_share > 1
 
 
 @pytest.mark.parametrize("change", [{"grade": "F"}, {"flags": (Flag(name="CALIBRATION", detail="", remedy=""),)}])
 def test_rows_that_are_void_or_compute_nothing_stay_as_they_are(change: dict[str, Any]) -> None:
-    found = row(1e-3, batch=100, **change)
-    assert judged(found) == found
+    result = row(1e-3, batch=100, **change)
+    assert judged(result) == result
 
 
 @pytest.mark.parametrize("change", [{"sequence_length": 128}, {"model": "another"}])
 def test_the_check_does_not_apply_to_work_that_nobody_counted(change: dict[str, Any]) -> None:
-    found = judged(row(1e-3, batch=100, **change))
-    assert (found.grade, found.roofline, found.flags) == ("A", None, ())
-    assert "ABOVE_ROOF" not in found.checks
+    result = judged(row(1e-3, batch=100, **change))
+    assert (result.grade, result.roofline, result.flags) == ("A", None, ())
+    assert "ABOVE_ROOF" not in result.checks
 
 
 @pytest.mark.parametrize(
@@ -258,9 +258,9 @@ def test_a_check_that_was_made_says_in_how_many_rounds() -> None:
 def test_work_is_found_by_sequence_length() -> None:
     works = tuple(WORK.model_copy(update={"sequence_length": n, "flops_per_item": n * 10**9}) for n in (32, 128))
     export: ExportRecord = export_record(RESNET).model_copy(update={"work": works})
-    found = rated([row(9.0, sequence_length=128)], {RESNET.name: export}, ROOF)[0].roofline
-    assert found is not None
-    assert found.flops == 128 * 10**9
+    roofline = rated([row(9.0, sequence_length=128)], {RESNET.name: export}, ROOF)[0].roofline
+    assert roofline is not None
+    assert roofline.flops == 128 * 10**9
 
 
 def on_card(name: str) -> Environment:
@@ -279,15 +279,15 @@ def test_limits_of_another_card_are_told_apart() -> None:
 
 def test_a_part_of_the_work_is_a_lower_bound_and_none_of_it_no_roofline() -> None:
     part = WORK.model_copy(update={"uncounted": ("_fft_r2c",)})
-    found = judged(row(0.4, batch=1), part).roofline
-    assert found is not None
-    assert (found.at_least, found.limit) == (True, None)
+    roofline = judged(row(0.4, batch=1), part).roofline
+    assert roofline is not None
+    assert (roofline.at_least, roofline.limit) == (True, None)
     grown = rated(
         [row(2.0, batch=1), row(16.0, batch=8, case_id="larger")],
         {RESNET.name: export_record(RESNET).model_copy(update={"work": (part,)})},
         ROOF,
     )
-    assert [one.roofline.limit for one in grown if one.roofline] == [None, None], "not called slow kernels"
+    assert [entry.roofline.limit for entry in grown if entry.roofline] == [None, None], "not called slow kernels"
     assert judged(row(0.4, batch=1), part.model_copy(update={"flops_per_item": 0})).roofline is None
 
 
@@ -316,16 +316,16 @@ def cpu_judged(median_ms: float, work: Work = WORK, **changes: Any) -> Row:
 def test_shares_of_a_cpu_are_of_the_limits_with_the_rows_threads(
     threads: int, precision: Precision, share: float
 ) -> None:
-    found = cpu_judged(35.0, threads=threads, precision=precision).roofline
-    assert found is not None
-    assert found.flops_share == pytest.approx(share)
+    roofline = cpu_judged(35.0, threads=threads, precision=precision).roofline
+    assert roofline is not None
+    assert roofline.flops_share == pytest.approx(share)
 
 
 def test_traffic_of_a_cpu() -> None:
-    found = cpu_judged(35.0).roofline
-    assert found is not None
-    assert found.bytes == 100_000_000 + 600_000 + 4_000
-    assert found.bytes_share == pytest.approx(100.604e6 / 20e9 / 35e-3)
+    roofline = cpu_judged(35.0).roofline
+    assert roofline is not None
+    assert roofline.bytes == 100_000_000 + 600_000 + 4_000
+    assert roofline.bytes_share == pytest.approx(100.604e6 / 20e9 / 35e-3)
     quantised = cpu_judged(35.0, precision="int8").roofline
     assert quantised is not None
     assert quantised.bytes == 25_000_000 + 600_000 + 4_000
@@ -348,19 +348,19 @@ def test_what_bounds_a_row_of_a_cpu(found: Row, limit: str | None) -> None:
 
 @pytest.mark.parametrize(("median_ms", "grade"), [(10.0, "A"), (8.8, "A"), (8.7, "F"), (0.05, "F")])
 def test_a_row_of_a_cpu_is_void_below_half_of_the_least_time(median_ms: float, grade: str) -> None:
-    found = cpu_judged(median_ms)
-    assert found.grade == grade
-    assert [flag.name for flag in found.flags] == (["ABOVE_ROOF"] if grade == "F" else [])
-    assert found.checks["ABOVE_ROOF"] == Check(rounds=3, of=3, missing=None)
+    result = cpu_judged(median_ms)
+    assert result.grade == grade
+    assert [flag.name for flag in result.flags] == (["ABOVE_ROOF"] if grade == "F" else [])
+    assert result.checks["ABOVE_ROOF"] == Check(rounds=3, of=3, missing=None)
 
 
 def test_a_lazy_backend_of_one_thread_is_void() -> None:
     """EfficientNet-Lite0 (0.77 GFLOP) in 0.05 ms, which only notes what to do, and in 0.29 ms, from memory."""
     work = WORK.model_copy(update={"flops_per_item": 770_000_000, "parameters": 4_652_008})
     for median_ms in (0.05, 0.29):
-        found = cpu_judged(median_ms, work, threads=1)
-        assert found.grade == "F"
-        flag = found.flags[-1]
+        result = cpu_judged(median_ms, work, threads=1)
+        assert result.grade == "F"
+        flag = result.flags[-1]
         assert "a pass is less than half of the 7,700.0 µs of 0.8 GFLOP at the 100 GFLOP/s" in flag.detail
         assert "GPU" not in flag.detail + flag.remedy
 
@@ -372,9 +372,9 @@ def test_winograd_and_caches_of_a_cpu_void_nothing() -> None:
     beyond = 200 << 20
     heavy = WORK.model_copy(update={"flops_per_item": 1, "parameters": (CPU_CACHE_BYTES + beyond) // 4})
     assert cpu_judged(0.6 * beyond / 20e9 * 1e3, heavy).grade == "A"
-    found = cpu_judged(0.4 * beyond / 20e9 * 1e3, heavy)
-    assert found.grade == "F"
-    assert "GB/s of the best copy" in found.flags[-1].detail
+    result = cpu_judged(0.4 * beyond / 20e9 * 1e3, heavy)
+    assert result.grade == "F"
+    assert "GB/s of the best copy" in result.flags[-1].detail
     larger = CPU_ROOF.model_copy(update={"cache_bytes": CPU_CACHE_BYTES + 2 * beyond})
     assert judged(on_cpu(1e-3), heavy, larger).grade == "A"
 
@@ -421,8 +421,8 @@ def test_limits_of_another_machine_are_told_apart() -> None:
 def test_a_summary_with_either_roof_is_read_back_as_it_was() -> None:
     summary = Synthetic(models=(RESNET,), cases=[case_of(RESNET, "torch-eager", "fp32", 1)]).summary()
     for roof in (ROOF, CPU_ROOF, None):
-        found = summary.model_copy(update={"roof": roof})
-        assert Summary.model_validate_json(found.model_dump_json()).roof == roof
+        result = summary.model_copy(update={"roof": roof})
+        assert Summary.model_validate_json(result.model_dump_json()).roof == roof
 
 
 def test_the_bounds_of_a_row_name_its_own_device() -> None:

@@ -57,30 +57,30 @@ def copies(records: dict[tuple[int, int], Measured | Failed]) -> Copies:
 
 
 def test_throughput_efficiency_and_interference_of_equal_devices() -> None:
-    found = scaling(copies({(number, place): process(number, 10, 20) for number in (1, 2, 3) for place in range(3)}))
-    assert found is not None
+    result = scaling(copies({(number, place): process(number, 10, 20) for number in (1, 2, 3) for place in range(3)}))
+    assert result is not None
     # A batch of 4 in 10 ms is 400/s alone; three devices in 20 ms each are 600/s together.
-    assert found.alone_per_s == pytest.approx(1200)
-    assert found.together_per_s == pytest.approx(600)
-    assert found.efficiency.value == pytest.approx(0.5)
-    assert found.interference.value == pytest.approx(2.0)
-    assert found.rounds == 3
-    assert not any(slot.straggles for slot in found.slots)
-    assert found.slots[1].alone_ns == 10 * MS
-    assert found.slots[1].together_ns == 20 * MS
+    assert result.alone_per_s == pytest.approx(1200)
+    assert result.together_per_s == pytest.approx(600)
+    assert result.efficiency.value == pytest.approx(0.5)
+    assert result.interference.value == pytest.approx(2.0)
+    assert result.rounds == 3
+    assert not any(slot.straggles for slot in result.slots)
+    assert result.slots[1].alone_ns == 10 * MS
+    assert result.slots[1].together_ns == 20 * MS
 
 
 def test_the_interval_is_over_rounds() -> None:
     together = {1: 11, 2: 12, 3: 13}
-    found = scaling(copies({(n, place): process(n, 10, ms) for n, ms in together.items() for place in range(3)}))
-    assert found is not None
-    assert found.interference.value == pytest.approx((1.1 * 1.2 * 1.3) ** (1 / 3))
+    result = scaling(copies({(n, place): process(n, 10, ms) for n, ms in together.items() for place in range(3)}))
+    assert result is not None
+    assert result.interference.value == pytest.approx((1.1 * 1.2 * 1.3) ** (1 / 3))
     logs = [math.log(ms / 10) for ms in together.values()]
     mean = sum(logs) / 3
-    error = math.sqrt(sum((one - mean) ** 2 for one in logs) / 2 / 3)
-    assert found.interference.ci95 is not None
+    error = math.sqrt(sum((log - mean) ** 2 for log in logs) / 2 / 3)
+    assert result.interference.ci95 is not None
     # 4.302653 is Student's t for two degrees of freedom.
-    assert found.interference.ci95.high == pytest.approx(math.exp(mean + 4.302653 * error), rel=1e-4)
+    assert result.interference.ci95.high == pytest.approx(math.exp(mean + 4.302653 * error), rel=1e-4)
     single = scaling(copies({(1, place): process(1, 10, 11) for place in range(3)}))
     assert single is not None
     assert single.interference.ci95 is None
@@ -88,9 +88,9 @@ def test_the_interval_is_over_rounds() -> None:
 
 def test_a_device_that_is_slower_only_together_is_a_straggler_there() -> None:
     records = {(n, place): process(n, 100, 150 + n if place == 2 else 110) for n in (1, 2, 3) for place in range(3)}
-    found = scaling(copies(records))
-    assert found is not None
-    assert [slot.straggles for slot in found.slots] == [(), (), ("together",)]
+    result = scaling(copies(records))
+    assert result is not None
+    assert [slot.straggles for slot in result.slots] == [(), (), ("together",)]
 
 
 def test_a_round_with_a_failed_process_does_not_count() -> None:
@@ -98,9 +98,9 @@ def test_a_round_with_a_failed_process_does_not_count() -> None:
         (n, place): process(n, 10, 20) for n in (1, 2) for place in range(3)
     }
     records[2, 1] = made.failed(CASE, 2)
-    found = copies(records)
-    assert {one.round for one in found.processes} == {1}
-    assert [(one.round, one.slot) for one in found.failures] == [(2, 1)]
+    results = copies(records)
+    assert {entry.round for entry in results.processes} == {1}
+    assert [(failure.round, failure.slot) for failure in results.failures] == [(2, 1)]
     records[1, 0] = measured(1, [("alone", 10, 10), ("alone", 10, 10)])
     nothing = copies(records)
     assert nothing.processes == ()
@@ -123,10 +123,10 @@ def test_a_process_with_wrong_outputs_or_elsewhere_does_not_count(
     }
     wrong = process(2, 10, 20)
     records[2, 1] = wrong.model_copy(update={field: getattr(wrong, field).model_copy(update=changes)})
-    found = copies(records)
-    assert {one.round for one in found.processes} == {1}
-    assert [(one.round, one.slot) for one in found.failures] == [(2, 1)]
-    assert reason in found.failures[0].reason
+    results = copies(records)
+    assert {entry.round for entry in results.processes} == {1}
+    assert [(failure.round, failure.slot) for failure in results.failures] == [(2, 1)]
+    assert reason in results.failures[0].reason
 
 
 def test_the_overlap_is_of_the_time_that_all_devices_worked() -> None:
@@ -134,9 +134,9 @@ def test_the_overlap_is_of_the_time_that_all_devices_worked() -> None:
     records = {(1, place): measured(1, [("together", 10, 10), ("alone", 10, 10)]) for place in range(2)} | {
         (1, 2): late
     }
-    found = copies(records)
-    assert found.least_overlap == pytest.approx(0.75)
-    figures = scaling(found)
+    results = copies(records)
+    assert results.least_overlap == pytest.approx(0.75)
+    figures = scaling(results)
     assert figures is not None
     assert not figures.ran_together
 
@@ -148,9 +148,9 @@ def sample(*, spread: tuple[float, ...], alone: tuple[float, ...]) -> NeighbourS
 def test_a_neighbour_disturbs_where_the_whole_interval_says_so() -> None:
     alone = (100.0, 100.2, 99.9, 100.1, 100.0)
     verdicts = [
-        found.verdict
+        result.verdict
         for factor in (1.0, 1.1, 1.02)
-        if (found := disturbance(sample(spread=tuple(factor * one for one in alone), alone=alone)))
+        if (result := disturbance(sample(spread=tuple(factor * entry for entry in alone), alone=alone)))
     ]
     assert verdicts == ["not disturbed", "disturbed", "undecided"]
     single = disturbance(sample(spread=(110.0,), alone=(100.0,)))

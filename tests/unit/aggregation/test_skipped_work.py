@@ -9,7 +9,7 @@ import pytest
 
 from harness.aggregation import checks as judged
 from harness.aggregation.checks import repeat_interval, skipped_work
-from harness.aggregation.flags import Finding
+from harness.aggregation.grades import Finding
 from harness.core.schemas import Check, Measured, OutputsTime, Repeats
 from tests import synthetic_results as made
 
@@ -26,8 +26,8 @@ def record(number: int, **changes: Any) -> Measured:
 
 def found(*records: Measured, boundary: str = "compute") -> dict[str, Finding]:
     findings, _ = skipped_work(CASE.model_copy(update={"boundary": boundary}), records)
-    assert all(one.flag.detail and one.flag.remedy.endswith(".") for one in findings)
-    return {one.flag.name: one for one in findings}
+    assert all(finding.flag.detail and finding.flag.remedy.endswith(".") for finding in findings)
+    return {finding.flag.name: finding for finding in findings}
 
 
 def checks(*records: Measured, boundary: str = "compute") -> Any:
@@ -39,7 +39,7 @@ def times(ratio: float, pairs: int = 16, scatter: float = 0.0, seed: int = 0) ->
     repeated = 10 * MS * np.exp(scatter * random.normal(size=pairs))
     fresh = 10 * MS * ratio * np.exp(scatter * random.normal(size=pairs))
     return Repeats(
-        fresh_ns=tuple(int(one) for one in fresh), repeated_ns=tuple(int(one) for one in repeated), compared=8
+        fresh_ns=tuple(int(entry) for entry in fresh), repeated_ns=tuple(int(entry) for entry in repeated), compared=8
     )
 
 

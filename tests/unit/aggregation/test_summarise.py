@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.aggregation import flags
+from harness.aggregation import flags, grades
 from harness.aggregation import row as summarise
 from harness.core.schemas import Block, Case, ColdCosts, Measured, Parity
 from tests.synthetic_results import RESNET, Synthetic, case_of, matrix, measured, parity_of, plan_of
@@ -16,7 +16,7 @@ CASE = case_of(RESNET, "torch-compile", "fp32", 4)
 
 def test_headline_is_the_median_of_process_medians_not_of_pooled_samples() -> None:
     rounds = [[10, 10, 10], [12, 12, 12, 12, 12, 12, 12, 12, 12], [11, 11, 11]]
-    records = [measured(CASE, RESNET, n, latency_ns=tuple(found)) for n, found in enumerate(rounds, 1)]
+    records = [measured(CASE, RESNET, n, latency_ns=tuple(entry)) for n, entry in enumerate(rounds, 1)]
     latency = summarise.latency_of(records)
     assert (latency.median, latency.p50, latency.mean, latency.n, latency.rounds) == (11, 11, 11, 15, 3)
     assert latency.process_medians == (10, 12, 11)
@@ -31,13 +31,15 @@ def test_what_few_samples_cannot_tell_is_absent() -> None:
 def test_percentiles_do_not_weigh_a_process_by_its_samples() -> None:
     """Two slow processes and a fast one with ten times their samples: pooled, p90 lay below the headline."""
     processes = [(10,) * 3_000, (20,) * 300, (20,) * 300]
-    latency = summarise.latency_of([measured(CASE, RESNET, n, latency_ns=one) for n, one in enumerate(processes, 1)])
+    latency = summarise.latency_of(
+        [measured(CASE, RESNET, n, latency_ns=process) for n, process in enumerate(processes, 1)]
+    )
     assert (latency.median, latency.p50, latency.p90, latency.p95, latency.p99) == (20, 20, 20, 20, 20)
     assert latency.percentile_ci95["p90"] == latency.ci95
 
 
 def blocked(number: int, *seconds: int) -> Measured:
-    blocks = tuple(Block(iterations=10, wall_ns=one * 1_000_000_000) for one in seconds)
+    blocks = tuple(Block(iterations=10, wall_ns=entry * 1_000_000_000) for entry in seconds)
     return measured(CASE, RESNET, number, blocks=blocks)
 
 
@@ -74,18 +76,18 @@ def cold(load: int, compile_ns: int | None, cached: bool | None, first: int) -> 
 def test_compile_cost_is_that_of_a_process_without_a_cache(
     compiles: list[tuple[int | None, bool | None]], expected: tuple[int | None, bool | None]
 ) -> None:
-    costs = [cold(load, *found, first) for load, found, first in zip((5, 1, 3), compiles, (30, 10, 20), strict=True)]
-    found = summarise.cold_of([measured(CASE, RESNET, n, cold_ns=cost) for n, cost in enumerate(costs, 1)])
-    assert (found.compile, found.compile_cached) == expected
-    assert (found.load, found.first_inference) == (3, 20)
+    costs = [cold(load, *entry, first) for load, entry, first in zip((5, 1, 3), compiles, (30, 10, 20), strict=True)]
+    result = summarise.cold_of([measured(CASE, RESNET, n, cold_ns=cost) for n, cost in enumerate(costs, 1)])
+    assert (result.compile, result.compile_cached) == expected
+    assert (result.load, result.first_inference) == (3, 20)
 
 
 def test_parity_is_the_worst_of_all_rounds_before_and_while_timing() -> None:
     good, bad = parity_of(CASE, RESNET), parity_of(CASE, RESNET, relative_l2=0.5, cosine=0.1, top1_agreement=0.7)
     records = [measured(CASE, RESNET, 1), measured(CASE, RESNET, 2, parity_before=bad, parity_timed=good)]
-    found = summarise.worst_parity(records)
-    assert found is not None
-    assert (found.relative_l2, found.cosine, found.top1_agreement) == (0.5, 0.1, 0.7)
+    result = summarise.worst_parity(records)
+    assert result is not None
+    assert (result.relative_l2, result.cosine, result.top1_agreement) == (0.5, 0.1, 0.7)
 
 
 def test_top1_is_that_of_the_larger_check_and_of_the_worst_round() -> None:
@@ -97,8 +99,8 @@ def test_top1_is_that_of_the_larger_check_and_of_the_worst_round() -> None:
             measured(CASE, RESNET, n, parity_before=before, parity_timed=timed)
             for n, (before, timed) in enumerate(rounds, 1)
         ]
-        found = summarise.worst_parity(records)
-        return found.top1_agreement if found else None
+        result = summarise.worst_parity(records)
+        return result.top1_agreement if result else None
 
     assert top1((parity(64, 0.9), parity(8, 0.5))) == 0.9
     assert top1((parity(64, 0.9), parity(128, 0.8))) == 0.8
@@ -108,9 +110,9 @@ def test_top1_is_that_of_the_larger_check_and_of_the_worst_round() -> None:
 
 def test_distance_is_unknown_where_an_output_was_not_finite() -> None:
     lost = parity_of(CASE, RESNET, relative_l2=None, max_abs=None, cosine=None, nonfinite=4)
-    found = summarise.worst_parity([measured(CASE, RESNET, 1), measured(CASE, RESNET, 2, parity_timed=lost)])
-    assert found is not None
-    assert (found.relative_l2, found.nonfinite) == (None, 4)
+    result = summarise.worst_parity([measured(CASE, RESNET, 1), measured(CASE, RESNET, 2, parity_timed=lost)])
+    assert result is not None
+    assert (result.relative_l2, result.nonfinite) == (None, 4)
 
 
 def test_speedup_is_against_fp32_of_the_same_shape() -> None:
@@ -133,19 +135,19 @@ def test_speedup_is_against_fp32_of_the_same_shape() -> None:
 
 @pytest.mark.parametrize("where", ["records", "limits"])
 def test_whatever_makes_a_row_void_takes_its_figures_aside(where: str) -> None:
-    wrong = (flags.finding("F", "ABOVE_ROOF", "", ""),)
+    wrong = (grades.finding("F", "ABOVE_ROOF", "", ""),)
     checks = flags.Checks(tolerance=None, judge_top1=False, target_ci=0.01, calibration=False)
     records = summarise.CaseRecords((measured(CASE, RESNET, 1),), ())
     draft = summarise.draft_of(CASE, "image", records, plan_of([RESNET], [CASE]).measurement, checks)
-    found = {
+    result = {
         "records": summarise.build_row(replace(draft, findings=(*draft.findings, *wrong))),
         "limits": summarise.build_row(draft, summarise.Context(findings=wrong)),
     }[where]
-    assert (found.grade, found.latency_ns, found.throughput_per_s, found.cold_ns) == ("F", None, None, None)
-    assert found.void is not None
-    assert found.void.latency_ns == draft.row.latency_ns
-    assert found.void.cold_ns == draft.row.cold_ns
-    assert (found.parity, found.memory_bytes) == (draft.row.parity, draft.row.memory_bytes)
+    assert (result.grade, result.latency_ns, result.throughput_per_s, result.cold_ns) == ("F", None, None, None)
+    assert result.void is not None
+    assert result.void.latency_ns == draft.row.latency_ns
+    assert result.void.cold_ns == draft.row.cold_ns
+    assert (result.parity, result.memory_bytes) == (draft.row.parity, draft.row.memory_bytes)
     assert summarise.build_row(draft).void is None
 
 

@@ -83,8 +83,8 @@ def replication(
     decoder = KnownDecoder(clock, 1, 10 * MS, step_ns, fails)
     batches = StaticBatches({1: decoder}, [TokenRequest(np.zeros(8, np.int64), 0, new) for new in new_tokens])
     scheduled = [at * MS for at in scheduled_ms]
-    found = serve(scheduled, policy_of(load), [batches.run], alone, 1 << 60)
-    return recorded(load, scheduled, found, batches, parity, number)
+    result = serve(scheduled, policy_of(load), [batches.run], alone, 1 << 60)
+    return recorded(load, scheduled, result, batches, parity, number)
 
 
 def recorded(
@@ -143,12 +143,12 @@ def row(load: LoadCase, records: list[Replication], **more: Any) -> LoadRow:
 def test_times_count_from_the_scheduled_instant_and_add_up_to_the_latency(clock: SimulatedClock) -> None:
     load = case("ttft_p50<1s")
     record = replication(clock, load, [0, 5, 100], [3, 2, 1])
-    found = token_samples(load, record, np.zeros(3, bool))
-    assert found is not None
-    assert (found.ttft / MS).tolist() == [10, 17, 10]
-    assert [(own / MS).tolist() for own in found.gaps] == [[1, 1], [1], []]
-    latency = found.done - np.array(record.scheduled_ns)
-    assert [first + own.sum() for first, own in zip(found.ttft, found.gaps, strict=True)] == latency.tolist()
+    results = token_samples(load, record, np.zeros(3, bool))
+    assert results is not None
+    assert (results.ttft / MS).tolist() == [10, 17, 10]
+    assert [(own / MS).tolist() for own in results.gaps] == [[1, 1], [1], []]
+    latency = results.done - np.array(record.scheduled_ns)
+    assert [first + own.sum() for first, own in zip(results.ttft, results.gaps, strict=True)] == latency.tolist()
     (point,) = row(load, [record]).points
     assert point.latency["p50"].ns == 12 * MS  # of 12, 18 and 10: a request is done with its own last token
     assert point.tokens is not None
@@ -196,7 +196,7 @@ def test_goodput_needs_every_bound_and_counts_failures_as_scheduled(clock: Simul
     assert within_all(load.bounds, latency, samples).tolist() == [True, False, False, False]
     (point,) = row(load, [record]).points
     assert (point.goodput, point.failed) == (0.25, 1)
-    shares = {one.bound: one.over_share for one in point.judged}
+    shares = {entry.bound: entry.over_share for entry in point.judged}
     # A failed request has an infinite TTFT, and all of its times between tokens are over.
     assert shares == {"ttft_p90<15ms": 0.5, "itl_p90<2ms": (4 + 1) / 16}
     assert point.tokens is not None
@@ -218,7 +218,7 @@ def test_a_verdict_needs_every_bound(clock: SimulatedClock) -> None:
         load = case(bound)
         records = [replication(clock, load, instants, [5] * count, number) for number in (1, 2, 3)]
         (point,) = row(load, records).points
-        return point.verdict, [one.verdict for one in point.judged]
+        return point.verdict, [entry.verdict for entry in point.judged]
 
     assert verdicts("ttft_p99<12ms,itl_p99<2ms") == ("PASS", ["PASS", "PASS"])
     assert verdicts("ttft_p99<12ms,itl_p99<900us") == ("FAIL", ["PASS", "FAIL"])
@@ -253,14 +253,14 @@ def test_the_stall_of_a_join_is_in_the_itl_of_those_that_run(clock: SimulatedClo
     requests = [TokenRequest(np.zeros(8, np.int64), 0, new) for new in (5, 2, 5, 2, 5)]
     batches = ContinuousBatches(decoder, 2, requests)
     record = recorded(load, scheduled, batches.serve(scheduled, 1 << 60), batches, EQUAL)
-    found = token_samples(load, record, np.zeros(5, bool))
-    assert found is not None
-    assert (found.ttft / MS).tolist() == [10, 10, 10, 10, 10]
+    results = token_samples(load, record, np.zeros(5, bool))
+    assert results is not None
+    assert (results.ttft / MS).tolist() == [10, 10, 10, 10, 10]
     # The first waits for the join of the second between its second token and its third.
-    assert [(own / MS).tolist() for own in found.gaps] == [[1, 11, 1, 1], [1], [1, 11, 1, 1], [1], [1, 1, 1, 1]]
+    assert [(own / MS).tolist() for own in results.gaps] == [[1, 11, 1, 1], [1], [1, 11, 1, 1], [1], [1, 1, 1, 1]]
     (point,) = (counted := row(load, [record])).points
     assert (point.goodput, point.mean_batch, point.added_p99_ns) == (3 / 5, 14 / 12, None)
-    assert {one.bound: one.over_share for one in point.judged} == {"ttft_p90<12ms": 0, "itl_p90<2ms": 2 / 14}
+    assert {entry.bound: entry.over_share for entry in point.judged} == {"ttft_p90<12ms": 0, "itl_p90<2ms": 2 / 14}
     assert point.tokens is not None
     assert (point.tokens.useful_share, point.dispatch_p99_ns) == (1.0, 0.0)
     assert (counted.batching, counted.notes[0].partition(":")[0]) == ("continuous", "continuous batching")
@@ -314,13 +314,13 @@ def test_the_steps_of_a_stream_are_tokens_only_where_each_has_one() -> None:
     (point,) = row(load, [streamed(load, (1, 1))]).points
     assert point.tokens is not None
     assert (point.tokens.ttft["p50"].ns, point.tokens.itl["p50"].ns) == (10 * MS, 1.5 * MS)
-    assert [one.over_share for one in point.judged] == [0.0, 0.5]
+    assert [entry.over_share for entry in point.judged] == [0.0, 0.5]
     assert (point.goodput, point.tokens.useful_share) == (1.0, None)
-    found = row(load, [streamed(load, (2, 1))])
-    chunked = found.points[0].tokens
+    result = row(load, [streamed(load, (2, 1))])
+    chunked = result.points[0].tokens
     assert chunked is not None
     assert (chunked.ttft["p50"].ns, chunked.itl) == (10 * MS, {})
-    assert any("held against the steps of the streams" in note for note in found.notes)
+    assert any("held against the steps of the streams" in note for note in result.notes)
 
 
 def test_a_failed_stream_has_an_infinite_ttft_and_infinite_times_between_all_its_tokens() -> None:
@@ -328,6 +328,6 @@ def test_a_failed_stream_has_an_infinite_ttft_and_infinite_times_between_all_its
     (point,) = row(load, [streamed(load, (1, 1), failed=(1,))]).points
     assert point.tokens is not None
     assert point.tokens.ttft["p50"].infinite
-    assert [one.over_share for one in point.judged] == [0.5, 3 / 4]
+    assert [entry.over_share for entry in point.judged] == [0.5, 3 / 4]
     assert point.goodput == 0.5
     assert point.tokens.tokens_per_s == pytest.approx(3 / 0.053)

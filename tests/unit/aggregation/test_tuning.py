@@ -11,7 +11,7 @@ def case(setting: str, batch: int = 1, tuned: bool = True) -> Case:
 
 
 def medians(cases: list[Case], *values: float) -> dict[str, dict[int, float]]:
-    return {one.case_id: {1: value} for one, value in zip(cases, values, strict=False)}
+    return {entry.case_id: {1: value} for entry, value in zip(cases, values, strict=False)}
 
 
 def test_all_but_the_fastest_of_round_one_lose() -> None:
@@ -21,9 +21,9 @@ def test_all_but_the_fastest_of_round_one_lose() -> None:
 
 def test_later_rounds_do_not_change_the_choice() -> None:
     cases = [case("plain"), case("graph")]
-    found = medians(cases, 3.0, 1.0)
-    found[cases[1].case_id] |= {2: 9.0, 3: 9.0}
-    assert losers(cases, found) == {cases[0].case_id}
+    results = medians(cases, 3.0, 1.0)
+    results[cases[1].case_id] |= {2: 9.0, 3: 9.0}
+    assert losers(cases, results) == {cases[0].case_id}
 
 
 def test_wrong_outputs_never_win() -> None:

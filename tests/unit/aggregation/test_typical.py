@@ -38,27 +38,29 @@ def the_row(found: Summary) -> Row:
 
 def test_offline_is_wall_time_by_batches_of_each_process_and_nothing_about_single_ones() -> None:
     walls = {1: ((20, 200), (40, 440)), 2: ((30, 360), (30, 330)), 3: ((50, 500), (10, 108))}
-    found = the_row(summary("offline", "compute", lambda case, r: offline(case, made.RESNET, r.round, *walls[r.round])))
-    assert found.latency_ns is not None
+    result = the_row(
+        summary("offline", "compute", lambda case, r: offline(case, made.RESNET, r.round, *walls[r.round]))
+    )
+    assert result.latency_ns is not None
     expected = [640 / 60 * MS, 690 / 60 * MS, 608 / 60 * MS]
-    assert found.latency_ns.process_medians == pytest.approx(expected)
-    assert found.latency_ns.median == pytest.approx(expected[0])
-    assert found.latency_ns.ci95 is not None
-    assert found.latency_ns.ci95.low < expected[0] < found.latency_ns.ci95.high
-    assert found.latency_ns.n == 180
+    assert result.latency_ns.process_medians == pytest.approx(expected)
+    assert result.latency_ns.median == pytest.approx(expected[0])
+    assert result.latency_ns.ci95 is not None
+    assert result.latency_ns.ci95.low < expected[0] < result.latency_ns.ci95.high
+    assert result.latency_ns.n == 180
     for name in ("p50", "p90", "p95", "p99", "max", "iqr", "cv", "lag1_autocorrelation"):
-        assert getattr(found.latency_ns, name) is None, name
-    assert found.throughput_per_s == pytest.approx(4 * 1e9 / found.latency_ns.median)
-    assert found.throughput_ci95 is not None
-    assert found.throughput_ci95.low == pytest.approx(4 * 1e9 / found.latency_ns.ci95.high)
+        assert getattr(result.latency_ns, name) is None, name
+    assert result.throughput_per_s == pytest.approx(4 * 1e9 / result.latency_ns.median)
+    assert result.throughput_ci95 is not None
+    assert result.throughput_ci95.low == pytest.approx(4 * 1e9 / result.latency_ns.ci95.high)
 
 
 def test_an_offline_row_with_even_blocks_has_no_flags() -> None:
-    found = the_row(
+    result = the_row(
         summary("offline", "compute", lambda case, r: offline(case, made.RESNET, r.round, *[(20, 200)] * 5))
     )
-    assert found.flags == ()
-    assert found.grade == "A"
+    assert result.flags == ()
+    assert result.grade == "A"
 
 
 def test_an_offline_process_that_stopped_early_is_judged_by_its_blocks() -> None:
@@ -86,13 +88,13 @@ def with_parts(record: Measured) -> Measured:
 
 
 def test_an_e2e_row_says_where_its_time_goes() -> None:
-    found = the_row(summary("sync", "e2e", lambda case, record: with_parts(record)))
-    assert found.split is not None
-    assert found.latency_ns is not None
-    parts = (found.split.preprocess, found.split.inference, found.split.postprocess)
+    result = the_row(summary("sync", "e2e", lambda case, record: with_parts(record)))
+    assert result.split is not None
+    assert result.latency_ns is not None
+    parts = (result.split.preprocess, result.split.inference, result.split.postprocess)
     assert [part.share for part in parts] == pytest.approx([0.25, 0.65, 0.10], rel=1e-3)
     assert sum(part.share for part in parts) == pytest.approx(1.0)
-    assert parts[0].median_ns == pytest.approx(found.latency_ns.median / 4, rel=1e-3)
+    assert parts[0].median_ns == pytest.approx(result.latency_ns.median / 4, rel=1e-3)
 
 
 def test_a_row_without_parts_has_no_split() -> None:

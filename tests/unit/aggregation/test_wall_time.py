@@ -43,8 +43,8 @@ def times(record: Measured, factor: float) -> Measured:
 def test_samples_add_up_to_the_time_that_they_were_taken_in(
     case: Case, depth: int, factor: float, caps: str | None
 ) -> None:
-    found = flags.mismatch(case, [overlapping(depth), times(overlapping(depth), factor)])
-    assert [(one.flag.name, one.caps_at) for one in found] == ([("SAMPLES_MISMATCH", caps)] if caps else [])
+    result = flags.mismatch(case, [overlapping(depth), times(overlapping(depth), factor)])
+    assert [(entry.flag.name, entry.caps_at) for entry in result] == ([("SAMPLES_MISMATCH", caps)] if caps else [])
 
 
 class Steady:
@@ -97,8 +97,8 @@ def test_blocks_are_not_longer_than_the_process_ran() -> None:
 
 def test_a_sample_that_belongs_to_no_block_is_a_mismatch() -> None:
     whole = overlapping(1)
-    (found,) = flags.mismatch(SYNC, [whole.model_copy(update={"latency_ns": whole.latency_ns[:-1]})])
-    assert (found.caps_at, found.flag.detail) == ("F", "round 1: 40 iterations in its blocks and 39 samples")
+    (result,) = flags.mismatch(SYNC, [whole.model_copy(update={"latency_ns": whole.latency_ns[:-1]})])
+    assert (result.caps_at, result.flag.detail) == ("F", "round 1: 40 iterations in its blocks and 39 samples")
 
 
 @pytest.mark.parametrize(
@@ -114,31 +114,31 @@ def test_a_sample_that_belongs_to_no_block_is_a_mismatch() -> None:
 def test_time_in_long_iterations_is_not_what_the_median_shows(long: int, times_longer: int, caps: str | None) -> None:
     samples = tuple(MS * (times_longer if number < long else 1) for number in range(100))
     blocks = (Block(iterations=100, wall_ns=sum(samples)),)
-    found = flags.long_iterations([record(samples, blocks, number) for number in (1, 2, 3)])
-    assert [one.caps_at for one in found] == ([caps] if caps else [])
+    result = flags.long_iterations([record(samples, blocks, number) for number in (1, 2, 3)])
+    assert [entry.caps_at for entry in result] == ([caps] if caps else [])
     if caps:
-        assert f"{long} iterations of more than 5 times the median" in found[0].flag.detail
+        assert f"{long} iterations of more than 5 times the median" in result[0].flag.detail
 
 
 def test_a_minority_of_rounds_with_long_iterations_costs_the_a_alone() -> None:
     samples = (60 * MS, *(MS,) * 99)
-    one = record(samples, (Block(iterations=100, wall_ns=sum(samples)),), 2)
+    single = record(samples, (Block(iterations=100, wall_ns=sum(samples)),), 2)
     clean = [overlapping(1).model_copy(update={"round": number}) for number in (1, 3)]
-    (found,) = flags.long_iterations([clean[0], one, clean[1]])
-    assert (found.caps_at, found.flag.detail[:8]) == ("B", "round 2:")
+    (result,) = flags.long_iterations([clean[0], single, clean[1]])
+    assert (result.caps_at, result.flag.detail[:8]) == ("B", "round 2:")
 
 
 def test_blocks_of_the_offline_mode_stand_for_its_iterations() -> None:
     blocks = tuple(Block(iterations=20, wall_ns=20 * MS * (8 if number == 3 else 1)) for number in range(10))
-    (found,) = flags.long_iterations([record((), blocks)])
-    assert found.caps_at == "C"
-    assert found.flag.detail.startswith("round 1: 20 iterations")
+    (result,) = flags.long_iterations([record((), blocks)])
+    assert result.caps_at == "C"
+    assert result.flag.detail.startswith("round 1: 20 iterations")
 
 
 def test_a_block_scatters_less_than_an_iteration_so_that_three_times_its_length_is_long() -> None:
     blocks = tuple(Block(iterations=20, wall_ns=20 * MS * (3 if number == 3 else 1)) for number in range(20))
-    (found,) = flags.long_iterations([record((), blocks)])
-    assert "more than 2 times the median" in found.flag.detail
+    (result,) = flags.long_iterations([record((), blocks)])
+    assert "more than 2 times the median" in result.flag.detail
 
 
 def test_the_longest_time_without_progress_is_a_sample_a_gap_or_a_block() -> None:
@@ -149,6 +149,6 @@ def test_the_longest_time_without_progress_is_a_sample_a_gap_or_a_block() -> Non
 
 
 def test_synthetic_records_add_up() -> None:
-    found = measured(SYNC, EFFICIENTNET, 1)
-    assert list(accumulate(block.iterations for block in found.blocks))[-1] == len(found.latency_ns)
-    assert flags.mismatch(SYNC, [found]) == flags.long_iterations([found]) == []
+    result = measured(SYNC, EFFICIENTNET, 1)
+    assert list(accumulate(block.iterations for block in result.blocks))[-1] == len(result.latency_ns)
+    assert flags.mismatch(SYNC, [result]) == flags.long_iterations([result]) == []

@@ -33,9 +33,9 @@ def test_the_stage_gets_the_models_own_configuration_and_a_regression_is_returne
 
     monkeypatch.setattr(runs, "run_stage", stage)
     profiler = ModelProfiler("minilm-l6", backend="onnxruntime", folder=tmp_path)
-    found = profiler.ab("HEAD~1", rounds=8, max_regression="5%", force=True)
-    assert found
-    assert found.folder.name == "ab"
+    result = profiler.ab("HEAD~1", rounds=8, max_regression="5%", force=True)
+    assert result
+    assert result.folder.name == "ab"
     assert asked[0] == "ab"
     for words in (["--against", "HEAD~1"], ["--rounds", "8"], ["--max-regression", "5%"], ["--force"]):
         assert " ".join(words) in " ".join(asked)

@@ -27,8 +27,8 @@ def test_names_choose_groups_paths_and_classes() -> None:
 
 
 def test_a_depth_adds_what_is_deeper() -> None:
-    (found,) = some_layers(FOLDER, CaseProfile(MODEL, PARTS, None), None, 0).layers
-    assert (found.name, found.self_ns) == ("(model)", 1000)
+    (layer,) = some_layers(FOLDER, CaseProfile(MODEL, PARTS, None), None, 0).layers
+    assert (layer.name, layer.self_ns) == ("(model)", 1000)
 
 
 def test_nothing_is_above_the_model() -> None:

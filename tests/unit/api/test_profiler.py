@@ -38,7 +38,7 @@ def test_other_settings_are_named() -> None:
     before = {"case": CallResult(1e6, 300, {"max_s": 1.0, "rounds": 3}, DAY)}
     (said,) = contradictions(before, {"case": CallResult(1.5e6, 50, {"max_s": 1.0, "rounds": 5}, DAY)})
     assert said == (
-        "`case`: an earlier call gave 1 ms, this one 1.5 ms. They asked for different settings: rounds 3 and 5."
+        "`case`: an earlier call gave 1.00 ms, this one 1.50 ms. They asked for different settings: rounds 3 and 5."
     )
 
 
@@ -50,10 +50,10 @@ def test_the_same_settings_are_said_with_when_each_was_measured() -> None:
 
 def test_a_result_shows_its_remarks(tmp_path: Path) -> None:
     summary = Synthetic().summary()
-    found = Benchmark(tmp_path, summary, remarks=("They differ.",))
-    assert found.markdown().endswith("They differ.")
-    assert repr(found).endswith("They differ.")
-    medians = {case: answer.median for case, answer in answers_of(found, {}).items()}
+    result = Benchmark(tmp_path, summary, remarks=("They differ.",))
+    assert result.markdown().endswith("They differ.")
+    assert repr(result).endswith("They differ.")
+    medians = {case: answer.median for case, answer in answers_of(result, {}).items()}
     assert medians == {row.case_id: row.latency_ns.median for row in summary.rows if row.latency_ns}
 
 
@@ -146,8 +146,8 @@ def test_nothing_can_be_written_before_anything_was_profiled(call: str, tmp_path
 
 def test_a_saved_program_is_a_model_by_its_path(tmp_path: Path) -> None:
     (tmp_path / "model.pt2").touch()
-    found = subject_of(tmp_path / "model.pt2", None, None, Models(tmp_path))
-    assert found.name == f"pt2:{tmp_path / 'model.pt2'}"
+    subject = subject_of(tmp_path / "model.pt2", None, None, Models(tmp_path))
+    assert subject.name == f"pt2:{tmp_path / 'model.pt2'}"
     with pytest.raises(MissingInputError, match="There is no file"):
         ModelProfiler(tmp_path / "mdel.pt2", folder=tmp_path / "runs")
     with pytest.raises(MissingInputError, match="no ONNX file and no saved program"):

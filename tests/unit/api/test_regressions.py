@@ -36,15 +36,15 @@ def summary() -> Summary:
 
 def test_a_slower_run_regresses_and_the_answer_is_returned(summary: Summary, tmp_path: Path) -> None:
     before, after = stored(summary, tmp_path / "before"), stored(summary, tmp_path / "after", 2.0)
-    found = detect_regressions(before, after)
-    assert found
-    assert {row.verdict for row in found.regressed} == {"SLOWER"}
-    assert found.folder == after.folder
-    record = next(row for row in found.records() if row["case_id"] == found.regressed[0].case_id)
+    results = detect_regressions(before, after)
+    assert results
+    assert {row.verdict for row in results.regressed} == {"SLOWER"}
+    assert results.folder == after.folder
+    record = next(row for row in results.records() if row["case_id"] == results.regressed[0].case_id)
     assert record["fails"]
     assert record["ratio"] == pytest.approx(2.0, rel=0.01)
-    assert "regressed" in repr(found)
-    assert "SLOWER" in found._repr_html_()
+    assert "regressed" in repr(results)
+    assert "SLOWER" in results._repr_html_()
 
 
 def test_what_is_allowed_does_not_regress(summary: Summary, tmp_path: Path) -> None:

@@ -88,6 +88,6 @@ def test_what_no_file_can_hold_is_refused(tmp_path: Path) -> None:
 
 
 def test_each_configuration_has_its_folder(tmp_path: Path) -> None:
-    one, other = {"device": "cpu"}, {"device": "cuda"}
-    assert folder_of(tmp_path, "net", one) == folder_of(tmp_path, "net", dict(one))
-    assert folder_of(tmp_path, "net", one) != folder_of(tmp_path, "net", other)
+    result, other = {"device": "cpu"}, {"device": "cuda"}
+    assert folder_of(tmp_path, "net", result) == folder_of(tmp_path, "net", dict(result))
+    assert folder_of(tmp_path, "net", result) != folder_of(tmp_path, "net", other)

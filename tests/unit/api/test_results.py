@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from harness.api.profiles import GpuProfile, LayerProfile, MemoryProfile, Profile
-from harness.api.results import Benchmark
-from harness.core.errors import UnavailableError
+from harness.api.results import Benchmark, read_results
+from harness.core import store
+from harness.core.errors import FormatError, MissingInputError, UnavailableError
+from harness.core.layout import Results
 from harness.core.schemas import Summary
 from harness.core.schemas.profile_record import Achieved, LayerRow, ModelProfile, OperatorRow, PartsProfile
 from harness.profiling.layers import LayerChoice
@@ -152,56 +154,74 @@ def test_the_fastest_wins_beyond_doubt(summary: Summary) -> None:
 
 
 def test_a_profile_is_row_model_and_parts(summary: Summary) -> None:
-    found = Profile(FOLDER, one_row(summary), model_of(one_row(summary)), PARTS)
-    assert found.latency_ms == pytest.approx(found.row.latency_ns.median / 1e6 if found.row.latency_ns else None)
-    assert found.reconciliation is not None
-    assert found.reconciliation.parts_ns == 1000
-    assert set(json.loads(found.to_json())) == {"summary", "model", "parts"}
-    assert repr(found) == found.markdown()
+    result = Profile(FOLDER, one_row(summary), model_of(one_row(summary)), PARTS)
+    assert result.latency_ms == pytest.approx(result.row.latency_ns.median / 1e6 if result.row.latency_ns else None)
+    assert result.reconciliation is not None
+    assert result.reconciliation.parts_ns == 1000
+    assert set(json.loads(result.to_json())) == {"summary", "model", "parts"}
+    assert repr(result) == result.markdown()
     for part in (summary.plan_id, "2 FLOPs a multiply-add", "The parts sum to"):
-        assert part in repr(found)
+        assert part in repr(result)
 
 
 def test_a_backend_that_tells_nothing_has_a_profile_too(summary: Summary) -> None:
-    found = Profile(FOLDER, one_row(summary), model_of(one_row(summary)), None)
-    assert (found.layers, found.operators, found.reconciliation) == ((), (), None)
-    assert "parts" not in repr(found)
+    result = Profile(FOLDER, one_row(summary), model_of(one_row(summary)), None)
+    assert (result.layers, result.operators, result.reconciliation) == ((), (), None)
+    assert "parts" not in repr(result)
 
 
 def test_some_layers_keep_their_share_of_the_whole(summary: Summary) -> None:
-    found = LayerProfile(FOLDER, model_of(summary), LAYERS, LayerChoice(("attention",)))
-    assert [row.name for row in found.layers] == ["body"]
-    assert found.share == 0.6
-    (record,) = found.records()
+    result = LayerProfile(FOLDER, model_of(summary), LAYERS, LayerChoice(("attention",)))
+    assert [row.name for row in result.layers] == ["body"]
+    assert result.share == 0.6
+    (record,) = result.records()
     assert (record["self_ns"], record["share"], record["output_shapes"], record["members"]) == (
         600,
         0.6,
         "1x4 2",
         "a b",
     )
-    assert found.to_csv().splitlines()[0].startswith("name,kind,depth")
-    assert repr(found).startswith(f"{summary.rows[0].model} · ")
+    assert result.to_csv().splitlines()[0].startswith("name,kind,depth")
+    assert repr(result).startswith(f"{summary.rows[0].model} · ")
 
 
 def test_memory_is_told_a_batch_size_a_record(summary: Summary) -> None:
-    found = MemoryProfile(FOLDER, (model_of(summary),), {})
-    (record,) = found.records()
+    result = MemoryProfile(FOLDER, (model_of(summary),), {})
+    (record,) = result.records()
     assert (record["weight_bytes"], record["activation_measured_bytes"]) == (40, 16)
-    assert json.loads(found.to_json())["timelines"] == {}
+    assert json.loads(result.to_json())["timelines"] == {}
     with pytest.raises(UnavailableError, match="has no record of allocations"):
-        found.figure()
+        result.figure()
 
 
 def test_a_gpu_profile_has_kernels_gaps_and_the_card() -> None:
     summary = cuda_summary()
     row = next(row for row in summary.rows if row.status == "measured" and row.roofline and row.usage)
     alone = summary.model_copy(update={"rows": (row,)})
-    found = GpuProfile(FOLDER, alone, model_of(alone), PARTS)
-    assert [kernel.name for kernel in found.kernels] == ["long_kernel", "short_kernel"]
+    result = GpuProfile(FOLDER, alone, model_of(alone), PARTS)
+    assert [kernel.name for kernel in result.kernels] == ["long_kernel", "short_kernel"]
     # Of the measured latency, which here is not the plain one of the profiling process.
     assert row.latency_ns is not None
-    assert found.idle_share == pytest.approx(1 - 600 / row.latency_ns.median)
-    assert found.usage is not None
-    assert found.usage.power_w_mean
-    assert found.roofline is row.roofline
-    assert "clock" in repr(found).lower()
+    assert result.idle_share == pytest.approx(1 - 600 / row.latency_ns.median)
+    assert result.usage is not None
+    assert result.usage.power_w_mean
+    assert result.roofline is row.roofline
+    assert "clock" in repr(result).lower()
+
+
+def test_a_results_folder_is_read_back(tmp_path: Path) -> None:
+    summary = Synthetic(rounds=5).summary()
+    file = Results(tmp_path).summary
+    store.save(file, summary)
+    benchmark = read_results(tmp_path)
+    assert benchmark.folder == tmp_path
+    assert benchmark.to_csv() == Benchmark(tmp_path, store.load(file, Summary, "make aggregate")).to_csv()
+    assert [row.case_id for row in benchmark.rows] == [row.case_id for row in summary.rows]
+    file.write_text(file.read_text().replace('"rows"', '"row"', 1))
+    with pytest.raises(FormatError):
+        read_results(str(tmp_path))
+
+
+def test_a_folder_without_results_is_missing_input(tmp_path: Path) -> None:
+    with pytest.raises(MissingInputError, match=r"summary\.json does not exist"):
+        read_results(tmp_path)

@@ -56,9 +56,9 @@ def test_the_batch_is_moved_to_the_front(job: BackendJob) -> None:
         TensorSpec(name="h", dtype="float32", shape=(2, "batch", 5), batch_axis=1),
     )
     moved = BackendJob(job.case, job.export.model_copy(update={"outputs": specs}), Path(), (), 1, Path())
-    found = construct("answering:Answering", moved).outputs()
-    assert (found["y"].shape, found["h"].shape) == ((4, 3), (4, 2, 5))
-    assert found["h"][3, 1].tolist() == [35, 36, 37, 38, 39]
+    outputs = construct("answering:Answering", moved).outputs()
+    assert (outputs["y"].shape, outputs["h"].shape) == ((4, 3), (4, 2, 5))
+    assert outputs["h"][3, 1].tolist() == [35, 36, 37, 38, 39]
 
 
 def test_where_every_batch_is_first_nothing_is_put_between(job: BackendJob) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from harness.backends.batches import MIN_BATCHES, batch_starts, load_batches
 from harness.core.errors import MalformedFileError, MissingInputError
 from harness.core.schemas import Case, ExportRecord
-from harness.zoo.stored import read_arrays
+from harness.zoo.input_files import read_arrays
 from tests import synthetic_results as made
 
 SAMPLES = 64
@@ -53,9 +53,9 @@ def case(batch_size: int, length: int | None = 32) -> Case:
 def test_inputs_and_reference_of_a_batch_are_the_same_samples(
     tmp_path: Path, exported: ExportRecord, batch_size: int
 ) -> None:
-    found = load_batches(tmp_path, exported, case(batch_size), SAMPLES)
-    for index, batch in enumerate(found.inputs):
-        reference = found.reference(index)["out"]
+    batches = load_batches(tmp_path, exported, case(batch_size), SAMPLES)
+    for index, batch in enumerate(batches.inputs):
+        reference = batches.reference(index)["out"]
         assert batch["ids"].shape == (batch_size, 3)
         assert batch["mask"].shape == reference.shape == (batch_size,)
         assert (batch["mask"] * 10 == reference).all()
@@ -63,15 +63,15 @@ def test_inputs_and_reference_of_a_batch_are_the_same_samples(
 
 
 def test_batches_share_memory_with_each_other(tmp_path: Path, exported: ExportRecord) -> None:
-    found = load_batches(tmp_path, exported, case(32), SAMPLES)
-    owners = {id(batch["ids"].base) for batch in found.inputs}
+    batches = load_batches(tmp_path, exported, case(32), SAMPLES)
+    owners = {id(batch["ids"].base) for batch in batches.inputs}
     assert len(owners) == 1
-    assert np.shares_memory(found.inputs[0]["ids"], found.inputs[1]["ids"])
+    assert np.shares_memory(batches.inputs[0]["ids"], batches.inputs[1]["ids"])
 
 
 def test_fewer_samples_than_exported_may_be_used(tmp_path: Path, exported: ExportRecord) -> None:
-    found = load_batches(tmp_path, exported, case(1), 16)
-    assert sorted(int(batch["mask"][0]) for batch in found.inputs) == list(range(16))
+    batches = load_batches(tmp_path, exported, case(1), 16)
+    assert sorted(int(batch["mask"][0]) for batch in batches.inputs) == list(range(16))
 
 
 @pytest.mark.parametrize(("length", "samples"), [(64, SAMPLES), (None, SAMPLES), (32, SAMPLES + 1)])

@@ -24,9 +24,9 @@ class Code(IntEnum):
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
-    found = FakeGpu()
-    tensorrt.install(monkeypatch, found)
-    return found
+    result = FakeGpu()
+    tensorrt.install(monkeypatch, result)
+    return result
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from harness.backends.base import BackendJob
-from harness.backends.cudnn import tuned
 from harness.core.errors import CaseError, NotSupportedError
 from harness.core.schemas import Case, ExportRecord, OnnxArtifact, TensorSpec
 from tests.fixtures import cudnn as fake
@@ -182,7 +181,7 @@ def times(monkeypatch: pytest.MonkeyPatch, *rounds: float) -> None:
         for launch in candidates:
             launch()
         spent = left.pop(0)
-        return [tuning.Timed(index, spent + index) for index in reversed(range(len(candidates)))][::-1]
+        return [tuning.TimedCandidate(index, spent + index) for index in reversed(range(len(candidates)))][::-1]
 
     monkeypatch.setattr(tuning, "fastest", fastest)
 
@@ -238,15 +237,16 @@ def test_what_was_tuned_elsewhere_is_tuned_again(
     assert len(again.built) > 5
 
 
-def test_a_record_of_another_file_or_a_damaged_one_is_not_used(tmp_path: Path) -> None:
-    place = tuned.Place(cudnn=91900, frontend="1.32.0", gpu="A GPU", onnx_sha256="5a")
-    step = tuned.TunedStep(form="precompiled", plan="eng0", workspace_bytes=0, device_ns=1.0, tried=2)
+def test_a_record_of_another_file_or_a_damaged_one_is_not_used(library: fake.Library, tmp_path: Path) -> None:
+    tuning = importlib.import_module("harness.backends.cudnn.tuning")
+    place = tuning.TuningPlace(cudnn=91900, frontend="1.32.0", gpu="A GPU", onnx_sha256="5a")
+    step = tuning.TunedStep(form="precompiled", plan="eng0", workspace_bytes=0, device_ns=1.0, tried=2)
     path = tmp_path / "case/plans.json"
-    tuned.write(path, place, {"conv": step})
-    assert tuned.read(path, place) == {"conv": step}
-    assert tuned.read(path, place.model_copy(update={"onnx_sha256": "5b"})) == {}
+    tuning.write_tuned(path, place, {"conv": step})
+    assert tuning.read_tuned(path, place) == {"conv": step}
+    assert tuning.read_tuned(path, place.model_copy(update={"onnx_sha256": "5b"})) == {}
     path.write_text(path.read_text()[:-20])
-    assert tuned.read(path, place) == {}
+    assert tuning.read_tuned(path, place) == {}
 
 
 def own_kernels(gpu: FakeGpu, error: float) -> Any:
@@ -282,7 +282,7 @@ def test_our_pooling_is_used_where_it_is_faster_and_gives_the_same(
     tuning = importlib.import_module("harness.backends.cudnn.tuning")
 
     def last_first(stream: Any, candidates: Any) -> Any:
-        return [tuning.Timed(len(candidates) - 1, 1.0)]
+        return [tuning.TimedCandidate(len(candidates) - 1, 1.0)]
 
     monkeypatch.setattr(tuning, "fastest", last_first)
     ready(backend)
@@ -319,9 +319,9 @@ def test_full_memory_is_named(monkeypatch: pytest.MonkeyPatch, make: Make, gpu: 
 def test_its_profile_has_a_row_for_each_step(tmp_path: Path, make: Make) -> None:
     job = make().job
     (tmp_path / "profile").mkdir()
-    found = importlib.import_module("harness.backends.cudnn.profile").profile(job, BATCHES, tmp_path / "profile", 3)
-    assert [row.name for row in found.layers][:2] == ["Conv-c0 + Relu-r0", "MaxPool-p"]
-    assert [row.kind for row in found.layers] == [
+    result = importlib.import_module("harness.backends.cudnn.profile").profile(job, BATCHES, tmp_path / "profile", 3)
+    assert [row.name for row in result.layers][:2] == ["Conv-c0 + Relu-r0", "MaxPool-p"]
+    assert [row.kind for row in result.layers] == [
         "Conv",
         "MaxPool",
         "Conv",
@@ -330,5 +330,5 @@ def test_its_profile_has_a_row_for_each_step(tmp_path: Path, make: Make) -> None
         "GlobalAveragePool",
         "Conv",
     ]
-    assert found.layers[0].members == ("Conv-c0", "Relu-r0")
-    assert (tmp_path / "profile" / found.traces[0]).is_file()
+    assert result.layers[0].members == ("Conv-c0", "Relu-r0")
+    assert (tmp_path / "profile" / result.traces[0]).is_file()

@@ -92,10 +92,10 @@ def run(plan: LayerPlan, source: Any) -> Any:
         assert tuple(read.shape) == plan.extents[step.source]
         if isinstance(step, Pooling):
             pooling = torch.nn.functional.max_pool2d if step.kind == "max" else torch.nn.functional.avg_pool2d
-            found = pooling(read, step.window, step.stride, step.padding)
+            answer = pooling(read, step.window, step.stride, step.padding)
         else:
             padding = (step.before[1], step.after[1], step.before[0], step.after[0])
-            found = torch.nn.functional.conv2d(
+            answer = torch.nn.functional.conv2d(
                 torch.nn.functional.pad(read, padding),
                 torch.tensor(plan.constants[step.weight]),
                 torch.tensor(plan.constants[step.bias]),
@@ -104,10 +104,10 @@ def run(plan: LayerPlan, source: Any) -> Any:
                 step.dilation,
                 step.groups,
             )
-            found = found if step.residual is None else found + values[step.residual]
-            found = found if step.activation is None else found.clamp(step.activation.lower, step.activation.upper)
-        assert tuple(found.shape) == plan.extents[step.result]
-        values[step.result] = found
+            answer = answer if step.residual is None else answer + values[step.residual]
+            answer = answer if step.activation is None else answer.clamp(step.activation.lower, step.activation.upper)
+        assert tuple(answer.shape) == plan.extents[step.result]
+        values[step.result] = answer
     result = values[plan.result].numpy()
     return result.reshape(result.shape[:2]) if plan.flat else result
 
@@ -117,7 +117,7 @@ def expected(graph: Any, source: Any) -> Any:
 
 
 def shape_of(graph: Any) -> tuple[int, ...]:
-    return tuple(one.dim_value for one in graph.graph.input[0].type.tensor_type.shape.dim)
+    return tuple(entry.dim_value for entry in graph.graph.input[0].type.tensor_type.shape.dim)
 
 
 def test_additions_and_activations_join_the_convolution_before_them() -> None:
@@ -161,8 +161,8 @@ def test_a_folded_input_gives_the_same(window: Any, pads: Any, size: Any) -> Non
     source = random(*shape_of(graph)).astype(np.float16)  # blocks are in fp16
     laid_out = in_blocks(source, fold)
     assert laid_out.flags["C_CONTIGUOUS"]
-    found = run(plan, laid_out.transpose(0, 3, 1, 2))
-    np.testing.assert_allclose(found, expected(graph, source.astype(np.float32)), rtol=1e-4, atol=1e-4)
+    result = run(plan, laid_out.transpose(0, 3, 1, 2))
+    np.testing.assert_allclose(result, expected(graph, source.astype(np.float32)), rtol=1e-4, atol=1e-4)
 
 
 def test_an_input_that_cannot_be_folded_is_refused() -> None:
@@ -187,10 +187,10 @@ def test_a_convolution_in_groups_keeps_its_weights() -> None:
 
 def test_channels_lie_innermost_in_fp16() -> None:
     values = random(2, 3, 4, 5)
-    found = channels_last(values, 4)
-    assert (found.dtype, found.shape, found.flags["C_CONTIGUOUS"]) == (np.float16, (2, 4, 5, 4), True)
-    np.testing.assert_array_equal(found[..., :3], values.transpose(0, 2, 3, 1).astype(np.float16))
-    assert not found[..., 3].any()
+    result = channels_last(values, 4)
+    assert (result.dtype, result.shape, result.flags["C_CONTIGUOUS"]) == (np.float16, (2, 4, 5, 4), True)
+    np.testing.assert_array_equal(result[..., :3], values.transpose(0, 2, 3, 1).astype(np.float16))
+    assert not result[..., 3].any()
 
 
 @pytest.mark.parametrize(

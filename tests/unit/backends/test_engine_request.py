@@ -113,26 +113,26 @@ def record(request: EngineRequest, place: EnginePlace = HERE) -> EngineRecord:
 
 
 def test_a_static_engine_takes_exactly_one_shape() -> None:
-    (found,) = asked((case(8), STATIC))
-    assert set(found.profiles) == {"input_ids", "mask"}
-    for profile in found.profiles.values():
+    (result,) = asked((case(8), STATIC))
+    assert set(result.profiles) == {"input_ids", "mask"}
+    for profile in result.profiles.values():
         assert profile.minimum == profile.optimum == profile.maximum == (8, 128)
-    assert name_of(found).startswith("fp16-b8-s128-")
+    assert name_of(result).startswith("fp16-b8-s128-")
 
 
 def test_a_dynamic_engine_spans_the_plan_and_is_tuned_for_batch_32_and_the_longest_sequence() -> None:
-    (found,) = asked(*((case(batch, length), DYNAMIC) for batch in (128, 1, 32) for length in (384, 128)))
-    assert found.profiles["mask"].minimum == (1, 128)
-    assert found.profiles["mask"].optimum == (32, 384)
-    assert found.profiles["mask"].maximum == (128, 384)
-    assert name_of(found).startswith("fp16-b1..128-s128..384-")
+    (result,) = asked(*((case(batch, length), DYNAMIC) for batch in (128, 1, 32) for length in (384, 128)))
+    assert result.profiles["mask"].minimum == (1, 128)
+    assert result.profiles["mask"].optimum == (32, 384)
+    assert result.profiles["mask"].maximum == (128, 384)
+    assert name_of(result).startswith("fp16-b1..128-s128..384-")
 
 
 @pytest.mark.parametrize(("batches", "tuned"), [((1, 8), 8), ((1, 64), 1), ((16, 48), 16), ((64, 256), 64)])
 def test_without_a_batch_of_32_the_nearest_is_tuned_for(batches: tuple[int, ...], tuned: int) -> None:
-    (found,) = asked(*((case(batch, None), DYNAMIC) for batch in batches), of=IMAGES)
-    assert found.profiles["image"].optimum == (tuned, 3, 224, 224)
-    assert "-s" not in name_of(found)
+    (result,) = asked(*((case(batch, None), DYNAMIC) for batch in batches), of=IMAGES)
+    assert result.profiles["image"].optimum == (tuned, 3, 224, 224)
+    assert "-s" not in name_of(result)
 
 
 def test_what_does_not_decide_an_engine_makes_no_second_one() -> None:
@@ -142,20 +142,20 @@ def test_what_does_not_decide_an_engine_makes_no_second_one() -> None:
 
 @pytest.mark.parametrize("more", [{"fp16_io": True}, {"workspace_mib": 64}, {"optimization_level": 5}])
 def test_what_decides_an_engine_makes_another_one(more: dict[str, Any]) -> None:
-    one, other = asked((case(8), STATIC), (case(8), {**STATIC, **more}))
-    assert name_of(one) != name_of(other)
+    first, other = asked((case(8), STATIC), (case(8), {**STATIC, **more}))
+    assert name_of(first) != name_of(other)
 
 
 def test_options_reach_the_request_in_its_units() -> None:
     options: Options = {**STATIC, "workspace_mib": 64, "optimization_level": 0, "version_compatible": True}
-    (found,) = asked((case(8), options))
-    assert (found.workspace_bytes, found.optimization_level) == (64 << 20, 0)
-    assert (found.version_compatible, found.hardware_compatible) == (True, False)
+    (result,) = asked((case(8), options))
+    assert (result.workspace_bytes, result.optimization_level) == (64 << 20, 0)
+    assert (result.version_compatible, result.hardware_compatible) == (True, False)
 
 
 def test_a_dynamic_engine_spans_only_cases_of_its_precision() -> None:
-    found = asked((case(1), DYNAMIC), (case(8, precision="fp32"), DYNAMIC))
-    assert [name_of(request).rpartition("-")[0] for request in found] == ["fp16-b1-s128", "fp32-b8-s128"]
+    result = asked((case(1), DYNAMIC), (case(8, precision="fp32"), DYNAMIC))
+    assert [name_of(request).rpartition("-")[0] for request in result] == ["fp16-b1-s128", "fp32-b8-s128"]
 
 
 @pytest.mark.parametrize("field", ["tensorrt", "gpu", "sm", "driver"])
@@ -168,12 +168,12 @@ def test_the_key_changes_with_the_place(field: str) -> None:
 
 def test_the_engine_of_a_case_is_found_among_others() -> None:
     cases = [(case(batch), options) for batch in (1, 8) for options in (STATIC, DYNAMIC)]
-    records = [record(found) for found in asked(*cases)]
+    records = [record(entry) for entry in asked(*cases)]
     assert len(records) == 3
     for wanted, options in cases:
-        found = engine_for(wanted, options, export(), records, HERE)
-        assert found.request.dynamic == (options is DYNAMIC)
-        assert serves(found.request, wanted, options)
+        engine = engine_for(wanted, options, export(), records, HERE)
+        assert engine.request.dynamic == (options is DYNAMIC)
+        assert serves(engine.request, wanted, options)
 
 
 def test_a_dynamic_engine_of_a_single_shape_still_serves_its_setting_and_no_other() -> None:
@@ -188,7 +188,7 @@ def test_a_dynamic_engine_of_a_single_shape_still_serves_its_setting_and_no_othe
 )
 @pytest.mark.parametrize("options", [STATIC, DYNAMIC], ids=["static", "dynamic"])
 def test_a_case_outside_of_every_engine_says_what_to_type(other: Case, options: Options) -> None:
-    records = [record(found) for found in asked((case(1), options), (case(8), options))]
+    records = [record(entry) for entry in asked((case(1), options), (case(8), options))]
     with pytest.raises(MissingInputError, match=r"no (fp16|fp32) engine of bert-base for batch") as caught:
         engine_for(other, options, export(), records, HERE)
     assert "make engines" in caught.value.hint

@@ -142,10 +142,10 @@ def test_a_whole_case_on_a_gpu_has_the_duration_on_its_clock(
         monkeypatch.setattr(f"{module}.now_ns", now)
     mode = mode_for(backend.job.case, backend, 8)
     settings = Measurement(max_s=0.5, warmup_max_s=0.5)
-    found = run_session(backend, mode, NO_BATCHES.reference, False, settings, lambda phase: None)
-    assert found.device is not None
-    assert found.timed.stop == "converged"
-    for device, host in zip(found.device.device_ns, found.timed.samples_ns, strict=True):
+    result = run_session(backend, mode, NO_BATCHES.reference, False, settings, lambda phase: None)
+    assert result.device is not None
+    assert result.timed.stop == "converged"
+    for device, host in zip(result.device.device_ns, result.timed.samples_ns, strict=True):
         assert MS <= device <= host < 1.02 * MS
     assert driver[-1] == "pop"
 

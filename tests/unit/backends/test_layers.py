@@ -39,8 +39,8 @@ def census(*layers: Any) -> dict[str, int]:
 
 
 def test_layers_with_weights_are_counted_by_their_type_and_others_not() -> None:
-    found = census(convolution("Half"), convolution("Half"), convolution("Float"), convolution("Int8"), COPY)
-    assert found == {"fp16": 2, "fp32": 1, "int8": 1}
+    results = census(convolution("Half"), convolution("Half"), convolution("Float"), convolution("Int8"), COPY)
+    assert results == {"fp16": 2, "fp32": 1, "int8": 1}
 
 
 def test_compiled_nodes_are_counted_by_type_or_name() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.backends.loads import onnx_of
+from harness.backends.case_files import onnx_of
 from harness.core.errors import MissingInputError
 from harness.core.schemas import ExportRecord, OnnxArtifact, Precision
 from tests.synthetic_results import MINILM, export_record

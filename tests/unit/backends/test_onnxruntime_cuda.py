@@ -14,10 +14,10 @@ import pytest
 
 from harness.backends.base import Backend, BackendJob, Batch
 from harness.core.errors import CaseError, MissingInputError
-from harness.core.schemas import Case, ExportRecord, OnnxArtifact
+from harness.core.schemas import Case, ExportRecord, OnnxArtifact, TensorSpec
 from tests.fixtures import overlapped
 from tests.fixtures.computing_gpu import FakeGpu
-from tests.fixtures.onnxruntime_gpu import CPU, CUDA, Runtime, install
+from tests.fixtures.onnxruntime_gpu import AXES, CPU, CUDA, Runtime, install
 
 BATCHES: tuple[Batch, ...] = tuple(
     {"ids": np.arange(6, dtype=np.int64).reshape(2, 3) + 100 * index} for index in range(4)
@@ -57,8 +57,8 @@ def make(runtime: Runtime, tmp_path: Path) -> Make:
             case(boundary, precision, mode), export(), tmp_path, BATCHES, 1, tmp_path / "cache", options or {}
         )
         module, _, name = target.partition(":")
-        found: Backend = getattr(importlib.import_module(module), name)(job)
-        return found
+        result: Backend = getattr(importlib.import_module(module), name)(job)
+        return result
 
     return backend
 
@@ -95,7 +95,7 @@ def export() -> ExportRecord:
         kind="text",
         classifier=False,
         parameters=1000,
-        inputs=(),
+        inputs=(TensorSpec(name="ids", dtype="int64", shape=AXES),),
         outputs=(),
         module=None,
         onnx={"fp32": onnx("model.onnx", "float"), "fp16": onnx("model-fp16.onnx", "float16")},
@@ -119,9 +119,9 @@ def test_every_batch_gives_its_own_answer_in_any_order(gpu: FakeGpu, make: Make,
         backend.select(index)
         backend.infer()
         backend.synchronize()
-        found = backend.outputs()["hidden"]
-        assert found.dtype == np.float32
-        np.testing.assert_array_equal(found, answer(index))
+        output = backend.outputs()["hidden"]
+        assert output.dtype == np.float32
+        np.testing.assert_array_equal(output, answer(index))
     assert gpu.graphs == (len(BATCHES) if graph else 0)
 
 
@@ -184,8 +184,8 @@ def test_batches_in_flight_never_meet(gpu: FakeGpu, make: Make, graph: bool, see
     backend = make({"graph": graph}, boundary="transfer", mode="pipelined")
     backend.load()
     assert gpu.graphs == (3 if graph else 0)
-    for index, found in overlapped.answers(gpu, backend, len(BATCHES), seed):
-        np.testing.assert_array_equal(found, answer(index))
+    for index, entry in overlapped.answers(gpu, backend, len(BATCHES), seed):
+        np.testing.assert_array_equal(entry, answer(index))
     np.testing.assert_array_equal(backend.outputs()["hidden"], answer(index))
 
 
@@ -200,10 +200,10 @@ def test_what_one_thread_issues_to_several_streams_never_meets(
     streams = [session.get_provider_options()[CUDA]["user_compute_stream"] for session in runtime.sessions]
     assert streams == [str(backend.stream.handle) for backend in places]
     assert len(set(streams)) == 2
-    found = overlapped.issued(gpu, places, len(BATCHES), seed)
-    for index, outputs in found.answers:
+    issued = overlapped.issued(gpu, places, len(BATCHES), seed)
+    for index, outputs in issued.answers:
         np.testing.assert_array_equal(outputs["hidden"], answer(index))
-    assert (len(found.answers), found.most, set(found.places)) == (40, 2, {0, 1})
+    assert (len(issued.answers), issued.most, set(issued.places)) == (40, 2, {0, 1})
 
 
 def test_what_is_fed_is_what_is_computed(make: Make) -> None:
@@ -332,3 +332,18 @@ def test_without_tensorrt_the_row_says_what_is_missing(runtime: Runtime, make: M
     backend.load()
     with pytest.raises(CaseError, match="did not get its TensorrtExecutionProvider"):
         backend.compile()
+
+
+def test_a_session_gets_the_shape_that_it_serves(runtime: Runtime, make: Make) -> None:
+    backend = make({"graph": True})
+    backend.load()
+    assert runtime.sessions[0].options.dimensions == {"batch": 2, "sequence": 3}
+    assert backend.placement().settings["fixed_shapes"] is True
+
+
+def test_an_axis_name_with_two_extents_stays_dynamic() -> None:
+    from harness.backends.onnxruntime.session import dimensions_of
+
+    specs = [TensorSpec(name=name, dtype="int64", shape=("batch", "length", 4)) for name in ("a", "b")]
+    batch = {"a": np.zeros((2, 3, 4)), "b": np.zeros((2, 5, 4))}
+    assert dimensions_of(specs, batch) == {"batch": 2}

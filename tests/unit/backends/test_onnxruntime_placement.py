@@ -59,6 +59,6 @@ def test_quantised_convolutions_on_the_cpu_are_named_and_counted() -> None:
     quantised = [Ran(CPU, "QLinearConv", 4096, f"conv{number}_quant") for number in range(1, 54)]
     ran = [Ran(CUDA, "QuantizeLinear", 4096, "q"), *quantised, Ran(CPU, "QLinearAdd", 4096, "sum_quant")]
     assert device_of(ran) == "cuda+cpu"
-    found = shares(ran)
-    assert found["computed_on_cpu"] == "QLinearAdd+QLinearConv"
-    assert found["nodes_computed_on_cpu"] == "conv1_quant, conv2_quant, conv3_quant and 51 more"
+    results = shares(ran)
+    assert results["computed_on_cpu"] == "QLinearAdd+QLinearConv"
+    assert results["nodes_computed_on_cpu"] == "conv1_quant, conv2_quant, conv3_quant and 51 more"

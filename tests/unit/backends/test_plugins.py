@@ -15,8 +15,8 @@ from harness import backends
 from harness.backends import BUILT_IN, backend_info
 from harness.backends.plugins import GROUP, PluginTable
 from harness.core.errors import ConfigError
-from harness.core.extensions import installed
 from harness.core.host import environment
+from harness.core.plugin_discovery import installed
 from tests.fixtures.plugins import write_metadata, write_plugin
 
 ROOT = Path(__file__).parents[3]
@@ -79,7 +79,7 @@ def test_two_packages_with_one_name_are_both_refused(site: Path) -> None:
     plug(site, "plugin_twin_a")
     table = plug(site, "plugin_twin_b")
     assert "new" not in table
-    assert [one.problem.partition(" of ")[2] for one in table.refused("new")] == [
+    assert [entry.problem.partition(" of ")[2] for entry in table.refused("new")] == [
         f"{name} 1.0 cannot be used: plugin_twin_a 1.0 and plugin_twin_b 1.0 both have one."
         for name in ("plugin_twin_a", "plugin_twin_b")
     ]
@@ -150,7 +150,7 @@ def test_a_metadata_file_that_is_not_well_formed_is_named(site: Path) -> None:
     write_metadata(site, "torn", f"[{GROUP}]\nno equals sign\n")
     table = plug(site, "plugin_beside_torn")
     assert table["new"].plugin == "plugin_beside_torn"
-    assert [one.problem for one in table.all_refused()] == [
+    assert [entry.problem for entry in table.all_refused()] == [
         "The plugin torn 1.0 cannot be used: its entry_points.txt is not readable."
     ]
     assert installed("another.group") == ([], [])

@@ -29,7 +29,7 @@ def kernel(name: str, operator: str, inputs: str, output: str) -> Node:
 
 
 def members(original: NodeIndex, *kernels: Node) -> dict[str, list[str]]:
-    return {name: [one.name for one in found] for name, found in fused(original, NodeIndex(kernels)).items()}
+    return {name: [each.name for each in entry] for name, entry in fused(original, NodeIndex(kernels)).items()}
 
 
 BLOCK = NodeIndex(
@@ -47,14 +47,14 @@ BLOCK = NodeIndex(
 
 def test_what_was_fused_behind_a_convolution_without_a_name_belongs_to_it() -> None:
     """ONNX Runtime's NCHWc kernels name their tensors anew, and one with a sum keeps the convolution's name."""
-    found = members(
+    results = members(
         BLOCK,
         kernel("r1_nchwc", "Conv", "x reorder", "reorder_0"),
         kernel("c2_nchwc", "Conv", "reorder_0 reorder_1 x", "reorder_2"),
         kernel("r3_nchwc", "Conv", "reorder_2 reorder_3", "reorder_4"),
         kernel("ReorderOutput", "ReorderOutput", "reorder_4", "r3"),
     )
-    assert found == {
+    assert results == {
         "r1_nchwc": ["node_c1", "node_r1"],
         "c2_nchwc": ["node_c2", "node_sum", "node_r2"],
         "r3_nchwc": ["node_c3", "node_r3"],
@@ -71,12 +71,12 @@ def test_a_fused_kernel_reaches_back_to_what_other_kernels_made() -> None:
             node("LayerNormalization", "sum scale", "norm", "out.LayerNorm"),
         )
     )
-    found = members(
+    results = members(
         original,
         kernel("node_product", "MatMul", "x w", "product"),
         kernel("Skip", "SkipLayerNormalization", "product x scale bias", "norm"),
     )
-    assert found == {"node_product": ["node_product"], "Skip": ["node_linear", "node_sum", "node_norm"]}
+    assert results == {"node_product": ["node_product"], "Skip": ["node_linear", "node_sum", "node_norm"]}
 
 
 def test_arithmetic_of_shapes_that_was_folded_away_belongs_to_no_kernel() -> None:
@@ -142,16 +142,16 @@ def test_scopes_are_read_from_a_file_and_weights_know_better(tmp_path: Path) -> 
     value = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 1, 2, 2]) for name in ("x", "z")]
     graph = helper.make_graph([conv, relu, top, bare, older], "g", value[:1], value[1:], [weight])
     onnx.save(helper.make_model(graph), tmp_path / "m.onnx")
-    found = read_graph(tmp_path / "m.onnx").by_name
-    assert {name: one.module for name, one in found.items()} == {
+    result = read_graph(tmp_path / "m.onnx").by_name
+    assert {name: entry.module for name, entry in result.items()} == {
         "node_conv": "layer1.conv1",
         "node_relu": "layer1.relu",
         "node_add": "(model)",
         "bare": None,
         "/layer1/layer1.0/Relu_1": "layer1.0",
     }
-    assert found["node_relu"].around == ("layer1", "relu", "Net", "Block", "ReLU")
-    assert found["node_relu"].kinds == ("Relu", "ReLU")
+    assert result["node_relu"].around == ("layer1", "relu", "Net", "Block", "ReLU")
+    assert result["node_relu"].kinds == ("Relu", "ReLU")
 
 
 @pytest.mark.parametrize(
@@ -173,9 +173,9 @@ def test_scopes_are_read_from_a_file_and_weights_know_better(tmp_path: Path) -> 
     ],
 )
 def test_a_name_of_the_older_exporter_tells_module_and_group(name: str, module: str, group: str) -> None:
-    found = named(name)
-    assert found is not None
-    assert place_of((found,), found.operator) == (module, group)
+    result = named(name)
+    assert result is not None
+    assert place_of((result,), result.operator) == (module, group)
     assert named(name[1:]) is None
 
 
@@ -186,8 +186,8 @@ def test_what_a_library_fused_stands_where_its_last_member_stood(tmp_path: Path)
         [onnx.helper.make_node("Attention", ["x", "w"], made, name="Attention_0")], "g", [], []
     )
     onnx.save(onnx.helper.make_model(graph), tmp_path / "m.onnx")
-    (found,) = named_by_themselves(read_graph(tmp_path / "m.onnx"))["Attention_0"]
-    assert place_of((found,), "Attention") == ("layer.0.attention.self", "attention")
+    (result,) = named_by_themselves(read_graph(tmp_path / "m.onnx"))["Attention_0"]
+    assert place_of((result,), "Attention") == ("layer.0.attention.self", "attention")
 
 
 def event(name: str, start: int, length: int, category: str = "Node", **about: Any) -> dict[str, Any]:
@@ -205,9 +205,9 @@ def run(start: int, first: int, second: int) -> list[dict[str, Any]]:
 
 def test_nodes_are_counted_in_the_runs_that_they_stand_in() -> None:
     events = [event("outside_kernel_time", 5, 1), *run(100, 10, 20), *run(200, 12, 22)]
-    found = runs_of(events)
-    assert [[one["name"] for one in each.nodes] for each in found] == [["a_kernel_time", "b_kernel_time"]] * 2
-    assert [each.span_us for each in found] == [35, 39]
+    runs = runs_of(events)
+    assert [[entry["name"] for entry in each.nodes] for each in runs] == [["a_kernel_time", "b_kernel_time"]] * 2
+    assert [each.span_us for each in runs] == [35, 39]
 
 
 def test_a_trace_holds_the_last_runs_only() -> None:
@@ -241,8 +241,8 @@ def test_every_kernel_of_one_launch_counts_and_work_without_a_launch_stands_in_n
         traced("kernel", 3.0, correlation=7),
         traced("kernel", 5.0),
     ]
-    (found,), share = on_gpu(told, 0, trace, 0)
-    assert (found["dur"], share) == (5.0, 0.5)
+    (result,), share = on_gpu(told, 0, trace, 0)
+    assert (result["dur"], share) == (5.0, 0.5)
 
 
 def test_a_node_without_outputs_is_read(tmp_path: Path) -> None:
@@ -250,5 +250,5 @@ def test_a_node_without_outputs_is_read(tmp_path: Path) -> None:
 
     graph = onnx.helper.make_graph([onnx.helper.make_node("Sink", ["x"], [], name="sink")], "g", [], [])
     onnx.save(onnx.helper.make_model(graph), tmp_path / "m.onnx")
-    (found,) = read_graph(tmp_path / "m.onnx").nodes
-    assert (found.outputs, found.module) == ((), None)
+    (result,) = read_graph(tmp_path / "m.onnx").nodes
+    assert (result.outputs, result.module) == ((), None)

@@ -90,22 +90,22 @@ def job(folder: Path, times: dict[str, float]) -> BackendJob:
 
 def test_layers_are_told_in_order_with_what_they_were_fused_from(profiler: Any, tmp_path: Path) -> None:
     given = job(tmp_path, {COPY: 0.25, "/conv1/Conv + /relu/Relu": 1.5, "reshape_after_/fc/Gemm": 0.0})
-    found = profiler.profile(given, given.batches, tmp_path / "out", 4)
-    assert [(row.name, row.self_ns, row.members, row.group) for row in found.layers] == [
+    result = profiler.profile(given, given.batches, tmp_path / "out", 4)
+    assert [(row.name, row.self_ns, row.members, row.group) for row in result.layers] == [
         (COPY, 250_000, (), "layout"),
         ("/conv1/Conv + /relu/Relu", 1_500_000, ("/conv1/Conv", "/relu/Relu"), "convolution"),
         ("reshape_after_/fc/Gemm", 0, (), "other"),
     ]
-    assert "Profiled without the CUDA graph that the case is timed with." in found.notes
-    assert not any("fp32 file" in note for note in found.notes)  # it is not needed: the names tell all
-    trace = json.loads((tmp_path / "out" / found.traces[0]).read_text())["traceEvents"]
-    assert [one["dur"] for one in trace if one["ph"] == "X"] == [250, 1500, 0]
+    assert "Profiled without the CUDA graph that the case is timed with." in result.notes
+    assert not any("fp32 file" in note for note in result.notes)  # it is not needed: the names tell all
+    trace = json.loads((tmp_path / "out" / result.traces[0]).read_text())["traceEvents"]
+    assert [entry["dur"] for entry in trace if entry["ph"] == "X"] == [250, 1500, 0]
 
 
 def test_why_a_layer_is_not_told_by_module(profiler: Any, tmp_path: Path) -> None:
     given = job(tmp_path, {"node_conv2d_3": 1.5})
-    found = profiler.profile(given, given.batches, tmp_path / "out", 2)
-    assert found.notes[-1].startswith("The export has no fp32 file")
+    result = profiler.profile(given, given.batches, tmp_path / "out", 2)
+    assert result.notes[-1].startswith("The export has no fp32 file")
 
 
 @pytest.mark.parametrize(("used", "read"), [("fp16-opset17.onnx", "older"), ("fp16.onnx", "newer")])
@@ -143,8 +143,8 @@ def test_the_graph_is_of_the_exporter_that_wrote_what_the_engine_was_built_from(
 def test_every_batch_is_run_without_a_graph(profiler: Any, tmp_path: Path) -> None:
     given = job(tmp_path, {"a": 1.0})
     only = [{"ids": np.zeros((2, 3), np.int64)}]
-    found = profiler.profile(replace(given, options={"profiles": "static"}), only, tmp_path / "out", 3)
-    assert not any("CUDA graph" in note for note in found.notes)
+    result = profiler.profile(replace(given, options={"profiles": "static"}), only, tmp_path / "out", 3)
+    assert not any("CUDA graph" in note for note in result.notes)
 
 
 def test_an_engine_that_reports_nothing_says_so(profiler: Any, tmp_path: Path) -> None:

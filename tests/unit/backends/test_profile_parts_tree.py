@@ -14,24 +14,24 @@ from harness.profiling.reconcile import middle_mean, middle_runs
 
 def marks(text: str) -> list[SpanMark]:
     """`a( 10 b( 5 b) 3 a)`: a part begins, time goes by, a part ends."""
-    now, found = 100, []
+    now, result = 100, []
     for word in text.split():
         if word.isdigit():
             now += int(word)
         else:
-            found.append(SpanMark(word[:-1], word.endswith("("), now))
-    return found
+            result.append(SpanMark(word[:-1], word.endswith("("), now))
+    return result
 
 
 def test_self_time_is_what_the_parts_inside_leave() -> None:
-    found = times_of_run(marks("model( 10 a( 5 a) 3 b( 7 c( 20 c) 1 b) 4 model)"))
-    assert found == {
+    results = times_of_run(marks("model( 10 a( 5 a) 3 b( 7 c( 20 c) 1 b) 4 model)"))
+    assert results == {
         "model": Times(1, 50, 17),
         "a": Times(1, 5, 5),
         "b": Times(1, 28, 8),
         "c": Times(1, 20, 20),
     }
-    assert sum(times.self_ns for times in found.values()) == found["model"].total_ns
+    assert sum(times.self_ns for times in results.values()) == results["model"].total_ns
 
 
 def test_a_part_that_is_called_twice_is_one_row() -> None:
@@ -39,9 +39,9 @@ def test_a_part_that_is_called_twice_is_one_row() -> None:
 
 
 def test_self_times_add_up_even_where_a_part_stands_in_itself() -> None:
-    found = times_of_run(marks("m( 1 m( 2 m) 3 m)"))
-    assert found["m"].calls == 2
-    assert found["m"].self_ns == 6
+    times = times_of_run(marks("m( 1 m( 2 m) 3 m)"))
+    assert times["m"].calls == 2
+    assert times["m"].self_ns == 6
 
 
 @pytest.mark.parametrize("text", ["a( b( a) b)", "a)", "a( 1"])
@@ -55,14 +55,14 @@ def test_means_add_up_where_medians_would_not() -> None:
     runs = [
         times_of_run(marks(f"m( a( {a} a) b( {b} b) c( {c} c) m)")) for a, b, c in ((91, 1, 1), (1, 91, 1), (1, 1, 91))
     ]
-    found = means(runs)
-    assert found["m"].total_ns == 93
-    assert sum(times.self_ns for times in found.values()) == 93
+    results = means(runs)
+    assert results["m"].total_ns == 93
+    assert sum(times.self_ns for times in results.values()) == 93
 
 
 def test_a_part_that_only_some_runs_had_counts_as_nothing_in_the_others() -> None:
-    found = means([times_of_run(marks("m( a( 8 a) m)")), times_of_run(marks("m( 4 m)"))])
-    assert found["a"] == Times(0.5, 4, 4)
+    results = means([times_of_run(marks("m( a( 8 a) m)")), times_of_run(marks("m( 4 m)"))])
+    assert results["a"] == Times(0.5, 4, 4)
 
 
 def test_spans_of_a_trace_start_with_what_holds_the_others() -> None:

@@ -38,14 +38,14 @@ def test_no_class_that_infers_is_left_out_of_the_table() -> None:
     modules = (
         ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in (ROOT / "harness/backends").rglob("*.py")
     )
-    found = {
+    results = {
         f"{module}:{name}"
         for module in modules
         for name, node in classes(module).items()
         if name not in shared and any(isinstance(part, ast.FunctionDef) and part.name == "infer" for part in node.body)
     }
-    assert found
-    assert found <= targets
+    assert results
+    assert results <= targets
 
 
 @pytest.mark.parametrize("name", NAMES)

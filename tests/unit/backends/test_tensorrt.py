@@ -37,9 +37,9 @@ Make = Callable[..., Backend]
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
-    found = FakeGpu()
-    tensorrt.install(monkeypatch, found)
-    return found
+    result = FakeGpu()
+    tensorrt.install(monkeypatch, result)
+    return result
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ def make(tmp_path: Path) -> Make:
         job = BackendJob(
             case(boundary, mode), export(), tmp_path, batches, 1, tmp_path, options or {}, engine=record(**engine)
         )
-        found: Backend = importlib.import_module("harness.backends.tensorrt.runtime").TensorRt(job)
-        return found
+        result: Backend = importlib.import_module("harness.backends.tensorrt.runtime").TensorRt(job)
+        return result
 
     return backend
 
@@ -224,8 +224,8 @@ def test_batches_in_flight_never_meet(gpu: FakeGpu, make: Make, options: Any, se
     backend = make(options=options, boundary="transfer", mode="pipelined")
     backend.load()
     assert len(gpu.memory) == 6  # an input and an output for each of three
-    for index, found in overlapped.answers(gpu, backend, len(BATCHES), seed):
-        np.testing.assert_array_equal(found, answer(index))
+    for index, entry in overlapped.answers(gpu, backend, len(BATCHES), seed):
+        np.testing.assert_array_equal(entry, answer(index))
     np.testing.assert_array_equal(backend.outputs()["hidden"], answer(index))
     backend.close()
     assert (gpu.contexts, gpu.graphs, len(gpu.memory)) == (0, 0, 0)
@@ -242,11 +242,11 @@ def test_what_one_thread_issues_to_several_streams_never_meets(
     assert len({backend.stream.handle for backend in places}) == 3
     assert len({id(backend.context) for backend in places}) == 3
     gpu.calls.clear()
-    found = overlapped.issued(gpu, places, len(BATCHES), seed)
-    for index, outputs in found.answers:
+    issued = overlapped.issued(gpu, places, len(BATCHES), seed)
+    for index, outputs in issued.answers:
         np.testing.assert_array_equal(outputs["hidden"], answer(index))
-    assert (len(found.answers), found.most, set(found.places)) == (40, 3, {0, 1, 2})
-    assert {index for index, _ in found.answers} == set(range(len(BATCHES)))
+    assert (len(issued.answers), issued.most, set(issued.places)) == (40, 3, {0, 1, 2})
+    assert {index for index, _ in issued.answers} == set(range(len(BATCHES)))
     for backend in reversed(places):
         backend.close()
     assert (gpu.contexts, gpu.graphs, len(gpu.memory)) == (0, 0, 0)
@@ -268,21 +268,21 @@ def test_inputs_and_outputs_in_fp16_are_converted_outside_of_the_inference(gpu: 
     backend.load()
     backend.select(0)
     backend.infer()
-    found = backend.outputs()["hidden"]
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found, [[0.5, 3.0]])
+    output = backend.outputs()["hidden"]
+    assert output.dtype == np.float32
+    np.testing.assert_array_equal(output, [[0.5, 3.0]])
 
 
 def test_what_ran_is_told_by_the_engine_and_not_by_the_label(gpu: FakeGpu, make: Make) -> None:
     backend = make(options=GRAPH, precisions={"fp32": 5, "fp16": 1}, kept_fp32=("softmax",))
     backend.load()
-    found = backend.placement()
-    assert (found.device, found.precision, found.provider) == ("cuda", "fp32", "TensorRT 8.6.0")
-    assert found.settings["profiles"] == "static"
-    assert found.settings["cuda_graph"] is True
-    assert found.settings["kept_fp32"] == 1
-    assert found.settings["tactic_sources"] == "JIT_CONVOLUTIONS"
-    assert found.dtype_census == {"fp32": 5, "fp16": 1}
+    placement = backend.placement()
+    assert (placement.device, placement.precision, placement.provider) == ("cuda", "fp32", "TensorRT 8.6.0")
+    assert placement.settings["profiles"] == "static"
+    assert placement.settings["cuda_graph"] is True
+    assert placement.settings["kept_fp32"] == 1
+    assert placement.settings["tactic_sources"] == "JIT_CONVOLUTIONS"
+    assert placement.dtype_census == {"fp32": 5, "fp16": 1}
 
 
 @pytest.mark.parametrize(("multiplied", "told"), [(1000, "fp32"), (400, "fp16")])

@@ -28,21 +28,21 @@ def rows(*shape: int, seed: int = 0) -> Any:
 
 def test_a_value_is_off_by_half_a_step_of_its_own_magnitude_at_most() -> None:
     values = rows(64, 96)
-    found, scales = quantised(values)
-    assert found.dtype == torch.float8_e4m3fn
+    result, scales = quantised(values)
+    assert result.dtype == torch.float8_e4m3fn
     assert scales.shape == (64, 1)
-    exact, back = values.double(), found.double() * scales.double()
+    exact, back = values.double(), result.double() * scales.double()
     # Three bits of mantissa: half a step is 2⁻⁴ of a value; below 2⁻⁶ of the scale, steps are 2⁻⁹ of it.
     bound = torch.maximum(exact.abs() * 2.0**-4, scales.double() * 2.0**-10) * (1 + 1e-5)
     assert bool(((back - exact).abs() <= bound).all())
-    assert bool((found.float().abs().amax(1) == 448).all())  # the largest of each row uses the whole range
+    assert bool((result.float().abs().amax(1) == 448).all())  # the largest of each row uses the whole range
 
 
 def test_zeros_stay_zeros_and_what_is_no_number_is_not_hidden() -> None:
-    found, scales = quantised(torch.tensor([[0.0, 0.0], [1.0, float("nan")], [1.0, float("inf")]]))
-    assert found[0].float().tolist() == [0.0, 0.0]
+    result, scales = quantised(torch.tensor([[0.0, 0.0], [1.0, float("nan")], [1.0, float("inf")]]))
+    assert result[0].float().tolist() == [0.0, 0.0]
     assert bool(torch.isfinite(scales[0]).all())
-    back = found.float() * scales
+    back = result.float() * scales
     assert not torch.isfinite(back[1:]).all(dim=1).any()
 
 
@@ -54,8 +54,8 @@ def test_a_layer_multiplies_its_rounded_values_exactly_and_is_within_the_bound_o
     layer = Fp8Linear(linear, torch.bfloat16)
     values = rows(10, 96, seed=2).to(torch.bfloat16).reshape(2, 5, 96)
     with torch.inference_mode():
-        found = layer(values)
-    assert (found.dtype, found.shape) == (torch.bfloat16, (2, 5, 48))
+        result = layer(values)
+    assert (result.dtype, result.shape) == (torch.bfloat16, (2, 5, 48))
     x, weight = values.reshape(10, 96).double(), linear.weight.double()
     offset = linear.bias.to(torch.bfloat16).double() if bias else torch.zeros(48, dtype=torch.float64)
 
@@ -63,12 +63,14 @@ def test_a_layer_multiplies_its_rounded_values_exactly_and_is_within_the_bound_o
         small, scales = quantised(full.float())
         return small.double() * scales.double()
 
-    near, small = rounded(x) @ rounded(weight).t() + offset, found.reshape(10, 48).double()
+    near, small = rounded(x) @ rounded(weight).t() + offset, result.reshape(10, 48).double()
     size = x.abs() @ weight.abs().t() + offset.abs()
     # bf16 rounds the result to 2⁻⁸, fp32 its sums.
     assert bool(((small - near).abs() <= near.abs() * 2.0**-8 + size * 1e-5).all())
     # Each factor is off by 2⁻⁴ of itself, or by 2⁻¹⁰ of its scale.
-    steps = [torch.maximum(one.abs() * 2.0**-4, quantised(one.float())[1].double() * 2.0**-10) for one in (x, weight)]
+    steps = [
+        torch.maximum(entry.abs() * 2.0**-4, quantised(entry.float())[1].double() * 2.0**-10) for entry in (x, weight)
+    ]
     bound = steps[0] @ weight.abs().t() + x.abs() @ steps[1].t() + steps[0] @ steps[1].t()
     exact = x @ weight.t() + offset
     assert bool(((small - exact).abs() <= bound * (1 + 1e-5) + near.abs() * 2.0**-8 + size * 1e-5).all())
@@ -95,8 +97,8 @@ def test_only_layers_that_are_called_and_fit_are_replaced() -> None:
     kept = {name for name, part in made.named_modules() if isinstance(part, nn.Linear)}
     assert kept == {"odd", "attention.out_proj", "encoder.self_attn.out_proj", "encoder.linear1", "encoder.linear2"}
     assert {parameter.dtype for parameter in (*made.norm.parameters(), made.odd.weight)} == {torch.bfloat16}
-    found = settings(made)
-    assert (found["fp8_layers"], found["other_linear_layers"]) == (1, 5)
+    results = settings(made)
+    assert (results["fp8_layers"], results["other_linear_layers"]) == (1, 5)
 
 
 def test_weights_are_quantised_from_fp32_not_from_what_computes_between() -> None:
@@ -134,8 +136,8 @@ def test_capability() -> None:
 def test_a_hundredth_of_the_work_in_another_precision_is_named(
     shares: dict[tuple[str, bool], float], words: tuple[str, ...]
 ) -> None:
-    found, facts = fp8_ran({Product(*kind): share for kind, share in shares.items()}, "bf16+fp8", 0.01)
-    assert found == words
+    result, facts = fp8_ran({Product(*kind): share for kind, share in shares.items()}, "bf16+fp8", 0.01)
+    assert result == words
     assert facts == {"fp8_share_of_products": shares.get(("fp8", False), 0.0)}
 
 

@@ -61,9 +61,9 @@ def test_what_was_measured_as_published_is_reproduced() -> None:
 
 
 def test_items_per_second_are_the_rows_own_with_their_interval() -> None:
-    [found] = [row for row in SUMMARY.rows if row.backend == "onnxruntime"]
+    [results] = [row for row in SUMMARY.rows if row.backend == "onnxruntime"]
     row = judged(claim())["ort"]
-    assert (row.measured, row.ci95) == (found.throughput_per_s, found.throughput_ci95)
+    assert (row.measured, row.ci95) == (results.throughput_per_s, results.throughput_ci95)
     assert row.ci95 is not None
     assert row.ci95.low < (row.measured or 0) < row.ci95.high
 
@@ -112,15 +112,18 @@ def test_a_substitute_is_named_and_refuses_values() -> None:
     assert case_on(substituted.values[0], substituted, "cuda").batch_size == 256
     row = judged(substituted)["eager"]
     assert row.reason == "another precision, another batch size"
-    assert [(one.published, one.here) for one in row.differences] == [("fp16", "fp32"), ("256", "1")]
+    assert [(difference.published, difference.here) for difference in row.differences] == [
+        ("fp16", "fp32"),
+        ("256", "1"),
+    ]
 
 
 def test_both_sides_in_one_case_make_no_ratio() -> None:
     twins = [claim().values[0], claim().values[0].model_copy(update={"name": "twin"})]
-    found = claim(
+    result = claim(
         values=[value.model_dump() for value in twins], ratios=[{"faster": "twin", "than": "eager"}], orders=[]
     )
-    row = judged(found)["twin / eager"]
+    row = judged(result)["twin / eager"]
     assert (row.verdict, row.reason) == ("NOT COMPARABLE", "both sides are the same case here")
 
 
@@ -128,7 +131,7 @@ def test_a_ratio_is_per_item_where_the_published_batches_differ() -> None:
     eager = {"batch_size": 1024, "latency_ms": None, "items_per_s": 4218.0}
     ort = {"batch_size": 256, "items_per_s": 8237.0}
     values = [claim().values[0].model_copy(update=eager), claim().values[1].model_copy(update=ort)]
-    found = Claim.model_validate(
+    result = Claim.model_validate(
         {
             **claim().model_dump(),
             "values": [value.model_dump() for value in values],
@@ -136,18 +139,18 @@ def test_a_ratio_is_per_item_where_the_published_batches_differ() -> None:
             "substitutes": {"cpu": {"batch_size": 1}},
         }
     )
-    assert judged(found)["ort / eager"].published == pytest.approx(8237 / 4218)
+    assert judged(result)["ort / eager"].published == pytest.approx(8237 / 4218)
 
 
 def test_models_versions_and_what_is_known_beforehand_are_named() -> None:
     known = {"name": "server", "published": "Triton", "here": "none", "refuses": True}
-    found = claim(
+    result = claim(
         models=[{"name": "resnet50", "published": "ResNet50 v1.5"}],
         versions={"torch": "2.14", "tensorrt": "10.15", "onnxruntime": "1.3"},
         differs=[known],
     )
-    row = judged(found)["eager"]
-    assert [(one.name, one.here) for one in row.differences] == [
+    row = judged(result)["eager"]
+    assert [(difference.name, difference.here) for difference in row.differences] == [
         ("model", "resnet50"),
         ("tensorrt", "not installed"),
         ("onnxruntime", "1.31.1"),
@@ -195,15 +198,15 @@ def test_a_ratio_needs_no_equal_number_of_rounds() -> None:
     def event(case: Case, record: Measured) -> Measured | None:
         return None if case.backend == "onnxruntime" and record.round == 2 else record
 
-    found = summary(change=event)
-    eager, ort = (next(row for row in found.rows if row.backend == name) for name in ("torch-eager", "onnxruntime"))
+    result = summary(change=event)
+    eager, ort = (next(row for row in result.rows if row.backend == name) for name in ("torch-eager", "onnxruntime"))
     assert eager.latency_ns is not None
     assert ort.latency_ns is not None
-    assert judged(claim(), found)["ort / eager"].measured == eager.latency_ns.median / ort.latency_ns.median
+    assert judged(claim(), result)["ort / eager"].measured == eager.latency_ns.median / ort.latency_ns.median
 
 
 def test_between_two_runs_on_processors_the_machine_refuses() -> None:
-    found = {one.name: one for one in between(SUMMARY, summary(cpu="AMD EPYC 9B14"))}
-    assert found["machine.cpu"].refuses
-    assert (found["machine.cpu"].published, found["machine.cpu"].here) == (XEON, "AMD EPYC 9B14")
+    results = {entry.name: entry for entry in between(SUMMARY, summary(cpu="AMD EPYC 9B14"))}
+    assert results["machine.cpu"].refuses
+    assert (results["machine.cpu"].published, results["machine.cpu"].here) == (XEON, "AMD EPYC 9B14")
     assert between(SUMMARY, SUMMARY) == ()

@@ -82,7 +82,7 @@ def test_what_is_measured_exactly_is_reproduced(published: float, tolerance: flo
 @given(st.floats(0.1, 10), st.floats(0.1, 10), st.floats(1.0, 1.5), st.floats(1.0, 1.5))
 def test_turning_both_over_changes_no_verdict(one: float, other: float, first: float, second: float) -> None:
     measured, published = interval(one / first, one * first), interval(other / second, other * second)
-    turned = [interval(1 / found.high, 1 / found.low) for found in (measured, published)]
+    turned = [interval(1 / entry.high, 1 / entry.low) for entry in (measured, published)]
     verdicts = {judge(measured, published).verdict, judge(*turned).verdict}
     ends = (measured.high / published.low, published.high / measured.low, first / second)
     assert len(verdicts) == 1 or any(end == pytest.approx(1) for end in ends)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from itertools import permutations
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats as scipy_stats
 
 from benchmarks.false_alarms import KINDS, verdicts
 from benchmarks.false_alarms import changes as simulated
@@ -20,15 +18,7 @@ from harness.comparison import verdicts as comparison
 from harness.comparison.verdicts import Margins
 from harness.core.schemas import ComparedRow, Flag, Interval, Latency, Row, Summary, TensorSpec
 from harness.statistics import estimators
-from harness.statistics.ratios import (
-    Change,
-    change_between,
-    holm,
-    rank_p,
-    ratio_of,
-    ratio_of_medians,
-    welch_p,
-)
+from harness.statistics.ratios import Change, change_between, ratio_of, ratio_of_medians
 from tests.synthetic_results import MINILM, FakeModel, Synthetic, case_of, environment, voided
 
 BACKENDS = ("torch-eager", "torch-script", "onnxruntime", "openvino")
@@ -42,9 +32,9 @@ def summary_of(seed: int = 1, edit: Edit = lambda row: row, rounds: int = 5, **m
     """Four rows with 0.3% between processes, the same for the same seed; `edit` changes rows."""
     rng = np.random.default_rng(seed)
     cases = [case_of(MINILM, backend, "fp32", 1, 128) for backend in BACKENDS]
-    found = Synthetic(models=(MINILM,), cases=cases, samples=100, rounds=rounds, **more).summary()
-    rows = [edit(timed(row, 1e7 * np.exp(0.003 * rng.normal(size=rounds)))) for row in found.rows]
-    return found.model_copy(update={"rows": tuple(rows)})
+    summary = Synthetic(models=(MINILM,), cases=cases, samples=100, rounds=rounds, **more).summary()
+    rows = [edit(timed(row, 1e7 * np.exp(0.003 * rng.normal(size=rounds)))) for row in summary.rows]
+    return summary.model_copy(update={"rows": tuple(rows)})
 
 
 def timed(row: Row, values: Any) -> Row:
@@ -70,48 +60,22 @@ def changed(backend: str, **update: Any) -> Edit:
 
 def compare(baseline: Summary, current: Summary, margins: Margins | None = None) -> dict[str, ComparedRow]:
     """By backend."""
-    found = compatibility.differences(baseline, current)
-    rows = comparison.compare(baseline, current, found, margins or Margins())
+    differences = compatibility.differences(baseline, current)
+    rows = comparison.compare(baseline, current, differences, margins or Margins())
     assert len({row.backend for row in rows}) == len(rows)
     return {row.backend: row for row in rows}
 
 
-# --- the test and the correction ----------------------------------------------------------------------------------
-
-
-@given(medians, medians)
-def test_welch_is_scipys_on_logarithms(baseline: list[float], current: list[float]) -> None:
-    logs = [np.log(current), np.log(baseline)]
-    assume(min(float(np.std(values)) for values in logs) > 1e-6)  # below, both compute with rounding alone
-    assert welch_p(baseline, current) == pytest.approx(
-        scipy_stats.ttest_ind(*logs, equal_var=False).pvalue, rel=1e-6, abs=1e-12
-    )
-
-
-@given(st.lists(positive, min_size=2, max_size=8, unique=True), st.integers(1, 6))
-def test_the_rank_test_is_scipys_exact_one(values: list[float], first: int) -> None:
-    baseline, current = values[:first], values[first:]
-    assume(baseline and current)
-    expected = scipy_stats.mannwhitneyu(baseline, current, method="exact").pvalue
-    assert rank_p(baseline, current) == pytest.approx(expected, rel=1e-9)
-
-
-def test_ties_of_the_rank_test_count_half_and_never_towards_a_difference() -> None:
-    assert rank_p([1, 1, 1], [1, 1, 1]) == 1
-    assert rank_p([1, 2, 3], [3, 4, 5]) == rank_p([1, 2, 4], [3, 5, 6])
-
-
-def test_five_a_side_that_lie_apart_are_the_rarest_of_252_orders_and_their_mirror() -> None:
-    assert rank_p([1, 2, 3, 4, 5], [6, 7, 8, 9, 10]) == pytest.approx(2 / 252)
+# --- the change between two runs ----------------------------------------------------------------------------------
 
 
 @given(medians, medians)
 def test_a_ratio_is_what_a_reader_gets_who_divides_the_medians(over: list[float], under: list[float]) -> None:
-    found = ratio_of_medians(over, under)
-    assert found is not None
-    assert found.value == estimators.median(over) / estimators.median(under)
-    if found.ci95 is not None:
-        assert found.ci95.low <= found.value <= found.ci95.high
+    ratio = ratio_of_medians(over, under)
+    assert ratio is not None
+    assert ratio.value == estimators.median(over) / estimators.median(under)
+    if ratio.ci95 is not None:
+        assert ratio.ci95.low <= ratio.value <= ratio.ci95.high
 
 
 @given(medians, medians)
@@ -126,16 +90,16 @@ def test_the_other_way_round_it_is_the_inverse(baseline: list[float], current: l
 
 
 def test_the_interval_of_a_ratio_is_donner_and_zous() -> None:
-    found = ratio_of(20, Interval(low=18, high=25), 10, Interval(low=8, high=11)).ci95
-    assert found is not None
-    assert math.log(found.low / 2) == pytest.approx(-math.sqrt(math.log(20 / 18) ** 2 + math.log(11 / 10) ** 2))
-    assert math.log(found.high / 2) == pytest.approx(math.sqrt(math.log(25 / 20) ** 2 + math.log(10 / 8) ** 2))
+    ci95 = ratio_of(20, Interval(low=18, high=25), 10, Interval(low=8, high=11)).ci95
+    assert ci95 is not None
+    assert math.log(ci95.low / 2) == pytest.approx(-math.sqrt(math.log(20 / 18) ** 2 + math.log(11 / 10) ** 2))
+    assert math.log(ci95.high / 2) == pytest.approx(math.sqrt(math.log(25 / 20) ** 2 + math.log(10 / 8) ** 2))
 
 
 def test_a_ratio_to_one_process_has_no_interval() -> None:
-    found = ratio_of_medians([2.0, 2.1, 2.2], [1.0])
-    assert found is not None
-    assert (found.value, found.ci95) == (pytest.approx(2.1), None)
+    ratio = ratio_of_medians([2.0, 2.1, 2.2], [1.0])
+    assert ratio is not None
+    assert (ratio.value, ratio.ci95) == (pytest.approx(2.1), None)
     assert ratio_of_medians([1.0], [0.0]) is None
     assert ratio_of_medians([], [1.0]) is None
 
@@ -150,28 +114,6 @@ def test_no_ratio_where_the_spread_is_unknown(baseline: list[float], current: li
 
 def test_two_processes_orders_of_magnitude_apart_prove_nothing() -> None:
     assert change_between([1e-90, 1e90], [1e-90, 1e90]) is None
-
-
-def test_holm_against_the_published_steps() -> None:
-    # Sorted: 4 x 0.005, 3 x 0.01, 2 x 0.03, 1 x 0.04 raised to the one before (Holm 1979; R: p.adjust).
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([]) == []
-    assert holm([0.9, 0.8]) == [1.0, 1.0]
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
-def test_holm_is_between_the_raw_p_and_bonferroni(p_values: list[float]) -> None:
-    adjusted = holm(p_values)
-    for raw, found in zip(p_values, adjusted, strict=True):
-        assert raw <= found <= min(1.0, len(p_values) * max(p_values))
-    order = sorted(range(len(p_values)), key=p_values.__getitem__)
-    assert [adjusted[place] for place in order] == sorted(adjusted)
-
-
-def test_holm_does_not_depend_on_the_order() -> None:
-    expected = dict(zip((0.01, 0.04, 0.03), holm([0.01, 0.04, 0.03]), strict=True))
-    for order in permutations(expected):
-        assert holm(order) == [expected[p] for p in order]
 
 
 # --- verdicts -----------------------------------------------------------------------------------------------------
@@ -199,9 +141,9 @@ def test_a_verdict_needs_interval_p_and_margin(low: float, value: float, high: f
 def verdict_of(value: float, low: float, high: float, margin: float = 0.01, **more: Any) -> str:
     """Of a single row, whose p need no adjusting."""
     facts = {"t_p": 0.001, "rank_p": 2 / 252, "apart": True, "rounds": (5, 5), **more}
-    (found,) = comparison.judge([Change(value, Interval(low=low, high=high), **facts)], margin)
-    assert (found.doubt is None) == (found.verdict != "AMBIGUOUS")
-    return found.verdict
+    (result,) = comparison.judge([Change(value, Interval(low=low, high=high), **facts)], margin)
+    assert (result.doubt is None) == (result.verdict != "AMBIGUOUS")
+    return result.verdict
 
 
 def test_the_margin_of_equivalence_can_be_widened() -> None:
@@ -227,10 +169,10 @@ def test_fewer_than_five_rounds_on_a_side_are_never_a_verdict(rounds: tuple[int,
     [(3, 5, "3 in the baseline"), (5, 3, "3 now"), (3, 2, "3 in the baseline and 2 now")],
 )
 def test_too_few_rounds_are_named_with_the_command_that_gives_more(before: int, after: int, said: str) -> None:
-    found = compare(summary_of(1, rounds=before), summary_of(2, slowed("openvino", 2), rounds=after))["openvino"]
-    assert (found.verdict, found.rounds, found.fails) == ("AMBIGUOUS", (before, after), False)
-    assert found.reason == f"too few rounds for a verdict ({said}): `make bench ROUNDS=5` there"
-    assert found.ratio == pytest.approx(2, rel=0.02)
+    result = compare(summary_of(1, rounds=before), summary_of(2, slowed("openvino", 2), rounds=after))["openvino"]
+    assert (result.verdict, result.rounds, result.fails) == ("AMBIGUOUS", (before, after), False)
+    assert result.reason == f"too few rounds for a verdict ({said}): `make bench ROUNDS=5` there"
+    assert result.ratio == pytest.approx(2, rel=0.02)
 
 
 def test_one_slowed_backend_is_found_and_only_that() -> None:
@@ -258,17 +200,17 @@ def test_more_rows_ask_for_more_certainty() -> None:
     alone = compare(summary_of(1, rounds=3), summary_of(2, slowed("openvino", 1.02), rounds=3))
     p_of_four, rank_p_of_four = alone["openvino"].p_holm, alone["openvino"].p_rank_holm
     only = {
-        name: found.model_copy(update={"rows": tuple(row for row in found.rows if row.backend == "openvino")})
-        for name, found in (
+        name: entry.model_copy(update={"rows": tuple(row for row in entry.rows if row.backend == "openvino")})
+        for name, entry in (
             ("a", summary_of(1, rounds=3)),
             ("b", summary_of(2, slowed("openvino", 1.02), rounds=3)),
         )
     }
-    found = compare(only["a"], only["b"])["openvino"]
-    assert found.p_holm is not None
-    assert found.p_rank_holm is not None
-    assert p_of_four == pytest.approx(4 * found.p_holm)
-    assert rank_p_of_four == pytest.approx(4 * found.p_rank_holm)
+    result = compare(only["a"], only["b"])["openvino"]
+    assert result.p_holm is not None
+    assert result.p_rank_holm is not None
+    assert p_of_four == pytest.approx(4 * result.p_holm)
+    assert rank_p_of_four == pytest.approx(4 * result.p_rank_holm)
 
 
 def test_new_and_gone_rows_keep_their_figure() -> None:
@@ -284,8 +226,8 @@ def test_new_and_gone_rows_keep_their_figure() -> None:
 @pytest.mark.parametrize("field", ["boundary", "mode", "weights"])
 def test_rows_of_another_kind_never_meet(field: str) -> None:
     other = {"boundary": "e2e", "mode": "offline", "weights": "seeded"}[field]
-    found = comparison.compare(summary_of(1), summary_of(2, changed("openvino", **{field: other})), (), Margins())
-    assert [row.verdict for row in found if row.backend == "openvino"] == ["NEW", "GONE"]
+    result = comparison.compare(summary_of(1), summary_of(2, changed("openvino", **{field: other})), (), Margins())
+    assert [row.verdict for row in result if row.backend == "openvino"] == ["NEW", "GONE"]
 
 
 FLAG = Flag(name="PARITY_FAIL", detail="", remedy="")
@@ -307,9 +249,9 @@ FLAG = Flag(name="PARITY_FAIL", detail="", remedy="")
 )
 def test_a_row_without_a_sound_figure_is_not_compared(update: dict[str, Any], reason: str) -> None:
     rows = compare(summary_of(1), summary_of(2, changed("openvino", **update)))
-    found = rows["openvino"]
-    assert (found.verdict, found.reason, found.ratio, found.fails) == ("NOT COMPARABLE", reason, None, False)
-    assert comparison.is_lost(found) == (update.get("grade", "A") in ("F", None))
+    row = rows["openvino"]
+    assert (row.verdict, row.reason, row.ratio, row.fails) == ("NOT COMPARABLE", reason, None, False)
+    assert comparison.is_lost(row) == (update.get("grade", "A") in ("F", None))
     assert rows["onnxruntime"].ratio is not None
 
 
@@ -320,9 +262,9 @@ def test_what_both_sides_lack_is_said_once() -> None:
 
 @pytest.mark.parametrize(("before", "after", "side"), [(1, 5, "the baseline"), (5, 1, "the current run")])
 def test_one_round_is_no_comparison(before: int, after: int, side: str) -> None:
-    found = compare(summary_of(1, rounds=before), summary_of(2, rounds=after))["openvino"]
-    assert found.verdict == "NOT COMPARABLE"
-    assert found.reason == f"one round in {side}: measure at least 2 on both sides"
+    result = compare(summary_of(1, rounds=before), summary_of(2, rounds=after))["openvino"]
+    assert result.verdict == "NOT COMPARABLE"
+    assert result.reason == f"one round in {side}: measure at least 2 on both sides"
 
 
 def test_the_very_same_samples_are_no_second_run() -> None:
@@ -342,8 +284,8 @@ def test_the_middle_ratio_needs_enough_rows() -> None:
 
 
 def elsewhere(**changed_facts: Any) -> Summary:
-    found = environment(**changed_facts)
-    return summary_of(2).model_copy(update={"environments": {"other": found}})
+    result = environment(**changed_facts)
+    return summary_of(2).model_copy(update={"environments": {"other": result}})
 
 
 @pytest.mark.parametrize(
@@ -357,8 +299,13 @@ def test_another_machine_forbids_every_row_and_is_named(facts: dict[str, Any], n
 
 def test_another_library_is_listed_and_judged() -> None:
     newer = elsewhere(libraries={"torch": "2.15.0", "onnxruntime": "1.31.1", "openvino": "2026.4.0", "numpy": "2.4.6"})
-    (found,) = compatibility.differences(summary_of(1), newer)
-    assert (found.name, found.baseline, found.current, found.refuses) == ("library torch", "2.14.1", "2.15.0", False)
+    (difference,) = compatibility.differences(summary_of(1), newer)
+    assert (difference.name, difference.baseline, difference.current, difference.refuses) == (
+        "library torch",
+        "2.14.1",
+        "2.15.0",
+        False,
+    )
     assert all(row.ratio is not None for row in compare(summary_of(1), newer).values())
 
 
@@ -383,8 +330,8 @@ def test_what_an_upgrade_brings_is_judged_and_what_the_machine_is_refuses(
     here = environment()
     there = here.model_copy(update={part: getattr(here, part).model_copy(update=update)})
     current = summary_of(2).model_copy(update={"environments": {"other": there}})
-    found = compatibility.differences(summary_of(1), current)
-    assert [one.refuses for one in found] == ([] if refuses is None else [refuses])
+    differences = compatibility.differences(summary_of(1), current)
+    assert [difference.refuses for difference in differences] == ([] if refuses is None else [refuses])
 
 
 def test_why_a_fact_could_not_be_read_makes_no_difference() -> None:
@@ -403,8 +350,11 @@ def test_code_configuration_and_build_are_information() -> None:
     )
     there = here.model_copy(update={"software": software})
     current = summary_of(2).model_copy(update={"environments": {"x": there}, "config": "configs/other.yaml"})
-    found = {one.name: (one.baseline, one.current) for one in compatibility.differences(summary_of(1), current)}
-    assert found == {
+    results = {
+        difference.name: (difference.baseline, difference.current)
+        for difference in compatibility.differences(summary_of(1), current)
+    }
+    assert results == {
         "configuration": ("configs/synthetic.yaml", "configs/other.yaml"),
         "build of torch.parallel": ("OpenMP", "TBB"),
         "git commit": ("0123abc", "456 with local changes"),
@@ -430,11 +380,11 @@ ROWS = 30
 def alarms(kind: str, rounds: int, tables: int) -> int:
     """A/A tables of which a row is called SLOWER or FASTER."""
     rng = np.random.default_rng(20261127)
-    found = 0
+    count = 0
     for _ in range(tables):
         runs = (KINDS[kind](rng, ROWS, rounds) for _ in range(2))
-        found += bool({"SLOWER", "FASTER"} & set(verdicts(simulated(*runs))))
-    return found
+        count += bool({"SLOWER", "FASTER"} & set(verdicts(simulated(*runs))))
+    return count
 
 
 @pytest.mark.parametrize(
@@ -464,12 +414,12 @@ def test_nor_from_fewer_than_five_rounds(rounds: int) -> None:
 
 
 def test_a_slow_down_of_five_per_cent_is_found_with_five_rounds() -> None:
-    rng, found = np.random.default_rng(20261127), 0
+    rng, result = np.random.default_rng(20261127), 0
     for _ in range(200):
         baseline, current = (KINDS["normal, 1%"](rng, ROWS, 5) for _ in range(2))
         current[0] += np.log(1.05)
-        found += verdicts(simulated(baseline, current))[0] == "SLOWER"
-    assert found >= 0.9 * 200
+        result += verdicts(simulated(baseline, current))[0] == "SLOWER"
+    assert result >= 0.9 * 200
 
 
 # --- two states of one class ----------------------------------------------------------------------------------------
@@ -479,25 +429,25 @@ def net(digits: str, *more: str, width: int = 16, seed: int = 1) -> Summary:
     """A run of modules that harness.api was given: Net in the state `digits`, and others."""
     models = [FakeModel(f"pickle-{name}", "image", "pretrained", 5e6, 3e6) for name in (f"Net-{digits}", *more)]
     cases = [case_of(model, "torch-eager", "fp32", 1) for model in models]
-    found = Synthetic(models=tuple(models), cases=cases, samples=100, rounds=5).summary()
+    summary = Synthetic(models=tuple(models), cases=cases, samples=100, rounds=5).summary()
     rng = np.random.default_rng(seed)
     named = lambda slug: slug.replace("pickle-", "pickle:")  # noqa: E731
-    rows = [timed(row, 1e7 * np.exp(0.003 * rng.normal(size=5))) for row in found.rows]
+    rows = [timed(row, 1e7 * np.exp(0.003 * rng.normal(size=5))) for row in summary.rows]
     rows = [row.model_copy(update={"model": named(row.model)}) for row in rows]
     tensor = TensorSpec(name="x", dtype="float32", shape=("batch", width))
     exports = {
         named(name): export.model_copy(update={"model": named(name), "inputs": (tensor,)})
-        for name, export in found.exports.items()
+        for name, export in summary.exports.items()
     }
-    return found.model_copy(update={"rows": tuple(rows), "exports": exports})
+    return summary.model_copy(update={"rows": tuple(rows), "exports": exports})
 
 
 OLD, NEW = "0123456789abcdef", "fedcba9876543210"
 
 
 def outcomes(baseline: Summary, current: Summary) -> list[str]:
-    found = compatibility.differences(baseline, current)
-    return [row.verdict for row in comparison.compare(baseline, current, found, Margins())]
+    differences = compatibility.differences(baseline, current)
+    return [row.verdict for row in comparison.compare(baseline, current, differences, Margins())]
 
 
 def test_two_states_of_one_class_are_compared_and_the_difference_is_told() -> None:
@@ -505,7 +455,10 @@ def test_two_states_of_one_class_are_compared_and_the_difference_is_told() -> No
     (row,) = comparison.compare(before, after, (), Margins())
     assert row.ratio is not None
     assert (row.case_id, row.model) == (f"pickle-Net-{NEW}-torch-eager-cpu-fp32-b1", f"pickle:Net-{NEW}")
-    told = [(one.name, one.baseline, one.current, one.refuses) for one in compatibility.differences(before, after)]
+    told = [
+        (difference.name, difference.baseline, difference.current, difference.refuses)
+        for difference in compatibility.differences(before, after)
+    ]
     assert ("state of Net", OLD, NEW, False) in told
 
 

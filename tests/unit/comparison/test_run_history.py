@@ -33,16 +33,16 @@ def summary() -> Summary:
 
 def run(number: int, level: float = 1.0, **changes: Any) -> HistoryRun:
     """Night `number`, with every case at a level."""
-    found = run_of(summary(), f"{number:040x}")
-    assert found is not None
+    result = run_of(summary(), f"{number:040x}")
+    assert result is not None
     day = f"2026-10-{number + 1:02d}T01:00:00+00:00"
     points = {
         name: point.model_copy(
             update={"process_medians": tuple(1e6 * level * (1 + n / 1e4 + (number % 3) / 1e3) for n in range(3))}
         )
-        for name, point in found.points.items()
+        for name, point in result.points.items()
     }
-    return found.model_copy(update={"run_id": f"n{number:02d}", "measured_from": day, "points": points, **changes})
+    return result.model_copy(update={"run_id": f"n{number:02d}", "measured_from": day, "points": points, **changes})
 
 
 def nights(levels: list[float]) -> list[HistoryRun]:
@@ -67,9 +67,9 @@ def test_a_run_without_a_measured_row_is_none() -> None:
 
 def test_another_processor_is_another_series_and_another_library_a_boundary() -> None:
     def of(**changes: Any) -> HistoryRun:
-        found = summary()
+        result = summary()
         environment = {made.ENVIRONMENT_ID: made.environment(**changes)}
-        record = run_of(found.model_copy(update={"environments": environment}), None)
+        record = run_of(result.model_copy(update={"environments": environment}), None)
         assert record is not None
         return record
 
@@ -98,12 +98,12 @@ def test_a_step_is_a_candidate_with_its_commits() -> None:
 
 def test_a_step_at_a_change_of_environment_is_no_candidate() -> None:
     runs = [
-        one.model_copy(update={"conditions": {"driver": "1" if n < 15 else "2"}})
-        for n, one in enumerate(nights([1.0] * 15 + [1.1] * 10))
+        night.model_copy(update={"conditions": {"driver": "1" if n < 15 else "2"}})
+        for n, night in enumerate(nights([1.0] * 15 + [1.1] * 10))
     ]
     history = analyse(runs, [], AT)
     assert history.shifts == ()
-    assert [one.changes for one in history.boundaries] == [("driver: 1 → 2",)]
+    assert [boundary.changes for boundary in history.boundaries] == [("driver: 1 → 2",)]
 
 
 def test_missing_nights_and_cases_do_not_move_a_series() -> None:
@@ -111,7 +111,7 @@ def test_missing_nights_and_cases_do_not_move_a_series() -> None:
     name = next(iter(runs[0].points))
     without = {key: point for key, point in runs[12].points.items() if key != name}
     runs[12] = runs[12].model_copy(update={"points": without})
-    kept = [one for number, one in enumerate(runs) if number not in (3, 4)]
+    kept = [entry for number, entry in enumerate(runs) if number not in (3, 4)]
     by_case = {shift.case_id: shift.after_run for shift in analyse(kept, [], AT).shifts}
     assert by_case.pop(name) == "n13"
     assert set(by_case.values()) == {"n12"}
@@ -166,11 +166,11 @@ def named(shift: Shift) -> Shift:
     [("SLOWER", 1.09, "confirmed"), ("FASTER", 0.9, "refuted"), ("SAME", 1.001, "refuted")],
 )
 def test_an_ab_run_of_both_commits_decides(verdict: str, ratio: float, state: str) -> None:
-    found = decided(
+    result = decided(
         named(candidate()), ab(verdict, ratio, "commit aaaaaaaaaa (HEAD~1)", "working folder at bbbbbbbbbb")
     )
-    assert isinstance(found, Shift)
-    assert (found.state, found.verdict, found.verdict_ratio) == (state, verdict, ratio)
+    assert isinstance(result, Shift)
+    assert (result.state, result.verdict, result.verdict_ratio) == (state, verdict, ratio)
 
 
 @pytest.mark.parametrize(
@@ -183,9 +183,9 @@ def test_an_ab_run_of_both_commits_decides(verdict: str, ratio: float, state: st
     ],
 )
 def test_another_ab_run_decides_nothing(comparison: Comparison, reason: str) -> None:
-    found = decided(named(candidate()), comparison)
-    assert isinstance(found, str)
-    assert reason in found
+    result = decided(named(candidate()), comparison)
+    assert isinstance(result, str)
+    assert reason in result
 
 
 def test_a_decided_shift_is_a_known_boundary_and_stays_in_the_table() -> None:
@@ -195,13 +195,13 @@ def test_a_decided_shift_is_a_known_boundary_and_stays_in_the_table() -> None:
     history = analyse([*runs, run(25, 1.1)], decisions, AT)
     assert [shift.state for shift in history.shifts] == ["confirmed"] * 3
     series = series_of(runs, [], decisions)
-    assert {one.boundaries for one in series} == {(15,)}
+    assert {entry.boundaries for entry in series} == {(15,)}
 
 
 def test_the_interval_of_a_shift_is_around_it() -> None:
-    found = candidate()
-    assert isinstance(found.ci95, Interval)
-    assert found.ci95.low < found.ratio < found.ci95.high
+    result = candidate()
+    assert isinstance(result.ci95, Interval)
+    assert result.ci95.low < result.ratio < result.ci95.high
 
 
 def test_a_history_of_many_series_has_lines_for_some_and_the_same_shifts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,20 +213,22 @@ def test_a_history_of_many_series_has_lines_for_some_and_the_same_shifts(monkeyp
     assert history == expected
     assert [shift.case_id for shift in history.shifts] == ["case-4"]
     page = history_page.page_data(history, runs)
-    assert [one["name"] for one in page["series"]] == ["case-0", "case-4"]
+    assert [entry["name"] for entry in page["series"]] == ["case-0", "case-4"]
     assert "2 of 5 series have a line here" in history_page.history_page(history, runs)
 
 
 def many_nights() -> list[HistoryRun]:
     """Five cases, of which the last becomes slower."""
-    found = []
-    for night, one in enumerate(nights([1.0] * 25)):
-        point = next(iter(one.points.values()))
+    results = []
+    for night, single in enumerate(nights([1.0] * 25)):
+        point = next(iter(single.points.values()))
         factors = {f"case-{number}": 1.2 if number == 4 and night >= 15 else 1.0 for number in range(5)}
         points = {name: slower(point, factor) for name, factor in factors.items()}
-        found.append(one.model_copy(update={"points": points}))
-    return found
+        results.append(single.model_copy(update={"points": points}))
+    return results
 
 
 def slower(point: HistoryPoint, factor: float) -> HistoryPoint:
-    return point.model_copy(update={"process_medians": tuple(one * factor for one in point.process_medians)})
+    return point.model_copy(
+        update={"process_medians": tuple(process_median * factor for process_median in point.process_medians)}
+    )

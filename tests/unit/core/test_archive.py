@@ -48,10 +48,10 @@ def tar_with(*members: tarfile.TarInfo) -> bytes:
 
 
 def member(name: str, **fields: object) -> tarfile.TarInfo:
-    found = tarfile.TarInfo(name)
+    info = tarfile.TarInfo(name)
     for field, value in fields.items():
-        setattr(found, field, value)
-    return found
+        setattr(info, field, value)
+    return info
 
 
 def test_what_is_packed_comes_out_again(tmp_path: Path) -> None:
@@ -63,8 +63,8 @@ def test_the_order_of_files_does_not_matter() -> None:
 
 
 def test_owner_time_and_mode_are_fixed() -> None:
-    with tarfile.open(fileobj=io.BytesIO(archive.pack(FILES, FOLDER)), mode="r:xz") as found:
-        assert {(m.uid, m.gid, m.uname, m.gname, m.mtime, m.mode) for m in found} == {(0, 0, "", "", 0, 0o644)}
+    with tarfile.open(fileobj=io.BytesIO(archive.pack(FILES, FOLDER)), mode="r:xz") as opened:
+        assert {(m.uid, m.gid, m.uname, m.gname, m.mtime, m.mode) for m in opened} == {(0, 0, "", "", 0, 0o644)}
 
 
 def test_a_name_that_leads_out_is_not_packed() -> None:

@@ -26,7 +26,7 @@ def test_the_name_follows_paths_and_contents(tmp_path: Path) -> None:
         "moved": {"a": "1", "c": "2"},
     }.items():
         write(tmp_path / name, **files)
-    names = {one: name_of(tmp_path / one) for one in ("one", "same", "changed", "moved")}
+    names = {entry: name_of(tmp_path / entry) for entry in ("one", "same", "changed", "moved")}
     assert names["one"] == names["same"]
     assert len(set(names.values())) == 3
     assert name_of(tmp_path / "one", "besides") not in names.values()

@@ -6,13 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.aggregation.energy_pass import (
-    EnergySpent,
-    Meter,
-    energy_of,
-    metered_cases,
-    settings_for,
-)
+from harness.aggregation.energy_per_inference import EnergySpent, Meter, energy_of, metered_cases, settings_for
 from harness.core.errors import CaseError
 from harness.core.host.gpu import GpuHandle, facts_of
 from harness.core.schemas import Block, Case, Measured, Measurement, Stops
@@ -36,11 +30,11 @@ def test_the_counter_is_in_millijoules() -> None:
 
 
 def test_idle_power_is_taken_off_over_the_whole_window() -> None:
-    found = energy_of(record(1_000), 4, EnergySpent(energy_j=3_000.0, window_ns=6 * S), IDLE, GPU)
-    assert found.joules_per_inference == pytest.approx((3_000 - 70 * 6) / 1_000)
-    assert found.joules_per_item == pytest.approx(found.joules_per_inference / 4)
-    assert (found.idle_w, found.energy_j, found.batches, found.busy_ns) == (70, 3_000, 1_000, 6 * S)
-    assert (found.gpu, found.uuid, found.case_id) == (GPU.name, GPU.uuid, CASE.case_id)
+    energy = energy_of(record(1_000), 4, EnergySpent(energy_j=3_000.0, window_ns=6 * S), IDLE, GPU)
+    assert energy.joules_per_inference == pytest.approx((3_000 - 70 * 6) / 1_000)
+    assert energy.joules_per_item == pytest.approx(energy.joules_per_inference / 4)
+    assert (energy.idle_w, energy.energy_j, energy.batches, energy.busy_ns) == (70, 3_000, 1_000, 6 * S)
+    assert (energy.gpu, energy.uuid, energy.case_id) == (GPU.name, GPU.uuid, CASE.case_id)
 
 
 @pytest.mark.parametrize(
@@ -84,13 +78,13 @@ def test_a_cell_in_two_modes_is_measured_once_and_back_to_back() -> None:
         case(case_id="skipped", precision="bf16", skip_reason="it cannot"),
         case(case_id="empty", backend="computes-nothing"),
     ]
-    found = metered_cases(cases, ["onnxruntime"])
-    assert [name for name, _ in found] == ["one", "two"]
-    assert [(one.case_id, one.mode) for _, one in found] == [("one", "offline"), ("two", "offline")]
+    results = metered_cases(cases, ["onnxruntime"])
+    assert [name for name, _ in results] == ["one", "two"]
+    assert [(entry.case_id, entry.mode) for _, entry in results] == [("one", "offline"), ("two", "offline")]
 
 
 def test_a_pass_ends_by_its_time_and_keeps_the_warm_up_of_the_plan() -> None:
     plan = Measurement(warmup_min_s=0.7, parity_samples=16)
-    found = settings_for(plan, 6.0)
-    assert (found.warmup_min_s, found.parity_samples, found.max_s) == (0.7, 16, 6.0)
-    assert Measurement.model_validate(found.model_dump()) == found
+    settings = settings_for(plan, 6.0)
+    assert (settings.warmup_min_s, settings.parity_samples, settings.max_s) == (0.7, 16, 6.0)
+    assert Measurement.model_validate(settings.model_dump()) == settings

@@ -27,8 +27,8 @@ def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
 
 def test_no_fact_is_empty(here: Environment) -> None:
     known_empty = {".machine.cpu_features"}  # a processor may have none of the features that we ask for
-    found = [path for path, value in leaves(here.model_dump()) if value in ("", 0, 0.0, ()) and value is not False]
-    assert set(found) <= known_empty
+    results = [path for path, value in leaves(here.model_dump()) if value in ("", 0, 0.0, ()) and value is not False]
+    assert set(results) <= known_empty
 
 
 def test_a_file_that_is_missing_or_empty_says_so(tmp_path: Path) -> None:
@@ -66,8 +66,8 @@ def test_the_id_changes_with_any_fact(here: Environment) -> None:
 
 
 def test_libraries_that_are_not_installed_are_left_out() -> None:
-    found = environment.versions(["numpy", "a-distribution-that-does-not-exist"])
-    assert list(found) == ["numpy"]
+    versions = environment.versions(["numpy", "a-distribution-that-does-not-exist"])
+    assert list(versions) == ["numpy"]
 
 
 def test_collecting_imports_no_inference_library() -> None:
@@ -105,8 +105,8 @@ def test_runtimes_are_named_by_the_file_that_was_loaded(tmp_path: Path, monkeypa
         "7f05-7f06 r-xp 00000000 08:01 96   /venv/lib/python3.11/site-packages/openvino/libs/libtbb.so.12",
     ]
     maps.write_text("\n".join(lines))
-    found = loaded_runtimes(maps)
-    assert found[RUNTIMES].split(", ") == [
+    runtimes = loaded_runtimes(maps)
+    assert runtimes[RUNTIMES].split(", ") == [
         "(elsewhere)/libiomp5.so",
         "lib/libomp.so.5",
         "numpy.libs/libopenblas.so",

@@ -105,12 +105,12 @@ def test_a_fact_that_is_not_told_says_why() -> None:
         DeviceGetEnforcedPowerLimit=NVMLError_NoPermission(),
         DeviceGetMaxPcieLinkWidth=NVMLError_NotSupported(),
     ).without("DeviceGetBAR1MemoryInfo")
-    found = gpu.facts_of(GpuHandle(library, "the card"))
-    assert found.mig == Unavailable(unavailable="nvmlDeviceGetMigMode: Not Supported")
-    assert found.power_limit_w == Unavailable(unavailable="nvmlDeviceGetEnforcedPowerLimit: Insufficient Permissions")
-    assert found.pcie == Unavailable(unavailable="nvmlDeviceGetMaxPcieLinkWidth: Not Supported")
-    assert found.bar1_bytes == Unavailable(unavailable="this nvidia-ml-py has no nvmlDeviceGetBAR1MemoryInfo")
-    assert Gpu.model_validate_json(found.model_dump_json()) == found
+    facts = gpu.facts_of(GpuHandle(library, "the card"))
+    assert facts.mig == Unavailable(unavailable="nvmlDeviceGetMigMode: Not Supported")
+    assert facts.power_limit_w == Unavailable(unavailable="nvmlDeviceGetEnforcedPowerLimit: Insufficient Permissions")
+    assert facts.pcie == Unavailable(unavailable="nvmlDeviceGetMaxPcieLinkWidth: Not Supported")
+    assert facts.bar1_bytes == Unavailable(unavailable="this nvidia-ml-py has no nvmlDeviceGetBAR1MemoryInfo")
+    assert Gpu.model_validate_json(facts.model_dump_json()) == facts
 
 
 def test_a_card_without_a_name_is_no_card() -> None:
@@ -123,9 +123,9 @@ def test_only_on_cuda_does_the_environment_hold_a_card(monkeypatch: pytest.Monke
     library = installed(monkeypatch)
     assert environment.collect({}).gpu is None
     assert library.calls == []
-    found = environment.collect({}, "cuda").gpu
-    assert found is not None
-    assert found.uuid == f"GPU-{CARD}"
+    result = environment.collect({}, "cuda").gpu
+    assert result is not None
+    assert result.uuid == f"GPU-{CARD}"
 
 
 def test_the_real_library_has_everything_that_is_asked_here() -> None:

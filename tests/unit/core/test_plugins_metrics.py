@@ -43,8 +43,8 @@ def having(summary: Summary, value: Callable[[Row], Any]) -> Summary:
 
 def test_a_metric_is_found_with_who_brought_it(site: Path) -> None:
     write_plugin(site, "metric_fine", FINE, {GROUP: {"one_more": "metric_fine:M"}})
-    found, problems = installed_metrics()
-    assert (list(found), found["one_more"].plugin, problems) == (["one_more"], "metric_fine 1.0", [])
+    result, problems = installed_metrics()
+    assert (list(result), result["one_more"].plugin, problems) == (["one_more"], "metric_fine 1.0", [])
 
 
 BROKEN = {
@@ -63,8 +63,8 @@ def test_a_broken_metric_is_named_and_harms_no_other(site: Path, kind: str) -> N
     code, words = BROKEN[kind]
     write_plugin(site, f"metric_beside_{kind}", FINE, {GROUP: {"fine": f"metric_beside_{kind}:M"}})
     write_plugin(site, f"metric_{kind}", code, {GROUP: {"broken": f"metric_{kind}:M"}})
-    found, (problem,) = installed_metrics()
-    assert list(found) == ["fine"]
+    result, (problem,) = installed_metrics()
+    assert list(result) == ["fine"]
     assert problem.startswith(f"The metric `broken` of metric_{kind} 1.0 cannot be used: ")
     assert words in problem
 
@@ -73,8 +73,8 @@ def test_names_that_tables_could_not_bear_or_two_packages_have_are_refused(site:
     write_plugin(site, "metric_a", FINE, {GROUP: {"Mine": "metric_a:M", "twice": "metric_a:M"}})
     write_plugin(site, "metric_b", FINE, {GROUP: {"twice": "metric_b:M"}})
     write_metadata(site, "metric_torn", f"[{GROUP}]\nno equals sign\n")
-    found, problems = installed_metrics()
-    assert found == {}
+    result, problems = installed_metrics()
+    assert result == {}
     assert problems == [
         "The plugin metric_torn 1.0 cannot be used: its entry_points.txt is not readable.",
         "The metric `Mine` of metric_a 1.0 cannot be used: a name has small letters, digits and single underscores.",
@@ -84,13 +84,13 @@ def test_names_that_tables_could_not_bear_or_two_packages_have_are_refused(site:
 
 
 def test_measured_rows_get_their_figure_and_others_none(summary: Summary) -> None:
-    found = having(summary, lambda row: row.batch_size * 2)
-    assert {row.status for row in found.rows} == {"measured", "failed", "skipped", "missing"}
-    for row in found.rows:
+    result = having(summary, lambda row: row.batch_size * 2)
+    assert {row.status for row in result.rows} == {"measured", "failed", "skipped", "missing"}
+    for row in result.rows:
         assert row.custom == (
             {"mine": float(row.batch_size * 2)} if row.status == "measured" and row.grade != "F" else {}
         )
-    assert found.custom["mine"].model_dump() == {
+    assert result.custom["mine"].model_dump() == {
         "unit": "GB", "better": "lower", "summary": "Mine.", "plugin": "pack 1.0",
     }  # fmt: skip
 
@@ -109,11 +109,11 @@ GIVEN = {
 @pytest.mark.parametrize("kind", GIVEN)
 def test_no_figure_is_a_reason_and_the_file_can_be_read_back(summary: Summary, tmp_path: Path, kind: str) -> None:
     value, words = GIVEN[kind]
-    found = having(summary, value)
-    reasons = {row.custom["mine"] for row in found.rows if row.status == "measured" and row.grade != "F"}
+    result = having(summary, value)
+    reasons = {row.custom["mine"] for row in result.rows if row.status == "measured" and row.grade != "F"}
     assert reasons == {Unavailable(unavailable=words)}
-    store.save(tmp_path / "summary.json", found)
-    assert store.load(tmp_path / "summary.json", Summary, "make aggregate").digest == found.digest
+    store.save(tmp_path / "summary.json", result)
+    assert store.load(tmp_path / "summary.json", Summary, "make aggregate").digest == result.digest
 
 
 def test_a_summary_from_before_there_were_metrics_is_read(summary: Summary, tmp_path: Path) -> None:

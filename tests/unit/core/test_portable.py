@@ -33,9 +33,9 @@ def somewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 def test_folders_of_the_machine_are_left_out(somewhere: Path, text: str, expected: str) -> None:
     home = str(somewhere / "me")
-    found = portable(text.format(home=home))
-    assert found == expected.format(home=home)
-    assert portable(found) == found
+    result = portable(text.format(home=home))
+    assert result == expected.format(home=home)
+    assert portable(result) == result
 
 
 def test_the_checkout_is_one_of_them() -> None:
@@ -48,8 +48,8 @@ def test_a_path_can_be_read_back(somewhere: Path) -> None:
     assert portable_path("net.onnx") == "net.onnx"
     assert portable_path("/data/net.onnx") == "/data/net.onnx"
     assert portable_path(str(home / "work" / "net.onnx")) == "./net.onnx"
-    found = portable_path(str(home / "nets" / "net.onnx"))
-    assert (found, Path(found).expanduser()) == ("~/nets/net.onnx", home / "nets" / "net.onnx")
+    result = portable_path(str(home / "nets" / "net.onnx"))
+    assert (result, Path(result).expanduser()) == ("~/nets/net.onnx", home / "nets" / "net.onnx")
     assert portable_name(f"onnx:{home}/net.onnx") == "onnx:~/net.onnx"
     assert portable_name("module:net:build") == "module:net:build"
     assert portable_name("resnet18") == "resnet18"

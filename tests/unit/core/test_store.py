@@ -288,10 +288,10 @@ OLD_ID = "5f0c9a7e2b11"
 def test_an_old_plan_and_summary_have_one_id_for_both(
     name: str, kind: type[Plan | Summary], version: int, tmp_path: Path
 ) -> None:
-    found = store.load(FORMAT_1 / f"{name}.json", kind, "make plan")
-    assert (found.schema_version, found.plan_id, found.settings_id) == (version, OLD_ID, OLD_ID)
-    store.save(tmp_path / "again.json", found)
-    assert store.load(tmp_path / "again.json", kind, "make plan").model_dump_json() == found.model_dump_json()
+    result = store.load(FORMAT_1 / f"{name}.json", kind, "make plan")
+    assert (result.schema_version, result.plan_id, result.settings_id) == (version, OLD_ID, OLD_ID)
+    store.save(tmp_path / "again.json", result)
+    assert store.load(tmp_path / "again.json", kind, "make plan").model_dump_json() == result.model_dump_json()
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -300,8 +300,8 @@ def test_the_figures_of_a_void_row_of_an_old_summary_are_aside(version: int, tmp
     ids = {"plan_id": "another", "settings_id": OLD_ID} if version == 2 else {}
     old["rows"] = [{**row, "grade": "F"} if row["grade"] == "B" else row for row in old["rows"]]
     (tmp_path / "summary.json").write_text(json.dumps({**old, "schema_version": version, **ids}))
-    found = store.load(tmp_path / "summary.json", Summary, "make aggregate")
-    void = [(row, then) for row, then in zip(found.rows, old["rows"], strict=True) if then["grade"] == "F"]
+    summary = store.load(tmp_path / "summary.json", Summary, "make aggregate")
+    void = [(row, then) for row, then in zip(summary.rows, old["rows"], strict=True) if then["grade"] == "F"]
     assert void
     for row, then in void:
         now = row.model_dump(mode="json")
@@ -311,10 +311,10 @@ def test_the_figures_of_a_void_row_of_an_old_summary_are_aside(version: int, tmp
         assert row.void.throughput_per_s == then["throughput_per_s"]
         assert row.parity is not None
         assert {now[name] for name in Void.model_fields if name != "custom"} == {None}
-    assert [row.void for row in found.rows if row.grade != "F"] == [None] * (len(found.rows) - len(void))
-    assert [row for row in found.rows if row.latency_ns and row.grade != "F"]
-    store.save(tmp_path / "again.json", found)
-    assert store.load(tmp_path / "again.json", Summary, "make aggregate").digest == found.digest
+    assert [row.void for row in summary.rows if row.grade != "F"] == [None] * (len(summary.rows) - len(void))
+    assert [row for row in summary.rows if row.latency_ns and row.grade != "F"]
+    store.save(tmp_path / "again.json", summary)
+    assert store.load(tmp_path / "again.json", Summary, "make aggregate").digest == summary.digest
 
 
 @pytest.mark.parametrize(
@@ -324,19 +324,19 @@ def test_the_figures_of_a_void_row_of_an_old_summary_are_aside(version: int, tmp
 def test_an_old_record_calls_its_settings_a_plan(
     name: str, kind: type[Usage | Energy | ModelProfile], identity: str, tmp_path: Path
 ) -> None:
-    found = store.load(FORMAT_1 / f"{name}.json", kind, "make run")
-    assert (found.schema_version, found.settings_id) == (2, identity)
-    store.save(tmp_path / "again.json", found)
+    result = store.load(FORMAT_1 / f"{name}.json", kind, "make run")
+    assert (result.schema_version, result.settings_id) == (2, identity)
+    store.save(tmp_path / "again.json", result)
     assert '"plan_id"' not in (tmp_path / "again.json").read_text()
-    assert store.load(tmp_path / "again.json", kind, "make run") == found
+    assert store.load(tmp_path / "again.json", kind, "make run") == result
 
 
 @pytest.mark.parametrize("name", ["measured", "failed"])
 def test_an_old_raw_record_calls_its_settings_a_plan(name: str, tmp_path: Path) -> None:
-    found = store.load_raw(FORMAT_1 / f"{name}.json")
-    assert (found.status, found.schema_version, found.settings_id) == (name, 2, OLD_ID)
-    store.save_raw(tmp_path / "again.json", found)
-    assert store.load_raw(tmp_path / "again.json") == found
+    result = store.load_raw(FORMAT_1 / f"{name}.json")
+    assert (result.status, result.schema_version, result.settings_id) == (name, 2, OLD_ID)
+    store.save_raw(tmp_path / "again.json", result)
+    assert store.load_raw(tmp_path / "again.json") == result
 
 
 def test_a_new_plan_without_its_settings_is_malformed_and_not_taken_for_an_old_one(tmp_path: Path) -> None:

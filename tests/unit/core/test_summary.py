@@ -19,7 +19,7 @@ def test_figures_that_differ_in_their_last_bit_give_one_file() -> None:
     row = next(row for row in whole.rows if row.latency_ns)
     assert row.latency_ns is not None
     nudged = row.latency_ns.model_copy(update={"mean": math.nextafter(row.latency_ns.mean, math.inf)})
-    rows = tuple(row.model_copy(update={"latency_ns": nudged}) if one is row else one for one in whole.rows)
+    rows = tuple(row.model_copy(update={"latency_ns": nudged}) if entry is row else entry for entry in whole.rows)
     other = whole.model_copy(update={"rows": rows})
     assert other != whole
     assert other.digest == whole.digest

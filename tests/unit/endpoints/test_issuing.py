@@ -365,8 +365,8 @@ def test_totals_of_a_server_are_read_before_and_after() -> None:
         connection.close()
     assert before is not None
     assert after is not None
-    found = after.since(before)
-    assert (found.requests, found.executions, found.queue_ns, found.compute_infer_ns) == (3, 3, 30, 300)
+    result = after.since(before)
+    assert (result.requests, result.executions, result.queue_ns, result.compute_infer_ns) == (3, 3, 30, 300)
 
 
 def test_a_key_travels_and_a_message_never_has_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -190,9 +190,11 @@ def test_the_messages_are_those_of_tritons_client() -> None:
             outer, _, inner = path.partition(".")
             message = file[outer].nested_types_by_name[inner] if inner else file[outer]
             for number, field, kind in fields:
-                found = message.fields_by_number[number]
-                assert found.name == field
-                repeated = found.is_repeated if hasattr(found, "is_repeated") else found.label == found.LABEL_REPEATED
+                result = message.fields_by_number[number]
+                assert result.name == field
+                repeated = (
+                    result.is_repeated if hasattr(result, "is_repeated") else result.label == result.LABEL_REPEATED
+                )
                 assert repeated == kind.endswith(("[]", "{}"))
-                if found.message_type is None:
-                    assert found.type == getattr(found, f"TYPE_{kind.rstrip('[]').upper()}")
+                if result.message_type is None:
+                    assert result.type == getattr(result, f"TYPE_{kind.rstrip('[]').upper()}")

@@ -35,8 +35,8 @@ def test_events_are_the_same_however_the_stream_is_cut(places: list[int]) -> Non
     content = STREAM.encode()
     cuts = [0, *sorted(places), len(content)]
     reader = EventReader()
-    found = [data for a, b in itertools.pairwise(cuts) for data in reader.feed(content[a:b])]
-    assert found == EVENTS
+    results = [data for a, b in itertools.pairwise(cuts) for data in reader.feed(content[a:b])]
+    assert results == EVENTS
 
 
 @pytest.mark.parametrize("piece", [b"data: " + b"x" * 50, b"data: 12345678\n" * 5, b"x" * 60])

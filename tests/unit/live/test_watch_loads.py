@@ -65,7 +65,7 @@ def base(load: LoadCase, digest: str) -> dict[str, Any]:
 
 def serve(files: LoadFiles, load: LoadCase = SERVER) -> None:
     placement = Placement(device="cpu", precision="fp32", provider="p", settings={}, dtype_census={})
-    found = ServiceRun(
+    result = ServiceRun(
         **base(load, service_digest(load)),
         **ONE,
         artifacts={},
@@ -75,7 +75,7 @@ def serve(files: LoadFiles, load: LoadCase = SERVER) -> None:
         placement=placement,
         peak_rss_bytes=1,
     )
-    store.save(files.service, found)
+    store.save(files.service, result)
 
 
 def predict(files: LoadFiles, peak: float | None = 400.0) -> None:
@@ -111,26 +111,26 @@ def replicate(files: LoadFiles, point: int, number: int, **changes: Any) -> None
 
 @pytest.fixture
 def results(tmp_path: Path) -> Results:
-    found = Results(tmp_path)
-    store.save(found.plan, LOADS)
-    return found
+    result = Results(tmp_path)
+    store.save(result.plan, LOADS)
+    return result
 
 
 def looked(watched: WatchedFolder) -> Progress:
-    found = watched.look()
-    assert found is not None
-    return found
+    result = watched.look()
+    assert result is not None
+    return result
 
 
 def row(found: Progress, load: LoadCase = SERVER) -> CaseProgress:
-    return next(one for one in found.rows if one.case_id == load.load_id)
+    return next(entry for entry in found.rows if entry.case_id == load.load_id)
 
 
 def test_a_load_run_shows_cases_loads_and_replications_as_they_come(results: Results) -> None:
     watched, files = WatchedFolder(results), results.load(SERVER.load_id)
     first = looked(watched)
     assert (first.state, first.command, first.done, first.planned) == ("waiting", "make load", 0, 7)
-    assert [one.state for one in first.rows] == ["waiting", "waiting", "skipped"]
+    assert [entry.state for entry in first.rows] == ["waiting", "waiting", "skipped"]
     assert row(first).way == "server · p99<50ms · 2 in flight"
 
     serve(files)
@@ -184,9 +184,9 @@ def test_no_load_within_the_bound_leaves_nothing_to_do_and_a_failure_has_its_rea
     failure = {"error": "No memory.", "hint": "Free some.", "phase": "load", "stderr_tail": ""}
     lost = results.load(OFFLINE.load_id)
     store.save(lost.failure, LoadFailure.model_validate({**base(OFFLINE, replication_digest(OFFLINE)), **failure}))
-    found = looked(watched)
-    assert (row(found, OFFLINE).state, found.failed, found.state) == ("failed", 1, "complete")
-    assert row(found, OFFLINE).remarks == ("failed in load: No memory.",)
+    result = looked(watched)
+    assert (row(result, OFFLINE).state, result.failed, result.state) == ("failed", 1, "complete")
+    assert row(result, OFFLINE).remarks == ("failed in load: No memory.",)
 
 
 def test_a_record_of_load_is_read_once(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,9 +212,9 @@ def test_generation_has_rows_with_the_median_of_a_step(tmp_path: Path) -> None:
     assert (looked(watched).state, looked(watched).command) == ("waiting", "make generate")
     record = tokens.record(1, case=case, settings_id=PLAN.settings_id)
     store.save_raw(results.of_generation.raw_file(case.case_id, 1), record)
-    (one,) = looked(watched).rows
-    assert (one.done, one.planned, one.state) == (1, PLAN.measurement.rounds, "partly")
-    assert one.median_ns is not None
+    (single,) = looked(watched).rows
+    assert (single.done, single.planned, single.state) == (1, PLAN.measurement.rounds, "partly")
+    assert single.median_ns is not None
     presence = Presence(results, plan.plan_id)
     presence.turn(case.case_id, 2, 1, 3)
     assert looked(watched).rows[0].state == "running"
@@ -233,5 +233,5 @@ def test_generation_under_load_needs_no_prediction_to_be_complete(results: Resul
     arrays = {name: tuple(range(count)) for name in ("scheduled_ns", "ready_ns", "start_ns", "done_ns")}
     changes = {**base(load, replication_digest(load)), **arrays, "requests": count, "sizes": (1,) * count}
     replicate(files, 1, 1, **changes, worker=(0,) * count)
-    found = looked(watched)
-    assert (row(found).state, row(found).done, found.state) == ("done", 1, "complete")
+    result = looked(watched)
+    assert (row(result).state, row(result).done, result.state) == ("done", 1, "complete")

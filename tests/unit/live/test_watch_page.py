@@ -28,8 +28,8 @@ def source() -> Source:
 
 @pytest.fixture
 def server(source: Source) -> Iterator[PageServer]:
-    with served(source) as found:
-        yield found
+    with served(source) as result:
+        yield result
 
 
 def ask(

@@ -22,26 +22,28 @@ from tests.synthetic_results import MINILM, case_of, failed, parity_of, plan_of,
 
 
 def test_before_a_run_everything_waits_and_a_skipped_case_says_why() -> None:
-    found = state([])
-    assert (found.state, found.done, found.planned) == ("waiting", 0, 9)
-    assert (row(found, SKIPPED).state, row(found, SKIPPED).planned) == ("skipped", 0)
-    assert row(found, SKIPPED).remarks == ("there are no bf16 kernels",)
-    assert row(found, EAGER).state == "waiting"
-    assert (found.left_s, found.elapsed_s, found.seen) == (None, None, None)
+    result = state([])
+    assert (result.state, result.done, result.planned) == ("waiting", 0, 9)
+    assert (row(result, SKIPPED).state, row(result, SKIPPED).planned) == ("skipped", 0)
+    assert row(result, SKIPPED).remarks == ("there are no bf16 kernels",)
+    assert row(result, EAGER).state == "waiting"
+    assert (result.left_s, result.elapsed_s, result.seen) == (None, None, None)
 
 
 def test_a_run_at_work_shows_medians_so_far_what_runs_and_what_failed() -> None:
-    found = half_done()
-    assert (found.state, found.done, found.planned, found.failed) == ("running", 4, 9, 1)
-    eager = row(found, EAGER)
+    result = half_done()
+    assert (result.state, result.done, result.planned, result.failed) == ("running", 4, 9, 1)
+    eager = row(result, EAGER)
     assert (eager.done, eager.planned, eager.measured, eager.state) == (2, 3, 2, "partly")
     assert (eager.median_ns, eager.low_ns, eager.high_ns) == (4.5e6, 4e6, 5e6)
-    assert row(found, ONNX).state == "running"
-    assert row(found, ONNX).remarks == ("not steady",)
-    assert row(found, OPENVINO).state == "failed"
-    assert row(found, OPENVINO).remarks[0].startswith("failed in load: ")
-    assert [(one.case_id, one.round, one.seconds, one.lives) for one in found.turning] == [(ONNX.case_id, 2, 1.0, True)]
-    assert (found.elapsed_s, found.run_done, found.run_turns) == (60.0, 4, 9)
+    assert row(result, ONNX).state == "running"
+    assert row(result, ONNX).remarks == ("not steady",)
+    assert row(result, OPENVINO).state == "failed"
+    assert row(result, OPENVINO).remarks[0].startswith("failed in load: ")
+    assert [(entry.case_id, entry.round, entry.seconds, entry.lives) for entry in result.turning] == [
+        (ONNX.case_id, 2, 1.0, True)
+    ]
+    assert (result.elapsed_s, result.run_done, result.run_turns) == (60.0, 4, 9)
 
 
 def test_remarks_name_the_rounds_that_they_are_about() -> None:
@@ -52,42 +54,42 @@ def test_remarks_name_the_rounds_that_they_are_about() -> None:
 def test_outputs_too_far_from_the_reference_make_a_row_void_at_once() -> None:
     far = record(EAGER, 1, parity_before=parity_of(EAGER, MINILM, relative_l2=0.5))
     lost = record(ONNX, 1, parity_before=parity_of(ONNX, MINILM, relative_l2=None))
-    found = state(answered(far, lost, record(OPENVINO, 1)))
+    result = state(answered(far, lost, record(OPENVINO, 1)))
     void = ("void: outputs too far from the reference",)
-    assert (row(found, EAGER).remarks, row(found, ONNX).remarks, row(found, OPENVINO).remarks) == (void, void, ())
+    assert (row(result, EAGER).remarks, row(result, ONNX).remarks, row(result, OPENVINO).remarks) == (void, void, ())
 
 
 def test_a_run_that_stopped_is_not_one_that_waits() -> None:
-    found = state(answered(record(EAGER, 1)))
-    assert (found.state, found.left_s) == ("stopped", None)
+    result = state(answered(record(EAGER, 1)))
+    assert (result.state, result.left_s) == ("stopped", None)
 
 
 def test_a_file_of_a_run_that_is_gone_makes_nothing_run() -> None:
-    found = state(answered(record(EAGER, 1)), [(running(ONNX, 1, done=1), False)])
-    assert found.state == "stopped"
-    assert row(found, ONNX).state == "waiting"
-    assert [one.lives for one in found.turning] == [False]
-    assert (found.elapsed_s, found.run_turns) == (None, None)
+    result = state(answered(record(EAGER, 1)), [(running(ONNX, 1, done=1), False)])
+    assert result.state == "stopped"
+    assert row(result, ONNX).state == "waiting"
+    assert [entry.lives for entry in result.turning] == [False]
+    assert (result.elapsed_s, result.run_turns) == (None, None)
 
 
 def test_a_run_of_which_nobody_can_tell_counts_as_at_work() -> None:
-    found = state([], [(running(EAGER, 1, done=0), None)])
-    assert (found.state, found.turning[0].lives) == ("running", None)
+    result = state([], [(running(EAGER, 1, done=0), None)])
+    assert (result.state, result.turning[0].lives) == ("running", None)
 
 
 def test_complete_is_when_every_turn_has_an_answer_and_a_failure_is_one() -> None:
-    found = state(everything())
-    assert (found.state, found.done) == ("complete", found.planned)
-    assert {row(found, case).state for case in (EAGER, ONNX, OPENVINO)} == {"done"}
-    lacking = [one for one in everything() if (one.case_id, one.round) != (EAGER.case_id, 3)]
+    result = state(everything())
+    assert (result.state, result.done) == ("complete", result.planned)
+    assert {row(result, case).state for case in (EAGER, ONNX, OPENVINO)} == {"done"}
+    lacking = [entry for entry in everything() if (entry.case_id, entry.round) != (EAGER.case_id, 3)]
     assert state([*lacking, *answered(failed(EAGER, 3))]).state == "complete"
     assert state(lacking).state == "stopped"
 
 
 def test_further_rounds_count_as_planned_once_they_are_measured() -> None:
-    found = state([*everything(), *answered(record(EAGER, 4))], [(running(ONNX, 4, done=1, turns=2), True)])
-    assert (row(found, EAGER).done, row(found, EAGER).planned) == (4, 4)
-    assert (found.done, found.planned, found.state) == (10, 10, "running")
+    result = state([*everything(), *answered(record(EAGER, 4))], [(running(ONNX, 4, done=1, turns=2), True)])
+    assert (row(result, EAGER).done, row(result, EAGER).planned) == (4, 4)
+    assert (result.done, result.planned, result.state) == (10, 10, "running")
 
 
 def test_a_setting_that_was_beaten_in_round_1_owes_no_more_rounds() -> None:
@@ -97,17 +99,17 @@ def test_a_setting_that_was_beaten_in_round_1_owes_no_more_rounds() -> None:
     )
     plan = plan_of((MINILM,), (slow, fast))
     records = answered(record(slow, 1, 9.0), *(record(fast, number, 3.0) for number in (1, 2, 3)), plan=plan)
-    found = state(records, plan=plan)
-    assert (row(found, slow).state, row(found, slow).planned) == ("beaten", 1)
-    assert (row(found, fast).state, row(found, fast).way) == ("done", "fused")
-    assert found.state == "complete"
+    result = state(records, plan=plan)
+    assert (row(result, slow).state, row(result, slow).planned) == ("beaten", 1)
+    assert (row(result, fast).state, row(result, fast).way) == ("done", "fused")
+    assert result.state == "complete"
 
 
 def test_answers_of_cases_that_the_plan_skips_or_lacks_are_none() -> None:
     other = case_of(MINILM, "noop", "fp32", 1, 32)
     plan = plan_of((MINILM,), (*PLAN.cases, other))
-    found = state(answered(record(other, 1), record(SKIPPED, 1), plan=plan))
-    assert (found.state, found.done, row(found, SKIPPED).done) == ("waiting", 0, 0)
+    result = state(answered(record(other, 1), record(SKIPPED, 1), plan=plan))
+    assert (result.state, result.done, row(result, SKIPPED).done) == ("waiting", 0, 0)
 
 
 def test_the_card_is_shown_as_it_was_at_the_end_of_the_last_turn() -> None:
@@ -131,5 +133,5 @@ def test_the_card_is_shown_as_it_was_at_the_end_of_the_last_turn() -> None:
 
 def test_rows_have_the_short_names_of_tables() -> None:
     cases = tuple(case.model_copy(update={"model": "onnx:/data/net.onnx"}) for case in PLAN.cases)
-    found = state([], plan=PLAN.model_copy(update={"cases": cases}))
-    assert {row.model for row in found.rows} == {"net.onnx"}
+    result = state([], plan=PLAN.model_copy(update={"cases": cases}))
+    assert {row.model for row in result.rows} == {"net.onnx"}

@@ -15,10 +15,10 @@ CASES = (EAGER, ONNX, OPENVINO, OTHER_MODEL, OTHER_BATCH)
 
 def test_what_is_nearest_says_how_long_a_turn_takes() -> None:
     took = {(EAGER.case_id, 1): 2.0, (EAGER.case_id, 2): 4.0, (OTHER_MODEL.case_id, 1): 10.0, (ONNX.case_id, 1): None}
-    found = expected_s(CASES, took)
-    assert found[EAGER.case_id] == 3.0  # its own turns
-    assert found[OTHER_BATCH.case_id] == 10.0  # its model in its backend
-    assert found[OPENVINO.case_id] == 4.0  # the run's median
+    result = expected_s(CASES, took)
+    assert result[EAGER.case_id] == 3.0  # its own turns
+    assert result[OTHER_BATCH.case_id] == 10.0  # its model in its backend
+    assert result[OPENVINO.case_id] == 4.0  # the run's median
     assert expected_s(CASES, {(EAGER.case_id, 1): 2.0})[OTHER_MODEL.case_id] == 2.0  # its backend
     assert expected_s(CASES, {(EAGER.case_id, 1): None}) == {}
 

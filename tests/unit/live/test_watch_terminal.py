@@ -69,8 +69,8 @@ def test_a_column_without_anything_in_it_is_left_out() -> None:
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (200, 50), (80, 12)])
 def test_a_glance_keeps_to_the_terminal_and_loses_no_figure(width: int, height: int) -> None:
     plan = large(60)
-    found = state(answered(record(plan.cases[40], 1), plan=plan), [(running(plan.cases[41], 1, 1, 180), True)], plan)
-    lines = shown(found, height, width, force_terminal=True, no_color=True)
+    result = state(answered(record(plan.cases[40], 1), plan=plan), [(running(plan.cases[41], 1, 1, 180), True)], plan)
+    lines = shown(result, height, width, force_terminal=True, no_color=True)
     assert len(lines) < height
     assert all(len(re.sub(r"\x1b\[[\d;]*m", "", line)) <= width for line in lines)
     assert any("backend-41" in line for line in lines)
@@ -81,7 +81,7 @@ def test_a_glance_keeps_to_the_terminal_and_loses_no_figure(width: int, height: 
 def test_the_page_of_rows_stays_while_its_cases_take_turns() -> None:
     plan = large(50)
     pages = [
-        tuple(one.backend for one in around(state([], [(running(case, 1, 0), True)], plan).rows, 10))
+        tuple(entry.backend for entry in around(state([], [(running(case, 1, 0), True)], plan).rows, 10))
         for case in plan.cases
     ]
     assert all(f"backend-{number}" in page for number, page in enumerate(pages))
@@ -92,19 +92,19 @@ def test_the_page_of_rows_stays_while_its_cases_take_turns() -> None:
 
 def test_all_rows_and_whole_remarks_are_there_where_nothing_limits_them() -> None:
     text = "a long reason " * 20
-    found = state(answered(failed(EAGER, 1, error=text)))
-    assert sum(line.count("reason") for line in shown(found, width=90)) == 20
-    assert sum(line.count("reason") for line in shown(found, height=30, width=90)) < 3
+    result = state(answered(failed(EAGER, 1, error=text)))
+    assert sum(line.count("reason") for line in shown(result, width=90)) == 20
+    assert sum(line.count("reason") for line in shown(result, height=30, width=90)) < 3
     assert sum("backend-" in line for line in shown(state([], plan=large(300)))) == 300
 
 
 def test_what_others_named_cannot_steer_the_terminal() -> None:
-    found = state(answered(failed(EAGER, 1, error="bad \x1b]0;title\x07 [bold]\n\rnews")))
-    text = "\n".join(shown(found, force_terminal=False))
+    result = state(answered(failed(EAGER, 1, error="bad \x1b]0;title\x07 [bold]\n\rnews")))
+    text = "\n".join(shown(result, force_terminal=False))
     assert "\x1b" not in text
     assert "\x07" not in text
     assert "[bold]" in text  # nor is it read as markup
-    assert all(line.isprintable() for line in changes(None, found))
+    assert all(line.isprintable() for line in changes(None, result))
 
 
 def test_a_log_has_a_line_for_each_thing_that_is_new() -> None:
@@ -133,8 +133,8 @@ def test_a_run_that_left_without_a_word_is_told_so() -> None:
 
 
 def test_a_run_that_measures_again_says_how_far_it_is_itself() -> None:
-    found = state(everything(), [(running(EAGER, 1, done=1, turns=3), True)])
-    assert counts(found).startswith("9 of 9 turns · 1 of 3 of this run · elapsed")
+    result = state(everything(), [(running(EAGER, 1, done=1, turns=3), True)])
+    assert counts(result).startswith("9 of 9 turns · 1 of 3 of this run · elapsed")
     assert counts(state([])) == "0 of 9 turns"
 
 
@@ -151,12 +151,12 @@ def test_without_a_plan_the_view_says_what_makes_one() -> None:
 
 
 def test_an_export_at_work_is_named_with_its_model_and_time() -> None:
-    found = state([], exports=[(exporting(), True)])
-    assert found.state == "exporting"
-    assert headline(found).endswith("exporting models")
-    assert "exporting: minilm-l6 (2 of 3 models)  since 0:00:12" in shown(found)
-    assert "exporting: minilm-l6 (2 of 3 models)" in changes(None, found)
-    assert changes(found, found) == []
+    result = state([], exports=[(exporting(), True)])
+    assert result.state == "exporting"
+    assert headline(result).endswith("exporting models")
+    assert "exporting: minilm-l6 (2 of 3 models)  since 0:00:12" in shown(result)
+    assert "exporting: minilm-l6 (2 of 3 models)" in changes(None, result)
+    assert changes(result, result) == []
     gone = state([], exports=[(exporting(), False)])
     assert gone.state == "waiting"
     assert "gone: the export of minilm-l6 (2 of 3 models) ended without a word" in changes(None, gone)

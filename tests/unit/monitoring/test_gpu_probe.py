@@ -20,11 +20,11 @@ def probe(**answers: Any) -> GpuProbe:
 
 
 def test_everything_that_a_card_tells() -> None:
-    found = probe(
+    result = probe(
         DeviceGetClockInfo=lambda _card, kind: {1: 1_755, 2: 2_619}[kind],
         DeviceGetCurrentClocksEventReasons=0x4,
     )
-    assert found.read(PID) == GpuSample(
+    assert result.read(PID) == GpuSample(
         sm_mhz=1_755,
         memory_mhz=2_619,
         temperature_c=61,
@@ -34,7 +34,7 @@ def test_everything_that_a_card_tells() -> None:
         reasons=("sw_power_cap",),
         other_processes=0,
     )
-    assert found.unavailable == {}
+    assert result.unavailable == {}
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,11 @@ def test_what_is_not_told_is_unknown_and_says_why() -> None:
         DeviceGetMemoryInfo=NVMLError_NoPermission(),
         DeviceGetComputeRunningProcesses=NVMLError_NoPermission(),
     ).without("DeviceGetCurrentClocksEventReasons")
-    found = GpuProbe(GpuHandle(library, "the card"))
-    look = found.read(PID)
+    result = GpuProbe(GpuHandle(library, "the card"))
+    look = result.read(PID)
     assert (look.power_w, look.utilisation_percent, look.memory_used_bytes, look.other_processes) == (None,) * 4
     assert (look.sm_mhz, look.temperature_c, look.reasons) == (1_755, 61, ())
-    assert found.unavailable == {
+    assert result.unavailable == {
         "gpu_power_w": "nvmlDeviceGetPowerUsage: Not Supported",
         "gpu_utilisation_percent": "nvmlDeviceGetUtilizationRates: Not Supported",
         "gpu_memory_used_bytes": "nvmlDeviceGetMemoryInfo: Insufficient Permissions",
@@ -73,15 +73,15 @@ def test_what_is_not_told_is_unknown_and_says_why() -> None:
 
 def test_other_processes_are_counted_only_beside_the_case_itself() -> None:
     listed = [SimpleNamespace(pid=pid) for pid in (12, 13)]
-    found = probe(DeviceGetComputeRunningProcesses=lambda _card: listed)
-    assert found.read(PID).other_processes is None
-    assert "it is unknown which" in found.unavailable["gpu_other_processes"]
+    result = probe(DeviceGetComputeRunningProcesses=lambda _card: listed)
+    assert result.read(PID).other_processes is None
+    assert "it is unknown which" in result.unavailable["gpu_other_processes"]
     listed.append(SimpleNamespace(pid=PID))
-    assert found.read(PID).other_processes == 2
-    assert found.unavailable == {}
+    assert result.read(PID).other_processes == 2
+    assert result.unavailable == {}
 
 
 def test_in_a_container_that_lists_nobody_others_are_unknown() -> None:
-    found = probe(DeviceGetComputeRunningProcesses=[])
-    assert found.read(PID).other_processes is None
-    assert "gpu_other_processes" in found.unavailable
+    result = probe(DeviceGetComputeRunningProcesses=[])
+    assert result.read(PID).other_processes is None
+    assert "gpu_other_processes" in result.unavailable

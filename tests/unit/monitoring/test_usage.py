@@ -39,13 +39,13 @@ def later(milliseconds: int = 500, **changes: Any) -> Reading:
 
 def test_a_sample_is_what_happened_between_two_readings() -> None:
     now = later(process_s=10.9, machine_s=101.2, monitor_s=1.05, steal_s=5.1, rss_bytes=3 << 20, major_faults=9)
-    found = sample(FIRST, now, "measure", FIRST.at_ns - 2_000 * MS)
-    assert (found.phase, found.at_ns) == ("measure", 2_500 * MS)
-    assert found.cpu_percent == pytest.approx(180)  # 0.9 s of CPU in half a second
-    assert found.others_percent == pytest.approx(50)  # 1.2 s in all, less 0.9 s and the monitor's own 0.05 s
-    assert found.steal_percent == pytest.approx(20)
-    assert (found.rss_bytes, found.major_faults, found.minor_faults) == (3 << 20, 2, 0)
-    assert (found.read_bytes, found.written_bytes, found.throttled_periods, found.thermal_events) == (0, 0, 0, 0)
+    result = sample(FIRST, now, "measure", FIRST.at_ns - 2_000 * MS)
+    assert (result.phase, result.at_ns) == ("measure", 2_500 * MS)
+    assert result.cpu_percent == pytest.approx(180)  # 0.9 s of CPU in half a second
+    assert result.others_percent == pytest.approx(50)  # 1.2 s in all, less 0.9 s and the monitor's own 0.05 s
+    assert result.steal_percent == pytest.approx(20)
+    assert (result.rss_bytes, result.major_faults, result.minor_faults) == (3 << 20, 2, 0)
+    assert (result.read_bytes, result.written_bytes, result.throttled_periods, result.thermal_events) == (0, 0, 0, 0)
 
 
 def test_others_are_never_less_than_nothing() -> None:
@@ -122,17 +122,17 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 
 def test_a_reading_adds_up_the_machines_busy_time(fake: Any) -> None:
-    found = fake().read(9)
-    assert (found.at_ns, found.process_s, found.machine_s, found.steal_s) == (9, 2.5, 77.0, 3.0)
-    assert (found.rss_bytes, found.major_faults, found.minor_faults) == (123, 5, 6)
-    assert (found.read_bytes, found.written_bytes) == (11, 22)
+    result = fake().read(9)
+    assert (result.at_ns, result.process_s, result.machine_s, result.steal_s) == (9, 2.5, 77.0, 3.0)
+    assert (result.rss_bytes, result.major_faults, result.minor_faults) == (123, 5, 6)
+    assert (result.read_bytes, result.written_bytes) == (11, 22)
 
 
 def test_what_cannot_be_read_says_why(fake: Any) -> None:
     probe = fake(denied=True)
-    found = probe.read(0)
-    assert (found.read_bytes, found.frequency_mhz, found.temperature_c) == (None, None, None)
-    assert (found.throttled, found.thermal_events, probe.pss_bytes()) == (None, None, None)
+    result = probe.read(0)
+    assert (result.read_bytes, result.frequency_mhz, result.temperature_c) == (None, None, None)
+    assert (result.throttled, result.thermal_events, probe.pss_bytes()) == (None, None, None)
     names = {"read_bytes", "written_bytes", "frequency_mhz", "temperature_c", "throttled_periods", "thermal_events"}
     assert set(probe.unavailable) == {*names, "pss_peak_bytes", "allowed_others_percent"}
     assert all(probe.unavailable.values())
@@ -181,8 +181,8 @@ def test_a_probe_reads_each_cpu_by_its_number_and_what_any_thread_may_use(
     monkeypatch.setattr(os, "sysconf", lambda _name: 100)
     (tmp_path / "cpuinfo").write_text("flags\t: fpu hypervisor lahf_lm\n")
     probe = fake()
-    found = probe.read(0)
-    assert (dict(found.cpus), found.allowed) == ({0: 1.0, 2: 2.0}, frozenset({0, 2}))
+    result = probe.read(0)
+    assert (dict(result.cpus), result.allowed) == ({0: 1.0, 2: 2.0}, frozenset({0, 2}))
     assert "allowed_others_percent" not in probe.unavailable
     assert "guest" in probe.unavailable["siblings_percent"]
 
@@ -212,8 +212,8 @@ def test_what_others_do_on_the_allowed_cpus_and_beside_them(
         cpus={0: 11.0, 1: 11.0, 2: 10.6, 3: 10.1},
         allowed=frozenset({0, 1}),
     )
-    found = sample(before, now, "measure", 0)
-    seen = (found.allowed_cpus, found.allowed_cores, found.allowed_others_percent, found.siblings_percent)
+    result = sample(before, now, "measure", 0)
+    seen = (result.allowed_cpus, result.allowed_cores, result.allowed_others_percent, result.siblings_percent)
     assert seen == pytest.approx(expected)
 
 

@@ -19,8 +19,8 @@ def turns(medians: Medians, elapsed_s: float = 0.0, failed: Any = (), **changes:
 
 
 def test_one_more_round_for_each_case_that_is_still_wide() -> None:
-    found = turns({FIRST: WIDE, SECOND: NARROW, THIRD: {**WIDE, 4: 90.0}})
-    assert sorted(found) == [(4, FIRST), (5, THIRD)]
+    results = turns({FIRST: WIDE, SECOND: NARROW, THIRD: {**WIDE, 4: 90.0}})
+    assert sorted(results) == [(4, FIRST), (5, THIRD)]
 
 
 def test_none_unless_the_plan_allows_them() -> None:
@@ -52,18 +52,18 @@ def test_the_target_decides() -> None:
 def test_the_widest_come_first_whatever_their_place_in_the_plan() -> None:
     wider = {1: 100.0, 2: 150.0, 3: 200.0}
     medians: Medians = {FIRST: WIDE, SECOND: wider, THIRD: {1: 100.0}, FOURTH: {**wider, 4: 120.0}}
-    found = turns(medians)
+    results = turns(medians)
     # One process has no interval at all; four are narrower than three.
-    assert found == [(2, THIRD), (4, SECOND), (5, FOURTH), (4, FIRST)]
-    assert found == turns(dict(reversed(medians.items())))
+    assert results == [(2, THIRD), (4, SECOND), (5, FOURTH), (4, FIRST)]
+    assert results == turns(dict(reversed(medians.items())))
 
 
 def test_each_gets_one_round_before_any_gets_two() -> None:
     medians: dict[str, dict[int, float]] = {FIRST: dict(WIDE), SECOND: {1: 100.0, 2: 150.0, 3: 200.0}}
     given = []
-    while found := turns(medians, max_rounds=5):
-        given.append(sorted(case_id for _, case_id in found))
-        for number, case_id in found:
+    while results := turns(medians, max_rounds=5):
+        given.append(sorted(case_id for _, case_id in results))
+        for number, case_id in results:
             medians[case_id][number] = 200.0 if number == 4 else 100.0
     assert given == [sorted([FIRST, SECOND])] * 2
 

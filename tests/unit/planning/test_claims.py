@@ -93,14 +93,14 @@ def test_a_claim_says_where_it_is_from_and_has_values(name: str) -> None:
     ],
 )
 def test_a_typed_figure_is_the_published_one(claim: str, value: str, figure: float) -> None:
-    [found] = [one for one in claims.read(claim, FOLDER).values if one.name == value]
-    assert (found.latency_ms or found.items_per_s) == figure
+    [results] = [entry for entry in claims.read(claim, FOLDER).values if entry.name == value]
+    assert (results.latency_ms or results.items_per_s) == figure
 
 
 def test_the_ratios_of_timm_are_those_of_the_method() -> None:
     claim = claims.read("timm-compile-ratio", FOLDER)
     values = {value.name: value for value in claim.values}
-    ratios = [values[one.than].sample_ms / values[one.faster].sample_ms for one in claim.ratios]
+    ratios = [values[ratio.than].sample_ms / values[ratio.faster].sample_ms for ratio in claim.ratios]
     assert [round(ratio, 2) for ratio in ratios] == [1.95, 1.92, 1.76, 1.20]
 
 
@@ -146,8 +146,8 @@ def test_a_cpu_measures_what_the_claim_puts_in_its_place() -> None:
 
 def test_a_number_of_threads_that_was_published_is_measured() -> None:
     claim = claims.read("transformer-deploy-minilm", FOLDER)
-    one = next(value for value in claim.values if value.backend == "onnxruntime" and value.precision == "fp32")
-    changed = claim.model_copy(update={"values": (one.model_copy(update={"setting": "1-thread"}),)})
+    single = next(value for value in claim.values if value.backend == "onnxruntime" and value.precision == "fp32")
+    changed = claim.model_copy(update={"values": (single.model_copy(update={"setting": "1-thread"}),)})
     config, _ = claims.configuration(changed, "cpu", None)
     assert config is not None
     assert [case.setting for case in make_plan(config, "", "").cases] == ["1-thread"]
@@ -227,7 +227,7 @@ GOOD: dict[str, Any] = {
 def test_common_belongs_to_every_value_that_does_not_say_it() -> None:
     value = {"name": "more", "backend": "torch-eager", "latency_ms": 4.0, "batch_size": 8}
     claim = claims.parse({**GOOD, "values": [*GOOD["values"], value]}, "x")
-    assert [one.batch_size for one in claim.values] == [1, 8]
+    assert [entry.batch_size for entry in claim.values] == [1, 8]
 
 
 @pytest.mark.parametrize(

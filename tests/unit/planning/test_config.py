@@ -246,12 +246,12 @@ def test_a_model_may_have_gates_of_its_own() -> None:
     gates = {"fp16": {"relative_l2": 0.06}}
     config = parse_config({**SMALL, "models": [{"name": "resnet18", "gates": gates}, "minilm-l6"]}, "my.yaml")
     config = config.model_copy(update={"matrix": (MatrixBlock(backends=("torch-eager",), precisions=("bf16",)),)})
-    found = make_plan(config, "my.yaml", "")
-    own, usual = found.tolerance("resnet18", "fp16"), found.tolerance("minilm-l6", "fp16")
+    plan = make_plan(config, "my.yaml", "")
+    own, usual = plan.tolerance("resnet18", "fp16"), plan.tolerance("minilm-l6", "fp16")
     assert own is not None
     assert usual is not None
     assert (own.relative_l2, usual.relative_l2) == (0.06, DEFAULT_TOLERANCES["fp16"].relative_l2)
-    assert found.tolerance("resnet18", "fp32") == DEFAULT_TOLERANCES["fp32"]
+    assert plan.tolerance("resnet18", "fp32") == DEFAULT_TOLERANCES["fp32"]
 
 
 @pytest.mark.parametrize(
@@ -260,5 +260,5 @@ def test_a_model_may_have_gates_of_its_own() -> None:
 def test_gates_of_a_model_go_with_its_weights(text: str, kept: bool) -> None:
     entry = {"name": "resnet18", "weights": "seeded", "gates": {"fp16": {"relative_l2": 0.06}}}
     config = parse_config({**SMALL, "models": [entry]}, "my.yaml")
-    (found,) = apply(config, Overrides(models=(text,))).models
-    assert bool(found.gates) is kept
+    (model,) = apply(config, Overrides(models=(text,))).models
+    assert bool(model.gates) is kept

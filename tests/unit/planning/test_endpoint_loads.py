@@ -11,7 +11,7 @@ from harness.core.schemas import LoadCase, Plan
 from harness.planning.config import Config
 from harness.planning.generation_cases import generation_needs
 from harness.planning.matrix import make_plan
-from harness.planning.overrides import LoadOverrides, Overrides, apply
+from harness.planning.overrides import LoadOverrides, Overrides, apply, left_out
 
 CONFIG = Config.model_validate(
     {
@@ -72,6 +72,12 @@ def test_a_service_without_its_address_is_skipped_with_the_way_to_load_it() -> N
 
 
 COMPLETIONS = "openai+http://127.0.0.1:8000/v1/completions"
+
+
+def test_nothing_is_left_out_where_lengths_belong_to_the_completions_of_a_service() -> None:
+    load = LoadOverrides(endpoint=COMPLETIONS, bound="p99<2s", rates=(1.0,))
+    chosen = Overrides(models=("smollm2-135m",), load=load, loads_alone=True, prompt_lengths=(128,), new_tokens=(64,))
+    assert left_out(CONFIG, chosen) == ()
 
 
 def completions(url: str = COMPLETIONS, **lengths: tuple[int, ...]) -> Plan:

@@ -12,8 +12,8 @@ from tests.synthetic_results import RESNET, matrix, plan_of
 
 
 def plan(**measurement: object) -> Plan:
-    found = plan_of((RESNET,), matrix((RESNET,)))
-    return found.model_copy(update={"measurement": found.measurement.model_copy(update=measurement)})
+    result = plan_of((RESNET,), matrix((RESNET,)))
+    return result.model_copy(update={"measurement": result.measurement.model_copy(update=measurement)})
 
 
 def test_further_rounds_lengthen_the_worst_case_alone() -> None:

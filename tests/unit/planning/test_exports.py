@@ -43,8 +43,8 @@ def test_what_needs_no_onnx_file_is_measured(backend: str) -> None:
 def test_what_needs_one_fails_with_its_reason(
     refused: tuple[str, ...], precision: str, setting: str, reason: str | None
 ) -> None:
-    found = refusal_of(export(*refused), case("openvino", precision=precision, setting=setting))
-    assert (found.problem if found else None) == reason
+    refusal = refusal_of(export(*refused), case("openvino", precision=precision, setting=setting))
+    assert (refusal.problem if refusal else None) == reason
 
 
 def test_a_form_of_a_file_is_one_of_its_own() -> None:
@@ -92,8 +92,8 @@ def recorded(**changes: Any) -> ExportRecord:
     ],
 )
 def test_an_export_of_another_request_is_told(changes: dict[str, Any], says: str | None) -> None:
-    found = another_request(recorded(**changes), PLAN, PLANNED)
-    assert (found is None) if says is None else (found is not None and says in found)
+    result = another_request(recorded(**changes), PLAN, PLANNED)
+    assert (result is None) if says is None else (result is not None and says in result)
 
 
 def test_results_keep_their_export_whatever_was_exported_since(tmp_path: Path) -> None:
@@ -120,5 +120,5 @@ def test_results_keep_their_export_whatever_was_exported_since(tmp_path: Path) -
     ],
 )
 def test_a_case_without_its_inputs_is_not_measured(changes: dict[str, Any], samples: int, says: str | None) -> None:
-    found = inputs_lack(recorded(), case("torch-eager", **changes), samples)
-    assert (found is None) if says is None else (found is not None and says in found.problem)
+    result = inputs_lack(recorded(), case("torch-eager", **changes), samples)
+    assert (result is None) if says is None else (result is not None and says in result.problem)

@@ -15,7 +15,7 @@ from harness.planning.config import parse_config
 from harness.planning.generation_cases import generation_needs
 from harness.planning.matrix import make_plan
 from harness.planning.schedule import generation_turns
-from harness.zoo.stored import length_pairs
+from harness.zoo.input_files import length_pairs
 
 
 def planned(pairs: list[tuple[int, int]] | None = None, **block: Any) -> Plan:
@@ -43,8 +43,8 @@ def test_length_pairs_replace_the_lengths() -> None:
 
 def test_what_an_export_needs() -> None:
     plan = planned(models=["gpt2"], batch_sizes=[1, 4], prompt_lengths=[16, 32], new_tokens=[4, 9])
-    found = generation_needs(plan)["gpt2"]
-    assert (found.lengths, found.batch_size, found.onnx) == ({16: 9, 32: 9}, 4, ())
+    generation_need = generation_needs(plan)["gpt2"]
+    assert (generation_need.lengths, generation_need.batch_size, generation_need.onnx) == ({16: 9, 32: 9}, 4, ())
 
 
 def test_a_plan_without_generation_keeps_its_id() -> None:

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from harness.backends.served_cases import case_of, served_cases
 from harness.core.errors import ConfigError, UsageError
 from harness.core.schemas import LatencyBound, LoadCase, Plan
 from harness.planning.config import delay_ns, parse_config, price, rate
-from harness.planning.load_cases import CLOSED_REPLICATIONS, CLOSED_S, LOADGEN_S, estimate_load
+from harness.planning.load_cases import CLOSED_REPLICATIONS, CLOSED_S, LOADGEN_S, case_of, estimate_load, served_cases
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import LoadOverrides, Overrides, apply
 from harness.planning.schedule import of_models

@@ -225,49 +225,49 @@ ASKED: dict[str, Any] = {"models": ["resnet18"], "matrix": [{"backends": ["torch
     ids=str,
 )
 def test_plans_that_ask_or_judge_otherwise_have_other_ids_and_share_their_settings(change: dict[str, Any]) -> None:
-    one = make_plan(parse_config(ASKED, "config.yaml"), "config.yaml", "0")
+    first = make_plan(parse_config(ASKED, "config.yaml"), "config.yaml", "0")
     other = make_plan(parse_config({**ASKED, **change}, "config.yaml"), "config.yaml", "0")
-    assert (one.plan_id == other.plan_id, one.settings_id == other.settings_id) == (False, True)
+    assert (first.plan_id == other.plan_id, first.settings_id == other.settings_id) == (False, True)
 
 
 def test_other_measurement_settings_make_both_ids_others() -> None:
-    one, other = plan({"backends": ["noop"]}), plan({"backends": ["noop"]}, measurement={"max_s": 3.0})
-    assert (one.plan_id == other.plan_id, one.settings_id == other.settings_id) == (False, False)
+    first, other = plan({"backends": ["noop"]}), plan({"backends": ["noop"]}, measurement={"max_s": 3.0})
+    assert (first.plan_id == other.plan_id, first.settings_id == other.settings_id) == (False, False)
 
 
 def test_every_tolerance_and_limit_that_a_configuration_sets_is_part_of_the_plan_id() -> None:
     """Whatever fields are added: a row is judged by the plan, and two plans that judge otherwise are two."""
-    one = make_plan(parse_config(ASKED, "config.yaml"), "config.yaml", "0")
+    first = make_plan(parse_config(ASKED, "config.yaml"), "config.yaml", "0")
     tolerance = Tolerance(relative_l2=0.1, top1_agreement=0.5, cosine=0.5)
-    one = one.model_copy(update={"gates": {"fp32": tolerance}})
-    parts = {"measurement": one.measurement, "report": one.report, "engines": one.engines}
+    first = first.model_copy(update={"gates": {"fp32": tolerance}})
+    parts = {"measurement": first.measurement, "report": first.report, "engines": first.engines}
     free = {("report", "title"), ("report", "charts"), ("measurement", "export_timeout_s")}
     for name, part in parts.items():
         for field in type(part).model_fields:
             changed = part.model_copy(update={field: "another"})
-            other = plan_id(one.model_copy(update={name: changed}))
-            assert (other == plan_id(one)) == ((name, field) in free), f"{name}.{field}"
+            other = plan_id(first.model_copy(update={name: changed}))
+            assert (other == plan_id(first)) == ((name, field) in free), f"{name}.{field}"
     for field in Tolerance.model_fields:
-        other = plan_id(one.model_copy(update={"gates": {"fp32": tolerance.model_copy(update={field: 0.25})}}))
-        assert other != plan_id(one), f"gates.{field}"
+        other = plan_id(first.model_copy(update={"gates": {"fp32": tolerance.model_copy(update={field: 0.25})}}))
+        assert other != plan_id(first), f"gates.{field}"
 
 
 def test_the_plan_id_is_the_same_wherever_its_configuration_lies_and_whatever_its_report_is_called() -> None:
-    one = make_plan(parse_config(ASKED, "config.yaml"), "config.yaml", "0")
+    first = make_plan(parse_config(ASKED, "config.yaml"), "config.yaml", "0")
     named = {**ASKED, "report": {"title": "Another", "charts": False}}
     other = make_plan(parse_config(named, "elsewhere/copy.yaml"), "elsewhere/copy.yaml", "1")
-    assert one.plan_id == other.plan_id == plan_id(other)
+    assert first.plan_id == other.plan_id == plan_id(other)
 
 
 def test_another_exporter_is_another_plan_and_the_usual_one_leaves_the_id_as_it_was() -> None:
-    one, usual, other = (
+    first, usual, other = (
         plan({"backends": ["onnxruntime"]}, **more)
         for more in ({}, {"export": {"exporter": "dynamo"}}, {"export": {"exporter": "torchscript"}})
     )
-    assert one.plan_id == usual.plan_id != other.plan_id
-    assert (one.export.exporter, other.export.exporter) == ("dynamo", "torchscript")
-    assert "export" not in one.model_dump(exclude_defaults=True)
-    assert one.settings_id == other.settings_id  # samples are told apart by the hash of the file that they loaded
+    assert first.plan_id == usual.plan_id != other.plan_id
+    assert (first.export.exporter, other.export.exporter) == ("dynamo", "torchscript")
+    assert "export" not in first.model_dump(exclude_defaults=True)
+    assert first.settings_id == other.settings_id  # samples are told apart by the hash of the file that they loaded
     assert refusal({"backends": ["onnxruntime"]}, export={"exporter": "dynamic"}).hint.startswith(
         "Did you mean `dynamo`"
     )

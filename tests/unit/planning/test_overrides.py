@@ -187,8 +187,8 @@ def test_chosen_models_keep_what_blocks_say_about_them() -> None:
 def test_a_model_that_no_block_covers_gets_the_first_blocks_lists() -> None:
     for name in ("resnet50", "mobilenet_v2"):
         plan = planned(models=(name, "resnet18"))
-        found = {(case.backend, case.batch_size) for case in plan.cases if case.model == name}
-        assert found == {(backend, size) for backend in ("torch-eager", "onnxruntime") for size in (1, 4)}
+        results = {(case.backend, case.batch_size) for case in plan.cases if case.model == name}
+        assert results == {(backend, size) for backend in ("torch-eager", "onnxruntime") for size in (1, 4)}
         assert column(plan, "model") == {name, "resnet18"}
 
 

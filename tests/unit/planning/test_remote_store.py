@@ -71,11 +71,11 @@ def test_runs_of_two_hosts_meet_in_one_store(
 
 
 def test_a_run_that_the_store_lost_is_not_kept_here(memory: Memory, tmp_path: Path) -> None:
-    one = saved(tmp_path / "one", summary(1))
-    add(one, URL)
+    result = saved(tmp_path / "one", summary(1))
+    add(result, URL)
     memory.rm("/bench/nightly/runs", recursive=True)
     add(saved(tmp_path / "one", summary(2)), URL)
-    assert len(list(one.store_copy(URL).runs.glob("*/run.json"))) == 1
+    assert len(list(result.store_copy(URL).runs.glob("*/run.json"))) == 1
 
 
 def test_a_record_is_never_overwritten_and_what_was_not_written_is_not_kept(memory: Memory, tmp_path: Path) -> None:
@@ -148,24 +148,24 @@ def test_errors_of_a_store_have_two_lines(
     remote, files = RemoteStore(URL), RunStore(tmp_path)
     filled(files, nights([1.0]))
     monkeypatch.setattr(remote, "_files", Refusing(error))
-    with pytest.raises(StorageError, match=problem) as found:
+    with pytest.raises(StorageError, match=problem) as caught:
         remote.create(files, [files.run("n00")])
-    assert hint in found.value.hint
+    assert hint in caught.value.hint
     assert not files.run("n00").is_file()
 
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "s3fs", None)
-    with pytest.raises(UnavailableError, match="s3://") as found:
+    with pytest.raises(UnavailableError, match="s3://") as caught:
         RemoteStore("s3://bucket/folder")
-    assert "inferometer[stores]" in found.value.hint
+    assert "inferometer[stores]" in caught.value.hint
 
 
 @pytest.mark.parametrize("text", ["s3://", "nowhere://x", "s3://me:secret@host/x", "https://host/x?token=1"])
 def test_a_text_that_is_no_url_of_a_folder_is_refused(text: str) -> None:
-    with pytest.raises(UsageError) as found:
+    with pytest.raises(UsageError) as caught:
         RemoteStore(text)
-    assert "secret" not in found.value.problem
+    assert "secret" not in caught.value.problem
 
 
 def test_a_file_url_is_its_folder(tmp_path: Path) -> None:

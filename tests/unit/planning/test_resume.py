@@ -27,11 +27,11 @@ EXPORT = made.export_record(made.RESNET)
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Results:
     """A folder with round 1 measured here, by the present plan, on the present export."""
-    found = Results(tmp_path)
+    result = Results(tmp_path)
     monkeypatch.setattr(environment, "collect", lambda build, device="cpu", also=(): made.environment())
-    store.save(found.environment(made.ENVIRONMENT_ID), made.environment())
-    put(found)
-    return found
+    store.save(result.environment(made.ENVIRONMENT_ID), made.environment())
+    put(result)
+    return result
 
 
 def put(results: Results, **changes: Any) -> None:
@@ -43,9 +43,9 @@ def look(results: Results) -> Finished:
 
 
 def test_what_was_measured_is_kept_and_what_is_missing_is_not(results: Results) -> None:
-    found = look(results)
-    assert [found.has(turn) for turn in TURNS] == [True, False]
-    assert found.notes == []
+    result = look(results)
+    assert [result.has(turn) for turn in TURNS] == [True, False]
+    assert result.notes == []
 
 
 def test_other_settings_are_measured_again(results: Results) -> None:
@@ -56,8 +56,8 @@ def test_other_settings_are_measured_again(results: Results) -> None:
 def test_a_plan_with_one_more_backend_keeps_what_the_smaller_one_measured(results: Results) -> None:
     more = made.case_of(made.RESNET, "openvino", "fp32", 1)
     larger = made.plan_of([made.RESNET], [CASE, more], rounds=2).model_copy(update={"plan_id": "larger"})
-    found = finished_turns(larger, [*TURNS, (1, more)], {made.RESNET.name: EXPORT}, results)
-    assert [found.has(turn) for turn in [*TURNS, (1, more)]] == [True, False, False]
+    matches = finished_turns(larger, [*TURNS, (1, more)], {made.RESNET.name: EXPORT}, results)
+    assert [matches.has(turn) for turn in [*TURNS, (1, more)]] == [True, False, False]
 
 
 @pytest.mark.parametrize("artifacts", [{"model.onnx": "0" * 64}, {"gone.onnx": "0" * 64}])
@@ -101,11 +101,11 @@ def test_a_failed_turn_is_tried_again(results: Results) -> None:
 def test_a_damaged_file_is_named_and_measured_again(results: Results) -> None:
     path = results.raw_file(CASE.case_id, 1)
     path.write_bytes(path.read_bytes()[:-20])
-    found = look(results)
-    assert not found.medians
-    assert len(found.notes) == 1
-    assert str(path) in found.notes[0]
-    assert "measured again" in found.notes[0]
+    result = look(results)
+    assert not result.medians
+    assert len(result.notes) == 1
+    assert str(path) in result.notes[0]
+    assert "measured again" in result.notes[0]
 
 
 def test_a_record_of_another_case_or_round_is_measured_again(results: Results) -> None:
@@ -126,8 +126,8 @@ def test_the_environment_of_this_machine_is_comparable_with_itself(tmp_path: Pat
 def test_what_loaded_the_present_engine_is_kept(results: Results, sha256: str, kept: bool) -> None:
     put(results, artifacts={PATH: "e" * 64})
     engines = {made.RESNET.name: (engine_record(EXPORT, sha256),)}
-    found = finished_turns(PLAN, TURNS, {made.RESNET.name: EXPORT}, results, engines=engines)
-    assert found.has(TURNS[0]) is kept
+    matches = finished_turns(PLAN, TURNS, {made.RESNET.name: EXPORT}, results, engines=engines)
+    assert matches.has(TURNS[0]) is kept
 
 
 MS = 1_000_000
@@ -161,7 +161,7 @@ ONE: dict[str, Any] = {"threads": 1, "workers": 1, "clock": Clock(name="simulate
 @pytest.fixture
 def files(tmp_path: Path) -> LoadFiles:
     """A folder with the service times and the one replication of the load case."""
-    found = Results(tmp_path).load(LOAD.load_id)
+    result = Results(tmp_path).load(LOAD.load_id)
     count = requests_at(LOAD, 100)
     record = Replication(
         **BASE,
@@ -183,9 +183,9 @@ def files(tmp_path: Path) -> LoadFiles:
         worker=(0,) * count,
         parity=None,
     )
-    store.save(found.replication("r100", 1), record)
-    put_replication(found, INTACT)
-    return found
+    store.save(result.replication("r100", 1), record)
+    put_replication(result, INTACT)
+    return result
 
 
 def put_replication(files: LoadFiles, artifacts: dict[str, str]) -> None:

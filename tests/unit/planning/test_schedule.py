@@ -20,7 +20,7 @@ def test_every_runnable_case_once_a_round() -> None:
     turns = schedule(CASES, 3, seed=1)
     assert skipped
     for number in (1, 2, 3):
-        ids = [case.case_id for found, case in turns if found == number]
+        ids = [case.case_id for entry, case in turns if entry == number]
         assert sorted(ids) == sorted(case.case_id for case in CASES if case.case_id not in skipped)
     assert [number for number, _ in turns] == sorted(number for number, _ in turns)
 
@@ -68,6 +68,6 @@ def test_of_two_states_each_goes_first_as_often_and_which_is_drawn() -> None:
     for pairs in rounds:
         for (_, case), goes_first in pairs:
             first.setdefault(case.case_id, []).append(goes_first)
-    assert {sum(found) for found in first.values()} == {5}
-    assert all(one != other for found in first.values() for one, other in zip(found[::2], found[1::2], strict=True))
+    assert {sum(entry) for entry in first.values()} == {5}
+    assert all(each != other for entry in first.values() for each, other in zip(entry[::2], entry[1::2], strict=True))
     assert len(set(map(tuple, first.values()))) > len(first) // 4

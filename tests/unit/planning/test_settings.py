@@ -43,7 +43,7 @@ def test_tuning_tries_the_short_list_that_fits_the_model(model: str, left_out: s
     tried = [case.setting for case in cases if case.backend == "onnxruntime"]
     listed = BACKENDS["onnxruntime"].settings_on("cuda")
     kind = "text" if model == "bert-base" else "image"
-    assert tried == [name for name, one in listed.items() if one.tried and kind in one.kinds]
+    assert tried == [name for name, entry in listed.items() if entry.tried and kind in entry.kinds]
     assert left_out not in tried
     assert all(case.tuned for case in cases if case.backend == "onnxruntime")
     # One setting alone is not tried against anything.
@@ -68,9 +68,9 @@ def test_a_variant_is_exported_only_where_a_setting_loads_it() -> None:
 
 
 def test_an_unknown_setting_names_what_there_is() -> None:
-    with pytest.raises(ConfigError, match="Unknown setting `grpah`") as found:
+    with pytest.raises(ConfigError, match="Unknown setting `grpah`") as caught:
         plan(backends=["onnxruntime"], settings=["grpah"])
-    assert "graph" in found.value.hint
+    assert "graph" in caught.value.hint
 
 
 def test_settings_and_tuning_exclude_each_other() -> None:
@@ -79,9 +79,9 @@ def test_settings_and_tuning_exclude_each_other() -> None:
 
 
 def test_int8_files_are_not_planned_for_onnxruntime_on_a_gpu_and_the_reason_is_named() -> None:
-    with pytest.raises(ConfigError, match="int8") as found:
+    with pytest.raises(ConfigError, match="int8") as caught:
         plan(backends=["onnxruntime"], precisions=["int8"])
-    assert "QLinearConv" in found.value.hint
+    assert "QLinearConv" in caught.value.hint
     config = {"device": "cuda", "models": [{"name": "onnx:own.onnx"}], "matrix": [{"backends": ["onnxruntime"]}]}
     (case,) = make_plan(parse_config(config, "x.yaml"), "x.yaml", "", quantised={"onnx:own.onnx": "static"}).cases
     assert case.precision == "int8"
@@ -113,9 +113,9 @@ def test_on_a_cpu_numbers_of_threads_are_settings_of_every_backend_that_computes
 
 @pytest.mark.parametrize("name", ["1-threads", "2-thread", "0-threads", "02-threads", "99999-threads", "-2-threads"])
 def test_only_one_spelling_of_a_number_of_threads_is_a_setting(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"Unknown setting `{name}`") as found:
+    with pytest.raises(ConfigError, match=f"Unknown setting `{name}`") as caught:
         on_cpu(backends=["onnxruntime"], settings=[name])
-    assert "2-threads" in found.value.hint
+    assert "2-threads" in caught.value.hint
 
 
 def test_on_a_gpu_they_are_none() -> None:

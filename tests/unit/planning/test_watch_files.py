@@ -20,9 +20,9 @@ from tests.synthetic_results import ENVIRONMENT_ID, environment, usage_of
 
 @pytest.fixture
 def results(tmp_path: Path) -> Results:
-    found = Results(tmp_path)
-    store.save(found.plan, PLAN)
-    return found
+    result = Results(tmp_path)
+    store.save(result.plan, PLAN)
+    return result
 
 
 def put(results: Results, found: Measured | Failed) -> Path:
@@ -41,9 +41,9 @@ def test_without_a_plan_there_is_nothing_to_see_and_then_there_is(tmp_path: Path
     results, watched = Results(tmp_path), WatchedFolder(Results(tmp_path))
     assert watched.look() is None
     store.save(results.plan, PLAN)
-    found = watched.look()
-    assert found is not None
-    assert found.state == "waiting"
+    result = watched.look()
+    assert result is not None
+    assert result.state == "waiting"
 
 
 def test_a_damaged_plan_is_an_error(results: Results) -> None:
@@ -94,13 +94,13 @@ def test_what_the_monitor_writes_later_is_seen_as_well(results: Results) -> None
     watched = WatchedFolder(results)
     put(results, record(EAGER, 1))
     store.save(results.running, running(EAGER, 2, done=1, since=utc_now()))
-    found = watched.look()
-    assert found is not None
-    assert found.left_s is None
+    result = watched.look()
+    assert result is not None
+    assert result.left_s is None
     store.save(results.usage_file(EAGER.case_id, 1), usage_of(EAGER.case_id, 1))
-    found = watched.look()
-    assert found is not None
-    assert found.left_s is not None
+    result = watched.look()
+    assert result is not None
+    assert result.left_s is not None
 
 
 def test_damaged_and_foreign_records_are_no_answers(results: Results) -> None:
@@ -109,66 +109,66 @@ def test_damaged_and_foreign_records_are_no_answers(results: Results) -> None:
     damaged.write_bytes(damaged.read_bytes()[:-9])
     moved = results.raw_file(ONNX.case_id, 2)
     store.save_raw(moved, record(EAGER, 2))
-    found = WatchedFolder(results).look()
-    assert found is not None
-    assert (found.done, found.state) == (0, "waiting")
-    assert [str(damaged) in note for note in found.notes] == [True]
+    result = WatchedFolder(results).look()
+    assert result is not None
+    assert (result.done, result.state) == (0, "waiting")
+    assert [str(damaged) in note for note in result.notes] == [True]
 
 
 def test_conditions_are_those_of_what_was_measured(results: Results) -> None:
     watched = WatchedFolder(results)
     put(results, record(EAGER, 1))
-    found = watched.look()
-    assert found is not None
-    assert found.conditions == ""
+    result = watched.look()
+    assert result is not None
+    assert result.conditions == ""
     store.save(results.environment(ENVIRONMENT_ID), environment())
-    found = watched.look()
-    assert found is not None
-    assert "8481C" in found.conditions
-    assert "2 threads · torch 2.14.1" in found.conditions
+    result = watched.look()
+    assert result is not None
+    assert "8481C" in result.conditions
+    assert "2 threads · torch 2.14.1" in result.conditions
 
 
 @pytest.mark.parametrize(("pid", "state"), [(os.getpid(), "running"), (2**22 + 1, "stopped")], ids=["alive", "gone"])
 def test_a_run_is_at_work_while_its_process_lives(results: Results, pid: int, state: str) -> None:
     store.save(results.running, running(EAGER, 1, done=0).model_copy(update=here(EAGER, 1, pid)))
-    found = WatchedFolder(results).look()
-    assert found is not None
-    assert found.state == state
+    result = WatchedFolder(results).look()
+    assert result is not None
+    assert result.state == state
 
 
 def test_a_run_elsewhere_is_given_up_when_no_turn_could_last_so_long(results: Results) -> None:
     watched = WatchedFolder(results)
     store.save(results.running, running(EAGER, 1, done=0, since=utc_now()))
-    found = watched.look()
-    assert found is not None
-    assert [one.lives for one in found.turning] == [None]
+    result = watched.look()
+    assert result is not None
+    assert [entry.lives for entry in result.turning] == [None]
     store.save(results.running, running(EAGER, 1, done=0, since="2020-01-01T00:00:00+00:00"))
-    found = watched.look()
-    assert found is not None
-    assert [one.lives for one in found.turning] == [False]
+    result = watched.look()
+    assert result is not None
+    assert [entry.lives for entry in result.turning] == [False]
 
 
 def test_a_run_of_another_plan_and_a_damaged_file_are_named(results: Results) -> None:
     watched = WatchedFolder(results)
     store.save(results.running, running(EAGER, 1, done=0, plan_id="another"))
-    found = watched.look()
-    assert found is not None
-    assert found.turning == ()
-    assert "another" in found.notes[0]
+    result = watched.look()
+    assert result is not None
+    assert result.turning == ()
+    assert "another" in result.notes[0]
     results.running.write_text("{}")
-    found = watched.look()
-    assert found is not None
-    assert str(results.running) in found.notes[0]
+    result = watched.look()
+    assert result is not None
+    assert str(results.running) in result.notes[0]
 
 
 def test_models_that_are_spread_over_cards_are_seen_in_the_folders_of_the_cards(results: Results) -> None:
     for place, case in enumerate((EAGER, ONNX)):
         put(results.gpu_folder(place), record(case, 1))
         store.save(results.gpu_folder(place).running, running(case, 2, done=1, since=utc_now()))
-    found = WatchedFolder(results).look()
-    assert found is not None
-    assert (found.done, len(found.turning)) == (2, 2)
-    assert (found.left_s, found.run_turns) == (None, None)
+    result = WatchedFolder(results).look()
+    assert result is not None
+    assert (result.done, len(result.turning)) == (2, 2)
+    assert (result.left_s, result.run_turns) == (None, None)
 
 
 def test_looking_writes_nothing_and_takes_breaks(results: Results) -> None:
@@ -183,10 +183,10 @@ def test_looking_writes_nothing_and_takes_breaks(results: Results) -> None:
 def test_a_run_says_what_it_measures_and_takes_its_file_away(results: Results) -> None:
     presence = Presence(results, PLAN.plan_id)
     presence.turn(ONNX.case_id, 2, done=3, turns=9)
-    found = WatchedFolder(results).look()
-    assert found is not None
-    assert (found.state, found.run_done, found.run_turns) == ("running", 3, 9)
-    assert [(one.case_id, one.round, one.lives) for one in found.turning] == [(ONNX.case_id, 2, True)]
+    result = WatchedFolder(results).look()
+    assert result is not None
+    assert (result.state, result.run_done, result.run_turns) == ("running", 3, 9)
+    assert [(entry.case_id, entry.round, entry.lives) for entry in result.turning] == [(ONNX.case_id, 2, True)]
     presence.close()
     presence.close()
     assert not results.running.exists()
@@ -195,13 +195,13 @@ def test_a_run_says_what_it_measures_and_takes_its_file_away(results: Results) -
 def test_an_export_is_seen_while_its_process_lives(results: Results) -> None:
     presence = ExportPresence(results, "another plan", 2)
     presence.model("resnet50", 0)
-    found = WatchedFolder(results).look()
-    assert found is not None
-    assert (found.state, [(one.model, one.number, one.lives) for one in found.exporting]) == (
+    result = WatchedFolder(results).look()
+    assert result is not None
+    assert (result.state, [(entry.model, entry.number, entry.lives) for entry in result.exporting]) == (
         "exporting",
         [("resnet50", 1, True)],
     )
     presence.close()
-    found = WatchedFolder(results).look()
-    assert found is not None
-    assert (found.state, found.exporting) == ("waiting", ())
+    result = WatchedFolder(results).look()
+    assert result is not None
+    assert (result.state, result.exporting) == ("waiting", ())

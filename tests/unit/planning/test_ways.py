@@ -116,10 +116,10 @@ def test_transfers_overlap_where_a_backend_can_copy_beside_a_pass() -> None:
 
 def test_a_plugin_that_says_nothing_of_its_streams_is_not_taken_to_overlap() -> None:
     copying = BackendInfo("a.b:C", "copies", (), (), {"cuda": ("fp32",)}, "onnx", transfers=True)
-    found = [
+    results = [
         skipped("copying", copying, model_info("resnet18"), "cuda", "transfer", mode) for mode in ("sync", "pipelined")
     ]
-    assert found == [None, "no transfer boundary in pipelined mode: its copies wait in one queue with its passes"]
+    assert results == [None, "no transfer boundary in pipelined mode: its copies wait in one queue with its passes"]
 
 
 def test_a_backend_without_the_mode_is_skipped_with_the_reason() -> None:

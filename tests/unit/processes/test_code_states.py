@@ -107,11 +107,11 @@ def test_a_stamp_changes_with_any_file_but_those_left_out(repository: Path) -> N
 
 
 def test_a_module_that_the_other_state_would_lend_is_refused(tmp_path: Path) -> None:
-    one, other = tmp_path / "one", tmp_path / "other"
-    for folder in (one, other):
+    first, other = tmp_path / "one", tmp_path / "other"
+    for folder in (first, other):
         folder.mkdir()
     (other / "borrowed_nets.py").touch()
-    borrowed = Code(one, (str(one), str(other)))
+    borrowed = Code(first, (str(first), str(other)))
     with pytest.raises(UsageError, match="which is the other state"):
         require_own_modules(borrowed, Code(other, (str(other),)), ["borrowed_nets.inner"])
-    require_own_modules(Code(other, (str(other),)), Code(one, (str(one),)), ["borrowed_nets"])
+    require_own_modules(Code(other, (str(other),)), Code(first, (str(first),)), ["borrowed_nets"])

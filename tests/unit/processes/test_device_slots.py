@@ -62,9 +62,9 @@ def test_gpus_are_named_as_cuda_visible_devices_names_them(monkeypatch: pytest.M
 
 @pytest.mark.usefixtures("eight_cpus")
 def test_a_plan_for_cpus_has_shares_of_the_cpus(tmp_path: Path) -> None:
-    found = find_slots("a,b,c", "cpu")
-    assert [slot.cpus for slot in found] == [(0, 1), (2, 3), (4, 5)]
-    assert (found[0].gpu, variables(found[0])) == (None, {})
+    slots = find_slots("a,b,c", "cpu")
+    assert [slot.cpus for slot in slots] == [(0, 1), (2, 3), (4, 5)]
+    assert (slots[0].gpu, variables(slots[0])) == (None, {})
     for node, cpus in (("node0", "0-2,9"), ("node1", "4-7")):
         (tmp_path / node).mkdir()
         (tmp_path / node / "cpulist").write_text(f"{cpus}\n")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.aggregation.energy_pass import EnergySpent, Meter
+from harness.aggregation.energy_per_inference import EnergySpent, Meter
 from harness.core import store
 from harness.core.layout import LoadFiles
 from harness.core.protocol import LoadJob
@@ -59,7 +59,7 @@ def test_energy_belongs_to_the_replication_that_it_was_spent_in(meter: Replicati
     phases = ["load", "service times", phase_of(low, 1), "outputs check", phase_of(high, 1), phase_of(low, 2), "end"]
     for phase in phases:
         meter.entered(phase)
-    assert {name: (one.energy_j, one.window_ns, one.numbers) for name, one in meter.points.items()} == {
+    assert {name: (point.energy_j, point.window_ns, point.numbers) for name, point in meter.points.items()} == {
         "r5": (200.0, 2 * S, (1, 2)),
         "r9": (100.0, S, (1,)),
     }
@@ -69,9 +69,9 @@ def test_energy_belongs_to_the_replication_that_it_was_spent_in(meter: Replicati
 def test_a_running_service_has_no_meter_of_a_gpu_here(meter: ReplicationMeter) -> None:
     handle: Any = object()
     here, elsewhere = job().load, job(endpoint="kserve+http://h:1/v2/models/m").load
-    found = meter_for(here, handle, meter.idle)
-    assert found is not None
-    assert found.handle is handle
+    result = meter_for(here, handle, meter.idle)
+    assert result is not None
+    assert result.handle is handle
     assert meter_for(elsewhere, handle, meter.idle) is None
     assert meter_for(here, None, meter.idle) is None
 

@@ -33,12 +33,12 @@ def test_from_the_warm_up_on_the_launching_thread_has_a_cpu_of_its_own_and_the_o
         assert limits.affinity() == before[-1:]
         assert other.native_id is not None
         assert os.sched_getaffinity(other.native_id) == set(before[:-1])
-        found = core.end(PLACEMENT)
+        end = core.end(PLACEMENT)
     finally:
         own_core._bind(before, before)
         ended.set()
         other.join()
-    assert found.settings == {"threads": 2, "launching_cpus": 1}
+    assert end.settings == {"threads": 2, "launching_cpus": 1}
     assert limits.affinity() == before
     assert phases == ["load", BEGINS]
 

@@ -18,7 +18,7 @@ from harness.profiling.launch_gaps import (
     overlap,
     waited,
 )
-from harness.profiling.load_profiles import with_launch_gaps
+from harness.profiling.read_profiles import with_launch_gaps
 
 Event = dict[str, Any]
 
@@ -40,57 +40,57 @@ def test_a_cpu_has_time_without_an_operator() -> None:
         event("cpu_op", 150, 10),
         event("python_function", 0, 9),
     ]
-    found = launch_gaps.operator_gaps_of(events)
-    assert found is not None
-    assert (found.window_ns, found.busy_ns) == (60_000, 30_000)
-    assert launch_gaps.without_operator(found) == 0.5
+    result = launch_gaps.operator_gaps_of(events)
+    assert result is not None
+    assert (result.window_ns, result.busy_ns) == (60_000, 30_000)
+    assert launch_gaps.without_operator(result) == 0.5
     assert launch_gaps.operator_gaps_of([event("kernel", 0, 5)]) is None
 
 
 def test_overlapping_work_counts_once_and_copies_count_as_work() -> None:
-    found = launch_gaps_of(
+    result = launch_gaps_of(
         [event("kernel", 100, 10), event("kernel", 105, 10), event("gpu_memcpy", 120, 5), event("gpu_memset", 140, 10)]
     )
-    assert found is not None
-    assert (found.window_ns, found.busy_ns, found.work_ns) == (50_000, 30_000, 35_000)
-    assert idle(found) == pytest.approx(0.4)
+    assert result is not None
+    assert (result.window_ns, result.busy_ns, result.work_ns) == (50_000, 30_000, 35_000)
+    assert idle(result) == pytest.approx(0.4)
 
 
 def test_work_inside_longer_work_on_another_stream_is_no_gap() -> None:
-    found = launch_gaps_of([event("kernel", 0, 100), event("kernel", 10, 5), event("kernel", 100, 20)])
-    assert found is not None
-    assert idle(found) == 0
+    result = launch_gaps_of([event("kernel", 0, 100), event("kernel", 10, 5), event("kernel", 100, 20)])
+    assert result is not None
+    assert idle(result) == 0
 
 
 def test_what_was_launched_in_time_is_no_waiting_for_the_host() -> None:
-    found = launch_gaps_of(
+    result = launch_gaps_of(
         [
             *(event("cuda_runtime", 0, 5, 1), event("kernel", 10, 10, 1)),
             *(event("cuda_runtime", 6, 2, 2), event("kernel", 25, 5, 2)),  # launched before the gap of 5 began
             *(event("cuda_driver", 31, 7, 3), event("kernel", 40, 10, 3)),  # 8 of the gap's 10 until it was launched
         ]
     )
-    assert found is not None
-    assert (found.window_ns, found.busy_ns, found.waited_ns) == (40_000, 25_000, 8_000)
-    assert waited(found) == pytest.approx(0.2)
+    assert result is not None
+    assert (result.window_ns, result.busy_ns, result.waited_ns) == (40_000, 25_000, 8_000)
+    assert waited(result) == pytest.approx(0.2)
 
 
 def test_a_kernel_that_starts_before_its_launch_returns_waited_until_it_started() -> None:
-    found = launch_gaps_of(
+    result = launch_gaps_of(
         [
             *(event("cuda_runtime", 0, 1, 1), event("kernel", 0, 10, 1)),
             *(event("cuda_runtime", 12, 20, 2), event("kernel", 16, 4, 2)),
         ]
     )
-    assert found is not None
-    assert found.waited_ns == 6_000
+    assert result is not None
+    assert result.waited_ns == 6_000
 
 
 def test_without_launches_nobody_tells_for_whom_it_waited() -> None:
-    found = launch_gaps_of([event("kernel", 0, 10, 7), event("kernel", 20, 10, 8)])
-    assert found is not None
-    assert idle(found) == pytest.approx(1 / 3)
-    assert waited(found) is None
+    result = launch_gaps_of([event("kernel", 0, 10, 7), event("kernel", 20, 10, 8)])
+    assert result is not None
+    assert idle(result) == pytest.approx(1 / 3)
+    assert waited(result) is None
 
 
 def test_a_trace_of_a_cpu_has_no_gaps() -> None:
@@ -108,16 +108,16 @@ def test_the_idle_share_of_a_latency_leaves_out_what_the_profiler_adds() -> None
     # 35 µs of work are 30 µs of a busy GPU. A region is no work.
     told = (operator("n", 35_000), operator("region", 90_000))
     events = [event("kernel", 0, 10), event("kernel", 5, 10), event("kernel", 85, 15), region]
-    found = launch_gaps_of(events, *told)
-    assert found is not None
-    assert idle(found) == pytest.approx(0.7)
-    assert (found.kernels_ns, overlap(found)) == (35_000, pytest.approx(35 / 30))
-    parts = of(*told).model_copy(update={"launch_gaps": found, "plain_ns": 40_000})
+    result = launch_gaps_of(events, *told)
+    assert result is not None
+    assert idle(result) == pytest.approx(0.7)
+    assert (result.kernels_ns, overlap(result)) == (35_000, pytest.approx(35 / 30))
+    parts = of(*told).model_copy(update={"launch_gaps": result, "plain_ns": 40_000})
     assert busy_in_a_pass(parts) == pytest.approx(30_000)
-    assert idle_in_a_pass(found) == pytest.approx(70_000)
+    assert idle_in_a_pass(result) == pytest.approx(70_000)
     # Of the measured latency where there is one, else of the plain one; and it says of which.
     shares = [idle_share(parts, measured_ns) for measured_ns in (None, 60_000, 20_000)]
-    assert [(one.share, one.of) for one in shares if one] == [
+    assert [(share.share, share.of) for share in shares if share] == [
         (pytest.approx(0.25), "plain latency"),
         (pytest.approx(0.5), "measured latency"),
         (0, "measured latency"),
@@ -126,13 +126,13 @@ def test_the_idle_share_of_a_latency_leaves_out_what_the_profiler_adds() -> None
 
 
 def test_idle_time_of_a_pass_does_not_depend_on_how_many_were_traced() -> None:
-    one = [event("kernel", 0, 10), event("kernel", 30, 10)]
-    two = [*one, event("kernel", 60, 10), event("kernel", 90, 10)]
+    results = [event("kernel", 0, 10), event("kernel", 30, 10)]
+    two = [*results, event("kernel", 60, 10), event("kernel", 90, 10)]
     kernel = operator("n", 20_000)  # of one inference
-    found, more = launch_gaps_of(one, kernel), launch_gaps_of(two, kernel)
-    assert found is not None
+    result, more = launch_gaps_of(results, kernel), launch_gaps_of(two, kernel)
+    assert result is not None
     assert more is not None
-    assert idle_in_a_pass(found) == pytest.approx(20_000)
+    assert idle_in_a_pass(result) == pytest.approx(20_000)
     assert idle_in_a_pass(more) == pytest.approx(30_000)  # half of three gaps
 
 
@@ -151,11 +151,11 @@ def test_gaps_are_read_from_the_trace_that_has_kernels_and_kept(tmp_path: Path) 
     events = [event("kernel", 0, 10), event("kernel", 30, 10)]
     trace.write_text(json.dumps({"traceEvents": events, "schemaVersion": 1}))
     warnings: list[str] = []
-    found = with_launch_gaps(parts, tmp_path, warnings.append)
-    assert found.launch_gaps is not None
-    assert idle(found.launch_gaps) == pytest.approx(0.5)
+    result = with_launch_gaps(parts, tmp_path, warnings.append)
+    assert result.launch_gaps is not None
+    assert idle(result.launch_gaps) == pytest.approx(0.5)
     trace.unlink()
-    assert with_launch_gaps(found, tmp_path, warnings.append) == found
+    assert with_launch_gaps(result, tmp_path, warnings.append) == result
     on_a_cpu = of(OperatorRow(name="n", shapes="", calls=1, self_cpu_ns=5, self_device_ns=None), traces=parts.traces)
     assert with_launch_gaps(on_a_cpu, tmp_path, warnings.append) == on_a_cpu
     assert warnings == []

@@ -68,23 +68,23 @@ def test_a_graphs_nodes_are_found_by_the_module_that_they_came_from_and_their_ow
 
 @pytest.mark.parametrize("depth", range(6))
 def test_a_depth_loses_no_time_and_no_flops(depth: int) -> None:
-    found = chosen(TREE, LayerChoice(depth=depth))
-    assert total(found) == total(TREE)
-    assert sum(row.flops or 0 for row in found) == 100
-    assert max(row.depth for row in found) == min(depth, 4)
+    result = chosen(TREE, LayerChoice(depth=depth))
+    assert total(result) == total(TREE)
+    assert sum(row.flops or 0 for row in result) == 100
+    assert max(row.depth for row in result) == min(depth, 4)
 
 
 def test_without_a_choice_rows_keep_their_time_and_have_their_own_flops() -> None:
-    found = {row.name: row for row in chosen(TREE)}
-    assert [row.self_ns for row in found.values()] == [row.self_ns for row in TREE]
-    assert found["model.layer.0"].flops == 0
-    assert found["model.layer.10"].flops == 30
-    assert found["model.layer.0.attention.norm"].flops is None
+    results = {row.name: row for row in chosen(TREE)}
+    assert [row.self_ns for row in results.values()] == [row.self_ns for row in TREE]
+    assert results["model.layer.0"].flops == 0
+    assert results["model.layer.10"].flops == 30
+    assert results["model.layer.0.attention.norm"].flops is None
 
 
 def test_words_and_a_depth_show_where_the_matching_time_is() -> None:
-    (found,) = chosen(TREE, LayerChoice(("attention",), depth=2))
-    assert (found.name, found.self_ns, found.flops, found.group) == ("model.layer.0", 8, 30, "attention")
+    (result,) = chosen(TREE, LayerChoice(("attention",), depth=2))
+    assert (result.name, result.self_ns, result.flops, result.group) == ("model.layer.0", 8, 30, "attention")
     (mixed,) = chosen(TREE, LayerChoice(("attention", "mlp"), depth=2))
     assert (mixed.self_ns, mixed.flops, mixed.group) == (40, 70, "other")
 

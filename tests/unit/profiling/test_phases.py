@@ -32,8 +32,8 @@ def test_an_answer_of_one_token_has_no_decode_step() -> None:
 def test_only_rows_that_compare_with_a_profiled_phase_are_added() -> None:
     other = ROW.model_copy(update={"case_id": "tiny-onnxruntime", "backend": "onnxruntime"})
     longer = ROW.model_copy(update={"case_id": "long", "prompt_length": 9})
-    found = phase_rows([ROW, other, longer], f"{CASE.case_id}-decode".__eq__)
-    assert [row.case_id for row in found] == [f"{CASE.case_id}-decode", "tiny-onnxruntime-decode"]
+    results = phase_rows([ROW, other, longer], f"{CASE.case_id}-decode".__eq__)
+    assert [row.case_id for row in results] == [f"{CASE.case_id}-decode", "tiny-onnxruntime-decode"]
 
 
 def test_a_step_reads_the_weights_and_the_cache_at_half_of_the_answer() -> None:

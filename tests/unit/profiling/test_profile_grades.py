@@ -11,16 +11,8 @@ import pytest
 
 from harness.core.schemas import GpuUsage, Usage
 from harness.core.schemas.profile_record import OperatorRow, PartsProfile
-from harness.profiling import grades
-from harness.profiling.grades import (
-    agree,
-    doubt,
-    flags_of,
-    grade_of,
-    graded,
-    spread,
-    until_steady,
-)
+from harness.profiling import profile_grades
+from harness.profiling.profile_grades import agree, doubt, flags_of, grade_of, graded, spread, until_steady
 from tests.synthetic_results import environment, usage_of, usage_sample
 from tests.unit.profiling.test_profile_parts_sums import profile
 
@@ -55,18 +47,18 @@ def repeated(sums: Sequence[int], seconds: float = 1.0) -> tuple[PartsProfile, l
     ],
 )
 def test_it_is_repeated_until_two_in_a_row_agree(sums: Sequence[int], ratios: tuple[float, ...], steady: bool) -> None:
-    found, taken = repeated(sums)
-    assert (found.ratios, found.steady) == (ratios, steady)
+    result, taken = repeated(sums)
+    assert (result.ratios, result.steady) == (ratios, steady)
     assert taken == list(range(1, len(ratios) + 1))
     # The last is kept, whatever it says.
-    assert found.layers[0].self_ns == sums[len(ratios) - 1]
+    assert result.layers[0].self_ns == sums[len(ratios) - 1]
 
 
 def test_a_time_limit_ends_the_repeats_and_two_are_always_taken() -> None:
-    found, taken = repeated((100, 120, 140, 160, 180), seconds=50.0)
-    assert (taken, found.steady) == ([1, 2, 3], False)
-    found, taken = repeated((100, 120), seconds=1_000.0)
-    assert (taken, found.steady) == ([1, 2], False)
+    result, taken = repeated((100, 120, 140, 160, 180), seconds=50.0)
+    assert (taken, result.steady) == ([1, 2, 3], False)
+    result, taken = repeated((100, 120), seconds=1_000.0)
+    assert (taken, result.steady) == ([1, 2], False)
 
 
 def test_a_profile_without_parts_is_not_repeated() -> None:
@@ -88,11 +80,11 @@ def usage(seconds: float = 2.0, **changes: Any) -> Usage:
 
 
 def test_one_that_was_watched_and_not_disturbed_has_grade_a() -> None:
-    found = graded(WHOLE.model_copy(update={"ratios": (1.0, 1.0), "steady": True}), usage(), 2, False, TWO)
-    assert (found.grade, found.flags) == ("A", ())
-    assert found.usage is not None
-    assert found.usage.watched_ns == 2_000_000_000
-    assert doubt(found, False) is None
+    result = graded(WHOLE.model_copy(update={"ratios": (1.0, 1.0), "steady": True}), usage(), 2, False, TWO)
+    assert (result.grade, result.flags) == ("A", ())
+    assert result.usage is not None
+    assert result.usage.watched_ns == 2_000_000_000
+    assert doubt(result, False) is None
 
 
 @pytest.mark.parametrize(
@@ -105,10 +97,10 @@ def test_one_that_was_watched_and_not_disturbed_has_grade_a() -> None:
     ],
 )
 def test_one_beside_a_busy_machine_says_so_and_shows_nothing(changes: dict[str, Any], name: str) -> None:
-    found = graded(WHOLE, usage(**changes), 2, False, TWO)
-    assert (found.grade, [flag.name for flag in found.flags]) == ("C", [name])
-    assert doubt(found, False) == f"its profile has grade C ({name})"
-    assert "make run" not in found.flags[0].remedy
+    result = graded(WHOLE, usage(**changes), 2, False, TWO)
+    assert (result.grade, [flag.name for flag in result.flags]) == ("C", [name])
+    assert doubt(result, False) == f"its profile has grade C ({name})"
+    assert "make run" not in result.flags[0].remedy
 
 
 def test_others_count_where_they_take_what_the_profile_wants() -> None:
@@ -122,13 +114,13 @@ def test_others_count_where_they_take_what_the_profile_wants() -> None:
 def test_what_else_uses_the_card_counts_on_a_gpu() -> None:
     fields: dict[str, Any] = dict.fromkeys(GpuUsage.model_fields)
     busy = GpuUsage(**{**fields, "reasons": {"hw_thermal": 0.5}, "other_processes_max": 1, "samples": 8})
-    watched = grades.timed(usage())
+    watched = profile_grades.timed(usage())
     assert watched is not None
     of_the_card = watched.model_copy(update={"gpu": busy})
-    found, unmade = grades.flags_host.of_a_pass(of_the_card, 2, True, TWO)
-    assert [(one.flag.name, one.caps_at) for one in found] == [("THERMAL", "C"), ("GPU_SHARED", "C")]
+    result, unmade = profile_grades.flags_host.of_a_pass(of_the_card, 2, True, TWO)
+    assert [(entry.flag.name, entry.caps_at) for entry in result] == [("THERMAL", "C"), ("GPU_SHARED", "C")]
     assert unmade == {}
-    assert grades.flags_host.of_a_pass(of_the_card, 2, False, TWO) == ([], {})
+    assert profile_grades.flags_host.of_a_pass(of_the_card, 2, False, TWO) == ([], {})
 
 
 def test_missing_evidence_never_improves_a_grade() -> None:
@@ -139,25 +131,25 @@ def test_missing_evidence_never_improves_a_grade() -> None:
 
 
 def test_one_too_short_to_be_judged_is_capped_and_names_the_checks() -> None:
-    found = graded(WHOLE, usage(0.2, others_percent=90.0), 2, False, TWO)
-    assert (found.grade, [flag.name for flag in found.flags]) == ("B", ["UNCHECKED"])
-    assert found.flags[0].detail.startswith("CPU_SHARED, STEAL not judged (")
-    assert "PROFILE_RUNS=200" in found.flags[0].remedy
-    assert doubt(found, False) is None
+    result = graded(WHOLE, usage(0.2, others_percent=90.0), 2, False, TWO)
+    assert (result.grade, [flag.name for flag in result.flags]) == ("B", ["UNCHECKED"])
+    assert result.flags[0].detail.startswith("CPU_SHARED, STEAL not judged (")
+    assert "PROFILE_RUNS=200" in result.flags[0].remedy
+    assert doubt(result, False) is None
 
 
 def test_repeats_that_do_not_agree_show_nothing() -> None:
-    found = graded(repeated((100, 120, 100, 120, 100))[0], usage(), 2, False, TWO)
-    assert (found.grade, [flag.name for flag in found.flags]) == ("C", ["NOT_WARMED_UP"])
-    assert found.flags[0].detail == (
+    result = graded(repeated((100, 120, 100, 120, 100))[0], usage(), 2, False, TWO)
+    assert (result.grade, [flag.name for flag in result.flags]) == ("C", ["NOT_WARMED_UP"])
+    assert result.flags[0].detail == (
         "after 5 repeats the parts sum to 1.00 of the plain latency, in the repeat before to 1.20: more than 5% apart"
     )
 
 
 def test_parts_that_do_not_explain_the_latency_show_nothing_whatever_the_grade() -> None:
-    found = graded(profile(20, 100, 100).model_copy(update={"steady": True}), usage(), 2, False, TWO)
-    assert grade_of(found) == "A"
-    assert doubt(found, False) == (
+    result = graded(profile(20, 100, 100).model_copy(update={"steady": True}), usage(), 2, False, TWO)
+    assert grade_of(result) == "A"
+    assert doubt(result, False) == (
         "its parts are 0.20 of the plain latency, and nothing measured covers the difference"
     )
     alone = PartsProfile(
@@ -177,8 +169,8 @@ def published() -> list[Path]:
 
 @pytest.mark.parametrize("path", published(), ids=lambda path: path.parent.name)
 def test_published_profiles_stay_readable_and_count_as_not_watched_where_they_were_not(path: Path) -> None:
-    found = PartsProfile.model_validate_json(path.read_bytes())
+    result = PartsProfile.model_validate_json(path.read_bytes())
     if "grade" in json.loads(path.read_bytes()):
         return
-    assert (grade_of(found), [flag.name for flag in flags_of(found)]) == ("B", ["UNWATCHED"])
-    assert (found.ratios, found.steady, found.usage, found.launch_gaps) == ((), None, None, None)
+    assert (grade_of(result), [flag.name for flag in flags_of(result)]) == ("B", ["UNWATCHED"])
+    assert (result.ratios, result.steady, result.usage, result.launch_gaps) == ((), None, None, None)

@@ -36,23 +36,23 @@ def profile(case: Case, found: Row | None = None) -> ModelProfile:
 
 
 def test_figures_of_a_batch_follow_from_those_of_an_item() -> None:
-    found = profile(case_of(RESNET, "onnxruntime", "fp16", 8))
-    assert (found.macs, found.macs_per_batch, found.flops_per_batch) == (35 * 10**8, 28 * 10**9, 56 * 10**9)
-    assert found.least_bytes == 50_000_000 + 8 * (300_000 + 2_000)
-    assert found.flops_per_byte == pytest.approx(56e9 / 52.416e6)
-    assert (found.activation_estimated_bytes, found.activation_measured_bytes) == (80_000_000, None)
-    assert (found.activation_measured_by, found.environment_id) == ("not measured: why", "e1")
-    assert found.count_notes == ("a note",)
-    assert [(file.kind, file.name, file.size_bytes) for file in found.files] == [
+    result = profile(case_of(RESNET, "onnxruntime", "fp16", 8))
+    assert (result.macs, result.macs_per_batch, result.flops_per_batch) == (35 * 10**8, 28 * 10**9, 56 * 10**9)
+    assert result.least_bytes == 50_000_000 + 8 * (300_000 + 2_000)
+    assert result.flops_per_byte == pytest.approx(56e9 / 52.416e6)
+    assert (result.activation_estimated_bytes, result.activation_measured_bytes) == (80_000_000, None)
+    assert (result.activation_measured_by, result.environment_id) == ("not measured: why", "e1")
+    assert result.count_notes == ("a note",)
+    assert [(file.kind, file.name, file.size_bytes) for file in result.files] == [
         ("weights", "fp32", 90 << 20),
         ("onnx", "fp32", 91 << 20),
     ]
 
 
 def test_weights_of_int8_have_one_byte_at_least_and_a_note() -> None:
-    found = profile(case_of(RESNET, "onnxruntime", "int8", 1))
-    assert found.least_bytes == 25_000_000 + 600_000 + 4 * 1_000
-    assert "one byte a weight" in found.count_notes[-1]
+    result = profile(case_of(RESNET, "onnxruntime", "int8", 1))
+    assert result.least_bytes == 25_000_000 + 600_000 + 4 * 1_000
+    assert "one byte a weight" in result.count_notes[-1]
 
 
 def test_rates_are_taken_over_the_device_time_where_it_is_known() -> None:

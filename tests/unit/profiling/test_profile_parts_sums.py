@@ -48,8 +48,8 @@ def on_gpu(
     gaps = None if idle is None else LaunchGaps(
         window_ns=10 * (kernels + idle), busy_ns=10 * kernels, waited_ns=None, work_ns=10 * work, kernels_ns=work
     )  # fmt: skip
-    found = profile(parts, plain if window is None else window, plain)
-    return found.model_copy(update={"operators": (kernel,), "launch_gaps": gaps})
+    result = profile(parts, plain if window is None else window, plain)
+    return result.model_copy(update={"operators": (kernel,), "launch_gaps": gaps})
 
 
 @pytest.mark.parametrize(
@@ -73,14 +73,14 @@ def test_a_sum_that_is_off_is_explained_only_by_what_covers_the_difference(
     parts: int, window: int, plain: int, outcome: str, corrected: float, reason: str
 ) -> None:
     for gpu in (False, True):  # a profiler that has no kernels, as TensorRT's, gives no other reason
-        found = reconcile(profile(parts, window, plain), gpu)
-        assert found is not None
-        assert found.outcome == outcome
-        assert found.ratio == parts / plain
-        assert found.corrected == pytest.approx(corrected, abs=0.01)
-        assert found.overhead == pytest.approx(window / plain - 1)
-        assert " ".join(found.reasons).startswith(reason)
-        assert bool(found.reasons) == bool(reason)
+        result = reconcile(profile(parts, window, plain), gpu)
+        assert result is not None
+        assert result.outcome == outcome
+        assert result.ratio == parts / plain
+        assert result.corrected == pytest.approx(corrected, abs=0.01)
+        assert result.overhead == pytest.approx(window / plain - 1)
+        assert " ".join(result.reasons).startswith(reason)
+        assert bool(result.reasons) == bool(reason)
 
 
 MS = 1_000_000
@@ -108,26 +108,26 @@ MS = 1_000_000
 def test_on_a_gpu_the_trace_says_what_gaps_and_overlap_cover(
     given: PartsProfile, outcome: str, corrected: float
 ) -> None:
-    found = reconcile(given, True)
-    assert found is not None
-    assert found.outcome == outcome
-    assert found.corrected == pytest.approx(corrected)
+    result = reconcile(given, True)
+    assert result is not None
+    assert result.outcome == outcome
+    assert result.corrected == pytest.approx(corrected)
 
 
 def test_the_reason_has_both_figures_of_a_gap() -> None:
-    found = reconcile(on_gpu(60 * MS, 100 * MS, kernels=60 * MS, idle=45 * MS), True)
-    assert found is not None
-    assert found.reasons == (
-        "launch gaps: the kernels' own time leaves 40 ms of the plain latency, and in a traced pass no kernel ran for "
-        "45 ms",
+    result = reconcile(on_gpu(60 * MS, 100 * MS, kernels=60 * MS, idle=45 * MS), True)
+    assert result is not None
+    assert result.reasons == (
+        "launch gaps: the kernels' own time leaves 40.0 ms of the plain latency, and in a traced pass no kernel ran "
+        "for 45.0 ms",
     )
 
 
 def test_a_plain_latency_far_from_the_measured_one_is_told_and_changes_no_outcome() -> None:
-    found = reconcile(profile(100, 100, 100), False, measured_ns=50)
-    assert found is not None
-    assert found.outcome == "adds up"
-    assert "2.00 times the measured one" in found.reasons[0]
+    result = reconcile(profile(100, 100, 100), False, measured_ns=50)
+    assert result is not None
+    assert result.outcome == "adds up"
+    assert "2.00 times the measured one" in result.reasons[0]
 
 
 def test_operators_stand_in_for_layers_by_the_device_that_computes() -> None:

@@ -10,7 +10,7 @@ from harness.backends.profile_timing import ROOT
 from harness.core.schemas import Flag
 from harness.core.schemas.profile_record import LayerRow, OperatorRow, PartsProfile
 from harness.profiling.layers import group_of_operator
-from harness.profiling.load_profiles import Profiled
+from harness.profiling.read_profiles import Profiled
 from harness.profiling.side_by_side import (
     MODEL,
     NO_MODULE,
@@ -38,7 +38,9 @@ def row(name: str, self_ns: int, parent: str | None = None, depth: int = 0, **mo
 
 
 def parts(*layers: LayerRow, operators: tuple[OperatorRow, ...] = ()) -> PartsProfile:
-    spent = sum(one.self_ns for one in layers) + sum(max(one.self_cpu_ns, one.self_device_ns or 0) for one in operators)
+    spent = sum(layer.self_ns for layer in layers) + sum(
+        max(entry.self_cpu_ns, entry.self_device_ns or 0) for entry in operators
+    )
     plain_ns = spent + spent // 20
     return PartsProfile(
         layers=layers, operators=operators, traces=(), window_ns=plain_ns + 10, plain_ns=plain_ns, grade="A"
@@ -89,12 +91,12 @@ FUSED = parts(
 
 def columns(*, latencies: tuple[float | None, ...] = (None, None, None)) -> list[ComparedColumn]:
     names = ("eager", "graph", "fused")
-    return [column(*one) for one in zip(names, (EAGER, GRAPH, FUSED), latencies, strict=True)]
+    return [column(*entry) for entry in zip(names, (EAGER, GRAPH, FUSED), latencies, strict=True)]
 
 
 def adds_up(found: SideBySide) -> None:
-    for place, one in enumerate(found.columns):
-        assert sum(line.times_ns[place] or 0 for line in found.lines) == one.parts_ns
+    for place, single in enumerate(found.columns):
+        assert sum(line.times_ns[place] or 0 for line in found.lines) == single.parts_ns
     assert sum(gain_of(line) for line in found.lines) == found.gain_ns
 
 
@@ -103,11 +105,11 @@ def times(found: SideBySide) -> dict[str, tuple[int | None, ...]]:
 
 
 def test_groups_add_up_and_stand_by_what_they_gain() -> None:
-    found = by_group(columns())
-    assert found is not None
-    adds_up(found)
-    assert [one.name for one in found.columns] == ["fused", "graph", "eager"]
-    assert times(found) == {
+    result = by_group(columns())
+    assert result is not None
+    adds_up(result)
+    assert [entry.name for entry in result.columns] == ["fused", "graph", "eager"]
+    assert times(result) == {
         "mlp": (20, 60, 96),
         "attention": (6, 28, 62),
         "normalisation": (None, None, 40),
@@ -115,53 +117,53 @@ def test_groups_add_up_and_stand_by_what_they_gain() -> None:
         "layout": (None, 4, None),
         "other": (25, None, 7),
     }
-    assert [line.name for line in found.lines] == ["mlp", "attention", "normalisation", "embedding", "layout", "other"]
+    assert [line.name for line in result.lines] == ["mlp", "attention", "normalisation", "embedding", "layout", "other"]
 
 
 def test_what_a_graph_fused_stands_in_one_line_with_what_it_was_fused_into() -> None:
-    found = by_module(columns()[:2])
-    assert found is not None
-    adds_up(found)
-    assert times(found)["layer.0.out"] == (30, 68)
-    assert times(found)["layer.0.attn.q"] == (5, 10)
-    assert times(found)["layer.0.attn"] == (4, 11)  # a dropout that nobody runs fuses nothing
-    assert times(found)[NO_MODULE] == (4, None)
-    assert times(found)[MODEL] == (None, 5)
-    assert {line.name: line.modules for line in found.lines}["layer.0.out"] == (
+    result = by_module(columns()[:2])
+    assert result is not None
+    adds_up(result)
+    assert times(result)["layer.0.out"] == (30, 68)
+    assert times(result)["layer.0.attn.q"] == (5, 10)
+    assert times(result)["layer.0.attn"] == (4, 11)  # a dropout that nobody runs fuses nothing
+    assert times(result)[NO_MODULE] == (4, None)
+    assert times(result)[MODEL] == (None, 5)
+    assert {line.name: line.modules for line in result.lines}["layer.0.out"] == (
         "layer.0.out", "layer.0.out.dense", "layer.0.out.norm",
     )  # fmt: skip
 
 
 def test_a_region_over_several_modules_takes_them_all_and_leaves_those_it_left() -> None:
-    found = by_module(columns())
-    assert found is not None
-    adds_up(found)
-    assert times(found)["layer"] == (25, 44, 100)  # all of layer 1, of which the third backend has nothing apart
-    assert times(found)["layer.0.attn"] == (6, 14, 31)
-    assert times(found)["layer.0.out"] == (20, 30, 68)
-    assert times(found)["layer.0"] == (None, None, 1)
+    result = by_module(columns())
+    assert result is not None
+    adds_up(result)
+    assert times(result)["layer"] == (25, 44, 100)  # all of layer 1, of which the third backend has nothing apart
+    assert times(result)["layer.0.attn"] == (6, 14, 31)
+    assert times(result)["layer.0.out"] == (20, 30, 68)
+    assert times(result)["layer.0"] == (None, None, 1)
 
 
 def test_blocks_fold_into_one_line_and_still_add_up() -> None:
-    found = by_module(columns()[:2])
-    assert found is not None
-    adds_up(folded(found))
-    assert times(folded(found))["layer.*.out"] == (60, 136)
-    assert times(folded(found))["embed"] == (10, 15)
-    assert "layer.0.out" not in times(folded(found))
-    assert "layer.0.out" in times(folded(by_module(columns()) or found))  # alone in its kind, it keeps its number
+    result = by_module(columns()[:2])
+    assert result is not None
+    adds_up(folded(result))
+    assert times(folded(result))["layer.*.out"] == (60, 136)
+    assert times(folded(result))["embed"] == (10, 15)
+    assert "layer.0.out" not in times(folded(result))
+    assert "layer.0.out" in times(folded(by_module(columns()) or result))  # alone in its kind, it keeps its number
 
 
 def test_the_measured_latency_decides_who_is_faster_where_all_have_one() -> None:
-    found = by_group(columns(latencies=(90.0, 100.0, 300.0)))
-    assert found is not None
-    assert [one.name for one in found.columns] == ["eager", "graph", "fused"]
-    assert (found.gain_ns, found.measured_gain_ns) == (61 - 220, 210.0)
-    adds_up(found)
-    assert found.fastest.factor == pytest.approx(220 / 90)
+    result = by_group(columns(latencies=(90.0, 100.0, 300.0)))
+    assert result is not None
+    assert [entry.name for entry in result.columns] == ["eager", "graph", "fused"]
+    assert (result.gain_ns, result.measured_gain_ns) == (61 - 220, 210.0)
+    adds_up(result)
+    assert result.fastest.factor == pytest.approx(220 / 90)
     partly = by_group(columns(latencies=(90.0, None, 300.0)))
     assert partly is not None
-    assert [one.name for one in partly.columns] == ["fused", "graph", "eager"]
+    assert [entry.name for entry in partly.columns] == ["fused", "graph", "eager"]
     assert partly.columns[1].factor is None
 
 
@@ -171,20 +173,20 @@ def operator(name: str, cpu: int, device: int | None = None) -> OperatorRow:
 
 def test_a_backend_with_operators_alone_is_grouped_as_far_as_names_tell() -> None:
     told = parts(operators=(operator("aten::addmm", 80), operator("aten::native_layer_norm", 9), operator("x", 0)))
-    found = by_group([column("eager", EAGER), column("script", told)])
-    assert found is not None
-    adds_up(found)
-    assert times(found)["operators"] == (80, None)
-    assert times(found)["normalisation"] == (9, 40)
+    result = by_group([column("eager", EAGER), column("script", told)])
+    assert result is not None
+    adds_up(result)
+    assert times(result)["operators"] == (80, None)
+    assert times(result)["normalisation"] == (9, 40)
     assert by_module([column("eager", EAGER), column("script", told)]) is None
 
 
 def test_kernels_are_counted_by_the_device() -> None:
     told = parts(operators=(operator("aten::mm", 500, 0), operator("ampere_sgemm", 0, 70)))
-    found = by_group([column("eager", EAGER), column("ort", told)])
-    assert found is not None
-    adds_up(found)
-    assert times(found)["matmul"] == (None, 70)
+    result = by_group([column("eager", EAGER), column("ort", told)])
+    assert result is not None
+    adds_up(result)
+    assert times(result)["matmul"] == (None, 70)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +248,7 @@ def profiled(backend: str, found: PartsProfile | None, **changes: Any) -> Profil
 
 
 def test_only_cases_that_differ_in_the_backend_alone_are_compared() -> None:
-    found = alike(
+    result = alike(
         [
             profiled("torch-eager", EAGER),
             profiled("onnxruntime", GRAPH),
@@ -255,13 +257,13 @@ def test_only_cases_that_differ_in_the_backend_alone_are_compared() -> None:
             profiled("tensorrt", None),
         ]
     )
-    assert [[one.backend for one in together.rows] for together in found] == [["torch-eager", "onnxruntime"]]
-    assert found[0].modules is not None
-    assert found[0].shape == "resnet50, fp32, batch 1"
+    assert [[entry.backend for entry in together.rows] for together in result] == [["torch-eager", "onnxruntime"]]
+    assert result[0].modules is not None
+    assert result[0].shape == "resnet50, fp32, batch 1"
 
 
 def test_of_several_settings_the_fastest_measured_one_stands_for_its_backend() -> None:
-    (found,) = alike(
+    (result,) = alike(
         [
             profiled("torch-eager", EAGER, latency_ns=200.0),
             profiled("tensorrt", FUSED, setting="slow", latency_ns=90.0),
@@ -269,7 +271,7 @@ def test_of_several_settings_the_fastest_measured_one_stands_for_its_backend() -
             profiled("tensorrt", FUSED, setting="unmeasured"),
         ]
     )
-    assert [one.name for one in found.groups.columns] == ["tensorrt quick", "torch-eager"]
+    assert [entry.name for entry in result.groups.columns] == ["tensorrt quick", "torch-eager"]
 
 
 def test_a_profile_that_shows_nothing_stands_beside_no_other_and_says_why() -> None:
@@ -281,18 +283,20 @@ def test_a_profile_that_shows_nothing_stands_beside_no_other_and_says_why() -> N
         profiled("tensorrt", covers_a_fifth),
         profiled("openvino", FUSED),
     ]
-    (found,) = alike(cases)
-    assert [one.name for one in found.groups.columns] == ["openvino", "torch-eager"]
-    assert found.modules is not None
-    assert [one.name for one in found.modules.columns] == ["openvino", "torch-eager"]
+    (result,) = alike(cases)
+    assert [entry.name for entry in result.groups.columns] == ["openvino", "torch-eager"]
+    assert result.modules is not None
+    assert [entry.name for entry in result.modules.columns] == ["openvino", "torch-eager"]
     left_out = (
         ("onnxruntime", "its profile has grade C (CPU_SHARED)"),
         ("tensorrt", "its parts are 0.20 of the plain latency, and nothing measured covers the difference"),
     )
-    assert found.left_out == left_out
+    assert result.left_out == left_out
     assert not_compared(cases) == []
     assert alike(cases[:3]) == []
-    assert [(one.shape, one.left_out) for one in not_compared(cases[:3])] == [("resnet50, fp32, batch 1", left_out)]
+    assert [(entry.shape, entry.left_out) for entry in not_compared(cases[:3])] == [
+        ("resnet50, fp32, batch 1", left_out)
+    ]
     # One backend alone would stand beside no other, whatever its profile shows.
     assert not_compared(cases[1:2]) == []
     assert not_compared(cases[:1]) == []
@@ -300,23 +304,23 @@ def test_a_profile_that_shows_nothing_stands_beside_no_other_and_says_why() -> N
 
 def test_another_setting_stands_in_for_one_that_shows_nothing() -> None:
     covers_a_fifth = FUSED.model_copy(update={"plain_ns": 305})
-    (found,) = alike(
+    (result,) = alike(
         [
             profiled("torch-eager", EAGER, latency_ns=200.0),
             profiled("tensorrt", covers_a_fifth, setting="quick", latency_ns=60.0),
             profiled("tensorrt", FUSED, setting="slow", latency_ns=90.0),
         ]
     )
-    assert [one.name for one in found.groups.columns] == ["tensorrt slow", "torch-eager"]
-    assert found.left_out == ()
+    assert [entry.name for entry in result.groups.columns] == ["tensorrt slow", "torch-eager"]
+    assert result.left_out == ()
 
 
 def test_the_time_without_a_kernel_is_taken_of_the_measured_latency() -> None:
     told = parts(operators=(operator("gemm", 0, 70),)).model_copy(update={"plain_ns": 100})
     measured, plain = column("ort", told, 140.0), column("ort", told)
     assert (measured.idle_ns, plain.idle_ns) == (70, 30)
-    shares = [one.idle_share for one in (measured, plain)]
-    assert [(one.share, one.of) for one in shares if one] == [
+    shares = [entry.idle_share for entry in (measured, plain)]
+    assert [(share.share, share.of) for share in shares if share] == [
         (pytest.approx(0.5), "measured latency"),
         (pytest.approx(0.3), "plain latency"),
     ]

@@ -23,12 +23,12 @@ MS = 1_000_000
 
 def row(backend: str, batch: int, ms: float, precision: str = "fp32", spread: float = 0.01, **changes: Any) -> Row:
     """A row with three processes around a median."""
-    found = BY_NAME[backend, "fp32", batch]
-    assert found.latency_ns is not None
-    changes = {"precision": precision, "case_id": found.case_id.replace("fp32", precision), **changes}
+    result = BY_NAME[backend, "fp32", batch]
+    assert result.latency_ns is not None
+    changes = {"precision": precision, "case_id": result.case_id.replace("fp32", precision), **changes}
     medians = tuple(ms * MS * factor for factor in (1 - spread, 1.0, 1 + spread))
-    latency = found.latency_ns.model_copy(update={"median": ms * MS, "process_medians": medians})
-    return voided(found.model_copy(update={"latency_ns": latency, "grade": "A", "flags": (), **changes}))
+    latency = result.latency_ns.model_copy(update={"median": ms * MS, "process_medians": medians})
+    return voided(result.model_copy(update={"latency_ns": latency, "grade": "A", "flags": (), **changes}))
 
 
 EAGER, ORT = row("torch-eager", 1, 20), row("onnxruntime", 1, 10)
@@ -61,67 +61,67 @@ PROFILES = {EAGER.case_id: parts(TREE, 20.5), ORT.case_id: parts(GRAPH, 10)}
 
 
 def changes(*rows: Row, profiles: dict[str, PartsProfile] | None = None) -> list[Improvement]:
-    (found,) = what_if(rows, profiles or {}, "torch-eager")
-    assert (found.reason is None) == bool(found.changes)
-    return list(found.changes)
+    (result,) = what_if(rows, profiles or {}, "torch-eager")
+    assert (result.reason is None) == bool(result.changes)
+    return list(result.changes)
 
 
 def reason(*rows: Row, profiles: dict[str, PartsProfile] | None = None) -> str:
-    (found,) = what_if(rows, profiles or {}, "torch-eager")
-    assert found.changes == ()
-    return found.reason or ""
+    (result,) = what_if(rows, profiles or {}, "torch-eager")
+    assert result.changes == ()
+    return result.reason or ""
 
 
 def test_another_backend_is_measured_against_the_baseline() -> None:
-    (found,) = changes(EAGER, ORT)
-    assert (found.rule, found.start, found.end, found.share) == ("backend", EAGER.case_id, ORT.case_id, None)
-    assert found.gain == pytest.approx(2)
-    assert found.interval is not None
-    assert found.interval.low < 2 < found.interval.high
+    (change,) = changes(EAGER, ORT)
+    assert (change.rule, change.start, change.end, change.share) == ("backend", EAGER.case_id, ORT.case_id, None)
+    assert change.gain == pytest.approx(2)
+    assert change.interval is not None
+    assert change.interval.low < 2 < change.interval.high
 
 
 def test_only_the_best_row_of_a_rule_is_named() -> None:
-    (found,) = changes(EAGER, row("openvino", 1, 15), ORT)
-    assert found.end == ORT.case_id
+    (change,) = changes(EAGER, row("openvino", 1, 15), ORT)
+    assert change.end == ORT.case_id
 
 
 def test_a_batch_is_compared_by_the_item() -> None:
     larger = row("torch-eager", 4, 40)
-    (found,) = changes(EAGER, larger)
-    assert (found.rule, found.end) == ("batch size", larger.case_id)
-    assert found.gain == pytest.approx(2)
+    (change,) = changes(EAGER, larger)
+    assert (change.rule, change.end) == ("batch size", larger.case_id)
+    assert change.gain == pytest.approx(2)
 
 
 def test_another_number_of_threads_is_a_rule_of_its_own() -> None:
-    one = row("torch-eager", 1, 16, setting="1-thread", threads=1, case_id="one")
+    first = row("torch-eager", 1, 16, setting="1-thread", threads=1, case_id="one")
     other = row("onnxruntime", 1, 5, setting="1-thread", threads=1, case_id="other")
-    found = {(change.rule, change.start, change.end) for change in changes(EAGER, ORT, one, other)}
+    results = {(change.rule, change.start, change.end) for change in changes(EAGER, ORT, first, other)}
     # Not from eager to `other`: that is two changes.
-    assert found == {("threads", EAGER.case_id, "one"), ("backend", EAGER.case_id, ORT.case_id)}
+    assert results == {("threads", EAGER.case_id, "one"), ("backend", EAGER.case_id, ORT.case_id)}
 
 
 def test_a_row_that_differs_in_more_than_one_thing_is_one_rule_only_where_it_is_named() -> None:
     both = row("onnxruntime", 1, 5, precision="int8")
-    rules = {(found.rule, found.start): round(found.gain, 2) for found in changes(EAGER, ORT, both)}
+    rules = {(change.rule, change.start): round(change.gain, 2) for change in changes(EAGER, ORT, both)}
     assert rules == {("backend", EAGER.case_id): 2, ("backend and precision", EAGER.case_id): 4}
     assert reason(EAGER, row("onnxruntime", 4, 20)).startswith("no row is faster than")
 
 
 def test_the_fastest_row_of_the_batch_is_a_start_too() -> None:
     larger = row("onnxruntime", 4, 20)
-    found = {(one.rule, one.start, one.end) for one in changes(EAGER, ORT, larger)}
-    assert found == {("backend", EAGER.case_id, ORT.case_id), ("batch size", ORT.case_id, larger.case_id)}
+    results = {(change.rule, change.start, change.end) for change in changes(EAGER, ORT, larger)}
+    assert results == {("backend", EAGER.case_id, ORT.case_id), ("batch size", ORT.case_id, larger.case_id)}
 
 
 def test_of_the_settings_of_the_baseline_the_first_sound_one_is_the_start() -> None:
     slow = row("torch-eager", 1, 40, setting="channels-last", case_id="slow")
     void = row("torch-eager", 1, 5, setting="void", case_id="void", grade="F")
-    (found,) = changes(void, EAGER, slow, ORT)
-    assert (found.start, found.end, found.gain) == (EAGER.case_id, ORT.case_id, pytest.approx(2))
-    found = changes(slow, EAGER)[0]
-    assert (found.rule, found.start, found.gain) == ("setting", "slow", pytest.approx(2))
+    (change,) = changes(void, EAGER, slow, ORT)
+    assert (change.start, change.end, change.gain) == (EAGER.case_id, ORT.case_id, pytest.approx(2))
+    change = changes(slow, EAGER)[0]
+    assert (change.rule, change.start, change.gain) == ("setting", "slow", pytest.approx(2))
     half = row("torch-eager", 1, 15, precision="fp16")
-    assert {one.start for one in changes(half, EAGER, ORT)} == {EAGER.case_id}
+    assert {entry.start for entry in changes(half, EAGER, ORT)} == {EAGER.case_id}
 
 
 @pytest.mark.parametrize("grade", ["C", "F"])
@@ -154,8 +154,8 @@ def test_rows_of_other_boundaries_modes_and_settings_that_were_beaten_are_left_o
 
 
 def test_a_profile_bounds_what_fusing_and_layout_can_bring() -> None:
-    found = {one.rule: one for one in changes(EAGER, ORT, profiles=PROFILES)}
-    fusion, layout = found["fusion"], found["layout"]
+    results = {change.rule: change for change in changes(EAGER, ORT, profiles=PROFILES)}
+    fusion, layout = results["fusion"], results["layout"]
     assert (fusion.start, fusion.end, fusion.modules, fusion.interval) == (EAGER.case_id, ORT.case_id, 1, None)
     assert fusion.share == pytest.approx(5 / 20.5)
     assert fusion.gain == pytest.approx(1 / (1 - 5 / 20.5))
@@ -181,13 +181,13 @@ CPU_SHARED = Flag(name="CPU_SHARED", detail="others ran", remedy="Stop them.")
     ],
 )
 def test_a_profile_that_shows_nothing_bounds_nothing_and_the_list_says_why(odd: PartsProfile, why: str) -> None:
-    (found,) = what_if((EAGER, ORT), PROFILES | {EAGER.case_id: odd}, "torch-eager")
-    assert {one.rule for one in found.changes} == {"backend", "layout"}
-    assert found.left_out == ((EAGER.case_id, why),)
+    (result,) = what_if((EAGER, ORT), PROFILES | {EAGER.case_id: odd}, "torch-eager")
+    assert {change.rule for change in result.changes} == {"backend", "layout"}
+    assert result.left_out == ((EAGER.case_id, why),)
     # Nor does another profile show what could be fused by the lack of a node in this one.
-    (found,) = what_if((EAGER, ORT), PROFILES | {ORT.case_id: odd.model_copy(update={"layers": GRAPH})}, "torch-eager")
-    assert {one.rule for one in found.changes} == {"backend"}
-    assert [case_id for case_id, _ in found.left_out] == [ORT.case_id]
+    (result,) = what_if((EAGER, ORT), PROFILES | {ORT.case_id: odd.model_copy(update={"layers": GRAPH})}, "torch-eager")
+    assert {change.rule for change in result.changes} == {"backend"}
+    assert [case_id for case_id, _ in result.left_out] == [ORT.case_id]
 
 
 def test_where_no_profile_shows_anything_the_list_says_so() -> None:
@@ -196,7 +196,7 @@ def test_where_no_profile_shows_anything_the_list_says_so() -> None:
 
 def test_what_a_profiler_stretched_keeps_its_share() -> None:
     stretched = PROFILES | {EAGER.case_id: parts(TREE, 10, window_ns=20 * MS)}
-    fusion = next(one for one in changes(EAGER, ORT, profiles=stretched) if one.rule == "fusion")
+    fusion = next(change for change in changes(EAGER, ORT, profiles=stretched) if change.rule == "fusion")
     assert fusion.share == pytest.approx(5 / 20.5)
 
 
@@ -207,15 +207,15 @@ def test_launch_gaps_count_on_a_gpu_alone() -> None:
     # Of the latency of 20 ms that was measured, whatever the plain latency beside the profiler is.
     for plain_ms in (20, 30):
         gaps = {EAGER.case_id: parts((), plain_ms, operators=(kernel,), launch_gaps=seen)}
-        (found,) = changes(on_gpu, profiles=gaps)
-        assert (found.rule, found.share) == ("launches", pytest.approx(0.25))
+        (change,) = changes(on_gpu, profiles=gaps)
+        assert (change.rule, change.share) == ("launches", pytest.approx(0.25))
     # Without the trace nothing shows that no kernel ran.
     assert "no profile of theirs" in reason(on_gpu, profiles={EAGER.case_id: parts((), 30, operators=(kernel,))})
     assert "no profile of theirs" in reason(EAGER, profiles=gaps)
 
 
 def test_modules_count_as_fused_only_where_the_graph_tells_its_modules() -> None:
-    assert [one.name for one in fused_away(TREE, GRAPH)] == ["act"]
+    assert [entry.name for entry in fused_away(TREE, GRAPH)] == ["act"]
     untold = (*GRAPH, layer("node_3", 5))
     assert fused_away(TREE, untold) == []
     assert fused_away(TREE, ()) == []
@@ -228,6 +228,6 @@ def test_a_list_has_five_changes_at_most_the_largest_first() -> None:
         *(EAGER, ORT, row("torch-eager", 4, 40), row("onnxruntime", 4, 22), row("onnxruntime", 1, 8, "int8")),
         *(row("onnxruntime", 4, 20, "int8"),),
     )
-    found = changes(*rows, profiles=PROFILES)
-    assert len(found) == 5
-    assert [one.gain for one in found] == sorted((one.gain for one in found), reverse=True)
+    results = changes(*rows, profiles=PROFILES)
+    assert len(results) == 5
+    assert [entry.gain for entry in results] == sorted((entry.gain for entry in results), reverse=True)

@@ -22,7 +22,7 @@ def faulting(an_inference: float, **changes: Any) -> Row:
 
 
 def said(*rows: Row) -> list[str]:
-    return [one.text for one in page_faults(Group("a model", rows, {}, None, None))]
+    return [page_fault.text for page_fault in page_faults(Group("a model", rows, {}, None, None))]
 
 
 def test_many_are_told_with_what_would_keep_the_memory() -> None:

@@ -39,15 +39,15 @@ Seen = tuple[list[tuple[float, float | str]], list[str]]
 
 def panels_by_matplotlib(spec: Spec) -> list[Seen]:
     figure = matplotlib_drawer.draw(spec)
-    found: list[Seen] = []
+    results: list[Seen] = []
     for ax in figure.axes[: len(spec.panels)]:  # type: ignore[union-attr]
         labels = [text.get_text() for text in figure.axes[0].get_yticklabels()]
         markers = [line for line in ax.lines if line.get_marker() not in ("None", "|", ".")]
         places = [(float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in markers]  # type: ignore[index]
         named_places = [(x, labels[round(y)] if isinstance(spec, Dots) else y) for x, y in places]
         words = [text.get_text() for text in ax.texts if text.get_fontstyle() == "italic"]
-        found.append(([(short(x), y if isinstance(y, str) else short(y)) for x, y in named_places], words))
-    return found
+        results.append(([(short(x), y if isinstance(y, str) else short(y)) for x, y in named_places], words))
+    return results
 
 
 def test_a_line_that_only_another_panel_has_is_not_called_unplanned() -> None:
@@ -59,28 +59,30 @@ def test_a_line_that_only_another_panel_has_is_not_called_unplanned() -> None:
 
 
 def panels_by_plotly(spec: Spec) -> list[Seen]:
-    found: list[Seen] = []
+    results: list[Seen] = []
     for plot in plotly_drawer.draw(spec).plots:
-        drawn = [one for one in plot.data if one["x"] != [None] and "hovertext" in one]
-        places = [place for one in drawn for place in zip(one["x"], one["y"], strict=True)]
-        words = [one["text"][0].removeprefix("<i>").removesuffix("</i>") for one in plot.data if one["mode"] == "text"]
-        found.append((places, words))
-    return found
+        drawn = [entry for entry in plot.data if entry["x"] != [None] and "hovertext" in entry]
+        places = [place for entry in drawn for place in zip(entry["x"], entry["y"], strict=True)]
+        words = [
+            entry["text"][0].removeprefix("<i>").removesuffix("</i>") for entry in plot.data if entry["mode"] == "text"
+        ]
+        results.append((places, words))
+    return results
 
 
 @pytest.mark.parametrize("drawn", [panels_by_matplotlib, panels_by_plotly], ids=["matplotlib", "plotly"])
 @pytest.mark.parametrize("name", CPU)
 def test_each_mark_of_a_specification_appears(summary: Summary, name: str, drawn: Callable[[Spec], list[Seen]]) -> None:
     spec = named(summary, name)
-    found = drawn(spec)
-    assert len(found) == len(spec.panels)  # type: ignore[union-attr]
-    for (places, words), panel in zip(found, spec.panels, strict=True):  # type: ignore[union-attr]
+    result = drawn(spec)
+    assert len(result) == len(spec.panels)  # type: ignore[union-attr]
+    for (places, words), panel in zip(result, spec.panels, strict=True):  # type: ignore[union-attr]
         if isinstance(panel, DotPanel):
-            expected = {(short(one.value), label) for label, one in panel.lines.items() if isinstance(one, Mark)}
-            lost = {one.word for one in panel.lines.values() if isinstance(one, Absent)}
+            expected = {(short(line.value), label) for label, line in panel.lines.items() if isinstance(line, Mark)}
+            lost = {line.word for line in panel.lines.values() if isinstance(line, Absent)}
             assert lost <= set(words)
         else:
-            expected = {(short(point.x), short(point.mark.value)) for one in panel.series for point in one.points}
+            expected = {(short(point.x), short(point.mark.value)) for series in panel.series for point in series.points}
         assert expected
         assert set(places) == expected
 
@@ -124,7 +126,7 @@ def test_plots_are_json_and_names_in_them_are_text(summary: Summary) -> None:
 
 def strip(traces: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Without the tags, which the page compares and never shows."""
-    return [{name: one for name, one in trace.items() if name != "customdata"} for trace in traces]
+    return [{name: entry for name, entry in trace.items() if name != "customdata"} for trace in traces]
 
 
 @pytest.mark.parametrize(("wide", "text"), [(False, "10.0"), (True, "10.0 ↔")])
@@ -168,7 +170,7 @@ PUBLISHED = Path(__file__).parents[3] / "results/published/h200"
 )
 def test_charts_of_published_runs_are_as_readable(folder: str, name: str) -> None:
     published = store.load(PUBLISHED / folder / "summary.json", Summary, "make aggregate")
-    loads = [one.chart for one in selection.of_loads(published)]
+    loads = [entry.chart for entry in selection.of_loads(published)]
     tokens = selection.all_of(selection.of_generation(published))
     charts = [*selection.select(published).charts, *loads, *tokens]
     stands_apart(matplotlib_drawer.draw(next(chart.spec for chart in charts if chart.name == name)))
@@ -248,7 +250,7 @@ def test_an_svg_is_xml_without_a_date_or_a_reference_to_elsewhere(summary: Summa
     root = ElementTree.fromstring(content)  # noqa: S314 - written by this process
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     assert b"<dc:date>" not in content
-    links = [value for one in root.iter() for name, value in one.attrib.items() if name.endswith("href")]
+    links = [value for entry in root.iter() for name, value in entry.attrib.items() if name.endswith("href")]
     assert links
     assert all(link.startswith("#") for link in links)
 
@@ -273,8 +275,8 @@ def test_the_width_is_that_of_a_readme_at_two_pixels_a_point(summary: Summary) -
 
 @pytest.mark.parametrize("name", ["onnx:" + "long/" * 52 + "model.onnx", "onnx:a$_$^.onnx", "onnx:modèle ü.onnx"])
 def test_no_name_of_a_model_costs_a_chart(name: str) -> None:
-    found = selection.select(of_own_models(("onnx-model-59f1d0", name))).charts
-    assert len(found) > 2
-    for chart in found:
+    charts = selection.select(of_own_models(("onnx-model-59f1d0", name))).charts
+    assert len(charts) > 2
+    for chart in charts:
         assert len(chart.name) < 200
         assert image(matplotlib_drawer.draw(chart.spec), "png").startswith(b"\x89PNG")

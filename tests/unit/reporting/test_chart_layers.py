@@ -32,7 +32,7 @@ LIKE = profiled("torch-eager", EAGER).row
 
 def together(found: SideBySide | None) -> Alike:
     assert found is not None
-    return Alike(tuple(LIKE.model_copy(update={"case_id": one.case_id}) for one in found.columns), found, None)
+    return Alike(tuple(LIKE.model_copy(update={"case_id": column.case_id}) for column in found.columns), found, None)
 
 
 def spec() -> Stacked:
@@ -46,17 +46,19 @@ def figure() -> Figure:
 def test_both_drawers_draw_every_segment_every_latency_and_the_legend() -> None:
     (plot,) = plotly_drawer.draw(spec()).plots
     for place, bar in enumerate(spec().bars):
-        lengths = [one.length for one in bar.segments]
+        lengths = [segment.length for segment in bar.segments]
         assert [
-            one["x"][place] for one in plot.data if len(one["x"]) == 3 and one["type"] == "bar" and one["x"][place]
+            entry["x"][place]
+            for entry in plot.data
+            if len(entry["x"]) == 3 and entry["type"] == "bar" and entry["x"][place]
         ] == lengths
-        drawn = [one.get_width() for one in figure().axes[0].patches if round(one.get_y() + 0.33) == place]
+        drawn = [patch.get_width() for patch in figure().axes[0].patches if round(patch.get_y() + 0.33) == place]
         assert drawn == pytest.approx(lengths)
-    triangles = next(one for one in plot.data if one["type"] == "scatter")
+    triangles = next(entry for entry in plot.data if entry["type"] == "scatter")
     assert triangles["x"] == [None, 110.0, 230.0]
     groups = [name for name, _ in spec().legend]
     assert groups
-    assert [one["name"] for one in plot.data if one["x"] == [None]] == groups
+    assert [entry["name"] for entry in plot.data if entry["x"] == [None]] == groups
     assert [text.get_text() for text in figure().legends[0].get_texts()] == groups
     assert plot.layout.get("showlegend", True)
 
@@ -75,8 +77,8 @@ def test_bars_are_as_long_as_the_parts_and_marks_stand_at_the_latency() -> None:
 def test_kernels_alone_are_drawn_with_the_time_in_which_none_ran() -> None:
     kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=40)
     alone = parts(operators=(kernel,)).model_copy(update={"plain_ns": 150})
-    found = by_group([ComparedColumn("e", "eager", EAGER, None), ComparedColumn("s", "script", alone, None)])
-    drawn = draw(profile_charts.by_group(together(found), "Conditions."))
+    result = by_group([ComparedColumn("e", "eager", EAGER, None), ComparedColumn("s", "script", alone, None)])
+    drawn = draw(profile_charts.by_group(together(result), "Conditions."))
     bars = [(bar.get_x(), bar.get_width()) for bar in drawn.axes[0].patches if round(bar.get_y() + 0.33) == 0]
     assert bars == [(0.0, 40.0), (40.0, 110.0)]
     assert IDLE in [text.get_text() for text in drawn.legends[0].get_texts()]
@@ -88,7 +90,7 @@ def test_modules_whose_times_are_kernels_leave_out_the_same() -> None:
     kernel = OperatorRow(name="fprop", shapes="", calls=1, self_cpu_ns=0, self_device_ns=40)
     told = parts(layer, operators=(kernel,)).model_copy(update={"plain_ns": 150})
     host = told.model_copy(update={"layers": (row("conv1", 40),), "operators": ()})
-    assert [ComparedColumn("x", "x", found, None).kernels_alone for found in (told, host)] == [True, False]
+    assert [ComparedColumn("x", "x", entry, None).kernels_alone for entry in (told, host)] == [True, False]
 
 
 def test_labels_stand_where_they_fit() -> None:
@@ -109,8 +111,8 @@ def test_the_same_comparison_gives_the_same_picture() -> None:
 
 def test_every_group_has_its_colour_and_no_two_look_alike() -> None:
     assert set(COLOURS) == {*get_args(Group), *BY_NAME_ALONE}
-    for one, other in combinations(COLOURS.values(), 2):
-        assert sum(abs(a - b) for a, b in zip(to_rgb(one), to_rgb(other), strict=True)) > 0.3, (one, other)
+    for entry, other in combinations(COLOURS.values(), 2):
+        assert sum(abs(a - b) for a, b in zip(to_rgb(entry), to_rgb(other), strict=True)) > 0.3, (entry, other)
 
 
 def compared(number: int) -> list[Alike]:
@@ -122,9 +124,9 @@ def compared(number: int) -> list[Alike]:
 
 
 def test_the_first_comparisons_get_a_chart_each_named_after_their_shape() -> None:
-    found = selection.of_layers(Synthetic().summary(), compared(selection.MAX_TABLES + 1))
-    assert len(found) == selection.MAX_TABLES
-    assert found[0].name == "resnet50-fp32-batch-1-seeded-layers"
-    assert found[0].spec.title == "resnet50, fp32, batch 1: where openvino gains on torch-eager"
-    assert len({chart.name for chart in found}) == selection.MAX_TABLES
+    result = selection.of_layers(Synthetic().summary(), compared(selection.MAX_TABLES + 1))
+    assert len(result) == selection.MAX_TABLES
+    assert result[0].name == "resnet50-fp32-batch-1-seeded-layers"
+    assert result[0].spec.title == "resnet50, fp32, batch 1: where openvino gains on torch-eager"
+    assert len({chart.name for chart in result}) == selection.MAX_TABLES
     assert selection.of_layers(Synthetic().summary(), alike([profiled("torch-eager", GRAPH)])) == []

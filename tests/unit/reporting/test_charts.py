@@ -28,15 +28,15 @@ def named(summary: Summary, name: str) -> Spec:
 
 
 def dots(summary: Summary, name: str) -> Dots:
-    found = named(summary, name)
-    assert isinstance(found, Dots)
-    return found
+    result = named(summary, name)
+    assert isinstance(result, Dots)
+    return result
 
 
 def lines(summary: Summary, name: str) -> Lines:
-    found = named(summary, name)
-    assert isinstance(found, Lines)
-    return found
+    result = named(summary, name)
+    assert isinstance(result, Lines)
+    return result
 
 
 def table_of(summary: Summary, model: str, change: Callable[[Row], Row] = lambda row: row) -> TableRows:
@@ -49,7 +49,7 @@ def changed(summary: Summary, change: Callable[[Row], Row]) -> Summary:
 
 
 def words(spec: Dots) -> set[str]:
-    return {one.word for panel in spec.panels for one in panel.lines.values() if isinstance(one, Absent)}
+    return {line.word for panel in spec.panels for line in panel.lines.values() if isinstance(line, Absent)}
 
 
 # --- which -------------------------------------------------------------------------------------------------------
@@ -64,10 +64,10 @@ def test_four_charts_a_model_and_an_overview(summary: Summary) -> None:
 def test_a_huge_summary_gets_a_bounded_number_of_charts() -> None:
     models = tuple(FakeModel(f"m{index}", "image", "pretrained", 1e6, 1e5) for index in range(30))
     cases = matrix(models, backends=("torch-eager", "openvino"), batch_sizes=(1,), bf16=())
-    found = selection.select(Synthetic(models=models, cases=cases, rounds=2, samples=20).summary())
-    assert len(found.charts) <= 1 + len(selection.CHARTS) * selection.MAX_TABLES
+    result = selection.select(Synthetic(models=models, cases=cases, rounds=2, samples=20).summary())
+    assert len(result.charts) <= 1 + len(selection.CHARTS) * selection.MAX_TABLES
     assert (
-        found.note == f"Charts are drawn for the first {selection.MAX_TABLES} of 30 tables; the tables have every row."
+        result.note == f"Charts are drawn for the first {selection.MAX_TABLES} of 30 tables; the tables have every row."
     )
 
 
@@ -131,7 +131,9 @@ def test_every_measured_row_of_a_table_has_its_mark_with_its_figures(summary: Su
             continue
         mark = next(mark for mark in marks_of(latency(table)) if mark.hover == hover(row))  # type: ignore[arg-type]
         assert mark.value == pytest.approx(row.latency_ns.median / 1e6)
-        assert mark.singles == pytest.approx([one / 1e6 for one in row.latency_ns.process_medians])
+        assert mark.singles == pytest.approx(
+            [process_median / 1e6 for process_median in row.latency_ns.process_medians]
+        )
         assert mark.tags == tags(row)
     assert marks
 
@@ -151,8 +153,8 @@ def test_a_legend_keeps_its_look_whatever_grade_a_point_has(summary: Summary) ->
     assert {mark.fill for mark in marks_of(spec)} == {"open"}
     assert all(mark.colour == mark.look.colour for mark in marks_of(spec)), "the colour alone names the backend"
     assert "Hollow: flagged, not ranked." in spec.reading
-    assert {one.fill for one in spec.legend} == {"solid", "tint"}
-    assert {one.tags[3:] for one in spec.legend} == {(None, None)}
+    assert {entry.fill for entry in spec.legend} == {"solid", "tint"}
+    assert {entry.tags[3:] for entry in spec.legend} == {(None, None)}
 
 
 def test_settings_that_failed_or_are_void_do_not_cover_the_chosen_one() -> None:
@@ -205,10 +207,12 @@ def test_every_point_of_cold_start_has_the_number_of_its_name(summary: Summary) 
     """Settings of a backend share colour and marker."""
     spec = cold_start(table_of(summary, "minilm-l6"))
     assert spec is not None
-    assert [one.name.partition(" ")[0] for one in spec.legend] == [str(place + 1) for place in range(len(spec.legend))]
+    assert [entry.name.partition(" ")[0] for entry in spec.legend] == [
+        str(place + 1) for place in range(len(spec.legend))
+    ]
     for panel in spec.panels:
-        for one in panel.series:
-            assert {point.mark.text for point in one.points} == {one.name.partition(" ")[0]}
+        for series in panel.series:
+            assert {point.mark.text for point in series.points} == {series.name.partition(" ")[0]}
 
 
 def int8(row: Row) -> Row:
@@ -224,7 +228,7 @@ def test_accuracy_is_beside_int8_in_every_chart_and_beside_nothing_else(summary:
     charts = [latency(pretrained), throughput(pretrained), speedup(pretrained), cold_start(pretrained)]
     for spec in charts:
         assert spec is not None
-        labels = spec.labels if isinstance(spec, Dots) else [one.name for one in spec.legend]
+        labels = spec.labels if isinstance(spec, Dots) else [entry.name for entry in spec.legend]
         quantised = [label for label in labels if "int8" in label]
         assert quantised
         assert all(label.endswith("(top-1 90.6%)") for label in quantised)
@@ -246,11 +250,11 @@ def test_fp8_has_its_accuracy_beside_it_and_int8_its_own(summary: Summary) -> No
     def some(row: Row) -> Row:
         if row.precision != "bf16" or not row.parity:
             return row
-        found = int8(row)
-        if row.backend == "openvino" or not found.parity:
-            return found
-        parity = found.parity.model_copy(update={"top1_agreement": 0.953})
-        return found.model_copy(update={"precision": "fp8", "parity": parity})
+        result = int8(row)
+        if row.backend == "openvino" or not result.parity:
+            return result
+        parity = result.parity.model_copy(update={"top1_agreement": 0.953})
+        return result.model_copy(update={"precision": "fp8", "parity": parity})
 
     rows = table_of(summary, "minilm-l6", some)
     spec = latency(rows)
@@ -309,15 +313,15 @@ def test_every_mark_is_within_its_axis(summary: Summary) -> None:
     for chart in [*selection.select(summary).charts, *selection.select(cuda_summary()).charts]:
         spec = chart.spec
         if isinstance(spec, Dots):
-            found = [(mark.value, panel.axis) for panel in spec.panels for mark in panel.marks]
+            results = [(mark.value, panel.axis) for panel in spec.panels for mark in panel.marks]
         else:
             assert isinstance(spec, Lines)
-            points = [(point, panel) for panel in spec.panels for one in panel.series for point in one.points]
-            found = [(point.x, panel.x) for point, panel in points]
-            found += [(point.mark.value, panel.y) for point, panel in points]
-        assert found
-        assert all(axis.low <= value <= axis.high for value, axis in found), chart.name
-        assert all(len(axis.shown) >= 1 for _, axis in found), chart.name
+            points = [(point, panel) for panel in spec.panels for series in panel.series for point in series.points]
+            results = [(point.x, panel.x) for point, panel in points]
+            results += [(point.mark.value, panel.y) for point, panel in points]
+        assert results
+        assert all(axis.low <= value <= axis.high for value, axis in results), chart.name
+        assert all(len(axis.shown) >= 1 for _, axis in results), chart.name
 
 
 def test_a_logarithmic_axis_shows_the_left_end_of_every_interval_too() -> None:
@@ -376,7 +380,7 @@ def test_backends_keep_their_look_between_processes() -> None:
         for _ in range(2)
     }
     assert len(runs) == 1
-    assert len({(found.colour, found.marker) for found in style.LOOKS.values()}) == len(style.LOOKS)
+    assert len({(entry.colour, entry.marker) for entry in style.LOOKS.values()}) == len(style.LOOKS)
 
 
 def test_an_empty_panel_has_an_axis_and_its_words() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from harness.core.schemas import Row, Summary
 from harness.core.schemas.profile_record import OperatorRow
-from harness.profiling.load_profiles import Profiled
+from harness.profiling.read_profiles import Profiled
 from harness.profiling.reconcile import reconcile
 from harness.reporting.tables.profile_tables import TOP_LAYERS
 from harness.reporting.writers.csv import csv_tables
@@ -39,7 +39,7 @@ def tables(summary: Summary, profiled: list[Profiled]) -> dict[str, list[dict[st
 def test_every_line_says_its_conditions(tables: dict[str, list[dict[str, str]]], profiled: list[Profiled]) -> None:
     for name in ("cases", "sums", "groups", "layers", "operators"):
         for line in tables[f"profile_{name}"]:
-            row = next(one.row for one in profiled if one.row.case_id == line["case_id"])
+            row = next(entry.row for entry in profiled if entry.row.case_id == line["case_id"])
             said = (line["backend"], line["device"], line["precision"], line["boundary"], line["batch_size"])
             assert said == (row.backend, "cpu", "fp32", "compute", "1")
             assert line["machine"]
@@ -60,10 +60,10 @@ def test_a_model_stands_once_and_every_case_for_itself(tables: dict[str, list[di
 def test_what_a_case_reached_is_its_rows_latency(
     tables: dict[str, list[dict[str, str]]], profiled: list[Profiled]
 ) -> None:
-    for line, one in zip(tables["profile_cases"], profiled, strict=True):
-        assert one.row.latency_ns is not None
-        assert float(line["latency_median_ms"]) == one.row.latency_ns.median / 1e6
-        assert float(line["flops_per_s"]) == pytest.approx(7e9 / (one.row.latency_ns.median / 1e9))
+    for line, entry in zip(tables["profile_cases"], profiled, strict=True):
+        assert entry.row.latency_ns is not None
+        assert float(line["latency_median_ms"]) == entry.row.latency_ns.median / 1e6
+        assert float(line["flops_per_s"]) == pytest.approx(7e9 / (entry.row.latency_ns.median / 1e9))
 
 
 def test_layers_and_operators_are_all_there_with_unrounded_times(tables: dict[str, list[dict[str, str]]]) -> None:
@@ -92,7 +92,7 @@ def test_shares_of_a_case_add_up_to_one(tables: dict[str, list[dict[str, str]]])
 def test_backends_side_by_side_gain_what_their_sums_differ_by(
     tables: dict[str, list[dict[str, str]]], profiled: list[Profiled]
 ) -> None:
-    eager, onnx = (one.row.case_id for one in profiled[:2])
+    eager, onnx = (entry.row.case_id for entry in profiled[:2])
     for name, what in (("side_by_side_groups", "group"), ("side_by_side_modules", "module")):
         gains = {eager: 0.0, onnx: 0.0}
         for line in tables[name]:
@@ -108,14 +108,14 @@ def test_backends_side_by_side_gain_what_their_sums_differ_by(
 def test_sums_say_whether_the_parts_explain_the_latency(
     tables: dict[str, list[dict[str, str]]], profiled: list[Profiled]
 ) -> None:
-    for line, one in zip(tables["profile_sums"], profiled[:2], strict=True):
-        assert one.parts is not None
-        assert one.row.latency_ns is not None
-        found = reconcile(one.parts, False, round(one.row.latency_ns.median))
-        assert found is not None
-        assert (line["outcome"], float(line["parts_over_plain"])) == (found.outcome, found.ratio)
-        assert line["reasons"] == "; ".join(found.reasons)
-        assert float(line["corrected_parts_over_plain"]) == found.corrected
+    for line, entry in zip(tables["profile_sums"], profiled[:2], strict=True):
+        assert entry.parts is not None
+        assert entry.row.latency_ns is not None
+        result = reconcile(entry.parts, False, round(entry.row.latency_ns.median))
+        assert result is not None
+        assert (line["outcome"], float(line["parts_over_plain"])) == (result.outcome, result.ratio)
+        assert line["reasons"] == "; ".join(result.reasons)
+        assert float(line["corrected_parts_over_plain"]) == result.corrected
     eager, onnx = tables["profile_sums"]
     assert eager["notes"] == "A note."
     names = ("profile_grade", "profile_flags", "repeats", "launch_gap_share", "launch_gap_share_of")

@@ -98,8 +98,8 @@ def test_every_line_about_a_case_says_its_conditions(
     cpu: dict[str, list[dict[str, str]]], gpu: dict[str, list[dict[str, str]]], rows: dict[str, Row]
 ) -> None:
     for tables in (cpu, gpu):
-        for found in tables.values():
-            for line in found:
+        for table in tables.values():
+            for line in table:
                 assert line["plan_id"]
                 if "case_id" in line:
                     assert all(line[name] for name in ("model", "device", "precision", "boundary", "mode", "machine"))
@@ -112,8 +112,8 @@ def test_every_line_about_a_case_says_its_conditions(
 def test_headers_carry_the_unit_of_every_figure(
     cpu: dict[str, list[dict[str, str]]], gpu: dict[str, list[dict[str, str]]]
 ) -> None:
-    for found in (*cpu.values(), *gpu.values()):
-        for name in set(found[0]) - PLAIN - TEXTS:
+    for entry in (*cpu.values(), *gpu.values()):
+        for name in set(entry[0]) - PLAIN - TEXTS:
             stem = next((name.removesuffix(end) for end in MIDDLE if name.endswith(end)), name)
             assert stem in PLAIN or stem.endswith(UNITS), name
 
@@ -121,7 +121,7 @@ def test_headers_carry_the_unit_of_every_figure(
 def test_results_are_the_rows_of_the_latency_tables_and_not_rounded(
     cpu: dict[str, list[dict[str, str]]], summary: Summary
 ) -> None:
-    rows = [row for _, found in ranking.by_table(summary.rows) for row in found]
+    rows = [row for _, entry in ranking.by_table(summary.rows) for row in entry]
     assert [line["case_id"] for line in cpu["results"]] == [row.case_id for row in rows]
     for line, row in zip(cpu["results"], rows, strict=True):
         if row.grade == "F":
@@ -148,10 +148,10 @@ def test_a_void_row_has_its_grade_and_no_figure_of_speed(cpu: dict[str, list[dic
 
 def test_a_row_in_offline_mode_has_no_latency(summary: Summary) -> None:
     rows = tuple(row.model_copy(update={"mode": "offline"}) for row in summary.rows)
-    found = tables_of(summary.model_copy(update={"rows": rows}))["results"]
-    sound = [line for line in found if line["grade"] != "F"]
+    table = tables_of(summary.model_copy(update={"rows": rows}))["results"]
+    sound = [line for line in table if line["grade"] != "F"]
     assert all(float(line["batch_time_median_ms"]) > 0 for line in sound)
-    assert [line[name] for line in found for name in line if name.startswith("latency_") and line[name]] == []
+    assert [line[name] for line in table for name in line if name.startswith("latency_") and line[name]] == []
 
 
 def test_a_random_models_agreement_on_the_first_class_is_withheld(cpu: dict[str, list[dict[str, str]]]) -> None:
@@ -192,9 +192,9 @@ def test_intervals_too_wide_to_print_stand_in_full_and_ratios_to_grade_c_are_tol
     disturbed = {"grade": "C", "flags": (Flag(name="DRIFT", detail="", remedy=""),)}
     rows = [row.model_copy(update=disturbed) if row.case_id in baselines else wide(row) for row in summary.rows]
     told = summary.model_copy(update={"rows": tuple(with_baseline_grades(rows))})
-    found = [line for line in tables_of(told)["results"] if line["grade"] != "F"]
-    assert {line["latency_median_ci95_high_ms"] for line in found if line["case_id"] not in baselines} == {"9000.0"}
-    for line in found:
+    results = [line for line in tables_of(told)["results"] if line["grade"] != "F"]
+    assert {line["latency_median_ci95_high_ms"] for line in results if line["case_id"] not in baselines} == {"9000.0"}
+    for line in results:
         assert line["speedup_rests_on_grade_c"] == str(line["case_id"] not in baselines)
     (flat_line,) = [line for line in lines(summary_text(told)) if line["case_id"] == "resnet50-openvino-cpu-fp32-b1"]
     assert flat_line["speedup_baseline_grade"] == "C"
@@ -203,8 +203,8 @@ def test_intervals_too_wide_to_print_stand_in_full_and_ratios_to_grade_c_are_tol
 def test_checks_are_told_row_by_row(gpu: dict[str, list[dict[str, str]]], on_gpu: Summary) -> None:
     case_id = gpu["results"][0]["case_id"]
     told = [line for line in gpu["checks"] if line["case_id"] == case_id]
-    found = [(line["check"], line["rounds"], line["of"], line["missing"]) for line in told]
-    assert found == [("STEAL", "3", "3", ""), ("CPU_SHARED", "2", "3", "one look in round 2")]
+    results = [(line["check"], line["rounds"], line["of"], line["missing"]) for line in told]
+    assert results == [("STEAL", "3", "3", ""), ("CPU_SHARED", "2", "3", "one look in round 2")]
     (flat_line,) = [line for line in lines(summary_text(on_gpu)) if line["case_id"] == case_id]
     assert flat_line["checks"] == "STEAL 3/3 CPU_SHARED 2/3"
 
@@ -325,6 +325,6 @@ def test_figures_of_plugins_stand_with_the_results_and_not_for_a_void_row(summar
     rows = tuple(
         row.model_copy(update={"custom": {"economy": 2.5}}) if row.void is None else row for row in summary.rows
     )
-    found = tables_of(summary.model_copy(update={"rows": rows, "custom": {"economy": metric}}))["results"]
-    told = {(line["grade"] == "F", line["custom_economy [items/W]"]) for line in found}
+    table = tables_of(summary.model_copy(update={"rows": rows, "custom": {"economy": metric}}))["results"]
+    told = {(line["grade"] == "F", line["custom_economy [items/W]"]) for line in table}
     assert told == {(False, "2.5"), (True, "")}

@@ -13,6 +13,7 @@ from benchmarks.publish import headline_block
 from harness.aggregation.flags import GroupKey
 from harness.core.host.environment import ALLOCATOR, VARIABLES
 from harness.core.schemas import DeviceTimes, Row, Summary
+from harness.core.units import MILLISECOND
 from harness.reporting import ranking
 from harness.reporting.details import document
 from harness.reporting.figures import DEVICE
@@ -36,7 +37,6 @@ from harness.reporting.tables.latency_table import (
 from harness.reporting.tables.roofline_table import roofline_table
 from harness.reporting.tables.summary_table import COLUMNS
 from harness.reporting.tables.tried_settings_table import tried_table
-from harness.reporting.units import MILLISECOND
 from harness.reporting.writers.csv import summary_text
 from harness.reporting.writers.markdown import blocks_text, table_text
 from tests.synthetic_cuda import LOST, VOID, cuda_summary
@@ -118,7 +118,7 @@ def test_hidden_copies_are_a_share() -> None:
     assert row.device_ns is not None
     times: DeviceTimes = row.device_ns.model_copy(update={"overlap": 0.625})
     columns = figure_columns(DEVICE, [row.model_copy(update={"device_ns": times})], MILLISECOND)
-    (hidden,) = [found for found in columns if found.header == "copies hidden"]
+    (hidden,) = [entry for entry in columns if entry.header == "copies hidden"]
     assert hidden.cell(row.model_copy(update={"device_ns": times})) == "62%"
     assert hidden.cell(row.model_copy(update={"device_ns": None})) == "–"
 
@@ -152,7 +152,7 @@ def test_tried_rows_stand_in_their_own_section_alone() -> None:
     tried = {row.case_id: row for row in SUMMARY.rows if row.tried}
     assert tried
     assert not tried.keys() & {row.case_id for rows in TABLES.values() for row in rows}
-    assert not tried.keys() & {case_id for one in recommendations.recommend(SUMMARY) for case_id in one.case_ids}
+    assert not tried.keys() & {case_id for entry in recommendations.recommend(SUMMARY) for case_id in entry.case_ids}
     text = table_text(tried_table(SUMMARY.rows, BERT))
     count = sum(row.model == "bert-base" for row in tried.values())
     assert sum(cell.startswith("+") for cell in column(text, "against the chosen one")) == count
@@ -230,11 +230,11 @@ def test_csv_has_settings_device_limits_and_card() -> None:
 
 def test_settings_from_outside_stand_among_the_conditions() -> None:
     def with_build(build: dict[str, str]) -> Summary:
-        found = {
-            name: one.model_copy(update={"software": one.software.model_copy(update={"build": build})})
-            for name, one in SUMMARY.environments.items()
+        results = {
+            name: environment.model_copy(update={"software": environment.software.model_copy(update={"build": build})})
+            for name, environment in SUMMARY.environments.items()
         }
-        return SUMMARY.model_copy(update={"environments": found})
+        return SUMMARY.model_copy(update={"environments": results})
 
     rows = TABLES[BERT]
     tuned = with_build({ALLOCATOR: "MALLOC_TRIM_THRESHOLD_=1", VARIABLES: "OMP_WAIT_POLICY=passive"})

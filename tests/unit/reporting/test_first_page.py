@@ -136,7 +136,7 @@ def test_a_long_run_answers_for_the_smallest_batch_alone(rows: Rows, summary: Su
         for row in pair
     )
     long = summary.model_copy(update={"rows": many})
-    assert [one.where for one in page.answers(long)] == ["efficientnet-lite0, batch 1"]
+    assert [answer.where for answer in page.answers(long)] == ["efficientnet-lite0, batch 1"]
     table = page.case_table(long)
     assert sum(line.startswith("| efficientnet") for line in table.splitlines()) == 2
     assert "60 more rows" in table

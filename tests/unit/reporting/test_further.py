@@ -18,15 +18,15 @@ LIFE_NS = 4_000_000_000
 
 def row(index: int, medians: Sequence[float], **changes: Any) -> Row:
     """A row whose processes had these medians, and took 4 s each."""
-    found = SUMMARY.rows[index]
+    result = SUMMARY.rows[index]
     records = [measured(CASES[index], RESNET, number, 100) for number in range(1, len(medians) + 1)]
     same = [
         record.model_copy(update={"latency_ns": (round(value * 1e6),) * 100})
         for record, value in zip(records, medians, strict=True)
     ]
-    assert found.usage is not None
-    usage = found.usage.model_copy(update={"process_ns": LIFE_NS})
-    return voided(found.model_copy(update={"latency_ns": latency_of(same), "usage": usage, **changes}))
+    assert result.usage is not None
+    usage = result.usage.model_copy(update={"process_ns": LIFE_NS})
+    return voided(result.model_copy(update={"latency_ns": latency_of(same), "usage": usage, **changes}))
 
 
 def summary(*rows: Row) -> Summary:
@@ -69,7 +69,7 @@ def test_void_rows_and_those_that_compute_nothing_are_not_counted() -> None:
 
 
 def test_the_life_of_a_process_is_the_monitors() -> None:
-    found = SUMMARY.rows[0].usage
-    assert found is not None
-    assert found.process_ns == usage_of(CASES[0].case_id, 1).watched_ns
-    assert math.isfinite(found.process_ns or math.inf)
+    usage = SUMMARY.rows[0].usage
+    assert usage is not None
+    assert usage.process_ns == usage_of(CASES[0].case_id, 1).watched_ns
+    assert math.isfinite(usage.process_ns or math.inf)

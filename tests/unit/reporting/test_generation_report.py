@@ -37,8 +37,8 @@ def row(batch: int = 2, prompt: int = 5, step: int = 100_000, grade: Grade = "A"
     requests = tuple(request(place, steps=tuple(step + place + 10 * k for k in range(10))) for place in range(8))
     records = [record(number, case=case, requests=requests) for number in (1, 2)]
     source = GenerationSource(PLAN, {"tiny": EXPORT}, {}, {}, frozenset())
-    found = generation_row(source, case, GenerationRecords(measured=records))
-    return found.model_copy(update={"grade": grade, "flags": (), **changes})
+    result = generation_row(source, case, GenerationRecords(measured=records))
+    return result.model_copy(update={"grade": grade, "flags": (), **changes})
 
 
 def summary(*rows: GenerationRow) -> Summary:
@@ -134,8 +134,8 @@ def test_the_csv_file_and_the_gauges() -> None:
     ],
 )
 def test_thresholds(text: str, outcomes: list[str]) -> None:
-    found = thresholds.judge(thresholds.parse(text), (), (), SEVERAL.generations)
-    assert [one.outcome for one in found] == outcomes
+    result = thresholds.judge(thresholds.parse(text), (), (), SEVERAL.generations)
+    assert [entry.outcome for entry in result] == outcomes
 
 
 def test_a_threshold_without_a_row_or_a_unit_is_refused() -> None:
@@ -147,7 +147,7 @@ def test_a_threshold_without_a_row_or_a_unit_is_refused() -> None:
 
 def test_a_comparison_reads_itl_and_ttft_as_rows() -> None:
     rows = with_token_rows(summary(row())).rows
-    assert [one.case_id.rpartition(":")[2] for one in rows] == ["itl", "ttft"]
+    assert [entry.case_id.rpartition(":")[2] for entry in rows] == ["itl", "ttft"]
     assert rows[1].latency_ns is not None
     assert rows[1].latency_ns.median == 1_000_000
 
@@ -171,7 +171,7 @@ def test_contexts_of_one_prompt_fill_the_panel_and_panels_share_one_scale() -> N
     assert rates is not None
     assert {(panel.y.scale, panel.y.label) for panel in rates.panels} == {("log", "tokens per second, log scale")}
     wide = [row.rates.model_copy(update={"total_ci95": Interval(low=1, high=9)}) for row in rows if row.rates]
-    arrows = [row.model_copy(update={"rates": one}) for row, one in zip(rows, wide, strict=False)]
+    arrows = [row.model_copy(update={"rates": entry}) for row, entry in zip(rows, wide, strict=False)]
     with_arrows = generation_charts.tokens_against_batch(arrows, "")
     assert with_arrows is not None
     assert "Arrows: interval wider than ×1.5, not to scale." in with_arrows.reading

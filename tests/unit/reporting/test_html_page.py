@@ -67,13 +67,13 @@ class Seen(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
-        self.tags.append((tag, found))
+        result = dict(attrs)
+        self.tags.append((tag, result))
         if tag == "script":
-            self.scripts.append((found, ""))
+            self.scripts.append((result, ""))
         if tag == "tbody":
-            self._case = (found.get("id") or "").removeprefix("case-")
-        if tag == "tr" and found.get("class") == "why":
+            self._case = (result.get("id") or "").removeprefix("case-")
+        if tag == "tr" and result.get("class") == "why":
             self._case = ""
         if tag == "td" and self._case:
             self.cases.setdefault(self._case, []).append("")
@@ -123,7 +123,7 @@ def plain(cell: str) -> str:
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.parts[-3])
 def test_every_case_stands_there_with_the_figures_of_the_other_report(path: Path) -> None:
     summary = load(path)
-    found = Seen(page(summary)).cases
+    cases = Seen(page(summary)).cases
     expected = {}
     for _, rows in ranking.by_table(summary.rows):
         columns = latency_columns(rows, summary.exports.get(rows[0].model), summary.engines)
@@ -132,7 +132,7 @@ def test_every_case_stands_there_with_the_figures_of_the_other_report(path: Path
             flags = ", ".join(flag_names(row))
             expected[row.case_id] = [row.grade, *(plain(column.cell(row)) for column in columns), flags]
     assert expected
-    assert found == expected
+    assert cases == expected
 
 
 def test_flags_come_with_what_was_seen_and_what_to_do(summary: Summary) -> None:

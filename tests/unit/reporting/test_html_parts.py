@@ -32,7 +32,7 @@ def test_a_table_keeps_its_pipes_and_its_alignment() -> None:
     table = Table(
         [words("backend", lambda row: row[0]), Column("ms", lambda row: row[1])], [("a|b", "1.20")], "Before."
     )
-    found = html.blocks([table])
-    assert found.startswith("<p>Before.</p>")
-    assert '<th scope="col" class="word">backend</th><th scope="col" class="num">ms</th>' in found
-    assert '<tr><td class="word">a|b</td><td class="num">1.20</td></tr>' in found
+    blocks = html.blocks([table])
+    assert blocks.startswith("<p>Before.</p>")
+    assert '<th scope="col" class="word">backend</th><th scope="col" class="num">ms</th>' in blocks
+    assert '<tr><td class="word">a|b</td><td class="num">1.20</td></tr>' in blocks

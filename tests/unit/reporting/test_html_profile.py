@@ -9,7 +9,7 @@ import pytest
 
 from harness.core.schemas import Row, Summary
 from harness.core.schemas.profile_record import LaunchGaps, OperatorRow
-from harness.profiling.load_profiles import Profiled
+from harness.profiling.read_profiles import Profiled
 from harness.profiling.side_by_side import NO_MODULE, SideBySideLine
 from harness.reporting.charts.profile_charts import short_name
 from harness.reporting.html import profile_section as profile
@@ -108,18 +108,18 @@ def test_the_longest_operators_stand_there_and_the_rest_is_counted() -> None:
         OperatorRow(name=f"op{at}", shapes="[4,8]", calls=2, self_cpu_ns=9_000 - at, self_device_ns=None)
         for at in range(TOP_OPERATORS + 7)
     ]
-    found = operators_data(rows)
-    assert found["columns"] == [("operator", "word"), ("calls", "num"), ("self CPU µs", "num"), ("inputs", "word")]
-    assert found["lines"][0] == ["op0", "2", "9.00", "[4×8]"]
-    assert (len(found["lines"]), found["more"]) == (TOP_OPERATORS, 7)
+    result = operators_data(rows)
+    assert result["columns"] == [("operator", "word"), ("calls", "num"), ("self CPU µs", "num"), ("inputs", "word")]
+    assert result["lines"][0] == ["op0", "2", "9.00", "[4×8]"]
+    assert (len(result["lines"]), result["more"]) == (TOP_OPERATORS, 7)
 
 
 @pytest.fixture
 def profiles(rows: dict[str, Row]) -> Profiles:
     names = (CASE, CASE.replace("torch-eager", "onnxruntime"), CASE.replace("torch-eager", "torch-compile"))
-    found = zip(names, (parts(), parts(GRAPH, plain_ns=6_500), parts((), plain_ns=7_500)), strict=True)
+    result = zip(names, (parts(), parts(GRAPH, plain_ns=6_500), parts((), plain_ns=7_500)), strict=True)
     return Profiles(
-        "profiles", [Profiled(rows[name], model_profile(rows[name], told.plain_ns), told) for name, told in found]
+        "profiles", [Profiled(rows[name], model_profile(rows[name], told.plain_ns), told) for name, told in result]
     )
 
 
@@ -154,7 +154,7 @@ def test_a_page_holds_so_many_layers_and_says_where_the_others_are(
 
 
 def test_a_case_without_parts_has_no_line(profiles: Profiles) -> None:
-    bare = [Profiled(one.row, one.model, None) for one in profiles.cases]
+    bare = [Profiled(entry.row, entry.model, None) for entry in profiles.cases]
     assert profile_groups(Profiles("profiles", bare)) == []
 
 
@@ -165,7 +165,7 @@ def test_the_page_holds_the_tree_as_data_and_hostile_names_stay_in_it(summary: S
     told = parts(layers, notes=(evil,), traces=(evil,))
     text = page(summary, profile=["Tables."], profiled=Profiles("profiles", [Profiled(first.row, first.model, told)]))
     assert "<img" not in text
-    (block,) = [one for one in text.split('<script type="application/json">') if '"operators"' in one]
+    (block,) = [entry for entry in text.split('<script type="application/json">') if '"operators"' in entry]
     data = json.loads(block.partition("</script>")[0])
     assert cells(data["layers"], "kind")[0] == evil
     assert f'id="profile-{CASE}"' in text
@@ -174,8 +174,8 @@ def test_the_page_holds_the_tree_as_data_and_hostile_names_stay_in_it(summary: S
 def test_kins_need_the_same_model_shape_and_device(profiles: Profiles) -> None:
     first, second, third = profiles.cases
     other = Profiled(second.row.model_copy(update={"device": "cuda"}), second.model, second.parts)
-    found: list[ProfileGroup] = profile_groups(Profiles("profiles", [first, other, third]))
-    assert [[case.name for case in group.cases] for group in found] == [
+    result: list[ProfileGroup] = profile_groups(Profiles("profiles", [first, other, third]))
+    assert [[case.name for case in group.cases] for group in result] == [
         ["torch-eager fp32", "torch-compile fp32"],
         ["onnxruntime fp32"],
     ]
@@ -189,7 +189,7 @@ def test_the_same_modules_of_two_backends_are_one_chart(profiles: Profiles) -> N
     assert [trace["type"] for trace in bars] == ["bar"] * len(bars)
     assert marks["type"] == "scatter"
     assert bars[0]["y"] == marks["y"]
-    sums = [sum(filter(None, found)) for found in zip(*(bar["x"] for bar in bars), strict=True)]
+    sums = [sum(filter(None, entry)) for entry in zip(*(bar["x"] for bar in bars), strict=True)]
     totals = dict(zip(bars[0]["y"], sums, strict=True))
     assert totals == pytest.approx({"torch-eager": 10.0, "onnxruntime": 6.5})
     assert set(plot.layout["yaxis"]["categoryarray"]) == set(totals)
@@ -215,7 +215,7 @@ def test_the_time_in_which_no_kernel_ran_is_drawn_behind_the_kernels(profiles: P
     gaps = LaunchGaps(window_ns=70_000, busy_ns=10_000, waited_ns=None, work_ns=10_000, kernels_ns=10_000)
     told = parts(layers, operators=(kernel,), plain_ns=45_000, launch_gaps=gaps)
     on_gpu = Profiled(first.row, model_profile(first.row, 35_000), told)
-    (before,), (after,) = (profile_groups(Profiles("profiles", [one, *others])) for one in (first, on_gpu))
+    (before,), (after,) = (profile_groups(Profiles("profiles", [entry, *others])) for entry in (first, on_gpu))
     ((plain,), (hatched,)) = ([group.plots[0] for group in group.plots] for group in (before, after))
     idle = next(trace for trace in hatched.data if trace.get("name") == IDLE)
     assert len(hatched.data) == len(plain.data) + 1
@@ -249,8 +249,8 @@ def test_names_in_the_chart_are_text(rows: dict[str, Row], profiles: Profiles) -
     evil = "<img src=x onerror=alert(1)>"
     first, second, _ = profiles.cases
     told = parts(tuple(row.model_copy(update={"parent": f"encoder.{evil}"}) for row in GRAPH), plain_ns=6_500)
-    found = [first, Profiled(second.row.model_copy(update={"backend": evil}), second.model, told)]
-    (group,) = profile_groups(Profiles("profiles", found))
+    results = [first, Profiled(second.row.model_copy(update={"backend": evil}), second.model, told)]
+    (group,) = profile_groups(Profiles("profiles", results))
     (plot,) = group.plots[0].plots
     shown = [trace.get(name) for trace in plot.data for name in ("y", "text", "hovertext")]
     assert "&lt;img" in str(shown)

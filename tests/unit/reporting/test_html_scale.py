@@ -22,10 +22,10 @@ class Counted(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
-        if tag == "tbody" and (found.get("id") or "").startswith("case-"):
-            self.cases.add(found["id"] or "")
-        self.plots += found.get("class") == "plot"
+        result = dict(attrs)
+        if tag == "tbody" and (result.get("id") or "").startswith("case-"):
+            self.cases.add(result["id"] or "")
+        self.plots += result.get("class") == "plot"
 
 
 @pytest.fixture(scope="module")

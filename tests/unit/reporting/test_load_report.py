@@ -111,14 +111,14 @@ def test_the_map_has_every_policy_the_best_bold_and_the_measured_one_framed() ->
     row = row_of("openvino", "int8", 8)
     panel = next(panel for panel in spec.panels if panel.title == "openvino int8")
     assert (panel.y, panel.x) == (("8", "4", "2", "1"), ("0", "2", "5", "10"))
-    found = {(int(y), x): cell for y, line in zip(panel.y, panel.cells, strict=True)
+    results = {(int(y), x): cell for y, line in zip(panel.y, panel.cells, strict=True)
              for x, cell in zip(panel.x, line, strict=True)}  # fmt: skip
     for cell in row.map:
-        assert found[cell.max_batch, f"{cell.max_delay_ns / 1e6:g}"].value == cell.rate_per_s
-    assert max(found.values(), key=lambda cell: cell.value or 0).strong
-    assert [place for place, cell in found.items() if cell.chosen] == [(8, "2")]
+        assert results[cell.max_batch, f"{cell.max_delay_ns / 1e6:g}"].value == cell.rate_per_s
+    assert max(results.values(), key=lambda cell: cell.value or 0).strong
+    assert [place for place, cell in results.items() if cell.chosen] == [(8, "2")]
     # A batch of one never waits: one policy, in every column.
-    assert len({found[1, x].value for x in panel.x}) == 1
+    assert len({results[1, x].value for x in panel.x}) == 1
 
 
 def test_both_drawers_draw_both_charts() -> None:
@@ -181,8 +181,8 @@ def test_continuous_batching_is_in_the_name_of_a_row(with_loads: Summary) -> Non
     static = next(row for row in with_loads.loads if row.max_batch > 1)
     joining = static.model_copy(update={"load_id": f"{static.load_id}-continuous", "batching": "continuous"})
     assert batching(joining) == f"{batching(static)}, continuous"
-    found = names([static, joining])
-    assert ["continuous" in found[row.load_id] for row in (static, joining)] == [False, True]
+    results = names([static, joining])
+    assert ["continuous" in results[row.load_id] for row in (static, joining)] == [False, True]
     assert [who_loaded(row)["batching"] for row in (static, joining)] == ["static", "continuous"]
 
 
@@ -223,7 +223,7 @@ def test_how_late_ends_are_noticed_is_a_column_where_a_thread_looks_for_them(sum
 
 def test_prometheus_and_mlflow_have_the_figures(with_loads: Summary) -> None:
     families = {family.name: family for family in text_string_to_metric_families(metrics_text(with_loads).decode())}
-    peaks = {one.labels["load_id"]: one.value for one in families["inferometer_load_peak_per_second"].samples}
+    peaks = {sample.labels["load_id"]: sample.value for sample in families["inferometer_load_peak_per_second"].samples}
     assert peaks == {row.load_id: row.peak_pass_per_s for row in server()[1] if row.peak_pass_per_s}
     points = families["inferometer_load_point_latency_p99_seconds"].samples
     assert len(points) == sum(len(row.points) for row in load_rows() if row.points and row.scenario != "offline") + 1
@@ -243,8 +243,8 @@ def test_prometheus_and_mlflow_have_the_figures(with_loads: Summary) -> None:
     ],
 )
 def test_thresholds_judge_loads(with_loads: Summary, text: str, outcome: str) -> None:
-    found = thresholds.judge(thresholds.parse(text), with_loads.rows, with_loads.loads)
-    assert {one.outcome for one in found} == {outcome}
+    result = thresholds.judge(thresholds.parse(text), with_loads.rows, with_loads.loads)
+    assert {entry.outcome for entry in result} == {outcome}
 
 
 def test_a_threshold_on_loads_without_any_is_refused(summary: Summary) -> None:
@@ -267,17 +267,17 @@ def test_a_load_that_passed_and_fails_now_is_slower(with_loads: Summary) -> None
         return with_loads.model_copy(update={"loads": tuple(rows)})
 
     def verdicts(current: Summary, differences: tuple[Difference, ...] = ()) -> dict[str, str]:
-        found = compare_loads(with_loads, current, differences)
-        return {one.load_id: one.verdict for one in found if one.scenario == "server"}
+        result = compare_loads(with_loads, current, differences)
+        return {entry.load_id: entry.verdict for entry in result if entry.scenario == "server"}
 
     assert set(verdicts(moved(0.5)).values()) == {"SLOWER", "NOT COMPARABLE"}  # the failed one is not comparable
     assert set(verdicts(moved(2.0)).values()) == {"FASTER", "NOT COMPARABLE"}
     assert set(verdicts(moved(0.95)).values()) == {"AMBIGUOUS", "NOT COMPARABLE"}
     other = Difference(name="machine.cpu", baseline="a", current="b", refuses=True)
     assert set(verdicts(moved(0.5), (other,)).values()) == {"NOT COMPARABLE"}
-    slower = [one for one in compare_loads(with_loads, moved(0.5), ()) if one.fails]
-    assert [one.ratio for one in slower] == pytest.approx([0.5] * len(slower))
-    assert {one.verdict for one in compare_loads(with_loads, with_loads.model_copy(update={"loads": ()}), ())} == {
+    slower = [entry for entry in compare_loads(with_loads, moved(0.5), ()) if entry.fails]
+    assert [entry.ratio for entry in slower] == pytest.approx([0.5] * len(slower))
+    assert {entry.verdict for entry in compare_loads(with_loads, with_loads.model_copy(update={"loads": ()}), ())} == {
         "GONE"
     }
 
@@ -368,15 +368,15 @@ def test_weights_of_four_bits_are_not_ranked_with_others() -> None:
 def test_thresholds_on_tokens_hold_at_the_highest_load_that_passed(
     text: str, peak: float | None, outcomes: list[str]
 ) -> None:
-    found = thresholds.judge(thresholds.parse(text), (), (generating(peak=peak), row_of("openvino")))
-    assert [one.outcome for one in found] == outcomes
+    result = thresholds.judge(thresholds.parse(text), (), (generating(peak=peak), row_of("openvino")))
+    assert [entry.outcome for entry in result] == outcomes
 
 
 def test_loads_with_other_bounds_on_tokens_are_not_compared(summary: Summary) -> None:
     def compared(now: LoadRow) -> tuple[str, str | None]:
         sides = (summary.model_copy(update={"loads": (row,)}) for row in (generating(), now))
-        (found,) = compare_loads(*sides, ())
-        return found.verdict, found.reason
+        (result,) = compare_loads(*sides, ())
+        return result.verdict, result.reason
 
     assert compared(generating(peak=None, peak_fail_per_s=1.0)) == ("SLOWER", None)
     assert compared(generating(further_bounds=())) == (

@@ -12,11 +12,11 @@ from harness.core import store
 from harness.core.errors import MissingInputError, UsageError
 from harness.core.layout import Results
 from harness.core.schemas import Case, Measured, Summary
+from harness.core.units import ABSENT
 from harness.reporting.charts.spec import Absent, Mark
 from harness.reporting.charts.speedup_charts import machines_chart
 from harness.reporting.table import Table
-from harness.reporting.tables.fleet_tables import across_machines, machines_blocks
-from harness.reporting.units import ABSENT
+from harness.reporting.tables.machines_tables import across_machines, machines_blocks
 from tests import synthetic_results as made
 from tests.synthetic_results import MINILM
 
@@ -46,9 +46,9 @@ def test_a_machine_that_is_slower_in_everything_has_the_same_ratios() -> None:
     ratios, _ = tables({"one": fast, "two": slow})
     assert ratios.headers == ["case", "one", "two", "highest ÷ lowest"]
     assert len(ratios.rows) == 2
-    for _, one, two, spread in ratios.cells():
-        assert one == two
-        assert re.match(r"~?[\d.]+×", one)
+    for _, entry, two, spread in ratios.cells():
+        assert entry == two
+        assert re.match(r"~?[\d.]+×", entry)
         assert spread == "1.00×"
 
 
@@ -60,8 +60,8 @@ def test_a_backend_that_gains_less_on_one_machine_is_seen() -> None:
 
 
 def test_cases_of_one_machine_come_last_and_are_not_compared() -> None:
-    found = across_machines({"one": summary("A"), "two": summary("B", EAGER, OPENVINO)})
-    assert [(case.label.split()[1], sorted(case.rows)) for case in found] == [
+    results = across_machines({"one": summary("A"), "two": summary("B", EAGER, OPENVINO)})
+    assert [(case.label.split()[1], sorted(case.rows)) for case in results] == [
         ("openvino", ["one", "two"]),
         ("onnxruntime", ["one"]),
     ]
@@ -72,11 +72,11 @@ def test_cases_of_one_machine_come_last_and_are_not_compared() -> None:
 def test_processors_and_libraries_that_differ_are_named() -> None:
     other = summary("B", libraries={**made.environment().software.libraries, "openvino": "9.9"})
     *_, differ = tables({"one": summary("A"), "two": other, "three": summary("A")})
-    found = {row[0]: row[1:] for row in differ.cells()}
-    assert found["machine.cpu"] == ["A", "B", "A"]
-    assert found["library openvino"][1] == "9.9"
-    assert found["library openvino"][0] == found["library openvino"][2] != "9.9"
-    assert not {"plan", "settings", "configuration"} & found.keys()
+    results = {row[0]: row[1:] for row in differ.cells()}
+    assert results["machine.cpu"] == ["A", "B", "A"]
+    assert results["library openvino"][1] == "9.9"
+    assert results["library openvino"][0] == results["library openvino"][2] != "9.9"
+    assert not {"plan", "settings", "configuration"} & results.keys()
     assert "the same on all machines" in str(machines_blocks({"one": summary("A"), "two": summary("A")})[-1])
 
 

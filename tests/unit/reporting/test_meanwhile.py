@@ -11,9 +11,9 @@ from tests.unit.aggregation.test_gpu_usage import look
 
 
 def watched(card: GpuUsage | None) -> UsageSummary:
-    found = usage.timed(usage_of("a-case", 1, [usage_sample(250_000_000)]))
-    assert found is not None
-    return found.model_copy(update={"gpu": card})
+    result = usage.timed(usage_of("a-case", 1, [usage_sample(250_000_000)]))
+    assert result is not None
+    return result.model_copy(update={"gpu": card})
 
 
 def row(card: GpuUsage | None) -> Row:
@@ -60,10 +60,10 @@ def test_a_column_that_no_row_fills_is_left_out() -> None:
 
 def test_other_programs_are_named_below_the_table_with_their_largest_share() -> None:
     def beside(percent: float) -> Row:
-        one = row(None)
-        assert one.usage is not None
+        single = row(None)
+        assert single.usage is not None
         busy = BusyProcess(pid=12, name="`<i>make", cpu_percent=percent)
-        return one.model_copy(update={"usage": one.usage.model_copy(update={"busiest": (busy,)})})
+        return single.model_copy(update={"usage": single.usage.model_copy(update={"busiest": (busy,)})})
 
     text = table_text(machine_load_table([beside(20.0), beside(85.4)]))
     assert text.endswith("in any round: ??i?make (process 12) 85%.")

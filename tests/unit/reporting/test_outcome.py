@@ -38,8 +38,8 @@ def test_it_is_one_line_and_counts_every_row(summary: Summary) -> None:
 def test_the_fastest_is_the_fastest_that_may_be_ranked(rows: dict[str, Row], summary: Summary) -> None:
     names = ["resnet50-openvino-cpu-fp32-b1", "resnet50-onnxruntime-cpu-fp32-b1", "resnet50-torch-eager-cpu-fp32-b1"]
     first, second, third = (rows[name] for name in names)
-    found = [timed(first, 10, 9.9, 10.1), timed(second, 11, 10.8, 11.2), timed(third, 5, 4.9, 5.1, "F")]
-    said = json.loads(outcome(0, summary.plan_id, with_rows(summary, found)))["fastest"]
+    results = [timed(first, 10, 9.9, 10.1), timed(second, 11, 10.8, 11.2), timed(third, 5, 4.9, 5.1, "F")]
+    said = json.loads(outcome(0, summary.plan_id, with_rows(summary, results)))["fastest"]
     assert said == {"resnet50": {"case_id": names[0], "median_ms": 10.0, "grade": "A", "undecided": False}}
 
 

@@ -99,7 +99,7 @@ def test_conditions_name_the_plugin_of_the_rows_that_it_brought(plugged: Summary
 
 
 def test_the_environment_names_it_under_its_own_name(plugged: Summary) -> None:
-    name, found = next(iter(plugged.environments.items()))
-    software = found.software.model_copy(update={"build": {PLUGIN: "pack 1.0"}})
-    text = blocks_text([environment_table({name: found.model_copy(update={"software": software})})])
+    name, result = next(iter(plugged.environments.items()))
+    software = result.software.model_copy(update={"build": {PLUGIN: "pack 1.0"}})
+    text = blocks_text([environment_table({name: result.model_copy(update={"software": software})})])
     assert [line.split("|")[1].strip() for line in text.splitlines() if "pack 1.0" in line] == ["backend's plugin"]

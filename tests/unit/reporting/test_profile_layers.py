@@ -99,7 +99,7 @@ def test_a_profile_that_shows_nothing_is_marked_wherever_its_times_stand() -> No
     assert blocks_text(profile_blocks(disturbed, on_gpu=False)).startswith(
         "Grade C, so that nothing is concluded from its times. CPU_SHARED: others used 0.9 CPUs. Stop them.\n\n"
     )
-    assert [mark(one) for one in (EAGER, disturbed, a_fifth)] == ["", " (grade C)", " (unexplained)"]
+    assert [mark(entry) for entry in (EAGER, disturbed, a_fifth)] == ["", " (grade C)", " (unexplained)"]
     rows = lines(table_text(groups_table({"a": EAGER, "b": disturbed, "c": a_fifth})))
     assert rows[0] == ["group", "a ms", "b (grade C) ms", "c (unexplained) ms"]
     assert terminal_layers("case", disturbed).startswith("case: layers, grade C (CPU_SHARED), ")

@@ -59,8 +59,8 @@ def test_models_stand_once_and_cases_each_with_their_links() -> None:
 
 def test_what_is_missing_or_disagrees_is_said_once_with_whom_it_concerns() -> None:
     doubtful = [
-        found.model_copy(update={"onnx_count": COUNT, "uncounted": ("_fft_r2c",), "count_notes": ("they | disagree",)})
-        for found in (EAGER, ORT)
+        entry.model_copy(update={"onnx_count": COUNT, "uncounted": ("_fft_r2c",), "count_notes": ("they | disagree",)})
+        for entry in (EAGER, ORT)
     ]
     lines = blocks_text(model_tables(doubtful, {})).splitlines()
     assert lines.count("- resnet50: they \\| disagree") == 1
@@ -111,8 +111,8 @@ def test_activations_stand_beside_their_estimate_and_apart_from_all_that_is_allo
 
 def test_a_file_from_before_memory_was_told_apart_still_loads_and_links_to_nothing_new() -> None:
     older = ORT.model_dump(mode="json", exclude={"activation_alone_bytes", "memory_files"})
-    found = ModelProfile.model_validate(older)
-    assert (found.activation_alone_bytes, found.memory_files) == (None, ())
-    assert "memory." not in blocks_text(profile_section([found], {}, "profiles"))
-    linked = found.model_copy(update={"memory_files": ("memory.json", "memory.png")})
+    result = ModelProfile.model_validate(older)
+    assert (result.activation_alone_bytes, result.memory_files) == (None, ())
+    assert "memory." not in blocks_text(profile_section([result], {}, "profiles"))
+    linked = result.model_copy(update={"memory_files": ("memory.json", "memory.png")})
     assert f"(profiles/{ORT.case_id}/memory.png)" in blocks_text(profile_section([linked], {}, "profiles"))

@@ -36,11 +36,11 @@ def test_a_figure_stands_in_base_units_under_its_conditions(
     row = rows["minilm-l6-onnxruntime-cpu-fp32-b4-s128"]
     assert row.latency_ns is not None
     assert row.cold_ns is not None
-    found = {
+    results = {
         name: [sample for sample in samples if sample.labels.get("case_id") == row.case_id]
         for name, samples in families.items()
     }
-    (median,) = found["inferometer_latency_median_seconds"]
+    (median,) = results["inferometer_latency_median_seconds"]
     assert median.value == row.latency_ns.median / 1e9
     assert median.labels == {
         "case_id": row.case_id,
@@ -55,10 +55,10 @@ def test_a_figure_stands_in_base_units_under_its_conditions(
         "boundary": "compute",
         "mode": "sync",
     }
-    assert found["inferometer_load_seconds"][0].value == row.cold_ns.load / 1e9
-    assert found["inferometer_peak_memory_bytes"][0].value == row.memory_bytes
-    assert found["inferometer_throughput_items_per_second"][0].value == row.throughput_per_s
-    (info,) = found["inferometer_case_info"]
+    assert results["inferometer_load_seconds"][0].value == row.cold_ns.load / 1e9
+    assert results["inferometer_peak_memory_bytes"][0].value == row.memory_bytes
+    assert results["inferometer_throughput_items_per_second"][0].value == row.throughput_per_s
+    (info,) = results["inferometer_case_info"]
     assert (info.value, info.labels["grade"]) == (1, row.grade)
 
 
@@ -70,7 +70,7 @@ def test_what_is_void_or_was_not_measured_has_no_series_and_is_counted(
     told = {sample.labels["case_id"] for name in set(families) - ABOUT_ALL for sample in families[name]}
     assert told
     assert not told & none
-    counts = {(one.labels["status"], one.labels["grade"]): one.value for one in families["inferometer_cases"]}
+    counts = {(entry.labels["status"], entry.labels["grade"]): entry.value for entry in families["inferometer_cases"]}
     assert counts["measured", "F"] == sum(row.grade == "F" for row in summary.rows)
     assert counts["skipped", ""] == sum(row.status == "skipped" for row in summary.rows)
     assert sum(counts.values()) == len(summary.rows)
@@ -93,39 +93,39 @@ def test_names_end_in_base_units(families: dict[str, list[Sample]]) -> None:
 def test_a_ratio_that_rests_on_grade_c_has_a_gauge_beside_it(summary: Summary) -> None:
     baselines = {row.speedup.baseline for row in summary.rows if row.speedup}
     rows = [row.model_copy(update={"grade": "C"}) if row.case_id in baselines else row for row in summary.rows]
-    found = read(summary.model_copy(update={"rows": tuple(with_baseline_grades(rows))}))
-    told = {sample.labels["case_id"] for sample in found["inferometer_speedup_rests_on_grade_c_info"]}
-    assert told == {sample.labels["case_id"] for sample in found["inferometer_speedup_ratio"]} - baselines
+    result = read(summary.model_copy(update={"rows": tuple(with_baseline_grades(rows))}))
+    told = {sample.labels["case_id"] for sample in result["inferometer_speedup_rests_on_grade_c_info"]}
+    assert told == {sample.labels["case_id"] for sample in result["inferometer_speedup_ratio"]} - baselines
 
 
 def test_a_gpus_time_and_joules() -> None:
     rows = {row.case_id: row for row in cuda_summary().rows if row.status == "measured" and row.grade != "F"}
     energies = {row.case_id: metered(row) for row in cuda_summary().rows if row.status == "measured"}
-    found = read(cuda_summary().model_copy(update={"energies": energies}))
-    for sample in found["inferometer_device_median_seconds"]:
+    result = read(cuda_summary().model_copy(update={"energies": energies}))
+    for sample in result["inferometer_device_median_seconds"]:
         times = rows[sample.labels["case_id"]].device_ns
         assert times is not None
         assert sample.value == times.device / 1e9
-    for sample in found["inferometer_energy_per_item_joules"]:
+    for sample in result["inferometer_energy_per_item_joules"]:
         assert sample.labels["case_id"] in rows
         assert sample.value == energies[sample.labels["case_id"]].joules_per_item
-    assert len(found["inferometer_energy_per_item_joules"]) == len(found["inferometer_device_median_seconds"])
+    assert len(result["inferometer_energy_per_item_joules"]) == len(result["inferometer_device_median_seconds"])
 
 
 def test_a_row_in_offline_mode_has_a_time_per_batch_and_no_latency(summary: Summary) -> None:
     rows = tuple(row.model_copy(update={"mode": "offline"}) for row in summary.rows)
-    found = read(summary.model_copy(update={"rows": rows}))
-    assert not [name for name in found if "latency" in name]
-    assert found["inferometer_batch_time_median_seconds"]
+    result = read(summary.model_copy(update={"rows": rows}))
+    assert not [name for name in result if "latency" in name]
+    assert result["inferometer_batch_time_median_seconds"]
 
 
 def test_hostile_names_come_back_as_they_were(summary: Summary) -> None:
     name = 'a"} 1\nb\\n{'
     rows = tuple(row.model_copy(update={"model": name}) for row in summary.rows)
-    found = read(summary.model_copy(update={"rows": rows}))
-    medians = found["inferometer_latency_median_seconds"]
+    result = read(summary.model_copy(update={"rows": rows}))
+    medians = result["inferometer_latency_median_seconds"]
     assert {sample.labels["model"] for sample in medians} == {name}
-    assert set(found) == set(read(summary))
+    assert set(result) == set(read(summary))
 
 
 def test_the_run_says_where_and_when_it_was(families: dict[str, list[Sample]], summary: Summary) -> None:
@@ -155,17 +155,17 @@ def test_every_gauge_is_documented() -> None:
     listed = {name for line in page.splitlines() if line.startswith("| `") for name in re.findall(r"`(\w+)`", line)}
     rows = tuple(row.model_copy(update={"mode": "offline"}) for row in cuda_summary().rows)
     energies = {row.case_id: metered(row) for row in rows}
-    found = read(cuda_summary().model_copy(update={"rows": rows, "energies": energies})) | read(cuda_summary())
+    result = read(cuda_summary().model_copy(update={"rows": rows, "energies": energies})) | read(cuda_summary())
     keys = [figure.key for figure in (*FIGURES, *ENERGY)]
     of_rows = {f"{key}{end}" for key in keys for end in ("", "_ci95_low", "_ci95_high")}
-    names = {name.removeprefix("inferometer_") for name in found}
+    names = {name.removeprefix("inferometer_") for name in result}
     units = "_seconds|_per_second|_bytes|_items_per_joule|_joules|_share_ratio|_ratio|_info"
     assert {name for name in names if re.sub(f"({units})$", "", name) not in of_rows} <= listed
     assert {"latency_median_seconds", "throughput_items_ci95_low_per_second", "enqueue_seconds"} <= names
 
 
 def test_intervals_are_gauges_beside_their_figure(families: dict[str, list[Sample]], rows: dict[str, Row]) -> None:
-    lows = {one.labels["case_id"]: one.value for one in families["inferometer_latency_p90_ci95_low_seconds"]}
+    lows = {entry.labels["case_id"]: entry.value for entry in families["inferometer_latency_p90_ci95_low_seconds"]}
     for case_id, low in lows.items():
         latency = rows[case_id].latency_ns
         assert latency is not None
@@ -180,5 +180,7 @@ def test_figures_of_plugins_have_their_name_and_unit_as_labels(summary: Summary)
     given["minilm-l6-torch-eager-cpu-fp32-b1-s32"] = Unavailable(unavailable="no counter")
     rows = tuple(row.model_copy(update={"custom": {"economy": given[row.case_id]}}) for row in summary.rows)
     told = read(summary.model_copy(update={"rows": rows, "custom": {"economy": metric}}))["inferometer_custom"]
-    assert {(one.labels["metric"], one.labels["unit"], one.value) for one in told} == {("economy", "items/W", 2.5)}
+    assert {(entry.labels["metric"], entry.labels["unit"], entry.value) for entry in told} == {
+        ("economy", "items/W", 2.5)
+    }
     assert len(told) == sound - 1

@@ -20,15 +20,13 @@ def edited(row: Row, median_ms: float, ends: tuple[float, float] | None, **chang
 
 def pair(rows: ROWS, *ends: tuple[float, float] | None, **changes: Any) -> list[Row]:
     names = ["resnet50-openvino-cpu-fp32-b1", "resnet50-onnxruntime-cpu-fp32-b1"]
-    return [
-        edited(rows[name], median, found, **changes) for name, median, found in zip(names, (10, 11), ends, strict=True)
-    ]
+    return [edited(rows[name], median, end, **changes) for name, median, end in zip(names, (10, 11), ends, strict=True)]
 
 
 def test_disjoint_intervals_have_a_winner(rows: ROWS) -> None:
-    found = pair(rows, (9.9, 10.1), (10.8, 11.2))
-    assert ranking.winner(found) is found[0]
-    assert ranking.winner(reversed(found)) is found[0]
+    result = pair(rows, (9.9, 10.1), (10.8, 11.2))
+    assert ranking.winner(result) is result[0]
+    assert ranking.winner(reversed(result)) is result[0]
 
 
 def test_touching_intervals_have_none(rows: ROWS) -> None:
@@ -63,10 +61,10 @@ def test_nobody_wins_over_a_disturbed_row_that_may_be_faster(rows: ROWS) -> None
 
 
 def test_a_wide_third_row_leaves_it_open(rows: ROWS) -> None:
-    found = pair(rows, (9.9, 10.1), (10.8, 11.2))
+    result = pair(rows, (9.9, 10.1), (10.8, 11.2))
     third = edited(rows["resnet50-torch-eager-cpu-fp32-b1"], 40, (10.0, 160))
-    assert ranking.winner([*found, third]) is None
-    assert ranking.contenders([*found, third]) == [found[0], third]
+    assert ranking.winner([*result, third]) is None
+    assert ranking.contenders([*result, third]) == [result[0], third]
 
 
 def test_tables_never_mix_models_boundaries_or_modes(summary: Summary) -> None:

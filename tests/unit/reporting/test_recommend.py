@@ -21,17 +21,17 @@ Rule = Callable[[Group], Iterable[Recommendation]]
 
 def row(backend: str, batch: int, ms: float, precision: str = "fp32", spread: float = 0.01, **changes: Any) -> Row:
     """A row with three processes around a median, and throughput to match."""
-    found = BY_NAME[backend, precision, batch]
-    assert found.latency_ns is not None
+    result = BY_NAME[backend, precision, batch]
+    assert result.latency_ns is not None
     medians = tuple(ms * 1e6 * factor for factor in (1 - spread / 2.5, 1.0, 1 + spread / 2.5))
     ends = Interval(low=ms * 1e6 * (1 - spread), high=ms * 1e6 * (1 + spread))
-    latency = found.latency_ns.model_copy(
+    latency = result.latency_ns.model_copy(
         update={"median": ms * 1e6, "ci95": ends, "p95": ms * 1.1e6, "process_medians": medians}
     )
     rate = batch / ms * 1e3
     rates = Interval(low=rate * (1 - spread), high=rate * (1 + spread))
     timed = {"latency_ns": latency, "throughput_per_s": rate, "throughput_ci95": rates}
-    return found.model_copy(update={**timed, **changes})
+    return result.model_copy(update={**timed, **changes})
 
 
 def one_process(found: Row) -> Row:
@@ -41,17 +41,17 @@ def one_process(found: Row) -> Row:
 
 
 def group(*rows: Row, limit: float | None = None) -> Group:
-    return Group("a model", rows, {one.case_id: one for one in (*SUMMARY.rows, *rows)}, None, limit)
+    return Group("a model", rows, {entry.case_id: entry for entry in (*SUMMARY.rows, *rows)}, None, limit)
 
 
 def said(rule: Rule, *rows: Row, limit: float | None = None) -> str:
-    return " | ".join(one.text for one in rule(group(*rows, limit=limit)))
+    return " | ".join(entry.text for entry in rule(group(*rows, limit=limit)))
 
 
 def named(rule: Rule, *rows: Row, limit: float | None = None) -> set[str]:
     """Backend, precision and batch of the rows that the rule's recommendations rest on."""
-    ids = {case_id for one in rule(group(*rows, limit=limit)) for case_id in one.case_ids}
-    return {f"{one.backend} {one.precision} b{one.batch_size}" for one in SUMMARY.rows if one.case_id in ids}
+    ids = {case_id for entry in rule(group(*rows, limit=limit)) for case_id in entry.case_ids}
+    return {f"{entry.backend} {entry.precision} b{entry.batch_size}" for entry in SUMMARY.rows if entry.case_id in ids}
 
 
 # --- most throughput ----------------------------------------------------------------------------------------------
@@ -149,9 +149,9 @@ def test_flagged_backends_that_may_lead_keep_the_choice_open() -> None:
     noted = {"grade": "C", "flags": (Flag(name="DRIFT", detail="", remedy=""),)}
     ranked, flagged = (row("torch-eager", 1, 30), row("torch-script", 1, 31)), row("openvino", 1, 10, **noted)
     of_both = replace(group(*ranked), flagged=(flagged, row("onnxruntime", 1, 20, **noted)))
-    (one,) = recommendations.backend_choice(replace(of_both, flagged=(flagged,)))
+    (backend_choice,) = recommendations.backend_choice(replace(of_both, flagged=(flagged,)))
     (both,) = recommendations.backend_choice(of_both)
-    assert one.text.endswith("openvino, 10.0 ms [9.90, 10.1], may be, and is flagged (DRIFT).")
+    assert backend_choice.text.endswith("openvino, 10.0 ms [9.90, 10.1], may be, and is flagged (DRIFT).")
     assert both.text.endswith("and onnxruntime, 20.0 ms [19.8, 20.2], may be, and are flagged (DRIFT).")
 
 
@@ -196,7 +196,7 @@ def test_agreement_of_random_weights_is_not_quoted() -> None:
 
 def test_requests_that_repay_a_slower_start() -> None:
     rows = [
-        found for found in SUMMARY.rows if found.batch_size == 1 and found.backend in ("torch-eager", "torch-script")
+        entry for entry in SUMMARY.rows if entry.batch_size == 1 and entry.backend in ("torch-eager", "torch-script")
     ]
     text = said(recommendations.start_up_cost, *rows)
     costs = "counting export, load and compile, worth the start-up: torch-script fp32 from"
@@ -233,13 +233,13 @@ def test_no_start_up_rule_without_a_ranked_baseline() -> None:
 def test_disturbances_are_counted_once_a_cause() -> None:
     flag = Flag(name="CPU_SHARED", detail="", remedy="Stop it.")
     rows = [row("openvino", 1, 10, grade="C", flags=(flag,)), row("openvino", 4, 20)]
-    (found,) = recommendations.disturbed(rows)
-    assert (found.about, found.rule, found.text) == ("The machine", "CPU_SHARED", "in 1 of 2 rows. Stop it.")
-    assert found.case_ids == (rows[0].case_id,)
+    (result,) = recommendations.disturbed(rows)
+    assert (result.about, result.rule, result.text) == ("The machine", "CPU_SHARED", "in 1 of 2 rows. Stop it.")
+    assert result.case_ids == (rows[0].case_id,)
     assert list(recommendations.disturbed(rows[1:])) == []
     twice = rows[0].model_copy(update={"flags": (flag, flag.model_copy(update={"detail": "on the GPU"}))})
-    (found,) = recommendations.disturbed([twice, rows[1]])
-    assert found.text.startswith("in 1 of 2 rows.")
+    (result,) = recommendations.disturbed([twice, rows[1]])
+    assert result.text.startswith("in 1 of 2 rows.")
 
 
 def with_rows(*rows: Row) -> Summary:
@@ -247,31 +247,31 @@ def with_rows(*rows: Row) -> Summary:
 
 
 def test_rows_of_grade_c_and_f_and_calibration_are_never_compared() -> None:
-    rows = [found.model_copy(update={"grade": grade}) for found, grade in zip(SUMMARY.rows, "CF" * 50, strict=False)]
+    rows = [entry.model_copy(update={"grade": grade}) for entry, grade in zip(SUMMARY.rows, "CF" * 50, strict=False)]
     assert recommendations.groups(with_rows(*rows)) == []
     assert recommendations.recommendations_text(with_rows(*rows)) == ""
-    names = {one.backend for group in recommendations.groups(SUMMARY) for one in group.rows}
+    names = {entry.backend for group in recommendations.groups(SUMMARY) for entry in group.rows}
     assert "noop" not in names
 
 
 def test_boundaries_and_modes_are_never_mixed() -> None:
-    e2e = [found.model_copy(update={"boundary": "e2e", "case_id": f"{found.case_id}-e2e"}) for found in SUMMARY.rows]
-    found = recommendations.groups(with_rows(*SUMMARY.rows, *e2e))
-    assert [one.title for one in found] == [
+    e2e = [entry.model_copy(update={"boundary": "e2e", "case_id": f"{entry.case_id}-e2e"}) for entry in SUMMARY.rows]
+    groups = recommendations.groups(with_rows(*SUMMARY.rows, *e2e))
+    assert [entry.title for entry in groups] == [
         "efficientnet-lite0, model only, one request at a time",
         "efficientnet-lite0, end to end, one request at a time",
     ]
-    assert all(len({one.boundary for one in group.rows}) == 1 for group in found)
+    assert all(len({entry.boundary for entry in group.rows}) == 1 for group in groups)
 
 
 def test_every_recommendation_of_a_realistic_report_names_rows_of_it(summary: Summary, golden: Golden) -> None:
-    ids = {found.case_id for found in summary.rows}
-    found = recommendations.recommend(summary)
-    assert found
-    assert all(one.case_ids and set(one.case_ids) <= ids for one in found)
-    disturbed = {found.case_id for found in summary.rows if found.grade == "C"}
-    on_c = [one for one in found if set(one.case_ids) & disturbed and one.about != "The machine"]
-    assert all("flagged" in one.text for one in on_c)
+    ids = {entry.case_id for entry in summary.rows}
+    result = recommendations.recommend(summary)
+    assert result
+    assert all(entry.case_ids and set(entry.case_ids) <= ids for entry in result)
+    disturbed = {entry.case_id for entry in summary.rows if entry.grade == "C"}
+    on_c = [entry for entry in result if set(entry.case_ids) & disturbed and entry.about != "The machine"]
+    assert all("flagged" in entry.text for entry in on_c)
     golden("recommendations.md", recommendations.recommendations_text(summary) + "\n")
 
 

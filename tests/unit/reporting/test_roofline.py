@@ -74,8 +74,8 @@ def test_report_and_page_speak_of_the_cpu(limited: Summary) -> None:
 
 
 def test_csv_has_the_limits_that_apply_to_the_row(limited: Summary) -> None:
-    found = list(csv.DictReader(io.StringIO(csv_tables(limited, ())["roofline"])))
-    by_precision = {line["precision"]: line for line in found}
+    result = list(csv.DictReader(io.StringIO(csv_tables(limited, ())["roofline"])))
+    by_precision = {line["precision"]: line for line in result}
     assert {name: float(line["best_flops_per_s"]) for name, line in by_precision.items()} == {
         "fp32": 400e9,
         "int8": 1600e9,

@@ -9,7 +9,7 @@ from harness.reporting.charts.selection import of_devices
 from harness.reporting.details import document, over_devices
 from harness.reporting.first_page import first_page
 from harness.reporting.html.page import page
-from harness.reporting.tables.spread_tables import (
+from harness.reporting.tables.scaling_tables import (
     cpus_in_words,
     device_lines,
     devices_table,
@@ -27,9 +27,9 @@ from tests.synthetic_devices import SLOTS, copies, neighbours
 
 @cache
 def summary() -> Summary:
-    found = made.Synthetic(cases=made.matrix([made.MINILM])[:4], models=(made.MINILM,)).summary()
-    names = [row.case_id for row in found.rows]
-    return found.model_copy(
+    result = made.Synthetic(cases=made.matrix([made.MINILM])[:4], models=(made.MINILM,)).summary()
+    names = [row.case_id for row in result.rows]
+    return result.model_copy(
         update={
             "copies": {names[0]: copies(names[0], 1.25), names[1]: copies(names[1], 1.0)},
             "neighbours": neighbours(names),
@@ -67,7 +67,7 @@ def test_the_lines_have_every_figure_unrounded() -> None:
     assert (line["devices"], line["rounds"], line["efficiency"], line["stragglers"]) == (2, 3, 0.9, "1 together")
     assert len(device_lines(summary())) == 4
     assert device_lines(summary())[1]["straggles"] == "together"
-    assert [found["verdict"] for found in neighbour_lines(summary())] == ["disturbed"]
+    assert [neighbour_line["verdict"] for neighbour_line in neighbour_lines(summary())] == ["disturbed"]
     assert {"scaling", "devices", "neighbours"} <= csv_tables(summary(), []).keys()
 
 

@@ -39,10 +39,10 @@ def test_a_series_may_change_its_setting_with_the_batch() -> None:
 
 def test_two_settings_of_one_shape_are_told_apart_at_every_batch() -> None:
     larger = changed(STATIC, batch_size=32)
-    found = labels([STATIC, DYNAMIC, larger, EAGER])
-    assert found[larger.case_id] == found[STATIC.case_id] == "tensorrt fp16 static+graph"
-    assert found[DYNAMIC.case_id] == "tensorrt fp16 dynamic+graph"
-    assert found[EAGER.case_id] == "torch-eager fp16"
+    results = labels([STATIC, DYNAMIC, larger, EAGER])
+    assert results[larger.case_id] == results[STATIC.case_id] == "tensorrt fp16 static+graph"
+    assert results[DYNAMIC.case_id] == "tensorrt fp16 dynamic+graph"
+    assert results[EAGER.case_id] == "torch-eager fp16"
 
 
 def test_what_has_no_figure_is_drawn_unless_another_setting_has_one() -> None:

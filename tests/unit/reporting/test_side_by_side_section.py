@@ -32,21 +32,22 @@ MS = 1_000_000
 def scaled(found: PartsProfile, plain_more_ns: int = 10 * MS) -> PartsProfile:
     """Nanoseconds as milliseconds, the plain latency a little above the sum."""
     layers = [
-        one.model_copy(update={"self_ns": one.self_ns * MS, "total_ns": one.total_ns * MS}) for one in found.layers
+        layer.model_copy(update={"self_ns": layer.self_ns * MS, "total_ns": layer.total_ns * MS})
+        for layer in found.layers
     ]
-    plain_ns = sum(one.self_ns for one in layers) + plain_more_ns
+    plain_ns = sum(layer.self_ns for layer in layers) + plain_more_ns
     return found.model_copy(update={"layers": tuple(layers), "plain_ns": plain_ns})
 
 
 def both(fast_ns: float | None = 110.0 * MS, slow_ns: float | None = 200.0 * MS) -> SideBySide:
-    found = by_group(
+    result = by_group(
         [
             ComparedColumn("e", "torch-eager", scaled(EAGER), slow_ns),
             ComparedColumn("o", "onnxruntime", scaled(GRAPH), fast_ns),
         ]
     )
-    assert found is not None
-    return found
+    assert result is not None
+    return result
 
 
 def test_lines_gains_and_sums_stand_beside_the_measured_latency() -> None:
@@ -81,11 +82,11 @@ def test_without_a_measured_latency_nothing_stands_in_for_it() -> None:
 
 
 def test_modules_that_were_fused_are_named_and_lines_beyond_the_largest_are_one() -> None:
-    found = by_module(
+    result = by_module(
         [ComparedColumn("e", "torch-eager", scaled(EAGER), None), ComparedColumn("o", "ort", scaled(GRAPH), None)]
     )
-    assert found is not None
-    rows = lines(table_text(gains_table(folded(found), "module", top=2)))[2:]
+    assert result is not None
+    rows = lines(table_text(gains_table(folded(result), "module", top=2)))[2:]
     assert rows == [
         ["layer.*.out (dense, norm)", "60.0", "136", "76.0"],
         ["layer.*.attn (dropout)", "8.00", "22.0", "14.0"],
@@ -98,11 +99,11 @@ def test_modules_that_were_fused_are_named_and_lines_beyond_the_largest_are_one(
 def test_many_members_are_counted() -> None:
     wide = [row(f"a.{name}", 2, "a", 2, kind="ReLU") for name in "bcdefg"]
     tree = parts(row("(model)", 1), row("a", 1, "(model)", 1), *wide)
-    found = by_module(
+    result = by_module(
         [ComparedColumn("t", "tree", tree, None), ComparedColumn("g", "graph", parts(row("n", 3, "a")), None)]
     )
-    assert found is not None
-    assert lines(table_text(gains_table(found, "module")))[2][0] == "a (b, c, d + 3 more)"
+    assert result is not None
+    assert lines(table_text(gains_table(result, "module")))[2][0] == "a (b, c, d + 3 more)"
 
 
 def test_the_sentence_says_what_brings_most_of_the_gain() -> None:
@@ -139,13 +140,13 @@ def test_a_gpu_that_waits_for_its_host_is_told_as_what_the_difference_comes_from
         kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=spent)
         return ComparedColumn(name, name, parts(operators=(kernel,)).model_copy(update={"plain_ns": plain}), None)
 
-    found = by_group([kernels("torch-eager", 1_000, 7_000), kernels("torch-compile", 600, 700)])
-    assert found is not None
-    assert gain_sentence(found) == (
+    result = by_group([kernels("torch-eager", 1_000, 7_000), kernels("torch-compile", 600, 700)])
+    assert result is not None
+    assert gain_sentence(result) == (
         "torch-compile takes 400 ns less than torch-eager by their parts; for 5.90 µs more no kernel of torch-eager "
         "runs, and most of the difference comes from that."
     )
-    rows = {row[0]: row[1:] for row in lines(table_text(gains_table(found, "group")))[2:]}
+    rows = {row[0]: row[1:] for row in lines(table_text(gains_table(result, "group")))[2:]}
     assert rows["no kernel running"] == ["100", "6,000", "5,900"]
     sums = zip(rows["sum of the parts"], rows["no kernel running"], rows["plain latency"], strict=True)
     assert [[int(figure.replace(",", "")) for figure in line] for line in sums] == [
@@ -179,27 +180,27 @@ def test_a_gpu_that_waits_is_told_with_and_without_the_profiler() -> None:
 def test_a_section_has_its_conditions_above_each_table_and_its_image() -> None:
     gaps = LaunchGaps(window_ns=100, busy_ns=60, waited_ns=None, work_ns=60, kernels_ns=220)
     eager = EAGER.model_copy(update={"launch_gaps": gaps})
-    (found,) = alike([profiled("torch-eager", eager), profiled("onnxruntime", GRAPH), profiled("openvino", FUSED)])
-    text = blocks_text(side_by_side_section(found, "Conditions: these.", "![chart](charts/a.png)"))
+    (result,) = alike([profiled("torch-eager", eager), profiled("onnxruntime", GRAPH), profiled("openvino", FUSED)])
+    text = blocks_text(side_by_side_section(result, "Conditions: these.", "![chart](charts/a.png)"))
     blocks = text.split("\n\n")
     assert blocks[0] == "### resnet50, fp32, batch 1: where openvino gains on torch-eager"
     assert blocks[2] == "![chart](charts/a.png)"
     tables = [place for place, block in enumerate(blocks) if block.startswith("|")]
     assert [blocks[place - 1] for place in tables] == ["Conditions: these."] * 2
     assert blocks[-1].startswith("- torch-eager: GPU idle 40.0% of the traced window; ")
-    assert "Conditions: these.\n\n|" in blocks_text(side_by_side_section(found, "Conditions: these.", ""))
+    assert "Conditions: these.\n\n|" in blocks_text(side_by_side_section(result, "Conditions: these.", ""))
 
 
 def test_profiles_that_show_nothing_are_named_below_the_sentence_and_stand_in_a_table_of_their_own() -> None:
     a_fifth = GRAPH.model_copy(update={"plain_ns": 510})
     cases = [profiled("torch-eager", EAGER), profiled("onnxruntime", a_fifth), profiled("openvino", FUSED)]
-    (found,) = alike(cases)
-    text = blocks_text(side_by_side_section(found, "Conditions: these.", ""))
+    (result,) = alike(cases)
+    text = blocks_text(side_by_side_section(result, "Conditions: these.", ""))
     why = "onnxruntime, its parts are 0.20 of the plain latency, and nothing measured covers the difference."
     assert f"Left out: {why}" in text
     assert "onnxruntime ns" not in text
-    told = {one.model.case_id: one.parts for one in cases if one.parts}
-    alone = blocks_text(profile_section([one.model for one in cases], told, "profiles", [text]))
+    told = {entry.model.case_id: entry.parts for entry in cases if entry.parts}
+    alone = blocks_text(profile_section([entry.model for entry in cases], told, "profiles", [text]))
     assert "onnxruntime fp32 (unexplained) ns" in alone
     assert "Nothing is concluded from the times of marked columns" in alone
     (not_found,) = not_compared(cases[:2])
@@ -220,8 +221,8 @@ def test_every_profile_stands_in_the_report_with_its_grade_and_how_it_adds_up() 
         profiled("onnxruntime", disturbed),
         profiled("tensorrt", waits, setting="graph"),
     ]
-    told = {one.model.case_id: one.parts for one in cases if one.parts}
-    text = blocks_text(profile_section([one.model for one in cases], told, "profiles"))
+    told = {entry.model.case_id: entry.parts for entry in cases if entry.parts}
+    text = blocks_text(profile_section([entry.model for entry in cases], told, "profiles"))
     table = text[text.index("| model    | backend     | precision   |   batch | grade") :]
     assert lines(table.partition("\n\n")[0])[2:] == [
         ["resnet50", "torch-eager", "fp32", "1", "A", "0.95", "adds up", "2", "2.1%", "–"],
@@ -235,19 +236,19 @@ def test_every_profile_stands_in_the_report_with_its_grade_and_how_it_adds_up() 
 
 def test_profiles_of_grade_b_are_named() -> None:
     unwatched = GRAPH.model_copy(update={"grade": None})
-    (found,) = alike([profiled("torch-eager", EAGER), profiled("onnxruntime", unwatched)])
-    assert doubts(found.groups) == "Profiles of grade B: onnxruntime (UNWATCHED)."
+    (result,) = alike([profiled("torch-eager", EAGER), profiled("onnxruntime", unwatched)])
+    assert doubts(result.groups) == "Profiles of grade B: onnxruntime (UNWATCHED)."
 
 
 def test_a_title_leaves_settings_to_the_columns() -> None:
-    (found,) = alike([profiled("torch-eager", EAGER), profiled("tensorrt", FUSED, setting="static+graph")])
-    assert title_of(found) == "resnet50, fp32, batch 1: where tensorrt gains on torch-eager"
-    assert "tensorrt static+graph ns" in blocks_text(side_by_side_section(found, "", ""))
+    (result,) = alike([profiled("torch-eager", EAGER), profiled("tensorrt", FUSED, setting="static+graph")])
+    assert title_of(result) == "resnet50, fp32, batch 1: where tensorrt gains on torch-eager"
+    assert "tensorrt static+graph ns" in blocks_text(side_by_side_section(result, "", ""))
 
 
 def test_groups_are_not_told_twice() -> None:
     cases = [profiled("torch-eager", EAGER), profiled("onnxruntime", GRAPH)]
-    models = [one.model for one in cases]
-    told = {one.model.case_id: one.parts for one in cases if one.parts}
+    models = [entry.model for entry in cases]
+    told = {entry.model.case_id: entry.parts for entry in cases if entry.parts}
     assert blocks_text(profile_section(models, told, "profiles", ["### The comparison"])).count("###") == 1
     assert "### Where the time of resnet50 goes" in blocks_text(profile_section(models[:1], told, "profiles"))

@@ -171,8 +171,8 @@ def with_cold(row: Row, load_s: float, ms: tuple[float, ...], *, cached: bool = 
 )
 def test_break_even(rows: ROWS, load_s: float, ms: tuple[float, ...], expected: str) -> None:
     baseline = with_cold(rows[BASELINE], 1.0, (20, 19.7, 20.3))
-    found = cold.break_even(with_cold(rows[NAME], load_s, ms), baseline, None)
-    assert str(found) == expected
+    break_even = cold.break_even(with_cold(rows[NAME], load_s, ms), baseline, None)
+    assert str(break_even) == expected
     assert cold.break_even(baseline, baseline, None) is None
 
 

@@ -70,9 +70,9 @@ def tables(summary: Summary) -> dict[str, list[Row]]:
 
 
 def test_tables_are_by_boundary_and_mode_and_stand_together_by_model(mixed: Summary) -> None:
-    found = [(key.model, way_of(key)) for key, _ in ranking.by_table(mixed.rows)]
-    assert [model for model, _ in found] == ["efficientnet-lite0"] * 4 + ["resnet50"] * 4
-    assert len(set(found)) == 8
+    results = [(key.model, way_of(key)) for key, _ in ranking.by_table(mixed.rows)]
+    assert [model for model, _ in results] == ["efficientnet-lite0"] * 4 + ["resnet50"] * 4
+    assert len(set(results)) == 8
     for rows in tables(mixed).values():
         assert len({(row.model, row.boundary, row.mode) for row in rows}) == 1
 
@@ -158,20 +158,20 @@ def test_no_chart_mixes_boundaries_or_modes(mixed: Summary, monkeypatch: pytest.
 
     monkeypatch.setattr(selection, "CHARTS", {name: of_table(chart) for name, chart in selection.CHARTS.items()})
     monkeypatch.setattr(selection, "overview", of_overview)
-    found = selection.select(mixed)
-    assert len(drawn) == len(found.charts) > 20
+    result = selection.select(mixed)
+    assert len(drawn) == len(result.charts) > 20
     assert [title for title, kinds in drawn if len(kinds) != 1] == []
-    assert len({chart.name for chart in found.charts}) == len(found.charts)
+    assert len({chart.name for chart in result.charts}) == len(result.charts)
     assert "resnet50 (offline): time per batch by backend" in dict(drawn)
     assert "resnet50 (e2e): latency by backend" in dict(drawn)
 
 
 def test_recommendations_rest_on_rows_of_one_boundary_and_mode(mixed: Summary) -> None:
     by_id = {row.case_id: row for row in mixed.rows}
-    found = recommendations.recommend(mixed)
-    assert found
-    for one in found:
-        assert len({(by_id[name].boundary, by_id[name].mode) for name in one.case_ids}) <= 1, one
+    result = recommendations.recommend(mixed)
+    assert result
+    for entry in result:
+        assert len({(by_id[name].boundary, by_id[name].mode) for name in entry.case_ids}) <= 1, entry
 
 
 def test_csv_has_the_parts_and_leaves_what_offline_lacks_empty(mixed: Summary) -> None:

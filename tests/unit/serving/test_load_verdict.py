@@ -19,10 +19,10 @@ P99 = LatencyBound(quantile=0.99, limit_ns=50_000_000)
 @pytest.mark.parametrize(
     ("quantile", "over", "requests"),
     [
-        *[(0.90, over, found) for over, found in ((0, 44), (1, 64), (2, 81), (5, 127), (10, 197))],
-        *[(0.95, over, found) for over, found in ((0, 90), (1, 130))],
+        *[(0.90, over, entry) for over, entry in ((0, 44), (1, 64), (2, 81), (5, 127), (10, 197))],
+        *[(0.95, over, entry) for over, entry in ((0, 90), (1, 130))],
         (0.97, 1, 219),
-        *[(0.99, over, found) for over, found in ((0, 459), (1, 662), (2, 838), (5, 1307), (10, 2010), (20, 3304))],
+        *[(0.99, over, entry) for over, entry in ((0, 459), (1, 662), (2, 838), (5, 1307), (10, 2010), (20, 3304))],
         (0.999, 1, 6636),
     ],
 )
@@ -48,10 +48,10 @@ def test_loadgens_percentile_and_upper_estimate() -> None:
     ],
 )
 def test_a_bound_is_a_percentile_and_a_time(text: str, quantile: float, limit_ns: float, shown: str) -> None:
-    found = parse_bound(text)
-    assert (found.quantile, found.limit_ns) == (pytest.approx(quantile), pytest.approx(limit_ns))
-    assert found.text == shown
-    assert parse_bound(found.text) == found
+    bound = parse_bound(text)
+    assert (bound.quantile, bound.limit_ns) == (pytest.approx(quantile), pytest.approx(limit_ns))
+    assert bound.text == shown
+    assert parse_bound(bound.text) == bound
 
 
 @pytest.mark.parametrize(
@@ -96,10 +96,10 @@ def test_verdicts(over: list[int], scheduled: list[int], on_time: bool, verdict:
 
 
 def test_ends_of_the_share_are_one_sided_students_t() -> None:
-    found = decide([2, 4, 6], [100] * 3, P99)
+    result = decide([2, 4, 6], [100] * 3, P99)
     half = 6.964557 * 0.02 / math.sqrt(3)  # t with 2 degrees of freedom at 99% (published tables: 6.965)
-    assert found.share == pytest.approx(0.04)
-    assert (found.low, found.high) == (0.0, pytest.approx(0.04 + half))
+    assert result.share == pytest.approx(0.04)
+    assert (result.low, result.high) == (0.0, pytest.approx(0.04 + half))
 
 
 def test_late_dispatch_is_not_the_load() -> None:
@@ -130,10 +130,10 @@ def test_a_control_takes_out_the_luck_of_the_schedules() -> None:
     """Shares that are twice those of replay, whose schedules were harder than on average: exact, without scatter."""
     shares = (0.004, 0.006, 0.008, 0.010, 0.012)
     over = [round(2 * share * 10_000) for share in shares]
-    found = decide(over, [10_000] * 5, P99, control=Control(shares, expected=0.003, error=0.0))
-    assert found.explained == pytest.approx(1)
-    assert found.share == found.high == pytest.approx(0.006)  # 2 x 0.003, where the plain mean is 0.016
-    assert found.verdict == "PASS"
+    result = decide(over, [10_000] * 5, P99, control=Control(shares, expected=0.003, error=0.0))
+    assert result.explained == pytest.approx(1)
+    assert result.share == result.high == pytest.approx(0.006)  # 2 x 0.003, where the plain mean is 0.016
+    assert result.verdict == "PASS"
     assert decide(over, [10_000] * 5, P99).verdict == "UNDECIDED"
     unsure = decide(over, [10_000] * 5, P99, control=Control(shares, expected=0.003, error=0.001))
     assert unsure.high == pytest.approx(0.006 + 4.540703 * 2 * 0.001)  # t with 3 degrees of freedom at 99%

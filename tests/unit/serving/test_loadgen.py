@@ -47,11 +47,11 @@ def loadgen_run(folder: Path, requests: int, limit_ns: int | None, work: Callabl
     lg.DestroyQSL(samples)
     lg.DestroySUT(under)
     lines = (folder / "mlperf_log_detail.txt").read_text().splitlines()
-    found = {entry["key"]: entry["value"] for line in lines if (entry := json.loads(line.removeprefix(":::MLLOG ")))}
+    results = {entry["key"]: entry["value"] for line in lines if (entry := json.loads(line.removeprefix(":::MLLOG ")))}
     trace = (folder / "mlperf_log_trace.json").read_text()
     entries = re.findall(r'"ts":([\d.]+),"args":{[^}]*"complete_ns":(\d+)', trace)
     nanoseconds = sorted((round(float(start) * 1e3), int(latency)) for start, latency in entries)
-    return found | dict(zip(("scheduled", "latency"), np.array(nanoseconds).T, strict=True))
+    return results | dict(zip(("scheduled", "latency"), np.array(nanoseconds).T, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -66,17 +66,17 @@ def loadgen_run(folder: Path, requests: int, limit_ns: int | None, work: Callabl
 def test_a_server_run_has_loadgens_schedule_and_verdict(
     tmp_path: Path, requests: int, limit_ns: int, work: Callable[[int], None], valid: bool
 ) -> None:
-    found = loadgen_run(tmp_path, requests, limit_ns, work)
-    scheduled = found["scheduled"] - found["scheduled"][0]
+    result = loadgen_run(tmp_path, requests, limit_ns, work)
+    scheduled = result["scheduled"] - result["scheduled"][0]
     assert np.array_equal(scheduled, arrivals.loadgen(2_000, requests, SEED))
-    ours = server_verdict(scheduled, found["latency"].astype(np.float64), 0.9, limit_ns, requests)
-    assert ours.percentile_ns == found["result_90.00_percentile_latency_ns"]
-    assert ours.over == found["result_overlatency_query_count"]
-    assert ours.within_bound == found["result_perf_constraints_met"]
-    assert ours.early_stopping == found["early_stopping_met"]
-    assert ours.valid == (found["result_validity"] == "VALID") == valid
+    ours = server_verdict(scheduled, result["latency"].astype(np.float64), 0.9, limit_ns, requests)
+    assert ours.percentile_ns == result["result_90.00_percentile_latency_ns"]
+    assert ours.over == result["result_overlatency_query_count"]
+    assert ours.within_bound == result["result_perf_constraints_met"]
+    assert ours.early_stopping == result["early_stopping_met"]
+    assert ours.valid == (result["result_validity"] == "VALID") == valid
 
 
 def test_single_stream_has_loadgens_estimate(tmp_path: Path) -> None:
-    found = loadgen_run(tmp_path, 200, None, lambda at: time.sleep(at % 7 / 1e5))
-    assert upper_estimate(found["latency"], 0.9) == found["early_stopping_latency_ss"]
+    result = loadgen_run(tmp_path, 200, None, lambda at: time.sleep(at % 7 / 1e5))
+    assert upper_estimate(result["latency"], 0.9) == result["early_stopping_latency_ss"]

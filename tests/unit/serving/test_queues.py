@@ -9,7 +9,7 @@ from harness.core.errors import UsageError
 from harness.serving import arrivals, replay
 from harness.serving.batching import BatchPolicy, closes_at, due, prepared_for, prepared_sizes
 from harness.serving.load_verdict import parse_bound
-from harness.serving.prediction import knee, load_points, peak_rate, policies, policy_map
+from harness.serving.peak_prediction import knee, load_points, peak_rate, policies, policy_map
 from harness.serving.price import per_million
 
 MS = 1_000_000
@@ -55,10 +55,10 @@ def test_lindley_is_the_recursion_exactly() -> None:
 def test_mean_wait_of_m_d_1() -> None:
     """Pollaczek and Khinchine for a constant service s: rho s / (2 (1 - rho))."""
     services = replay.ServiceTimes({1: np.full(100, 10 * MS)})
-    (found,) = load_points(services, ONE, 1, [60.0], parse_bound("p99<50ms"), 5_000, 1)
-    assert found.mean_ns / MS - 10 == pytest.approx(0.6 * 10 / (2 * 0.4), rel=0.03)
-    assert found.utilisation == pytest.approx(0.6, rel=0.01)
-    assert found.mean_batch == 1
+    (point,) = load_points(services, ONE, 1, [60.0], parse_bound("p99<50ms"), 5_000, 1)
+    assert point.mean_ns / MS - 10 == pytest.approx(0.6 * 10 / (2 * 0.4), rel=0.03)
+    assert point.utilisation == pytest.approx(0.6, rel=0.01)
+    assert point.mean_batch == 1
 
 
 def test_a_batch_closes_when_full_or_after_the_delay_of_its_first() -> None:
@@ -103,11 +103,11 @@ def one_by_one(
 def test_the_simulation_of_many_runs_is_the_policy_request_by_request(policy: BatchPolicy, workers: int) -> None:
     services = replay.ServiceTimes({size: np.full(9, (4 + size) * MS) for size in prepared_sizes(policy.max_batch)})
     schedules = np.stack([arrivals.poisson(300, 200, seed) for seed in range(3)])
-    found = replay.simulate(schedules, [services], policy, workers, (1,))
+    result = replay.simulate(schedules, [services], policy, workers, (1,))
     for run, scheduled in enumerate(schedules.tolist()):
         ends, sizes, times = one_by_one(scheduled, services, policy, workers)
-        assert (found.latency_ns[run] + schedules[run]).tolist() == ends
-        assert (found.batches[run], found.busy_ns[run]) == (len(sizes), sum(times))
+        assert (result.latency_ns[run] + schedules[run]).tolist() == ends
+        assert (result.batches[run], result.busy_ns[run]) == (len(sizes), sum(times))
         # Only what harness and system add is left of a recorded run: here nothing.
         assert replay.recorded(scheduled, sizes, times, policy, workers).tolist() == ends
 
@@ -115,20 +115,20 @@ def test_the_simulation_of_many_runs_is_the_policy_request_by_request(policy: Ba
 def test_the_bootstrap_keeps_neighbours_together() -> None:
     services = replay.ServiceTimes({1: np.arange(1_000, 2_000)})
     alone = np.arange(1, 201)[None, :] * 10_000  # nobody waits: the latency is the service time
-    found = replay.simulate(alone, [services], ONE, 1, (5,)).latency_ns[0]
-    steps = np.diff(found)
+    entry = replay.simulate(alone, [services], ONE, 1, (5,)).latency_ns[0]
+    steps = np.diff(entry)
     assert np.count_nonzero(steps % 1_000 != 1) == 200 // replay.BLOCK - 1
 
 
 def test_peak_of_a_constant_service() -> None:
     """M/D/1 with p50 <= s: half of the requests must find the queue empty, so rho = 0.5 (the limit is 1% above s)."""
     services = replay.ServiceTimes({1: np.full(200, 10 * MS)})
-    found = peak_rate(services, ONE, 1, parse_bound("p50<10.0001ms"), 1_500, 2)
-    assert found is not None
-    assert found.ci95 is not None
-    assert found.rate_per_s == pytest.approx(50, rel=0.02)
-    assert found.ci95.low < 50 < found.ci95.high
-    assert not found.at_capacity
+    result = peak_rate(services, ONE, 1, parse_bound("p50<10.0001ms"), 1_500, 2)
+    assert result is not None
+    assert result.ci95 is not None
+    assert result.rate_per_s == pytest.approx(50, rel=0.02)
+    assert result.ci95.low < 50 < result.ci95.high
+    assert not result.at_capacity
     assert peak_rate(services, ONE, 1, parse_bound("p99<9ms"), 300, 2) is None
     endless = peak_rate(services, ONE, 1, parse_bound("p99<100s"), 300, 2)
     assert endless is not None
@@ -139,11 +139,11 @@ def test_the_map_has_a_peak_for_each_policy_and_batches_pay_off() -> None:
     services = replay.ServiceTimes({size: np.full(200, (8 + 2 * size) * MS) for size in (1, 2, 4, 8)})
     tried = policies((1, 4, 8), (0, 5 * MS))
     assert tried == (ONE, BatchPolicy(4), BatchPolicy(4, 5 * MS), BatchPolicy(8), BatchPolicy(8, 5 * MS))
-    found = policy_map(services, tried, 1, parse_bound("p99<100ms"), (0.25,), 300, 3)
-    peaks = [one.peak.rate_per_s for one in found if one.peak is not None]
+    result = policy_map(services, tried, 1, parse_bound("p99<100ms"), (0.25,), 300, 3)
+    peaks = [entry.peak.rate_per_s for entry in result if entry.peak is not None]
     assert len(peaks) == 5
     assert peaks[0] < peaks[1] < peaks[3]
-    assert [one.points[0].rate_per_s for one in found] == pytest.approx([0.25 * 8 / 0.024] * 5)
+    assert [entry.points[0].rate_per_s for entry in result] == pytest.approx([0.25 * 8 / 0.024] * 5)
 
 
 def test_the_knee_of_m_d_1() -> None:

@@ -28,24 +28,24 @@ def one(output: Array, reference: Array, classifier: bool = False) -> Parity:
 
 @given(matrices)
 def test_a_copy_has_no_distance(array: Array) -> None:
-    found = one(array.copy(), array, classifier=True)
-    assert (found.relative_l2, found.max_abs, found.nonfinite, found.top1_agreement) == (0.0, 0.0, 0, 1.0)
-    assert found.cosine == pytest.approx(1.0)
-    assert found.samples == array.shape[0]
+    result = one(array.copy(), array, classifier=True)
+    assert (result.relative_l2, result.max_abs, result.nonfinite, result.top1_agreement) == (0.0, 0.0, 0, 1.0)
+    assert result.cosine == pytest.approx(1.0)
+    assert result.samples == array.shape[0]
 
 
 @given(nonzero, st.floats(0.01, 100))
 def test_cosine_ignores_scale_and_the_relative_distance_is_the_scale(array: Array, scale: float) -> None:
-    found = one(array.astype(np.float64) * scale, array)
-    assert found.cosine == pytest.approx(1.0)
-    assert found.relative_l2 == pytest.approx(abs(scale - 1), rel=1e-6, abs=1e-12)
+    result = one(array.astype(np.float64) * scale, array)
+    assert result.cosine == pytest.approx(1.0)
+    assert result.relative_l2 == pytest.approx(abs(scale - 1), rel=1e-6, abs=1e-12)
 
 
 @given(nonzero)
 def test_the_opposite_is_as_far_as_it_gets(array: Array) -> None:
-    found = one(-array, array)
-    assert found.cosine == pytest.approx(-1.0)
-    assert found.relative_l2 == pytest.approx(2.0)
+    result = one(-array, array)
+    assert result.cosine == pytest.approx(-1.0)
+    assert result.relative_l2 == pytest.approx(2.0)
 
 
 @given(nonzero, st.data())
@@ -53,10 +53,10 @@ def test_one_changed_element_is_seen_at_its_size(array: Array, data: st.DataObje
     output = array.astype(np.float64)
     place = tuple(data.draw(st.integers(0, side - 1)) for side in array.shape)
     output[place] += 12.5
-    found = one(output, array)
-    assert found.max_abs == pytest.approx(12.5)
+    result = one(output, array)
+    assert result.max_abs == pytest.approx(12.5)
     norm = np.linalg.norm(array.astype(np.float64))
-    assert found.relative_l2 == pytest.approx(12.5 / norm)
+    assert result.relative_l2 == pytest.approx(12.5 / norm)
 
 
 @given(matrices, st.sampled_from([np.nan, np.inf, -np.inf]), st.data())
@@ -66,9 +66,9 @@ def test_every_value_that_is_not_finite_is_counted_and_hides_no_distance(
     output = array.copy().ravel()
     places = data.draw(st.sets(st.integers(0, output.size - 1), min_size=1))
     output[list(places)] = bad
-    found = one(output.reshape(array.shape), array, classifier=True)
-    assert found.nonfinite == len(places)
-    assert (found.relative_l2, found.max_abs, found.cosine, found.top1_agreement) == (None, None, None, None)
+    result = one(output.reshape(array.shape), array, classifier=True)
+    assert result.nonfinite == len(places)
+    assert (result.relative_l2, result.max_abs, result.cosine, result.top1_agreement) == (None, None, None, None)
 
 
 def test_a_reference_of_zeros_has_no_scale() -> None:
@@ -82,14 +82,14 @@ def test_a_reference_of_zeros_has_no_scale() -> None:
 
 
 def test_an_output_of_zeros_is_all_of_the_reference_away() -> None:
-    found = one(np.zeros((2, 3)), np.ones((2, 3)))
-    assert (found.relative_l2, found.max_abs, found.cosine) == (1.0, 1.0, 0.0)
+    result = one(np.zeros((2, 3)), np.ones((2, 3)))
+    assert (result.relative_l2, result.max_abs, result.cosine) == (1.0, 1.0, 0.0)
 
 
 def test_half_precision_is_compared_without_rounding_the_reference() -> None:
     reference = np.array([[1.0, 1.0 + 2**-12]], np.float32)
-    found = one(reference.astype(np.float16), reference)
-    assert found.max_abs == 2**-12
+    result = one(reference.astype(np.float16), reference)
+    assert result.max_abs == 2**-12
 
 
 def test_numbers_that_overflow_fp32_when_squared_are_compared() -> None:
@@ -106,8 +106,8 @@ def test_top1_is_the_share_of_equal_answers_of_the_first_output() -> None:
 
 def test_the_worst_output_counts() -> None:
     reference = {"a": np.ones((2, 3)), "b": np.ones((2, 3))}
-    found = compare({"a": np.ones((2, 3)), "b": np.ones((2, 3)) * 3}, reference, classifier=False)
-    assert (found.relative_l2, found.max_abs) == (2.0, 2.0)
+    result = compare({"a": np.ones((2, 3)), "b": np.ones((2, 3)) * 3}, reference, classifier=False)
+    assert (result.relative_l2, result.max_abs) == (2.0, 2.0)
     turned = compare({"a": np.ones((2, 3)), "b": -np.ones((2, 3))}, reference, classifier=False)
     assert turned.cosine == pytest.approx(-1.0)
 
@@ -135,31 +135,31 @@ def test_one_wholly_wrong_item_is_seen_in_a_batch_that_is_near_enough() -> None:
     reference = np.random.default_rng(1).normal(size=(64, 384))
     output = reference + 0.15 * np.random.default_rng(2).normal(size=(64, 384))
     output[3] = reference[5]
-    found = one(output, reference)
-    assert found.relative_l2 is not None
-    assert found.cosine is not None
-    assert found.item_relative_l2 is not None
-    assert found.item_cosine is not None
-    assert (found.relative_l2 < 0.3, found.cosine > 0.97) == (True, True)  # int8's tolerance
-    assert found.item_relative_l2 > 1.0
-    assert found.item_cosine < 0.3
-    assert found.furthest == found.item_relative_l2
+    result = one(output, reference)
+    assert result.relative_l2 is not None
+    assert result.cosine is not None
+    assert result.item_relative_l2 is not None
+    assert result.item_cosine is not None
+    assert (result.relative_l2 < 0.3, result.cosine > 0.97) == (True, True)  # int8's tolerance
+    assert result.item_relative_l2 > 1.0
+    assert result.item_cosine < 0.3
+    assert result.furthest == result.item_relative_l2
 
 
 @given(nonzero)
 def test_of_one_item_both_distances_are_the_same(array: Array) -> None:
-    found = one(array[:1] * np.float32(1.5), array[:1])
-    assert found.item_relative_l2 == pytest.approx(found.relative_l2)
-    assert found.item_cosine == pytest.approx(found.cosine)
+    result = one(array[:1] * np.float32(1.5), array[:1])
+    assert result.item_relative_l2 == pytest.approx(result.relative_l2)
+    assert result.item_cosine == pytest.approx(result.cosine)
 
 
 def test_an_item_of_almost_nothing_is_measured_against_the_others() -> None:
     reference = np.ones((10, 4))
     reference[7] = 1e-9
-    found = one(reference + 1e-3, reference)
-    assert found.item_relative_l2 is not None
-    assert found.item_relative_l2 == pytest.approx(1e-3 / (0.1 * math.sqrt(0.9)), rel=0.01)
-    assert found.item_cosine == pytest.approx(1.0)
+    result = one(reference + 1e-3, reference)
+    assert result.item_relative_l2 is not None
+    assert result.item_relative_l2 == pytest.approx(1e-3 / (0.1 * math.sqrt(0.9)), rel=0.01)
+    assert result.item_cosine == pytest.approx(1.0)
 
 
 def test_an_output_without_a_batch_axis_is_one_item() -> None:
@@ -188,38 +188,38 @@ def test_the_worst_of_nothing_is_nothing_and_of_one_is_itself() -> None:
 
 
 def test_the_worst_takes_each_measure_from_where_it_is_worst() -> None:
-    found = worst([part(relative_l2=0.3, cosine=0.99), part(max_abs=7.0), part(cosine=-0.5)])
-    assert found == part(samples=12, relative_l2=0.3, max_abs=7.0, cosine=-0.5)
+    result = worst([part(relative_l2=0.3, cosine=0.99), part(max_abs=7.0), part(cosine=-0.5)])
+    assert result == part(samples=12, relative_l2=0.3, max_abs=7.0, cosine=-0.5)
 
 
 def test_one_part_that_is_not_finite_spoils_the_whole() -> None:
     nothing = {"relative_l2": None, "max_abs": None, "cosine": None, "item_relative_l2": None, "item_cosine": None}
     bad = part(**nothing, nonfinite=3)
-    found = worst([part(), bad, part()])
-    assert found == part(samples=12, **nothing, nonfinite=3)
+    result = worst([part(), bad, part()])
+    assert result == part(samples=12, **nothing, nonfinite=3)
 
 
 def test_the_worst_item_of_all_counts_and_none_where_one_part_did_not_look() -> None:
-    found = worst([part(item_relative_l2=0.7), part(item_cosine=0.1), part()])
-    assert found == part(samples=12, item_relative_l2=0.7, item_cosine=0.1)
+    result = worst([part(item_relative_l2=0.7), part(item_cosine=0.1), part()])
+    assert result == part(samples=12, item_relative_l2=0.7, item_cosine=0.1)
     older = worst([part(), part(item_relative_l2=None, item_cosine=None)])
     assert older is not None
     assert (older.item_relative_l2, older.item_cosine, older.furthest) == (None, None, 0.1)
 
 
 def test_top1_is_weighted_by_samples() -> None:
-    found = worst([part(samples=9, top1_agreement=1.0), part(samples=1, top1_agreement=0.0), part(samples=5)])
-    assert found is not None
-    assert found.top1_agreement == pytest.approx(0.9)
+    result = worst([part(samples=9, top1_agreement=1.0), part(samples=1, top1_agreement=0.0), part(samples=5)])
+    assert result is not None
+    assert result.top1_agreement == pytest.approx(0.9)
 
 
 def test_large_outputs_are_compared_to_the_last_element() -> None:
     reference = np.ones((4, PIECE), dtype=np.float32)
     output = reference.copy()
     output[-1, -1] = 3
-    found = compare({"y": output}, {"y": reference}, False)
-    assert (found.max_abs, found.relative_l2) == (2.0, pytest.approx(2 / math.sqrt(4 * PIECE)))
-    assert found.cosine == pytest.approx((4 * PIECE + 2) / math.sqrt(4 * PIECE * (4 * PIECE + 8)))
+    result = compare({"y": output}, {"y": reference}, False)
+    assert (result.max_abs, result.relative_l2) == (2.0, pytest.approx(2 / math.sqrt(4 * PIECE)))
+    assert result.cosine == pytest.approx((4 * PIECE + 2) / math.sqrt(4 * PIECE * (4 * PIECE + 8)))
     output[2, 5] = np.nan
     assert compare({"y": output}, {"y": reference}, False).nonfinite == 1
 
@@ -240,9 +240,9 @@ INF = math.inf
 
 def test_the_same_infinities_in_the_same_places_are_equal_and_in_no_distance() -> None:
     reference = np.array([[1.0, -INF, 2.0, INF]], np.float32)
-    found = one(np.array([[1.0, -INF, 2.5, INF]], np.float32), reference)
-    assert (found.nonfinite, found.max_abs) == (0, 0.5)
-    assert found.relative_l2 == pytest.approx(0.5 / math.sqrt(5))
+    result = one(np.array([[1.0, -INF, 2.5, INF]], np.float32), reference)
+    assert (result.nonfinite, result.max_abs) == (0, 0.5)
+    assert result.relative_l2 == pytest.approx(0.5 / math.sqrt(5))
 
 
 @pytest.mark.parametrize(
@@ -250,13 +250,13 @@ def test_the_same_infinities_in_the_same_places_are_equal_and_in_no_distance() -
     [(-INF, INF), (INF, 1.0), (1.0, -INF), (-3.4e38, -INF), (math.nan, math.nan), (math.nan, 1.0), (INF, math.nan)],
 )
 def test_an_infinity_on_one_side_and_every_nan_are_lost(output: float, reference: float) -> None:
-    found = one(np.array([[1.0, output]]), np.array([[1.0, reference]]))
-    assert (found.nonfinite, found.relative_l2) == (1, None)
+    result = one(np.array([[1.0, output]]), np.array([[1.0, reference]]))
+    assert (result.nonfinite, result.relative_l2) == (1, None)
 
 
 def test_infinities_alone_have_no_distance() -> None:
-    found = one(np.array([[INF, -INF]]), np.array([[INF, -INF]]))
-    assert (found.nonfinite, found.relative_l2, found.cosine) == (0, 0.0, 1.0)
+    result = one(np.array([[INF, -INF]]), np.array([[INF, -INF]]))
+    assert (result.nonfinite, result.relative_l2, result.cosine) == (0, 0.0, 1.0)
 
 
 def answer(margin: float) -> GreedyAnswer:
@@ -275,9 +275,9 @@ def test_equal_tokens_and_logits() -> None:
     tally = ParityTally(answer(0.5))
     forced(tally, 0)
     tally.free(0, np.ones(3, np.int64))
-    found = tally.result()
-    assert (found.max_abs, found.relative_l2, found.free_equal, found.unexplained) == (0, 0, 1, 0)
-    assert found.cosine == pytest.approx(1)
+    result = tally.result()
+    assert (result.max_abs, result.relative_l2, result.free_equal, result.unexplained) == (0, 0, 1, 0)
+    assert result.cosine == pytest.approx(1)
 
 
 @pytest.mark.parametrize(("margin", "off", "unexplained"), [(0.1, 0.06, 0), (0.5, 0.06, 1)])
@@ -287,10 +287,10 @@ def test_a_flip_is_explained_only_where_the_numbers_differ_by_as_much(
     tally = ParityTally(answer(margin))
     forced(tally, off)
     tally.free(1, np.array([1, 2, 0]))
-    found = tally.result()
-    assert (found.first_difference, found.unexplained) == (2, unexplained)
-    assert found.first_margin == pytest.approx(margin)
-    assert found.first_moved == pytest.approx(2 * off, rel=1e-5)
+    result = tally.result()
+    assert (result.first_difference, result.unexplained) == (2, unexplained)
+    assert result.first_margin == pytest.approx(margin)
+    assert result.first_moved == pytest.approx(2 * off, rel=1e-5)
 
 
 def test_right_logits_beside_a_wrong_token_are_wrong() -> None:
@@ -322,8 +322,8 @@ def test_a_free_token_is_explained_by_its_own_gap_and_not_by_that_of_the_second_
 def test_a_logit_that_is_not_finite_leaves_no_distance() -> None:
     tally = ParityTally(answer(0.5))
     tally.force(0, 0, np.array([np.nan, 0, 0, np.inf], np.float32))
-    found = tally.result()
-    assert (found.nonfinite, found.max_abs, found.relative_l2, found.cosine) == (2, None, None, None)
+    result = tally.result()
+    assert (result.nonfinite, result.max_abs, result.relative_l2, result.cosine) == (2, None, None, None)
 
 
 def test_the_worst_of_processes_has_the_earliest_difference() -> None:
@@ -333,7 +333,7 @@ def test_the_worst_of_processes_has_the_earliest_difference() -> None:
         forced(tally, 0.01)
         tally.free(0, np.array(tokens))
         parts.append(tally.result())
-    found = worst_token_parity(parts)
-    assert found is not None
-    assert (found.first_difference, found.free_sequences, found.free_equal, found.unexplained) == (2, 3, 1, 2)
+    result = worst_token_parity(parts)
+    assert result is not None
+    assert (result.first_difference, result.free_sequences, result.free_equal, result.unexplained) == (2, 3, 1, 2)
     assert worst_token_parity([]) is None

@@ -18,7 +18,7 @@ from harness.statistics.token_times import (
 
 
 def request(start: int, ttft: int, steps: list[int]) -> Instants:
-    return Instants(start, tuple(int(one) for one in start + ttft + np.cumsum([0, *steps])))
+    return Instants(start, tuple(int(entry) for entry in start + ttft + np.cumsum([0, *steps])))
 
 
 def test_each_figure_is_the_median_of_the_processes() -> None:
@@ -32,9 +32,9 @@ def test_each_figure_is_the_median_of_the_processes() -> None:
 
 
 def test_the_mean_itl_of_a_request_is_its_tpot() -> None:
-    one = request(7, 100, [3, 8, 4])
-    assert one.tpot == pytest.approx(one.itl.mean())
-    assert one.ttft + one.itl.sum() == one.end_to_end
+    single = request(7, 100, [3, 8, 4])
+    assert single.tpot == pytest.approx(single.itl.mean())
+    assert single.ttft + single.itl.sum() == single.end_to_end
 
 
 def test_a_stalled_token_shows_in_p99_and_not_in_the_median() -> None:
@@ -42,20 +42,20 @@ def test_a_stalled_token_shows_in_p99_and_not_in_the_median() -> None:
     requests = [request(0, 50, [100 + int(rng.integers(5)) for _ in range(99)]) for _ in range(8)]
     calm = token_times([requests], itls)
     stalled = [request(0, 50, [*[100] * 49, 10_000, *[100] * 48, 10_000]) for _ in range(8)]
-    found = token_times([stalled], itls)
+    results = token_times([stalled], itls)
     assert calm is not None
-    assert found is not None
+    assert results is not None
     assert calm.p99 is not None
-    assert found.p99 is not None
+    assert results.p99 is not None
     assert calm.p99 < 110
-    assert found.p99 == 10_000
-    assert found.median == 100
+    assert results.p99 == 10_000
+    assert results.median == 100
 
 
 def test_percentiles_need_enough_values() -> None:
-    found = token_times([[request(0, 1, [5] * 100)]], itls)
-    assert found is not None
-    assert (found.p95, found.p99) == (None, None)
+    results = token_times([[request(0, 1, [5] * 100)]], itls)
+    assert results is not None
+    assert (results.p95, results.p99) == (None, None)
 
 
 def test_one_token_outputs_have_no_itl() -> None:
@@ -69,19 +69,19 @@ def test_one_token_outputs_have_no_itl() -> None:
 
 def test_quarters_and_slope_of_a_line() -> None:
     steps = [1_000 + 2 * place for place in range(100)]
-    found = context_times([[request(0, 10, steps)] * 3] * 2)
-    assert found is not None
-    assert found.quarters is not None
-    assert found.quarters == (1_024.0, 1_074.0, 1_124.0, 1_174.0)
-    assert found.slope_ns_per_1000 == pytest.approx(2_000)
+    results = context_times([[request(0, 10, steps)] * 3] * 2)
+    assert results is not None
+    assert results.quarters is not None
+    assert results.quarters == (1_024.0, 1_074.0, 1_124.0, 1_174.0)
+    assert results.slope_ns_per_1000 == pytest.approx(2_000)
 
 
 def test_a_stalled_token_does_not_turn_the_slope() -> None:
     line = [1_000] * 64
     stalled = [*line[:60], 10**6, *line[61:]]
-    found = context_times([[request(0, 10, line), request(0, 10, line), request(0, 10, stalled)]])
-    assert found is not None
-    assert found.slope_ns_per_1000 == 0
+    results = context_times([[request(0, 10, line), request(0, 10, line), request(0, 10, stalled)]])
+    assert results is not None
+    assert results.slope_ns_per_1000 == 0
 
 
 def test_rates() -> None:
@@ -99,9 +99,9 @@ def test_the_time_between_two_requests_is_in_no_rate() -> None:
 def test_the_interval_over_requests_holds_the_spread_between_them() -> None:
     # Within a request nothing varies: intervals over tokens would be far too narrow.
     requests = [request(0, 1, [step] * 50) for step in (90, 95, 100, 105, 110, 115)]
-    found = token_times([requests], itls)
-    assert found is not None
-    interval = found.requests_ci95["p50"]
+    results = token_times([requests], itls)
+    assert results is not None
+    interval = results.requests_ci95["p50"]
     assert interval.low <= 95
     assert interval.high >= 105
     assert token_times([requests[:4]], itls).requests_ci95 == {}  # type: ignore[union-attr]

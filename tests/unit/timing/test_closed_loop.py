@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from harness.core.errors import CaseError
-from harness.timing import dispatcher as service
-from harness.timing.dispatcher import Dispatcher
+from harness.timing import service_times as service
 from harness.timing.request_loops import WorkerThreads, serve_closed
+from harness.timing.service_times import Dispatcher
 from tests.fixtures.simulated_clock import SimulatedClock, alone, in_place
 
 MS = 1_000_000
@@ -19,9 +19,9 @@ MS = 1_000_000
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimulatedClock:
-    found = in_place(monkeypatch)
-    monkeypatch.setattr(service, "now_ns", found.now_ns)
-    return found
+    result = in_place(monkeypatch)
+    monkeypatch.setattr(service, "now_ns", result.now_ns)
+    return result
 
 
 class Backend:
@@ -62,18 +62,18 @@ class Backend:
 
 
 def test_a_client_sends_its_next_request_when_the_previous_is_complete(clock: SimulatedClock) -> None:
-    found = serve_closed([clock.service(lambda number, _: MS * (number + 1))], 8, alone, 4, 1_000 * MS)
-    assert found.sizes == (1,) * 4
-    assert found.start_ns == found.ready_ns == (0, MS, 3 * MS, 6 * MS)
-    assert found.done_ns == (MS, 3 * MS, 6 * MS, 10 * MS)
+    result = serve_closed([clock.service(lambda number, _: MS * (number + 1))], 8, alone, 4, 1_000 * MS)
+    assert result.sizes == (1,) * 4
+    assert result.start_ns == result.ready_ns == (0, MS, 3 * MS, 6 * MS)
+    assert result.done_ns == (MS, 3 * MS, 6 * MS, 10 * MS)
 
 
 @pytest.mark.parametrize(("least", "expected"), [(1, 3), (7, 7), (50, 20)])
 def test_it_ends_with_its_time_but_not_before_its_least_number(
     least: int, expected: int, clock: SimulatedClock
 ) -> None:
-    found = serve_closed([clock.service(lambda *_: 10 * MS)], 1, alone, 20, 25 * MS, least)
-    assert len(found.sizes) == expected
+    result = serve_closed([clock.service(lambda *_: 10 * MS)], 1, alone, 20, 25 * MS, least)
+    assert len(result.sizes) == expected
 
 
 def test_a_failed_request_counts(clock: SimulatedClock) -> None:
@@ -81,14 +81,14 @@ def test_a_failed_request_counts(clock: SimulatedClock) -> None:
         clock.ns += MS
         raise ValueError("no")
 
-    found = serve_closed([run], 1, alone, 100, 1_000 * MS)
-    assert (len(found.sizes), found.failed, found.error) == (10, tuple(range(10)), "ValueError: no")
+    result = serve_closed([run], 1, alone, 100, 1_000 * MS)
+    assert (len(result.sizes), result.failed, result.error) == (10, tuple(range(10)), "ValueError: no")
 
 
 def test_clients_share_the_number_of_requests() -> None:
     threads = WorkerThreads(4)
-    found = serve_closed([lambda _batch: None] * 4, 1, threads.all_at_once, 500, 10**12)
-    assert len(found.sizes) == 500
+    result = serve_closed([lambda _batch: None] * 4, 1, threads.all_at_once, 500, 10**12)
+    assert len(result.sizes) == 500
 
 
 def dispatcher(clock: SimulatedClock, sizes: Sequence[int] = (1, 2, 4)) -> tuple[Dispatcher, dict[int, Backend]]:
@@ -158,8 +158,8 @@ def test_the_guard_of_order_sees_a_backend_whose_time_depends_on_the_input_befor
             self.clock.ns += self.ns if first == now else 2 * self.ns
 
     for backend, least in ((Backend(clock, MS), 1.0), (Follower(), 1.3)):
-        found = service.order_guard(Dispatcher({1: (backend, 8)}), 1, seed=1)
-        ratios = np.array(found.other_ns) / np.array(found.usual_ns)
+        result = service.order_guard(Dispatcher({1: (backend, 8)}), 1, seed=1)
+        ratios = np.array(result.other_ns) / np.array(result.usual_ns)
         assert len(ratios) == service.GUARD_PAIRS
         assert np.median(ratios) >= least
         assert (np.median(ratios) == 1.0) == (least == 1.0)
@@ -171,10 +171,10 @@ def closed(chosen: Dispatcher) -> service.ClosedLoop:
 
 def test_service_times_are_those_of_each_size_in_the_order_measured(clock: SimulatedClock) -> None:
     chosen, _ = dispatcher(clock)
-    found = service.service_times(closed(chosen), 1, (1, 2, 4), 1.0)
-    assert {size: set(times) for size, times in found.items()} == {1: {MS}, 2: {2 * MS}, 4: {4 * MS}}
-    assert len(found[1]) == 1_000  # a second of 1 ms
-    assert len(found[4]) == 252  # each of the passes ends after its quarter
+    service_times = service.service_times(closed(chosen), 1, (1, 2, 4), 1.0)
+    assert {size: set(times) for size, times in service_times.items()} == {1: {MS}, 2: {2 * MS}, 4: {4 * MS}}
+    assert len(service_times[1]) == 1_000  # a second of 1 ms
+    assert len(service_times[4]) == 252  # each of the passes ends after its quarter
 
 
 def test_a_service_that_fails_without_load_is_no_service(clock: SimulatedClock) -> None:
@@ -188,8 +188,8 @@ def test_the_guards_see_a_backend_that_is_faster_on_a_repeated_input(clock: Simu
     honest, cached = Backend(clock, 2 * MS), Backend(clock, 2 * MS, repeated_ns=MS)
     for backend, ratio in ((honest, 1.0), (cached, 0.5)):
         worker = Dispatcher({1: (backend, 8)})
-        found = service.repeat_guard(worker, 1, seed=1)
-        ratios = np.array(found.other_ns) / np.array(found.usual_ns)
+        result = service.repeat_guard(worker, 1, seed=1)
+        ratios = np.array(result.other_ns) / np.array(result.usual_ns)
         assert len(ratios) == service.GUARD_PAIRS
         assert np.median(ratios) == pytest.approx(ratio, rel=0.1)
         order = service.order_guard(worker, 1, seed=1)

@@ -22,8 +22,8 @@ def test_threads_that_come_and_go(tmp_path: Path) -> None:
     task(tmp_path, 1, "6000 150 9")
     task(tmp_path, 3, "1000 30 1")  # began meanwhile
     (tmp_path / "2/schedstat").unlink()  # ended meanwhile
-    found = watch.end()
-    assert (found.waited_ns, found.threads, found.threads_ended) == (80, 2, 1)
+    end = watch.end()
+    assert (end.waited_ns, end.threads, end.threads_ended) == (80, 2, 1)
 
 
 def test_a_kernel_that_does_not_count_waiting_is_not_one_without_waiting(tmp_path: Path) -> None:
@@ -36,21 +36,21 @@ def test_affinity_and_quota_are_read_at_both_ends(monkeypatch: pytest.MonkeyPatc
     affinities, quotas = iter([(0, 1), (0,)]), iter([None, 1.5])
     monkeypatch.setattr(session.limits, "affinity", lambda: next(affinities))
     monkeypatch.setattr(session.limits, "cpu_quota", lambda: next(quotas))
-    found = CpuWatch().end()
-    assert (found.affinity_start, found.affinity_end) == ((0, 1), (0,))
-    assert (found.quota_start, found.quota_end) == (None, 1.5)
+    end = CpuWatch().end()
+    assert (end.affinity_start, end.affinity_end) == ((0, 1), (0,))
+    assert (end.quota_start, end.quota_end) == (None, 1.5)
 
 
 def test_this_very_process() -> None:
     watch = CpuWatch()
     for _ in range(3):
         watch.time_work()
-    found = watch.end()
-    assert found.wall_ns > 0
-    assert found.cpu_ns > 0
-    assert len(found.work_ns) == 3
+    end = watch.end()
+    assert end.wall_ns > 0
+    assert end.cpu_ns > 0
+    assert len(end.work_ns) == 3
     if Path("/proc/self/schedstat").exists():
-        assert found.waited_ns is not None
+        assert end.waited_ns is not None
 
 
 def test_the_fixed_work_is_the_least_of_its_repeats(monkeypatch: pytest.MonkeyPatch) -> None:

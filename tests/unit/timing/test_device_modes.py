@@ -62,12 +62,12 @@ def test_sync_tells_host_device_and_enqueue_apart(gpu: Make) -> None:
     mode = DeviceSync(gpu(), 8)
     samples = room()
     mode.block(samples, 0, 0, 5)
-    found = mode.device(5)
+    device = mode.device(5)
     assert set(samples[:5]) == {RECORD_NS + SUBMIT_NS + WORK_NS}
     # The GPU passes the first event at once, and waits for the first kernel to be submitted.
-    assert set(found.device_ns) == {SUBMIT_NS + WORK_NS}
-    assert set(found.enqueue_ns) == {RECORD_NS + SUBMIT_NS}
-    assert found.h2d_ns == found.compute_ns == found.d2h_ns == ()
+    assert set(device.device_ns) == {SUBMIT_NS + WORK_NS}
+    assert set(device.enqueue_ns) == {RECORD_NS + SUBMIT_NS}
+    assert device.h2d_ns == device.compute_ns == device.d2h_ns == ()
 
 
 # --- transfer -----------------------------------------------------------------------------------------------------
@@ -80,10 +80,10 @@ def test_the_copies_surround_the_pass_and_each_part_has_its_events(gpu: Make) ->
     mode.block(samples, 0, 0, 4)
     sample = "select clock mark upload mark infer mark download clock mark synchronize clock elapsed elapsed elapsed "
     assert calls(backend) == "clock " + sample * 4
-    found = mode.device(4)
-    assert set(found.h2d_ns) == {40 * US + SUBMIT_NS}
-    assert set(found.compute_ns) == {WORK_NS}  # submitted while the copy went on
-    assert set(found.d2h_ns) == {20 * US}
+    device = mode.device(4)
+    assert set(device.h2d_ns) == {40 * US + SUBMIT_NS}
+    assert set(device.compute_ns) == {WORK_NS}  # submitted while the copy went on
+    assert set(device.d2h_ns) == {20 * US}
 
 
 @given(WORK, st.tuples(st.integers(0, MS), st.integers(0, MS)))
@@ -92,9 +92,9 @@ def test_the_parts_are_the_whole(work: list[int], copy: tuple[int, int]) -> None
         install(patch)
         mode = DeviceTransfer(on_clock(patch, OnGpu(lambda n: work[n % len(work)], copy)), 8)
         mode.block(room(), 0, 0, 10)
-        found = mode.device(10)
-    parts = [found.h2d_ns, found.compute_ns, found.d2h_ns]
-    assert [sum(sample) for sample in zip(*parts, strict=True)] == list(found.device_ns)
+        device = mode.device(10)
+    parts = [device.h2d_ns, device.compute_ns, device.d2h_ns]
+    assert [sum(sample) for sample in zip(*parts, strict=True)] == list(device.device_ns)
     assert min(map(min, parts)) >= 0
 
 
@@ -133,10 +133,10 @@ def test_a_pipelined_batch_has_its_own_device_time_and_the_host_waits_for_two(gp
     mode = DevicePipelined(gpu(lambda n: works[n]), 8)
     samples = room()
     mode.block(samples, 0, 0, 20)
-    found = mode.device(20)
+    device = mode.device(20)
     # Number n + 1 counts as sample n: number 0 fills the pipeline.
-    assert list(found.device_ns) == works[1:21]
-    assert set(found.enqueue_ns) == {RECORD_NS + SUBMIT_NS}
+    assert list(device.device_ns) == works[1:21]
+    assert set(device.enqueue_ns) == {RECORD_NS + SUBMIT_NS}
     for n in range(20):
         waited = works[n] + works[n + 1]
         assert waited - 20 * US < samples[n] <= waited + RECORD_NS
@@ -160,9 +160,9 @@ def test_an_offline_block_is_between_two_events_and_nothing_is_waited_for_inside
 def test_offline_samples_are_its_blocks(gpu: Make) -> None:
     mode = DeviceOffline(gpu(), 8)
     timed = measure(mode, settings(), lambda index: None)
-    found = mode.device(len(timed.samples_ns))
-    assert (found.device_ns, found.enqueue_ns) == ((), ())
-    assert found.clock.name == "CUDA events"
+    device = mode.device(len(timed.samples_ns))
+    assert (device.device_ns, device.enqueue_ns) == ((), ())
+    assert device.clock.name == "CUDA events"
     assert all(block.device_ns and block.enqueue_ns for block in timed.blocks)
 
 
@@ -177,10 +177,10 @@ def test_device_and_enqueue_are_never_longer_than_the_host_waited(kind: type[Dev
         mode = kind(on_clock(patch, OnGpu(lambda n: work[n % len(work)], (7 * US, 5 * US))), 3)
         samples = room(50)
         block = mode.block(samples, 10, 3 * MS, 12)
-        found = mode.device(10 + block.iterations)
+        device = mode.device(10 + block.iterations)
     for n in range(10, 10 + block.iterations):
-        assert 0 <= found.device_ns[n] <= samples[n]
-        assert 0 < found.enqueue_ns[n] <= samples[n]
+        assert 0 <= device.device_ns[n] <= samples[n]
+        assert 0 < device.enqueue_ns[n] <= samples[n]
 
 
 @pytest.mark.parametrize("kind", WITH_SAMPLES)
@@ -191,9 +191,9 @@ def test_what_warm_up_saw_is_not_among_the_samples(gpu: Make, kind: type[DeviceM
     warmed = backend.passes
     backend.work = lambda n: 2 * WORK_NS if n > warmed else WORK_NS
     timed = measure(mode, settings(), lambda index: None)
-    found = mode.device(len(timed.samples_ns))
-    assert len(found.device_ns) == len(found.enqueue_ns) == len(timed.samples_ns) > 100
-    assert min(found.device_ns[2:]) >= 2 * WORK_NS
+    device = mode.device(len(timed.samples_ns))
+    assert len(device.device_ns) == len(device.enqueue_ns) == len(timed.samples_ns) > 100
+    assert min(device.device_ns[2:]) >= 2 * WORK_NS
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -209,8 +209,8 @@ def test_a_steady_gpu_converges_in_every_mode(gpu: Make, kind: type[DeviceMode])
     backend = gpu()
     mode = kind(backend, 8)
     last: list[tuple[int, int]] = []
-    found = measure(mode, settings(), lambda index: last.append((index, backend.selected[-1])))
-    assert found.stop == "converged"
+    result = measure(mode, settings(), lambda index: last.append((index, backend.selected[-1])))
+    assert result.stop == "converged"
     assert all(index == ran for index, ran in last)
 
 
@@ -226,8 +226,8 @@ def test_a_backend_without_a_stream_cannot_be_timed(gpu: Make, kind: type[Device
 
 def test_the_event_clock_knows_its_own_cost(gpu: Make) -> None:
     backend = gpu()
-    found = cuda_events.calibrate(backend.stream)
-    assert (found.name, found.overhead_ns, found.resolution_ns) == ("CUDA events", RECORD_NS, 500.0)
+    result = cuda_events.calibrate(backend.stream)
+    assert (result.name, result.overhead_ns, result.resolution_ns) == ("CUDA events", RECORD_NS, 500.0)
     assert re.fullmatch(r"(mark mark wait elapsed ){50,}", calls(backend))
 
 
@@ -249,8 +249,8 @@ def case(**changes: Any) -> Case:
     ],
 )
 def test_a_gpu_has_modes_of_its_own(gpu: Make, boundary: str, mode: str, kind: type[DeviceMode]) -> None:
-    found = mode_for(case(device="cuda", boundary=boundary, mode=mode), gpu(), 5)
-    assert (type(found), found.batches) == (kind, 5)
+    result = mode_for(case(device="cuda", boundary=boundary, mode=mode), gpu(), 5)
+    assert (type(result), result.batches) == (kind, 5)
 
 
 def test_what_is_not_measured_is_refused(gpu: Make) -> None:
@@ -266,8 +266,8 @@ def test_modes_on_a_cpu_are_the_plain_ones_and_need_no_pycuda(
     monkeypatch.setitem(sys.modules, "pycuda", None)
     backend.submit = backend.infer  # type: ignore[method-assign]
     backend.wait = backend.synchronize  # type: ignore[method-assign]
-    found = mode_for(case(mode=mode), backend, 5)
-    assert type(found) is kind
-    block = found.block(room(), 0, 0, 5)
-    assert (block.device_ns, block.enqueue_ns, found.device(block.iterations)) == (None, None, None)
+    result = mode_for(case(mode=mode), backend, 5)
+    assert type(result) is kind
+    block = result.block(room(), 0, 0, 5)
+    assert (block.device_ns, block.enqueue_ns, result.device(block.iterations)) == (None, None, None)
     assert not {"mark", "elapsed"} & set(backend.stream.calls)

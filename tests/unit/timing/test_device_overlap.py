@@ -86,8 +86,8 @@ def test_one_alone_is_copied_as_well_and_waited_for(gpu: Make) -> None:
 def test_a_batch_takes_as_long_as_its_longest_stage_and_each_stage_is_timed_alone(
     gpu: Make, copy: tuple[int, int], batch: int, share: float
 ) -> None:
-    block, _, found = run(gpu(lambda n: WORK_NS, copy))
-    h2d, compute, d2h = (median(part) for part in (found.h2d_ns, found.compute_ns, found.d2h_ns))
+    block, _, result = run(gpu(lambda n: WORK_NS, copy))
+    h2d, compute, d2h = (median(part) for part in (result.h2d_ns, result.compute_ns, result.d2h_ns))
     assert (h2d, d2h) == pytest.approx(copy, abs=20 * US)
     assert compute == pytest.approx(WORK_NS, abs=20 * US)
     each = block.wall_ns / block.iterations
@@ -99,28 +99,28 @@ def test_on_one_stream_nothing_is_hidden(gpu: Make) -> None:
     """The same calls where all three queues are one: the share tells it."""
     backend = gpu(lambda n: WORK_NS, (200 * US, 100 * US))
     backend.copy_streams = backend.stream, backend.stream
-    block, _, found = run(backend)
-    parts = [median(part) for part in (found.h2d_ns, found.compute_ns, found.d2h_ns)]
+    block, _, result = run(backend)
+    parts = [median(part) for part in (result.h2d_ns, result.compute_ns, result.d2h_ns)]
     assert hidden_share(block.wall_ns / block.iterations, parts[1], parts[0] + parts[2]) == pytest.approx(0, abs=0.05)
 
 
 @given(st.lists(TIMES, min_size=1, max_size=7), st.tuples(TIMES, TIMES))
 def test_parts_lie_within_the_device_time_and_that_within_the_hosts(work: list[int], copy: tuple[int, int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        block, samples, found = run(overlapping(patch, lambda n: work[n % len(work)], copy))
+        block, samples, result = run(overlapping(patch, lambda n: work[n % len(work)], copy))
     for n in range(block.iterations):
-        parts = found.h2d_ns[n], found.compute_ns[n], found.d2h_ns[n]
+        parts = result.h2d_ns[n], result.compute_ns[n], result.d2h_ns[n]
         assert min(parts) >= 0
-        assert sum(parts) <= found.device_ns[n] <= samples[n]
-        assert 0 < found.enqueue_ns[n] <= samples[n]
+        assert sum(parts) <= result.device_ns[n] <= samples[n]
+        assert 0 < result.enqueue_ns[n] <= samples[n]
 
 
 def test_what_ran_last_is_what_the_check_is_told(gpu: Make) -> None:
     backend = gpu()
     last: list[tuple[int, int]] = []
     mode = DeviceOverlapped(backend, 8)
-    found = measure(mode, settings(), lambda index: last.append((index, backend.selected[-1])))
-    assert found.stop == "converged"
+    result = measure(mode, settings(), lambda index: last.append((index, backend.selected[-1])))
+    assert result.stop == "converged"
     assert all(index == ran for index, ran in last)
 
 

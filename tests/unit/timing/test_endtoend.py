@@ -122,16 +122,16 @@ def test_the_order_of_calls_is_exactly_the_contract(run: Run) -> None:
 
 
 def test_new_inputs_are_fed_as_arrays_and_timed_with_their_outputs(run: Run) -> None:
-    found = run(Recording()).repeats
-    assert found is not None
-    assert set(found.fresh_ns) == set(found.repeated_ns) == {8 * MS + MS // 2}
+    result = run(Recording()).repeats
+    assert result is not None
+    assert set(result.fresh_ns) == set(result.repeated_ns) == {8 * MS + MS // 2}
 
 
 def test_the_parts_are_the_calls_own_time_and_add_up_to_the_sample(run: Run) -> None:
-    found = run(Recording())
-    assert found.split is not None
-    whole = list(found.timed.samples_ns)
-    parts = list(zip(found.split.preprocess, found.split.inference, found.split.postprocess, strict=True))
+    result = run(Recording())
+    assert result.split is not None
+    whole = list(result.timed.samples_ns)
+    parts = list(zip(result.split.preprocess, result.split.inference, result.split.postprocess, strict=True))
     assert [sum(part) for part in parts] == whole
     assert set(parts) == {(3 * MS, 8 * MS + MS // 2, MS // 4)}
 
@@ -142,10 +142,10 @@ def test_the_first_answer_is_timed_from_the_items_to_the_answer(run: Run) -> Non
 
 def test_every_batch_is_prepared_anew_and_answered_from_its_own_outputs(run: Run) -> None:
     backend = Recording()
-    found = run(backend)
-    assert found.parity_before is not None
-    assert found.parity_timed is not None
-    assert (found.parity_before.relative_l2, found.parity_timed.relative_l2) == (0.0, 0.0)
+    result = run(backend)
+    assert result.parity_before is not None
+    assert result.parity_timed is not None
+    assert (result.parity_before.relative_l2, result.parity_timed.relative_l2) == (0.0, 0.0)
     for outputs, batch in backend.answered:
         assert np.array_equal(outputs["logits"], logits(int(batch["ids"][0]))["logits"])
     assert {int(batch["ids"][0]) for _, batch in backend.answered} == set(range(BATCHES))
@@ -154,8 +154,8 @@ def test_every_batch_is_prepared_anew_and_answered_from_its_own_outputs(run: Run
 def test_a_backend_that_keeps_its_old_inputs_is_found_out(run: Run) -> None:
     backend = Recording()
     backend.forget = True
-    found = run(backend)
-    for parity in (found.parity_before, found.parity_timed):
+    result = run(backend)
+    for parity in (result.parity_before, result.parity_timed):
         assert parity is not None
         assert parity.relative_l2 is not None
         assert parity.relative_l2 > 0.1

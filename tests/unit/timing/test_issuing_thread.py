@@ -43,10 +43,10 @@ class Library:
 
     def move_to(self, instant_ns: int) -> None:
         while self.ends and min(self.ends)[0] <= instant_ns:
-            one = min(self.ends)
-            self.ends.remove(one)
-            self.clock.ns = max(self.clock.ns, one[0])
-            one[2](None)
+            end = min(self.ends)
+            self.ends.remove(end)
+            self.clock.ns = max(self.clock.ns, end[0])
+            end[2](None)
         self.clock.ns = max(self.clock.ns, instant_ns)
 
     def sleep(self, seconds: float) -> None:
@@ -87,13 +87,13 @@ def library(clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch) -> Callable[
     """Makes the library of a test."""
 
     def make(work_ns: Callable[[int, int], int | None], late_ns: int = 0) -> Library:
-        found = Library(clock, work_ns, late_ns)
-        monkeypatch.setattr(Queue, "library", found, raising=False)
+        result = Library(clock, work_ns, late_ns)
+        monkeypatch.setattr(Queue, "library", result, raising=False)
         monkeypatch.setattr(issuing_thread, "SimpleQueue", Queue)
         monkeypatch.setattr(issuing_thread, "now_ns", clock.now_ns)
         monkeypatch.setattr(issuing_thread, "SPIN_NS", 0)
-        monkeypatch.setattr(issuing_thread, "time", SimpleNamespace(sleep=found.sleep))
-        return found
+        monkeypatch.setattr(issuing_thread, "time", SimpleNamespace(sleep=result.sleep))
+        return result
 
     return make
 
@@ -108,24 +108,24 @@ def test_batches_in_flight_are_the_queue_of_as_many_servers(places: int, library
     work = np.random.default_rng(1).gamma(4, 1.4 * MS, 2_000).astype(int).tolist()
     own = library(lambda number, _: work[number])
     policy = BatchPolicy(max_batch=4, max_delay_ns=2 * MS)
-    found = issue(scheduled, policy, CalledBack(own.start, places), NO_LIMIT)
+    result = issue(scheduled, policy, CalledBack(own.start, places), NO_LIMIT)
     assert own.most == places
-    assert sum(found.sizes) == 2_000
-    assert max(found.sizes) == 4
-    service = [done - start for start, done in zip(found.start_ns, found.done_ns, strict=True)]
+    assert sum(result.sizes) == 2_000
+    assert max(result.sizes) == 4
+    service = [done - start for start, done in zip(result.start_ns, result.done_ns, strict=True)]
     assert service == work[: len(service)]
-    assert ends(found) == recorded(scheduled, found.sizes, service, policy, places).tolist()
-    assert found.start_ns == found.ready_ns
-    assert (found.failed, found.timed_out) == ((), False)
+    assert ends(result) == recorded(scheduled, result.sizes, service, policy, places).tolist()
+    assert result.start_ns == result.ready_ns
+    assert (result.failed, result.timed_out) == ((), False)
 
 
 def test_the_lateness_of_the_thread_lies_between_ready_and_start(library: Callable[..., Library]) -> None:
     scheduled = [number * 10 * MS for number in range(20)]
     own = library(lambda *_: MS, late_ns=30_000)
-    found = issue(scheduled, BatchPolicy(), CalledBack(own.start, 2), NO_LIMIT)
-    late = [start - ready for start, ready in zip(found.start_ns, found.ready_ns, strict=True)]
+    result = issue(scheduled, BatchPolicy(), CalledBack(own.start, 2), NO_LIMIT)
+    late = [start - ready for start, ready in zip(result.start_ns, result.ready_ns, strict=True)]
     assert late == [30_000] * 20
-    assert found.ready_ns == tuple(scheduled)
+    assert result.ready_ns == tuple(scheduled)
 
 
 def test_a_batch_that_fails_counts_and_the_next_one_is_issued(library: Callable[..., Library]) -> None:
@@ -140,28 +140,28 @@ def test_a_batch_that_fails_counts_and_the_next_one_is_issued(library: Callable[
         else:
             own.start(requests, done)
 
-    found = issue([10 * MS * number for number in range(6)], BatchPolicy(), CalledBack(start, 2), NO_LIMIT)
-    assert found.sizes == (1,) * 6
-    assert (found.failed, found.error) == ((1, 3), "RuntimeError: no memory")
+    result = issue([10 * MS * number for number in range(6)], BatchPolicy(), CalledBack(start, 2), NO_LIMIT)
+    assert result.sizes == (1,) * 6
+    assert (result.failed, result.error) == ((1, 3), "RuntimeError: no memory")
 
 
 def test_a_library_that_never_calls_back_loses_that_batch_alone(library: Callable[..., Library]) -> None:
     own = library(lambda number, _: None if number == 2 else MS)
     scheduled = [10 * MS * number for number in range(8)]
-    found = issue(scheduled, BatchPolicy(), CalledBack(own.start, 2), 200 * MS, 50 * MS)
-    assert found.sizes == (1,) * 8
-    assert (found.failed, found.error, found.timed_out) == ((2,), issuing_thread.LOST, True)
-    assert found.done_ns[2] == 250 * MS
+    result = issue(scheduled, BatchPolicy(), CalledBack(own.start, 2), 200 * MS, 50 * MS)
+    assert result.sizes == (1,) * 8
+    assert (result.failed, result.error, result.timed_out) == ((2,), issuing_thread.LOST, True)
+    assert result.done_ns[2] == 250 * MS
     alone = issue(scheduled, BatchPolicy(), CalledBack(library(lambda *_: None).start, 1), 200 * MS)
     assert (alone.sizes, alone.failed, alone.timed_out) == ((1,), (0,), True)
 
 
 def test_no_batch_begins_after_the_limit(library: Callable[..., Library]) -> None:
     own = library(lambda *_: 20 * MS)
-    found = issue([MS * number for number in range(100)], BatchPolicy(), CalledBack(own.start, 2), 200 * MS, 50 * MS)
-    assert found.timed_out
-    assert max(found.start_ns) == 200 * MS
-    assert found.failed == ()
+    result = issue([MS * number for number in range(100)], BatchPolicy(), CalledBack(own.start, 2), 200 * MS, 50 * MS)
+    assert result.timed_out
+    assert max(result.start_ns) == 200 * MS
+    assert result.failed == ()
 
 
 def test_a_service_that_fails_again_and_again_is_given_up(library: Callable[..., Library]) -> None:
@@ -169,17 +169,17 @@ def test_a_service_that_fails_again_and_again_is_given_up(library: Callable[...,
         raise RuntimeError("gone")
 
     library(lambda *_: MS)
-    found = issue([MS * number for number in range(100)], BatchPolicy(), CalledBack(start, 2), NO_LIMIT)
-    assert sum(found.sizes) == len(found.failed) == MOST_FAILURES
+    result = issue([MS * number for number in range(100)], BatchPolicy(), CalledBack(start, 2), NO_LIMIT)
+    assert sum(result.sizes) == len(result.failed) == MOST_FAILURES
 
 
 @pytest.mark.parametrize(("least", "expected"), [(1, 6), (9, 9), (50, 20)])
 def test_the_closed_loop_keeps_every_place_at_work(least: int, expected: int, library: Callable[..., Library]) -> None:
     own = library(lambda *_: 10 * MS)
-    found = issue_closed(CalledBack(own.start, 2), 4, 20, 25 * MS, least)
-    assert len(found.sizes) == expected
+    result = issue_closed(CalledBack(own.start, 2), 4, 20, 25 * MS, least)
+    assert len(result.sizes) == expected
     assert own.most == 2
-    assert found.start_ns[:4] == (0, 0, 10 * MS, 10 * MS)
+    assert result.start_ns[:4] == (0, 0, 10 * MS, 10 * MS)
 
 
 def test_several_batches_are_in_flight_on_real_threads() -> None:
@@ -193,12 +193,12 @@ def test_several_batches_are_in_flight_on_real_threads() -> None:
         threading.Thread(target=compute).start()
 
     scheduled = [number * 10_000 for number in range(30)]
-    found = issue(scheduled, BatchPolicy(), CalledBack(start, 3), NO_LIMIT)
-    assert found.sizes == (1,) * 30
-    assert (found.failed, set(found.worker)) == ((), {0, 1, 2})
-    assert list(found.start_ns) == sorted(found.start_ns)
+    result = issue(scheduled, BatchPolicy(), CalledBack(start, 3), NO_LIMIT)
+    assert result.sizes == (1,) * 30
+    assert (result.failed, set(result.worker)) == ((), {0, 1, 2})
+    assert list(result.start_ns) == sorted(result.start_ns)
     assert all(
-        due <= ready <= start for due, ready, start in zip(scheduled, found.ready_ns, found.start_ns, strict=True)
+        due <= ready <= start for due, ready, start in zip(scheduled, result.ready_ns, result.start_ns, strict=True)
     )
 
 
@@ -267,11 +267,11 @@ def gpu(clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     """Makes the GPU of a test."""
 
     def make(work_ns: Callable[[int, int], int | None], late_ns: int = 0) -> Gpu:
-        found = Gpu(clock, work_ns, late_ns)
+        result = Gpu(clock, work_ns, late_ns)
         monkeypatch.setattr(issuing_thread, "now_ns", clock.now_ns)
         monkeypatch.setattr(issuing_thread, "SPIN_NS", 0)
-        monkeypatch.setattr(issuing_thread, "time", SimpleNamespace(sleep=found.sleep))
-        return found
+        monkeypatch.setattr(issuing_thread, "time", SimpleNamespace(sleep=result.sleep))
+        return result
 
     return make
 
@@ -285,20 +285,20 @@ def test_streams_are_the_queue_of_as_many_servers_and_no_end_is_noticed_later_th
     own = gpu(lambda number, _: work[number])
     policy = BatchPolicy(max_batch=4, max_delay_ns=2 * MS)
     zero = clock.ns + LEAD_NS
-    found = issue(scheduled, policy, own.places(places), NO_LIMIT)
-    assert (own.most, sum(found.sizes), max(found.sizes)) == (places, 500, 4)
-    assert found.worker == tuple(own.order)
-    assert len(found.unseen_ns) == len(found.sizes)
-    for done, unseen, end in zip(found.done_ns, found.unseen_ns, own.true_ends, strict=True):
+    result = issue(scheduled, policy, own.places(places), NO_LIMIT)
+    assert (own.most, sum(result.sizes), max(result.sizes)) == (places, 500, 4)
+    assert result.worker == tuple(own.order)
+    assert len(result.unseen_ns) == len(result.sizes)
+    for done, unseen, end in zip(result.done_ns, result.unseen_ns, own.true_ends, strict=True):
         assert 0 <= done - (end - zero) <= unseen
     # While nothing is launched, the time between two looks is that of the looks of all places.
-    assert min(found.unseen_ns) <= (places + 1) * LOOK_NS
-    assert max(found.unseen_ns) <= places * (LAUNCH_NS + RECORD_NS + (places + 1) * LOOK_NS)
-    late = np.array(found.start_ns) - np.array(found.ready_ns)
+    assert min(result.unseen_ns) <= (places + 1) * LOOK_NS
+    assert max(result.unseen_ns) <= places * (LAUNCH_NS + RECORD_NS + (places + 1) * LOOK_NS)
+    late = np.array(result.start_ns) - np.array(result.ready_ns)
     assert late.min() >= 0
     assert late.max() <= places * (LAUNCH_NS + RECORD_NS + (places + 1) * LOOK_NS)
-    service = [done - start for start, done in zip(found.start_ns, found.done_ns, strict=True)]
-    added = np.array(ends(found)) - recorded(scheduled, found.sizes, service, policy, places)
+    service = [done - start for start, done in zip(result.start_ns, result.done_ns, strict=True)]
+    added = np.array(ends(result)) - recorded(scheduled, result.sizes, service, policy, places)
     assert added.min() >= 0
     assert np.median(added) <= places * (LAUNCH_NS + RECORD_NS)
 
@@ -306,13 +306,13 @@ def test_streams_are_the_queue_of_as_many_servers_and_no_end_is_noticed_later_th
 def test_the_thread_sleeps_only_while_no_batch_is_in_flight(gpu: Callable[..., Gpu]) -> None:
     own = gpu(lambda *_: MS, late_ns=30_000)
     scheduled = [number * 10 * MS for number in range(20)]
-    found = issue(scheduled, BatchPolicy(), own.places(2), NO_LIMIT)
-    late = [start - ready for start, ready in zip(found.start_ns, found.ready_ns, strict=True)]
+    result = issue(scheduled, BatchPolicy(), own.places(2), NO_LIMIT)
+    late = [start - ready for start, ready in zip(result.start_ns, result.ready_ns, strict=True)]
     assert late == [30_000] * 20
     assert own.slept_while_flying == 0
     assert own.order == [0, 1] * 10  # the place that has been free for longest
     busy = gpu(lambda *_: 25 * MS, late_ns=30_000)
-    assert issue(scheduled, BatchPolicy(), busy.places(3), NO_LIMIT).start_ns[1:] != found.start_ns[1:]
+    assert issue(scheduled, BatchPolicy(), busy.places(3), NO_LIMIT).start_ns[1:] != result.start_ns[1:]
     assert (busy.slept_while_flying, busy.most) == (0, 3)
 
 
@@ -324,9 +324,9 @@ def test_a_launch_that_fails_and_a_gpu_that_reports_an_error_fail_that_batch_alo
 
     own = gpu(work)
     own.broken = {4}
-    found = issue([10 * MS * number for number in range(6)], BatchPolicy(), own.places(2), NO_LIMIT)
-    assert found.sizes == (1,) * 6
-    assert (found.failed, found.error, found.timed_out) == ((1, 4), "RuntimeError: no memory", False)
+    result = issue([10 * MS * number for number in range(6)], BatchPolicy(), own.places(2), NO_LIMIT)
+    assert result.sizes == (1,) * 6
+    assert (result.failed, result.error, result.timed_out) == ((1, 4), "RuntimeError: no memory", False)
     alone = gpu(lambda *_: MS)
     alone.broken = {0}
     assert issue([0], BatchPolicy(), alone.places(1), NO_LIMIT).error == "RuntimeError: an illegal memory access"
@@ -335,32 +335,32 @@ def test_a_launch_that_fails_and_a_gpu_that_reports_an_error_fail_that_batch_alo
 def test_a_gpu_that_always_fails_is_given_up(gpu: Callable[..., Gpu]) -> None:
     own = gpu(lambda *_: MS)
     own.broken = set(range(100))
-    found = issue([10 * MS * number for number in range(100)], BatchPolicy(), own.places(2), NO_LIMIT)
+    result = issue([10 * MS * number for number in range(100)], BatchPolicy(), own.places(2), NO_LIMIT)
     # The end of the tenth is noticed while the thread waits for the eleventh, which is then launched.
-    assert len(found.sizes) == len(found.failed) == MOST_FAILURES + 1
+    assert len(result.sizes) == len(result.failed) == MOST_FAILURES + 1
 
 
 def test_a_batch_whose_event_is_never_passed_is_lost_at_the_time_limit(gpu: Callable[..., Gpu]) -> None:
     own = gpu(lambda number, _: None if number == 2 else MS)
-    found = issue([10 * MS * number for number in range(8)], BatchPolicy(), own.places(2), 200 * MS, 50 * MS)
-    assert found.sizes == (1,) * 8
-    assert (found.failed, found.error, found.timed_out) == ((2,), issuing_thread.LOST, True)
-    assert 250 * MS < found.done_ns[2] <= 250 * MS + 2 * LOOK_NS
+    result = issue([10 * MS * number for number in range(8)], BatchPolicy(), own.places(2), 200 * MS, 50 * MS)
+    assert result.sizes == (1,) * 8
+    assert (result.failed, result.error, result.timed_out) == ((2,), issuing_thread.LOST, True)
+    assert 250 * MS < result.done_ns[2] <= 250 * MS + 2 * LOOK_NS
     alone = issue([10 * MS * number for number in range(8)], BatchPolicy(), gpu(lambda *_: None).places(1), 200 * MS)
     assert (alone.sizes, alone.failed, alone.timed_out) == ((1,), (0,), True)
 
 
 def test_no_batch_is_launched_after_the_limit(gpu: Callable[..., Gpu]) -> None:
     own = gpu(lambda *_: 20 * MS)
-    found = issue([MS * number for number in range(100)], BatchPolicy(), own.places(2), 200 * MS, 50 * MS)
-    assert (found.timed_out, found.failed) == (True, ())
-    assert max(found.start_ns) <= 200 * MS
+    result = issue([MS * number for number in range(100)], BatchPolicy(), own.places(2), 200 * MS, 50 * MS)
+    assert (result.timed_out, result.failed) == (True, ())
+    assert max(result.start_ns) <= 200 * MS
 
 
 @pytest.mark.parametrize(("least", "expected"), [(1, 6), (9, 9), (50, 20)])
 def test_the_closed_loop_keeps_every_stream_at_work(least: int, expected: int, gpu: Callable[..., Gpu]) -> None:
     own = gpu(lambda *_: 10 * MS)
-    found = issue_closed(own.places(2), 4, 20, 25 * MS, least)
-    assert (len(found.sizes), own.most) == (expected, 2)
+    result = issue_closed(own.places(2), 4, 20, 25 * MS, least)
+    assert (len(result.sizes), own.most) == (expected, 2)
     assert own.order == ([0, 1] * 10)[:expected]
-    assert [round(start / MS) for start in found.start_ns[:4]] == [0, 0, 10, 10]
+    assert [round(start / MS) for start in result.start_ns[:4]] == [0, 0, 10, 10]

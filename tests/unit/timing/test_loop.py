@@ -56,29 +56,29 @@ def drifting(number: int) -> int:
 
 def test_warm_up_ends_when_three_windows_agree(scripted: Make) -> None:
     backend = scripted(lambda number: (50 if number < 7 else 10) * MS)
-    found = warm_up(Sync(backend, 8), settings(window_s=0.05, warmup_min_s=0.0))
-    assert found.steady
+    result = warm_up(Sync(backend, 8), settings(window_s=0.05, warmup_min_s=0.0))
+    assert result.steady
     # Seven windows of one slow inference would agree too, if ten iterations were not asked for; then the first
     # window of fast ones disagrees with the slow, and the third agrees.
-    assert list(found.samples_ns) == [50 * MS] * 7 + [10 * MS] * 15
+    assert list(result.samples_ns) == [50 * MS] * 7 + [10 * MS] * 15
 
 
 def test_warm_up_lasts_its_shortest_time(scripted: Make) -> None:
-    found = warm_up(Sync(scripted(lambda _: 10 * MS), 8), settings(window_s=0.05, warmup_min_s=0.4))
-    assert (len(found.samples_ns), found.steady) == (40, True)
+    result = warm_up(Sync(scripted(lambda _: 10 * MS), 8), settings(window_s=0.05, warmup_min_s=0.4))
+    assert (len(result.samples_ns), result.steady) == (40, True)
 
 
 def test_warm_up_has_its_fewest_iterations(scripted: Make) -> None:
-    found = warm_up(Sync(scripted(lambda _: 100 * MS), 8), settings(window_s=0.05, warmup_min_iterations=25))
-    assert (len(found.samples_ns), found.steady) == (25, True)
+    result = warm_up(Sync(scripted(lambda _: 100 * MS), 8), settings(window_s=0.05, warmup_min_iterations=25))
+    assert (len(result.samples_ns), result.steady) == (25, True)
 
 
 def test_warm_up_that_never_gets_steady_ends_at_its_limit_and_says_so(scripted: Make) -> None:
-    found = warm_up(Sync(scripted(drifting), 8), settings(window_s=0.05, warmup_max_s=2.0))
-    assert not found.steady
-    assert list(found.samples_ns) == [drifting(number) for number in range(len(found.samples_ns))]
-    assert sum(found.samples_ns) >= 2_000 * MS
-    assert sum(found.samples_ns[:-5]) < 2_000 * MS
+    result = warm_up(Sync(scripted(drifting), 8), settings(window_s=0.05, warmup_max_s=2.0))
+    assert not result.steady
+    assert list(result.samples_ns) == [drifting(number) for number in range(len(result.samples_ns))]
+    assert sum(result.samples_ns) >= 2_000 * MS
+    assert sum(result.samples_ns[:-5]) < 2_000 * MS
 
 
 def test_windows_within_the_tolerance_agree_and_just_outside_do_not(scripted: Make) -> None:
@@ -92,10 +92,10 @@ def test_windows_within_the_tolerance_agree_and_just_outside_do_not(scripted: Ma
 
 def test_warm_up_keeps_at_most_max_samples_and_goes_on(scripted: Make) -> None:
     backend = scripted(lambda _: MS // 100)
-    found = warm_up(Sync(backend, 8), settings(max_samples=50))
-    assert len(found.samples_ns) == 50
+    result = warm_up(Sync(backend, 8), settings(max_samples=50))
+    assert len(result.samples_ns) == 50
     assert backend.done >= 4 * 5_000
-    assert found.steady
+    assert result.steady
 
 
 @pytest.mark.parametrize("max_samples", [1, 10, 63, 64, 65])
@@ -107,9 +107,9 @@ def test_warm_up_rotates_over_all_inputs_whatever_fits_the_buffer(scripted: Make
 
 def test_warm_up_lasts_until_both_parts_together_can_last_their_shortest_time(scripted: Make) -> None:
     limits = {"window_s": 0.05, "min_s": 1.0, "max_samples": 50}
-    found = warm_up(Sync(scripted(lambda _: MS), 8), settings(**limits))
-    assert found.steady
-    assert found.elapsed_ns == 1_000 * MS  # 50 samples are 0.05 s, of which 0.045 s are counted on
+    result = warm_up(Sync(scripted(lambda _: MS), 8), settings(**limits))
+    assert result.steady
+    assert result.elapsed_ns == 1_000 * MS  # 50 samples are 0.05 s, of which 0.045 s are counted on
     assert warm_up(Sync(scripted(lambda _: MS), 8), settings(**limits, warmup_max_s=0.5)).elapsed_ns == 500 * MS
     assert warm_up(Sync(scripted(lambda _: 10 * MS), 8), settings(window_s=0.05, min_s=1.0)).elapsed_ns == 200 * MS
 
@@ -126,15 +126,15 @@ def ignore(index: int) -> None:
 
 
 def test_measuring_stops_when_the_answer_is_precise_enough(scripted: Make) -> None:
-    found = measure(Sync(scripted(lambda _: 5 * MS), 8), settings(), ignore)
-    assert found.stop == "converged"
-    assert len(found.samples_ns) == 100  # min_samples: five blocks of 20
+    result = measure(Sync(scripted(lambda _: 5 * MS), 8), settings(), ignore)
+    assert result.stop == "converged"
+    assert len(result.samples_ns) == 100  # min_samples: five blocks of 20
 
 
 def test_measuring_goes_on_until_warm_up_and_timed_part_have_their_shortest_time(scripted: Make) -> None:
     for warmed_ns, samples in ((200 * MS, 160), (900 * MS, 100), (None, 100)):
-        found = measure(Sync(scripted(lambda _: 5 * MS), 8), settings(min_s=1.0), ignore, warmed_ns)
-        assert (found.stop, len(found.samples_ns)) == ("converged", samples)
+        result = measure(Sync(scripted(lambda _: 5 * MS), 8), settings(min_s=1.0), ignore, warmed_ns)
+        assert (result.stop, len(result.samples_ns)) == ("converged", samples)
     short = measure(Sync(scripted(lambda _: 5 * MS), 8), settings(min_s=1.0, max_s=0.5), ignore, 200 * MS)
     assert short.stop == "time limit"
 
@@ -155,41 +155,41 @@ def test_any_input_can_be_the_last_of_a_block(scripted: Make) -> None:
 
 def test_a_longer_block_is_at_most_a_half_longer(scripted: Make) -> None:
     chance = random.Random(1)  # noqa: S311 - no secret
-    found = measure(Sync(scripted(drifting), 8), settings(max_s=20.0), ignore, None, chance)
-    lengths = [block.iterations for block in found.blocks[:-1]]
+    result = measure(Sync(scripted(drifting), 8), settings(max_s=20.0), ignore, None, chance)
+    lengths = [block.iterations for block in result.blocks[:-1]]
     assert min(lengths) >= 20
     assert max(lengths) <= 31
     assert len(set(lengths)) > 1
 
 
 def test_three_equal_blocks_are_too_few_samples_and_one_block_is_too_few_blocks(scripted: Make) -> None:
-    found = measure(Sync(scripted(lambda _: 5 * MS), 8), settings(min_samples=1), ignore)
-    assert (len(found.blocks), found.stop) == (3, "converged")
+    result = measure(Sync(scripted(lambda _: 5 * MS), 8), settings(min_samples=1), ignore)
+    assert (len(result.blocks), result.stop) == (3, "converged")
 
 
 def test_measuring_stops_at_the_time_limit_and_keeps_its_samples(scripted: Make) -> None:
-    found = measure(Sync(scripted(drifting), 8), settings(max_s=3.0), ignore)
-    assert found.stop == "time limit"
-    assert sum(found.samples_ns[:-1]) < 3_000 * MS <= sum(found.samples_ns)
+    result = measure(Sync(scripted(drifting), 8), settings(max_s=3.0), ignore)
+    assert result.stop == "time limit"
+    assert sum(result.samples_ns[:-1]) < 3_000 * MS <= sum(result.samples_ns)
 
 
 def test_one_inference_longer_than_the_time_limit_is_still_a_sample(scripted: Make) -> None:
-    found = measure(Sync(scripted(lambda _: 60_000 * MS), 8), settings(max_s=1.0), ignore)
-    assert (list(found.samples_ns), found.stop) == ([60_000 * MS], "time limit")
-    assert [block.iterations for block in found.blocks] == [1]
+    result = measure(Sync(scripted(lambda _: 60_000 * MS), 8), settings(max_s=1.0), ignore)
+    assert (list(result.samples_ns), result.stop) == ([60_000 * MS], "time limit")
+    assert [block.iterations for block in result.blocks] == [1]
 
 
 @pytest.mark.parametrize("max_samples", [1, 19, 20, 50])
 def test_measuring_stops_at_the_sample_limit(scripted: Make, max_samples: int) -> None:
-    found = measure(Sync(scripted(lambda _: MS), 8), settings(max_samples=max_samples), ignore)
-    assert (len(found.samples_ns), found.stop) == (max_samples, "sample limit")
+    result = measure(Sync(scripted(lambda _: MS), 8), settings(max_samples=max_samples), ignore)
+    assert (len(result.samples_ns), result.stop) == (max_samples, "sample limit")
 
 
 @pytest.mark.parametrize("latency_ns", [MS // 50, MS, 7 * MS, 300 * MS])
 def test_blocks_cover_all_samples_and_are_long_enough(scripted: Make, latency_ns: int) -> None:
-    found = measure(Sync(scripted(lambda number: latency_ns + number % 7 * latency_ns // 10), 8), settings(), ignore)
-    assert sum(block.iterations for block in found.blocks) == len(found.samples_ns)
-    for block in found.blocks[:-1]:
+    result = measure(Sync(scripted(lambda number: latency_ns + number % 7 * latency_ns // 10), 8), settings(), ignore)
+    assert sum(block.iterations for block in result.blocks) == len(result.samples_ns)
+    for block in result.blocks[:-1]:
         assert block.iterations >= 20
         assert block.wall_ns >= 100 * MS
 
@@ -197,10 +197,10 @@ def test_blocks_cover_all_samples_and_are_long_enough(scripted: Make, latency_ns
 def test_inputs_rotate_and_the_callback_hears_which_one_ran_last(scripted: Make) -> None:
     backend = scripted(drifting)
     heard: list[tuple[int, int]] = []
-    found = measure(Sync(backend, 9), settings(max_s=5.0), lambda index: heard.append((index, backend.selected[-1])))
-    assert backend.selected == [number % 9 for number in range(len(found.samples_ns))]
+    result = measure(Sync(backend, 9), settings(max_s=5.0), lambda index: heard.append((index, backend.selected[-1])))
+    assert backend.selected == [number % 9 for number in range(len(result.samples_ns))]
     assert all(index == selected for index, selected in heard)
-    assert len(heard) == len(found.blocks) > 2
+    assert len(heard) == len(result.blocks) > 2
 
 
 def test_a_sample_holds_the_inference_and_nothing_else(scripted: Make) -> None:
@@ -209,15 +209,15 @@ def test_a_sample_holds_the_inference_and_nothing_else(scripted: Make) -> None:
     def after_block(index: int) -> None:
         backend.now_ns += 500 * MS
 
-    found = measure(Sync(backend, 8), settings(max_s=20.0), after_block)
-    assert list(found.samples_ns) == [MS + number for number in range(len(found.samples_ns))]
+    result = measure(Sync(backend, 8), settings(max_s=20.0), after_block)
+    assert list(result.samples_ns) == [MS + number for number in range(len(result.samples_ns))]
     # A block's wall time holds the choosing of inputs, as a caller's would, and not what happens between blocks.
-    first = found.blocks[0]
-    assert first.wall_ns == sum(found.samples_ns[: first.iterations]) + first.iterations * 3 * MS
+    first = result.blocks[0]
+    assert first.wall_ns == sum(result.samples_ns[: first.iterations]) + first.iterations * 3 * MS
 
 
 def test_the_clock_knows_its_own_cost() -> None:
-    found = clock.calibrate()
-    assert found.name == "perf_counter_ns"
-    assert found.overhead_ns >= 0
-    assert found.resolution_ns > 0
+    result = clock.calibrate()
+    assert result.name == "perf_counter_ns"
+    assert result.overhead_ns >= 0
+    assert result.resolution_ns > 0

@@ -69,10 +69,10 @@ class Device:
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Device]:
     def make(work: Callable[[int], int] = lambda number: WORK_NS) -> Device:
-        found = Device(work)
+        result = Device(work)
         for module in (loop, clock):
-            monkeypatch.setattr(module, "now_ns", found.read)
-        return found
+            monkeypatch.setattr(module, "now_ns", result.read)
+        return result
 
     return make
 
@@ -88,10 +88,10 @@ def test_every_mode_of_a_case_has_its_class() -> None:
 
 
 def test_two_are_in_flight_and_never_three(device: Make) -> None:
-    found = device()
-    Pipelined(found, 8).block(room(), 0, 500 * MS, 20)
-    assert found.most_in_flight == 2
-    assert found.queue == []  # nothing runs on into what follows a block
+    result = device()
+    Pipelined(result, 8).block(room(), 0, 500 * MS, 20)
+    assert result.most_in_flight == 2
+    assert result.queue == []  # nothing runs on into what follows a block
 
 
 def test_a_sample_holds_the_wait_behind_the_one_before(device: Make) -> None:
@@ -102,29 +102,29 @@ def test_a_sample_holds_the_wait_behind_the_one_before(device: Make) -> None:
 
 
 def test_wall_time_is_that_of_the_batches_that_count(device: Make) -> None:
-    found = device()
-    block = Pipelined(found, 8).block(room(), 0, 500 * MS, 20)
+    result = device()
+    block = Pipelined(result, 8).block(room(), 0, 500 * MS, 20)
     assert block.wall_ns == block.iterations * WORK_NS  # the host's time is hidden behind the device's
-    assert len(found.submitted) == block.iterations + 2  # one fills the pipeline, one empties it
+    assert len(result.submitted) == block.iterations + 2  # one fills the pipeline, one empties it
 
 
 def test_the_oldest_of_two_unequal_is_the_one_that_is_timed(device: Make) -> None:
-    found = device(lambda number: WORK_NS * (1 + number % 3))
+    result = device(lambda number: WORK_NS * (1 + number % 3))
     samples = room()
-    block = Pipelined(found, 8).block(samples, 0, 500 * MS, 20)
+    block = Pipelined(result, 8).block(samples, 0, 500 * MS, 20)
     # Number n + 1 counts as sample n: it waits for number n, which begins when it is submitted, and then runs itself.
-    expected = [found.work(n) + found.work(n + 1) - SELECT_NS for n in range(block.iterations)]
+    expected = [result.work(n) + result.work(n + 1) - SELECT_NS for n in range(block.iterations)]
     assert list(samples[: block.iterations]) == expected
 
 
 def test_inputs_go_on_in_the_rotation_and_what_ran_last_is_known(device: Make) -> None:
-    found = device()
+    result = device()
     heard: list[tuple[int, int]] = []
-    timed = measure(Pipelined(found, 8), settings(), lambda index: heard.append((index, found.done[-1])))
+    timed = measure(Pipelined(result, 8), settings(), lambda index: heard.append((index, result.done[-1])))
     assert len(timed.blocks) > 2
     assert all(index == done for index, done in heard)
     first = timed.blocks[0].iterations
-    assert found.submitted[: first + 2] == [(number - 1) % 8 for number in range(first + 2)]
+    assert result.submitted[: first + 2] == [(number - 1) % 8 for number in range(first + 2)]
 
 
 @pytest.mark.parametrize("size", [1, 2, 19])
@@ -135,11 +135,11 @@ def test_a_full_buffer_ends_the_block(device: Make, size: int) -> None:
 
 
 def test_one_alone_is_submitted_and_waited_for(device: Make) -> None:
-    found = device()
-    mode = Pipelined(found, 8)
+    result = device()
+    mode = Pipelined(result, 8)
     mode.choose(5)
     mode.once()
-    assert (found.submitted, found.done, found.queue) == ([5], [5], [])
+    assert (result.submitted, result.done, result.queue) == ([5], [5], [])
 
 
 # --- offline ------------------------------------------------------------------------------------------------------
@@ -152,13 +152,13 @@ def warmed(found: Device) -> Offline:
 
 
 def test_a_block_is_back_to_back_with_one_synchronise_at_its_end(device: Make) -> None:
-    found = device()
-    mode = warmed(found)
-    found.clock_reads.clear()
-    before = len(found.submitted)
+    result = device()
+    mode = warmed(result)
+    result.clock_reads.clear()
+    before = len(result.submitted)
     block = mode.block(room(), 0, 500 * MS, 20)
-    assert found.most_in_flight == block.iterations  # nothing was waited for inside
-    assert {reads - before for reads in found.clock_reads} == {0, block.iterations}
+    assert result.most_in_flight == block.iterations  # nothing was waited for inside
+    assert {reads - before for reads in result.clock_reads} == {0, block.iterations}
 
 
 def test_the_block_before_tells_how_many_batches_fill_the_time(device: Make) -> None:
@@ -169,23 +169,23 @@ def test_the_block_before_tells_how_many_batches_fill_the_time(device: Make) -> 
 
 
 def test_at_least_as_many_as_asked_and_at_most_what_is_left(device: Make) -> None:
-    found = device()
-    mode = warmed(found)
+    result = device()
+    mode = warmed(result)
     assert mode.block(room(), 0, 1, 20).iterations == 20
-    assert mode.block(room(), 0, 500 * MS, 20, deadline=found.now_ns + 5 * WORK_NS).iterations == pytest.approx(
+    assert mode.block(room(), 0, 500 * MS, 20, deadline=result.now_ns + 5 * WORK_NS).iterations == pytest.approx(
         5, abs=1
     )
-    assert mode.block(room(), 0, 500 * MS, 20, deadline=found.now_ns - 1).iterations == 1
+    assert mode.block(room(), 0, 500 * MS, 20, deadline=result.now_ns - 1).iterations == 1
     assert mode.block(room(7), 3, 500 * MS, 20).iterations == 4
 
 
 def test_offline_has_no_samples_and_its_blocks_have_all_batches(device: Make) -> None:
-    found = device()
-    warm = warm_up(Offline(found, 8), settings())
-    before = len(found.submitted)
-    timed = measure(Offline(found, 8), settings(), lambda index: None)
+    result = device()
+    warm = warm_up(Offline(result, 8), settings())
+    before = len(result.submitted)
+    timed = measure(Offline(result, 8), settings(), lambda index: None)
     assert (len(warm.samples_ns), len(timed.samples_ns), warm.steady, timed.stop) == (0, 0, True, "converged")
-    assert sum(block.iterations for block in timed.blocks) == len(found.submitted) - before
+    assert sum(block.iterations for block in timed.blocks) == len(result.submitted) - before
 
 
 def test_offline_stops_by_the_time_per_batch_of_its_blocks(device: Make) -> None:
@@ -194,14 +194,14 @@ def test_offline_stops_by_the_time_per_batch_of_its_blocks(device: Make) -> None
 
 
 def test_offline_inputs_rotate(device: Make) -> None:
-    found = device()
+    result = device()
     last: list[tuple[int, int]] = []
-    measure(Offline(found, 9), settings(), lambda index: last.append((index, found.submitted[-1])))
-    assert found.submitted == [number % 9 for number in range(len(found.submitted))]
+    measure(Offline(result, 9), settings(), lambda index: last.append((index, result.submitted[-1])))
+    assert result.submitted == [number % 9 for number in range(len(result.submitted))]
     assert all(index == ran for index, ran in last)
 
 
 @pytest.mark.parametrize("kind", [Sync, Offline, Pipelined])
 def test_a_steady_device_converges_in_every_mode(device: Make, kind: type[Mode]) -> None:
-    found = measure(kind(device(), 8), settings(), lambda index: None)
-    assert found.stop == "converged"
+    result = measure(kind(device(), 8), settings(), lambda index: None)
+    assert result.stop == "converged"

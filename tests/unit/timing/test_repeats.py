@@ -89,20 +89,20 @@ def by_content(index: int, batch: dict[str, Array]) -> object:
 
 
 def test_an_honest_model_takes_as_long_for_a_new_input_and_answers_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Model(stored()).run(monkeypatch)
-    assert set(found.fresh_ns) == set(found.repeated_ns) == {10 * MS}
-    assert (found.compared, found.unchanged, found.missing) == (LEAST_PAIRS, 0, None)
+    result = Model(stored()).run(monkeypatch)
+    assert set(result.fresh_ns) == set(result.repeated_ns) == {10 * MS}
+    assert (result.compared, result.unchanged, result.missing) == (LEAST_PAIRS, 0, None)
 
 
 def test_answers_by_content_are_fast_for_repeated_inputs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Model(stored(), by_content).run(monkeypatch)
-    assert (set(found.fresh_ns), set(found.repeated_ns)) == ({10 * MS}, {MS})
-    assert found.unchanged == 0
+    result = Model(stored(), by_content).run(monkeypatch)
+    assert (set(result.fresh_ns), set(result.repeated_ns)) == ({10 * MS}, {MS})
+    assert result.unchanged == 0
 
 
 def test_answers_by_place_do_not_change_with_the_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Model(stored(), lambda index, batch: index).run(monkeypatch)
-    assert found.compared == found.unchanged == LEAST_PAIRS
+    result = Model(stored(), lambda index, batch: index).run(monkeypatch)
+    assert result.compared == result.unchanged == LEAST_PAIRS
 
 
 def test_both_inputs_of_a_pair_are_written_before_their_pass_and_chance_says_which_is_first(
@@ -111,15 +111,15 @@ def test_both_inputs_of_a_pair_are_written_before_their_pass_and_chance_says_whi
     batches = stored()
     before = [{name: values.copy() for name, values in batch.items()} for batch in batches]
     model = Model(batches)
-    found = model.run(monkeypatch)
-    pairs = [model.passes[1:][place : place + 2] for place in range(0, 2 * len(found.fresh_ns), 2)]
+    result = model.run(monkeypatch)
+    pairs = [model.passes[1:][place : place + 2] for place in range(0, 2 * len(result.fresh_ns), 2)]
     repeated_first = []
     for number, pair in enumerate(pairs):
         old = before[number % BATCHES]
-        same = [np.array_equal(one["pixels"], old["pixels"]) for one in pair]
+        same = [np.array_equal(entry["pixels"], old["pixels"]) for entry in pair]
         assert sorted(same) == [False, True]
         repeated_first.append(same[0])
-    assert all(one != other for one, other in zip(repeated_first[::2], repeated_first[1::2], strict=False))
+    assert all(entry != other for entry, other in zip(repeated_first[::2], repeated_first[1::2], strict=False))
     assert set(repeated_first[::2]) == {True, False}
 
 
@@ -128,13 +128,13 @@ def test_inputs_are_afterwards_as_they_were_also_where_batches_share_memory() ->
     before = whole.copy()
     overlapping = [{"pixels": whole[start : start + 8]} for start in range(0, 12, 2)]
     seen: list[int] = []
-    found = check_repeats(
+    result = check_repeats(
         Rewritable(overlapping, seen.append, lambda: None, lambda: {"y": overlapping[seen[-1]]["pixels"].copy()}),
         lambda index: {"y": before[2 * index : 2 * index + 8]},
         (1,),
     )
-    assert (found.compared, found.unchanged) == (LEAST_PAIRS, 0)
-    assert seen[-1] == (len(found.fresh_ns) - 1) % len(overlapping)  # brought up to date once more
+    assert (result.compared, result.unchanged) == (LEAST_PAIRS, 0)
+    assert seen[-1] == (len(result.fresh_ns) - 1) % len(overlapping)  # brought up to date once more
     np.testing.assert_array_equal(whole, before)
 
 
@@ -150,7 +150,7 @@ def test_the_same_process_has_the_same_new_inputs_and_another_one_has_others(mon
     def inputs(seed: int) -> bytes:
         model = Model(stored())
         model.run(monkeypatch, seed)
-        return b"".join(one["pixels"].tobytes() + one["ids"].tobytes() for one in model.passes)
+        return b"".join(entry["pixels"].tobytes() + entry["ids"].tobytes() for entry in model.passes)
 
     assert inputs(1) == inputs(1) != inputs(2)
 
@@ -182,20 +182,20 @@ kinds = st.sampled_from([np.float32, np.float16, np.float64, np.int64, np.int32,
     kinds.flatmap(lambda kind: st.tuples(*[hnp.arrays(kind, (3, 5), elements={"min_value": 0, "max_value": 200})] * 2))
 )
 def test_a_new_input_lies_between_two_stored_ones_and_has_their_type(two: tuple[Array, Array]) -> None:
-    one, other = two
-    between = repeat_check._between(one, other, np.random.default_rng(3))
-    assert (between.shape, between.dtype) == (one.shape, one.dtype)
-    if np.issubdtype(one.dtype, np.integer):
-        assert ((between == one) | (between == other)).all()
+    first, other = two
+    between = repeat_check._between(first, other, np.random.default_rng(3))
+    assert (between.shape, between.dtype) == (first.shape, first.dtype)
+    if np.issubdtype(first.dtype, np.integer):
+        assert ((between == first) | (between == other)).all()
     else:
-        room = 2 * np.spacing(np.maximum(one, other))
-        assert (between >= np.minimum(one, other) - room).all()
-        assert (between <= np.maximum(one, other) + room).all()
+        room = 2 * np.spacing(np.maximum(first, other))
+        assert (between >= np.minimum(first, other) - room).all()
+        assert (between <= np.maximum(first, other) + room).all()
 
 
 def test_what_has_two_values_at_most_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     batches = [{**batch, "mask": batch["mask"] * [[1] * 12 + [0] * 4]} for batch in stored()]
     model = Model(batches)
     model.run(monkeypatch)
-    assert all(np.array_equal(one["mask"], batches[0]["mask"]) for one in model.passes)
-    assert len({one["ids"].tobytes() for one in model.passes}) > LEAST_PAIRS
+    assert all(np.array_equal(entry["mask"], batches[0]["mask"]) for entry in model.passes)
+    assert len({entry["ids"].tobytes() for entry in model.passes}) > LEAST_PAIRS

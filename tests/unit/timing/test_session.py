@@ -149,8 +149,8 @@ def test_a_backend_that_compiles_nothing_has_no_compile_cost(run: Run) -> None:
 
 
 def test_right_answers_have_no_distance_before_and_while_timing(run: Run) -> None:
-    found = run(Recording())
-    for parity, batches in ((found.parity_before, BATCHES), (found.parity_timed, len(found.timed.blocks))):
+    result = run(Recording())
+    for parity, batches in ((result.parity_before, BATCHES), (result.parity_timed, len(result.timed.blocks))):
         assert parity is not None
         assert (parity.relative_l2, parity.nonfinite, parity.top1_agreement) == (0.0, 0, 1.0)
         assert parity.samples == 2 * min(batches, KEPT_OUTPUTS)
@@ -160,10 +160,10 @@ def test_large_answers_are_kept_for_the_check_one_at_a_time(run: Run, monkeypatc
     size = reference(0)["logits"].nbytes
     for room, batches in ((2 * size, 2), (2 * size - 1, 1), (0, 1)):
         monkeypatch.setattr(session, "KEPT_BYTES", room)
-        found = run(Recording())
-        assert found.parity_timed is not None
-        assert len(found.timed.blocks) > 2
-        assert found.parity_timed.samples == 2 * batches
+        result = run(Recording())
+        assert result.parity_timed is not None
+        assert len(result.timed.blocks) > 2
+        assert result.parity_timed.samples == 2 * batches
 
 
 def after_check(wrong: Callable[[int], Any]) -> Callable[[int, int], Any]:
@@ -172,20 +172,20 @@ def after_check(wrong: Callable[[int], Any]) -> Callable[[int, int], Any]:
 
 
 def test_an_answer_that_goes_wrong_while_timing_is_found(run: Run) -> None:
-    found = run(Recording(answer=after_check(lambda index: {"logits": -reference(index)["logits"]})))
-    assert found.parity_before is not None
-    assert found.parity_timed is not None
-    assert found.parity_before.relative_l2 == 0.0
-    assert found.parity_timed.relative_l2 == pytest.approx(2.0)
+    result = run(Recording(answer=after_check(lambda index: {"logits": -reference(index)["logits"]})))
+    assert result.parity_before is not None
+    assert result.parity_timed is not None
+    assert result.parity_before.relative_l2 == 0.0
+    assert result.parity_timed.relative_l2 == pytest.approx(2.0)
 
 
 def test_nan_that_only_the_timed_path_shows_is_found(run: Run) -> None:
-    found = run(Recording(answer=after_check(lambda index: {"logits": np.full((2, 5), np.nan)})))
-    assert found.parity_before is not None
-    assert found.parity_timed is not None
-    assert found.parity_before.nonfinite == 0
-    assert found.parity_timed.nonfinite > 0
-    assert found.parity_timed.relative_l2 is None
+    result = run(Recording(answer=after_check(lambda index: {"logits": np.full((2, 5), np.nan)})))
+    assert result.parity_before is not None
+    assert result.parity_timed is not None
+    assert result.parity_before.nonfinite == 0
+    assert result.parity_timed.nonfinite > 0
+    assert result.parity_timed.relative_l2 is None
 
 
 def test_the_answer_to_another_batch_is_wrong(run: Run) -> None:
@@ -206,8 +206,8 @@ def test_an_output_of_another_shape_or_name_is_an_error(run: Run) -> None:
 
 
 def test_a_backend_that_computes_nothing_has_no_parity(run: Run) -> None:
-    found = run(Recording(answer=lambda index, number: {}))
-    assert (found.parity_before, found.parity_timed) == (None, None)
+    result = run(Recording(answer=lambda index, number: {}))
+    assert (result.parity_before, result.parity_timed) == (None, None)
 
 
 def test_nothing_is_collected_inside_the_loop(run: Run) -> None:
@@ -219,11 +219,11 @@ def test_nothing_is_collected_inside_the_loop(run: Run) -> None:
 
 
 def test_samples_come_from_the_loop_and_memory_from_the_kernel(run: Run) -> None:
-    found = run(Recording())
-    assert set(found.timed.samples_ns) == set(found.warm_up.samples_ns) == {7 * MS}
-    assert found.memory.baseline_rss_bytes > 1 << 20
-    assert found.memory.peak_rss_bytes > found.memory.baseline_rss_bytes - (4 << 20)  # the kernel's counters lag
-    assert found.placement == PLACEMENT
+    result = run(Recording())
+    assert set(result.timed.samples_ns) == set(result.warm_up.samples_ns) == {7 * MS}
+    assert result.memory.baseline_rss_bytes > 1 << 20
+    assert result.memory.peak_rss_bytes > result.memory.baseline_rss_bytes - (4 << 20)  # the kernel's counters lag
+    assert result.placement == PLACEMENT
 
 
 @pytest.mark.parametrize("name", ["load", "compile", "infer", "outputs", "placement"])
@@ -250,11 +250,11 @@ def test_the_gpus_clock_is_asked_before_its_context_goes(run: Run, monkeypatch: 
         return DeviceSamples(clock=clock_of_events, device_ns=(MS,) * used, enqueue_ns=(MS,) * used)
 
     monkeypatch.setattr(Sync, "device", device)
-    found = run(backend)
+    result = run(backend)
     assert backend.calls.index("device") < backend.calls.index("[repeat check]")
     assert backend.calls[-1] == "close"
-    assert found.device is not None
-    assert len(found.device.device_ns) == len(found.timed.samples_ns)
+    assert result.device is not None
+    assert len(result.device.device_ns) == len(result.timed.samples_ns)
 
 
 def test_what_outputs_took_is_kept_beside_what_a_copy_takes(run: Run) -> None:
@@ -263,12 +263,12 @@ def test_what_outputs_took_is_kept_beside_what_a_copy_takes(run: Run) -> None:
             self.now_ns += 30 * MS
             return super().outputs()
 
-    found = run(Lazy())
-    assert found.outputs_time is not None
-    assert set(found.outputs_time.outputs_ns) == {30 * MS}
-    assert len(found.outputs_time.outputs_ns) == len(found.timed.blocks)
-    assert (set(found.outputs_time.copy_ns), found.outputs_time.arrays) == ({0}, 1)
-    assert set(found.timed.samples_ns) == {7 * MS}
+    result = run(Lazy())
+    assert result.outputs_time is not None
+    assert set(result.outputs_time.outputs_ns) == {30 * MS}
+    assert len(result.outputs_time.outputs_ns) == len(result.timed.blocks)
+    assert (set(result.outputs_time.copy_ns), result.outputs_time.arrays) == ({0}, 1)
+    assert set(result.timed.samples_ns) == {7 * MS}
 
 
 def test_a_backend_that_answers_from_memory_is_seen_after_the_loop(run: Run) -> None:
@@ -281,8 +281,8 @@ def test_a_backend_that_answers_from_memory_is_seen_after_the_loop(run: Run) -> 
 
 
 def test_what_computes_nothing_has_no_repeat_check(run: Run) -> None:
-    found = run(Recording(answer=lambda index, number: {}))
-    assert (found.repeats, found.outputs_time) == (None, None)
+    result = run(Recording(answer=lambda index, number: {}))
+    assert (result.repeats, result.outputs_time) == (None, None)
 
 
 def test_a_cpu_has_no_device_samples(run: Run) -> None:

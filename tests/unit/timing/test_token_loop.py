@@ -59,9 +59,9 @@ class Arithmetic:
         return self.last
 
     def logits(self) -> np.ndarray:
-        found = np.zeros((len(self.last), 50), np.float32)
-        found[np.arange(len(self.last)), self.last] = 5
-        return found
+        result = np.zeros((len(self.last), 50), np.float32)
+        result[np.arange(len(self.last)), self.last] = 5
+        return result
 
     def force(self, ids: Ids) -> None:
         self.last = ids.copy()
@@ -108,30 +108,30 @@ def _session(decoder: Arithmetic, new: int = NEW) -> TokenMeasurements:
 
 
 def test_times_of_a_known_decoder_are_known(clock: list[int]) -> None:
-    found = timed_request(Arithmetic(clock), PROMPTS[:2], NEW)
-    one = Instants(found.start_ns, found.token_ns)
-    assert one.ttft == 1_001
-    assert one.itl.tolist() == [101] * (NEW - 1)
-    assert one.ttft + int(one.itl.sum()) == one.end_to_end
-    assert one.tpot == 101
-    assert found.tokens.shape == (2, NEW)
+    result = timed_request(Arithmetic(clock), PROMPTS[:2], NEW)
+    instants = Instants(result.start_ns, result.token_ns)
+    assert instants.ttft == 1_001
+    assert instants.itl.tolist() == [101] * (NEW - 1)
+    assert instants.ttft + int(instants.itl.sum()) == instants.end_to_end
+    assert instants.tpot == 101
+    assert result.tokens.shape == (2, NEW)
 
 
 def test_one_token_has_no_itl_and_no_tpot(clock: list[int]) -> None:
-    found = timed_request(Arithmetic(clock), PROMPTS[:1], 1)
-    one = Instants(found.start_ns, found.token_ns)
-    assert (one.itl.size, one.tpot, one.end_to_end) == (0, None, one.ttft)
+    result = timed_request(Arithmetic(clock), PROMPTS[:1], 1)
+    instants = Instants(result.start_ns, result.token_ns)
+    assert (instants.itl.size, instants.tpot, instants.end_to_end) == (0, None, instants.ttft)
 
 
 def test_a_decoder_of_known_duration_is_never_faster_than_that(tmp_path: Path) -> None:
     job = GenerationJob("spin:100us", tmp_path, SHAPE, "cpu", "fp32", 2, 4, 5, 1, tmp_path)
     decoder = SpinDecoder(job)
     decoder.load()
-    found = timed_request(decoder, PROMPTS[:2, :4], 5)
-    one = Instants(found.start_ns, found.token_ns)
-    assert one.ttft >= PREFILL * 100_000
-    assert one.itl.min() >= 100_000
-    assert now_ns() >= found.token_ns[-1]
+    result = timed_request(decoder, PROMPTS[:2, :4], 5)
+    instants = Instants(result.start_ns, result.token_ns)
+    assert instants.ttft >= PREFILL * 100_000
+    assert instants.itl.min() >= 100_000
+    assert now_ns() >= result.token_ns[-1]
 
 
 def test_the_record_has_rows_digest_and_tokens(clock: list[int]) -> None:
@@ -150,28 +150,28 @@ def test_batches_take_the_next_rows_and_the_warm_up_the_last_ones() -> None:
 
 
 def test_a_right_decoder_passes_every_check(clock: list[int]) -> None:
-    found = _session(Arithmetic(clock))
-    assert found.parity is not None
-    assert found.reuse is not None
-    assert (found.parity.free_sequences, found.parity.free_equal, found.parity.unexplained) == (4, 4, 0)
-    assert (found.parity.steps, found.parity.forced_agreement, found.parity.max_abs) == (4 * NEW, 1.0, 0.0)
-    assert (found.reuse.compared, found.reuse.unequal) == (2, 0)
-    assert [request.prompts for request in found.requests[:2]] == [(0, 1), (2, 3)]
-    assert all(one != other for one, other in zip(found.requests, found.requests[1:], strict=False))
-    assert set(found.reuse.repeated_ns) == set(found.reuse.fresh_ns)
+    result = _session(Arithmetic(clock))
+    assert result.parity is not None
+    assert result.reuse is not None
+    assert (result.parity.free_sequences, result.parity.free_equal, result.parity.unexplained) == (4, 4, 0)
+    assert (result.parity.steps, result.parity.forced_agreement, result.parity.max_abs) == (4 * NEW, 1.0, 0.0)
+    assert (result.reuse.compared, result.reuse.unequal) == (2, 0)
+    assert [request.prompts for request in result.requests[:2]] == [(0, 1), (2, 3)]
+    assert all(request != other for request, other in zip(result.requests, result.requests[1:], strict=False))
+    assert set(result.reuse.repeated_ns) == set(result.reuse.fresh_ns)
 
 
 def test_a_cache_that_is_not_emptied_gives_wrong_tokens(clock: list[int]) -> None:
-    found = _session(Arithmetic(clock, stale=True))
-    assert found.parity is not None
-    assert found.reuse is not None
-    assert found.parity.relative_l2 is not None
-    assert found.parity.relative_l2 > 1
-    assert found.parity.free_equal == 0
-    assert found.reuse.unequal == 2
+    result = _session(Arithmetic(clock, stale=True))
+    assert result.parity is not None
+    assert result.reuse is not None
+    assert result.parity.relative_l2 is not None
+    assert result.parity.relative_l2 > 1
+    assert result.parity.free_equal == 0
+    assert result.reuse.unequal == 2
 
 
 def test_a_kept_prefix_shows_in_the_pairs(clock: list[int]) -> None:
-    found = _session(Arithmetic(clock, keeps=True))
-    assert found.reuse is not None
-    assert max(found.reuse.repeated_ns) < min(found.reuse.fresh_ns)
+    result = _session(Arithmetic(clock, keeps=True))
+    assert result.reuse is not None
+    assert max(result.reuse.repeated_ns) < min(result.reuse.fresh_ns)

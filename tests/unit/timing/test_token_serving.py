@@ -35,8 +35,8 @@ def served(
     decoders = {size: KnownDecoder(clock, size, 10 * MS, lambda _: MS, fails) for size in sizes}
     batches = StaticBatches(decoders, requests(*lengths))
     scheduled = [at * MS for at in scheduled_ms]
-    found = serve(scheduled, BatchPolicy(max_batch), [batches.run], alone, 1 << 60)
-    return found, batches.record(found.zero_ns, None), decoders
+    result = serve(scheduled, BatchPolicy(max_batch), [batches.run], alone, 1 << 60)
+    return result, batches.record(result.zero_ns, None), decoders
 
 
 def in_ms(tokens: GeneratedBatches) -> list[list[float]]:
@@ -44,16 +44,16 @@ def in_ms(tokens: GeneratedBatches) -> list[list[float]]:
 
 
 def test_a_known_decoder_gives_known_tokens_under_a_known_schedule(clock: SimulatedClock) -> None:
-    found, tokens, _ = served(clock, [0, 5, 100], [(8, 3), (8, 2), (8, 1)])
+    result, tokens, _ = served(clock, [0, 5, 100], [(8, 3), (8, 2), (8, 1)])
     # The second request waits for the first; the third finds the decoder idle.
     assert in_ms(tokens) == [[10, 11, 12], [22, 23], [110]]
-    assert [at / MS for at in found.start_ns] == [0, 12, 100]
+    assert [at / MS for at in result.start_ns] == [0, 12, 100]
     assert tokens.slots == (1, 1, 1)
 
 
 def test_a_batch_runs_to_its_longest_output_and_the_next_waits_for_it(clock: SimulatedClock) -> None:
-    found, tokens, _ = served(clock, [0, 0, 0, 11], [(8, 2), (8, 4), (8, 1), (8, 2)], max_batch=4)
-    assert found.sizes == (3, 1)
+    result, tokens, _ = served(clock, [0, 0, 0, 11], [(8, 2), (8, 4), (8, 1), (8, 2)], max_batch=4)
+    assert result.sizes == (3, 1)
     assert in_ms(tokens) == [[10, 11, 12, 13], [23, 24]]
     assert tokens.slots == (4, 1)
     assert tokens.new_tokens == (2, 4, 1, 2)
@@ -65,7 +65,7 @@ def test_prompts_are_padded_to_the_longest_of_their_batch_and_only_where_they_di
 
 
 def test_a_failed_batch_has_no_tokens_and_the_next_one_runs(clock: SimulatedClock) -> None:
-    found, tokens, _ = served(clock, [0, 0, 0], [(8, 2), (8, 2), (8, 2)], fails=(1,))
-    assert found.failed == (1,)
-    assert found.error == "ValueError: no memory for the cache"
+    result, tokens, _ = served(clock, [0, 0, 0], [(8, 2), (8, 2), (8, 2)], fails=(1,))
+    assert result.failed == (1,)
+    assert result.error == "ValueError: no memory for the cache"
     assert in_ms(tokens) == [[10, 11], [], [21, 22]]

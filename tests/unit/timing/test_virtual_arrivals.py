@@ -30,13 +30,14 @@ def latency(found: Dispatches, scheduled: list[int]) -> np.ndarray[tuple[int], n
 def test_one_worker_without_batching_is_the_lindley_recursion_on_its_own_service_times(clock: SimulatedClock) -> None:
     scheduled = poisson(150, 2_000, seed=3).tolist()
     work = np.random.default_rng(1).gamma(4, 1.2 * MS, 2_000).astype(int).tolist()
-    found = serve(scheduled, BatchPolicy(), [clock.service(lambda number, _: work[number])], alone, NO_LIMIT)
-    service = np.array(found.done_ns) - np.array(found.start_ns)
+    result = serve(scheduled, BatchPolicy(), [clock.service(lambda number, _: work[number])], alone, NO_LIMIT)
+    service = np.array(result.done_ns) - np.array(result.start_ns)
     assert service.tolist() == work
     assert (
-        latency(found, scheduled).tolist() == (completions(np.array(scheduled), service) - np.array(scheduled)).tolist()
+        latency(result, scheduled).tolist()
+        == (completions(np.array(scheduled), service) - np.array(scheduled)).tolist()
     )
-    assert found.start_ns == found.ready_ns
+    assert result.start_ns == result.ready_ns
 
 
 def test_the_mean_wait_is_that_of_m_d_1(clock: SimulatedClock) -> None:
@@ -44,8 +45,8 @@ def test_the_mean_wait_is_that_of_m_d_1(clock: SimulatedClock) -> None:
     waits = []
     for seed in range(12):
         scheduled = poisson(load / service_ns * 1e9, 3_000, seed).tolist()
-        found = serve(scheduled, BatchPolicy(), [clock.service(lambda *_: service_ns)], alone, NO_LIMIT)
-        waits.append(float(np.mean(np.array(found.start_ns) - np.array(scheduled))))
+        result = serve(scheduled, BatchPolicy(), [clock.service(lambda *_: service_ns)], alone, NO_LIMIT)
+        waits.append(float(np.mean(np.array(result.start_ns) - np.array(scheduled))))
     # Pollaczek and Khinchine: rho s / (2 (1 - rho)).
     expected = load * service_ns / (2 * (1 - load))
     assert np.mean(waits) == pytest.approx(expected, abs=4 * np.std(waits, ddof=1) / np.sqrt(12))
@@ -55,31 +56,32 @@ def test_the_mean_wait_is_that_of_m_d_1(clock: SimulatedClock) -> None:
 def test_a_stall_of_half_a_second_is_in_every_latency_behind_it(clock: SimulatedClock) -> None:
     scheduled = [number * 5 * MS for number in range(300)]  # 200 a second
     run = clock.service(lambda number, _: 500 * MS if number == 50 else MS)
-    found = latency(serve(scheduled, BatchPolicy(), [run], alone, NO_LIMIT), scheduled)
-    assert found[50] == 500 * MS
+    result = latency(serve(scheduled, BatchPolicy(), [run], alone, NO_LIMIT), scheduled)
+    assert result[50] == 500 * MS
     # The backlog shrinks by 4 ms each 5 ms: a harness that waits for the stalled answer sees one slow request.
-    assert found[51:54].tolist() == [496 * MS, 492 * MS, 488 * MS]
-    assert np.quantile(found, 0.99) > 480 * MS
-    assert np.count_nonzero(found > 50 * MS) == 113
+    assert result[51:54].tolist() == [496 * MS, 492 * MS, 488 * MS]
+    assert np.quantile(result, 0.99) > 480 * MS
+    assert np.count_nonzero(result > 50 * MS) == 113
 
 
 def test_batches_close_when_they_are_full_or_their_first_request_has_waited(clock: SimulatedClock) -> None:
     scheduled = [0, MS, 2 * MS, 10 * MS, 30 * MS, 30 * MS, 30 * MS, 30 * MS, 30 * MS]
     policy = BatchPolicy(max_batch=4, max_delay_ns=5 * MS)
-    found = serve(scheduled, policy, [clock.service(lambda *_: MS)], alone, NO_LIMIT)
-    assert found.sizes == (3, 1, 4, 1)
-    assert found.start_ns == (5 * MS, 15 * MS, 30 * MS, 35 * MS)
-    service = [done - start for start, done in zip(found.start_ns, found.done_ns, strict=True)]
+    result = serve(scheduled, policy, [clock.service(lambda *_: MS)], alone, NO_LIMIT)
+    assert result.sizes == (3, 1, 4, 1)
+    assert result.start_ns == (5 * MS, 15 * MS, 30 * MS, 35 * MS)
+    service = [done - start for start, done in zip(result.start_ns, result.done_ns, strict=True)]
     assert (
-        recorded(scheduled, found.sizes, service, policy, 1).tolist() == np.repeat(found.done_ns, found.sizes).tolist()
+        recorded(scheduled, result.sizes, service, policy, 1).tolist()
+        == np.repeat(result.done_ns, result.sizes).tolist()
     )
 
 
 def test_a_batch_takes_what_has_arrived_while_its_worker_was_busy(clock: SimulatedClock) -> None:
     scheduled = [0, MS, 2 * MS, 3 * MS, 50 * MS]
-    found = serve(scheduled, BatchPolicy(max_batch=8), [clock.service(lambda *_: 10 * MS)], alone, NO_LIMIT)
-    assert found.sizes == (1, 3, 1)
-    assert found.ready_ns == (0, 10 * MS, 50 * MS)
+    result = serve(scheduled, BatchPolicy(max_batch=8), [clock.service(lambda *_: 10 * MS)], alone, NO_LIMIT)
+    assert result.sizes == (1, 3, 1)
+    assert result.ready_ns == (0, 10 * MS, 50 * MS)
 
 
 def test_a_failed_batch_counts_and_the_next_one_runs(clock: SimulatedClock) -> None:
@@ -88,25 +90,25 @@ def test_a_failed_batch_counts_and_the_next_one_runs(clock: SimulatedClock) -> N
         if requests == 2:
             raise RuntimeError("no memory for two")
 
-    found = serve([0, 10 * MS, 10 * MS, 20 * MS], BatchPolicy(max_batch=4), [run], alone, NO_LIMIT)
-    assert (found.sizes, found.failed) == ((1, 2, 1), (1,))
-    assert found.error == "RuntimeError: no memory for two"
+    result = serve([0, 10 * MS, 10 * MS, 20 * MS], BatchPolicy(max_batch=4), [run], alone, NO_LIMIT)
+    assert (result.sizes, result.failed) == ((1, 2, 1), (1,))
+    assert result.error == "RuntimeError: no memory for two"
 
 
 def test_a_service_that_fails_again_and_again_is_given_up_and_what_is_left_is_not_served(clock: SimulatedClock) -> None:
     def run(_requests: int) -> None:
         raise RuntimeError("gone")
 
-    found = serve([MS * number for number in range(100)], BatchPolicy(), [run], alone, NO_LIMIT)
-    assert sum(found.sizes) == len(found.failed) == request_loops.MOST_FAILURES
+    result = serve([MS * number for number in range(100)], BatchPolicy(), [run], alone, NO_LIMIT)
+    assert sum(result.sizes) == len(result.failed) == request_loops.MOST_FAILURES
 
 
 def test_no_batch_begins_after_the_limit(clock: SimulatedClock) -> None:
     scheduled = [MS * number for number in range(100)]
-    found = serve(scheduled, BatchPolicy(), [clock.service(lambda *_: 10 * MS)], alone, 200 * MS)
-    assert found.timed_out
-    assert sum(found.sizes) == 21
-    assert max(found.start_ns) == 200 * MS
+    result = serve(scheduled, BatchPolicy(), [clock.service(lambda *_: 10 * MS)], alone, 200 * MS)
+    assert result.timed_out
+    assert sum(result.sizes) == 21
+    assert max(result.start_ns) == 200 * MS
 
 
 def test_several_workers_serve_every_request_once_and_in_order() -> None:
@@ -116,13 +118,13 @@ def test_several_workers_serve_every_request_once_and_in_order() -> None:
         barrier.wait()  # only three at work at the same time can pass
 
     scheduled = [number * 10_000 for number in range(30)]
-    found = serve(scheduled, BatchPolicy(), [run] * 3, threads.all_at_once, NO_LIMIT)
-    assert found.sizes == (1,) * 30
-    assert found.failed == ()
-    assert set(found.worker) == {0, 1, 2}
-    assert list(found.start_ns) == sorted(found.start_ns)
-    assert all(ready <= start for ready, start in zip(found.ready_ns, found.start_ns, strict=True))
-    assert all(start >= due for start, due in zip(found.start_ns, scheduled, strict=True))
+    result = serve(scheduled, BatchPolicy(), [run] * 3, threads.all_at_once, NO_LIMIT)
+    assert result.sizes == (1,) * 30
+    assert result.failed == ()
+    assert set(result.worker) == {0, 1, 2}
+    assert list(result.start_ns) == sorted(result.start_ns)
+    assert all(ready <= start for ready, start in zip(result.ready_ns, result.start_ns, strict=True))
+    assert all(start >= due for start, due in zip(result.start_ns, scheduled, strict=True))
 
 
 def test_a_wait_ends_at_its_instant_on_the_real_clock() -> None:

@@ -15,7 +15,7 @@ from onnx import helper
 from torch import nn
 
 from harness.zoo import identity, model_info
-from harness.zoo.onnx.write import strip_traces
+from harness.zoo.onnx.torch_to_onnx import strip_traces
 
 
 def external(folder: Path, values: float) -> Path:

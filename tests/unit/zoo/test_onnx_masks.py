@@ -59,9 +59,9 @@ def test_it_hides_exactly_what_the_mask_hides() -> None:
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
     mask = np.array([[1, 1, 0], [1, 0, 0]], np.int64)
     scores = np.zeros((2, 1, 3, 3), np.float32)
-    (found,) = ReferenceEvaluator(model).run(None, {"ids": mask, "attention_mask": mask, "scores": scores})
-    np.testing.assert_allclose(found[0, 0, 0], [0.5, 0.5, 0], atol=1e-6)
-    np.testing.assert_allclose(found[1, 0, 2], [1, 0, 0], atol=1e-6)
+    (result,) = ReferenceEvaluator(model).run(None, {"ids": mask, "attention_mask": mask, "scores": scores})
+    np.testing.assert_allclose(result[0, 0, 0], [0.5, 0.5, 0], atol=1e-6)
+    np.testing.assert_allclose(result[1, 0, 2], [1, 0, 0], atol=1e-6)
 
 
 @pytest.mark.parametrize("added", ["from_ids", "from_both"])

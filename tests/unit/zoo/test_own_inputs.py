@@ -15,6 +15,7 @@ from harness.planning.config import parse_config
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import Overrides, apply
 from harness.zoo import loaded, model_files, model_info
+from harness.zoo.input_files import describe_inputs
 from harness.zoo.inputs.own import rotation, with_own_inputs
 from harness.zoo.loaded import (
     Inputs,
@@ -25,7 +26,6 @@ from harness.zoo.loaded import (
     batch_first,
     sample_first,
 )
-from harness.zoo.stored import describe_inputs
 
 NUMBERS = np.random.default_rng(0)
 
@@ -140,7 +140,7 @@ def test_several_files_are_told_apart_by_their_shapes_and_free_the_axes_that_dif
         for size in (16, 32)
     ]
     given = describe_inputs(files, "tensor")
-    assert [one.sequence_length for one in given] == [16, 32]
+    assert [entry.sequence_length for entry in given] == [16, 32]
     types = {"x": np.dtype(np.float32), "mask": np.dtype(bool), "state": np.dtype(np.float32)}
     loaded = with_own_inputs(model(input_names=tuple(types), input_axes={"x": 1}, input_types=types), given)
     assert loaded.make_inputs(4, 32).arrays["x"].shape == (4, 3, 32, 40)
@@ -151,7 +151,7 @@ def test_several_files_are_told_apart_by_their_shapes_and_free_the_axes_that_dif
 
 def test_a_text_models_file_says_its_sequence_length(tmp_path: Path) -> None:
     path = write(tmp_path / "own.npz", attention_mask=np.ones((9, 12)), input_ids=np.ones((9, 12), int))
-    assert [one.sequence_length for one in describe_inputs((path,), "text")] == [12]
+    assert [entry.sequence_length for entry in describe_inputs((path,), "text")] == [12]
 
 
 def test_inputs_are_part_of_the_plan_by_what_they_hold_and_decide_its_lengths(tmp_path: Path) -> None:
@@ -175,9 +175,9 @@ def test_inputs_are_part_of_the_plan_by_what_they_hold_and_decide_its_lengths(tm
     assert len({plan.plan_id for plan in plans}) == 4
     assert [case.sequence_length for case in plans[4].cases if case.skip_reason is None] == [4, 6]
     assert plans[4].models[0].sequence_lengths == (4, 6)
-    one = parse_config({"models": [{"name": "resnet18", "inputs": short}], "matrix": [{"backends": ["noop"]}]}, "x")
-    assert one.models[0].inputs == (short,)
-    assert apply(one, Overrides(inputs=(long,))).models[0].inputs == (long,)
+    first = parse_config({"models": [{"name": "resnet18", "inputs": short}], "matrix": [{"backends": ["noop"]}]}, "x")
+    assert first.models[0].inputs == (short,)
+    assert apply(first, Overrides(inputs=(long,))).models[0].inputs == (long,)
 
 
 def test_batch_axes_by_examples_and_by_what_a_file_declares() -> None:
@@ -204,8 +204,8 @@ def test_items_are_laid_out_as_the_model_takes_them_and_back() -> None:
 
 @pytest.mark.parametrize("module", [loaded, model_files], ids=lambda module: str(module.__name__))
 def test_the_examples_of_the_docstrings(module: ModuleType) -> None:
-    found = doctest.testmod(module)
-    assert (found.failed, found.attempted > 0) == (0, True)
+    result = doctest.testmod(module)
+    assert (result.failed, result.attempted > 0) == (0, True)
 
 
 def test_what_a_transformer_takes_in_is_read_from_its_folder_or_the_hubs_cache(

@@ -73,8 +73,8 @@ def test_each_operator_by_hand(
     tmp_path: Path,
 ) -> None:
     kind, names, attributes = node
-    found = products_of(opened(tmp_path, helper.make_node(kind, names, ["y"], **attributes), inputs, weights))
-    assert (found.total, dict(found.macs), found.uncounted) == (macs, {kind: macs}, ())
+    products = products_of(opened(tmp_path, helper.make_node(kind, names, ["y"], **attributes), inputs, weights))
+    assert (products.total, dict(products.macs), products.uncounted) == (macs, {kind: macs}, ())
 
 
 def test_what_is_not_counted_is_named(tmp_path: Path) -> None:
@@ -86,9 +86,9 @@ def test_what_is_not_counted_is_named(tmp_path: Path) -> None:
         helper.make_node("MatMul", ["f", "v"], ["z"]),
     ]
     path = save(tmp_path / "m.onnx", nodes, {"x": (4, 3, 1)}, {"v": (3, 5)}, ("y", "z"))
-    found = products_of(open_graph(path, {"x": (4, 3, 1)}))
-    assert found.total == 0
-    assert found.uncounted == ("1 x DFT: not counted", "1 x MatMul: shape not known")
+    products = products_of(open_graph(path, {"x": (4, 3, 1)}))
+    assert products.total == 0
+    assert products.uncounted == ("1 x DFT: not counted", "1 x MatMul: shape not known")
 
 
 def test_symbols_become_the_extents_of_the_case_in_the_exporters_notes_as_well(tmp_path: Path) -> None:
@@ -178,8 +178,8 @@ def test_recurrent_and_deformable_operators_by_hand(
 ) -> None:
     kind, names, attributes = node
     made = helper.make_node(kind, list(names), ["y"], **attributes)
-    found = model_of(tmp_path, [made], inputs, [zeros(name, *shape) for name, shape in weights.items()])
-    assert (dict(found.macs), found.uncounted) == ({kind: macs}, ())
+    model = model_of(tmp_path, [made], inputs, [zeros(name, *shape) for name, shape in weights.items()])
+    assert (dict(model.macs), model.uncounted) == ({kind: macs}, ())
 
 
 @pytest.mark.parametrize(
@@ -218,8 +218,8 @@ def test_fused_operators_of_onnx_runtime_by_hand(
 ) -> None:
     kind, names, attributes = node
     made = helper.make_node(kind, list(names), ["y"], domain=MICROSOFT, **attributes)
-    found = model_of(tmp_path, [made], inputs, [zeros(name, *shape) for name, shape in weights.items()])
-    assert (dict(found.macs), found.uncounted) == ({kind: macs}, ())
+    model = model_of(tmp_path, [made], inputs, [zeros(name, *shape) for name, shape in weights.items()])
+    assert (dict(model.macs), model.uncounted) == ({kind: macs}, ())
 
 
 def test_what_follows_a_fused_operator_is_counted_too(tmp_path: Path) -> None:
@@ -229,9 +229,9 @@ def test_what_follows_a_fused_operator_is_counted_too(tmp_path: Path) -> None:
         helper.make_node("MatMul", ["g", "v"], ["y"]),
     ]
     tensors = [zeros("w", 8, 24), zeros("b", 24), zeros("c", 8), zeros("v", 8, 5)]
-    found = model_of(tmp_path, nodes, {"x": (1, 6, 8)}, tensors)
-    assert dict(found.macs) == {"Attention": 6 * 8 * 24 + 6 * 6 * 16, "MatMul": 6 * 8 * 5}
-    assert found.uncounted == ()
+    model = model_of(tmp_path, nodes, {"x": (1, 6, 8)}, tensors)
+    assert dict(model.macs) == {"Attention": 6 * 8 * 24 + 6 * 6 * 16, "MatMul": 6 * 8 * 5}
+    assert model.uncounted == ()
 
 
 def test_functions_of_the_model_are_put_in_the_place_of_their_calls(tmp_path: Path) -> None:
@@ -241,8 +241,8 @@ def test_functions_of_the_model_are_put_in_the_place_of_their_calls(tmp_path: Pa
         helper.make_node("Layer", ["x", "w"], ["h"], domain="mine"),
         helper.make_node("Layer", ["h", "v"], ["y"], domain="mine"),
     ]
-    found = model_of(tmp_path, nodes, {"x": (1, 8)}, [zeros("w", 8, 4), zeros("v", 4, 3)], functions=[function])
-    assert (dict(found.macs), found.uncounted) == ({"MatMul": 8 * 4 + 4 * 3}, ())
+    model = model_of(tmp_path, nodes, {"x": (1, 8)}, [zeros("w", 8, 4), zeros("v", 4, 3)], functions=[function])
+    assert (dict(model.macs), model.uncounted) == ({"MatMul": 8 * 4 + 4 * 3}, ())
 
 
 def branch(name: str, weight: str) -> Any:
@@ -269,8 +269,8 @@ def test_the_branch_that_is_taken_or_the_smaller_one(
     ]
     tensors = [zeros("w", 8, 4), zeros("v", 8, 4), zeros("wide", 8, 64), zeros("zero")]
     tensors += [numpy_helper.from_array(np.array(value), name) for name, value in (("true", True), ("false", False))]
-    found = model_of(tmp_path, nodes, {"x": (1, 8)}, tensors)
-    assert (dict(found.macs), found.uncounted) == ({"MatMul": macs}, missing)
+    model = model_of(tmp_path, nodes, {"x": (1, 8)}, tensors)
+    assert (dict(model.macs), model.uncounted) == ({"MatMul": macs}, missing)
 
 
 @pytest.mark.parametrize(
@@ -300,8 +300,8 @@ def test_a_loop_counts_its_rounds_where_they_are_known(
         helper.make_node("Loop", [rounds, "", "x"], ["y"], body=body),
     ]
     three = numpy_helper.from_array(np.array(3, np.int64), "three")
-    found = model_of(tmp_path, nodes, {"x": (1, 8)}, [zeros("w", 8, 8), three])
-    assert (dict(found.macs), found.uncounted) == ({"MatMul": macs}, missing)
+    model = model_of(tmp_path, nodes, {"x": (1, 8)}, [zeros("w", 8, 8), three])
+    assert (dict(model.macs), model.uncounted) == ({"MatMul": macs}, missing)
 
 
 @pytest.mark.parametrize(
@@ -316,5 +316,5 @@ def test_a_loop_counts_its_rounds_where_they_are_known(
 )
 def test_zero_is_never_not_counted(node: tuple[str, str, str], missing: str | None, tmp_path: Path) -> None:
     kind, names, domain = node
-    found = model_of(tmp_path, [helper.make_node(kind, list(names), ["y"], domain=domain)], {"x": (1, 6, 1)}, [])
-    assert (found.total, found.uncounted) == (0, (missing,) if missing else ())
+    model = model_of(tmp_path, [helper.make_node(kind, list(names), ["y"], domain=domain)], {"x": (1, 6, 1)}, [])
+    assert (model.total, model.uncounted) == (0, (missing,) if missing else ())

@@ -29,10 +29,10 @@ def test_texts_give_exactly_the_ids_of_the_batch_and_others_are_refused(tmp_path
 
     ids = token_ids(minilm_tokenizer("").encode, 2, LENGTH or 0)
     batch = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
-    found = texts_of(*asked(*NAMES), tmp_path, batch)
-    assert isinstance(found, Texts)
-    assert (len(found.samples), found.source) == (2, "the model's own tokenizer")
-    made = found.prepare(found.samples)
+    texts = texts_of(*asked(*NAMES), tmp_path, batch)
+    assert isinstance(texts, Texts)
+    assert (len(texts.samples), texts.source) == (2, "the model's own tokenizer")
+    made = texts.prepare(texts.samples)
     assert all(np.array_equal(made[name], batch[name]) for name in NAMES)
     assert list(tmp_path.iterdir()) == []
 
@@ -44,5 +44,5 @@ def test_texts_give_exactly_the_ids_of_the_batch_and_others_are_refused(tmp_path
 @pytest.mark.parametrize("names", [(*NAMES, "decoder_input_ids"), ("x",)])
 def test_ids_that_no_tokenizer_makes_have_a_reason(names: tuple[str, ...], tmp_path: Path) -> None:
     batch = {name: np.zeros((2, 4), np.int64) for name in names}
-    found = texts_of(*asked(*names), tmp_path, batch)
-    assert found == "not measured: no tokenizer alone makes these inputs (64 sentences from the package's own text)"
+    texts = texts_of(*asked(*names), tmp_path, batch)
+    assert texts == "not measured: no tokenizer alone makes these inputs (64 sentences from the package's own text)"

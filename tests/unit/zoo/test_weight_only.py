@@ -33,9 +33,9 @@ def model() -> Any:
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 6])],
         [numpy_helper.from_array(values, name) for name, values in constants.items()],
     )
-    found = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
-    found.ir_version = 10
-    return found
+    result = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
+    result.ir_version = 10
+    return result
 
 
 def answer(one: Any) -> Any:

@@ -58,9 +58,9 @@ def test_the_centre_is_cut_out_and_channels_are_normalised() -> None:
     how = ImagePreparation(resize=50, crop=20, resample="bilinear", mean=(0.0, 0.5, 1.0), std=(1.0, 0.5, 0.25))
     pixels = np.zeros((100, 200, 3), dtype=np.uint8)
     pixels[30:70, 80:120] = 255
-    found = pixels_of(how)(Image.fromarray(pixels))
-    assert found.shape == (3, 20, 20)
-    assert np.allclose(found[:, 5:15, 5:15].reshape(3, -1).T, [1.0, 1.0, 0.0])
+    result = pixels_of(how)(Image.fromarray(pixels))
+    assert result.shape == (3, 20, 20)
+    assert np.allclose(result[:, 5:15, 5:15].reshape(3, -1).T, [1.0, 1.0, 0.0])
 
 
 def test_top_five_are_the_likeliest_in_order_with_their_probabilities() -> None:
@@ -79,10 +79,10 @@ def test_fewer_classes_than_five_are_all_named() -> None:
 
 def test_an_embedding_is_the_mean_over_the_mask_at_length_one() -> None:
     hidden = np.array([[[3.0, 0.0], [3.0, 8.0], [99.0, 99.0]]], dtype=np.float32)
-    found = answer_of("embedding")({"last_hidden_state": hidden}, {"attention_mask": np.array([[1, 1, 0]])})
-    assert found == pytest.approx(np.array([[0.6, 0.8]]))
+    result = answer_of("embedding")({"last_hidden_state": hidden}, {"attention_mask": np.array([[1, 1, 0]])})
+    assert result == pytest.approx(np.array([[0.6, 0.8]]))
 
 
 def test_the_next_token_is_the_likeliest() -> None:
-    found = answer_of("next token")({"logits": np.array([[0.1, 0.9, 0.3], [2.0, 1.0, 0.0]], dtype=np.float32)}, {})
-    assert found.tolist() == [1, 0]
+    result = answer_of("next token")({"logits": np.array([[0.1, 0.9, 0.3], [2.0, 1.0, 0.0]], dtype=np.float32)}, {})
+    assert result.tolist() == [1, 0]

@@ -92,8 +92,8 @@ def test_table_imports_nothing_heavy(module: str) -> None:
     # harness.export compares arrays and so has numpy; what takes seconds comes only when a model is exported.
     heavy = [name for name in HEAVY if not (module == "harness.export" and name == "numpy")]
     code = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize(

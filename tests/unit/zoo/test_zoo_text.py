@@ -18,10 +18,10 @@ def encode(text: str, length: int) -> list[int]:
 
 
 def test_sentences_are_many_and_all_different() -> None:
-    found = sentences()
-    assert len(found) >= 80
-    assert len(set(found)) == len(found)
-    assert all(text == text.strip() and text.endswith(".") for text in found)
+    results = sentences()
+    assert len(results) >= 80
+    assert len(set(results)) == len(results)
+    assert all(text == text.strip() and text.endswith(".") for text in results)
 
 
 @pytest.mark.parametrize(("samples", "length"), [(64, 8), (64, 128), (3, 512), (250, 128)])

@@ -46,7 +46,7 @@ function filtered(value, kept, length) {
   return value;
 }
 
-// Words in lines of at most `most` characters; a longer word keeps its end, which tells cases apart.
+// Words in lines of at most `most` characters; a longer word keeps its end, in which cases differ.
 function wrapped(text, most) {
   const lines = [""];
   for (const word of text.split(" ")) {

@@ -38,7 +38,7 @@ function build(profile) {
     depth.addEventListener("change", () => tree.toDepth(Number(depth.value)));
     const order = within.querySelector("[name=order]");
     order.addEventListener("change", () => tree.arrange(order.value === "longest"));
-    // Without words the tree stands as deep as was chosen.
+    // Without words the tree is open to the chosen depth.
     box.addEventListener("input", () => { if (!box.value.trim()) tree.toDepth(Number(depth.value)); });
     for (const item of all(".legend [data-group]", profile)) {
       const control = made("button", "", { type: "button", title: "Filter the layers by this group" });

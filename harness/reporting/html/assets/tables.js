@@ -17,7 +17,7 @@ function sort(table, at, head) {
     return { unit, key: words ? textOf(cell) : numberOf(cell) };
   });
   const known = (key) => words ? key !== "" : !Number.isNaN(key);
-  // What has no figure stands last in both directions.
+  // A row without the figure is last in both directions.
   keyed.sort((a, b) => known(b.key) - known(a.key) || (known(a.key) ? sign * (a.key > b.key ? 1 : a.key < b.key ? -1 : 0) : 0));
   keyed[0]?.unit.parentNode.append(...keyed.map(({ unit }) => unit));
 }

@@ -80,8 +80,8 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
 
 
 def _address(log: Path) -> str:
-    found = re.search(r"http://127\.0\.0\.1:\d+/", log.read_text())
-    return found[0] if found else ""
+    result = re.search(r"http://127\.0\.0\.1:\d+/", log.read_text())
+    return result[0] if result else ""
 
 
 def test_the_profiler_plugin_finds_the_trace(ask: Ask) -> None:

@@ -67,12 +67,12 @@ def profiled(device: str, made: list[Running], folder: Path) -> MemoryTimeline:
 
 def test_a_cpu_is_watched_by_the_profiler_itself(tmp_path: Path) -> None:
     made: list[Running] = []
-    found = profiled("cpu", made, tmp_path)
-    assert (found.at_peak["parameters"], found.at_peak["inputs"], found.at_peak["held"]) == (80, 32, 0)
-    assert sum(found.at_peak.values()) == found.peak_bytes == max(found.allocated_bytes)
-    assert found.pass_peak_bytes >= 16
-    assert "aten::linear" in {one.operator for one in found.alive_at_peak}
-    assert (found.reserved_bytes, found.fragmentation, found.snapshot) == (None, None, None)
+    result = profiled("cpu", made, tmp_path)
+    assert (result.at_peak["parameters"], result.at_peak["inputs"], result.at_peak["held"]) == (80, 32, 0)
+    assert sum(result.at_peak.values()) == result.peak_bytes == max(result.allocated_bytes)
+    assert result.pass_peak_bytes >= 16
+    assert "aten::linear" in {entry.operator for entry in result.alive_at_peak}
+    assert (result.reserved_bytes, result.fragmentation, result.snapshot) == (None, None, None)
     assert made[0].job.options == {"graph": False, "mode": "default"}
     assert made[0].passes == 3
 
@@ -93,8 +93,8 @@ def test_on_a_gpu_the_allocator_tells_what_was_there_and_what_is_reserved(
     monkeypatch.setattr(
         profile_memory, "on_gpu", lambda _one_pass, _folder: GpuSnapshot(FRAGMENTATION, "s.pickle", ("n",))
     )
-    found = profiled("cuda", [], tmp_path)
-    assert found.at_peak == {
+    result = profiled("cuda", [], tmp_path)
+    assert result.at_peak == {
         "parameters": 80,
         "inputs": 32,
         "held": 1000 - 80 - 32 - 88,
@@ -102,20 +102,20 @@ def test_on_a_gpu_the_allocator_tells_what_was_there_and_what_is_reserved(
         "temporaries": 1024,
         "unattributed": 0,
     }
-    assert found.peak_bytes == sum(found.at_peak.values()) == max(found.allocated_bytes) == 1000 - 88 + 512 + 1024
-    assert (found.pass_peak_bytes, found.activations_peak_bytes) == (512 + 1024 - 88, 512)
-    assert (found.allocations, found.frees) == (2, 2)
-    assert found.reserved_bytes == (2048, 2048, 4096, 4096)
-    assert found.fragmentation is not None
-    assert found.fragmentation.unused_at_peak_bytes == 4096 - found.peak_bytes
-    assert (found.snapshot, found.notes) == ("s.pickle", ("n",))
+    assert result.peak_bytes == sum(result.at_peak.values()) == max(result.allocated_bytes) == 1000 - 88 + 512 + 1024
+    assert (result.pass_peak_bytes, result.activations_peak_bytes) == (512 + 1024 - 88, 512)
+    assert (result.allocations, result.frees) == (2, 2)
+    assert result.reserved_bytes == (2048, 2048, 4096, 4096)
+    assert result.fragmentation is not None
+    assert result.fragmentation.unused_at_peak_bytes == 4096 - result.peak_bytes
+    assert (result.snapshot, result.notes) == ("s.pickle", ("n",))
 
 
 def test_of_a_very_long_pass_the_highest_changes_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profile_memory, "MAX_CHANGES", 2)
     monkeypatch.setattr(profile_memory, "_events", lambda _running: [change(at, 10 - at, at) for at in range(1, 6)])
-    found = profiled("cpu", [], tmp_path)
-    assert len(found.at_ns) == 2
-    assert max(found.allocated_bytes) == found.peak_bytes
-    assert any(note.startswith("timeline: ") for note in found.notes)
-    assert found.activations_peak_bytes is None
+    result = profiled("cpu", [], tmp_path)
+    assert len(result.at_ns) == 2
+    assert max(result.allocated_bytes) == result.peak_bytes
+    assert any(note.startswith("timeline: ") for note in result.notes)
+    assert result.activations_peak_bytes is None

@@ -50,22 +50,26 @@ class Memory:
 
 
 def test_what_is_reserved_and_not_allocated_is_unused() -> None:
-    found = fragmentation_of(SEGMENTS)
-    assert (found.reserved_bytes, found.allocated_bytes, found.unused_bytes) == (18 * MIB, 11 * MIB, 7 * MIB)
-    assert found.unused_share == pytest.approx(7 / 18)
-    assert found.largest_free_bytes == 4 * MIB
+    fragmentation = fragmentation_of(SEGMENTS)
+    assert (fragmentation.reserved_bytes, fragmentation.allocated_bytes, fragmentation.unused_bytes) == (
+        18 * MIB,
+        11 * MIB,
+        7 * MIB,
+    )
+    assert fragmentation.unused_share == pytest.approx(7 / 18)
+    assert fragmentation.largest_free_bytes == 4 * MIB
 
 
 def test_an_allocator_that_reserved_nothing_has_no_fragmentation() -> None:
-    found = fragmentation_of([])
-    assert (found.unused_share, found.largest_free_bytes) == (0, 0)
+    fragmentation = fragmentation_of([])
+    assert (fragmentation.unused_share, fragmentation.largest_free_bytes) == (0, 0)
 
 
 def test_the_history_covers_the_pass_and_ends_with_it(tmp_path: Path) -> None:
     memory = Memory(b"snapshot")
-    found = on_gpu(lambda: memory.calls.append("pass"), tmp_path / "case", memory)
+    result = on_gpu(lambda: memory.calls.append("pass"), tmp_path / "case", memory)
     assert memory.calls == ["history all ['max_entries', 'stacks']", "pass", "dump", "history None []"]
-    assert (found.snapshot, found.notes) == (SNAPSHOT, ())
+    assert (result.snapshot, result.notes) == (SNAPSHOT, ())
     assert (tmp_path / "case" / SNAPSHOT).read_bytes() == b"snapshot"
 
 
@@ -73,7 +77,7 @@ def test_a_snapshot_that_is_too_large_is_not_kept_and_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(profile_memory, "MAX_SNAPSHOT_BYTES", 3)
-    found = on_gpu(lambda: None, tmp_path, Memory(b"four"))
-    assert found.snapshot is None
-    assert "4 bytes are more than 3" in found.notes[0]
+    result = on_gpu(lambda: None, tmp_path, Memory(b"four"))
+    assert result.snapshot is None
+    assert "4 bytes are more than 3" in result.notes[0]
     assert list(tmp_path.iterdir()) == []

@@ -31,46 +31,46 @@ CONVOLUTION = [
 
 
 def peak(found: AllocationHistory) -> list[tuple[int, str, str | None]]:
-    alive = [one.block() for one in found.alive(found.peak_place())]
-    return [(one.size_bytes, one.category, one.operator) for one in alive]
+    alive = [entry.block() for entry in found.alive(found.peak_place())]
+    return [(entry.size_bytes, entry.category, entry.operator) for entry in alive]
 
 
 def test_what_an_operator_frees_before_it_returns_is_temporary() -> None:
-    found = watched(reversed(CONVOLUTION), CPU)
-    assert found.running() == [100, 1000, 100, 200, 100]
-    assert peak(found) == [(900, "temporaries", "aten::conv2d"), (100, "activations", "aten::conv2d")]
-    assert (len(found.blocks), found.frees) == (3, 2)
-    assert found.blocks[0].block().shapes == "[1,3,8,8] [4,3,3,3]"
+    result = watched(reversed(CONVOLUTION), CPU)
+    assert result.running() == [100, 1000, 100, 200, 100]
+    assert peak(result) == [(900, "temporaries", "aten::conv2d"), (100, "activations", "aten::conv2d")]
+    assert (len(result.blocks), result.frees) == (3, 2)
+    assert result.blocks[0].block().shapes == "[1,3,8,8] [4,3,3,3]"
 
 
 def test_activations_have_a_peak_of_their_own() -> None:
-    found = watched(CONVOLUTION, CPU)
-    assert max(found.running_of("activations")) == 200
-    assert found.running_of("temporaries") == [0, 900, 0, 0, 0]
+    result = watched(CONVOLUTION, CPU)
+    assert max(result.running_of("activations")) == 200
+    assert result.running_of("temporaries") == [0, 900, 0, 0, 0]
 
 
 def test_a_block_outside_every_operator_is_not_attributed() -> None:
     events = [call("forward", 0, 100), call("Torch-Compiled Region: 0/0", 1, 90), change(2, 8, 1), change(3, -8, 1)]
-    found = watched(events, CPU)
-    assert peak(found) == [(8, "unattributed", None)]
-    assert found.running_of("activations") == [0, 0]
+    result = watched(events, CPU)
+    assert peak(result) == [(8, "unattributed", None)]
+    assert result.running_of("activations") == [0, 0]
 
 
 def test_an_address_that_is_used_again_is_another_block() -> None:
-    found = watched([change(1, 8, 5), change(2, -8, 5), change(3, 16, 5)], CPU)
-    assert peak(found) == [(16, "unattributed", None)]
-    assert [(one.born, one.freed) for one in found.blocks] == [(0, 1), (2, None)]
+    result = watched([change(1, 8, 5), change(2, -8, 5), change(3, 16, 5)], CPU)
+    assert peak(result) == [(16, "unattributed", None)]
+    assert [(block.born, block.freed) for block in result.blocks] == [(0, 1), (2, None)]
 
 
 def test_frees_of_what_was_there_before_are_no_blocks_of_the_pass() -> None:
-    found = watched([change(1, -50, 9), change(2, 20, 1)], CPU)
-    assert found.running() == [-50, -30]
-    assert found.peak_place() == -1
-    assert (found.given_back(-1), found.given_back(1)) == (0, 50)
+    result = watched([change(1, -50, 9), change(2, 20, 1)], CPU)
+    assert result.running() == [-50, -30]
+    assert result.peak_place() == -1
+    assert (result.given_back(-1), result.given_back(1)) == (0, 50)
     assert watched([], CPU).peak_place() == -1
 
 
 def test_only_one_kind_of_memory_is_counted() -> None:
     events = [change(1, 8, 1), change(2, 512, 1, CUDA, reserved=2048), change(3, -512, 1, CUDA, reserved=2048)]
-    found = watched(events, CUDA)
-    assert (found.running(), found.reserved) == ([512, 0], [2048, 2048])
+    result = watched(events, CUDA)
+    assert (result.running(), result.reserved) == ([512, 0], [2048, 2048])

@@ -1,0 +1,82 @@
+"""Runs commands at the same time, some at once, and shows what they print in whole lines."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from harness.core.host import orphans
+
+Command = Sequence[str]
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A command that ended. code: its exit code, or minus the signal that ended it; printed: all that it printed."""
+
+    code: int
+    printed: str
+
+
+@dataclass
+class _Running:
+    number: int
+    process: subprocess.Popen[bytes]
+    printed: bytearray = field(default_factory=bytearray)
+    shown: int = 0
+
+    def lines(self, ended: bool) -> Iterator[str]:
+        """The lines that were not shown yet; the last one need not be whole where the command has ended."""
+        end = len(self.printed) if ended else self.printed.rfind(b"\n") + 1
+        text = self.printed[self.shown : end].decode(errors="replace")
+        self.shown = max(self.shown, end)
+        return iter(text.splitlines())
+
+
+def run(commands: Sequence[Command], most: int, show: Callable[[str], None]) -> list[Finished]:
+    """Run every command to its end, at most so many at once; in their order, how they ended.
+
+    show: gets each line of each command's output and errors. All end with this process, however it ends, and before an
+    exception leaves this function.
+    """
+    waiting = list(enumerate(commands))
+    ended: dict[int, Finished] = {}
+    orphans.adopt()
+    others = orphans.children()
+    try:
+        with closing(selectors.DefaultSelector()) as selector:
+            while len(ended) < len(commands):
+                while waiting and len(selector.get_map()) < most:
+                    _start(*waiting.pop(0), selector)
+                for key, _ in selector.select():
+                    running: _Running = key.data
+                    chunk = os.read(key.fd, _CHUNK)
+                    running.printed += chunk
+                    for line in running.lines(ended=not chunk):
+                        show(line)
+                    if not chunk:
+                        selector.unregister(key.fd)
+                        with running.process as process:  # closes its pipe
+                            code = process.wait()
+                        ended[running.number] = Finished(code, running.printed.decode(errors="replace"))
+    finally:
+        orphans.sweep(keep=others)
+    return [ended[number] for number in range(len(commands))]
+
+
+def _start(number: int, command: Command, selector: selectors.BaseSelector) -> None:
+    process = subprocess.Popen(  # noqa: S603 - the caller's own command, no shell
+        orphans.guarded(command),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        # Its own session: Ctrl-C on the terminal reaches only the caller, which then ends all commands.
+        start_new_session=True,
+    )
+    assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+    selector.register(process.stdout, selectors.EVENT_READ, _Running(number, process))

@@ -1,0 +1,494 @@
+"""A service in one process: it measures its own service times, predicts its peak, and serves real replications.
+
+Every worker of the service is a thread with backend objects of its own, one for each prepared batch size, and waits for
+its batches. With `in_flight` one thread issues batches to a library that computes asynchronously: on a CPU to one set
+of such objects, on a GPU to one set for each batch in flight, because every object has a stream of its own.
+
+Load → compile → reference check → service times → guards → prediction → replications, of which each is saved at once.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from harness.aggregation.admission import differing
+from harness.backends import backend_info
+from harness.backends.base import Backend, Batch, construct
+from harness.backends.batches import NO_BATCHES, BatchSet, load_batches, nothing_exported
+from harness.backends.calibration.slowdown import slow_down, slowdown_of
+from harness.backends.case_files import artifacts, export_of, job_of
+from harness.core import store
+from harness.core.errors import CaseError, FormatError, MissingInputError
+from harness.core.host import environment
+from harness.core.host.environment import loaded_runtimes
+from harness.core.layout import LoadFiles, Models, Results
+from harness.core.protocol import Job, LoadJob
+from harness.core.schemas import (
+    Environment,
+    ExportRecord,
+    GeneratedBatches,
+    LoadBase,
+    LoadCase,
+    Parity,
+    Placement,
+    Replication,
+    ServiceRun,
+)
+from harness.core.store import digest_of
+from harness.core.timestamps import utc_now
+from harness.planning.load_cases import case_of
+from harness.planning.resume import LoadState, state_of
+from harness.serving import arrivals
+from harness.serving.load_case import (
+    LoadStep,
+    patience_ns,
+    phase_of,
+    policy_of,
+    replication_digest,
+    requests_at,
+    seed_of,
+    service_digest,
+    sizes_of,
+)
+from harness.serving.load_verdict import least_requests
+from harness.serving.peak_prediction import predict
+from harness.statistics import parity
+from harness.timing.clock import calibrate, now_ns
+from harness.timing.issuing_thread import CalledBack, Flight, OnStreams, issue, issue_closed
+from harness.timing.request_loops import SWITCH_S, Dispatches, WorkerThreads, serve, serve_closed
+from harness.timing.service_times import Dispatcher, DispatcherOnStream, order_guard, repeat_guard, service_times
+from harness.timing.session import batches_to_check, peak_bytes
+
+Enter = Callable[[str], None]
+
+DRAIN_NS = 5_000_000_000
+"""After the time of an offline run, so long may its samples take."""
+
+LEAST_CLOSED = 5
+LOADGEN_LEAST = {"single-stream": least_requests(1, 0.9), "multi-stream": least_requests(1, 0.99)}
+"""Fewest requests of a closed loop: by LoadGen's rules those of its early stopping for p90 and p99."""
+
+RE_WARM_S = 0.1
+"""Dispatches before each replication, after whatever the process did since the one before."""
+
+
+def serve_load(job: LoadJob, enter: Enter) -> None:
+    """Measure what the load case lacks, and save each record when it is complete. Raises what a backend raises."""
+    results = Results(Path(job.results))
+    files = results.load(job.load.load_id)
+    threads = WorkerThreads(job.load.workers)
+    service = _Service.opened(job, threads, enter)
+    where, identity = ready_to_measure(results, job.load, service.facts)
+    if job.load.in_flight:
+        sys.setswitchinterval(SWITCH_S)  # callbacks must not wait for the issuing thread
+    run = _LoadRun(job, files, threads, service, identity, enter)
+    same = same_machine(results, identity, where)
+    state = state_of(job.load, files, job.settings_id, same)
+    if state.service is not None and state.service.artifacts_id != service.artifacts_id:
+        state = LoadState(needs_replay=state.needs_replay)
+    if state.service is None:
+        run.measure_service()
+        state = state_of(job.load, files, job.settings_id, same)
+    if state.needs_replay and state.prediction is None:
+        run.predict(state)
+        state = state_of(job.load, files, job.settings_id, same)
+    for step, number in state.missing:
+        run.replicate(step, number)
+    enter("end")
+    closes = [worker.close for worker in service.workers]
+    threads.in_turn(closes if threads.count > 1 else closes[::-1])
+
+
+def ready_to_measure(results: Results, load: LoadCase, facts: dict[str, str]) -> tuple[Environment, str]:
+    """Save the environment of a loaded service and stop the garbage collector; the environment and its id."""
+    where = environment.collect(facts, load.device, backend_info(load.backend).recorded)
+    identity = environment.environment_id(where)
+    store.save(results.environment(identity), where)
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    return where, identity
+
+
+def same_machine(results: Results, identity: str, here: Environment) -> Callable[[LoadBase], bool]:
+    """Whether a record's machine is comparable with this one; environments are read once."""
+    known: dict[str, bool] = {identity: True}
+
+    def same(record: LoadBase) -> bool:
+        if record.environment_id is None:
+            return False
+        if record.environment_id not in known:
+            try:
+                there = store.load(results.environment(record.environment_id), Environment, "make load")
+                known[record.environment_id] = not differing(there, here, True)
+            except (FormatError, MissingInputError):
+                known[record.environment_id] = False
+        return known[record.environment_id]
+
+    return same
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """One worker's backends, by prepared size, with the start-up cost and the reference check of each."""
+
+    backends: Mapping[int, Backend]
+    batches: Mapping[int, BatchSet]
+    load_ns: Mapping[int, int]
+    parity: Mapping[int, Parity]
+    placement: Placement
+    dispatcher: Dispatcher
+
+    def close(self) -> None:
+        """Release what outlives the process. Everything is measured and saved by now: a library that fails while it
+        closes leaves its words in the log, and the process ends."""
+        for backend in reversed(list(self.backends.values())):
+            try:
+                backend.activate()
+                backend.close()
+            except Exception:
+                traceback.print_exc()
+
+
+class _Service:
+    """All workers of the service, and what is the same for all of them."""
+
+    def __init__(
+        self, workers: Sequence[_Loaded], export: ExportRecord, files: Mapping[str, str], job: LoadJob
+    ) -> None:
+        first = workers[0].backends[sizes_of(job.load)[0]]
+        info = backend_info(job.load.backend)
+        factor = slowdown_of(job.load.backend)
+        self.workers = workers
+        self.export = export
+        self.artifacts = dict(files)
+        self.artifacts_id = digest_of(self.artifacts)
+        self.facts = {**first.build_facts(), **loaded_runtimes(), **environment.plugin_fact(info.plugin)}
+        stretched = None if factor is None else f"every inference was stretched by {factor:g} on purpose"
+        self.notes = tuple(filter(None, (first.on_purpose(), stretched)))
+
+    @classmethod
+    def opened(cls, job: LoadJob, threads: WorkerThreads, enter: Enter) -> _Service:
+        """Load and check every backend object, each on the thread of its worker, one after the other."""
+        load, info = job.load, backend_info(job.load.backend)
+        files: dict[str, str] = {}
+        if info.artifact == "none":
+            export, folder = nothing_exported(case_of(load, 1)), Models(Path(job.models)).folder(load.slug)
+        else:
+            export, folder = export_of(job_at(job, 1))
+
+        def load_worker(number: int) -> _Loaded:
+            backends: dict[int, Backend] = {}
+            batches: dict[int, BatchSet] = {}
+            load_ns: dict[int, int] = {}
+            distances: dict[int, Parity] = {}
+            placement: Placement | None = None
+            for size in sizes_of(load):
+                enter("load")
+                own = job_at(job, size)
+                batches[size] = (
+                    NO_BATCHES
+                    if info.artifact == "none"
+                    else load_batches(folder.root, export, own.case, job.measurement.parity_samples)
+                )
+                if info.setting(own.case.device, own.case.setting).own_core:
+                    raise CaseError(
+                        "A service has several threads that launch, and none gets a CPU of its own.",
+                        "Choose a setting without `own-core` for loads.",
+                    )
+                given = job_of(own, export, folder, batches[size].inputs, load.in_flight or 0)
+                files.update(artifacts(export, own.case, given.engine))
+                backends[size] = backend = construct(info.target_on(load.device), given)
+                factor = slowdown_of(load.backend)
+                if factor is not None:
+                    slow_down(backend, factor)
+                load_ns[size] = _start_cold(backend, enter)
+                if load.in_flight and load.device == "cuda" and backend.shares_outputs:
+                    raise CaseError(
+                        f"Passes of {load.backend} in {load.setting} write to the same memory: none may overlap.",
+                        "Serve with WORKERS in place of IN_FLIGHT, or in another setting (SETTINGS=…).",
+                    )
+                enter("reference check")
+                checked = batches_to_check(len(batches[size].inputs), number + 1)
+                distance = parity.worst(_compared(backend, batches[size], checked, export.classifier))
+                if distance is not None:
+                    distances[size] = distance
+                placement = backend.placement()  # some libraries report it of the object loaded last
+            if placement is None:
+                raise CaseError(f"{load.load_id} prepares no batch size.", "Write the plan again: make plan.")
+            counts = {size: (backend, len(batches[size].inputs)) for size, backend in backends.items()}
+            return _Loaded(backends, batches, load_ns, distances, placement, Dispatcher(counts))
+
+        bodies = [lambda number=number: load_worker(number) for number in range(load.sets)]
+        return cls(threads.in_turn(bodies), export, files, job)
+
+    @property
+    def dispatchers(self) -> list[Dispatcher]:
+        return [worker.dispatcher for worker in self.workers]
+
+    def reference(self, size: int, index: int) -> Batch:
+        """The fp32 outputs of an input batch of a prepared size."""
+        return self.workers[0].batches[size].reference(index)
+
+
+def schedule_of(load: LoadCase, step: LoadStep, seed: int) -> list[int]:
+    """Arrivals of a replication of a point with a rate, in ns after its start."""
+    if step.rate_per_s is None:
+        raise CaseError(f"{step.name} has no rate.", "Write the plan again: make plan.")
+    draw = arrivals.loadgen if load.method == "loadgen" else arrivals.poisson
+    instants: list[int] = draw(step.rate_per_s, requests_at(load, step.rate_per_s), seed).tolist()
+    return instants
+
+
+def replication_of(
+    job: LoadJob,
+    step: LoadStep,
+    number: int,
+    identity: tuple[str, str],
+    started_at: str,
+    scheduled: Sequence[int],
+    dispatches: Dispatches,
+    workers: int,
+    distance: Parity | None = None,
+    generated: GeneratedBatches | None = None,
+) -> Replication:
+    """The record of a served replication.
+
+    identity: ids of the artifacts and of the environment. scheduled: empty for a closed loop. distance: of its last
+    outputs from the reference. generated: tokens, of a service that generates.
+    """
+    load = job.load
+    return Replication(
+        load_id=load.load_id,
+        settings_id=job.settings_id,
+        load_sha256=replication_digest(load),
+        artifacts_id=identity[0],
+        started_at=started_at,
+        environment_id=identity[1],
+        point=step.name,
+        number=number,
+        scenario=load.scenario,
+        rate_per_s=step.rate_per_s,
+        clients=step.clients,
+        workers=workers,
+        max_batch=load.max_batch,
+        max_delay_ns=load.max_delay_ns,
+        seed=seed_of(job.measurement.seed, number),
+        schedule_sha256=arrivals.digest(np.array(scheduled, np.int64)) if scheduled else None,
+        threads=job.threads,
+        clock=calibrate(),
+        scheduled_ns=tuple(scheduled),
+        requests=len(scheduled) or sum(dispatches.sizes),
+        sizes=dispatches.sizes,
+        ready_ns=dispatches.ready_ns,
+        start_ns=dispatches.start_ns,
+        done_ns=dispatches.done_ns,
+        worker=dispatches.worker,
+        failed=dispatches.failed,
+        unseen_ns=dispatches.unseen_ns,
+        error=dispatches.error,
+        timed_out=dispatches.timed_out,
+        parity=distance,
+        generated=generated,
+    )
+
+
+def job_at(job: LoadJob, size: int) -> Job:
+    """The job of one case at a batch size, as a backend's loader takes it."""
+    return Job(
+        case=case_of(job.load, size),
+        round=1,
+        settings_id=job.settings_id,
+        measurement=job.measurement,
+        threads=job.threads,
+        results=job.results,
+        models=job.models,
+        export=job.export,
+        engines=job.engines,
+    )
+
+
+def _start_cold(backend: Backend, enter: Enter) -> int:
+    """Load, compile and answer once; the time of all three in ns."""
+    start = now_ns()
+    backend.load()
+    if backend.compiles:
+        enter("compile")
+        backend.compile()
+    enter("first inference")
+    backend.activate()
+    backend.select(0)
+    backend.infer()
+    backend.synchronize()
+    return now_ns() - start
+
+
+def _compared(backend: Backend, batches: BatchSet, indices: Iterable[int], classifier: bool) -> list[Parity]:
+    parities = []
+    for index in indices:
+        backend.select(index)
+        backend.infer()
+        backend.synchronize()
+        if outputs := backend.outputs():
+            parities.append(parity.compare(outputs, batches.reference(index), classifier))
+    return parities
+
+
+@dataclass(frozen=True)
+class _LoadRun:
+    """Measures and saves the records of a load case."""
+
+    job: LoadJob
+    files: LoadFiles
+    threads: WorkerThreads
+    service: _Service
+    environment_id: str
+    enter: Enter
+
+    def measure_service(self) -> None:
+        """Service times, guards, and what is known about the loaded service."""
+        load, service, seed = self.job.load, self.service, self.job.measurement.seed
+        sizes = sizes_of(load)
+        self.enter("service times")
+        started_at = utc_now()
+        for worker in service.dispatchers:
+            worker.reorder(seed)
+        served = partial(self._closed_loop, service.dispatchers)
+        times = service_times(served, load.parallel, sizes, load.service_s)
+        first, computes = service.dispatchers[0], bool(service.workers[0].parity)
+        repeated = other = None
+        if computes:
+            self.enter("guards")
+            repeated = self.threads.in_turn([lambda: repeat_guard(first, sizes[0], seed)])[0]
+            other = self.threads.in_turn([lambda: order_guard(first, sizes[0], seed)])[0]
+        by_size = {
+            size: parity.worst(worker.parity[size] for worker in service.workers if size in worker.parity)
+            for size in sizes
+        }
+        record = ServiceRun(
+            load_id=load.load_id,
+            settings_id=self.job.settings_id,
+            load_sha256=service_digest(load),
+            artifacts_id=service.artifacts_id,
+            started_at=started_at,
+            environment_id=self.environment_id,
+            artifacts=service.artifacts,
+            threads=self.job.threads,
+            workers=load.parallel,
+            clock=calibrate(),
+            load_ns=dict(service.workers[0].load_ns),
+            service_ns=times,
+            repeat_input=repeated,
+            other_order=other,
+            parity={size: distance for size, distance in by_size.items() if distance is not None},
+            placement=service.workers[0].placement,
+            peak_rss_bytes=peak_bytes(),
+            notes=service.notes,
+        )
+        store.save(self.files.service, record, indent=None)
+
+    def predict(self, state: LoadState) -> None:
+        """Replay on the service times."""
+        self.enter("prediction")
+        if state.service is None:
+            raise CaseError("The service times could not be saved.", "Free some space and run the same command again.")
+        seed = self.job.measurement.seed
+        prediction = predict(self.job.load, state.service, state.service_sha256, seed, utc_now())
+        store.save(self.files.prediction, prediction, indent=None)
+
+    def replicate(self, step: LoadStep, number: int) -> None:
+        """One real replication of one point."""
+        load, service = self.job.load, self.service
+        seed = seed_of(self.job.measurement.seed, number)
+        clients = step.clients or load.parallel
+        workers = service.dispatchers[:clients]
+        self._warm(workers, load)
+        for place, worker in enumerate(workers):
+            worker.reorder(seed + place)
+        self.enter(phase_of(step, number))
+        started_at = utc_now()
+        scheduled: list[int] = []
+        if load.scenario == "server":
+            scheduled = schedule_of(load, step, seed)
+            # Requests that wait longer count as not served.
+            dispatches = self._open(scheduled, load, workers, scheduled[-1] + patience_ns(load))
+        else:
+            dispatches = self._closed(load, workers)
+        self.enter("outputs check")
+        record = replication_of(
+            self.job,
+            step,
+            number,
+            (service.artifacts_id, self.environment_id),
+            started_at,
+            scheduled,
+            dispatches,
+            workers=clients,
+            distance=parity.worst(self._latest(workers)) if not dispatches.failed else None,
+        )
+        store.save(self.files.replication(step.name, number), record, indent=None)
+
+    def _closed(self, load: LoadCase, workers: Sequence[Dispatcher]) -> Dispatches:
+        duration_ns = round(load.replication_s * 1e9)
+        if load.scenario == "offline":
+            # One query of all samples: everything is there at the start.
+            each = self.threads.in_turn([lambda: _offline_samples(load, workers[0].run, duration_ns)])[0]
+            samples = each * load.parallel
+            return self._open([0] * samples, load, workers, 10 * duration_ns + DRAIN_NS)
+        least = LOADGEN_LEAST.get(load.scenario, 1) if load.method == "loadgen" else LEAST_CLOSED
+        return self._closed_loop(workers, load.max_batch, load.requests, duration_ns, least)
+
+    def _open(
+        self, scheduled: Sequence[int], load: LoadCase, workers: Sequence[Dispatcher], limit_ns: int
+    ) -> Dispatches:
+        """The open loop, by workers that wait for their batches, or by one thread that issues them."""
+        if load.in_flight:
+            return issue(scheduled, policy_of(load), self._flight(workers), limit_ns, DRAIN_NS)
+        runs = [worker.run for worker in workers]
+        return serve(scheduled, policy_of(load), runs, self.threads.all_at_once, limit_ns)
+
+    def _closed_loop(
+        self, workers: Sequence[Dispatcher], size: int, requests: int, duration_ns: int, least: int = 1
+    ) -> Dispatches:
+        """Batches of one size from all of these workers, or with as many in flight as there may be."""
+        if self.job.load.in_flight:
+            return issue_closed(self._flight(workers), size, requests, duration_ns, least)
+        runs = [worker.run for worker in workers]
+        return serve_closed(runs, size, self.threads.all_at_once, requests, duration_ns, least)
+
+    def _flight(self, workers: Sequence[Dispatcher]) -> Flight:
+        """The places of one run on the issuing thread."""
+        load = self.job.load
+        if load.device == "cuda":
+            return OnStreams([DispatcherOnStream(worker) for worker in workers])
+        return CalledBack(workers[0].start, load.parallel)
+
+    def _warm(self, workers: Sequence[Dispatcher], load: LoadCase) -> None:
+        for size in sizes_of(load):
+            self._closed_loop(workers, size, 1 << 20, int(RE_WARM_S * 1e9 / len(sizes_of(load))))
+
+    def _latest(self, workers: Sequence[Dispatcher]) -> list[Parity]:
+        """The outputs of each backend object's last pass, which was timed, against the reference."""
+        kept = self.threads.in_turn([worker.latest for worker in workers])
+        return [
+            parity.compare(outputs, self.service.reference(size, index), self.service.export.classifier)
+            for of_worker in kept
+            for size, index, outputs in of_worker
+            if outputs
+        ]
+
+
+def _offline_samples(load: LoadCase, run: Callable[[int], None], duration_ns: int) -> int:
+    """Samples of one worker that take about the duration, by whole batches; at most the requests of the case."""
+    start = now_ns()
+    run(load.max_batch)
+    batches = max(1, min(duration_ns // max(1, now_ns() - start), -(-load.requests // load.max_batch)))
+    return batches * load.max_batch

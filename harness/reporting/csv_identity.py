@@ -1,0 +1,79 @@
+"""The columns that identify every line of a CSV file: the case and its conditions (pure).
+
+A file is often read without the report, so each line has all conditions of its figures. Headers have units, figures
+are not rounded, and unknown, withheld or void figures are empty.
+"""
+
+from __future__ import annotations
+
+from harness.core import units
+from harness.core.schemas import Interval, Row, Summary
+from harness.reporting import ranking
+from harness.reporting.figures import Value
+from harness.reporting.prose.conditions import machine, versions
+
+Line = dict[str, Value]
+
+RESTS_ON_C = "_rests_on_grade_c"
+"""End of the name of each column that says whether a ratio is based on a row of grade C, its own or the baseline."""
+
+
+def who(row: Row) -> Line:
+    """The first columns: the measured case."""
+    return {
+        "case_id": row.case_id,
+        "model": row.model,
+        "weights": row.weights,
+        "backend": row.backend,
+        "setting": row.setting,
+        "device": row.device,
+        "precision": row.precision,
+        "batch_size": row.batch_size,
+        "sequence_length": row.sequence_length,
+        "boundary": row.boundary,
+        "mode": row.mode,
+        "grade": row.grade,
+    }
+
+
+def where(summary: Summary) -> Line:
+    """The last columns: where and when a run was made."""
+    return {
+        "machine": machine(summary.environments),
+        "libraries": versions(summary.environments),
+        "measured_from": summary.measured_from,
+        "measured_to": summary.measured_to,
+        "plan_id": summary.plan_id,
+        "settings_id": summary.settings_id,
+    }
+
+
+def about(summary: Summary, row: Row, *figures: Line) -> Line:
+    """A whole line about one case."""
+    line = who(row)
+    for part in figures:
+        line |= part
+    return {**line, "threads": row.threads, **where(summary)}
+
+
+def is_sound(row: Row) -> bool:
+    """False for a row without a figure, and for a row of grade F, which did not time what its label says."""
+    return row.latency_ns is not None
+
+
+def sound_rows(summary: Summary) -> list[Row]:
+    """Rows of the latency tables that have sound figures, in the tables' order."""
+    return [row for _, rows in ranking.by_table(summary.rows) for row in rows if is_sound(row)]
+
+
+def per(value: float | None, unit: units.TimeUnit) -> float | None:
+    """A time in ns in another unit, not rounded."""
+    return None if value is None else value / unit.ns
+
+
+def ends(name: str, interval: Interval | None, unit: units.TimeUnit | None) -> Line:
+    """Both ends of a 95% interval as `<name>_ci95_low_<unit>` and `…_high_…`; unit None for a plain ratio."""
+    tail, length = (f"_{unit.name}", unit.ns) if unit else ("", 1.0)
+    return {
+        f"{name}_ci95_{end}{tail}": getattr(interval, end) / length if interval else None for end in ("low", "high")
+    }

@@ -1,0 +1,117 @@
+"""A service on a simulated GPU, one thread that issues: its sets of objects, their records, and what it refuses."""
+
+from __future__ import annotations
+
+import gc
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.backends.base import Backend
+from harness.core import store
+from harness.core.errors import CaseError
+from harness.core.host import environment
+from harness.core.layout import Results
+from harness.core.protocol import LoadJob
+from harness.core.schemas import Environment, LoadCase, Replication, ServiceRun
+from harness.planning.config import parse_config
+from harness.planning.matrix import make_plan
+from harness.processes import serve_load
+from tests.fixtures import tensorrt
+from tests.fixtures.computing_gpu import FakeGpu
+
+REPLICATION = {"replications": 2, "duration": "0.05s", "service_duration": "0.05s", "requests": 40}
+SCENARIO = {"scenario": "server", "bound": "p50<9s", "rates": [400], "max_batch": [2], **REPLICATION}
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
+    result = FakeGpu()
+    tensorrt.install(monkeypatch, result)
+    result.late = random.Random(1).randrange  # noqa: S311 - an order, not a secret
+    collect = environment.collect
+
+    def on_cpu(build: dict[str, str], _device: str, also: tuple[str, ...] = ()) -> Environment:
+        return collect(build, "cpu", also)
+
+    monkeypatch.setattr(environment, "collect", on_cpu)
+    monkeypatch.setattr("harness.timing.service_times.WARM_UP_S", 0.01)
+    monkeypatch.setattr(serve_load, "RE_WARM_S", 0.01)
+    monkeypatch.setattr(LoadCase, "replayed", False)  # replay of a service that takes no time is not what is tested
+    before = sys.getswitchinterval()
+    yield result
+    sys.setswitchinterval(before)
+    gc.unfreeze()
+    gc.enable()
+
+
+def served(tmp_path: Path, **more: object) -> tuple[LoadCase, Results]:
+    config = {
+        "device": "cuda",
+        "models": ["spin:1ms"],
+        "matrix": [{"backends": ["noop"]}],
+        "scenarios": [{**SCENARIO, **more}],
+    }
+    plan = make_plan(parse_config(config, "here.yaml"), "here.yaml", "0" * 64, loads_alone=True)
+    (load,) = plan.loads
+    assert load.skip_reason is None
+    folders = {"results": str(tmp_path / "results"), "models": str(tmp_path / "models")}
+    job = LoadJob(load=load, settings_id=plan.settings_id, measurement=plan.measurement, threads=1, **folders)
+    serve_load.serve_load(job, lambda phase: None)
+    return load, Results(tmp_path / "results")
+
+
+def replications(results: Results) -> list[Replication]:
+    return [store.load(path, Replication, "make load") for path in sorted(results.loads.glob("*/r400/*.json"))]
+
+
+@pytest.mark.parametrize(("more", "sets"), [({"in_flight": [3]}, 3), ({}, 1)], ids=["in flight", "a worker"])
+def test_each_batch_in_flight_has_objects_with_streams_of_their_own(
+    more: dict[str, object], sets: int, gpu: FakeGpu, tmp_path: Path
+) -> None:
+    load, results = served(tmp_path, **more)
+    assert (load.parallel, load.sets) == (sets, sets)
+    assert len(gpu.streams) == 2 * sets  # of batch sizes 1 and 2
+    assert gpu.contexts == 0  # every object is closed
+    service = store.load(results.load(load.load_id).service, ServiceRun, "make load")
+    assert (service.workers, {size: len(times) >= sets for size, times in service.service_ns.items()}) == (
+        sets,
+        {1: True, 2: True},
+    )
+    matches = replications(results)
+    assert len(matches) == 2
+    for single in matches:
+        assert (single.workers, single.failed, single.timed_out, sum(single.sizes)) == (
+            sets,
+            (),
+            False,
+            len(single.scheduled_ns),
+        )
+        assert set(single.worker) == set(range(sets))
+        assert len(single.unseen_ns) == (len(single.sizes) if more else 0)
+        for start, done, unseen in zip(single.start_ns, single.done_ns, single.unseen_ns, strict=False):
+            assert 0 < unseen <= done - start
+
+
+def test_batches_in_flight_of_an_offline_run_keep_all_streams_at_work(gpu: FakeGpu, tmp_path: Path) -> None:
+    lengths = {"scenario": "offline", "duration": "0.05s", "replications": 1, "max_batch": [2], "in_flight": [2]}
+    config = {"bound": None, "rates": [], **lengths}
+    _, results = served(tmp_path, **config)
+    (path,) = results.loads.glob("*/all/1.json")
+    replication = store.load(path, Replication, "make load")
+    assert set(replication.worker) == {0, 1}
+    assert replication.workers == 2
+
+
+def test_objects_whose_passes_share_memory_are_refused(
+    gpu: FakeGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the table of settings does not say so."""
+    monkeypatch.setattr(Backend, "shares_outputs", True)
+    with pytest.raises(CaseError, match="none may overlap") as error:
+        served(tmp_path, in_flight=[2])
+    assert "WORKERS" in error.value.hint
+    served(tmp_path, workers=[1])
