@@ -39,8 +39,12 @@ from harness.core.schemas import (
     UsageSummary,
 )
 
-BLOCK = 128
-"""Cases whose samples are in memory at once: a call of NumPy on all of them costs little more than on those of one."""
+BLOCK = 80_000
+"""Samples in memory at once, with those of the case that reaches the number: a call of NumPy on as many costs little
+more than on those of one case."""
+
+LEAST = 600
+"""Samples that a case counts as at least: its records take memory too."""
 
 MAX_NAMED = 20
 """Damaged files that the notes name individually; a thousand names would hide the other notes."""
@@ -167,20 +171,14 @@ def join(
     drafts: list[Draft] = []
     used: set[str] = set()
     started: list[str] = []
-    for cases in _blocks(plan.cases):
-        block = [
-            _records(
-                plan,
-                case,
-                load,
-                artifacts=artifacts.get(case.slug, absent.get(case.slug)),
-                machine=(environments, agreed),
-                notes=notes,
-            )
-            for case in cases
-        ]
-        block = [witnessed(records, load_usage, environments, notes) for records in block]
-        for case, records in zip(cases, with_figures(cases, block), strict=True):
+
+    def records_of(case: Case) -> CaseRecords:
+        known = artifacts.get(case.slug, absent.get(case.slug))
+        records = _records(plan, case, load, artifacts=known, machine=(environments, agreed), notes=notes)
+        return witnessed(records, load_usage, environments, notes)
+
+    for block in _blocks(plan.cases, records_of):
+        for case, records in with_figures(block):
             checks = checks_for(plan, case, exports.get(case.slug), calibration)
             drafts.append(draft_of(case, kinds[case.slug], records, plan.measurement, checks))
             used.update(record.environment_id for record in records.measured if record.environment_id)
@@ -202,9 +200,19 @@ def join(
     )
 
 
-def _blocks(cases: Sequence[Case]) -> Iterator[Sequence[Case]]:
-    for start in range(0, len(cases), BLOCK):
-        yield cases[start : start + BLOCK]
+def _blocks(
+    cases: Iterable[Case], records_of: Callable[[Case], CaseRecords]
+) -> Iterator[list[tuple[Case, CaseRecords]]]:
+    """Cases with their records, as many at a time as have BLOCK samples together."""
+    block, size = list[tuple[Case, CaseRecords]](), 0
+    for case in cases:
+        block.append((case, records_of(case)))
+        size += max(LEAST, sum(len(record.latency_ns) for record in block[-1][1].measured))
+        if size >= BLOCK:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
 
 
 def blank_summary(plan: Plan, exports: Mapping[str, ExportRecord], created_at: str) -> Summary:

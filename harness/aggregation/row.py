@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -248,17 +248,14 @@ def missing_row(case: Case, kind: Kind, reason: str, hint: str) -> Row:
 QUANTILES = {"p90": 0.90, "p95": 0.95, "p99": 0.99}
 
 
-def with_figures(cases: Sequence[Case], block: Sequence[CaseRecords]) -> list[CaseRecords]:
-    """The records of some cases, each with the figures of its samples, which are computed together."""
+def with_figures(block: Sequence[tuple[Case, CaseRecords]]) -> Iterator[tuple[Case, CaseRecords]]:
+    """Some cases with their records, each with the figures of its samples, which are computed together."""
     samples = [
-        [] if case.mode == "offline" else [record.latency_ns for record in records.measured]
-        for case, records in zip(cases, block, strict=True)
+        [] if case.mode == "offline" else [record.latency_ns for record in records.measured] for case, records in block
     ]
     figures = iter(estimators.process_figures([process for processes in samples for process in processes]))
-    return [
-        replace(records, figures=[next(figures) for _ in processes]) if processes else records
-        for records, processes in zip(block, samples, strict=True)
-    ]
+    for (case, records), processes in zip(block, samples, strict=True):
+        yield case, replace(records, figures=[next(figures) for _ in processes]) if processes else records
 
 
 def latency_of(records: Sequence[Measured]) -> Latency:

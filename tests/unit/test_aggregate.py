@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from harness import aggregate
+from harness.aggregation import join
 from harness.core import store
 from harness.core.errors import CasesFailedError, MalformedFileError, MissingInputError
 from harness.core.layout import Models, Results
@@ -456,8 +457,10 @@ def test_aggregate_imports_no_inference_library() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_records_are_read_one_case_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory stays bounded: no more records alive than one case has rounds (and one being read)."""
+def test_no_more_records_are_in_memory_than_have_the_samples_of_a_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here each case has the samples of a block: no more records are alive than two cases have rounds."""
     import gc
     import weakref
 
@@ -475,6 +478,8 @@ def test_records_are_read_one_case_at_a_time(tmp_path: Path, monkeypatch: pytest
         return record
 
     monkeypatch.setattr(store, "load_raw", counting)
+    monkeypatch.setattr(join, "LEAST", 0)
+    monkeypatch.setattr(join, "BLOCK", 3 * 120)
     gc.collect()
     gc.freeze()  # what other tests left need not be walked through again for every record
     try:
