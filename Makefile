@@ -44,7 +44,7 @@ ENDPOINT    ?=#? running service to load in place of a backend, as kserve+http:/
 #- Files: read by every target that runs a stage
 RESULTS     ?= results#? folder of results
 MODELS_DIR  ?= models#? folder of exported models
-FORCE       ?=#? export, engines, roof, run, load, generate, energy, profile, dispatch, reproduce, ab, bench: 1 does again what is there; aggregate, bundle: 1 replaces a summary by a poorer one
+FORCE       ?=#? export, engines, roof, run, load, generate, energy, profile, dispatch, reproduce, ab, bench: 1 repeats what is there; aggregate, bundle: 1 replaces a summary by one with fewer measured rows
 
 #- Comparing and checking
 ONLY        ?=#? bench, load, generate, profile, report: a model: the whole report of it alone, into RESULTS/reports/
@@ -54,7 +54,7 @@ THRESHOLD   ?=#? compare, ab: limits, as latency_p50<100ms; several with ; betwe
 MAX_REGRESSION ?=#? compare, ab: slow-down that is accepted, as 5%
 EQUIVALENCE ?=#? compare, ab: change that counts as none, as 2% (1%)
 ACROSS      ?=#? compare: 1: another machine or version: name every difference, judge ratios over the baseline backend alone
-AGAINST     ?=#? ab: commit, folder, or backend=python to hold this folder against
+AGAINST     ?=#? ab: commit, folder, or backend=python to compare this folder with
 STORE       ?=#? history: folder that keeps runs over time, or its URL
 COMMIT      ?=#? history: state of the measured code, if not Inferometer's checkout
 CONFIRM     ?=#? history: candidate that the A/B run in results/ab decides
@@ -72,7 +72,7 @@ DEPTH       ?=#? depth of the module tree down to which layers are shown
 WEB         ?=#? watch: 1 serves a page to this machine alone
 PORT        ?= 0#? watch: port of that page; 0 takes a free one
 MLFLOW      ?=#? share: MLflow server or database to log to as well, as sqlite:///mlflow.db
-AUDIT_SERVICE ?= pypi#? audit: where to ask for known vulnerabilities: pypi or osv
+AUDIT_SERVICE ?= pypi#? audit: source of known vulnerabilities: pypi or osv
 
 #- Where stages run: read by every target that runs a stage
 WHERE       ?= $(or $(value RUN),auto)#? local, docker, auto (docker where an engine answers; builds the CPU image), or system: this PYTHON as it is
@@ -207,16 +207,16 @@ generate: where $(SMOLLM2) ## Measure generation: time to the first token and be
 	poorer=0; $(AGGREGATE) || poorer=$$?; case $$poorer in 0|10) ;; *) exit $$poorer ;; esac; \
 	$(REPORT) --print; exit $$((code ? code : poorer))  # 10: some cases failed; the report says which
 
-plan: where ## Expand the configuration into cases and say about how long they take
+plan: where ## List the cases of the configuration, and about how long they take
 	@$(PLAN) --list
 
 export: where ## Turn the plan's models into ONNX, weights, inputs and reference outputs
 	@$(EXPORT)
 
-engines: where ## Build the TensorRT engines that the plan needs, for this very GPU
+engines: where ## Build the TensorRT engines that the plan needs, for this GPU
 	@$(ENGINES)
 
-roof: where ## Measure what the CPU or GPU can do at most: matrix products, copies, on a GPU launches
+roof: where ## Measure the limits of the CPU or GPU: matrix products, copies, on a GPU launches
 	@$(ROOF)
 
 run: where ## Measure the cases of the plan that the results lack
@@ -239,13 +239,13 @@ aggregate: where ## Join the plan with the raw samples: summary.json, summary.cs
 report: where ## Write report.md and charts from the summary, and print the main table
 	@$(REPORT) --print
 
-compare: where ## Compare with an earlier run (BASELINE), hold against limits (THRESHOLD), or both
+compare: where ## Compare with an earlier run (BASELINE), with limits (THRESHOLD), or both
 	@$(COMPARE)
 
-reproduce: where ## Measure what a published claim measured and say whether it comes out (CLAIM=list)
+reproduce: where ## Measure the cases of a published claim here, and compare the figures (CLAIM=list)
 	@$(REPRODUCE)
 
-selftest: where ## Prove the harness on this machine: bias, false alarms, missed slow-downs (RATE=10%)
+selftest: where ## Test the harness on work of known duration: bias, false alarms, missed slow-downs (RATE=10%)
 	@$(STAGE).selftest $(PLACE) --models-dir "$$MODELS_DIR" $(if $(RATE),--rate "$$RATE") $(if $(TRIALS),--trials "$$TRIALS")
 
 profile: where ## Profile the plan's cases, and report: counts, memory, layers; plans first where there is no plan or MODELS, … are given
@@ -277,7 +277,7 @@ verify: ## Check a bundle and make its report again, byte for byte (BUNDLE)
 	@$(HERE).verify $(if $(BUNDLE),--bundle "$$BUNDLE")
 
 # MLflow's client and its credentials are the caller's, which no image has.
-share: ## Hand the results to other programs: a CSV file of every table, metrics.prom, MLflow (MLFLOW=<URI>)
+share: ## Export the results: a CSV file per table, metrics.prom, MLflow (MLFLOW=<URI>)
 	@$(HERE).share $(PLACE) $(if $(MLFLOW),--mlflow "$$MLFLOW")
 
 dispatch: ## Measure the plan on other machines (RUNNER=ray|slurm), after `make plan export`
@@ -291,7 +291,7 @@ watch: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Show live progress
 	@$(HERE).watch $(PLACE) $(if $(WEB),--web --port "$$PORT")
 
 # An environment of its own: what it needs has no place among what is measured. The answer is a report, never a failure.
-audit: .venv-audit/.installed ## Ask for known vulnerabilities of the lock file's packages; reports, never fails (AUDIT_SERVICE)
+audit: .venv-audit/.installed ## List known vulnerabilities of the lock file's packages; they do not fail the target (AUDIT_SERVICE)
 	@{ .venv-audit/bin/pip-audit --vulnerability-service "$$AUDIT_SERVICE" --requirement $(LOCK) --no-deps --disable-pip \
 	  --progress-spinner off --format json 2>/dev/null || true; } | .venv-audit/bin/python .ci/audit.py $(LOCK)
 

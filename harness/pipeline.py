@@ -95,7 +95,7 @@ VARIABLES: tuple[Variable, ...] = (
         "IN_FLIGHT",
         "--in-flight",
         ("plan",),
-        "server, offline: batches in flight, issued by one thread, in place of WORKERS (OpenVINO, ONNX Runtime; CPU)",
+        "server, offline: batches in flight, issued by one thread, in place of WORKERS (OpenVINO, ONNX Runtime; GPU)",
     ),
     Variable("CLIENTS", "--clients", ("plan",), "concurrency: clients with one request in flight each (1,2,4)"),
     Variable("SAMPLES", "--samples", ("plan",), "multi-stream: samples of a query (8)"),

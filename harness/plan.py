@@ -197,7 +197,12 @@ def _prompts(text: str) -> tuple[tuple[int, ...], str | None]:
 
 def _parser() -> cli.Parser:
     parser = cli.parser("harness.plan", __doc__)
-    parser.add_argument("--config", type=cli.path, default=Path("configs/quickstart.yaml"))
+    parser.add_argument(
+        "--config",
+        type=cli.path,
+        default=Path("configs/quickstart.yaml"),
+        help="configuration (configs/quickstart.yaml)",
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), help="instead of the configuration's")
     text = "comma-separated, instead of the configuration's"
     parser.add_argument("--models", type=_models, default=(), help=f"{text}; `name@seeded` names the weights")

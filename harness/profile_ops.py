@@ -6,7 +6,7 @@ agree. Latencies are those that `run` measured; the times of this stage are no l
 
 Of a case of generation, its two phases are profiled apart: <case_id>-prefill and <case_id>-decode.
 
-reads   results/plan.json, models/<model>/export.json or generation.json, and the files that it names;
+reads   results/plan.json, exports/<slug>/{export,generation}.json and the files that they name;
         results/summary.json if there is one
 writes  results/profiles/<case_id>/{model,parts,memory}.json, parts.md, memory.{png,svg}, memory.pickle, *.trace.json,
         <repeat>.usage.json, and events.out.tfevents.profile where TensorBoard is installed

@@ -147,11 +147,11 @@ def _cpu_s() -> float:
 
 def _children(process: int | str) -> list[int]:
     """Process ids of the living children of a process; none where the system does not list them."""
-    found = []
+    results = []
     with suppress(OSError):  # a thread or the process may end meanwhile
         for thread in os.scandir(f"/proc/{process}/task"):
-            found += map(int, Path(thread.path, "children").read_text().split())
-    return found
+            results += map(int, Path(thread.path, "children").read_text().split())
+    return results
 
 
 def _living_s(pid: int) -> float:

@@ -105,16 +105,16 @@ VOID = "bert-base-tensorrt-cuda-fp16-b128-s128-dynamic+graph"
 
 def cases() -> list[Case]:
     """A tuned matrix of three models and five backends, and four cases of the transfer boundary."""
-    found = [
+    results = [
         gpu_case(model, backend, "fp16", batch, setting, tuned=len(_settings(model, backend)) > 1)
         for model in MODELS
         for batch in BATCHES
         for backend in SETTINGS
         for setting in _settings(model, backend)
     ]
-    found += [gpu_case(model, "torch-eager", "fp32", batch, "default") for model in MODELS for batch in BATCHES]
-    found += [gpu_case(MINILM, "noop", "fp32", 1, "default")]
-    return found + [
+    results += [gpu_case(model, "torch-eager", "fp32", batch, "default") for model in MODELS for batch in BATCHES]
+    results += [gpu_case(MINILM, "noop", "fp32", 1, "default")]
+    return results + [
         gpu_case(RESNET, "tensorrt", "fp16", batch, "static+graph", boundary="transfer") for batch in BATCHES
     ]
 
@@ -263,8 +263,8 @@ def _onnx(model: FakeModel, path: str) -> OnnxArtifact:
 def engines_of(model: FakeModel) -> list[EngineRecord]:
     """One engine for all batches, and one for each."""
     settings = _settings(model, "tensorrt")
-    found = {engine_name(setting, batch): (setting, batch) for setting in settings for batch in BATCHES}
-    return [_engine(model, name, "dynamic" in setting, batch) for name, (setting, batch) in found.items()]
+    results = {engine_name(setting, batch): (setting, batch) for setting in settings for batch in BATCHES}
+    return [_engine(model, name, "dynamic" in setting, batch) for name, (setting, batch) in results.items()]
 
 
 def _engine(model: FakeModel, name: str, dynamic: bool, batch: int) -> EngineRecord:

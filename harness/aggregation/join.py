@@ -21,7 +21,7 @@ from harness.aggregation.row import (
     draft_of,
     with_figures,
 )
-from harness.aggregation.usage import timed_rounds
+from harness.aggregation.usage import timed
 from harness.core.errors import FormatError, StorageError
 from harness.core.schemas import (
     Case,
@@ -96,38 +96,26 @@ LoadUsage = Callable[[str, int], Usage | None]
 
 
 def witnessed(
-    block: Sequence[CaseRecords], load_usage: LoadUsage, environments: Mapping[str, Environment], notes: Notes
-) -> list[CaseRecords]:
-    """The records of some cases, each with the monitor's summary or why there is none.
+    records: CaseRecords, load_usage: LoadUsage, environments: Mapping[str, Environment], notes: Notes
+) -> CaseRecords:
+    """The records, each with the monitor's summary or why there is none.
 
     Without the monitor's file no sample is left out; a flag (UNWATCHED) then lowers the row's grade, so that deleting a
     file never improves it.
     """
-    usages = [[_usage(record, load_usage) for record in records.measured] for records in block]
-    windows = iter(timed_rounds([usage for of_case in usages for usage in of_case if isinstance(usage, Usage)]))
-    return [
-        _witnessed(
-            records, [next(windows) if isinstance(usage, Usage) else usage for usage in of_case], environments, notes
-        )
-        for records, of_case in zip(block, usages, strict=True)
-    ]
-
-
-def _witnessed(
-    records: CaseRecords,
-    windows: Sequence[UsageSummary | str | None],
-    environments: Mapping[str, Environment],
-    notes: Notes,
-) -> CaseRecords:
     if not records.measured:
         return records
     usage: dict[int, UsageSummary] = {}
     unwatched: dict[int, str] = {}
-    for record, window in zip(records.measured, windows, strict=True):
-        if isinstance(window, UsageSummary):
+    for record in records.measured:
+        usage_or_reason = _usage(record, load_usage)
+        window = timed(usage_or_reason) if isinstance(usage_or_reason, Usage) else None
+        if window is not None:
             usage[record.round] = window
             continue
-        unwatched[record.round] = window or "the case ended before the monitor saw it timed"
+        unwatched[record.round] = (
+            usage_or_reason if isinstance(usage_or_reason, str) else "the case ended before the monitor saw it timed"
+        )
         notes.note_unwatched(record.case_id, record.round, unwatched[record.round])
     where = environments.get(records.measured[0].environment_id or "")
     return replace(records, usage=usage, unwatched=unwatched, environment=where)
@@ -191,7 +179,7 @@ def join(
             )
             for case in cases
         ]
-        block = witnessed(block, load_usage, environments, notes)
+        block = [witnessed(records, load_usage, environments, notes) for records in block]
         for case, records in zip(cases, with_figures(cases, block), strict=True):
             checks = checks_for(plan, case, exports.get(case.slug), calibration)
             drafts.append(draft_of(case, kinds[case.slug], records, plan.measurement, checks))

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from operator import attrgetter, mul
+from itertools import compress
+from operator import attrgetter, mul, sub
 from statistics import median
 from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from harness.core.schemas import BusyProcess, GpuSample, GpuUsage, Record, Usage, UsageSummary
+from harness.core.schemas import BusyProcess, GpuSample, GpuUsage, Record, Usage, UsageSample, UsageSummary
 from harness.monitoring.cpu_probe import MAX_BUSIEST
 
 N = TypeVar("N", int, float)
@@ -115,125 +113,55 @@ MIN_PEAK_SHARE = 0.5
 CPU time in ticks of 10 ms, and one tick in a sample of 5 ms would look like two CPUs."""
 
 
+_USED = tuple(name for name in UsageSample.model_fields if name not in ("at_ns", "phase"))
 PEAKS = ("cpu_percent", "others_percent", "steal_percent")
-_TOTALS = ("major_faults", "minor_faults", "read_bytes", "written_bytes", "throttled_periods", "thermal_events")
-
-
-class _Looks:
-    """The looks of the monitor at the judged phases of some rounds, one after the other.
-
-    rounds: the places of the rounds that have any. times: of each look, since the look before it. Figures of these
-    rounds are arrays of NumPy, in which NaN is an unknown value.
-    """
-
-    def __init__(self, rounds: Sequence[Mapping[str, Sequence[Any]]]) -> None:
-        self._seen = [columns for columns in rounds if columns]
-        of_round = np.repeat(np.arange(len(rounds)), [len(columns.get("at_ns", ())) for columns in rounds])
-        at_ns, first = self._all("at_ns"), np.diff(of_round, prepend=-1) > 0
-        times = np.where(first, at_ns, np.diff(at_ns, prepend=0.0))
-        judged = np.array([phase in JUDGED_PHASES for columns in self._seen for phase in columns["phase"]], dtype=bool)
-        watched = np.bincount(of_round, weights=times * judged, minlength=len(rounds))
-        self._used = judged & (watched[of_round] > 0)
-        self._first = np.flatnonzero(np.diff(of_round[self._used], prepend=-1))
-        self.rounds: list[int] = of_round[self._used][self._first].tolist()
-        self.times = times[self._used]
-
-    def _all(self, name: str) -> NDArray[np.float64]:
-        arrays = [np.asarray(columns[name], dtype=np.float64) for columns in self._seen]
-        return np.concatenate(arrays) if arrays else np.zeros(0)
-
-    def values(self, name: str) -> NDArray[np.float64]:
-        """The values of a field, a value a look."""
-        return self._all(name)[self._used]
-
-    def total(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The sum of a figure; unknown where any value is: a sum of some would look like the sum of all."""
-        return np.add.reduceat(values, self._first)
-
-    def extreme(self, choose: np.ufunc, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The result of `choose` (fmin or fmax) on the known values of a figure."""
-        chosen: NDArray[np.float64] = choose.reduceat(values, self._first)
-        return chosen
-
-    def mean(self, name: str) -> NDArray[np.float64]:
-        """The mean of the known values of a field, weighted by time."""
-        values = self.values(name)
-        weights = np.where(np.isnan(values), 0.0, self.times)
-        with np.errstate(invalid="ignore"):  # 0 / 0 where none is known
-            return self.total(weights * np.nan_to_num(values)) / self.total(weights)
-
-    def without_short(self, name: str, shortest_ns: Sequence[float]) -> NDArray[np.float64]:
-        """The values of a field; unknown in looks below a length, which each round has."""
-        counts = np.diff(self._first, append=len(self.times))
-        return np.where(self.times < np.repeat(shortest_ns, counts), np.nan, self.values(name))
 
 
 def timed(usage: Usage) -> UsageSummary | None:
     """One round's warm-up and timed part; None where they ended before the monitor's first look."""
-    return timed_rounds([usage])[0]
-
-
-def timed_rounds(usages: Sequence[Usage]) -> list[UsageSummary | None]:
-    """The same of some rounds, computed together: a call of NumPy costs more than its work on a few looks."""
-    seen = [usage.by_column for usage in usages]
-    looks = _Looks(seen)
-    windows: list[UsageSummary | None] = [None] * len(usages)
-    if not looks.rounds:
-        return windows
-    frequency, shortest = (
-        looks.values("frequency_mhz"),
-        [MIN_PEAK_SHARE * usages[at].interval_ns for at in looks.rounds],
-    )
-    whole = {
-        "watched_ns": looks.total(looks.times),
-        "longest_look_ns": looks.extreme(np.fmax, looks.times),
-        "rss_peak_bytes": looks.extreme(np.fmax, looks.values("rss_bytes")),
-        **{name: looks.total(looks.values(name)) for name in _TOTALS},
-        "stopped_looks": looks.total(looks.values("stopped")),
-        "allowed_cpus": looks.extreme(np.fmin, looks.values("allowed_cpus")),
-        "allowed_cores": looks.extreme(np.fmin, looks.values("allowed_cores")),
-    }
-    figures = {
-        **{f"{name}_mean": looks.mean(name) for name in (*PEAKS, "frequency_mhz")},
-        **{f"{name}_peak": looks.extreme(np.fmax, looks.without_short(name, shortest)) for name in PEAKS},
-        "frequency_mhz_min": looks.extreme(np.fmin, frequency),
-        "frequency_mhz_max": looks.extreme(np.fmax, frequency),
-        "temperature_c_max": looks.extreme(np.fmax, looks.values("temperature_c")),
-        "allowed_others_percent_mean": looks.mean("allowed_others_percent"),
-        "siblings_percent_mean": looks.mean("siblings_percent"),
-    }
-    columns = {name: _or_none(values, int) for name, values in whole.items()}
-    columns |= {name: _or_none(values, float) for name, values in figures.items()}
-    # Use by others of the CPUs that the process may use is known where every look has it.
-    known = np.isfinite(looks.total(looks.values("allowed_others_percent"))).tolist()
-    for at, has_allowed, values in zip(looks.rounds, known, zip(*columns.values(), strict=True), strict=True):
-        of_round = dict(zip(columns, values, strict=True))
-        windows[at] = _window(usages[at], seen[at], of_round if has_allowed else {**of_round, **_NOT_ALLOWED})
-    return windows
-
-
-_NOT_ALLOWED = dict.fromkeys(
-    ("allowed_cpus", "allowed_cores", "allowed_others_percent_mean", "siblings_percent_mean"), None
-)
-
-
-def _or_none(values: NDArray[np.float64], kind: Callable[[float], Any]) -> list[Any]:
-    return [kind(value) if value == value else None for value in values.tolist()]  # noqa: PLR0124 - NaN is not equal
-
-
-def _window(usage: Usage, looks: Mapping[str, Sequence[Any]], figures: Mapping[str, Any]) -> UsageSummary:
-    """The summary of one round from its figures, and those that need no arrays."""
-    on_gpu = [look for look, phase in zip(looks["gpu"], looks["phase"], strict=True) if phase in JUDGED_PHASES and look]
+    every = usage.by_column
+    if not every:
+        return None
+    judged = [phase in JUDGED_PHASES for phase in every["phase"]]
+    times = list(compress(map(sub, every["at_ns"], (0, *every["at_ns"])), judged))
+    if not sum(times):
+        return None
+    seen = {name: tuple(compress(every[name], judged)) for name in _USED}
+    shortest = MIN_PEAK_SHARE * usage.interval_ns
+    long = seen
+    if min(times) < shortest:
+        whole = [span >= shortest for span in times]
+        long = {name: tuple(compress(seen[name], whole)) for name in PEAKS}
     return UsageSummary(
-        **figures,
         rounds=1,
+        watched_ns=sum(times),
         process_ns=usage.watched_ns,
+        cpu_percent_mean=mean(seen["cpu_percent"], times) or 0.0,
+        cpu_percent_peak=extreme(max, long["cpu_percent"]),
+        others_percent_mean=mean(seen["others_percent"], times) or 0.0,
+        others_percent_peak=extreme(max, long["others_percent"]),
+        steal_percent_mean=mean(seen["steal_percent"], times),
+        steal_percent_peak=extreme(max, long["steal_percent"]),
+        rss_peak_bytes=max(seen["rss_bytes"]),
         pss_peak_bytes=usage.pss_peak_bytes,
+        major_faults=sum(seen["major_faults"]),
+        minor_faults=sum(seen["minor_faults"]),
+        read_bytes=total(seen["read_bytes"]),
+        written_bytes=total(seen["written_bytes"]),
+        frequency_mhz_min=extreme(min, seen["frequency_mhz"]),
+        frequency_mhz_mean=mean(seen["frequency_mhz"], times),
+        frequency_mhz_max=extreme(max, seen["frequency_mhz"]),
+        temperature_c_max=extreme(max, seen["temperature_c"]),
+        throttled_periods=total(seen["throttled_periods"]),
+        thermal_events=total(seen["thermal_events"]),
         unavailable=usage.unavailable,
         monitor_share=usage.monitor_cpu_ns / usage.watched_ns if usage.watched_ns else 0.0,
         busiest=usage.busiest,
-        gpu=gpu_usage_of(on_gpu, usage.gpu_memory_before_bytes),
+        gpu=gpu_usage_of(known(seen["gpu"]), usage.gpu_memory_before_bytes),
+        longest_look_ns=max(times),
         look_interval_ns=usage.interval_ns,
+        stopped_looks=None if None in seen["stopped"] else sum(map(bool, seen["stopped"])),
+        **_allowed(seen, times),
     )
 
 
@@ -285,3 +213,15 @@ def _busiest(processes: Sequence[BusyProcess]) -> tuple[BusyProcess, ...]:
     for busy_process in sorted(processes, key=lambda process: -process.cpu_percent):
         largest.setdefault((busy_process.pid, busy_process.name), busy_process)
     return tuple(largest.values())[:MAX_BUSIEST]
+
+
+def _allowed(seen: Mapping[str, Sequence[Any]], times: Sequence[int]) -> dict[str, Any]:
+    """Use by others of the CPUs that the process may use; empty where any sample does not have it."""
+    if None in seen["allowed_others_percent"]:
+        return {}
+    return {
+        "allowed_cpus": extreme(min, seen["allowed_cpus"]),
+        "allowed_cores": extreme(min, seen["allowed_cores"]),
+        "allowed_others_percent_mean": mean(seen["allowed_others_percent"], times),
+        "siblings_percent_mean": mean(seen["siblings_percent"], times),
+    }

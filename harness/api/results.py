@@ -18,10 +18,9 @@ from harness.reporting import ranking
 from harness.reporting.prose.conditions import short_conditions, with_short_names
 from harness.reporting.prose.load_answer import load_section
 from harness.reporting.table import Block
-from harness.reporting.tables.custom_metrics_table import csv_columns
 from harness.reporting.tables.latency_table import latency_table, terminal_table
 from harness.reporting.tables.load_tables import point_lines
-from harness.reporting.tables.summary_table import COLUMNS
+from harness.reporting.tables.summary_table import columns_of
 from harness.reporting.tables.validity_tables import flags_table, unmeasured_table
 from harness.reporting.writers import html
 from harness.reporting.writers.csv import csv_text
@@ -99,8 +98,8 @@ class Benchmark(Result):
 
     def records(self) -> list[dict[str, Any]]:
         """The columns of summary.csv."""
-        columns = {**COLUMNS, **csv_columns(self.summary)}
-        return [{name: figure(row) for name, figure in columns.items()} for row in self.rows]
+        columns = columns_of(self.summary)
+        return [dict(zip(columns, line, strict=True)) for line in zip(*columns.values(), strict=True)]
 
     def document(self) -> Any:
         """The whole summary: rows, export, conditions."""

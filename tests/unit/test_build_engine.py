@@ -44,13 +44,13 @@ STATIC, DYNAMIC = "static+graph", "dynamic+graph"
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
-    found = FakeGpu()
+    result = FakeGpu()
     own = ctypes.CDLL(None)  # the C library, which starts and ends processes
     libraries = {"libcuda.so.1": FakeDriver(), None: own}
     monkeypatch.setattr(ctypes, "CDLL", lambda name: libraries.get(name) or _absent(name))
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())  # type: ignore[arg-type]
-    tensorrt.install(monkeypatch, found, **tensorrt_builder.names())
-    return found
+    tensorrt.install(monkeypatch, result, **tensorrt_builder.names())
+    return result
 
 
 def _absent(name: str) -> Any:
@@ -118,10 +118,10 @@ def _artifact(path: Path) -> Artifact:
 
 @pytest.fixture
 def folder(tmp_path: Path, gpu: FakeGpu) -> Folder:
-    found = Folder(tmp_path)
-    found.export()
-    found.plan(("tensorrt", 8, STATIC))
-    return found
+    result = Folder(tmp_path)
+    result.export()
+    result.plan(("tensorrt", 8, STATIC))
+    return result
 
 
 def test_an_engine_is_built_checked_and_described(folder: Folder) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import hashlib
 import os
 import re
 import subprocess
@@ -19,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from harness import aggregate, bundle, compare, history, report, verify
+from harness.aggregation import join
 from harness.aggregation.usage import timed
 from harness.core import chain, packed, parallel, raw_files, store
 from harness.core.errors import (
@@ -40,6 +42,7 @@ from harness.core.schemas import (
     PackedSummary,
     PackedUsage,
     Plan,
+    RowGroup,
     Summary,
 )
 from harness.live import server
@@ -332,6 +335,46 @@ def test_the_file_of_a_large_summary_has_another_format(large: Run) -> None:
     assert isinstance(head, PackedSummary)
     assert head.rows == ()
     assert sum(group.rows for group in head.row_groups) == len(CASES)
+
+
+def test_rows_of_format_1_have_their_checks_in_the_row(large: Run) -> None:
+    rows, path = large.aggregate().rows, large.results.packed_rows
+    texts = [row.model_dump_json() for row in rows]
+    table = pq.read_table(path).drop_columns(["checks"])
+    place = table.column_names.index("row")
+    old = table.set_column(place, table.schema.field(place), [texts])
+    pq.write_table(old.replace_schema_metadata({b"inferometer": b"rows 1"}), path)
+    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
+    group = RowGroup(model=rows[0].model, rows=len(rows), measured=len(rows), sha256=digest)
+    assert packed.PackedRows(path, [group]).group(0) == rows
+
+
+@pytest.mark.parametrize("text", ['{"PARITY":{"rounds":2,"of":3,"missing":null}}', None])
+def test_other_checks_than_those_of_the_summary_are_damage(tmp_path: Path, large: Run, text: str | None) -> None:
+    model = large.aggregate().rows[0].model
+    rows = [row for row in large.aggregate().rows if row.model == model]
+    path, written = tmp_path / "rows.parquet", packed.written_rows(model, rows)
+
+    def write() -> packed.PackedRows:
+        writer = packed.RowsWriter(path)
+        writer.add(written)
+        writer.close()
+        writer.keep()
+        return packed.PackedRows(path, [written.group])
+
+    assert write().group(0) == tuple(rows)
+    written.columns["checks"][0] = text
+    with pytest.raises(MalformedFileError, match="the rows of"):
+        write().group(0)
+
+
+def test_cases_that_are_computed_together_have_the_rows_of_single_cases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path / "together", cases=cases_of((MINILM, EFFICIENTNET)), change=eventful, rounds=3, samples=90)
+    together = run.aggregate().rows
+    monkeypatch.setattr(join, "BLOCK", 1)
+    assert run.aggregate().rows == together
 
 
 def test_rows_of_another_summary_are_refused(large: Run) -> None:

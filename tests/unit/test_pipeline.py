@@ -98,12 +98,12 @@ def _made(folder: Path, target: str, *choices: str, **codes: int) -> tuple[int, 
 
 def _named(words: Sequence[str]) -> dict[str, str]:
     """Options with their values; without values those that are switches; none that are empty."""
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     for place, word in enumerate(words):
         if word.startswith("--"):
             value = words[place + 1] if place + 1 < len(words) and not words[place + 1].startswith("--") else "1"
-            found[word] = "" if word == "--began" else value
-    return {option: value for option, value in found.items() if value or option == "--began"}
+            results[word] = "" if word == "--began" else value
+    return {option: value for option, value in results.items() if value or option == "--began"}
 
 
 ALL = {

@@ -29,29 +29,29 @@ def results(tmp_path: Path) -> Results:
 @pytest.fixture(scope="module")
 def reported(tmp_path_factory: pytest.TempPathFactory) -> Results:
     """The results with their whole report. Tests only read it."""
-    found = profiled(tmp_path_factory.mktemp("reported"))
-    report.stage(["--results", str(found.root)])
-    return found
+    result = profiled(tmp_path_factory.mktemp("reported"))
+    report.stage(["--results", str(result.root)])
+    return result
 
 
 def profiled(root: Path) -> Results:
     """Two profiled backends on a GPU, one with a trace and kernels of which it tells."""
-    found, summary = Results(root), cuda_summary()
-    store.save(found.summary, summary)
+    result, summary = Results(root), cuda_summary()
+    store.save(result.summary, summary)
     for backend, parts in (("torch-eager", EAGER), ("tensorrt", GRAPH)):
         row = next(row for row in summary.rows if _is_of(row, backend))
         model = profile(case_of(RESNET, backend, "fp16", 1), row)
         facts = {"case_id": row.case_id, "settings_id": summary.settings_id, "model": row.model, "setting": row.setting}
-        store.save(found.model_profile(row.case_id), model.model_copy(update=facts))
+        store.save(result.model_profile(row.case_id), model.model_copy(update=facts))
         traces = (TRACE,) if backend == "torch-eager" else ()
         kernels = (OperatorRow(name="n", shapes="", calls=1, self_cpu_ns=0, self_device_ns=220),)
         told = parts.model_copy(update={"traces": traces, "operators": kernels if traces else ()})
-        store.save(found.parts_profile(row.case_id), PartsProfile.model_validate(told.model_dump()))
+        store.save(result.parts_profile(row.case_id), PartsProfile.model_validate(told.model_dump()))
     row = next(row for row in summary.rows if _is_of(row, "torch-eager"))
     events = [event("kernel", 0, 10, 1), event("kernel", 15, 5, 2), event("cuda_runtime", 8, 6, 2)]
     events.append(event("cuda_runtime", -5, 2, 1))
-    (found.profile(row.case_id) / TRACE).write_text(json.dumps({"traceEvents": events}))
-    return found
+    (result.profile(row.case_id) / TRACE).write_text(json.dumps({"traceEvents": events}))
+    return result
 
 
 def _is_of(row: Row, backend: str) -> bool:

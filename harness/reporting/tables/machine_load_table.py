@@ -12,6 +12,7 @@ from harness.reporting import ranking
 from harness.reporting.csv_identity import Line, about
 from harness.reporting.table import Column, Table, case_columns, filled, words
 from harness.reporting.tables.summary_table import COLUMNS as COLUMNS_OF_SUMMARY
+from harness.reporting.tables.summary_table import values_of
 from harness.reporting.writers.markdown import escape
 
 COLUMNS: Sequence[tuple[Column[UsageSummary], tuple[str, ...]]] = (
@@ -73,7 +74,8 @@ def usage_lines(summary: Summary) -> list[Line]:
     names = [*UsageSummary.model_fields, *(f"gpu_{name}" for name in GpuUsage.model_fields), "gpu_clock_held_back"]
     columns = {name: COLUMNS_OF_SUMMARY[name] for name in names if name in COLUMNS_OF_SUMMARY}
     rows = [row for _, group in ranking.by_table(summary.rows) for row in group if row.usage]
-    return [about(summary, row, {name: figure(row) for name, figure in columns.items()}) for row in rows]
+    lines = zip(*values_of(columns, rows).values(), strict=True)
+    return [about(summary, row, dict(zip(columns, line, strict=True))) for row, line in zip(rows, lines, strict=True)]
 
 
 MAX_NAMED = 5

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from operator import attrgetter
-from typing import cast
+from typing import Any, cast
 
 from pydantic import BaseModel
 
@@ -54,21 +55,6 @@ def _column(name: str, path: str) -> str:
     return f"{stem}_{tail}_ns" if timed else f"{stem}_{tail}"
 
 
-def _reader(path: str) -> Callable[[Row], Value]:
-    first, *names = path.split(".")
-    part, name, last = attrgetter(first), names[0], names[-1]
-
-    def read(row: Row) -> Value:
-        holder = part(row)
-        return None if holder is None else cast(Value, getattr(holder, name))
-
-    def read_below(row: Row) -> Value:
-        holder = read(row)
-        return None if holder is None else cast(Value, getattr(holder, last))
-
-    return read if len(names) == 1 else read_below
-
-
 def _percentile_end(name: str, end: str) -> Callable[[Row], Value]:
     def read(row: Row) -> Value:
         interval = row.latency_ns.percentile_ci95.get(name) if row.latency_ns else None
@@ -92,34 +78,57 @@ def _busiest(row: Row) -> Value:
 _NOT_FLAT = ("rounds", "unavailable", "gpu", "busiest")
 """Fields of the usage that are no figures; those of the GPU have separate columns."""
 
-COLUMNS: dict[str, Callable[[Row], Value]] = {
-    **{name: attrgetter(name) for name in _PLAIN},
+COLUMNS: dict[str, str | Callable[[Row], Value]] = {
+    **{name: name for name in _PLAIN},
     **{
-        _column(name, path): _reader(f"{_ATTRIBUTE.get(name, name)}.{path}")
-        for name, paths in _NESTED.items()
-        for path in paths
+        _column(name, path): f"{_ATTRIBUTE.get(name, name)}.{path}" for name, paths in _NESTED.items() for path in paths
     },
-    **{f"{name}_median_ns": _reader(f"split.{name}.median_ns") for name in PARTS},
-    **{f"{name}_share": _reader(f"split.{name}.share") for name in PARTS},
-    "throughput_per_s": attrgetter("throughput_per_s"),
-    **{f"throughput_ci95_{end}_per_s": _reader(f"throughput_ci95.{end}") for end in ("low", "high")},
-    "memory_bytes": attrgetter("memory_bytes"),
-    "threads": attrgetter("threads"),
-    "stopped": attrgetter("stopped"),
+    **{f"{name}_median_ns": f"split.{name}.median_ns" for name in PARTS},
+    **{f"{name}_share": f"split.{name}.share" for name in PARTS},
+    "throughput_per_s": "throughput_per_s",
+    **{f"throughput_ci95_{end}_per_s": f"throughput_ci95.{end}" for end in ("low", "high")},
+    "memory_bytes": "memory_bytes",
+    "threads": "threads",
+    "stopped": "stopped",
     **{f"latency_{name}_ci95_{end}_ns": _percentile_end(name, end) for name in PERCENTILES for end in ("low", "high")},
-    **{name: _reader(f"usage.{name}") for name in UsageSummary.model_fields if name not in _NOT_FLAT},
-    **{f"gpu_{name}": _reader(f"usage.gpu.{name}") for name in GpuUsage.model_fields if name != "reasons"},
+    **{name: f"usage.{name}" for name in UsageSummary.model_fields if name not in _NOT_FLAT},
+    **{f"gpu_{name}": f"usage.gpu.{name}" for name in GpuUsage.model_fields if name != "reasons"},
     "gpu_clock_held_back": _held_back,
     "busiest": _busiest,
     "checks": lambda row: " ".join(f"{name} {check.rounds}/{check.of}" for name, check in row.checks.items()),
     "flags": lambda row: " ".join(dict.fromkeys(flag.name for flag in row.flags)),
 }
-"""Column name → the figure. Absent figures are empty, never 0."""
+"""Column name → the path of the figure in a row, or how to compute it. Absent figures are empty, never 0."""
 
 
-def columns_of(summary: Summary) -> dict[str, Callable[[Row], Value]]:
-    """The columns of a summary, with those of its plugins' metrics."""
-    return {**COLUMNS, **csv_columns(summary)}
+def columns_of(summary: Summary) -> dict[str, Sequence[Value]]:
+    """The values of each column of a summary, with those of its plugins' metrics."""
+    return values_of({**COLUMNS, **csv_columns(summary)}, summary.rows)
+
+
+def values_of(columns: Mapping[str, str | Callable[[Row], Value]], rows: Sequence[Row]) -> dict[str, Sequence[Value]]:
+    """The values of each column. columns: as COLUMNS."""
+    names: dict[str, dict[str, str]] = {}
+    for name, figure in columns.items():
+        if isinstance(figure, str):
+            holder, _, last = figure.rpartition(".")
+            names.setdefault(holder, {})[name] = last
+    values: dict[str, Sequence[Value]] = {}
+    for holder, fields in names.items() if rows else ():
+        values |= zip(fields, _fields_below(rows, holder, list(fields.values())), strict=True)
+    return {
+        name: values.get(name, ()) if isinstance(figure, str) else [figure(row) for row in rows]
+        for name, figure in columns.items()
+    }
+
+
+def _fields_below(rows: Sequence[Row], path: str, fields: Sequence[str]) -> Iterable[Sequence[Value]]:
+    """The values of some fields of a record in each row; None where the record is absent."""
+    records: Sequence[Any] = rows
+    for name in filter(None, path.split(".")):
+        records = [None if record is None else getattr(record, name) for record in records]
+    read, absent = attrgetter(*fields, fields[0]), (None,) * (len(fields) + 1)  # of a single field it reads no tuple
+    return islice(zip(*(absent if record is None else read(record) for record in records), strict=True), len(fields))
 
 
 def environment_lines(summary: Summary) -> list[Line]:

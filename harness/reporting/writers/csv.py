@@ -103,25 +103,31 @@ def csv_tables(summary: Summary, profiled: Sequence[Profiled]) -> dict[str, str]
 
 def summary_text(summary: Summary) -> str:
     """summary.csv: the whole summary, a line per row, header first."""
+    if not summary.rows:
+        return ""
     columns = summary_table.columns_of(summary)
-    return (
-        _text(columns, ([figure(row) for figure in columns.values()] for row in summary.rows)) if summary.rows else ""
-    )
+    return _text(columns, zip(*map(_harmless_column, columns.values()), strict=True))
 
 
 def csv_text(lines: Sequence[Mapping[str, Value]]) -> str:
     """Lines with the same columns as CSV, header first (RFC 4180 except for line ends). Empty without lines."""
     if not lines:
         return ""
-    return _text(lines[0], (map(line.__getitem__, lines[0]) for line in lines))
+    columns = {name: [line[name] for line in lines] for name in lines[0]}
+    return _text(columns, zip(*map(_harmless_column, columns.values()), strict=True))
 
 
 def _text(header: Iterable[str], lines: Iterable[Iterable[Value]]) -> str:
+    """lines: harmless."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([harmless(name) for name in header])
-    writer.writerows([harmless(value) if isinstance(value, str) else value for value in line] for line in lines)
+    writer.writerows(lines)
     return text.getvalue()
+
+
+def _harmless_column(values: Sequence[Value]) -> Sequence[Value]:
+    return [harmless(value) for value in values] if str in set(map(type, values)) else values
 
 
 def harmless(value: Value) -> Value:

@@ -41,10 +41,10 @@ def test_percentile_is_numpys_median_unbiased(values: np.ndarray, quantile: floa
 
 @given(samples)
 def test_percentiles_rise_and_stay_within_the_samples(values: np.ndarray) -> None:
-    found = [estimators.percentile(values, quantile) for quantile in (0, 0.25, 0.5, 0.9, 0.99, 1)]
-    assert found == sorted(found)
-    assert values.min() <= found[0]
-    assert found[-1] <= values.max()
+    results = [estimators.percentile(values, quantile) for quantile in (0, 0.25, 0.5, 0.9, 0.99, 1)]
+    assert results == sorted(results)
+    assert values.min() <= results[0]
+    assert results[-1] <= values.max()
 
 
 @given(samples)
@@ -57,18 +57,18 @@ def test_median_is_numpys(values: np.ndarray) -> None:
 def test_all_figures_of_a_process_are_those_of_each_estimator(processes: list[list[int]], alike: bool) -> None:
     if alike:  # as many samples in each: then they are computed together
         processes = [processes[0][at:] + processes[0][:at] for at in range(len(processes))]
-    for found, values in zip(estimators.process_figures(processes), processes, strict=True):
-        assert (found.size, found.largest) == (len(values), max(values))
-        assert found.percentiles == {
+    for process_figure, values in zip(estimators.process_figures(processes), processes, strict=True):
+        assert (process_figure.size, process_figure.largest) == (len(values), max(values))
+        assert process_figure.percentiles == {
             quantile: estimators.percentile(values, quantile) for quantile in (0.90, 0.95, 0.99)
         }
-        assert found.median == estimators.median(values)
-        assert found.mean == np.mean(values)
-        assert found.iqr == estimators.percentile(values, 0.75) - estimators.percentile(values, 0.25)
-        assert found.lag1_autocorrelation == estimators.lag1_autocorrelation(values)
-        known = len(values) > 1 and found.mean > 0
+        assert process_figure.median == estimators.median(values)
+        assert process_figure.mean == np.mean(values)
+        assert process_figure.iqr == estimators.percentile(values, 0.75) - estimators.percentile(values, 0.25)
+        assert process_figure.lag1_autocorrelation == estimators.lag1_autocorrelation(values)
+        known = len(values) > 1 and process_figure.mean > 0
         expected = pytest.approx(np.std(values, ddof=1) / np.mean(values), rel=1e-12) if known else None
-        assert found.variation == expected
+        assert process_figure.variation == expected
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_infinite_samples_give_a_percentile_and_never_nan(
 
 @pytest.mark.parametrize(("count", "known"), [(63, 0), (64, 1), (129, 1), (130, 2), (661, 2), (662, 3)])
 def test_percentiles_are_withheld_below_their_minimum(count: int, known: int) -> None:
-    found = [estimators.process_percentiles([np.arange(1, count + 1)], quantile) for quantile in (0.90, 0.95, 0.99)]
-    assert [value is not None for value in found] == [place < known for place in range(3)]
+    results = [estimators.process_percentiles([np.arange(1, count + 1)], quantile) for quantile in (0.90, 0.95, 0.99)]
+    assert [value is not None for value in results] == [place < known for place in range(3)]
 
 
 def test_the_median_is_never_withheld() -> None:
@@ -102,9 +102,9 @@ def test_a_process_that_saw_too_little_of_its_tail_withholds_a_percentile() -> N
 
 @given(st.lists(samples, min_size=1, max_size=5))
 def test_percentiles_over_processes_rise_and_never_lie_below_the_headline(processes: list[np.ndarray]) -> None:
-    found = [estimators.process_percentiles(processes, quantile) for quantile in (0.90, 0.95, 0.99)]
+    results = [estimators.process_percentiles(processes, quantile) for quantile in (0.90, 0.95, 0.99)]
     known = [estimators.median([estimators.median(values) for values in processes])]
-    known += [estimators.median(values) for values in found if values is not None]
+    known += [estimators.median(values) for values in results if values is not None]
     known += [max(values.max() for values in processes)]
     assert known == sorted(known)
 
@@ -168,17 +168,17 @@ def test_interval_against_scipys() -> None:
     values = [10.0, 11.0, 12.5]
     logs = np.log(values)
     low, high = np.exp(scipy_stats.t.interval(0.95, 2, logs.mean(), scipy_stats.sem(logs)))
-    found = estimators.log_t_interval(values)
-    assert found is not None
-    assert (found.low, found.high) == (pytest.approx(low), pytest.approx(high))
+    log_t_interval = estimators.log_t_interval(values)
+    assert log_t_interval is not None
+    assert (log_t_interval.low, log_t_interval.high) == (pytest.approx(low), pytest.approx(high))
 
 
 @given(st.lists(st.floats(10, 11), min_size=2, max_size=5))
 def test_interval_holds_the_median_of_few_processes(values: list[float]) -> None:
-    found = estimators.log_t_interval(values)
-    assert found is not None
-    assert found.low <= estimators.median(values) * (1 + 1e-9)
-    assert estimators.median(values) <= found.high * (1 + 1e-9)
+    log_t_interval = estimators.log_t_interval(values)
+    assert log_t_interval is not None
+    assert log_t_interval.low <= estimators.median(values) * (1 + 1e-9)
+    assert estimators.median(values) <= log_t_interval.high * (1 + 1e-9)
 
 
 # --- the median's interval ----------------------------------------------------------------------------------------
@@ -188,9 +188,9 @@ process_medians = st.lists(st.floats(1e-3, 1e9), min_size=2, max_size=25)
 
 @given(process_medians)
 def test_the_median_always_lies_inside_its_interval(values: list[float]) -> None:
-    found = estimators.median_interval(values)
-    if found is not None:
-        assert found.low <= estimators.median(values) <= found.high
+    median_interval = estimators.median_interval(values)
+    if median_interval is not None:
+        assert median_interval.low <= estimators.median(values) <= median_interval.high
 
 
 @pytest.mark.parametrize("values", [[], [3.0], [1.0, 0.0], [0.0] * 6, [1e-100, 1e100]])
@@ -201,16 +201,16 @@ def test_no_interval_of_the_median(values: list[float]) -> None:
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_few_processes_have_t_on_logarithms(count: int) -> None:
     values = [10.0, 11.0, 12.5, 10.5][:count]
-    found, expected = estimators.median_interval(values), estimators.log_t_interval(values)
-    assert found is not None
+    median_interval, expected = estimators.median_interval(values), estimators.log_t_interval(values)
+    assert median_interval is not None
     assert expected is not None
-    assert (found.low, found.high) == (expected.low, expected.high)
+    assert (median_interval.low, median_interval.high) == (expected.low, expected.high)
 
 
 def test_five_processes_have_their_extremes() -> None:
-    found = estimators.median_interval([10.0, 14.0, 11.0, 12.0, 13.0])
-    assert found is not None
-    assert (found.low, found.high) == (pytest.approx(10), pytest.approx(14))
+    median_interval = estimators.median_interval([10.0, 14.0, 11.0, 12.0, 13.0])
+    assert median_interval is not None
+    assert (median_interval.low, median_interval.high) == (pytest.approx(10), pytest.approx(14))
 
 
 @pytest.mark.parametrize(
@@ -223,16 +223,19 @@ def test_five_processes_have_their_extremes() -> None:
     ],
 )
 def test_more_processes_have_hettmansperger_and_sheathers_interpolation(count: int, low: float, high: float) -> None:
-    found = estimators.median_interval([math.exp(place) for place in range(1, count + 1)])
-    assert found is not None
-    assert (math.log(found.low), math.log(found.high)) == (pytest.approx(low, abs=1e-3), pytest.approx(high, abs=1e-3))
+    median_interval = estimators.median_interval([math.exp(place) for place in range(1, count + 1)])
+    assert median_interval is not None
+    assert (math.log(median_interval.low), math.log(median_interval.high)) == (
+        pytest.approx(low, abs=1e-3),
+        pytest.approx(high, abs=1e-3),
+    )
 
 
 def test_an_end_stays_at_its_group_where_processes_come_at_two_speeds() -> None:
     """One fast process of six: interpolation alone would put the lower end into the empty gap."""
-    found = estimators.median_interval([55.0, 76.0, 76.1, 76.2, 76.3, 76.4])
-    assert found is not None
-    assert 55 <= found.low < 55.5
+    median_interval = estimators.median_interval([55.0, 76.0, 76.1, 76.2, 76.3, 76.4])
+    assert median_interval is not None
+    assert 55 <= median_interval.low < 55.5
 
 
 @given(st.lists(st.floats(1, 100), min_size=5, max_size=25).filter(lambda values: len(values) % 2 == 1))
@@ -262,24 +265,26 @@ KINDS = {
 @pytest.mark.parametrize("rounds", [5, 6, 7, 8, 10, 20])
 def test_from_five_rounds_on_the_interval_holds_the_median_whatever_the_scatter(kind: str, rounds: int) -> None:
     draw, truths = KINDS[kind]
-    found = [estimators.median_interval(values) for values in draw(np.random.default_rng(5), (1_000, rounds)).tolist()]
+    results = [
+        estimators.median_interval(values) for values in draw(np.random.default_rng(5), (1_000, rounds)).tolist()
+    ]
     for truth in truths:
         # 92.5% wanted; a thousand trials of 93.75% scatter by 0.8%.
-        assert sum(one is not None and one.low <= truth <= one.high for one in found) >= 917
+        assert sum(entry is not None and entry.low <= truth <= entry.high for entry in results) >= 917
 
 
 def test_log_t_would_not() -> None:
     draw, truths = KINDS["50:50"]
-    found = [estimators.log_t_interval(values) for values in draw(np.random.default_rng(5), (1_000, 10)).tolist()]
-    assert sum(one is not None and one.low <= truths[0] <= one.high for one in found) < 600
+    results = [estimators.log_t_interval(values) for values in draw(np.random.default_rng(5), (1_000, 10)).tolist()]
+    assert sum(entry is not None and entry.low <= truths[0] <= entry.high for entry in results) < 600
 
 
 # --- two speeds ---------------------------------------------------------------------------------------------------
 
 
 def test_two_speeds_are_named_with_how_many_processes_have_each() -> None:
-    found = estimators.two_speeds([16.59, 23.11, 16.79, 23.67, 16.88])
-    assert found == estimators.TwoSpeeds(16.79, pytest.approx(23.39), 3, 2)
+    two_speeds = estimators.two_speeds([16.59, 23.11, 16.79, 23.67, 16.88])
+    assert two_speeds == estimators.TwoSpeeds(16.79, pytest.approx(23.39), 3, 2)
 
 
 @pytest.mark.parametrize(
@@ -301,8 +306,8 @@ def test_no_two_speeds(values: list[float]) -> None:
 @pytest.mark.parametrize("scatter", [0.01, 0.05, 0.15])
 def test_one_speed_is_rarely_called_two(rounds: int, most: float, scatter: float) -> None:
     rng = np.random.default_rng(5)
-    found = [estimators.two_speeds(values) for values in np.exp(rng.normal(0, scatter, (2_000, rounds))).tolist()]
-    assert sum(one is not None for one in found) <= most * 2_000
+    results = [estimators.two_speeds(values) for values in np.exp(rng.normal(0, scatter, (2_000, rounds))).tolist()]
+    assert sum(entry is not None for entry in results) <= most * 2_000
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.9])
@@ -313,15 +318,15 @@ def test_interval_covers_the_truth_in_95_of_100_simulations(rho: float) -> None:
     for _ in range(trials):
         offsets = np.exp(rng.normal(0, 0.01, 5))
         medians = [estimators.median(offset * (1 + 0.01 * ar1(rng, rho, 200))) for offset in offsets]
-        found = estimators.median_interval(medians)
-        held += found is not None and found.low <= 1.0 <= found.high
+        median_interval = estimators.median_interval(medians)
+        held += median_interval is not None and median_interval.low <= 1.0 <= median_interval.high
     assert 0.92 <= held / trials <= 0.98
 
 
 def test_two_processes_far_apart_make_a_wide_interval() -> None:
-    found = estimators.log_t_interval([1.0, 1.1])
-    assert found is not None
-    assert found.high / found.low > math.e
+    log_t_interval = estimators.log_t_interval([1.0, 1.1])
+    assert log_t_interval is not None
+    assert log_t_interval.high / log_t_interval.low > math.e
 
 
 def ar1(rng: np.random.Generator, rho: float, count: int) -> np.ndarray:
@@ -345,7 +350,7 @@ def test_the_rules_that_stop_a_process_need_no_scipy() -> None:
 
 @pytest.mark.parametrize("rounds", [3, 4, 5, 10])
 def test_a_trend_is_scipys_and_scatter_alone_seldom_has_one(rounds: int) -> None:
-    chance, found = np.random.default_rng(rounds), 0
+    chance, result = np.random.default_rng(rounds), 0
     for _ in range(2_000):
         values = np.exp(chance.normal(0, 0.2, rounds))
         fit = scipy_stats.linregress(range(rounds), np.log(values))
@@ -353,8 +358,8 @@ def test_a_trend_is_scipys_and_scatter_alone_seldom_has_one(rounds: int) -> None
         assert (told is not None) == (fit.pvalue < 0.05)
         if told is not None:
             assert told == pytest.approx(math.expm1(fit.slope * (rounds - 1)))
-            found += 1
-    assert 0.035 < found / 2_000 < 0.065
+            result += 1
+    assert 0.035 < result / 2_000 < 0.065
 
 
 def test_an_interval_is_as_wide_as_its_end_further_from_the_estimate() -> None:
@@ -366,9 +371,11 @@ def test_an_interval_is_as_wide_as_its_end_further_from_the_estimate() -> None:
 
 
 def test_the_interval_of_a_difference_adds_both_errors_as_squares() -> None:
-    found = estimators.difference_interval(20, Interval(low=19.7, high=20.5), 18, Interval(low=17.0, high=18.4))
-    assert found.low == pytest.approx(2 - 0.5)  # 0.3 below the first, 0.4 above the second
-    assert found.high == pytest.approx(2 + math.hypot(0.5, 1.0))
+    difference_interval = estimators.difference_interval(
+        20, Interval(low=19.7, high=20.5), 18, Interval(low=17.0, high=18.4)
+    )
+    assert difference_interval.low == pytest.approx(2 - 0.5)  # 0.3 below the first, 0.4 above the second
+    assert difference_interval.high == pytest.approx(2 + math.hypot(0.5, 1.0))
     outside = estimators.difference_interval(20, Interval(low=20.1, high=20.5), 18, Interval(low=18, high=18))
     assert outside.low == 2
 
@@ -380,8 +387,8 @@ def test_the_interval_of_a_difference_covers_it() -> None:
         means = [float(side.mean()) for side in sides]
         errors = [estimators.t_critical(4) * float(side.std(ddof=1)) / math.sqrt(5) for side in sides]
         ours = [Interval(low=mean - error, high=mean + error) for mean, error in zip(means, errors, strict=True)]
-        found = estimators.difference_interval(means[0], ours[0], means[1], ours[1])
-        held += found.low <= 10.0 <= found.high
+        difference_interval = estimators.difference_interval(means[0], ours[0], means[1], ours[1])
+        held += difference_interval.low <= 10.0 <= difference_interval.high
     assert 0.94 < held / 2_000 < 0.99
 
 
