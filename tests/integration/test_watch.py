@@ -85,7 +85,7 @@ def test_counts_grow_while_a_run_works_until_it_is_complete(folder: Folder) -> N
     seen.append(once(folder))
     assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
     assert {planned for _, planned, _ in seen} == {6}
-    assert any("running" in text.splitlines()[0] and "now: round" in text for _, _, text in seen)
+    assert any("running" in text.splitlines()[0] and "now: round" in text for _, _, text in seen), seen
     assert "complete" in seen[-1][2].splitlines()[0]
     assert all("\x1b" not in text for _, _, text in seen)
     assert first.endswith(f"waiting for a run to begin: `make run RESULTS={folder.results.root}`")
