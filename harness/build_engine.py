@@ -241,7 +241,7 @@ def _show(line: str) -> None:
         cli.say(line)
 
 
-def _reason(missing: _Missing, end: at_once.Finished) -> str:
+def _reason(missing: _Missing, end: at_once.EndedCommand) -> str:
     error = cli.last_error(end.printed)
     if error is None:
         ending = f"exit code {end.code}" if end.code > 0 else f"signal {-end.code}"

@@ -16,7 +16,7 @@ _CHUNK = 1 << 16
 
 
 @dataclass(frozen=True)
-class Finished:
+class EndedCommand:
     """A command that ended. code: its exit code, or minus the signal that ended it; printed: all that it printed."""
 
     code: int
@@ -38,14 +38,14 @@ class _Running:
         return iter(text.splitlines())
 
 
-def run(commands: Sequence[Command], most: int, show: Callable[[str], None]) -> list[Finished]:
+def run(commands: Sequence[Command], most: int, show: Callable[[str], None]) -> list[EndedCommand]:
     """Run every command to its end, at most so many at once; in their order, how they ended.
 
     show: gets each line of each command's output and errors. All end with this process, however it ends, and before an
     exception leaves this function.
     """
     waiting = list(enumerate(commands))
-    ended: dict[int, Finished] = {}
+    ended: dict[int, EndedCommand] = {}
     orphans.adopt()
     others = orphans.children()
     try:
@@ -63,7 +63,7 @@ def run(commands: Sequence[Command], most: int, show: Callable[[str], None]) -> 
                         selector.unregister(key.fd)
                         with running.process as process:  # closes its pipe
                             code = process.wait()
-                        ended[running.number] = Finished(code, running.printed.decode(errors="replace"))
+                        ended[running.number] = EndedCommand(code, running.printed.decode(errors="replace"))
     finally:
         orphans.sweep(keep=others)
     return [ended[number] for number in range(len(commands))]
