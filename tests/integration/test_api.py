@@ -27,7 +27,7 @@ from tests.fixtures.forked import run_stage_forked
 pytestmark = pytest.mark.stages
 
 ROOT = Path(__file__).parents[2]
-MODULES = ("configuration", "profiler", "regressions")
+MODULES = ("configuration", "profiler", "regressions", "results")
 """Those with examples, in reading order."""
 
 
