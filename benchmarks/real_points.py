@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harness import pipeline
-from harness.core import chain
+from harness.core import file_sums
 from harness.core.layout import Results
 from harness.core.schemas import LoadedPoint, LoadRow
 
@@ -66,7 +66,7 @@ def measure(folder: Path, replications: int) -> None:
 def points(folders: Sequence[Path]) -> Iterator[tuple[LoadRow, LoadedPoint]]:
     """Every real point that replay predicted, of sound rows."""
     for folder in folders:
-        for row in chain.load_summary(Results(folder).summary).loads:
+        for row in file_sums.load_summary(Results(folder).summary).loads:
             if row.void is None:
                 yield from ((row, point) for point in row.points if point.predicted is not None)
 

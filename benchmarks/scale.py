@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT))
 
 from tabulate import tabulate  # noqa: E402
 
-from harness.core import chain, packed, store  # noqa: E402 - after the path is set
+from harness.core import file_sums, packed, store  # noqa: E402 - after the path is set
 from harness.core.layout import Models, Results  # noqa: E402
 from harness.core.parallel import map_forked  # noqa: E402
 from harness.core.schemas import Row  # noqa: E402
@@ -144,7 +144,7 @@ def _baseline(root: Path) -> Path:
 
 def _write_baseline(root: Path) -> None:
     """The run of before: the same rows, each process median up to 0.5% away."""
-    before, now = Results(_baseline(root)), chain.ByModel(Results(root / "results").summary)
+    before, now = Results(_baseline(root)), file_sums.ByModel(Results(root / "results").summary)
     if not now.is_large:
         rows = tuple(row for model in now.models for row in map(_moved, now.rows(model)))
         store.save(before.summary, now.head.model_copy(update={"rows": rows}))

@@ -24,8 +24,8 @@ from harness.aggregation.load_rows import load_row
 from harness.aggregation.plugin_metrics import Installed, installed_metrics, with_custom
 from harness.backends import BACKENDS
 from harness.core import (
-    chain,
     cli,
+    file_sums,
     packed,
     store,
     units,
@@ -131,7 +131,7 @@ def stage(arguments: Sequence[str]) -> None:
     summary = with_generations(summary, plan, results, notes, sums, environments, energies, calibration)
     loads = load_loads(plan, results, exports, engines, environments, notes, sums)
     notes.other += problems
-    inputs = chain.inputs_of(sums, results, models)
+    inputs = file_sums.inputs_of(sums, results, models)
     noted = tuple(map(portable, notes.lines()))
     used = {identity: environments[identity] for row in loads for identity in row.environment_ids}
     update = {
@@ -164,7 +164,7 @@ def _save(summary: Summary, large: _Large | None, results: Results) -> None:
     if not large:
         results.packed_rows.unlink(missing_ok=True)
     text = b"".join(large.csv) if large else summary_text(summary).encode()
-    chain.save(results, "aggregate", {results.summary_csv: text})
+    file_sums.save(results, "aggregate", {results.summary_csv: text})
 
 
 def _load(raw: RawFiles, sums: dict[Path, str], case_id: str, round_number: int) -> Measured | Failed | None:

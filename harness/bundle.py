@@ -16,8 +16,8 @@ from pathlib import Path
 
 from harness.core import (
     archive,
-    chain,
     cli,
+    file_sums,
     store,
 )
 from harness.core.errors import FormatError, UsageError
@@ -38,7 +38,7 @@ def stage(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     results, models = Results(options.results), Models(options.models_dir)
     plan = store.load(results.plan, Plan, "make plan")
-    summary = chain.load_summary(results.summary)
+    summary = file_sums.load_summary(results.summary)
     rows = {row.case_id for row in summary.rows} | {row.case_id for row in summary.generations}
     cases = {case.case_id for case in plan.cases} | {case.case_id for case in plan.generations}
     loads = {row.load_id for row in summary.loads}
@@ -46,10 +46,10 @@ def stage(arguments: Sequence[str]) -> None:
         raise UsageError(
             f"{results.summary} has other rows than {results.plan} has cases.", "Run `make aggregate report` first."
         )
-    chain.check_inputs(summary, results, models, complete=True)
+    file_sums.check_inputs(summary, results, models, complete=True)
     store.read_bytes(results.report, "make report")
     for stage_name, paths in _written(results).items():
-        chain.check(results, stage_name, paths, f"make {stage_name}")
+        file_sums.check(results, stage_name, paths, f"make {stage_name}")
     files = collect(plan, results, models) | _checkout_files(plan)
     _warn_of_folders(files)
     manifest = manifest_of(plan, files, results)

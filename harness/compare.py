@@ -24,8 +24,8 @@ from harness.comparison import compatibility, verdicts
 from harness.comparison.compatibility import renamed
 from harness.comparison.verdicts import EQUIVALENCE, Margins, Paired, compare_loads, with_token_rows
 from harness.core import (
-    chain,
     cli,
+    file_sums,
     packed,
     store,
 )
@@ -67,13 +67,13 @@ def stage(arguments: Sequence[str]) -> None:
             f"{baseline_path} is the baseline and the current summary at once.",
             "Keep an earlier run in another folder: make bench RESULTS=results/again, then compare the two.",
         )
-    current = chain.ByModel(results.summary)
+    current = file_sums.ByModel(results.summary)
     if baseline_path is not None and not baseline_path.is_file():
         raise MissingInputError(
             f"{baseline_path} does not exist.",
             "Name the results folder of an earlier run, or its summary.json: make compare BASELINE=<folder>.",
         )
-    baseline = None if baseline_path is None else chain.ByModel(baseline_path)
+    baseline = None if baseline_path is None else file_sums.ByModel(baseline_path)
     if baseline is None and options.design != "separate":
         raise UsageError(
             f"--{options.design} compares two runs.", "Name the other one: make compare BASELINE=<folder>."
@@ -103,8 +103,8 @@ def judge(
 
 
 def judge_by_model(
-    baseline: chain.ByModel | None,
-    current: chain.ByModel,
+    baseline: file_sums.ByModel | None,
+    current: file_sums.ByModel,
     sides: tuple[Side | None, Side],
     margins: Margins,
     wanted: Sequence[Threshold],
@@ -167,8 +167,8 @@ def _part(
 
 
 def _by_model(
-    baseline: chain.ByModel | None,
-    current: chain.ByModel,
+    baseline: file_sums.ByModel | None,
+    current: file_sums.ByModel,
     differences: Sequence[Difference],
     wanted: Sequence[Threshold],
     design: Design,
@@ -198,7 +198,7 @@ def _compare_machines(results: Results) -> None:
         raise MissingInputError(
             "Fewer than two machines have a summary.", f"make bench RESULTS={results.machine('<name>').root}, on each."
         )
-    summaries = {name: chain.load_summary(folder.summary) for name, folder in folders.items()}
+    summaries = {name: file_sums.load_summary(folder.summary) for name, folder in folders.items()}
     # Other comparisons draw nothing, and do not wait for the library of charts.
     from harness.reporting.charts import matplotlib_drawer  # noqa: PLC0415
     from harness.reporting.charts.speedup_charts import machines_chart  # noqa: PLC0415
@@ -267,10 +267,10 @@ def _summary_path(text: str, results: Results) -> Path:
         files = results.store_copy(remote.url)
         with exclusive(files.lock):
             remote.fetch(files)
-            return remote.fetch_summary(files, baseline_in(files, chain.ByModel(results.summary)))
+            return remote.fetch_summary(files, baseline_in(files, file_sums.ByModel(results.summary)))
     given = cli.path(text.removeprefix("file://"))
     if given.is_dir() and is_store(given):
-        return RunStore(given).summary(baseline_in(RunStore(given), chain.ByModel(results.summary)))
+        return RunStore(given).summary(baseline_in(RunStore(given), file_sums.ByModel(results.summary)))
     return given if given.is_file() or given.suffix == ".json" else Results(given).summary
 
 
@@ -285,7 +285,7 @@ def _side(path: Path, summary: Summary) -> Side:
     )
 
 
-def _write(comparison: Comparison, current: chain.ByModel, results: Results) -> None:
+def _write(comparison: Comparison, current: file_sums.ByModel, results: Results) -> None:
     shown = current.of(current.models[0]) if current.is_large else current.head
     measured = [row for row in shown.rows if row.status == "measured"]
     large = len(comparison.rows) > packed.PACK_FROM
@@ -300,7 +300,7 @@ def _write(comparison: Comparison, current: chain.ByModel, results: Results) -> 
     written = (map_forked if large else map)(lambda path: writers[path]().encode(), list(writers))
     texts = dict(zip(writers, written, strict=True))
     store.save(results.comparison, comparison, indent=None if large else 2)
-    chain.save(results, "compare", texts)
+    file_sums.save(results, "compare", texts)
     document = texts[results.comparison_report].decode()
     if os.environ.get("GITHUB_ACTIONS"):
         for line in github.commands(comparison):

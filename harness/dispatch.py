@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from harness.aggregation import admission
-from harness.core import archive, chain, cli, store
+from harness.core import archive, cli, file_sums, store
 from harness.core.errors import CasesFailedError, FormatError, InferometerError, MissingInputError, UsageError
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
@@ -263,7 +263,7 @@ def _report(plan: Plan, fleet: Fleet, results: Results, models: Models) -> None:
         run_stage("compare", "--across", "--results", str(results.root))
         place = results.machines_chart
         image = f"![Speed-up by machine]({place.parent.name}/{place.name})" if place.is_file() else None
-        summaries = {name: chain.load_summary(folder.summary) for name, folder in measured.items()}
+        summaries = {name: file_sums.load_summary(folder.summary) for name, folder in measured.items()}
         across = machines_blocks(summaries, image)
     store.save_bytes(results.fleet_report, fleet_document(fleet, across).encode())
     cli.say(f"Report: {results.fleet_report}, and report.md of each machine below {results.root / 'machines'}.")

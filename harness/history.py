@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.comparison.run_history import analyse, decided
-from harness.core import chain, cli, store
+from harness.core import cli, file_sums, store
 from harness.core.errors import MissingInputError, RegressionError, UsageError
 from harness.core.layout import Results, RunStore
 from harness.core.lock import exclusive
@@ -82,7 +82,7 @@ def _add(files: RunStore, results: Results, commit: str | None) -> list[Path]:
             cli.say(f"{results.summary} does not exist, so nothing is added.")
             return []
         raise MissingInputError(f"{results.summary} does not exist, and the store is empty.", "make bench")
-    run, is_new = add_run(files, chain.ByModel(results.summary), commit)
+    run, is_new = add_run(files, file_sums.ByModel(results.summary), commit)
     cli.say(f"Run {run.run_id} {'is added' if is_new else 'is in the store already'}: {run.machine}.")
     new = (files.packed_rows(run.run_id), files.summary(run.run_id), files.run(run.run_id))
     return [path for path in new if path.is_file()] if is_new else []

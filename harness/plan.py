@@ -14,8 +14,8 @@ from typing import Any, TypeVar, get_args
 
 from harness.backends import BACKENDS
 from harness.core import (
-    chain,
     cli,
+    file_sums,
     hints,
     store,
     units,
@@ -128,7 +128,7 @@ def stage(arguments: Sequence[str]) -> None:
     with exclusive(results.lock):
         changed = store.save(results.plan, plan)
         line = hints.command_line(hints.front(), [portable(word) for word in arguments])
-        chain.save(results, "plan", {results.command: line.encode()})
+        file_sums.save(results, "plan", {results.command: line.encode()})
     for refused in BACKENDS.all_refused():
         cli.warn(f"{refused.problem} {refused.hint}")
     _describe(plan, results.plan, changed)

@@ -20,8 +20,8 @@ from typing import Literal
 
 from harness.aggregation.flags import slug_of
 from harness.core import (
-    chain,
     cli,
+    file_sums,
     hints,
     store,
     units,
@@ -75,8 +75,8 @@ def stage(arguments: Sequence[str]) -> None:
     )
     options = parser.parse_args(arguments)
     results = Results(options.results)
-    if not (options.profiles or options.model) and chain.is_large(results.summary):
-        _by_model(chain.ByModel(results.summary), results, options.no_charts)
+    if not (options.profiles or options.model) and file_sums.is_large(results.summary):
+        _by_model(file_sums.ByModel(results.summary), results, options.no_charts)
     else:
         _write(results, options, *_chosen(options, results))
 
@@ -84,7 +84,7 @@ def stage(arguments: Sequence[str]) -> None:
 def _write(results: Results, options: argparse.Namespace, whole: Summary, place: _Place) -> None:
     """The report of rows that are in memory together."""
     summary = with_short_names(whole)
-    chain.check(results, "plan", [results.command], "make plan")
+    file_sums.check(results, "plan", [results.command], "make plan")
     asked = hints.of_command(read_text(results.command, Limit.TEXT) if results.command.is_file() else None)
     drawing = summary.charts and not options.no_charts
     selected = selection.select(summary) if drawing else selection.Selection()
@@ -122,7 +122,7 @@ def _write(results: Results, options: argparse.Namespace, whole: Summary, place:
         summary, proof, drawing and can_draw(), tables, profiled, earlier, changes, how_sure(summary), stamp(whole)
     )
     files[place.page] = hints.typed_html(shown, asked).encode()
-    chain.save(results, place.stage, files)
+    file_sums.save(results, place.stage, files)
     _say(summary, terminal_what_if(compared, parts) if options.print else None)
     cli.say(f"Report: {place.report} and {place.page.name}")
     if options.profiles:
@@ -172,7 +172,7 @@ def _opening(summary: Summary, place: _Place) -> str:
 
 def _of_run(results: Results) -> tuple[Summary, _Place]:
     """All measured cases."""
-    summary = chain.load_summary(results.summary)
+    summary = file_sums.load_summary(results.summary)
     return summary, _Place("report", results.report, results.report_details, results.report_page, results.charts)
 
 
@@ -184,7 +184,7 @@ def _chosen(options: argparse.Namespace, results: Results) -> tuple[Summary, _Pl
 
 def _of_model(results: Results, name: str) -> tuple[Summary, _Place]:
     """The cases of one model. Raises UsageError where the run has no such model."""
-    run = chain.ByModel(results.summary)
+    run = file_sums.ByModel(results.summary)
     if name not in run.models:
         known = ", ".join(run.models[:5]) + (", …" if len(run.models) > 5 else "")
         raise UsageError(f"{results.summary} has no model `{name}`.", f"It has: {known}.")
@@ -194,9 +194,9 @@ def _of_model(results: Results, name: str) -> tuple[Summary, _Place]:
     return summary, _Place(f"report-{slug}", own.report, own.report_details, own.report_page, own.charts)
 
 
-def _by_model(run: chain.ByModel, results: Results, no_charts: bool) -> None:
+def _by_model(run: file_sums.ByModel, results: Results, no_charts: bool) -> None:
     """The report of a large run: a line a model, and a page that opens the rows of one."""
-    chain.check(results, "plan", [results.command], "make plan")
+    file_sums.check(results, "plan", [results.command], "make plan")
     asked = hints.of_command(read_text(results.command, Limit.TEXT) if results.command.is_file() else None)
     summary, with_plots = run.head, run.head.charts and not no_charts and can_draw()
     parts = list(map_forked(lambda name: model_part(run.of(name), with_plots), run.models))
@@ -211,7 +211,7 @@ def _by_model(run: chain.ByModel, results: Results, no_charts: bool) -> None:
     files[results.report_page] = hints.typed_html(shown, asked).encode()
     for path in (path for form in FORMS for path in results.charts.glob(f"*.{form}")):
         path.unlink()
-    chain.save(results, "report", files)
+    file_sums.save(results, "report", files)
     cli.say(how_sure_of_all(parts))
     cli.say(f"Report: {results.report} and {results.report_page.name}; `make report ONLY=<name>`: that of one model")
 
@@ -219,7 +219,7 @@ def _by_model(run: chain.ByModel, results: Results, no_charts: bool) -> None:
 def _of_profiles(results: Results) -> tuple[Summary, _Place]:
     """All profiled cases, measured or not. Raises MissingInputError where there is none."""
     plan = store.load(results.plan, Plan, "make plan")
-    measured = chain.load_summary(results.summary) if results.summary.is_file() else None
+    measured = file_sums.load_summary(results.summary) if results.summary.is_file() else None
     summary = only_profiled(plan, measured, results, utc_now())
     if not summary.rows and not summary.generations:
         raise MissingInputError("No case of this plan has a profile.", "make profile")

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from harness import pipeline
 from harness.comparison.claim_verdicts import between, rows_of
-from harness.core import chain, cli, store
+from harness.core import cli, file_sums, store
 from harness.core.errors import CasesFailedError, NotReproducedError, UsageError
 from harness.core.layout import Results
 from harness.core.schemas import Claim, Differing, Reproduction, Summary
@@ -47,7 +47,7 @@ def stage(arguments: Sequence[str]) -> None:
     summary: Summary | None = None
     if options.only_compare is not None:
         _refuse_itself(claim, options.only_compare)
-        summary, left_out = chain.load_summary(Results(options.only_compare).summary), {}
+        summary, left_out = file_sums.load_summary(Results(options.only_compare).summary), {}
     elif config is not None:
         summary = _measured(config, place, options)
     known = between(published[0], summary) if published is not None and summary is not None else ()

@@ -27,7 +27,7 @@ from pathlib import Path
 from harness import pipeline
 from harness.backends.calibration.slowdown import VARIABLE as SLOWDOWN_VARIABLE
 from harness.comparison import selftest_evidence
-from harness.core import chain, cli, store
+from harness.core import cli, file_sums, store
 from harness.core.errors import CasesFailedError, SelfTestError, UsageError
 from harness.core.host import environment
 from harness.core.layout import Results
@@ -75,7 +75,7 @@ def stage(arguments: Sequence[str]) -> None:
     judged = _judge(plan, findings, rate)
     store.save(results.selftest, judged)
     table = document_text(selftest_table(judged)).encode()
-    chain.save(results, "selftest", {results.selftest_table: table})
+    file_sums.save(results, "selftest", {results.selftest_table: table})
     cli.say(selftest_table(judged))
     if not judged.passed:
         raise SelfTestError(

@@ -11,8 +11,8 @@ import os
 from collections.abc import Sequence
 
 from harness.core import (
-    chain,
     cli,
+    file_sums,
     store,
 )
 from harness.core.layout import Results
@@ -34,10 +34,10 @@ def stage(arguments: Sequence[str]) -> None:
     parser.add_argument("--experiment", default=experiment, help="MLflow's experiment (%(default)s)")
     options = parser.parse_args(arguments)
     results = Results(options.results)
-    summary = chain.load_summary(results.summary)
+    summary = file_sums.load_summary(results.summary)
     tables = csv_tables(summary, profiled_rows(summary, results, cli.warn))
     files = {results.table(name): text.encode() for name, text in tables.items()}
-    chain.save(results, "share", {**files, results.metrics: metrics_text(summary)})
+    file_sums.save(results, "share", {**files, results.metrics: metrics_text(summary)})
     _remove_others(tables, results)
     cli.say(f"Tables: {count(len(tables), 'file')} in {results.tables}")
     cli.say(f"Metrics: {results.metrics}")
@@ -53,7 +53,7 @@ def _remove_others(tables: dict[str, str], results: Results) -> None:
 
 def _log(summary: Summary, results: Results, uri: str, experiment: str) -> None:
     artifacts = [results.summary]
-    chain.check(results, "report", [results.report_page], "make report")
+    file_sums.check(results, "report", [results.report_page], "make report")
     if shows(store.read_bytes(results.report_page, "make report"), summary):
         artifacts.append(results.report_page)
     else:

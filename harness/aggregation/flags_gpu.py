@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from harness.aggregation.flags import MIN_CLOCK_READS, clock_drift
+from harness.aggregation.clock_drift import clock_drift
+from harness.aggregation.flags import MIN_CLOCK_READS
 from harness.aggregation.grades import Finding, finding
 from harness.core.schemas import Case, DeviceTimes, GpuUsage, Latency
 

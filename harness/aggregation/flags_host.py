@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Protocol
 
 from harness.aggregation import batch_times, flags, flags_gpu, grades
+from harness.aggregation.clock_drift import clock_drift
 from harness.aggregation.flags import MAX_INTERVAL_HALF_WIDTH
 from harness.aggregation.grades import Finding, finding
 from harness.core.schemas import Environment, GpuUsage, TimedRecord, UsageSummary
@@ -391,13 +392,13 @@ def clock(rounds: Sequence[Round]) -> list[Finding]:
         for timed_round in rounds
         if timed_round.record.cpu_use is not None and timed_round.record.cpu_use.work_ns
     }
-    timed = flags.clock_drift(work, len(rounds), "a fixed piece of work took other times: the medians", "µs", remedy)
+    timed = clock_drift(work, len(rounds), "a fixed piece of work took other times: the medians", "µs", remedy)
     means = {
         timed_round.record.round: timed_round.usage.frequency_mhz_mean
         for timed_round in rounds
         if timed_round.usage is not None and timed_round.usage.frequency_mhz_mean
     }
-    shown = flags.clock_drift(means, len(rounds), "the mean clocks", "MHz", remedy, without_usage(rounds))
+    shown = clock_drift(means, len(rounds), "the mean clocks", "MHz", remedy, without_usage(rounds))
     return shown if grades.worse(grades.grade(timed), grades.grade(shown)) != grades.grade(timed) else timed
 
 

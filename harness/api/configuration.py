@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from harness.api.subject import Subject
+from harness.api.given_model import Subject
 from harness.backends import BACKENDS, backend_info
 from harness.core.errors import UsageError
 from harness.core.host import gpu

@@ -21,11 +21,11 @@ from harness.api.configuration import (
     require_single,
     scenario_blocks,
 )
+from harness.api.given_model import Subject, is_module, subject_of
 from harness.api.profiles import GpuProfile, LayerProfile, MemoryProfile, Profile, some_layers
 from harness.api.regressions import Regressions, Side, detect_regressions
 from harness.api.results import Benchmark, Load, Result
 from harness.api.runs import Run, folder_of, require_measured
-from harness.api.subject import Subject, is_module, subject_of
 from harness.core import cli
 from harness.core.errors import UsageError
 from harness.core.host import gpu
@@ -37,7 +37,7 @@ from harness.core.units import duration
 from harness.serving.load_verdict import parse_bound
 
 if TYPE_CHECKING:
-    from harness.api.subject import InputData, Model
+    from harness.api.given_model import InputData, Model
 
 R = TypeVar("R", bound=Result)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.core.chain import load_summary
+from harness.core.file_sums import load_summary
 from harness.core.layout import Results
 from harness.core.schemas import LoadRow, Row, Summary
 from harness.reporting import ranking

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from harness.aggregation import flags, grades
 from harness.backends import BACKENDS, backend_info
 from harness.comparison.claim_verdicts import case_on
-from harness.core import chain, safe_files, store
+from harness.core import file_sums, safe_files, store
 from harness.core.errors import ConfigError, UsageError
 from harness.core.layout import Results
 from harness.core.schemas import Claim, ClaimedModel, ClaimedValue, Device, Interval, Plan, PublishedCase, Row, Summary
@@ -70,7 +70,7 @@ def published_run(claim: Claim) -> tuple[Summary, Plan] | None:
         return None
     folder = Results(safe_files.inside(Path(), claim.results))
     made_by = "git checkout -- results/published"
-    return chain.load_summary(folder.summary, made_by), store.load(folder.plan, Plan, made_by)
+    return file_sums.load_summary(folder.summary, made_by), store.load(folder.plan, Plan, made_by)
 
 
 def filled_in(claim: Claim, summary: Summary, plan: Plan) -> Claim:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from harness.comparison.run_history import points_of, run_of
-from harness.core import chain, store
+from harness.core import file_sums, store
 from harness.core.errors import (
     InferometerError,
     MalformedFileError,
@@ -36,7 +36,7 @@ from harness.core.text import one_line
 HOW = "make history STORE=<folder>"
 
 
-def add_run(files: RunStore, summary: Summary | chain.ByModel, commit: str | None) -> tuple[HistoryRun, bool]:
+def add_run(files: RunStore, summary: Summary | file_sums.ByModel, commit: str | None) -> tuple[HistoryRun, bool]:
     """Add a run; returns its record, and False where the store has it already. A large run is added model by model.
 
     Raises MissingInputError for a summary without a measured row, and MalformedFileError where the store has other
@@ -63,7 +63,7 @@ def add_run(files: RunStore, summary: Summary | chain.ByModel, commit: str | Non
     return run, True
 
 
-def _run(summary: Summary | chain.ByModel, commit: str | None) -> HistoryRun | None:
+def _run(summary: Summary | file_sums.ByModel, commit: str | None) -> HistoryRun | None:
     if isinstance(summary, Summary):
         return run_of(summary, commit)
     points = {name: point for model in summary.models for name, point in points_of(summary.rows(model)).items()}
@@ -104,7 +104,7 @@ def is_store(folder: Path) -> bool:
     return RunStore(folder).runs.is_dir()
 
 
-def baseline_in(files: RunStore, current: Summary | chain.ByModel) -> str:
+def baseline_in(files: RunStore, current: Summary | file_sums.ByModel) -> str:
     """The id of the latest run of the same machine and configuration before the current one.
 
     Raises MissingInputError where the store has none.
@@ -210,7 +210,7 @@ class RemoteStore:
         has none."""
         path = files.summary(run_id)
         self._copied(path, f"runs/{run_id}/summary.json", f"summary of {run_id}")
-        if chain.is_large(path):
+        if file_sums.is_large(path):
             self._copied(files.packed_rows(run_id), f"runs/{run_id}/summary.parquet", f"rows of {run_id}")
         return path
 

@@ -13,7 +13,8 @@ from harness.core.timestamps import utc_now
 from harness.planning.load_cases import estimate_load
 from harness.processes.energy_meter import ReplicationMeter
 from harness.processes.launcher import Observer, Worker
-from harness.processes.pool import RunProgress, absent_library, explained_end
+from harness.processes.pool import absent_library, explained_end
+from harness.processes.run_progress import RunProgress
 from harness.serving.load_case import replication_digest
 
 SLACK = 3.0

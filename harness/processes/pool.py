@@ -1,4 +1,4 @@
-"""The worker pool of a run, and what lasts as long: the monitor, the progress display, running.json."""
+"""The worker pool of a run, and what lasts as long: the monitor and running.json."""
 
 from __future__ import annotations
 
@@ -13,10 +13,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
 from harness.aggregation.batch_times import batch_ns, batches
 from harness.backends import backend_info
 from harness.core import cli, lock, store
@@ -26,61 +22,14 @@ from harness.core.protocol import End, GenerationTask, Job, Message, Phase, Turn
 from harness.core.safe_files import open_to_write
 from harness.core.schemas import Device, Exporting, Failed, Generated, GenerationCase, Measured, Plan, Running
 from harness.core.store import translate_storage_errors
-from harness.core.text import one_line
 from harness.core.timestamps import utc_now
 from harness.core.units import duration
 from harness.planning.block_settings import threads_of
 from harness.planning.exports import Exports, export_files
 from harness.planning.schedule import Turn
 from harness.processes.launcher import Code, Observer, Outcome, Worker
+from harness.processes.run_progress import RunProgress
 from harness.statistics.estimators import median
-
-
-class RunProgress:
-    """Shows one line per finished case, and on a terminal the running case. `done` of `total` cases have ended."""
-
-    def __init__(self, total: int, console: Console | None = None) -> None:
-        self._console = console or Console(file=sys.stdout, highlight=False, soft_wrap=True)
-        self.total = total
-        self.done = 0
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("ETA"),
-            TimeRemainingColumn(),
-            console=self._console,
-            disable=not self._console.is_terminal,
-            transient=True,
-        )
-        self._task = self._bar.add_task("", total=total)
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
-
-    def extend(self, more: int) -> None:
-        """Add cases that were not known at the start."""
-        self.total += more
-        self._bar.update(self._task, total=self.total)
-
-    def running(self, label: str, phase: str) -> None:
-        """Show the running case (terminal only)."""
-        self._bar.update(self._task, description=escape(one_line(f"{label} · {phase}")))
-
-    def finished(self, label: str, result: str) -> None:
-        """Print one line for a case that has ended."""
-        self.done += 1
-        width = len(str(self.total))
-        self._console.print(escape(one_line(f"[{self.done:{width}}/{self.total}] {label}  {result}")))
-        self._bar.advance(self._task)
-
 
 T = TypeVar("T", Measured, Generated)
 

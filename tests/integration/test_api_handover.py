@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from harness.api.subject import arrays_of, hand_over, subject_of
+from harness.api.given_model import arrays_of, hand_over, subject_of
 from harness.core.errors import ConfigError, MalformedFileError, MissingInputError, UsageError
 from harness.core.layout import Models
 from harness.zoo import model_info

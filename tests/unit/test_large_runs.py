@@ -22,7 +22,7 @@ import pytest
 from harness import aggregate, bundle, compare, history, report, verify
 from harness.aggregation import join
 from harness.aggregation.usage import timed
-from harness.core import chain, packed, parallel, raw_files, store
+from harness.core import file_sums, packed, parallel, raw_files, store
 from harness.core.errors import (
     FormatError,
     MalformedFileError,
@@ -391,7 +391,7 @@ def test_a_summary_without_its_rows_is_no_summary(large: Run) -> None:
     large.aggregate()
     large.results.packed_rows.unlink()
     with pytest.raises(MissingInputError, match=r"summary\.parquet does not exist"):
-        chain.load_summary(large.results.summary)
+        file_sums.load_summary(large.results.summary)
 
 
 def test_a_changed_raw_file_is_noticed(large: Run) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness import aggregate, bundle, compare, plan, report, share, verify
-from harness.core import archive, chain, cli, store
+from harness.core import archive, cli, file_sums, store
 from harness.core.errors import InferometerError, MalformedFileError, MissingInputError
 from harness.core.layout import BUNDLE_MANIFEST, Models, Results
 from harness.core.schemas import CpuLimits, CpuRoof, Plan, Summary
@@ -70,7 +70,7 @@ class Run:
 
     def inputs(self) -> list[Path]:
         results = store.load(self.results.summary, Summary, "make aggregate").inputs
-        return [self.results.root / name for name in results if not name.startswith(chain.MODELS)]
+        return [self.results.root / name for name in results if not name.startswith(file_sums.MODELS)]
 
 
 @pytest.fixture(scope="module")

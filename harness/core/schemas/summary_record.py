@@ -265,7 +265,7 @@ class Summary(Identified):
     """Where the cases were spread over devices (LAYOUT=cases)."""
     inputs: dict[RelativePath, Sha256] = {}
     """sha256, without the seal, of every record that it was computed from, by path below the results folder, or below
-    `models/` (core/chain.py); empty in older files."""
+    `models/` (core/file_sums.py); empty in older files."""
     notes: tuple[str, ...]
     """Names of damaged or foreign files that were left out."""
     rows: tuple[Row, ...]

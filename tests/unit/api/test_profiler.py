@@ -10,9 +10,9 @@ import pytest
 
 from harness.api import ModelProfiler, Profile
 from harness.api import profiler as module
+from harness.api.given_model import subject_of
 from harness.api.profiler import CallResult, answers_of, contradictions
 from harness.api.results import Benchmark
-from harness.api.subject import subject_of
 from harness.core.errors import (
     CaseError,
     ConfigError,

@@ -13,8 +13,8 @@ from harness.api.configuration import (
     every_backend,
     measurement,
 )
+from harness.api.given_model import Subject
 from harness.api.runs import folder_of
-from harness.api.subject import Subject
 from harness.core.errors import UsageError
 from harness.planning.config import parse_config
 
