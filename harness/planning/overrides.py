@@ -302,6 +302,9 @@ def _matrix(config: Config, chosen: Overrides) -> tuple[tuple[MatrixBlock, ...],
     if without := [block for block in blocks if block not in able]:
         precisions = ", ".join(dict.fromkeys(name for block in without for name in block.precisions))
         notes.append(f"entries in {precisions}: their backends do not run it")
+    if chosen.precisions:
+        able, narrowed = _with_own_precisions(able, device)
+        notes += narrowed
     return tuple(_with_own_settings(able, device) if chosen.settings else able), notes
 
 
@@ -316,15 +319,40 @@ def _with_own_settings(blocks: Sequence[MatrixBlock], device: Device) -> list[Ma
     return [block.model_copy(update={"settings": names or None}) for block, names in zip(blocks, kept, strict=True)]
 
 
+def _with_own_precisions(blocks: Sequence[MatrixBlock], device: Device) -> tuple[list[MatrixBlock], list[str]]:
+    """Keep a chosen precision only in blocks whose backends run it, and a note for each that a block loses; make_plan
+    refuses a precision that no block runs."""
+    run = [_precisions_of(block, device) for block in blocks]
+    known = set().union(*run)
+    kept = [
+        tuple(name for name in block.precisions if name in own or name not in known)
+        for block, own in zip(blocks, run, strict=True)
+    ]
+    lost = [
+        f"{name} of {', '.join(block.backends)} ({', '.join((*block.boundaries, *block.modes))})"
+        for block, names in zip(blocks, kept, strict=True)
+        for name in block.precisions
+        if name not in names
+    ]
+    narrowed = [block.model_copy(update={"precisions": names}) for block, names in zip(blocks, kept, strict=True)]
+    return narrowed, list(dict.fromkeys(lost))
+
+
 def _has_setting(block: MatrixBlock, device: Device, name: str) -> bool:
     return any(BACKENDS[backend].has_setting(device, name) for backend in block.backends if backend in BACKENDS)
 
 
 def _runs_something(block: MatrixBlock, device: Device) -> bool:
     """False where none of its backends has any of its precisions; make_plan refuses unknown names."""
+    return bool(_precisions_of(block, device))
+
+
+def _precisions_of(block: MatrixBlock, device: Device) -> set[Precision]:
+    """Those precisions of a block that one of its backends runs; all where a name of a backend is unknown."""
     known = [BACKENDS[name] for name in block.backends if name in BACKENDS]
-    offered = {precision for table in known for precision in table.precisions.get(device, ())}
-    return len(known) < len(block.backends) or not offered.isdisjoint(block.precisions)
+    if len(known) < len(block.backends):
+        return set(block.precisions)
+    return {name for name in block.precisions if any(name in table.precisions.get(device, ()) for table in known)}
 
 
 def _for_models(blocks: Sequence[MatrixBlock], names: Sequence[str]) -> list[MatrixBlock]:

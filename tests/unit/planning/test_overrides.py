@@ -275,3 +275,23 @@ def test_a_named_limit_of_rounds_is_kept() -> None:
 def test_rounds_that_contradict_each_other(choice: dict[str, int]) -> None:
     with pytest.raises(UsageError):
         planned(**choice)
+
+
+def test_a_chosen_precision_goes_to_the_entries_whose_backends_run_it() -> None:
+    data = {
+        "models": ["minilm-l6"],
+        "matrix": [{"backends": ["torch-eager", "onnxruntime"]}, {"backends": ["onnxruntime"], "boundaries": ["e2e"]}],
+    }
+    chosen = Overrides(precisions=("fp32", "bf16"))
+    plan = planned(data, precisions=("fp32", "bf16"))
+    assert {(case.boundary, case.precision) for case in plan.cases if case.skip_reason is None} == {
+        ("compute", "fp32"),
+        ("compute", "bf16"),
+        ("e2e", "fp32"),
+    }
+    assert left_out(config(data), chosen) == ("bf16 of onnxruntime (e2e, sync)",)
+
+
+def test_a_precision_that_no_entry_runs_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"matrix\[0\].precisions: none of these backends runs bf16"):
+        planned({"models": ["minilm-l6"], "matrix": [{"backends": ["onnxruntime"]}]}, precisions=("fp32", "bf16"))
