@@ -22,7 +22,7 @@ import tarfile
 import tempfile
 from pathlib import Path, PurePath, PurePosixPath
 
-from harness.core import store
+from harness.core import hints, store
 from harness.core.layout import Models, Results
 from harness.core.schemas import Plan, Row, Summary
 from harness.planning.matrix import plan_id
@@ -76,7 +76,7 @@ def main() -> None:
         # TensorBoard's files say once more what the traces beside them say.
         left_out = shutil.ignore_patterns("events.out.*")
         shutil.copytree(options.results / PROFILES, ROOT / folder / PROFILES, ignore=left_out)
-    again(ROOT / folder)  # without command.txt, so that no text names a folder of the machine that measured
+    again(ROOT / folder)  # with a command that names no folder of the machine that measured
     if not (options.profile or options.no_headline):
         published = store.load(Results(ROOT / folder).summary, Summary, "make aggregate")
         README.write_text(with_headline(README.read_text(), published, folder))
@@ -139,6 +139,8 @@ def aggregated(folder: Path, scratch: Path) -> Path:
     plan = store.load(Results(folder).plan, Plan, "make plan")
     # Plans from before had the id of their settings.
     store.save(Results(results).plan, plan.model_copy(update={"plan_id": plan_id(plan)}))
+    if plan.config.startswith("configs/"):
+        Results(results).command.write_text(command_of(plan))
     before = store.load(Results(folder).summary, Summary, "make aggregate")
     for export in before.exports.values():
         store.save(Models(models).folder(export.slug).record, export)
@@ -146,6 +148,13 @@ def aggregated(folder: Path, scratch: Path) -> Path:
         _copy(path, Models(models).folder(path.parent.name).engine_record(path.stem))
     _stage("aggregate", "--results", results, "--models-dir", models)
     return results
+
+
+def command_of(plan: Plan) -> str:
+    """A plan command of the same configuration, device and models, without folders: reports name it in their hints."""
+    models = ",".join(f"{model.name}@seeded" if model.weights == "seeded" else model.name for model in plan.models)
+    words = ["--config", plan.config, "--device", plan.device, *(["--models", models] if models else [])]
+    return hints.command_line("make", words)
 
 
 def _stage(name: str, *arguments: str | Path) -> None:

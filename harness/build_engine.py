@@ -226,11 +226,19 @@ def _built_at_once(missing: Sequence[_Missing], options: argparse.Namespace) -> 
     cli.say(f"{len(missing)} engines to build, {options.engine_jobs} at the same time")
     places = ["--results", str(options.results), "--models-dir", str(options.models_dir)]
     commands = [
-        [*COMMAND, *places, *(["--force"] * options.force), "--models", one.model.export.model, "--engines", one.name]
-        for one in missing
+        [
+            *COMMAND,
+            *places,
+            *(["--force"] * options.force),
+            "--models",
+            engine.model.export.model,
+            "--engines",
+            engine.name,
+        ]
+        for engine in missing
     ]
     ended = at_once.run(commands, options.engine_jobs, _show)
-    return [_reason(one, end) for one, end in zip(missing, ended, strict=True) if end.code]
+    return [_reason(engine, end) for engine, end in zip(missing, ended, strict=True) if end.code]
 
 
 def _show(line: str) -> None:

@@ -69,6 +69,17 @@ def _variables_and_folder_are_put_back() -> Iterator[None]:
     os.chdir(folder)
 
 
+@pytest.fixture(autouse=True)
+def _inference_mode_ends() -> Iterator[None]:
+    """A backend of PyTorch enters inference mode until it is closed. One whose load failed is freed as garbage, and garbage
+    is looked for seldom: the next test of the process would still be in that mode."""
+    yield
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.is_inference_mode_enabled():
+        gc.collect()
+        assert not torch.is_inference_mode_enabled(), "a backend of PyTorch was neither closed nor freed"
+
+
 def _is_stale(module: ModuleType) -> bool:
     """Whether a module holds another module or class than the one that an import finds now: it was imported with a fake
     library in place.
