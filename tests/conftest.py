@@ -71,8 +71,9 @@ def _variables_and_folder_are_put_back() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _inference_mode_ends() -> Iterator[None]:
-    """A backend of PyTorch enters inference mode until it is closed. One whose load failed is freed as garbage, and garbage
-    is looked for seldom: the next test of the process would still be in that mode."""
+    """A backend of PyTorch enters inference mode until it is closed. One whose load failed is freed as garbage, which
+    is looked for seldom: the next test of the process would still be in that mode.
+    """
     yield
     torch = sys.modules.get("torch")
     if torch is not None and torch.is_inference_mode_enabled():
