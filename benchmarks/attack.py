@@ -294,8 +294,8 @@ def _hit(case: int, folders: Folders) -> bool:
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.005)
-        found = store.load(folders.results.running, Running, "make run")
-        return not folders.results.raw_file(found.case_id, found.round).is_file()
+        result = store.load(folders.results.running, Running, "make run")
+        return not folders.results.raw_file(result.case_id, result.round).is_file()
     return False
 
 
@@ -318,7 +318,7 @@ class Score:
     fell: list[str] = field(default_factory=list)
 
 
-def attack(name: str, one: Attack, numbers: Sequence[int], seed: int, place: Path) -> Score:
+def attack(name: str, entry: Attack, numbers: Sequence[int], seed: int, place: Path) -> Score:
     """All attempts of one sort."""
     score = Score()
     for number in numbers:
@@ -326,7 +326,7 @@ def attack(name: str, one: Attack, numbers: Sequence[int], seed: int, place: Pat
         folder = place / f"{name}-{number}"
         score.tried += 1
         try:
-            score.kinds[_tried(one, number, chooser, folder)] += 1
+            score.kinds[_tried(entry, number, chooser, folder)] += 1
         except FaultError as error:
             again = f"python -m benchmarks.attack --seed {seed} --only {name} --number {number}"
             score.fell.append(f"{name} {number}: {error}\n  again: {again}")
@@ -339,11 +339,11 @@ def attack(name: str, one: Attack, numbers: Sequence[int], seed: int, place: Pat
     return score
 
 
-def _tried(one: Attack, number: int, chooser: random.Random, folder: Path) -> str:
+def _tried(entry: Attack, number: int, chooser: random.Random, folder: Path) -> str:
     for _ in range(MAX_MISSES):
         try:
             folder.mkdir(parents=True)
-            return one(number, chooser, folder)
+            return entry(number, chooser, folder)
         except MissedError:
             orphans.sweep()
             shutil.rmtree(folder, ignore_errors=True)
@@ -373,14 +373,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     orphans.adopt()
     fell = 0
     with tempfile.TemporaryDirectory(prefix="inferometer-attack-") as place:
-        for name, (one, count, few) in attacks.items():
+        for name, (entry, count, few) in attacks.items():
             if options.only not in (None, name):
                 continue
             numbers = (
                 range(options.first, few if options.quick else count) if options.number is None else [options.number]
             )
             began = time.monotonic()
-            score = attack(name, one, numbers, options.seed, Path(place))
+            score = attack(name, entry, numbers, options.seed, Path(place))
             fell += len(score.fell)
             kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(score.kinds.items()))
             held = score.tried - len(score.fell)

@@ -96,16 +96,16 @@ def false_alarms(nights: int, runs: int, names: Sequence[str]) -> None:
 
 
 def found_steps(nights: int, before: int, shift: float) -> None:
-    found = placed = 0
+    result = placed = 0
     for night in range(nights):
         chance = np.random.default_rng([2, night])
         logs = [plain(chance, before + LATER_RUNS) for _ in range(CASES)]
         logs[0][before:] += math.log1p(shift)
-        splits = changes_of_a_night([series_of(chance, one) for one in logs], seed=night)[0]
-        found += bool(splits)
+        splits = changes_of_a_night([series_of(chance, entry) for entry in logs], seed=night)[0]
+        result += bool(splits)
         placed += any(abs(split.at - before) <= 1 for split in splits)
     print(
-        f"step of {shift:.1%} in one of {CASES} cases after {before} runs, {LATER_RUNS} later: found in {found} of "
+        f"step of {shift:.1%} in one of {CASES} cases after {before} runs, {LATER_RUNS} later: found in {result} of "
         f"{nights} nights, in {placed} at its run or one beside",
         flush=True,
     )
@@ -132,15 +132,16 @@ def known_boundary(nights: int) -> None:
 
 
 def drift(nights: int) -> None:
-    called = found = 0
+    called = result = 0
     for night in range(nights):
         chance = np.random.default_rng([5, night])
         series = [series_of(chance, plain(chance, 60) + np.linspace(0, 0.03, 60))]
-        found += bool(changes_of_a_night(series, seed=night)[0])
+        result += bool(changes_of_a_night(series, seed=night)[0])
         first = largest_split(series[0].values, series[0].within, night)
         called += first is not None and first.trend
     print(
-        f"drift of 3% over 60 runs: a shift in {found} of {nights} series, the largest split called a drift in {called}"
+        f"drift of 3% over 60 runs: a shift in {result} of {nights} series, "
+        f"the largest split called a drift in {called}"
     )
 
 

@@ -89,12 +89,12 @@ def _median_line(
     for count in ROUNDS:
         held = np.zeros(len(truths))
         for values in np.exp(KINDS[name](rng, TRIALS, count)).tolist():
-            found, centre = method(values), estimators.median(values)
-            if found is None:
+            result, centre = method(values), estimators.median(values)
+            if result is None:
                 continue
-            held += [found.low <= math.exp(truth) <= found.high for truth in truths]
+            held += [result.low <= math.exp(truth) <= result.high for truth in truths]
             # The rounding of a logarithm and back is no contradiction that a reader sees.
-            outside += not found.low * (1 - 1e-12) <= centre <= found.high * (1 + 1e-12)
+            outside += not result.low * (1 - 1e-12) <= centre <= result.high * (1 + 1e-12)
             shown += 1
         shares.append(f"{held.min() / TRIALS:.1%}")
     return [name, *shares, f"{outside / shown:.1%}"]
@@ -127,8 +127,8 @@ def _one_process(rho: float, rng: np.random.Generator) -> list[str]:
         first = runs[0]
         raw += _holds(first, 1.0)
         blocks += _holds(np.median(first.reshape(20, -1), axis=1), 1.0)
-        found = estimators.median_interval([float(np.median(run)) for run in runs])
-        processes += found is not None and found.low <= 1.0 <= found.high
+        result = estimators.median_interval([float(np.median(run)) for run in runs])
+        processes += result is not None and result.low <= 1.0 <= result.high
     return [f"{count / trials:.1%}" for count in (raw, blocks, processes)]
 
 
@@ -145,10 +145,10 @@ def _percentile_line(processes: int, samples: int, rho: float, rng: np.random.Ge
     cells = []
     for quantile in (0.5, *QUANTILES.values()):
         truth = 1 + SPREAD * float(special.ndtri(quantile))
-        found = [[estimators.percentile(values, quantile) for values in run] for run in runs]
-        ends = [interval for values in found if (interval := estimators.median_interval(values)) is not None]
+        result = [[estimators.percentile(values, quantile) for values in run] for run in runs]
+        ends = [interval for values in result if (interval := estimators.median_interval(values)) is not None]
         held = sum(end.low <= truth <= end.high for end in ends) / trials
-        bias = float(np.median([estimators.median(values) for values in found])) / truth - 1
+        bias = float(np.median([estimators.median(values) for values in result])) / truth - 1
         said = f"{held:.0%} / {bias:+.2%}"
         cells.append(said if estimators.process_percentiles(list(runs[0]), quantile) else f"({said})")
     return [f"{processes} × {samples}", f"{rho:g}", *cells]
@@ -162,8 +162,8 @@ def _further(planned: int, target: float, rng: np.random.Generator) -> str:
         count = planned
         while count < 20 and is_wide(values[:count], settings):
             count += 1
-        found = estimators.median_interval(values[:count])
-        held += found is not None and found.low <= 1 <= found.high
+        result = estimators.median_interval(values[:count])
+        held += result is not None and result.low <= 1 <= result.high
     return f"{held / TRIALS:.1%}"
 
 
@@ -202,8 +202,8 @@ SPEEDS: dict[str, Draw] = {
 
 
 def _flagged(draw: Draw, rounds: int, rng: np.random.Generator) -> str:
-    found = [estimators.two_speeds(values) for values in np.exp(draw(rng, TRIALS, rounds)).tolist()]
-    return f"{sum(one is not None for one in found) / TRIALS:.1%}"
+    result = [estimators.two_speeds(values) for values in np.exp(draw(rng, TRIALS, rounds)).tolist()]
+    return f"{sum(entry is not None for entry in result) / TRIALS:.1%}"
 
 
 def _ar1(rho: float, shape: tuple[int, ...], rng: np.random.Generator) -> Array:

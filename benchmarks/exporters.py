@@ -57,7 +57,7 @@ def compare(name: str, folder: Path, rounds: int, threads: int) -> None:
     weights = "pretrained" if info.package else "seeded"
     loaded = family_of(info).load(Request(info, weights, seed=1, cache=None, folder=folder))
     arrays = loaded.make_inputs(2, SEQUENCE_LENGTH if loaded.sequence_inputs else None).arrays
-    one = {key: values[:1] for key, values in arrays.items()}
+    entry = {key: values[:1] for key, values in arrays.items()}
     variants: dict[tuple[str, int, str], Path] = {}
     for attention in ("sdpa", "eager") if loaded.attention else ("",):
         for exporter, opset in EXPORTERS:
@@ -67,7 +67,7 @@ def compare(name: str, folder: Path, rounds: int, threads: int) -> None:
             variants[exporter, opset, attention] = path
     engines: dict[str, Callable[[Path, Arrays, int], Callable[[], object]]] = {"ort": ort_runner, "ov": openvino_runner}
     runners = {
-        (key, engine): make(path, one, threads) for key, path in variants.items() for engine, make in engines.items()
+        (key, engine): make(path, entry, threads) for key, path in variants.items() for engine, make in engines.items()
     }
     samples_ns: dict[tuple[tuple[str, int, str], str], list[int]] = {cell: [] for cell in runners}
     for _ in range(rounds):

@@ -62,17 +62,17 @@ def two_speeds(slow: float, rng: np.random.Generator, rows: int, rounds: int) ->
 
 
 def mixed(slow: float, rng: np.random.Generator, rows: int, rounds: int) -> Medians:
-    found = normal(rng, rows, rounds)
-    found[::MIXED] = two_speeds(slow, rng, len(found[::MIXED]), rounds)
-    return found
+    result = normal(rng, rows, rounds)
+    result[::MIXED] = two_speeds(slow, rng, len(result[::MIXED]), rounds)
+    return result
 
 
 def correlated(rho: float, rng: np.random.Generator, rows: int, rounds: int) -> Medians:
     """Neighbouring rounds of a row correlate by `rho`: AR(1)."""
-    found = normal(rng, rows, rounds)
+    result = normal(rng, rows, rounds)
     for at in range(1, rounds):
-        found[:, at] = rho * found[:, at - 1] + np.sqrt(1 - rho**2) * found[:, at]
-    return found
+        result[:, at] = rho * result[:, at - 1] + np.sqrt(1 - rho**2) * result[:, at]
+    return result
 
 
 KINDS: dict[str, Draw] = {
@@ -95,12 +95,12 @@ KINDS: dict[str, Draw] = {
 def changes(baseline: Medians, current: Medians) -> list[Change]:
     """What each row's two runs say, as harness.statistics.ratios has it."""
     runs = zip(np.exp(baseline).tolist(), np.exp(current).tolist(), strict=True)
-    return [found for before, after in runs if (found := change_between(before, after)) is not None]
+    return [result for before, after in runs if (result := change_between(before, after)) is not None]
 
 
-def verdicts(found: Sequence[Change]) -> list[str]:
+def verdicts(result: Sequence[Change]) -> list[str]:
     """A verdict per row, as harness.comparison.verdicts gives it."""
-    return [one.verdict for one in judge(found, EQUIVALENCE)]
+    return [entry.verdict for entry in judge(result, EQUIVALENCE)]
 
 
 def simulate(draw: Draw, tables: int, rows: int, rounds: tuple[int, int], seed: int) -> tuple[float, float, float]:
@@ -129,12 +129,12 @@ def error_rates(
     tables = min(tables, MOST_ROWS * tables // rows)
     for _ in range(tables):
         baseline, current = draw(rng)
-        found = changes(baseline, current)
-        said = verdicts(found)
+        result = changes(baseline, current)
+        said = verdicts(result)
         alarms += any(verdict in ("SLOWER", "FASTER") for verdict in said)
         same += said.count("SAME")
         slowed = changes(baseline[:1], current[:1] + np.log(SLOW_DOWN))
-        hits += verdicts([*slowed, *found[1:]])[0] == "SLOWER"
+        hits += verdicts([*slowed, *result[1:]])[0] == "SLOWER"
     return alarms / tables, hits / tables, same / tables / rows
 
 

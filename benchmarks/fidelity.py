@@ -170,7 +170,7 @@ def _noop_iteration_ns(plan: Plan, threads: int) -> float:
     case = Case.model_validate({**plan.cases[0].model_dump(), "backend": "noop"})
     backend = Noop(BackendJob(case, nothing_exported(case), Path(), [{}] * 8, threads, Path()))
     timed = [measure(Sync(backend, 8), Measurement(), lambda index: None) for _ in range(20)]
-    return statistics.median(block.wall_ns / block.iterations for one in timed for block in one.blocks)
+    return statistics.median(block.wall_ns / block.iterations for entry in timed for block in entry.blocks)
 
 
 if __name__ == "__main__":

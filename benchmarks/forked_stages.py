@@ -173,15 +173,15 @@ class Folders:
 
     def records(self) -> dict[Path, int]:
         """When each raw record was written, by path; all are whole. Raises FaultError where one is damaged."""
-        found = {}
+        result = {}
         for path in self.results.raw.glob("*/*.json"):
             if path.stem.isdecimal():
                 try:
                     store.load_raw(path)
                 except InferometerError as error:
                     raise FaultError(f"half a record: {error.problem}") from error
-                found[path] = path.stat().st_mtime_ns
-        return found
+                result[path] = path.stat().st_mtime_ns
+        return result
 
     def summary(self) -> Summary:
         """Aggregate and read."""
@@ -201,11 +201,11 @@ def nothing_is_left() -> None:
 
 
 def _living() -> list[psutil.Process]:
-    found = []
+    result = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
             if process.status() == psutil.STATUS_ZOMBIE and process.ppid() == os.getpid():
                 os.waitpid(process.pid, os.WNOHANG)
             elif process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+                result.append(process)
+    return result

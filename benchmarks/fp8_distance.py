@@ -58,9 +58,9 @@ def _lines(asked: str, samples: int) -> None:
     ]
     ways += [(f"fp8, {word} between", _quantised(module, dtype)) for word, dtype in _BETWEEN.items()]
     for way, changed in ways:
-        found = compare(_outputs(changed, inputs), reference, False)
+        result = compare(_outputs(changed, inputs), reference, False)
         share = _share(changed, inputs) if any(isinstance(part, Fp8Linear) for part in changed.modules()) else 0.0
-        print(_line(asked, way, found, share), flush=True)
+        print(_line(asked, way, result, share), flush=True)
 
 
 _BETWEEN = {"fp16": torch.float16, "bf16": torch.bfloat16}
@@ -72,8 +72,8 @@ def _quantised(module: nn.Module, dtype: torch.dtype) -> nn.Module:
 
 def _outputs(module: nn.Module, inputs: list[torch.Tensor]) -> dict[str, Any]:
     dtype = next(part.dtype for part in module.parameters() if part.dtype != torch.float8_e4m3fn)
-    typed = [one.to(dtype) if one.is_floating_point() else one for one in inputs]
-    return {str(place): one.float().numpy() for place, one in enumerate(flat(module(*typed)))}
+    typed = [entry.to(dtype) if entry.is_floating_point() else entry for entry in inputs]
+    return {str(place): entry.float().numpy() for place, entry in enumerate(flat(module(*typed)))}
 
 
 def _share(module: nn.Module, inputs: list[torch.Tensor]) -> float:
@@ -81,13 +81,13 @@ def _share(module: nn.Module, inputs: list[torch.Tensor]) -> float:
     return sum(share for kind, share in shares.items() if kind.word == str(torch.float8_e4m3fn))
 
 
-def _line(model: str, way: str, found: Parity, share: float) -> str:
-    figures = [found.relative_l2, found.item_relative_l2, found.cosine]
-    one, sample, cosine = (
+def _line(model: str, way: str, result: Parity, share: float) -> str:
+    figures = [result.relative_l2, result.item_relative_l2, result.cosine]
+    entry, sample, cosine = (
         "–" if value is None else f"{value:.{digits}}"
         for value, digits in zip(figures, ("2e", "2e", "5f"), strict=True)
     )
-    return f"| {model} | {way} | {one} | {sample} | {cosine} | {share:.1%} |"
+    return f"| {model} | {way} | {entry} | {sample} | {cosine} | {share:.1%} |"
 
 
 if __name__ == "__main__":

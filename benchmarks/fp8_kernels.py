@@ -38,10 +38,10 @@ def main() -> None:
     """Measure one precision, or print the table of several."""
     parser = argparse.ArgumentParser(description=__doc__)
     actions = parser.add_subparsers(dest="action", required=True)
-    one = actions.add_parser("measure")
-    one.add_argument("precision", choices=["fp16", "fp8"])
-    one.add_argument("--batch", type=int, default=128)
-    one.add_argument("--out", type=Path, required=True)
+    entry = actions.add_parser("measure")
+    entry.add_argument("precision", choices=["fp16", "fp8"])
+    entry.add_argument("--batch", type=int, default=128)
+    entry.add_argument("--out", type=Path, required=True)
     actions.add_parser("table").add_argument("files", type=Path, nargs="+")
     given = parser.parse_args()
     if given.action == "measure":

@@ -83,7 +83,7 @@ def main() -> None:
 def empty_ns() -> float:
     """ns that the harness's loop adds to a step of a decoder that does nothing."""
     decoder, ids = Empty(), np.zeros((1, 8), np.int64)
-    found = []
+    result = []
     for _ in range(5):
         start = now_ns()
         timed_request(decoder, ids, EMPTY_STEPS)
@@ -92,8 +92,8 @@ def empty_ns() -> float:
         for _ in range(EMPTY_STEPS):
             decoder.step()
             decoder.tokens()
-        found.append(((middle - start) - (now_ns() - middle)) / EMPTY_STEPS)
-    return statistics.median(found)
+        result.append(((middle - start) - (now_ns() - middle)) / EMPTY_STEPS)
+    return statistics.median(result)
 
 
 def pairs(decoder: Decoder, prompts: NDArray[np.int64]) -> tuple[list[float], list[float]]:
@@ -120,10 +120,10 @@ def _bare_ns(decoder: Decoder, ids: NDArray[np.int64]) -> int:
     """The loop that a user would write: it needs the tokens on the host too, to show them."""
     start = now_ns()
     decoder.prefill(ids)
-    found = [int(decoder.tokens()[0])]
+    result = [int(decoder.tokens()[0])]
     for _ in range(STEPS - 1):
         decoder.step()
-        found.append(int(decoder.tokens()[0]))
+        result.append(int(decoder.tokens()[0]))
     return now_ns() - start
 
 

@@ -208,10 +208,10 @@ def decided(work: Path, files: RunStore, commits: tuple[str, str], rounds: int) 
         shown = stage(work, place, "ab", *words, "--models-dir", str(work / "models"), accepted=range(11))
         print("\n".join(shown.splitlines()[-15:]))
         print(stage(work, place, "history", "--store", str(files.root), "--confirm", shift.shift_id, accepted=(0, 1)))
-        shift = next(one for one in _history(files).shifts if one.shift_id == shift.shift_id)
+        shift = next(entry for entry in _history(files).shifts if entry.shift_id == shift.shift_id)
     problems = [] if shift.state == "confirmed" else [f"{shift.shift_id} is {shift.state}."]
-    others = [one for one in _history(files).shifts if one.shift_id != shift.shift_id]
-    return problems + [f"Another shift: {one.case_id}, {one.ratio - 1:+.1%}, {one.state}." for one in others]
+    others = [entry for entry in _history(files).shifts if entry.shift_id != shift.shift_id]
+    return problems + [f"Another shift: {entry.case_id}, {entry.ratio - 1:+.1%}, {entry.state}." for entry in others]
 
 
 def _history(files: RunStore) -> History:
@@ -244,7 +244,7 @@ def said(
     change = "".join(difflib.unified_diff(BEFORE.splitlines(True), after.splitlines(True), *names))
     seen = first_seen(runs, commits)
     table = shifts_table(history, runs)
-    found = (
+    result = (
         "The history alone never shows the change."
         if seen is None
         else f"The history first shows the change with run {seen}, run {seen - slower_from + 1} of the second commit."
@@ -256,7 +256,7 @@ def said(
         f"{runs[-1].measured_to[:16]} UTC. Runs 1 to {slower_from - 1}: commit {commits[0][:10]}; the others: "
         f"{commits[1][:10]}. The page: history.html. Made by `python -m benchmarks.history_demo`.",
         "",
-        found,
+        result,
         "",
         table_text(table) if table is not None else "No shift.",
         "",

@@ -182,23 +182,23 @@ def _judged(folders: Folders, pristine: Mapping[str, str], spoilt: Path) -> None
         raise FaultError(f"{spoilt.name} was spoilt, and these files changed: {lost}")
 
 
-def _without(found: Summary, expected: Synthetic, spoilt: Path, changed: bool) -> None:
+def _without(result: Summary, expected: Synthetic, spoilt: Path, changed: bool) -> None:
     """Raise FaultError unless the figures are those of all records but the spoilt one, and the summary says why."""
     case_id, number = spoilt.parent.name, spoilt.name.partition(".")[0]
-    for row in found.rows:
+    for row in result.rows:
         whole = next(other for other in expected.summary().rows if other.case_id == row.case_id)
         medians = whole.latency_ns.process_medians if whole.latency_ns else ()
         own = changed and row.case_id == case_id and spoilt.name == f"{number}.json"
         kept = [median for at, median in enumerate(medians, 1) if not own or str(at) != number]
         if row.latency_ns and sorted(row.latency_ns.process_medians) != sorted(kept):
             raise FaultError(f"{spoilt.name} was spoilt, and {row.case_id} has other figures than those of the rest")
-    said = json.dumps([found.notes, [row.model_dump(mode="json") for row in found.rows if row.case_id == case_id]])
+    said = json.dumps([result.notes, [row.model_dump(mode="json") for row in result.rows if row.case_id == case_id]])
     watching = spoilt.name.endswith(".usage.json")
     names = (
         *(spoilt.name, f"{case_id}/{number}", number if len(number) > 8 else spoilt.name),
         *(["UNWATCHED"] if watching else []),
     )
-    short = any(row.case_id == case_id and row.latency_ns and row.latency_ns.rounds < 3 for row in found.rows)
+    short = any(row.case_id == case_id and row.latency_ns and row.latency_ns.rounds < 3 for row in result.rows)
     if changed and not short and not any(name in said for name in names):
         raise FaultError(f"{spoilt.name} was spoilt, and the summary does not say so")
 

@@ -55,12 +55,12 @@ class Parts:
 
 def parts(sweeps: Sequence[Sweep]) -> Parts:
     """Scatter between processes (their medians), between the CPUs of a process, and between two sweeps of one CPU."""
-    logs = [{cpu: [math.log(us) for us in values] for cpu, values in one.pinned_us.items()} for one in sweeps]
-    of_cpus = [{cpu: statistics.mean(values) for cpu, values in one.items()} for one in logs]
+    logs = [{cpu: [math.log(us) for us in values] for cpu, values in entry.pinned_us.items()} for entry in sweeps]
+    of_cpus = [{cpu: statistics.mean(values) for cpu, values in entry.items()} for entry in logs]
     return Parts(
-        processes=_scatter([statistics.median(one.values()) for one in of_cpus]),
-        cpus=_root_mean_square([_scatter(list(one.values())) for one in of_cpus]),
-        repeats=_root_mean_square([_scatter(values) for one in logs for values in one.values()]),
+        processes=_scatter([statistics.median(entry.values()) for entry in of_cpus]),
+        cpus=_root_mean_square([_scatter(list(entry.values())) for entry in of_cpus]),
+        repeats=_root_mean_square([_scatter(values) for entry in logs for values in entry.values()]),
     )
 
 
@@ -139,16 +139,16 @@ def main() -> None:
     if options.child:
         print(json.dumps(asdict(sweep(options.device, options.child == "fixed"))))
         return
-    found = []
+    result = []
     kinds = (False, True) if _can_fix_layout() else (False,)
     for number in range(len(kinds) * options.processes):
         fixed = kinds[number % len(kinds)]
-        found.append(_child(options.device, fixed))
-        print(_line(found[-1]), flush=True)
+        result.append(_child(options.device, fixed))
+        print(_line(result[-1]), flush=True)
         if options.out:
-            options.out.write_text(json.dumps([asdict(one) for one in found]))
+            options.out.write_text(json.dumps([asdict(entry) for entry in result]))
     for fixed in kinds:
-        of_kind = [one for one in found if one.fixed_layout == fixed]
+        of_kind = [entry for entry in result if entry.fixed_layout == fixed]
         spread = parts(of_kind)
         print(
             f"{'fixed' if fixed else 'random'} layout, {len(of_kind)} processes: scatter between processes "
@@ -182,12 +182,12 @@ def _child(device: str, fixed: bool) -> Sweep:
     )
 
 
-def _line(one: Sweep) -> str:
-    medians = [statistics.median(values) for values in one.pinned_us.values()]
-    works = one.work_ns.values()
+def _line(entry: Sweep) -> str:
+    medians = [statistics.median(values) for values in entry.pinned_us.values()]
+    works = entry.work_ns.values()
     return (
-        f"{'fixed' if one.fixed_layout else 'random'} layout: "
-        f"unpinned {statistics.median(one.unpinned_us):,.0f} µs on {one.unpinned_cpus} CPUs; "
+        f"{'fixed' if entry.fixed_layout else 'random'} layout: "
+        f"unpinned {statistics.median(entry.unpinned_us):,.0f} µs on {entry.unpinned_cpus} CPUs; "
         f"pinned {min(medians):,.0f} to {max(medians):,.0f} µs, median {statistics.median(medians):,.0f}; "
         f"fixed work {min(works) / 1e3:.2f} to {max(works) / 1e3:.2f} µs"
     )

@@ -75,7 +75,7 @@ def verdicts(
 ) -> Counter[str]:
     """Verdicts of so many experiments, each with `runs` replications at this rate. scale: of the service under load."""
     rng = np.random.default_rng(seed)
-    found: Counter[str] = Counter()
+    result: Counter[str] = Counter()
     for number in range(experiments):
         if controlled and number % SHARED == 0:
             times = ServiceTimes({1: service(rng, (REQUESTS,))})
@@ -87,8 +87,8 @@ def verdicts(
             error = float(expected.std(ddof=1)) / EXPECTED_RUNS**0.5
             shares = replayed(times, arrivals, seed + number + 1).tolist()
             control = Control(shares, float(expected.mean()), error)
-        found[decide(counts, [REQUESTS] * runs, BOUND, control=control).verdict] += 1
-    return found
+        result[decide(counts, [REQUESTS] * runs, BOUND, control=control).verdict] += 1
+    return result
 
 
 def replayed(times: ServiceTimes, arrivals: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
@@ -107,14 +107,14 @@ def early_stopping(seed: int, rate: float, queries: int, experiments: int) -> fl
 
 def predictions(peak: float, measurements: int) -> list[tuple[float, bool]]:
     """Predicted / true peak of each measurement, and whether its 95% interval contains the true one."""
-    found = []
+    result = []
     for seed in range(measurements):
         times = ServiceTimes({1: service(np.random.default_rng((77, seed)), (REQUESTS,))})
         predicted = peak_rate(times, BatchPolicy(), 1, BOUND, REQUESTS, seed)
         if predicted is None or predicted.ci95 is None:
             raise AssertionError("the bound of this benchmark is met by every measurement")
-        found.append((predicted.rate_per_s / peak, predicted.ci95.low <= peak <= predicted.ci95.high))
-    return found
+        result.append((predicted.rate_per_s / peak, predicted.ci95.low <= peak <= predicted.ci95.high))
+    return result
 
 
 def _slower_peak(peak: float) -> float:
@@ -135,8 +135,8 @@ def _table(first: str, peak: float, experiments: int, scale: float) -> str:
         line = [f"{factor:.2f}"]
         for runs in DESIGNS:
             for controlled in (False, True):
-                found = verdicts(100 * at + runs, factor * peak, runs, experiments, controlled, scale)
-                line.append(" / ".join(f"{found[word] / experiments:.1%}" for word in ("PASS", "FAIL")))
+                result = verdicts(100 * at + runs, factor * peak, runs, experiments, controlled, scale)
+                line.append(" / ".join(f"{result[word] / experiments:.1%}" for word in ("PASS", "FAIL")))
         lines.append(line)
     kinds = [f"R = {runs}{', control' if controlled else ''}" for runs in DESIGNS for controlled in (False, True)]
     return tabulate(

@@ -43,10 +43,10 @@ def main() -> None:
         path = options.page or Path(folder) / "report.html"
         if options.page is None:
             path.write_text(page(many_rows(options.rows)))
-        found = [_open(path) for _ in range(options.times)]
+        result = [_open(path) for _ in range(options.times)]
         size = path.stat().st_size
-    *seconds, elements = zip(*found, strict=True)
-    lines = [[f"{size / 1e6:.2f}", f"{elements[0]:,}", *(f"{statistics.median(one):.2f}" for one in seconds)]]
+    *seconds, elements = zip(*result, strict=True)
+    lines = [[f"{size / 1e6:.2f}", f"{elements[0]:,}", *(f"{statistics.median(entry):.2f}" for entry in seconds)]]
     headers = ["MB", "elements", "ready s", "drawn s", "CPU s"]
     print(tabulate(lines, headers, tablefmt="github", disable_numparse=True))
     print(f"\nMedians of {options.times}. Goal for 2,000 rows: ≤ {GOAL_S:g} s and ≤ {GOAL_BYTES / 1e6:g} MB.")
@@ -71,7 +71,7 @@ def _open(path: Path) -> tuple[float, float, float, int]:
         tab.goto(path.resolve().as_uri())
         drawn = tab.wait_for_function(DRAWN).json_value()
         ready = tab.wait_for_function(READY).json_value()
-        spent = {one["name"]: one["value"] for one in tools.send("Performance.getMetrics")["metrics"]}
+        spent = {entry["name"]: entry["value"] for entry in tools.send("Performance.getMetrics")["metrics"]}
         elements = tab.evaluate("document.getElementsByTagName('*').length")
         browser.close()
     return ready / 1e3, drawn / 1e3, spent["TaskDuration"], elements

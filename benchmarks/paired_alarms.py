@@ -70,18 +70,18 @@ def drifting(rng: np.random.Generator, rows: int, rounds: int) -> Sides:
 def in_turn(turns: Medians, rng: np.random.Generator) -> Sides:
     """Turns, two a round, handed to the states in the order that the schedule draws."""
     first = goes_first(len(turns), turns.shape[1] // 2, int(rng.integers(1 << 31)))
-    one, other = turns[:, ::2], turns[:, 1::2]
-    return np.where(first, other, one), np.where(first, one, other)
+    entry, other = turns[:, ::2], turns[:, 1::2]
+    return np.where(first, other, entry), np.where(first, entry, other)
 
 
 def goes_first(rows: int, rounds: int, seed: int) -> NDArray[np.bool_]:
     """Rows by rounds: whether the current state goes first, as the run stage asks the schedule."""
     cases = [CASE.model_copy(update={"case_id": f"row-{row}"}) for row in range(rows)]
-    found = np.zeros((rows, rounds), dtype=bool)
+    result = np.zeros((rows, rounds), dtype=bool)
     for pairs in paired_rounds(cases, rounds, seed):
         for (number, case), first in pairs:
-            found[int(case.case_id.removeprefix("row-")), number - 1] = first
-    return found
+            result[int(case.case_id.removeprefix("row-")), number - 1] = first
+    return result
 
 
 CASE = Case(
@@ -110,12 +110,12 @@ KINDS: dict[str, Pair] = {
 def changes(baseline: Medians, current: Medians) -> list[Change]:
     """What each row's pairs say, as harness.comparison.paired has it."""
     rows = zip(np.exp(baseline).tolist(), np.exp(current).tolist(), strict=True)
-    return [found for before, after in rows if (found := paired_change(before, after)) is not None]
+    return [result for before, after in rows if (result := paired_change(before, after)) is not None]
 
 
-def verdicts(found: Sequence[Change]) -> list[str]:
+def verdicts(result: Sequence[Change]) -> list[str]:
     """A verdict per row, as harness.comparison.verdicts gives it."""
-    return [one.verdict for one in judge(found, EQUIVALENCE, RULES["paired"])]
+    return [entry.verdict for entry in judge(result, EQUIVALENCE, RULES["paired"])]
 
 
 def simulate(draw: Pair, tables: int, rows: int, rounds: int, seed: int) -> tuple[float, float, float]:

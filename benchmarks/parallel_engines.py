@@ -112,8 +112,8 @@ def build_into(models: Path, home: Path, record: EngineRecord, target: Path) -> 
 
 def onnx_of(folder: Path, record: EngineRecord) -> Path:
     """The ONNX file of a record, in the export that it was built from."""
-    found = [path for path in folder.rglob(Path(record.request.onnx).name) if path.is_file()]
-    return next(path for path in found if store.sha256_file(path) == record.request.onnx_sha256)
+    result = [path for path in folder.rglob(Path(record.request.onnx).name) if path.is_file()]
+    return next(path for path in result if store.sha256_file(path) == record.request.onnx_sha256)
 
 
 def report(way: str, records: Mapping[str, tuple[Path, EngineRecord]], place: Path, first: dict[str, Measured]) -> None:

@@ -167,12 +167,12 @@ def with_headline(readme: str, summary: Summary, folder: Path) -> str:
     Raises ValueError where the README has no block at all: then nobody said where its headline stands.
     """
     block = f"<!-- headline {folder} -->\n{headline_block(summary, folder)}\n<!-- /headline -->"
-    found = list(BLOCK.finditer(readme))
-    if not found:
+    result = list(BLOCK.finditer(readme))
+    if not result:
         raise ValueError("README.md has no block between <!-- headline … --> and <!-- /headline -->")
-    own = next((one for one in found if Path(one["folder"]).parent == folder.parent), None)
+    own = next((entry for entry in result if Path(entry["folder"]).parent == folder.parent), None)
     if own is None:
-        return f"{readme[: found[0].start()]}{block}\n\n{readme[found[0].start() :]}"
+        return f"{readme[: result[0].start()]}{block}\n\n{readme[result[0].start() :]}"
     return f"{readme[: own.start()]}{block}{readme[own.end() :]}"
 
 
@@ -182,9 +182,9 @@ def headline_block(summary: Summary, folder: PurePath) -> str:
     folder: of the published run, as the README links to it.
     """
     first: dict[tuple[str, ...], list[Row]] = {}
-    for key, found in ranking.by_table(summary.rows):
-        first.setdefault(key[:3], found)
-    rows = [row for found in first.values() for row in found]
+    for key, result in ranking.by_table(summary.rows):
+        first.setdefault(key[:3], result)
+    rows = [row for result in first.values() for row in result]
     models = len({row.model for row in rows})
     alt = f"Latency by backend at the smallest batch, {models} model{'' if models == 1 else 's'}"
     return (

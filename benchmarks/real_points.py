@@ -73,8 +73,8 @@ def points(folders: Sequence[Path]) -> Iterator[tuple[LoadRow, LoadedPoint]]:
 
 def line(row: LoadRow, point: LoadedPoint) -> tuple[str, bool, int]:
     """(text, whether the median of the p99 lies in the band, replications in the band)."""
-    band, found = point.predicted and point.predicted.p99_band_ns, point.latency.get("p99")
-    median = found.ns if found else None
+    band, result = point.predicted and point.predicted.p99_band_ns, point.latency.get("p99")
+    median = result.ns if result else None
     inside = bool(band and median and band.low <= median <= band.high)
     real = "infinite or too few requests" if median is None else f"{median / 1e6:8.2f} ms"
     said = f"{band.low / 1e6:.2f} to {band.high / 1e6:.2f} ms" if band else ""
@@ -89,13 +89,13 @@ def line(row: LoadRow, point: LoadedPoint) -> tuple[str, bool, int]:
 
 def table(folders: Sequence[Path]) -> None:
     """Print a line a point, and the shares."""
-    found = [(point, *line(row, point)) for row, point in points(folders)]
-    for _, text, _, _ in found:
+    result = [(point, *line(row, point)) for row, point in points(folders)]
+    for _, text, _, _ in result:
         print(text)
-    replications = sum(point.replications for point, *_ in found)
-    inside = sum(in_band for *_, in_band in found)
-    medians = sum(is_inside for _, _, is_inside, _ in found)
-    print(f"{medians} of {len(found)} medians and {inside} of {replications} replications lie in replay's 90% band.")
+    replications = sum(point.replications for point, *_ in result)
+    inside = sum(in_band for *_, in_band in result)
+    medians = sum(is_inside for _, _, is_inside, _ in result)
+    print(f"{medians} of {len(result)} medians and {inside} of {replications} replications lie in replay's 90% band.")
 
 
 def main() -> None:

@@ -53,9 +53,9 @@ def main() -> None:
             for stage, arguments in _stages(root):
                 if stage == "compare":
                     _write_baseline(root)
-                found = _measure(stage, arguments)
-                rows.setdefault(stage, []).append(found)
-                print(f"{cases:,} cases, {_in_words(stage, found)}", file=sys.stderr, flush=True)
+                result = _measure(stage, arguments)
+                rows.setdefault(stage, []).append(result)
+                print(f"{cases:,} cases, {_in_words(stage, result)}", file=sys.stderr, flush=True)
             shutil.rmtree(root / "store", ignore_errors=True)
             added = _measure("history", ["--results", str(root / "results"), "--store", str(root / "store")])
             look = f"a look of watch again: {_look_again(root):.2f} CPU s"
@@ -102,8 +102,8 @@ def _write_packed(root: Path, synthetic: Synthetic) -> None:
     """The same as a run of so many cases leaves it: raw records in a Parquet file a model."""
     results, models = Results(root / "results"), Models(root / "models")
     store.save(results.plan, synthetic.plan, indent=None)
-    for identity, found in synthetic.environments.items():
-        store.save(results.environment(identity), found)
+    for identity, result in synthetic.environments.items():
+        store.save(results.environment(identity), result)
     results.raw.mkdir(parents=True)
 
     def write(model: FakeModel) -> None:
@@ -150,8 +150,8 @@ def _write_baseline(root: Path) -> None:
         store.save(before.summary, now.head.model_copy(update={"rows": rows}))
         return
     writer = packed.RowsWriter(before.packed_rows)
-    for found in map_forked(lambda model: packed.written_rows(model, [*map(_moved, now.rows(model))]), now.models):
-        writer.add(found)
+    for result in map_forked(lambda model: packed.written_rows(model, [*map(_moved, now.rows(model))]), now.models):
+        writer.add(result)
     head = now.head.model_copy(update={"row_groups": writer.close()})
     writer.keep()
     store.save(before.summary, head)
@@ -165,8 +165,8 @@ def _moved(row: Row) -> Row:
     return row.model_copy(update={"latency_ns": row.latency_ns.model_copy(update={"process_medians": medians})})
 
 
-def _in_words(stage: str, found: Measured) -> str:
-    wall, cpu, size = found
+def _in_words(stage: str, result: Measured) -> str:
+    wall, cpu, size = result
     return f"{stage}: {wall:.1f} wall s, {cpu:.1f} CPU s, {size / (1 << 20):,.0f} MiB"
 
 
@@ -198,8 +198,8 @@ def _measure(stage: str, arguments: list[str]) -> Measured:
     peak = 0
     while True:
         peak = max(peak, _resident(child.pid))
-        found, status, usage = os.wait4(child.pid, os.WNOHANG)
-        if found:
+        result, status, usage = os.wait4(child.pid, os.WNOHANG)
+        if result:
             break
         time.sleep(0.2)
     child.returncode = os.waitstatus_to_exitcode(status)
@@ -217,24 +217,24 @@ def _resident(pid: int) -> int:
     except psutil.Error:
         return 0
     total = 0
-    for one in family:
+    for entry in family:
         try:
-            total += one.memory_full_info().pss
+            total += entry.memory_full_info().pss
         except psutil.Error:
             continue
     return total
 
 
 def _table(cases: list[int], rows: dict[str, list[Measured]]) -> str:
-    columns = [list(zip(*(found[place] for found in rows.values()), strict=True)) for place in range(len(cases))]
+    columns = [list(zip(*(result[place] for result in rows.values()), strict=True)) for place in range(len(cases))]
     totals = [(sum(wall), sum(cpu), max(memory)) for wall, cpu, memory in columns]
     headers = ["stage", *(f"{number:,} cases: {unit}" for number in cases for unit in ("wall s", "CPU s", "MiB"))]
     lines = []
-    for name, found in {**rows, "together": totals}.items():
+    for name, result in {**rows, "together": totals}.items():
         cells = [
-            text for wall, cpu, size in found for text in (f"{wall:.1f}", f"{cpu:.1f}", f"{size / (1 << 20):,.0f}")
+            text for wall, cpu, size in result for text in (f"{wall:.1f}", f"{cpu:.1f}", f"{size / (1 << 20):,.0f}")
         ]
-        growth = [f"{found[-1][1] / found[0][1]:.1f}×"] if len(cases) > 1 else []
+        growth = [f"{result[-1][1] / result[0][1]:.1f}×"] if len(cases) > 1 else []
         lines.append([name, *cells, *growth])
     if len(cases) > 1:
         headers.append(f"CPU time for {cases[-1] / cases[0]:g}× the cases")

@@ -37,18 +37,18 @@ function list(parent, texts) {
   texts.forEach((text, index) => write(parent.children[index], text));
 }
 
-function turning(one) {
-  const what = one.round ? `round ${one.round} · ${one.case_id}` : `load · ${one.case_id}`;
-  if (one.lives === false) return `Gone: the run that measured ${what} ended without a word`;
-  const elsewhere = one.lives === null ? " (in another container or machine: it may be gone)" : "";
-  return `Now: ${what} · since ${clock(one.seconds)}${elsewhere}`;
+function turning(turn) {
+  const what = turn.round ? `round ${turn.round} · ${turn.case_id}` : `load · ${turn.case_id}`;
+  if (turn.lives === false) return `Gone: the run that measured ${what} ended without a word`;
+  const elsewhere = turn.lives === null ? " (in another container or machine: it may be gone)" : "";
+  return `Now: ${what} · since ${clock(turn.seconds)}${elsewhere}`;
 }
 
-function exporting(one) {
-  const what = `${one.model} (${one.number} of ${one.models} models)`;
-  if (one.lives === false) return `Gone: the export of ${what} ended without a word`;
-  const elsewhere = one.lives === null ? " (in another container or machine: it may be gone)" : "";
-  return `Exporting: ${what} · since ${clock(one.seconds)}${elsewhere}`;
+function exporting(model) {
+  const what = `${model.model} (${model.number} of ${model.models} models)`;
+  if (model.lives === false) return `Gone: the export of ${what} ended without a word`;
+  const elsewhere = model.lives === null ? " (in another container or machine: it may be gone)" : "";
+  return `Exporting: ${what} · since ${clock(model.seconds)}${elsewhere}`;
 }
 
 function machine(seen) {
@@ -96,29 +96,29 @@ function filter() {
   write(at("shown"), words.length ? `${shown} of ${rows.size} cases` : "");
 }
 
-function show(found) {
-  if (plan !== found.plan_id || found.rows.length !== rows.size) {
-    plan = found.plan_id;
+function show(state) {
+  if (plan !== state.plan_id || state.rows.length !== rows.size) {
+    plan = state.plan_id;
     rows = new Map();
     at("rows").replaceChildren();
   }
-  write(at("plan"), found.plan_id);
-  write(at("state"), `${STATES[found.state].replace("{command}", found.command)} · ${found.config} · ${found.device}`);
-  document.body.dataset.state = found.state;
-  document.title = `${found.done}/${found.planned} ${found.state} · Inferometer`;
-  at("bar").max = Math.max(1, found.planned);
-  at("bar").value = found.done;
-  write(at("turns"), `${found.done} of ${found.planned}`);
-  write(at("failed"), String(found.failed));
-  at("failed").parentElement.classList.toggle("bad", found.failed > 0);
-  write(at("run"), found.run_turns === null ? ABSENT : `${found.run_done} of ${found.run_turns}`);
-  write(at("elapsed"), clock(found.elapsed_s));
-  write(at("left"), clock(found.left_s));
-  list(at("now"), [...found.exporting.map(exporting), ...found.turning.map(turning)]);
-  write(at("machine"), machine(found.seen));
-  write(at("conditions"), found.conditions && `${found.conditions}.`);
-  list(at("notes"), found.notes);
-  found.rows.forEach(showRow);
+  write(at("plan"), state.plan_id);
+  write(at("state"), `${STATES[state.state].replace("{command}", state.command)} · ${state.config} · ${state.device}`);
+  document.body.dataset.state = state.state;
+  document.title = `${state.done}/${state.planned} ${state.state} · Inferometer`;
+  at("bar").max = Math.max(1, state.planned);
+  at("bar").value = state.done;
+  write(at("turns"), `${state.done} of ${state.planned}`);
+  write(at("failed"), String(state.failed));
+  at("failed").parentElement.classList.toggle("bad", state.failed > 0);
+  write(at("run"), state.run_turns === null ? ABSENT : `${state.run_done} of ${state.run_turns}`);
+  write(at("elapsed"), clock(state.elapsed_s));
+  write(at("left"), clock(state.left_s));
+  list(at("now"), [...state.exporting.map(exporting), ...state.turning.map(turning)]);
+  write(at("machine"), machine(state.seen));
+  write(at("conditions"), state.conditions && `${state.conditions}.`);
+  list(at("notes"), state.notes);
+  state.rows.forEach(showRow);
   filter();
 }
 

@@ -9,6 +9,6 @@ const made = (tag, text = "", attributes = {}) => {
 };
 // Text that the page holds as gzip in base64.
 const unzipped = (text) => {
-  const packed = Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
+  const packed = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
 };

@@ -17,14 +17,14 @@ const luminance = (text) => channels(text).reduce((sum, value, at) => sum + valu
 function onDark(colour, look) {
   if (luminance(colour) < 40) return look.ink;
   if (luminance(colour) > 70) return colour;
-  return `#${channels(colour).map((one) => Math.round(.6 * one + .4 * 255).toString(16).padStart(2, "0")).join("")}`;
+  return `#${channels(colour).map((channel) => Math.round(.6 * channel + .4 * 255).toString(16).padStart(2, "0")).join("")}`;
 }
 
 // Colours as the report writes them → those of this theme: `page`, `<colour> tint`, and black that would vanish.
 function paint(value, look) {
-  if (Array.isArray(value)) return value.map((one) => paint(one, look));
+  if (Array.isArray(value)) return value.map((item) => paint(item, look));
   if (value && typeof value === "object") {
-    return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, paint(one, look)]));
+    return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, paint(item, look)]));
   }
   if (value === "page") return look.page;
   if (typeof value !== "string" || !/^#[0-9a-f]{6}( tint)?$/i.test(value)) return value;
@@ -32,7 +32,7 @@ function paint(value, look) {
   if (!value.endsWith(" tint")) return own;
   const page = channels(look.page);
   const share = luminance(look.page) < 128 ? .55 : .4;
-  return `rgb(${channels(own).map((one, at) => Math.round(share * one + (1 - share) * page[at]))})`;
+  return `rgb(${channels(own).map((channel, at) => Math.round(share * channel + (1 - share) * page[at]))})`;
 }
 
 const shows = (tags) => tags.every((tag, at) => !hidden[FILTERS[at]]?.has(tag));
@@ -41,7 +41,7 @@ const shows = (tags) => tags.every((tag, at) => !hidden[FILTERS[at]]?.has(tag));
 function filtered(value, kept, length) {
   if (Array.isArray(value)) return value.length === length ? value.filter((_, at) => kept[at]) : value;
   if (value && typeof value === "object") {
-    return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, filtered(one, kept, length)]));
+    return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, filtered(item, kept, length)]));
   }
   return value;
 }
@@ -75,9 +75,9 @@ function draw(place, size) {
     const kept = trace.customdata.map(shows);
     if (!kept.some(Boolean)) continue;
     const hover = trace.hovertext && { hovertemplate: "%{hovertext}<extra></extra>" };
-    const one = { ...hover, ...filtered(trace, kept, kept.length) };
-    for (const part of ["marker", "line", "error_x", "error_y"]) if (one[part]) one[part] = paint(one[part], look);
-    data.push(one);
+    const shown = { ...hover, ...filtered(trace, kept, kept.length) };
+    for (const part of ["marker", "line", "error_x", "error_y"]) if (shown[part]) shown[part] = paint(shown[part], look);
+    data.push(shown);
   }
   const width = size?.width ?? place.clientWidth;
   const narrow = width < 420;
@@ -138,7 +138,7 @@ const watcher = new IntersectionObserver(async (seen) => {
 const redraw = () => drawn.forEach((place) => draw(place));
 
 const fileName = (...parts) => parts.filter(Boolean).join(" ").replace(/[^\p{L}\p{N}.]+/gu, "-").replace(/^-+|-+$/g, "").slice(0, 120);
-const headings = (element) => ["section > h2", "figure > h3"].map((one) => element.closest(one.split(" ")[0])?.querySelector(`:scope > ${one.split(" ")[2]}`)?.textContent.trim());
+const headings = (element) => ["section > h2", "figure > h3"].map((path) => element.closest(path.split(" ")[0])?.querySelector(`:scope > ${path.split(" ")[2]}`)?.textContent.trim());
 
 async function saveChart(button) {
   const panel = button.closest(".panel");

@@ -17,13 +17,13 @@
   };
   const share = (value) => (100 * value).toFixed(1) + "%";
 
-  function scales(one, canvas) {
-    const first = one.values[0][0], last = one.values[one.values.length - 1][0];
-    const ordered = one.values.map((value) => value[1]).sort((a, b) => a - b);
+  function scales(series, canvas) {
+    const first = series.values[0][0], last = series.values[series.values.length - 1][0];
+    const ordered = series.values.map((value) => value[1]).sort((a, b) => a - b);
     const middle = ordered[ordered.length >> 1];
     // A single wide interval must not squeeze all levels: the axis holds every level, and intervals up to a tenth beyond.
-    const low = Math.max(ordered[0] * 0.9, Math.min(...one.values.map((value) => value[2])), 0);
-    const high = Math.min(ordered[ordered.length - 1] * 1.1, Math.max(...one.values.map((value) => value[3])));
+    const low = Math.max(ordered[0] * 0.9, Math.min(...series.values.map((value) => value[2])), 0);
+    const high = Math.min(ordered[ordered.length - 1] * 1.1, Math.max(...series.values.map((value) => value[3])));
     const span = high - low || middle * 0.1 || 1;
     const width = canvas.clientWidth - left - 8, height = canvas.clientHeight - top - bottom;
     return {
@@ -33,30 +33,30 @@
     };
   }
 
-  function draw(one, canvas) {
+  function draw(series, canvas) {
     const ratio = window.devicePixelRatio || 1;
     canvas.width = canvas.clientWidth * ratio;
     canvas.height = canvas.clientHeight * ratio;
     const pen = canvas.getContext("2d");
     pen.scale(ratio, ratio);
-    const at = scales(one, canvas);
+    const at = scales(series, canvas);
     pen.font = "11px sans-serif";
     pen.fillStyle = colour("--muted");
     for (const value of [at.low, at.high]) pen.fillText(time(value), 0, at.y(value) + 4);
-    const ends = [one.values[0], one.values[one.values.length - 1]].map((value) => data.runs[value[0]][0]);
+    const ends = [series.values[0], series.values[series.values.length - 1]].map((value) => data.runs[value[0]][0]);
     const day = (text) => text.slice(0, 10);
     const [begin, end] = ends.map(day(ends[0]) === day(ends[1]) ? (text) => text : day);
     pen.fillText(begin, left, canvas.clientHeight - 4);
     pen.fillText(end, canvas.clientWidth - 8 - pen.measureText(end).width, canvas.clientHeight - 4);
     pen.fillStyle = colour("--fair-soft");
     pen.beginPath();
-    for (const value of one.values) pen.lineTo(at.x(value[0]), at.y(value[3]));
-    for (const value of one.values.slice().reverse()) pen.lineTo(at.x(value[0]), at.y(value[2]));
+    for (const value of series.values) pen.lineTo(at.x(value[0]), at.y(value[3]));
+    for (const value of series.values.slice().reverse()) pen.lineTo(at.x(value[0]), at.y(value[2]));
     pen.fill();
     pen.strokeStyle = colour("--accent");
     pen.lineWidth = 1.5;
     pen.beginPath();
-    for (const value of one.values) pen.lineTo(at.x(value[0]), at.y(value[1]));
+    for (const value of series.values) pen.lineTo(at.x(value[0]), at.y(value[1]));
     pen.stroke();
     const line = (run, name, dashes) => {
       pen.strokeStyle = colour(name);
@@ -67,18 +67,18 @@
       pen.stroke();
       pen.setLineDash([]);
     };
-    for (const [run] of one.changes) line(run, "--muted", [4, 3]);
+    for (const [run] of series.changes) line(run, "--muted", [4, 3]);
     const names = { confirmed: "--bad", candidate: "--accent", refuted: "--muted" };
-    for (const [run, state, change] of one.shifts) {
+    for (const [run, state, change] of series.shifts) {
       line(run, names[state], []);
       pen.fillStyle = colour(names[state]);
       pen.fillText(change, at.x(run - 0.5) + 3, top + 10);
     }
   }
 
-  function nearest(one, canvas, event) {
-    const at = scales(one, canvas), where = event.clientX - canvas.getBoundingClientRect().left;
-    return one.values.reduce((best, value) =>
+  function nearest(series, canvas, event) {
+    const at = scales(series, canvas), where = event.clientX - canvas.getBoundingClientRect().left;
+    return series.values.reduce((best, value) =>
       Math.abs(at.x(value[0]) - where) < Math.abs(at.x(best[0]) - where) ? value : best);
   }
 
@@ -90,24 +90,24 @@
     }
   }, { rootMargin: "200px" });
 
-  const boxes = data.series.filter((one) => one.values.length).map((one) => {
+  const boxes = data.series.filter((series) => series.values.length).map((series) => {
     const box = document.createElement("div");
     const heading = document.createElement("h3"), text = document.createElement("p"), canvas = document.createElement("canvas");
-    heading.textContent = one.name + " · " + one.machine;
-    const usual = one.values.length + (one.values.length === 1 ? " run" : " runs") +
-      (one.visible === null ? ", too few since the latest change to show a shift" : ", smallest visible shift " + share(one.visible));
+    heading.textContent = series.name + " · " + series.machine;
+    const usual = series.values.length + (series.values.length === 1 ? " run" : " runs") +
+      (series.visible === null ? ", too few since the latest change to show a shift" : ", smallest visible shift " + share(series.visible));
     text.textContent = usual;
     canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", "Latency of " + one.name + " by run: " + usual);
+    canvas.setAttribute("aria-label", "Latency of " + series.name + " by run: " + usual);
     canvas.addEventListener("mousemove", (event) => {
-      const value = nearest(one, canvas, event), run = data.runs[value[0]];
-      const change = one.changes.find((found) => found[0] === value[0]);
+      const value = nearest(series, canvas, event), run = data.runs[value[0]];
+      const change = series.changes.find((change) => change[0] === value[0]);
       text.textContent = run[0] + " · " + run[1] + " · " + time(value[1]) + " [" + time(value[2]) + ", " + time(value[3]) + "]" +
         (change ? " · " + change[1].replaceAll("\n", "; ") : "");
     });
     canvas.addEventListener("mouseleave", () => { text.textContent = usual; });
     box.className = "series";
-    box.series = one;
+    box.series = series;
     box.append(heading, canvas, text);
     place.append(box);
     seen.observe(box);

@@ -44,19 +44,19 @@ function layerTree(place, { columns, lines }) {
     show();
   }
   function arrange(longestFirst) {
-    const walk = (found) => found.flatMap((node) => [node.row, ...walk(node.below)]);
-    const ordered = (found) => (longestFirst ? [...found].sort((a, b) => b.total - a.total) : found)
+    const walk = (nodes) => nodes.flatMap((node) => [node.row, ...walk(node.below)]);
+    const ordered = (nodes) => (longestFirst ? [...nodes].sort((a, b) => b.total - a.total) : nodes)
       .flatMap((node) => [node.row, ...ordered(node.below)]);
     body.append(...(longestFirst ? ordered(top) : walk(top)));
   }
   function match(text) {
     const wanted = text.trim().toLowerCase();
-    let found = 0;
-    for (const node of nodes) { node.matches = node.words.includes(wanted); node.kept = node.matches; found += node.matches; }
+    let matches = 0;
+    for (const node of nodes) { node.matches = node.words.includes(wanted); node.kept = node.matches; matches += node.matches; }
     for (const node of [...nodes].reverse()) if (node.kept && node.above) node.above.kept = true;
-    if (wanted) for (const node of nodes) node.open = node.below.some((one) => one.kept);
+    if (wanted) for (const node of nodes) node.open = node.below.some((child) => child.kept);
     show();
-    return wanted ? `${found} of ${nodes.length} layers` : `${nodes.length} layers`;
+    return wanted ? `${matches} of ${nodes.length} layers` : `${nodes.length} layers`;
   }
 
   function focus(row) {

@@ -1,6 +1,6 @@
 // --- models of a large run -----------------------------------------------------------------------------------------
 // The rows of each model are stored compressed; one model is open at a time.
-const packedModels = new Map(all("script.model").map((one) => [one.dataset.anchor, one]));
+const packedModels = new Map(all("script.model").map((script) => [script.dataset.anchor, script]));
 
 async function openModel(anchor) {
   const place = document.getElementById("opened");

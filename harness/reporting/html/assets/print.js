@@ -6,7 +6,7 @@ let theme;
 
 addEventListener("beforeprint", () => {
   folded = all("details:not([open]):not(.filters)");
-  folded.forEach((one) => { one.open = true; if (one.matches(".profile")) buildOnce(one); });
+  folded.forEach((section) => { section.open = true; if (section.matches(".profile")) buildOnce(section); });
   theme = root.dataset.theme;
   root.dataset.theme = "light";
   if (!window.Plotly) return;
@@ -16,7 +16,7 @@ addEventListener("beforeprint", () => {
   }
 });
 addEventListener("afterprint", () => {
-  folded.forEach((one) => { one.open = false; });
+  folded.forEach((section) => { section.open = false; });
   setTheme(theme ?? "auto");
   if (window.Plotly) drawn.forEach((place) => Plotly.purge(place));  // else they keep the width of the paper
   redraw();

@@ -41,7 +41,7 @@ if (overview && lastChapter && matchMedia("(max-width: 640px)").matches) {
 const links = new Map(all("nav a").map((link) => [link.hash.slice(1), link]));
 const visible = new Set();
 const current = new IntersectionObserver((seen) => {
-  for (const one of seen) visible[one.isIntersecting ? "add" : "delete"](one.target.id);
+  for (const entry of seen) visible[entry.isIntersecting ? "add" : "delete"](entry.target.id);
   const first = [...links.keys()].find((anchor) => visible.has(anchor));
   links.forEach((link, anchor) => {
     if (anchor === first) link.setAttribute("aria-current", "true");

@@ -8,7 +8,7 @@ const columnOf = (table, name) => all("thead th", table).findIndex((head) => hea
 
 function sort(table, at, head) {
   const direction = head.getAttribute("aria-sort") === "ascending" ? "descending" : "ascending";
-  all("th[aria-sort]", table).forEach((one) => one.removeAttribute("aria-sort"));
+  all("th[aria-sort]", table).forEach((head) => head.removeAttribute("aria-sort"));
   head.setAttribute("aria-sort", direction);
   const sign = direction === "ascending" ? 1 : -1;
   const words = head.classList.contains("word");
