@@ -80,14 +80,14 @@ def stage(arguments: Sequence[str]) -> None:
         except (ExportError, FormatError, MissingInputError) as error:
             failures.append(f"{slug}: {error.problem} {error.hint}")
     if options.only_list:
-        for one in missing:
-            cli.say(f"{one.slug}: engine {one.name} would be built")
+        for engine in missing:
+            cli.say(f"{engine.slug}: engine {engine.name} would be built")
     elif options.engine_jobs > 1 and len(missing) > 1:
         failures += _built_at_once(missing, options)
     else:
-        failures += [problem for one in missing if (problem := _built(one))]
+        failures += [problem for engine in missing if (problem := _built(engine))]
     if options.list_file:
-        store.save_bytes(options.list_file, json.dumps([one.name for one in missing]).encode())
+        store.save_bytes(options.list_file, json.dumps([engine.name for engine in missing]).encode())
     if failures:
         raise ExportError(
             f"{len(failures)} {NOT_BUILT}{' | '.join(failures)}",

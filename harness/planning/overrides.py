@@ -22,6 +22,8 @@ from harness.core.text import shortened
 from harness.planning.config import Config, GenerationBlock, MatrixBlock, ModelEntry, ScenarioBlock
 from harness.planning.load_cases import ISSUING
 
+Name = TypeVar("Name", bound=str)
+
 _SCENARIOS: tuple[Scenario, ...] = get_args(Scenario)
 _ONLY: Mapping[str, tuple[Scenario, ...]] = {"rates": ("server",), "batching": ("server",), "in_flight": ISSUING}
 """Options that the other scenarios do not have: a closed loop has no rate."""
@@ -311,11 +313,7 @@ def _matrix(config: Config, chosen: Overrides) -> tuple[tuple[MatrixBlock, ...],
 def _with_own_settings(blocks: Sequence[MatrixBlock], device: Device) -> list[MatrixBlock]:
     """Keep a chosen setting only in blocks with its backend; make_plan refuses a name that no block has."""
     had = [{name for name in block.settings or () if _has_setting(block, device, name)} for block in blocks]
-    known = set().union(*had)
-    kept = [
-        tuple(name for name in block.settings or () if name in own or name not in known)
-        for block, own in zip(blocks, had, strict=True)
-    ]
+    kept = _own_of([block.settings or () for block in blocks], had)
     return [block.model_copy(update={"settings": names or None}) for block, names in zip(blocks, kept, strict=True)]
 
 
@@ -323,11 +321,7 @@ def _with_own_precisions(blocks: Sequence[MatrixBlock], device: Device) -> tuple
     """Keep a chosen precision only in blocks whose backends run it, and a note for each that a block loses; make_plan
     refuses a precision that no block runs."""
     run = [_precisions_of(block, device) for block in blocks]
-    known = set().union(*run)
-    kept = [
-        tuple(name for name in block.precisions if name in own or name not in known)
-        for block, own in zip(blocks, run, strict=True)
-    ]
+    kept = _own_of([block.precisions for block in blocks], run)
     lost = [
         f"{name} of {', '.join(block.backends)} ({', '.join((*block.boundaries, *block.modes))})"
         for block, names in zip(blocks, kept, strict=True)
@@ -336,6 +330,15 @@ def _with_own_precisions(blocks: Sequence[MatrixBlock], device: Device) -> tuple
     ]
     narrowed = [block.model_copy(update={"precisions": names}) for block, names in zip(blocks, kept, strict=True)]
     return narrowed, list(dict.fromkeys(lost))
+
+
+def _own_of(chosen: Sequence[Sequence[Name]], had: Sequence[set[Name]]) -> list[tuple[Name, ...]]:
+    """For each block the chosen names that it has, and those that no block has."""
+    known = set().union(*had)
+    return [
+        tuple(name for name in names if name in own or name not in known)
+        for names, own in zip(chosen, had, strict=True)
+    ]
 
 
 def _has_setting(block: MatrixBlock, device: Device, name: str) -> bool:
