@@ -307,7 +307,9 @@ wheel: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Build the package 
 
 # Long files come first (tests/conftest.py): pytest-xdist would order files by how many tests they have.
 PYTEST   = env -u PYTHONDONTWRITEBYTECODE $(VENV)/bin/python -m pytest
-PARALLEL = -n auto --dist loadfile --no-loadscope-reorder --ignore tests/docker
+PARALLEL = -n auto --dist loadfile --no-loadscope-reorder --ignore tests/docker $(HANGING)
+# A test that hangs ends its process after 20 minutes, with the stack of each thread; at the second the tests end.
+HANGING  = -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true --max-worker-restart 1
 
 # The containers mostly wait for a package index: their tests run beside the others, and are shown after them.
 BESIDE_DOCKER = log=$$(mktemp); $(PYTEST) $(1) tests/docker >"$$log" 2>&1 & trap "kill $$! 2>/dev/null || true" EXIT; code=0; \

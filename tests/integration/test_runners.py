@@ -23,7 +23,7 @@ from harness.planning.exports import read_exports
 from harness.runners.execution import MACHINE
 from harness.runners.local_runner import LocalRunner
 from harness.runners.runner import Runner
-from tests.fixtures.stages import TINY, Folder
+from tests.fixtures.stages import TINY, Folder, processes
 
 pytestmark = pytest.mark.stages
 
@@ -34,7 +34,7 @@ SECOND = 2
 
 def measuring(batch_size: int) -> psutil.Process | None:
     """The process that measures the case of a batch size in a unit, if there is one now."""
-    for process in psutil.process_iter():
+    for process in processes():
         with suppress(psutil.Error, OSError, ValueError, IndexError):
             words = process.cmdline()
             if words[1:3] != ["-m", "harness.run"] or "inferometer-unit-" not in words[words.index("--results") + 1]:
