@@ -25,7 +25,7 @@ from harness.core.host import limits
 from harness.timing.clock import now_ns
 from harness.zoo import model_info
 from harness.zoo.construct import family_of
-from harness.zoo.identity import Options, versions
+from harness.zoo.identity import ExportChoices, versions
 from harness.zoo.loaded import Arrays, Request
 from harness.zoo.onnx import torch_to_onnx
 
@@ -62,7 +62,7 @@ def compare(name: str, folder: Path, rounds: int, threads: int) -> None:
     for attention in ("sdpa", "eager") if loaded.attention else ("",):
         for exporter, opset in EXPORTERS:
             path = folder / f"{exporter}-{opset}-{attention}.onnx"
-            options = Options(exporter, opset, None, None, None, attention)
+            options = ExportChoices(exporter, opset, None, None, None, attention)
             torch_to_onnx.write_fp32(loaded, arrays, path, options)
             variants[exporter, opset, attention] = path
     engines: dict[str, Callable[[Path, Arrays, int], Callable[[], object]]] = {"ort": ort_runner, "ov": openvino_runner}

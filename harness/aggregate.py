@@ -183,7 +183,7 @@ def _load_usage(raw: RawFiles, sums: dict[Path, str], case_id: str, round_number
 
 
 @dataclass(frozen=True)
-class _Part:
+class _ModelPart:
     """The rows of one model on their way to the files. lost: rows that were measured before and are missing now."""
 
     summary: Summary
@@ -243,14 +243,14 @@ def _by_model(
     models = {model.slug: model for model in plan.models}
     blank = plan.model_copy(update={"cases": (), "models": (), "loads": (), "generations": ()})
 
-    def model_part(slug: str) -> _Part:
+    def model_part(slug: str) -> _ModelPart:
         notes, sums = Notes(), dict[Path, str]()
         ours = blank.model_copy(update={"cases": tuple(cases[slug]), "models": (models[slug],)})
         summary = with_custom(part(ours, notes, sums), metrics)
         stored = summary.model_copy(update={"rows": tuple(map(rounded_record, summary.rows))})
         lost = [row for row in stored.rows if row.status == "missing" and row.case_id in measured_before]
         rows, text = packed.written_rows(models[slug].name, stored.rows), summary_text(stored).encode()
-        return _Part(stored.model_copy(update={"rows": ()}), rows, text, lost, notes, sums)
+        return _ModelPart(stored.model_copy(update={"rows": ()}), rows, text, lost, notes, sums)
 
     large = _Large(packed.RowsWriter(results.packed_rows), (), [], [], [], [], [])
     try:
@@ -350,21 +350,21 @@ def load_before(results: Results) -> Summary | None:
         return None
 
 
-Kept = Row | GenerationRow | LoadRow
+AnyRow = Row | GenerationRow | LoadRow
 
 
-def no_longer_measured(before: Summary | None, now: Summary) -> list[Kept]:
+def no_longer_measured(before: Summary | None, now: Summary) -> list[AnyRow]:
     """Rows that were measured before and now have no valid sample. A row that is no longer in the plan is not lost, nor
     is a row that was measured again and failed."""
     if before is None:
         return []
-    had: list[Kept] = [*_every(before), *before.loads]
-    has: list[Kept] = [*_every(now), *now.loads]
+    had: list[AnyRow] = [*_every(before), *before.loads]
+    has: list[AnyRow] = [*_every(now), *now.loads]
     measured = {_id_of(row) for row in had if row.status == "measured"}
     return [row for row in has if _id_of(row) in measured and row.status == "missing"]
 
 
-def _id_of(row: Kept) -> str:
+def _id_of(row: AnyRow) -> str:
     return row.load_id if isinstance(row, LoadRow) else row.case_id
 
 
@@ -373,9 +373,9 @@ def _every(summary: Summary) -> list[Row | GenerationRow]:
     return [*summary.rows, *summary.generations]
 
 
-def _in_words(lost: Sequence[Kept], before: Summary | None, results: Results) -> tuple[str, str]:
+def _in_words(lost: Sequence[AnyRow], before: Summary | None, results: Results) -> tuple[str, str]:
     """(problem, hint)"""
-    had: list[Kept] = [*_every(before), *before.loads] if before else []
+    had: list[AnyRow] = [*_every(before), *before.loads] if before else []
     measured = sum(row.status == "measured" for row in had)
     if isinstance(before, PackedSummary):
         measured += sum(group.measured for group in before.row_groups)

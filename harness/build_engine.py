@@ -48,7 +48,7 @@ from harness.processes import at_once
 from harness.statistics import parity
 from harness.timing.clock import now_ns
 
-Wanted = Sequence[tuple[Case, Options]]
+EngineCases = Sequence[tuple[Case, Options]]
 
 MOST_JOBS = 64
 NOT_BUILT = "engines were not built. "
@@ -157,7 +157,7 @@ class _Model:
     plan: Plan
     export: ExportRecord
     folder: ModelFolder
-    cases: Wanted
+    cases: EngineCases
     place: EnginePlace
     cache: Path
 
@@ -178,7 +178,7 @@ class _Missing:
 def _missing_of(
     plan: Plan,
     export: ExportRecord,
-    cases: Wanted,
+    cases: EngineCases,
     place: EnginePlace,
     models: Models,
     flags: argparse.Namespace,

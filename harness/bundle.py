@@ -23,7 +23,7 @@ from harness.core import (
 from harness.core.errors import FormatError, UsageError
 from harness.core.host import environment
 from harness.core.layout import BUNDLE_MANIFEST, Models, Results
-from harness.core.safe_files import Limit, inside, read, read_text
+from harness.core.safe_files import SizeLimit, inside, read, read_text
 from harness.core.schemas import Bundle, BundledFile, Environment, Failed, Plan
 from harness.core.text import portable
 
@@ -75,13 +75,13 @@ def collect(plan: Plan, results: Results, models: Models) -> dict[str, bytes]:
 def _content(path: Path, results: Results) -> bytes:
     """Content of a file; folders of this machine are removed from failed records of earlier versions."""
     if path.suffix == store.PARQUET:
-        return read(path, Limit.BUNDLE)
+        return read(path, SizeLimit.BUNDLE)
     if path.is_relative_to(results.raw) and not path.name.endswith(".usage.json"):
         with suppress(FormatError):  # a damaged file is packed unchanged: aggregate reported it
             record = store.load_raw(path)
             if isinstance(record, Failed):
                 return store.encoded_raw(record)
-    return read(path, Limit.RECORD)
+    return read(path, SizeLimit.RECORD)
 
 
 def _warn_of_folders(files: Mapping[str, bytes]) -> None:
@@ -116,7 +116,7 @@ def _written(results: Results) -> dict[str, list[Path]]:
 def manifest_of(plan: Plan, files: dict[str, bytes], results: Results) -> Bundle:
     """The manifest of these files."""
     software = environment.collect({}).software
-    command = read_text(results.command, Limit.TEXT).strip() if results.command.is_file() else None
+    command = read_text(results.command, SizeLimit.TEXT).strip() if results.command.is_file() else None
     return Bundle(
         plan_id=plan.plan_id,
         inferometer=software.inferometer,
@@ -166,12 +166,12 @@ def _checkout_files(plan: Plan) -> dict[str, bytes]:
     files = {}
     config = Path(plan.config).expanduser()
     if config.is_file() and store.sha256_file(config) == plan.config_sha256:
-        files["config.yaml"] = read(config, Limit.TEXT)
+        files["config.yaml"] = read(config, SizeLimit.TEXT)
     else:
         cli.warn(f"{config} is not what was planned from; the bundle goes without it. The plan has every case.")
     lock = _CHECKOUT / _LOCKS[plan.device]
     if lock.is_file():
-        files[lock.name] = read(lock, Limit.TEXT)
+        files[lock.name] = read(lock, SizeLimit.TEXT)
     else:
         cli.warn(f"There is no {lock.name} beside this installation; the bundle goes without it.")
     return files

@@ -120,7 +120,7 @@ def judge_by_model(
 
 
 def _judged(
-    parts: Sequence[Part],
+    parts: Sequence[PartVerdicts],
     summaries: tuple[Summary | None, Summary],
     differences: tuple[Difference, ...],
     sides: tuple[Side | None, Side],
@@ -147,7 +147,7 @@ def _judged(
     )
 
 
-Part = tuple[Paired | None, list[Sequence[Judgement]]]
+PartVerdicts = tuple[Paired | None, list[Sequence[Judgement]]]
 """The pairs of rows of a run or of one model of it, and what each threshold says of its rows."""
 
 
@@ -157,7 +157,7 @@ def _part(
     differences: Sequence[Difference],
     wanted: Sequence[Threshold],
     design: Design,
-) -> Part:
+) -> PartVerdicts:
     rows = with_token_rows(current).rows
     pairs = None if baseline is None else verdicts.paired_rows(baseline, rows, differences, design)
     judged: list[Sequence[Judgement]] = [
@@ -172,12 +172,12 @@ def _by_model(
     differences: Sequence[Difference],
     wanted: Sequence[Threshold],
     design: Design,
-) -> Iterator[Part]:
+) -> Iterator[PartVerdicts]:
     """Each model by itself, in several processes: no process has all rows. What has no model comes last."""
 
     import scipy.special  # noqa: F401, PLC0415 - its tests need it: here once, not in each forked process
 
-    def part_of(model: str) -> Part:
+    def part_of(model: str) -> PartVerdicts:
         before = None if baseline is None else baseline.rows(model)
         return _part(before, current.of(model), differences, wanted, design)
 

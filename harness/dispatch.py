@@ -24,7 +24,7 @@ from harness.core import archive, cli, file_sums, store
 from harness.core.errors import CasesFailedError, FormatError, InferometerError, MissingInputError, UsageError
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
-from harness.core.safe_files import Limit, inside, read
+from harness.core.safe_files import SizeLimit, inside, read
 from harness.core.schemas import Attempt, AttemptReport, Fleet, FleetUnit, Measured, Plan
 from harness.core.timestamps import utc_now
 from harness.core.units import count
@@ -32,7 +32,7 @@ from harness.planning.exports import Exports, built_engines, read_exports
 from harness.planning.schedule import of_cases
 from harness.planning.work_units import WorkUnit, request_of, units_of
 from harness.processes.stage_process import run_stage
-from harness.reporting.table import Block
+from harness.reporting.table import DocumentBlock
 from harness.reporting.tables.machines_tables import fleet_document, machines_blocks
 from harness.runners.execution import REPORT, installed_version
 from harness.runners.local_runner import LocalRunner
@@ -250,14 +250,14 @@ def _report(plan: Plan, fleet: Fleet, results: Results, models: Models) -> None:
         part = of_cases(plan, cases)
         store.save(folder.plan, part)
         if results.command.is_file():
-            store.save_bytes(folder.command, read(results.command, Limit.TEXT))
+            store.save_bytes(folder.command, read(results.command, SizeLimit.TEXT))
         for slug in dict.fromkeys(case.slug for case in cases):
             if results.export(slug).root.is_dir():
                 shutil.copytree(results.export(slug).root, folder.export(slug).root, dirs_exist_ok=True)
         where = ["--results", str(folder.root)]
         run_stage("aggregate", *where, "--models-dir", str(models.root), "--force")
         run_stage("report", *where)
-    across: Sequence[Block | None] = ()
+    across: Sequence[DocumentBlock | None] = ()
     measured = {name: folder for name, folder in results.machines().items() if folder.summary.is_file()}
     if len(measured) > 1:
         run_stage("compare", "--across", "--results", str(results.root))

@@ -41,7 +41,7 @@ from harness.core.errors import (
 from harness.core.host import orphans
 from harness.core.layout import ExportFiles, ModelFolder, Models, Results
 from harness.core.lock import exclusive
-from harness.core.safe_files import Limit, read
+from harness.core.safe_files import SizeLimit, read
 from harness.core.schemas import ExportFailure, ExportRecord, GenerationExport, Plan, PlannedModel, Precision
 from harness.core.text import portable, unknown_name
 from harness.planning.exports import refusal_of
@@ -51,7 +51,7 @@ from harness.statistics.parity import compare
 from harness.timing.clock import now_ns
 from harness.zoo import model_info
 from harness.zoo.identity import (
-    Options,
+    ExportChoices,
     covers,
     intact_record,
     is_built,
@@ -71,7 +71,7 @@ def export(arguments: Sequence[str]) -> None:
     plan = store.load(Results(given.results).plan, Plan, "make plan")
     if given.max_length is not None and given.max_length < 1:
         raise UsageError(f"--max-length {given.max_length} leaves no token.", "At least 1: --max-length 128.")
-    options = Options(plan.export.exporter, given.opset, given.output_name, given.max_length, given.cache_dir)
+    options = ExportChoices(plan.export.exporter, given.opset, given.output_name, given.max_length, given.cache_dir)
     selected = _selected(plan, given.models)
     results, models = Results(given.results), Models(given.models_dir)
     generating = _generating(plan, given.models)
@@ -100,7 +100,12 @@ def export(arguments: Sequence[str]) -> None:
 
 
 def _matrix_export(
-    plan: Plan, planned: PlannedModel, results: Results, models: Models, options: Options, given: argparse.Namespace
+    plan: Plan,
+    planned: PlannedModel,
+    results: Results,
+    models: Models,
+    options: ExportChoices,
+    given: argparse.Namespace,
 ) -> bool:
     """Export a model for `run`; True where a case lacks a file. Its error is stored and raised."""
     own = results.export(planned.slug)
@@ -165,7 +170,7 @@ def _exported_for_generation(
         cli.say(f"{needs.model}: up to date for generation")
         return record
 
-    def make() -> Ended:
+    def make() -> Exported:
         watch = Stopwatch()
         home = models.folder(needs.slug).root
         with staging(home) as staged:
@@ -200,7 +205,7 @@ def _keep_generation(record: GenerationExport, own: ExportFiles, results: Result
         if path.exists():
             with store.translate_storage_errors(path):
                 path.unlink()
-    if own.generation.is_file() and read(own.generation, Limit.RECORD) == store.encoded(record):
+    if own.generation.is_file() and read(own.generation, SizeLimit.RECORD) == store.encoded(record):
         return
     with exclusive(results.lock):
         store.save(own.generation, record)
@@ -228,7 +233,7 @@ class _Asked:
     planned: PlannedModel
     own: ExportFiles
     models: Models
-    options: Options
+    options: ExportChoices
     force: bool
 
     def up_to_date(self, digest: str) -> ExportRecord | None:
@@ -272,17 +277,17 @@ def _keep(record: ExportRecord, own: ExportFiles, results: Results) -> None:
         if path.exists():
             with store.translate_storage_errors(path):
                 path.unlink()
-    if own.record.is_file() and read(own.record, Limit.RECORD) == store.encoded(record):
+    if own.record.is_file() and read(own.record, SizeLimit.RECORD) == store.encoded(record):
         return
     with exclusive(results.lock):
         store.save(own.record, record)
 
 
-Ended = tuple[str, bool]
+Exported = tuple[str, bool]
 """Name of the export's folder, and whether it was made just now."""
 
 
-def _in_own_process(task: Callable[[], Ended], name: str, files: ExportFiles, limit_s: float) -> Ended:
+def _in_own_process(task: Callable[[], Exported], name: str, files: ExportFiles, limit_s: float) -> Exported:
     """Run a task in a forked process, so that a crash of a model's code ends only that process. At the time limit, the
     process and all processes that it started are ended.
 
@@ -323,12 +328,14 @@ def _in_own_process(task: Callable[[], Ended], name: str, files: ExportFiles, li
     return ended
 
 
-def _answer(task: Callable[[], Ended], name: str, log: Path, stack: IO[str], sending: Connection, parent: int) -> None:
+def _answer(
+    task: Callable[[], Exported], name: str, log: Path, stack: IO[str], sending: Connection, parent: int
+) -> None:
     """Run the task and send its result, or an InferometerError."""
     orphans.fork_guarded(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and ends this process
     faulthandler.enable(stack)
-    ended: InferometerError | Ended
+    ended: InferometerError | Exported
     try:
         ended = task()
     except InferometerError as error:
@@ -343,10 +350,10 @@ def _answer(task: Callable[[], Ended], name: str, log: Path, stack: IO[str], sen
     sending.send(ended)
 
 
-def _received(receiving: Connection) -> InferometerError | Ended | None:
+def _received(receiving: Connection) -> InferometerError | Exported | None:
     """The answer of the process; None where it ended without an answer."""
     try:
-        answer: InferometerError | Ended | None = receiving.recv() if receiving.poll() else None
+        answer: InferometerError | Exported | None = receiving.recv() if receiving.poll() else None
     except EOFError:
         answer = None
     return answer
@@ -368,7 +375,7 @@ def _look_into(log: Path) -> str:
     return f"{log} holds where; build and call the model by itself in Python."
 
 
-def _export_model(asked: _Asked) -> Ended:
+def _export_model(asked: _Asked) -> Exported:
     """Export one model into a new folder, whose name follows from its content."""
     from harness.zoo.exporting import ExportJob, export_model, identify  # noqa: PLC0415 - torch and related libraries
 

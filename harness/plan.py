@@ -24,14 +24,14 @@ from harness.core.errors import UsageError
 from harness.core.host import gpu
 from harness.core.layout import Results
 from harness.core.lock import exclusive
-from harness.core.safe_files import Limit, read
+from harness.core.safe_files import SizeLimit, read
 from harness.core.schemas import (
     Boundary,
     Case,
     Exporter,
     GenerationCase,
     GivenInputs,
-    Mode,
+    ModeName,
     Plan,
     Precision,
     Quantisation,
@@ -99,7 +99,7 @@ def stage(arguments: Sequence[str]) -> None:
     )
     path = configuration(options.config)
     config = read_config(path)
-    digest = hashlib.sha256(read(path, Limit.TEXT)).hexdigest()
+    digest = hashlib.sha256(read(path, SizeLimit.TEXT)).hexdigest()
     final = apply(config, chosen).portable()
     config = config.portable()
     source = portable_path(str(options.config))
@@ -212,7 +212,7 @@ def _parser() -> cli.Parser:
     parser.add_argument("--batches", type=_list(_positive), default=(), help=text)
     parser.add_argument("--seq-lengths", type=_list(_positive), default=(), help=text)
     parser.add_argument("--boundaries", type=_list(_one_of("boundary", Boundary)), default=(), help=text)
-    parser.add_argument("--modes", type=_list(_one_of("mode", Mode)), default=(), help=text)
+    parser.add_argument("--modes", type=_list(_one_of("mode", ModeName)), default=(), help=text)
     parser.add_argument(
         "--settings", type=_list(str), default=(), help="named settings of the backends; excludes --tune"
     )

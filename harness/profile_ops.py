@@ -43,7 +43,14 @@ from harness.core.schemas import (
     Summary,
     Usage,
 )
-from harness.core.schemas.profile_record import Counts, MeasuredMemory, ModelProfile, PartsProfile, Phase, Tokenising
+from harness.core.schemas.profile_record import (
+    Counts,
+    GenerationPhase,
+    MeasuredMemory,
+    ModelProfile,
+    PartsProfile,
+    Tokenising,
+)
 from harness.core.timestamps import utc_now
 from harness.planning.block_settings import interpreters, threads_of
 from harness.planning.exports import GenerationExports, built_engines, export_files, export_of, read_generation_exports
@@ -123,7 +130,7 @@ class _Subject:
 
     case: Case
     generation: GenerationCase | None = None
-    phase: Phase | None = None
+    phase: GenerationPhase | None = None
 
     @property
     def has_parts(self) -> bool:

@@ -29,7 +29,7 @@ from harness.core import (
 from harness.core.errors import FormatError, MissingInputError, UsageError
 from harness.core.layout import Results
 from harness.core.parallel import map_forked
-from harness.core.safe_files import Limit, read_text
+from harness.core.safe_files import SizeLimit, read_text
 from harness.core.schemas import Comparison, Plan, SelfTest, Summary
 from harness.core.timestamps import utc_now
 from harness.profiling.phases import with_phases
@@ -44,11 +44,11 @@ from harness.reporting.html.by_model import model_part, models_details, models_p
 from harness.reporting.html.comparison_section import is_of
 from harness.reporting.html.embedded import can_draw
 from harness.reporting.html.page import page, stamp
-from harness.reporting.html.profile_section import Profiles
+from harness.reporting.html.profile_section import RunProfiles
 from harness.reporting.prose.conditions import conditions, with_short_names
 from harness.reporting.prose.generation_text import generation_section, terminal_generation
 from harness.reporting.prose.load_answer import load_section, terminal_loads
-from harness.reporting.table import Block
+from harness.reporting.table import DocumentBlock
 from harness.reporting.tables.harness_error_tables import selftest_line
 from harness.reporting.tables.latency_table import terminal_table
 from harness.reporting.tables.profile_tables import profile_section
@@ -85,13 +85,13 @@ def _write(results: Results, options: argparse.Namespace, whole: Summary, place:
     """The report of rows that are in memory together."""
     summary = with_short_names(whole)
     file_sums.check(results, "plan", [results.command], "make plan")
-    asked = hints.of_command(read_text(results.command, Limit.TEXT) if results.command.is_file() else None)
+    asked = hints.of_command(read_text(results.command, SizeLimit.TEXT) if results.command.is_file() else None)
     drawing = summary.charts and not options.no_charts
     selected = selection.select(summary) if drawing else selection.Selection()
     of_tokens = selection.of_generation(summary) if drawing else {}
     tested = store.load(results.selftest, SelfTest, "make selftest") if results.selftest.is_file() else None
     proof = selftest_line(tested, results.selftest_table.name)
-    profiled = Profiles(results.model_profile("").parent.name, profiled_rows(summary, results, cli.warn))
+    profiled = RunProfiles(results.model_profile("").parent.name, profiled_rows(summary, results, cli.warn))
     beside = alike(profiled.cases)
     compared = with_phases(summary, {case.row.case_id for case in profiled.cases}.__contains__)
     of_layers = selection.of_layers(compared, beside) if drawing else []
@@ -197,7 +197,7 @@ def _of_model(results: Results, name: str) -> tuple[Summary, _Place]:
 def _by_model(run: file_sums.ByModel, results: Results, no_charts: bool) -> None:
     """The report of a large run: a line a model, and a page that opens the rows of one."""
     file_sums.check(results, "plan", [results.command], "make plan")
-    asked = hints.of_command(read_text(results.command, Limit.TEXT) if results.command.is_file() else None)
+    asked = hints.of_command(read_text(results.command, SizeLimit.TEXT) if results.command.is_file() else None)
     summary, with_plots = run.head, run.head.charts and not no_charts and can_draw()
     parts = list(map_forked(lambda name: model_part(run.of(name), with_plots), run.models))
     compared = _comparison(summary, results)
@@ -228,7 +228,9 @@ def _of_profiles(results: Results) -> tuple[Summary, _Place]:
     )
 
 
-def _profile(summary: Summary, profiled: Profiles, beside: Sequence[Alike], images: Sequence[str] = ()) -> list[Block]:
+def _profile(
+    summary: Summary, profiled: RunProfiles, beside: Sequence[Alike], images: Sequence[str] = ()
+) -> list[DocumentBlock]:
     """The section on the profiles that belong to the summary's plan. images: of the first comparisons."""
     parts = {case.row.case_id: case.parts for case in profiled.cases if case.parts}
     compared = [

@@ -209,11 +209,11 @@ def _cases(asked: _Request, pool: _Pool) -> int:
     return failures + _alone_again(asked, pool, check)
 
 
-Written = Mapping[Path, int]
+WriteTimes = Mapping[Path, int]
 """When each measured record was written, in ns. A copy keeps it."""
 
 
-def _written(assigned: Collection[str], results: Results) -> Written:
+def _written(assigned: Collection[str], results: Results) -> WriteTimes:
     """Of the records with samples of these cases."""
     stamps: dict[Path, int] = {}
     for path in (path for case_id in assigned for path in results.raw_case(case_id).glob("*.json")):
@@ -226,7 +226,7 @@ def _written(assigned: Collection[str], results: Results) -> Written:
 
 
 def with_earlier_times(
-    check: NeighbourCheck, before: NeighbourCheck | None, old: Written, new: Written
+    check: NeighbourCheck, before: NeighbourCheck | None, old: WriteTimes, new: WriteTimes
 ) -> NeighbourCheck:
     """The times of both commands where records of an earlier one are kept; of the earlier one where none is new."""
     kept = old.items() & new.items()

@@ -149,20 +149,20 @@ def references(used: Used, environments: Mapping[str, Environment], by_shape: bo
     )
 
 
-Group = TypeVar("Group", bound=Hashable)
+GroupT = TypeVar("GroupT", bound=Hashable)
 
 
 def _by(
-    group_of: Callable[[Case | GenerationCase], Group],
+    group_of: Callable[[Case | GenerationCase], GroupT],
     used: Used,
     environments: Mapping[str, Environment],
     facts: Facts,
-) -> dict[Group, str]:
+) -> dict[GroupT, str]:
     """The environment that most records of each group agree with."""
-    grouped: dict[Group, list[tuple[str, str]]] = {}
+    grouped: dict[GroupT, list[tuple[str, str]]] = {}
     for case, identity, at in used:
         grouped.setdefault(group_of(case), []).append((identity, at))
-    environment_ids: dict[Group, str] = {}
+    environment_ids: dict[GroupT, str] = {}
     for group, own in grouped.items():
         best = _most_common(own, environments, facts)
         if best is not None:

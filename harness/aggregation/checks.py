@@ -62,7 +62,7 @@ def _kind_of(rounds: Sequence[Round]) -> _Kind:
 
 
 @dataclass(frozen=True)
-class Rule:
+class RoundCheck:
     """A check of single rounds.
 
     applies: whether it applies to rounds of this kind. Rows of backends that compute nothing have no checks.
@@ -93,7 +93,7 @@ def _heat_is_counted(kind: _Kind) -> bool:
 
 
 @cache
-def _rules_of(kind: _Kind) -> tuple[Rule, ...]:
+def _rules_of(kind: _Kind) -> tuple[RoundCheck, ...]:
     return tuple(rule for rule in RULES if rule.applies(kind))
 
 
@@ -142,34 +142,38 @@ def _no_clock(timed_round: Round) -> str | None:
     return flags_host.OLD_RECORD
 
 
-STOPPED = Rule("STOPPED", _always, flags_host.stopped_unmade, flags_host.stopped, flags_host.STOPPED)
+STOPPED = RoundCheck("STOPPED", _always, flags_host.stopped_unmade, flags_host.stopped, flags_host.STOPPED)
 
-RULES: tuple[Rule, ...] = (
-    Rule("PARITY", _always, _no_parity, _elsewhere),
-    Rule("PLACEMENT", _always, _made, _elsewhere),
-    Rule("CPU_SHARED", _always, flags_host.cotenant_unmade, in_usage(flags_host.cotenant), flags_host.QUIET),
-    Rule("GPU_SHARED", _on_gpu, needs_usage(_gpu_company_unknown), of_gpu(flags_gpu.company), flags_gpu.SHARED),
-    Rule("STEAL", _always, needs_usage(flags_host.steal_unmade), in_usage(flags_host.steal), flags_host.STOLEN),
-    Rule("CPU_QUOTA", _always, flags_host.quota_unmade, in_usage(flags_host.quota), flags_host.QUOTA),
-    Rule(
+RULES: tuple[RoundCheck, ...] = (
+    RoundCheck("PARITY", _always, _no_parity, _elsewhere),
+    RoundCheck("PLACEMENT", _always, _made, _elsewhere),
+    RoundCheck("CPU_SHARED", _always, flags_host.cotenant_unmade, in_usage(flags_host.cotenant), flags_host.QUIET),
+    RoundCheck("GPU_SHARED", _on_gpu, needs_usage(_gpu_company_unknown), of_gpu(flags_gpu.company), flags_gpu.SHARED),
+    RoundCheck("STEAL", _always, needs_usage(flags_host.steal_unmade), in_usage(flags_host.steal), flags_host.STOLEN),
+    RoundCheck("CPU_QUOTA", _always, flags_host.quota_unmade, in_usage(flags_host.quota), flags_host.QUOTA),
+    RoundCheck(
         "THERMAL",
         _heat_is_counted,
         needs_usage(flags_host.thermal_unmade),
         in_usage(flags_host.thermal),
         flags_host.HOT,
     ),
-    Rule("THERMAL", _on_gpu, needs_usage(_no_reasons), of_gpu(flags_gpu.thermal), flags_gpu.HOT),
-    Rule("HW_SLOWDOWN", _on_gpu, needs_usage(_no_reasons), of_gpu(flags_gpu.slowdown), flags_gpu.SLOWED),
-    Rule("POWER_CAP", _on_gpu, needs_usage(_no_reasons), _elsewhere),
-    Rule("CLOCK_DRIFT", _always, _no_clock, _elsewhere),
-    Rule("MAJOR_FAULTS", _always, needs_usage(lambda _usage: None), in_usage(flags_host.paging), flags_host.PAGED),
-    Rule("STARVED", _always, flags_host.starved_unmade, flags_host.starved, flags_host.STARVED),
+    RoundCheck("THERMAL", _on_gpu, needs_usage(_no_reasons), of_gpu(flags_gpu.thermal), flags_gpu.HOT),
+    RoundCheck("HW_SLOWDOWN", _on_gpu, needs_usage(_no_reasons), of_gpu(flags_gpu.slowdown), flags_gpu.SLOWED),
+    RoundCheck("POWER_CAP", _on_gpu, needs_usage(_no_reasons), _elsewhere),
+    RoundCheck("CLOCK_DRIFT", _always, _no_clock, _elsewhere),
+    RoundCheck(
+        "MAJOR_FAULTS", _always, needs_usage(lambda _usage: None), in_usage(flags_host.paging), flags_host.PAGED
+    ),
+    RoundCheck("STARVED", _always, flags_host.starved_unmade, flags_host.starved, flags_host.STARVED),
     # The GPU decides how fast its row is, whatever host threads do besides the thread that submits.
-    Rule("THREADS", _off_gpu, flags_host.cpu_use_unmade, flags_host.threads, flags_host.THREADS),
-    Rule("AFFINITY_CHANGED", _always, flags_host.cpu_use_unmade, flags_host.allowance_changed, flags_host.CHANGED),
+    RoundCheck("THREADS", _off_gpu, flags_host.cpu_use_unmade, flags_host.threads, flags_host.THREADS),
+    RoundCheck(
+        "AFFINITY_CHANGED", _always, flags_host.cpu_use_unmade, flags_host.allowance_changed, flags_host.CHANGED
+    ),
     STOPPED,
-    Rule("SAMPLES_MISMATCH", _always, _made, _elsewhere),
-    Rule("LONG_ITERATIONS", _always, _made, _elsewhere),
+    RoundCheck("SAMPLES_MISMATCH", _always, _made, _elsewhere),
+    RoundCheck("LONG_ITERATIONS", _always, _made, _elsewhere),
 )
 """Every check of rounds. A name that appears twice is one check with two parts."""
 
@@ -256,7 +260,7 @@ def unchecked(checks: Mapping[str, Check]) -> list[Finding]:
     return [finding("B", UNCHECKED, detail, remedy)]
 
 
-def _in_rounds(rule: Rule, rounds: Sequence[Round], unmade: Sequence[str | None]) -> list[Finding]:
+def _in_rounds(rule: RoundCheck, rounds: Sequence[Round], unmade: Sequence[str | None]) -> list[Finding]:
     """A finding with the detail of the first hit round.
 
     The headline is a median: a minority of rounds cannot move it far. A round without the check may be hit as well.

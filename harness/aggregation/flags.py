@@ -26,7 +26,7 @@ from harness.core.schemas import (
     Latency,
     LoadCase,
     Measured,
-    Mode,
+    ModeName,
     Parity,
     Precision,
     Row,
@@ -61,7 +61,7 @@ UNCERTAIN = "UNCERTAIN"
 
 
 @dataclass(frozen=True)
-class Checks:
+class Criteria:
     """The criteria for a row.
 
     tolerance: the largest distance from the reference for the row's precision; None where the plan has none.
@@ -99,7 +99,7 @@ def only_flagged(row: Row, names: frozenset[str]) -> bool:
 
 
 def flags_for(
-    case: Case, records: Sequence[Measured], latency: Latency, parity: Parity | None, checks: Checks
+    case: Case, records: Sequence[Measured], latency: Latency, parity: Parity | None, checks: Criteria
 ) -> list[Finding]:
     """All findings from the records of one case.
 
@@ -113,18 +113,18 @@ def flags_for(
     return [*proof, *_timer(records, latency), *noise, *compile_cached(records), *made_on_purpose(records)]
 
 
-def void_reason(case: Case, records: Sequence[Measured], parity: Parity | None, checks: Checks) -> str | None:
+def void_reason(case: Case, records: Sequence[Measured], parity: Parity | None, checks: Criteria) -> str | None:
     """Why the times of these records are of other work than the label says; None where nothing shows it."""
     proof = _proof(case, records, parity, checks)
     return next((problem.flag.detail for problem in proof if problem.caps_at == "F"), None)
 
 
-def _proof(case: Case, records: Sequence[Measured], parity: Parity | None, checks: Checks) -> list[Finding]:
+def _proof(case: Case, records: Sequence[Measured], parity: Parity | None, checks: Criteria) -> list[Finding]:
     """Findings on what ran: its outputs, its place and precision, and whether it was compiled."""
     return [*_parity(case, parity, records, checks), *misplaced(case, records), *_eager(case, records)]
 
 
-def _parity(case: Case, parity: Parity | None, records: Sequence[Measured], checks: Checks) -> list[Finding]:
+def _parity(case: Case, parity: Parity | None, records: Sequence[Measured], checks: Criteria) -> list[Finding]:
     if parity is None or any(record.parity_timed is None for record in records):
         detail = "the outputs of the timed run were not compared with the reference"
         return [finding("C", "PARITY_UNCHECKED", detail, f"Export `{case.model}` again, then run it again.")]
@@ -371,7 +371,7 @@ class GroupKey(NamedTuple):
     weights: Weights
     device: Device
     boundary: Boundary | None = None
-    mode: Mode | None = None
+    mode: ModeName | None = None
     sequence_length: int | None = None
     batch_size: int | None = None
     backend: str | None = None

@@ -61,7 +61,7 @@ from harness.core.schemas import (
 from harness.statistics.estimators import median, median_interval
 from harness.statistics.parity import worst_token_parity
 from harness.statistics.token_times import (
-    Instants,
+    RequestInstants,
     Values,
     context_times,
     itls,
@@ -217,7 +217,7 @@ def _cache_element(case: GenerationCase, placement: Placement) -> int:
     return sizes.get(reported, 4)
 
 
-def _rates(case: GenerationCase, processes: Sequence[Sequence[Instants]], ttft: TokenTimes | None) -> TokenRates:
+def _rates(case: GenerationCase, processes: Sequence[Sequence[RequestInstants]], ttft: TokenTimes | None) -> TokenRates:
     each = [rate for requests in processes if (rate := per_sequence_rate(requests)) is not None]
     totals = [total_rate(requests, case.batch_size) for requests in processes]
     first = ttft.median if ttft is not None else 0.0
@@ -466,8 +466,8 @@ def _lost(plan: Plan, records: GenerationRecords) -> list[Finding]:
     return [finding("B", "ROUNDS_MISSING", detail, "Run `make generate`: it measures only what is missing.")]
 
 
-def _instants(request: Any) -> Instants:
-    return Instants(request.start_ns, request.token_ns)
+def _instants(request: Any) -> RequestInstants:
+    return RequestInstants(request.start_ns, request.token_ns)
 
 
 def _row(case: GenerationCase, status: Status, **known: Any) -> GenerationRow:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from harness.aggregation import admission, roofline
 from harness.aggregation.across_rows import contexts
 from harness.aggregation.admission import References
-from harness.aggregation.flags import Checks
+from harness.aggregation.flags import Criteria
 from harness.aggregation.row import (
     CaseRecords,
     Draft,
@@ -96,7 +96,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 LoadUsage = Callable[[str, int], Usage | None]
-"""(case id, round) → the monitor's record; raises as Load does."""
+"""(case id, round) → the monitor's record; raises as ReadRecord does."""
 
 
 def witnessed(
@@ -138,7 +138,7 @@ def _usage(record: Measured, load_usage: LoadUsage) -> Usage | str:
     return usage
 
 
-Load = Callable[[str, int], Measured | Failed | None]
+ReadRecord = Callable[[str, int], Measured | Failed | None]
 """(case id, round) → the record, None where there is none; raises FormatError or StorageError where it is unusable."""
 
 
@@ -146,7 +146,7 @@ def join(
     plan: Plan,
     exports: Mapping[str, ExportRecord],
     environments: Mapping[str, Environment],
-    load: Load,
+    load: ReadRecord,
     load_usage: LoadUsage,
     *,
     calibration: frozenset[str],
@@ -258,9 +258,9 @@ def _loaded_engines(
     }
 
 
-def checks_for(plan: Plan, case: Case, export: ExportRecord | None, calibration: frozenset[str]) -> Checks:
+def checks_for(plan: Plan, case: Case, export: ExportRecord | None, calibration: frozenset[str]) -> Criteria:
     """The criteria for the row of a case."""
-    return Checks(
+    return Criteria(
         tolerance=plan.tolerance(case.model, case.precision),
         # Near-tied logits of random weights flip by rounding alone: their arg-max means nothing.
         judge_top1=export is not None and export.classifier and case.weights != "seeded",
@@ -272,7 +272,7 @@ def checks_for(plan: Plan, case: Case, export: ExportRecord | None, calibration:
 def _records(
     plan: Plan,
     case: Case,
-    load: Load,
+    load: ReadRecord,
     *,
     artifacts: Mapping[str, str] | str | None,
     machine: tuple[Mapping[str, Environment], References],
@@ -300,7 +300,7 @@ def _records(
     return CaseRecords(tuple(measured), tuple(failed), tuple(left_out), tuple(damaged))
 
 
-def _rounds(plan: Plan, case: Case, load: Load) -> Iterator[tuple[int, Measured | Failed | str]]:
+def _rounds(plan: Plan, case: Case, load: ReadRecord) -> Iterator[tuple[int, Measured | Failed | str]]:
     """(round, record or the problem with its file) of the rounds that the plan admits and that left a file."""
     if case.skip_reason is not None:
         return
@@ -336,7 +336,7 @@ def _foreign(
     )
 
 
-def references(plan: Plan, environments: Mapping[str, Environment], load: Load, by_shape: bool) -> References:
+def references(plan: Plan, environments: Mapping[str, Environment], load: ReadRecord, by_shape: bool) -> References:
     """The environments that records must agree with."""
     if admission.all_agree(environments):
         return References()

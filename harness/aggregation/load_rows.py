@@ -172,7 +172,7 @@ def _no_load(load: LoadCase, prediction: Prediction | None) -> bool:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _Replication:
     """One replication as arrays, one entry a request; times in ns."""
 
     scheduled: NDArray[np.int64]
@@ -188,7 +188,7 @@ class _Run:
     tokens: TokenSamples | None
 
 
-def _run(load: LoadCase, record: Replication) -> _Run:
+def _run(load: LoadCase, record: Replication) -> _Replication:
     sizes = np.array(record.sizes, dtype=np.int64)
     start, done, ready = (
         np.array(times, dtype=np.int64) for times in (record.start_ns, record.done_ns, record.ready_ns)
@@ -218,7 +218,7 @@ def _run(load: LoadCase, record: Replication) -> _Run:
         alone = recorded(record.scheduled_ns, record.sizes, (done - start).tolist(), policy_of(load), record.workers)
         added = (batch_ends - alone).astype(np.float64)
     last = max(int(done.max(initial=0)), int(scheduled.max(initial=0)))
-    return _Run(
+    return _Replication(
         scheduled=scheduled,
         latency=latencies(scheduled, ends, failed),
         queue=(by_request[0] - scheduled[:served]).astype(np.float64),
@@ -271,7 +271,7 @@ def _point(load: LoadCase, step: LoadStep, records: Sequence[Replication], evide
     return _judge(load, point, runs, evidence)
 
 
-def _mean_batch(runs: Sequence[_Run]) -> float:
+def _mean_batch(runs: Sequence[_Replication]) -> float:
     """Requests of a batch; of continuous batching those of a step, which every request but its first token is."""
     joined = [(run, generated) for run in runs if (generated := run.record.generated) and generated.joined]
     if not joined:
@@ -280,7 +280,7 @@ def _mean_batch(runs: Sequence[_Run]) -> float:
     return stepped / max(1, sum(generated.joined.steps for _, generated in joined if generated.joined))
 
 
-def _token_load(load: LoadCase, runs: Sequence[_Run], seconds: float) -> TokenLoad | None:
+def _token_load(load: LoadCase, runs: Sequence[_Replication], seconds: float) -> TokenLoad | None:
     """Times of the tokens of a load; None without any."""
     samples = [run.tokens for run in runs if run.tokens is not None]
     if not samples:
@@ -298,7 +298,7 @@ def _token_load(load: LoadCase, runs: Sequence[_Run], seconds: float) -> TokenLo
     )
 
 
-def _steps_are_tokens(run: _Run) -> bool:
+def _steps_are_tokens(run: _Replication) -> bool:
     """Whether each step of the complete streams has one token; always so of decoders here."""
     if run.record.client is None:
         return True
@@ -309,7 +309,7 @@ def _steps_are_tokens(run: _Run) -> bool:
     return all(set(steps.tokens[low:high]) <= {1} for place, (low, high) in enumerate(ends) if place not in lost)
 
 
-def _judge(load: LoadCase, point: LoadedPoint, runs: Sequence[_Run], evidence: LoadEvidence) -> LoadedPoint:
+def _judge(load: LoadCase, point: LoadedPoint, runs: Sequence[_Replication], evidence: LoadEvidence) -> LoadedPoint:
     """The point with its verdict, and beside replay."""
     if load.bound is None:
         return point
@@ -355,7 +355,7 @@ def _judge(load: LoadCase, point: LoadedPoint, runs: Sequence[_Run], evidence: L
 
 
 def _control(
-    load: LoadCase, runs: Sequence[_Run], replayed: PredictedPoint | None, service: ServiceRun | None
+    load: LoadCase, runs: Sequence[_Replication], replayed: PredictedPoint | None, service: ServiceRun | None
 ) -> Control | None:
     """Replay of each replication's own schedule, as the control variate of the verdict; None where replay has not
     simulated this load with as many requests, or where replications have different numbers."""
@@ -370,7 +370,7 @@ def _control(
 
 
 def _decision(
-    load: LoadCase, bound: LatencyBound, runs: Sequence[_Run], on_time: bool, control: Control | None
+    load: LoadCase, bound: LatencyBound, runs: Sequence[_Replication], on_time: bool, control: Control | None
 ) -> LoadDecision:
     """Our verdict on one bound. A single long run is cut into SEGMENTS, which are long against the memory of its queue.
 
@@ -404,7 +404,7 @@ def _judged(load: LoadCase, decisions: Sequence[LoadDecision]) -> tuple[JudgedBo
     )
 
 
-def _loadgen(load: LoadCase, runs: Sequence[_Run]) -> LoadGenResult | None:
+def _loadgen(load: LoadCase, runs: Sequence[_Replication]) -> LoadGenResult | None:
     if load.bound is None:
         return None
     shortest = round(load.replication_s * 1e9)
@@ -421,7 +421,7 @@ def _loadgen(load: LoadCase, runs: Sequence[_Run]) -> LoadGenResult | None:
     return "VALID" if all(verdicts) else "INVALID"
 
 
-def _estimate(load: LoadCase, runs: Sequence[_Run]) -> float | None:
+def _estimate(load: LoadCase, runs: Sequence[_Replication]) -> float | None:
     """LoadGen's upper estimate of its percentile of a closed loop, of its long run."""
     quantile = LOADGEN_QUANTILE.get(load.scenario)
     if load.method != "loadgen" or quantile is None:
@@ -430,7 +430,7 @@ def _estimate(load: LoadCase, runs: Sequence[_Run]) -> float | None:
     return estimate if estimate is not None and math.isfinite(estimate) else None
 
 
-def _latencies(load: LoadCase, runs: Sequence[_Run]) -> dict[str, LoadPercentile]:
+def _latencies(load: LoadCase, runs: Sequence[_Replication]) -> dict[str, LoadPercentile]:
     """p50, p90, p99 and the percentiles of the bounds."""
     return _percentiles(load, "latency", [run.latency for run in runs])
 
@@ -456,7 +456,7 @@ def _percentile(parts: Sequence[NDArray[np.float64]], quantile: float) -> LoadPe
     return LoadPercentile(ns=centre, interval=median_interval(values) if finite else None)
 
 
-def _joules(runs: Sequence[_Run], step: LoadStep, energy: LoadEnergy | None, samples: int) -> float | None:
+def _joules(runs: Sequence[_Replication], step: LoadStep, energy: LoadEnergy | None, samples: int) -> float | None:
     """Energy of a completed request, of a query of several samples by sample, without the GPU's idle power; None where
     a replication is too short a window of the counter, or where the GPU used no more than idle."""
     spent = energy.points.get(step.name) if energy else None

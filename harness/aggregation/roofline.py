@@ -20,11 +20,11 @@ from harness.aggregation.flags_gpu import MAX_ENQUEUE_SHARE
 from harness.aggregation.grades import Finding, finding
 from harness.core.schemas import (
     ELEMENT_BYTES,
+    Bottleneck,
     Check,
     CpuRoof,
     Environment,
     ExportRecord,
-    Limit,
     Precision,
     Roof,
     Roofline,
@@ -326,11 +326,11 @@ def _with_fixed_limit(roofline: Roofline | None, fixed_share: float | None) -> R
     """Below both limits: with `launch` or `kernels`, by the fixed share of the time; unchanged where it is unknown."""
     if roofline is None or roofline.limit is not None or roofline.at_least or fixed_share is None:
         return roofline
-    limit: Limit = "launch" if fixed_share >= MIN_FIXED_SHARE else "kernels"
+    limit: Bottleneck = "launch" if fixed_share >= MIN_FIXED_SHARE else "kernels"
     return roofline.model_copy(update={"limit": limit})
 
 
-def _limit(row: Row, flops_share: float, bytes_share: float) -> Limit | None:
+def _limit(row: Row, flops_share: float, bytes_share: float) -> Bottleneck | None:
     """The limit that the row alone shows."""
     # Back to back, the queue fills up, and submitting waits for the GPU instead of the other way round.
     times = row.device_ns

@@ -18,7 +18,7 @@ from harness.aggregation.checks import (
     skipped_work,
     unchecked,
 )
-from harness.aggregation.flags import Checks
+from harness.aggregation.flags import Criteria
 from harness.aggregation.flags_gpu import device_findings
 from harness.aggregation.grades import Finding, finding
 from harness.core.host.environment import PLUGIN
@@ -34,11 +34,11 @@ from harness.core.schemas import (
     Interval,
     Kind,
     Latency,
+    LatencyPart,
     Measured,
     Measurement,
-    Mode,
+    ModeName,
     Parity,
-    Part,
     Roofline,
     Row,
     Speedup,
@@ -64,13 +64,13 @@ def split_of(records: Sequence[Measured]) -> Split | None:
     )
 
 
-def _part(samples: Sequence[Sequence[int]], totals: Sequence[int]) -> Part:
+def _part(samples: Sequence[Sequence[int]], totals: Sequence[int]) -> LatencyPart:
     medians = [estimators.median(values) for values in samples]
     shares = [sum(values) / total for values, total in zip(samples, totals, strict=True)]
-    return Part(median_ns=estimators.median(medians), share=sum(shares) / len(shares))
+    return LatencyPart(median_ns=estimators.median(medians), share=sum(shares) / len(shares))
 
 
-def device_of(records: Sequence[Measured], mode: Mode) -> DeviceTimes | None:
+def device_of(records: Sequence[Measured], mode: ModeName) -> DeviceTimes | None:
     """Medians of process medians, in ns per batch; None where no process timed its samples by a GPU's clock."""
     clocks = [record.device.clock for record in records if record.device is not None]
     times = [pair for record in records if (pair := _per_batch(record)) is not None]
@@ -224,7 +224,7 @@ def _findings(draft: Draft, context: Context) -> list[Finding]:
     return [*draft.findings, *context.findings, *unchecked(checks), *slower]
 
 
-def draft_of(case: Case, kind: Kind, records: CaseRecords, settings: Measurement, checks: Checks) -> Draft:
+def draft_of(case: Case, kind: Kind, records: CaseRecords, settings: Measurement, checks: Criteria) -> Draft:
     """The draft of one case without the others: measured, else failed, else skipped or missing."""
     if case.skip_reason is not None:
         return Draft(_row(case, kind, "skipped", reason=case.skip_reason))
@@ -351,7 +351,7 @@ def worst_parity(records: Sequence[Measured]) -> Parity | None:
     )
 
 
-def _measured(case: Case, kind: Kind, case_records: CaseRecords, settings: Measurement, checks: Checks) -> Draft:
+def _measured(case: Case, kind: Kind, case_records: CaseRecords, settings: Measurement, checks: Criteria) -> Draft:
     records = case_records.measured
     numbers = tuple(record.round for record in records)
     if case.mode == "offline":

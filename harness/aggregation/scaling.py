@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.aggregation.flags import Checks, void_reason
+from harness.aggregation.flags import Criteria, void_reason
 from harness.aggregation.row import worst_parity
 from harness.core.schemas import (
     Case,
@@ -49,7 +49,7 @@ def copies_of(
     settings_id: str,
     window_s: float,
     created_at: str,
-    checks: Checks,
+    checks: Criteria,
 ) -> Copies:
     """The record of one case. records: by (round, place of the slot). Only complete rounds count.
 
@@ -89,7 +89,7 @@ def copies_of(
     )
 
 
-def _reason_against(case: Case, record: Measured | Failed, checks: Checks) -> str | None:
+def _reason_against(case: Case, record: Measured | Failed, checks: Criteria) -> str | None:
     if isinstance(record, Failed):
         return record.error
     situations = {window.situation for window in record.windows}

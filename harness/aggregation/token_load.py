@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from harness.core.schemas import GeneratedBatches, LatencyBound, LoadCase, Replication
 from harness.core.schemas.load_record import ClientTimes
 
-Times = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,14 @@ class TokenSamples:
     computed: tokens that the batches or passes made, with padding and empty slots; 0 for a service.
     """
 
-    ttft: Times
-    gaps: Sequence[Times]
-    done: Times
+    ttft: Floats
+    gaps: Sequence[Floats]
+    done: Floats
     asked: NDArray[np.int64]
     computed: int = 0
 
     @property
-    def all_gaps(self) -> Times:
+    def all_gaps(self) -> Floats:
         """Those of all requests, one after the other."""
         return np.concatenate(self.gaps) if self.gaps else np.empty(0)
 
@@ -82,14 +82,14 @@ def _of_streams(load: LoadCase, record: Replication, client: ClientTimes, failed
     return TokenSamples(np.where(lost, np.inf, first - from_ns), gaps, done, asked)
 
 
-def over(bound: LatencyBound, latency: Times, tokens: TokenSamples | None) -> NDArray[np.bool_]:
+def over(bound: LatencyBound, latency: Floats, tokens: TokenSamples | None) -> NDArray[np.bool_]:
     """Of each value that a bound is on, whether it is over the limit: a latency or TTFT a request, or every ITL."""
     if bound.of == "latency" or tokens is None:
         return np.asarray(latency > bound.limit_ns)
     return np.asarray((tokens.ttft if bound.of == "ttft" else tokens.all_gaps) > bound.limit_ns)
 
 
-def within_all(bounds: Sequence[LatencyBound], latency: Times, tokens: TokenSamples | None) -> NDArray[np.bool_]:
+def within_all(bounds: Sequence[LatencyBound], latency: Floats, tokens: TokenSamples | None) -> NDArray[np.bool_]:
     """Of each scheduled request, whether it is within every bound: its latency, its TTFT, and all of its own ITLs but
     the share that the bound allows (p99: one in a hundred). A request of one token has no ITL to be over."""
     good = np.isfinite(latency)

@@ -13,7 +13,7 @@ from harness.core.layout import Models
 from harness.core.schemas import Device, GenerationRow, Precision, Summary
 from harness.reporting.figures import CSV_UNITS, GENERATION, columns
 from harness.reporting.prose.generation_text import generation_section, terminal_generation
-from harness.reporting.table import Block
+from harness.reporting.table import DocumentBlock
 from harness.zoo import model_info
 from harness.zoo.sources import with_prefix
 
@@ -31,7 +31,7 @@ class Generation(Result):
         """A row for each backend, precision, batch size and length, measured or not."""
         return self.summary.generations
 
-    def blocks(self) -> Sequence[Block]:
+    def blocks(self) -> Sequence[DocumentBlock]:
         """Conditions, tables, flags, and what was not measured."""
         return generation_section(self.summary)
 

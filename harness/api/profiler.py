@@ -23,14 +23,14 @@ from harness.api.configuration import (
 )
 from harness.api.given_model import Subject, is_module, subject_of
 from harness.api.profiles import GpuProfile, LayerProfile, MemoryProfile, Profile, some_layers
-from harness.api.regressions import Regressions, Side, detect_regressions
+from harness.api.regressions import Comparable, Regressions, detect_regressions
 from harness.api.results import Benchmark, Load, Result
 from harness.api.runs import Run, folder_of, require_measured
 from harness.core import cli
 from harness.core.errors import UsageError
 from harness.core.host import gpu
 from harness.core.layout import Models
-from harness.core.safe_files import Limit, read_text
+from harness.core.safe_files import SizeLimit, read_text
 from harness.core.schemas import Device, Exporter, Plan, Precision
 from harness.core.store import save_bytes
 from harness.core.units import duration
@@ -83,7 +83,7 @@ class Latest:
         if self._measured is None:
             raise UsageError("A page shows measured rows, and nothing was timed yet.", "Call profile() first.")
         page = self._measured.report()
-        return page if path is None else _write(path, read_text(page, Limit.RECORD))
+        return page if path is None else _write(path, read_text(page, SizeLimit.RECORD))
 
     def _keep(self, result: R, run: Run) -> R:
         if isinstance(result, Benchmark):
@@ -395,7 +395,9 @@ class ModelProfiler(Latest):
         run = Run(folder_of(self.folder, subject.label, wanted), self._models, force, self._show)
         return run.ab(wanted, os.fspath(against), rounds, max_regression, equivalence)
 
-    def detect_regressions(self, baseline: Side, current: Side, max_regression: str | None = None) -> Regressions:
+    def detect_regressions(
+        self, baseline: Comparable, current: Comparable, max_regression: str | None = None
+    ) -> Regressions:
         """The same as the function `harness.api.detect_regressions`."""
         return detect_regressions(baseline, current, max_regression)
 

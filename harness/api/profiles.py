@@ -24,7 +24,7 @@ from harness.profiling.layers import (
 )
 from harness.profiling.reconcile import Reconciliation, reconcile
 from harness.reporting.charts.profile_charts import allocations
-from harness.reporting.table import Block
+from harness.reporting.table import DocumentBlock
 from harness.reporting.tables.machine_load_table import machine_load_table
 from harness.reporting.tables.profile_tables import layers_block, memory_blocks, model_tables, profile_blocks
 from harness.reporting.tables.roofline_table import roofline_table
@@ -78,7 +78,7 @@ class Profile(Benchmark):
         parts = self.parts.model_dump(mode="json") if self.parts else None
         return {"summary": super().document(), "model": self.model.model_dump(mode="json"), "parts": parts}
 
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[DocumentBlock]:
         """The row, the roofline, the cost of the model, and the parts."""
         parts = profile_blocks(self.parts, self.row.device == "cuda", self._latency_ns()) if self.parts else []
         roofline = roofline_table(self.rows, self.summary.roof)
@@ -113,7 +113,7 @@ class GpuProfile(Profile):
         rows = [row for row in self.operators if row.self_device_ns]
         return tuple(sorted(rows, key=lambda row: -(row.self_device_ns or 0)))
 
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[DocumentBlock]:
         """The profile, and the GPU's clocks and power."""
         load = machine_load_table(self.rows)
         return [*super().blocks(), *([load] if load else [])]
@@ -142,7 +142,7 @@ class LayerProfile(Result):
         everything = total(self.everything)
         return [{**_flat(row), "share": row.self_ns / everything} for row in self.layers]
 
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[DocumentBlock]:
         """The chosen layers, the longest first, with their shares of the model's time."""
         return [_subject(*_shown([self.model])), layers_block(self.everything, len(self.everything), self.choice)]
 
@@ -178,7 +178,7 @@ class MemoryProfile(Result):
             "timelines": {name: timeline.model_dump(mode="json") for name, timeline in self.timelines.items()},
         }
 
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[DocumentBlock]:
         """Model, files and activations by batch size; then the allocations of each pass."""
         passes = [
             block for name, timeline in self.timelines.items() for block in (f"**{name}**", *memory_blocks(timeline))

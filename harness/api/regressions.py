@@ -11,14 +11,14 @@ from typing import Any
 from harness.api.results import Result
 from harness.core.errors import RegressionError
 from harness.core.layout import Results
-from harness.core.safe_files import Limit, read_text
+from harness.core.safe_files import SizeLimit, read_text
 from harness.core.schemas import ComparedRow, Comparison
 from harness.core.store import load
 from harness.processes.stage_process import run_stage
-from harness.reporting.table import Block
+from harness.reporting.table import DocumentBlock
 from harness.reporting.tables.comparison_table import comparison_blocks, headline, terminal
 
-Side = Result | str | os.PathLike[str]
+Comparable = Result | str | os.PathLike[str]
 """A result of harness.api, or a results folder."""
 
 
@@ -50,19 +50,19 @@ class Regressions(Result):
             for row in self.comparison.rows
         ]
 
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[DocumentBlock]:
         """The whole comparison."""
         return comparison_blocks(self.comparison)
 
     def markdown(self) -> str:
         """The whole comparison, as in comparison.md."""
-        return read_text(Results(self.folder).comparison_report, Limit.RECORD)
+        return read_text(Results(self.folder).comparison_report, SizeLimit.RECORD)
 
     def __repr__(self) -> str:
         return f"{terminal(self.comparison)}\n{headline(self.comparison)}".strip()
 
 
-def detect_regressions(baseline: Side, current: Side, max_regression: str | None = None) -> Regressions:
+def detect_regressions(baseline: Comparable, current: Comparable, max_regression: str | None = None) -> Regressions:
     """Compare `current` with `baseline`: results of this API or results folders, measured on the same machine.
 
     max_regression: accepted slow-down, as "5%" (1%). A row regresses only where the difference is significant over all
@@ -83,5 +83,5 @@ def detect_regressions(baseline: Side, current: Side, max_regression: str | None
     return Regressions(results.root, load(results.comparison, Comparison, "make compare"))
 
 
-def _folder(side: Side) -> Path:
+def _folder(side: Comparable) -> Path:
     return side.folder if isinstance(side, Result) else Path(side)

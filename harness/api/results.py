@@ -17,7 +17,7 @@ from harness.core.schemas import LoadRow, Row, Summary
 from harness.reporting import ranking
 from harness.reporting.prose.conditions import short_conditions, with_short_names
 from harness.reporting.prose.load_answer import load_section
-from harness.reporting.table import Block
+from harness.reporting.table import DocumentBlock
 from harness.reporting.tables.latency_table import latency_table, terminal_table
 from harness.reporting.tables.load_tables import point_lines
 from harness.reporting.tables.summary_table import columns_of
@@ -45,7 +45,7 @@ class Result(ABC):
     folder: Path
 
     @abstractmethod
-    def blocks(self) -> Sequence[Block]:
+    def blocks(self) -> Sequence[DocumentBlock]:
         """Tables and texts of the result, figures below their conditions."""
 
     def markdown(self) -> str:
@@ -105,7 +105,7 @@ class Benchmark(Result):
         """The whole summary: rows, export, conditions."""
         return self.summary.model_dump(mode="json")
 
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[DocumentBlock]:
         """A table for each boundary and mode, flags with their remedies, and cases without figures, with the reason."""
         shown = with_short_names(self.summary)
         parts = [
@@ -147,7 +147,7 @@ class Load(Result):
         """The whole summary: load cases, export, conditions."""
         return self.summary.model_dump(mode="json")
 
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[DocumentBlock]:
         """The section Load of the report, without charts."""
         return load_section(self.summary, {})
 

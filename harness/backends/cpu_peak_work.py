@@ -16,7 +16,7 @@ import numpy as np
 from harness.backends.base import Array
 from harness.core.errors import UnavailableError
 
-Work = Callable[[], object]
+PeakCall = Callable[[], object]
 
 SIZES = (256, 512, 1024)
 """Edges of the square matrices. The small ones stay in a core's own cache and end before a busy machine's scheduler
@@ -39,19 +39,19 @@ PIECE_BYTES = 4 << 20
 machine's scheduler to take the core away. A source is larger than caches: no piece is still cached at its next turn."""
 
 
-def product(name: str, size: int) -> Work:
+def product(name: str, size: int) -> PeakCall:
     """A call that multiplies two square matrices of that edge once, on one thread; `name` is one of PRODUCTS.
 
     Raises UnavailableError where its library is missing, and the library's own error where it cannot compute this here.
     """
-    make: Callable[[int], Work]
+    make: Callable[[int], PeakCall]
     make, *libraries = PRODUCTS[name]
     if None in libraries:
         raise UnavailableError(f"the library of {name} is not installed.", "Install it beside Inferometer.")
     return make(size)
 
 
-def copy(size_bytes: int) -> Work:
+def copy(size_bytes: int) -> PeakCall:
     """A call that copies the next PIECE_BYTES of a source of so many, from the beginning again after the last."""
     pieces = max(1, size_bytes // PIECE_BYTES)
     source = np.ones((pieces, PIECE_BYTES), dtype=np.uint8)
@@ -69,13 +69,13 @@ def _integers(size: int, low: int, high: int, dtype: Any) -> Array:
     return np.random.default_rng(size).integers(low, high, (size, size), dtype=dtype)
 
 
-def _numpy(size: int) -> Work:
+def _numpy(size: int) -> PeakCall:
     left, right, answer = _numbers(size), _numbers(size), np.empty((size, size), dtype=np.float32)
     return lambda: np.matmul(left, right, out=answer)
 
 
-def _torch_mm(dtype: str) -> Callable[[int], Work]:
-    def make(size: int) -> Work:
+def _torch_mm(dtype: str) -> Callable[[int], PeakCall]:
+    def make(size: int) -> PeakCall:
         torch.set_num_threads(1)
         left, right = (torch.from_numpy(_numbers(size)).to(getattr(torch, dtype)) for _ in range(2))
         answer = torch.empty_like(left)
@@ -84,7 +84,7 @@ def _torch_mm(dtype: str) -> Callable[[int], Work]:
     return make
 
 
-def _torch_convolution(size: int) -> Work:
+def _torch_convolution(size: int) -> PeakCall:
     """The same product as a 1 x 1 convolution, for which PyTorch takes oneDNN where torch.mm takes a BLAS."""
     torch.set_num_threads(1)
     width = 32
@@ -94,13 +94,13 @@ def _torch_convolution(size: int) -> Work:
     return lambda: torch.conv2d(values, weight)
 
 
-def _torch_int8(size: int) -> Work:
+def _torch_int8(size: int) -> PeakCall:
     torch.set_num_threads(1)
     left, right = (torch.from_numpy(_integers(size, -100, 100, np.int8)) for _ in range(2))
     return lambda: torch._int_mm(left, right)
 
 
-def _onnxruntime(operator: str, left: Array, right: Array, answer: Array) -> Work:
+def _onnxruntime(operator: str, left: Array, right: Array, answer: Array) -> PeakCall:
     """One node in a session; the right matrix is a constant, as weights are."""
     helper, kind = onnx.helper, onnx.helper.np_dtype_to_tensor_dtype
     graph = helper.make_graph(
@@ -121,17 +121,17 @@ def _onnxruntime(operator: str, left: Array, right: Array, answer: Array) -> Wor
     return lambda: session.run_with_iobinding(binding)
 
 
-def _onnxruntime_fp32(size: int) -> Work:
+def _onnxruntime_fp32(size: int) -> PeakCall:
     return _onnxruntime("MatMul", _numbers(size), _numbers(size), np.empty((size, size), dtype=np.float32))
 
 
-def _onnxruntime_int8(size: int) -> Work:
+def _onnxruntime_int8(size: int) -> PeakCall:
     left, right = _integers(size, 0, 255, np.uint8), _integers(size, -100, 100, np.int8)
     return _onnxruntime("MatMulInteger", left, right, np.empty((size, size), dtype=np.int32))
 
 
-def _openvino(hint: str) -> Callable[[int], Work]:
-    def make(size: int) -> Work:
+def _openvino(hint: str) -> Callable[[int], PeakCall]:
+    def make(size: int) -> PeakCall:
         from openvino import opset13  # noqa: PLC0415 - only where OpenVINO is installed
 
         left = opset13.parameter([size, size], np.float32)

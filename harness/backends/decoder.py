@@ -19,7 +19,7 @@ from harness.backends.info import imported
 from harness.core.errors import CaseError
 from harness.core.schemas import Device, Placement, Precision
 from harness.core.schemas.generation_record import DecoderShape
-from harness.core.schemas.profile_record import Phase
+from harness.core.schemas.profile_record import GenerationPhase
 
 
 @dataclass(frozen=True)
@@ -185,12 +185,12 @@ class DecoderPhase:
     their mean is over all contexts of the answer; after its end the next prompts are prefilled outside the clock.
     """
 
-    def __init__(self, decoder: Decoder, prompts: Ids, phase: Phase) -> None:
+    def __init__(self, decoder: Decoder, prompts: Ids, phase: GenerationPhase) -> None:
         """prompts: (samples, length). ValueError for a decode phase of one-token answers, which have no step."""
         if phase == "decode" and decoder.job.new_tokens < 2:
             raise ValueError("an answer of one token has no decode step")
         self.decoder, self.phase = decoder, phase
-        self.ran: list[Phase] = []
+        self.ran: list[GenerationPhase] = []
         """The phase of each pass of the model, in order."""
         self._prompts, self._request, self._left = prompts, 0, 0
 

@@ -12,17 +12,17 @@ from pydantic import StringConstraints
 from harness.backends import settings
 from harness.backends.settings import Setting
 from harness.core.errors import ConfigError
-from harness.core.schemas import Device, Kind, Mode, Precision, Quantisation
+from harness.core.schemas import Device, Kind, ModeName, Precision, Quantisation
 
-Artifact = Literal["module", "onnx", "engine", "none"]
-Target = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+ArtifactKind = Literal["module", "onnx", "engine", "none"]
+ImportTarget = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 """`module:name`."""
 TopLevel = Annotated[str, StringConstraints(pattern=r"^\w+$")]
 """A module without a dot: to check that a dotted module exists, its parents would have to be imported."""
 Line = Annotated[str, StringConstraints(min_length=1, pattern=r"^.*$")]
 
 
-def imported(target: Target) -> Any:
+def imported(target: ImportTarget) -> Any:
     """The class or function of a `module:name`; imports its libraries."""
     module, _, name = target.partition(":")
     return getattr(importlib.import_module(module), name)
@@ -75,19 +75,19 @@ class BackendInfo:
     plugin: distribution that provides it, filled in when the plugin is read; None for a built-in backend.
     """
 
-    target: Target
+    target: ImportTarget
     summary: Line
     requires: tuple[TopLevel, ...]
     preload: tuple[str, ...]
     precisions: Mapping[Device, tuple[Precision, ...]]
-    artifact: Artifact
+    artifact: ArtifactKind
     not_offered: Mapping[Precision, str] = field(default_factory=dict)
     not_quantised: Mapping[Quantisation, str] = field(default_factory=dict)
     not_run: Mapping[Kind, Line] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     computes: bool = True
-    modes: tuple[Mode, ...] = ("sync", "offline")
-    modes_not_offered: Mapping[Mode, str] = field(
+    modes: tuple[ModeName, ...] = ("sync", "offline")
+    modes_not_offered: Mapping[ModeName, str] = field(
         default_factory=lambda: {"pipelined": "a call of it runs one request at a time"}
     )
     asynchronous: Mapping[Device, Line] = field(default_factory=dict)
@@ -96,24 +96,24 @@ class BackendInfo:
     settings: Mapping[Device, Mapping[str, Setting]] = field(default_factory=dict)
     transfers: bool = False
     one_stream: Line | None = "its copies wait in one queue with its passes"
-    targets: Mapping[Device, Target] = field(default_factory=dict)
-    profiler: Target | None = None
-    allocations: Target | None = None
-    peak: Target | None = None
+    targets: Mapping[Device, ImportTarget] = field(default_factory=dict)
+    profiler: ImportTarget | None = None
+    allocations: ImportTarget | None = None
+    peak: ImportTarget | None = None
     distributions: tuple[str, ...] = ()
     remote: bool = False
     plugin: str | None = None
-    decoder: Target | None = None
-    decoder_targets: Mapping[Device, Target] = field(default_factory=dict)
+    decoder: ImportTarget | None = None
+    decoder_targets: Mapping[Device, ImportTarget] = field(default_factory=dict)
     decodes_not: Line = "it has no way to generate with a cache here"
     decoder_precisions: Mapping[Device, tuple[Precision, ...]] | None = None
     decoder_not_offered: Mapping[Precision, str] = field(default_factory=dict)
     decoder_settings: Mapping[Device, Mapping[str, Setting]] = field(default_factory=dict)
     decoder_reads: Literal["module", "onnx", "gguf", "none"] = "module"
     decoder_pads: bool = False
-    decoder_joins: Target | None = None
+    decoder_joins: ImportTarget | None = None
     decodes_no: Mapping[str, Line] = field(default_factory=dict)
-    decoder_profilers: Mapping[Device, Target] = field(default_factory=dict)
+    decoder_profilers: Mapping[Device, ImportTarget] = field(default_factory=dict)
     extra: str | None = None
 
     @property
@@ -174,6 +174,6 @@ class BackendInfo:
             return self.setting(device, setting).one_pass
         return None if device in self.asynchronous else self.not_asynchronous
 
-    def modes_on(self, device: Device) -> tuple[Mode, ...]:
+    def modes_on(self, device: Device) -> tuple[ModeName, ...]:
         """How it can run there. A GPU's stream is a queue: every backend can have two passes in flight on it."""
         return ("sync", "pipelined", "offline") if device == "cuda" else self.modes

@@ -19,7 +19,7 @@ from typing import Any
 from harness.backends.base import BackendJob
 from harness.backends.profile_timing import ROOT
 from harness.core.schemas import Artifact
-from harness.core.schemas.profile_record import Group
+from harness.core.schemas.profile_record import LayerGroup
 from harness.profiling.layers import group_of
 
 _SCOPES, _CLASSES = "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy"
@@ -208,7 +208,7 @@ def _is_product(node: Node) -> bool:
     return node.operator in _PRODUCTS or node.around[-1:] == ("Linear",)
 
 
-def place_of(members: Sequence[Node], operator: str) -> tuple[str | None, Group]:
+def place_of(members: Sequence[Node], operator: str) -> tuple[str | None, LayerGroup]:
     """(module, group) of a kernel from the nodes that it fused; its own operator counts where these are unknown.
 
     A kernel that fused the products of several modules belongs to the module that contains them all, and to their group

@@ -24,7 +24,7 @@ class SpanMark:
 
 
 @dataclass(frozen=True)
-class Times:
+class PartTimes:
     """Of one part: calls per run, time in it and in the parts that it calls, and time in it alone, in ns."""
 
     calls: float
@@ -32,16 +32,16 @@ class Times:
     self_ns: int
 
 
-_NONE = Times(0, 0, 0)
+_NONE = PartTimes(0, 0, 0)
 
 
-def times_of_run(marks: Iterable[SpanMark]) -> dict[str, Times]:
+def times_of_run(marks: Iterable[SpanMark]) -> dict[str, PartTimes]:
     """Part → its times in one run, in the order in which parts first began.
 
     A part that runs inside itself, as a module that calls itself, counts its inner time once as its own and twice in
     total. ValueError where marks do not nest.
     """
-    times_of: dict[str, Times] = {}
+    times_of: dict[str, PartTimes] = {}
     open_parts: list[list[int]] = []
     names: list[str] = []
     for mark in marks:
@@ -55,7 +55,7 @@ def times_of_run(marks: Iterable[SpanMark]) -> dict[str, Times]:
         names.pop()
         began, inside = open_parts.pop()
         total, before = mark.at_ns - began, times_of[mark.part]
-        times_of[mark.part] = Times(before.calls + 1, before.total_ns + total, before.self_ns + total - inside)
+        times_of[mark.part] = PartTimes(before.calls + 1, before.total_ns + total, before.self_ns + total - inside)
         if open_parts:
             open_parts[-1][1] += total
     if names:
@@ -63,14 +63,14 @@ def times_of_run(marks: Iterable[SpanMark]) -> dict[str, Times]:
     return times_of
 
 
-def means(runs: Sequence[Mapping[str, Times]]) -> dict[str, Times]:
+def means(runs: Sequence[Mapping[str, PartTimes]]) -> dict[str, PartTimes]:
     """Part → its mean times over runs, 0 in a run without the part. Self times add up to the whole."""
     parts = dict.fromkeys(part for run in runs for part in run)
     return {part: _mean([run.get(part, _NONE) for run in runs]) for part in parts}
 
 
-def _mean(times: Sequence[Times]) -> Times:
-    return Times(
+def _mean(times: Sequence[PartTimes]) -> PartTimes:
+    return PartTimes(
         calls=sum(time.calls for time in times) / len(times),
         total_ns=round(sum(time.total_ns for time in times) / len(times)),
         self_ns=round(sum(time.self_ns for time in times) / len(times)),

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.core.errors import MalformedFileError, UsageError
-from harness.core.safe_files import Limit, at_most, open_to_read, relative
+from harness.core.safe_files import SizeLimit, at_most, open_to_read, relative
 
-MAX_PACKED_BYTES = int(Limit.BUNDLE)
+MAX_PACKED_BYTES = int(SizeLimit.BUNDLE)
 MAX_UNPACKED_BYTES = 1 << 30
 """Most bytes in memory at once; a run of a thousand cases and five rounds has about half of it (100 kB a record)."""
-MAX_MEMBER_BYTES = int(Limit.RECORD)
+MAX_MEMBER_BYTES = int(SizeLimit.RECORD)
 MAX_MEMBERS = 100_000
 _DECODER_BYTES = 128 << 20
 """lzma's preset 6 needs 9 MiB; a file may ask for 4 GiB."""

@@ -20,7 +20,7 @@ from harness.core.errors import MalformedFileError, MissingInputError
 from harness.core.layout import Models, Results
 from harness.core.packed import PackedRows
 from harness.core.safe_files import inside, relative
-from harness.core.schemas import PackedSummary, Plan, Row, Summary, Written
+from harness.core.schemas import PackedSummary, Plan, Row, Summary, WrittenFiles
 from harness.core.seal import UNSEALED
 
 MODELS = "models/"
@@ -152,7 +152,7 @@ def save(results: Results, stage: str, files: Mapping[Path, bytes]) -> None:
     for path, content in files.items():
         store.save_bytes(path, content)
     sums = {_name(results, path): hashlib.sha256(content).hexdigest() for path, content in sorted(files.items())}
-    store.save(results.written(stage), Written(files=sums))
+    store.save(results.written(stage), WrittenFiles(files=sums))
 
 
 def check(results: Results, stage: str, paths: Iterable[Path], made_by: str) -> None:
@@ -162,7 +162,7 @@ def check(results: Results, stage: str, paths: Iterable[Path], made_by: str) -> 
     """
     there = [path for path in paths if path.is_file()]
     try:
-        listed = store.load(results.written(stage), Written, made_by).files
+        listed = store.load(results.written(stage), WrittenFiles, made_by).files
     except MissingInputError:
         UNSEALED.update(dict.fromkeys(there))
         return

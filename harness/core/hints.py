@@ -18,7 +18,7 @@ from typing import Literal, get_args
 
 from harness import pipeline
 from harness.core.errors import MalformedFileError
-from harness.core.safe_files import Limit, read_text
+from harness.core.safe_files import SizeLimit, read_text
 from harness.pipeline import BY_NAME, VARIABLES
 
 Front = Literal["make", "inferometer", "api"]
@@ -85,7 +85,7 @@ def of_stage(stage: str, words: Sequence[str], by: Front) -> HintContext:
         return HintContext(by, own)
     path = Path(own.get("RESULTS", BY_NAME["RESULTS"].usual)) / "command.txt"
     try:
-        planned = of_command(read_text(path, Limit.TEXT)).planned
+        planned = of_command(read_text(path, SizeLimit.TEXT)).planned
     except (OSError, ValueError, MalformedFileError):  # the stage itself reports it
         planned = {}
     folders: dict[str, str] = {name: own[name] for name in ("RESULTS", "MODELS_DIR") if name in own}

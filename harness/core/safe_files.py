@@ -14,7 +14,7 @@ from typing import IO
 from harness.core.errors import MalformedFileError, StorageError
 
 
-class Limit(IntEnum):
+class SizeLimit(IntEnum):
     """Most bytes that are read of a file, by its kind: a larger file is refused before it fills the memory. Files that
     are written have the same limit, so that no stage writes a file that the next stage refuses."""
 
@@ -70,7 +70,7 @@ def open_to_read(path: Path) -> IO[bytes]:
     return os.fdopen(handle, "rb")
 
 
-def read(path: Path, limit: Limit) -> bytes:
+def read(path: Path, limit: SizeLimit) -> bytes:
     """The content of an ordinary file. Raises as open_to_read, and MalformedFileError for a file that is too large."""
     with open_to_read(path) as file:
         content = at_most(file, limit)
@@ -87,7 +87,7 @@ def at_most(file: IO[bytes], most: int) -> bytes | None:
     return file.read(size) if size <= most else None
 
 
-def read_text(path: Path, limit: Limit) -> str:
+def read_text(path: Path, limit: SizeLimit) -> str:
     """The content of a UTF-8 file. Raises as `read`, and ValueError where it is not UTF-8."""
     return read(path, limit).decode()
 

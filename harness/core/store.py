@@ -28,7 +28,7 @@ from harness.core.errors import (
     UsageError,
 )
 from harness.core.packed import PackedRows, RowsWriter, written_rows
-from harness.core.safe_files import Limit, at_most, inside, open_to_read
+from harness.core.safe_files import SizeLimit, at_most, inside, open_to_read
 from harness.core.schemas import (
     Artifact,
     ExportRecord,
@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 _RAW: TypeAdapter[Measured | Failed] = TypeAdapter(RawRecord)
 _GENERATED: TypeAdapter[Generated | Failed] = TypeAdapter(Annotated[Generated | Failed, Field(discriminator="status")])
-MAX_RECORD_BYTES: int = Limit.RECORD
+MAX_RECORD_BYTES: int = SizeLimit.RECORD
 PARQUET = ".parquet"
 PACKED = 4
 """schema_version of a PackedSummary."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from harness.core import text as sanitize
 from harness.core.errors import InferometerError, UnavailableError
-from harness.core.safe_files import Limit
+from harness.core.safe_files import SizeLimit
 from harness.core.schemas.load_record import FailureKind
 from harness.endpoints.target import Target
 
@@ -56,7 +56,7 @@ def _words(error: OSError) -> str:
     return error.strerror or str(error) or type(error).__name__
 
 
-MOST_ANSWER_BYTES: int = Limit.RECORD
+MOST_ANSWER_BYTES: int = SizeLimit.RECORD
 """Largest answer that is read; a larger one is a failure (`too large`)."""
 
 Tensors = Mapping[str, NDArray[np.generic]]

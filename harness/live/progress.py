@@ -156,7 +156,7 @@ def _seen(usage: Usage | None) -> TurnMachine | None:
     return TurnMachine(of="CPU", mhz=last.frequency_mhz, temperature_c=last.temperature_c)
 
 
-State = Literal["waiting", "exporting", "running", "stopped", "complete"]
+RunState = Literal["waiting", "exporting", "running", "stopped", "complete"]
 """`waiting`: nothing was measured yet; `exporting`: an export is at work and no run is; `stopped`: no run is at work
 and some turns have no result."""
 RowState = Literal["skipped", "waiting", "running", "partly", "done", "failed", "beaten"]
@@ -227,7 +227,7 @@ class Progress(Record):
     plan_id: str
     config: str
     device: str
-    state: State
+    state: RunState
     command: str
     """That measures what has no result yet."""
     done: int
@@ -249,20 +249,20 @@ class Progress(Record):
     notes: tuple[str, ...]
 
 
-Run = tuple[Running, bool | None]
+LiveRun = tuple[Running, bool | None]
 """A run's file, and whether the run is alive; None where that is unknown."""
-Export = tuple[Exporting, bool | None]
+LiveExport = tuple[Exporting, bool | None]
 """The same for an export."""
 
 
 def progress(
     plan: Plan,
     answers: Iterable[EndedTurn],
-    runs: Sequence[Run],
+    runs: Sequence[LiveRun],
     now: str,
     conditions: str = "",
     notes: Sequence[str] = (),
-    exports: Sequence[Export] = (),
+    exports: Sequence[LiveExport] = (),
     loads: Mapping[str, LoadSeen] | None = None,
     memory: dict[str, ModelProgress] | None = None,
 ) -> Progress:
@@ -417,7 +417,7 @@ def _beaten(cases: Sequence[Case], turns: Mapping[str, Mapping[int, EndedTurn]])
     return losers(cases, medians, unsound)
 
 
-def _state(working: bool, exporting: bool, begun: bool, owing: bool) -> State:
+def _state(working: bool, exporting: bool, begun: bool, owing: bool) -> RunState:
     if working:
         return "running"
     if exporting:

@@ -31,11 +31,11 @@ from harness.core.schemas import (
 from harness.core.timestamps import seconds_between, utc_now
 from harness.live.progress import (
     EndedTurn,
-    Export,
+    LiveExport,
+    LiveRun,
     LoadSeen,
     ModelProgress,
     Progress,
-    Run,
     TurnCase,
     answer_of,
     progress,
@@ -284,7 +284,7 @@ def _answer(raw: Path, usage: Path, plan: Plan, case: TurnCase, number: int) -> 
     return answer_of(record, watched, plan.tolerance(case.model, case.precision))
 
 
-def _run(folder: Results, plan: Plan, now: str) -> Run | str | None:
+def _run(folder: Results, plan: Plan, now: str) -> LiveRun | str | None:
     try:
         running = store.load(folder.running, Running, "make run")
     except MissingInputError:
@@ -305,7 +305,7 @@ _LONGEST_EXPORT_S = 24 * 3600
 """For one model in another container or machine; after it, its stage counts as ended. Exports have no time limit."""
 
 
-def _export(folder: Results, now: str) -> Export | None:
+def _export(folder: Results, now: str) -> LiveExport | None:
     """The export at work; None without one. It may belong to an earlier plan: the machine is busy anyway."""
     try:
         exporting = store.load(folder.exporting, Exporting, "make export")

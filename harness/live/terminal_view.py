@@ -18,7 +18,7 @@ from harness.live.progress import (
     ModelExport,
     Progress,
     RowState,
-    State,
+    RunState,
     Turning,
 )
 
@@ -27,7 +27,7 @@ LEGEND = (
     "ms: median of process medians so far, a batch (generate: a step); range: lowest to highest of them.",
     "Model only, one request at a time, unless the column way names another. The report has the grades.",
 )
-_STATES: dict[State, str] = {
+_STATES: dict[RunState, str] = {
     "waiting": "waiting for a run to begin: `{command}`",
     "exporting": "exporting models",
     "running": "running",

@@ -16,7 +16,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from harness.core.errors import ConfigError, MissingInputError, UsageError
-from harness.core.safe_files import Limit, open_to_read
+from harness.core.safe_files import SizeLimit, open_to_read
 from harness.core.schemas import (
     Boundary,
     Device,
@@ -24,7 +24,7 @@ from harness.core.schemas import (
     ExportOptions,
     GenerationOptions,
     Measurement,
-    Mode,
+    ModeName,
     Precision,
     ReportOptions,
     Scenario,
@@ -36,7 +36,7 @@ from harness.core.text import shortened, unknown_name
 from harness.zoo.sources import portable_name, with_prefix
 
 FOLDER = Path("configs")
-MAX_BYTES = int(Limit.TEXT)
+MAX_BYTES = int(SizeLimit.TEXT)
 
 
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9_]{0,17})")
@@ -255,7 +255,7 @@ class MatrixBlock(_Section):
     sequence_lengths: Annotated[tuple[Positive, ...], Field(min_length=1)] = (128,)
     """Used for text models only."""
     boundaries: Annotated[tuple[Boundary, ...], Field(min_length=1)] = ("compute",)
-    modes: Annotated[tuple[Mode, ...], Field(min_length=1)] = ("sync",)
+    modes: Annotated[tuple[ModeName, ...], Field(min_length=1)] = ("sync",)
     settings: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """Named settings of the backends; a backend that has none of them runs with its usual setting."""
     tune: bool = False

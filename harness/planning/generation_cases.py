@@ -18,12 +18,14 @@ from harness.planning.load_cases import decoder_case_of
 from harness.zoo import ModelInfo
 from harness.zoo.model_files import EXAMPLES, DecoderFacts, facts_of, too_long
 
-Models = Mapping[str, tuple[ModelEntry, ModelInfo]]
+KnownModels = Mapping[str, tuple[ModelEntry, ModelInfo]]
 Pairs = Sequence[tuple[int, int]]
 """(prompt tokens, new tokens) of the user's file, in place of the block's lengths."""
 
 
-def expand_generations(config: Config, models: Models, source: str, merge: bool, pairs: Pairs) -> list[GenerationCase]:
+def expand_generations(
+    config: Config, models: KnownModels, source: str, merge: bool, pairs: Pairs
+) -> list[GenerationCase]:
     """All cases, in the order of the blocks. With `merge`, equal cases of two blocks become one.
 
     Raises ConfigError for unknown names, duplicates, and blocks of which no case could run.
@@ -172,7 +174,7 @@ def _refuse_models(own: Mapping[str, Usable], where: str) -> None:
 
 def _of_block(
     block: GenerationBlock,
-    models: Models,
+    models: KnownModels,
     own: Mapping[str, Usable],
     backends: Sequence[tuple[str, BackendInfo]],
     device: Device,
@@ -254,7 +256,7 @@ def _settings_of(block: GenerationBlock, table: BackendInfo, device: Device) -> 
     return tuple(name for name in block.settings or () if name in known) or (next(iter(known)),)
 
 
-def _selected(block: GenerationBlock, models: Models, where: str) -> Sequence[str]:
+def _selected(block: GenerationBlock, models: KnownModels, where: str) -> Sequence[str]:
     for name in block.models or ():
         if name not in models:
             raise ConfigError(

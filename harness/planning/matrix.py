@@ -23,7 +23,7 @@ from harness.core.schemas import (
     GenerationCase,
     GivenInputs,
     Measurement,
-    Mode,
+    ModeName,
     Plan,
     PlannedModel,
     Precision,
@@ -33,11 +33,11 @@ from harness.core.schemas.profile_record import FileSize
 from harness.core.store import digest_of
 from harness.planning.block_settings import refuse_unknown, settings_of
 from harness.planning.config import Config, MatrixBlock, ModelEntry
-from harness.planning.generation_cases import Pairs, expand_generations
+from harness.planning.generation_cases import KnownModels, Pairs, expand_generations
 from harness.planning.load_cases import load_cases, served_cases
 from harness.zoo import ModelInfo, model_info
 
-_MODES: Mapping[Boundary, tuple[Mode, ...]] = {
+_MODES: Mapping[Boundary, tuple[ModeName, ...]] = {
     "compute": ("sync", "pipelined", "offline"),
     "transfer": ("sync", "pipelined"),
     "e2e": ("sync",),
@@ -67,7 +67,7 @@ def refuse_impossible(block: MatrixBlock, backends: Sequence[BackendInfo], devic
 
 
 def skipped(
-    backend: str, table: BackendInfo, info: ModelInfo, device: Device, boundary: Boundary, mode: Mode
+    backend: str, table: BackendInfo, info: ModelInfo, device: Device, boundary: Boundary, mode: ModeName
 ) -> str | None:
     """Why this backend does not have the mode, or this model not the boundary; None where both are possible."""
     if mode not in table.modes_on(device):
@@ -186,10 +186,7 @@ def settings_id(device: Device, measurement: Measurement) -> str:
     return digest_of(METHOD_VERSION, device, measurement.model_dump(exclude=set(JOINABLE)))
 
 
-Models = Mapping[str, tuple[ModelEntry, ModelInfo]]
-
-
-def _models(config: Config, source: str) -> Models:
+def _models(config: Config, source: str) -> KnownModels:
     known: dict[str, tuple[ModelEntry, ModelInfo]] = {}
     slugs: dict[str, str] = {}
     for index, entry in enumerate(config.models):
@@ -212,7 +209,7 @@ def _models(config: Config, source: str) -> Models:
 
 def _expand(
     config: Config,
-    models: Models,
+    models: KnownModels,
     source: str,
     quantised: Mapping[str, Quantisation],
     given: Mapping[str, Sequence[GivenInputs]],
@@ -231,7 +228,7 @@ def _expand(
 
 def _deployments(
     config: Config,
-    models: Models,
+    models: KnownModels,
     source: str,
     quantised: Mapping[str, Quantisation],
     given: Mapping[str, Sequence[GivenInputs]],
@@ -251,7 +248,7 @@ def _deployments(
     return list(cases.values()), ways
 
 
-def _decoders(config: Config, models: Models, source: str, lengths: tuple[int, int]) -> Sequence[GenerationCase]:
+def _decoders(config: Config, models: KnownModels, source: str, lengths: tuple[int, int]) -> Sequence[GenerationCase]:
     """What the blocks of generation can serve prompts and outputs of these lengths with, one sequence at a time. Raises
     as expand_generations."""
     blocks = tuple(block.model_copy(update={"batch_sizes": (1,)}) for block in config.generation)
@@ -305,7 +302,7 @@ def _of_backend(
             )
 
 
-def _selected(block: MatrixBlock, models: Models, where: str) -> Sequence[str]:
+def _selected(block: MatrixBlock, models: KnownModels, where: str) -> Sequence[str]:
     if block.models is None:
         return list(models)
     for name in block.models:

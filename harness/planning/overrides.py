@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from harness.aggregation.more_rounds import MANY_ROUNDS
 from harness.backends import BACKENDS
 from harness.core.errors import UsageError
-from harness.core.schemas import Boundary, Device, Exporter, ExportOptions, Measurement, Mode, Precision, Scenario
+from harness.core.schemas import Boundary, Device, Exporter, ExportOptions, Measurement, ModeName, Precision, Scenario
 from harness.core.schemas.load_record import Batching
 from harness.core.text import shortened
 from harness.planning.config import Config, GenerationBlock, MatrixBlock, ModelEntry, ScenarioBlock
@@ -66,7 +66,7 @@ class Overrides:
     batch_sizes: Sequence[int] = ()
     sequence_lengths: Sequence[int] = ()
     boundaries: Sequence[Boundary] = ()
-    modes: Sequence[Mode] = ()
+    modes: Sequence[ModeName] = ()
     settings: Sequence[str] = ()
     tune: bool = False
     rounds: int | None = None

@@ -29,7 +29,7 @@ from harness.core.errors import (
     UsageError,
 )
 from harness.core.layout import RunStore
-from harness.core.safe_files import FILE_NAME, Limit, read
+from harness.core.safe_files import FILE_NAME, SizeLimit, read
 from harness.core.schemas import Decision, HistoryRun, Summary
 from harness.core.text import one_line
 
@@ -57,7 +57,7 @@ def add_run(files: RunStore, summary: Summary | file_sums.ByModel, commit: str |
         store.save_summary(files.summary(run.run_id), summary)
     else:
         if summary.rows_file is not None:  # its rows were read, and so checked
-            store.save_bytes(files.packed_rows(run.run_id), read(summary.rows_file, Limit.BUNDLE))
+            store.save_bytes(files.packed_rows(run.run_id), read(summary.rows_file, SizeLimit.BUNDLE))
         store.save(files.summary(run.run_id), summary.head)
     store.save(files.run(run.run_id), run, indent=None)
     return run, True
@@ -138,9 +138,9 @@ def is_url(text: str) -> bool:
     return "://" in text and not text.startswith("file:///")
 
 
-def _limit(name: str) -> Limit:
+def _limit(name: str) -> SizeLimit:
     """Most bytes of a file of a store: the rows of a large summary are in one."""
-    return Limit.BUNDLE if name.endswith(store.PARQUET) else Limit.RECORD
+    return SizeLimit.BUNDLE if name.endswith(store.PARQUET) else SizeLimit.RECORD
 
 
 class _HttpFolders:
@@ -150,7 +150,7 @@ class _HttpFolders:
         """URLs of the entries of a folder: the relative links of its page."""
         del detail
         with self.open(f"{url}/", "rb") as page:
-            text = page.read(Limit.RECORD).decode(errors="replace")
+            text = page.read(SizeLimit.RECORD).decode(errors="replace")
         links = re.findall(r"""href\s*=\s*["']([^"'?#:/]+/?)["']""", text, flags=re.IGNORECASE)
         return [f"{url}/{urllib.parse.unquote(link)}" for link in links]
 
@@ -262,7 +262,7 @@ class RemoteStore:
         with self._translated("written"):
             for path in paths:
                 place = f"{self._root}/{path.relative_to(files.root).as_posix()}"
-                self._files.pipe_file(place, read(path, Limit.RECORD))
+                self._files.pipe_file(place, read(path, SizeLimit.RECORD))
 
     def _names(self, folder: str) -> list[str]:
         """Names in a folder of the store that a record may have; none where the folder is missing."""

@@ -23,7 +23,7 @@ from harness.core.errors import UsageError
 from harness.core.host import limits
 from harness.core.host.git import git, printed_by_git
 from harness.core.layout import Models, Results
-from harness.core.schemas import Failed, Plan, State
+from harness.core.schemas import Failed, Plan, StateId
 from harness.planning.block_settings import interpreters
 from harness.planning.exports import Exports, built_engines
 from harness.planning.resume import finished_turns
@@ -41,7 +41,7 @@ _TIMEOUT_S = 600
 class CodeState:
     """One of the two states. interpreters: by backend, as in BACKEND_PYTHONS."""
 
-    state: State
+    state: StateId
     code: Code
     interpreters: Mapping[str, Path] = field(default_factory=dict)
 
@@ -60,9 +60,11 @@ def code_states(
         only_ours = place / "harness-alone"
         only_ours.mkdir()
         (only_ours / "harness").symlink_to(Path(harness.__file__).resolve().parent, target_is_directory=True)
-        ours = CodeState(State(name=_name_of(here), stamp=stamp(here, left_out)), _code(here, here, only_ours), pythons)
+        ours = CodeState(
+            StateId(name=_name_of(here), stamp=stamp(here, left_out)), _code(here, here, only_ours), pythons
+        )
         with _named(against, here, place) as (root, name, digits, others):
-            state = State(name=name, stamp=digits or stamp(root, left_out))
+            state = StateId(name=name, stamp=digits or stamp(root, left_out))
             yield CodeState(state, _code(root, here, only_ours), {**pythons, **others}), ours
 
 

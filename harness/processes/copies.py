@@ -31,15 +31,15 @@ from harness.processes.pool import measure_turn
 WINDOW_S = 0.2
 WARM_S = 0.1
 
-Step = tuple[Situation, tuple[int, ...]]
+CopiesStep = tuple[Situation, tuple[int, ...]]
 """A situation, and the places of the slots that work in it."""
 
 
-def steps_of(slots: int, seed: str) -> list[Step]:
+def steps_of(slots: int, seed: str) -> list[CopiesStep]:
     """The windows of one round: each slot alone in random order, all together twice, each alone in reverse order."""
     order = random.Random(seed).sample(range(slots), slots)  # noqa: S311 - an order, not a secret
-    alone: list[Step] = [("alone", (place,)) for place in order]
-    both: Step = ("together", tuple(range(slots)))
+    alone: list[CopiesStep] = [("alone", (place,)) for place in order]
+    both: CopiesStep = ("together", tuple(range(slots)))
     return [*alone, both, both, *reversed(alone)]
 
 
@@ -71,7 +71,7 @@ class Conductor:
             self._ended.add(place)
             self._changed.notify_all()
 
-    def conduct(self, steps: Sequence[Step]) -> bool:
+    def conduct(self, steps: Sequence[CopiesStep]) -> bool:
         """Start all steps; False where a process ended before its last window, and the others were given up."""
         every = set(range(len(self.pipes)))
         pending = dict.fromkeys(every, 0)
@@ -154,7 +154,7 @@ class CopiesPool:
             return [future.result() for future in running]
 
     def _measure_copy(
-        self, place: int, worker: Worker, case: Case, number: int, conductor: Conductor, steps: Sequence[Step]
+        self, place: int, worker: Worker, case: Case, number: int, conductor: Conductor, steps: Sequence[CopiesStep]
     ) -> Measured | Failed:
         try:
             job = self._job(place, case, number, sum(place in places for _, places in steps))

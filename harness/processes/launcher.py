@@ -34,7 +34,7 @@ END_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ProcessOutcome:
     """How the process of a case ended: exit code (negative: minus the signal), last phase, whether at the time limit.
 
     absent: modules that the backend requires and its interpreter lacks; no process was started then.
@@ -100,7 +100,7 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._case_pid: int | None = None
 
-    def run(self, job: AnyJob, observer: Observer) -> Outcome:
+    def run(self, job: AnyJob, observer: Observer) -> ProcessOutcome:
         """Measure one case in a new process; returns when it and all processes that it started have ended."""
         orphans.adopt()
         others = orphans.children()
@@ -131,18 +131,18 @@ class Worker:
         self._reap()
         orphans.sweep(keep=others)
 
-    def _run(self, job: AnyJob, observer: Observer) -> Outcome:
+    def _run(self, job: AnyJob, observer: Observer) -> ProcessOutcome:
         try:
             if self._process is None:
                 self._start()
             if self._absent:
-                return Outcome(code=0, phase="start", absent=self._absent)
+                return ProcessOutcome(code=0, phase="start", absent=self._absent)
             self._send(job)
         except (BrokenPipeError, EOFError):
-            return Outcome(code=self._reap() or 1, phase="start")
+            return ProcessOutcome(code=self._reap() or 1, phase="start")
         except TimeoutError:
             self.close()
-            return Outcome(code=1, phase="start", timed_out=True)
+            return ProcessOutcome(code=1, phase="start", timed_out=True)
         return self._follow(job.measurement.timeout_s, observer)
 
     def _start(self) -> None:
@@ -173,7 +173,7 @@ class Worker:
             pipe.write(job.model_dump_json().encode() + b"\n")
             pipe.flush()
 
-    def _follow(self, timeout_s: float, observer: Observer) -> Outcome:
+    def _follow(self, timeout_s: float, observer: Observer) -> ProcessOutcome:
         deadline = now_ns() + int(timeout_s * 1e9)
         phase, timed_out = "start", False
         try:
@@ -181,7 +181,7 @@ class Worker:
                 event = self._next(END_TIMEOUT_S if timed_out else max(0.0, (deadline - now_ns()) / 1e9))
                 if event is None and timed_out:
                     self.close()
-                    return Outcome(code=1, phase=phase, timed_out=True)
+                    return ProcessOutcome(code=1, phase=phase, timed_out=True)
                 if event is None:
                     self._kill()
                     timed_out = True
@@ -193,10 +193,10 @@ class Worker:
                     observer.entered(phase)
                 elif isinstance(event, Ended):
                     self._case_pid = None
-                    return Outcome(code=event.code, phase=phase, timed_out=timed_out)
+                    return ProcessOutcome(code=event.code, phase=phase, timed_out=timed_out)
         except EOFError:
             # Without a fork, the process that ended is that of the case.
-            return Outcome(code=self._reap(), phase=phase, timed_out=timed_out)
+            return ProcessOutcome(code=self._reap(), phase=phase, timed_out=timed_out)
 
     def _kill(self) -> None:
         """End the running case and all processes that it started."""

@@ -27,7 +27,7 @@ from harness.core.units import duration
 from harness.planning.block_settings import threads_of
 from harness.planning.exports import Exports, export_files
 from harness.planning.schedule import Turn
-from harness.processes.launcher import Code, Observer, Outcome, Worker
+from harness.processes.launcher import Code, Observer, ProcessOutcome, Worker
 from harness.processes.run_progress import RunProgress
 from harness.statistics.estimators import median
 
@@ -83,7 +83,7 @@ def _measure(
     return record
 
 
-def explained_end(outcome: Outcome, timeout_s: float, batch_size: int, last_words: str) -> tuple[str, str]:
+def explained_end(outcome: ProcessOutcome, timeout_s: float, batch_size: int, last_words: str) -> tuple[str, str]:
     """(error, hint) for a process that left no record."""
     if outcome.timed_out:
         return (

@@ -28,7 +28,7 @@ from harness.core.protocol import (
 )
 from harness.core.safe_files import open_to_write
 from harness.core.schemas import Record, Usage
-from harness.core.schemas.profile_record import MemoryTimeline, ModelProfile, PartsProfile, Phase
+from harness.core.schemas.profile_record import GenerationPhase, MemoryTimeline, ModelProfile, PartsProfile
 from harness.processes.launcher import Observer, process_environment
 from harness.processes.pool import Monitor
 from harness.reporting.charts.profile_charts import allocations
@@ -50,7 +50,7 @@ class ProfileJob(Record):
     level: Level
     job: Job | GenerationTask
     runs: Annotated[int, Field(ge=1)]
-    phase: Phase | None = None
+    phase: GenerationPhase | None = None
 
     @property
     def results(self) -> Path:

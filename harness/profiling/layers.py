@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import get_args
 
-from harness.core.schemas.profile_record import Group, LayerRow
+from harness.core.schemas.profile_record import LayerGroup, LayerRow
 
 _LAYOUT = re.compile("reorder|memcpy|reformat|copynode", re.IGNORECASE)
 _CONVOLUTION = re.compile("conv(?!1D|ert)", re.IGNORECASE)
@@ -27,25 +27,25 @@ _POOLING = re.compile("pool|^Global", re.IGNORECASE)
 _LINEAR = re.compile("(?<!quantize)linear|gemm|matmul|fullyconnected|conv1d", re.IGNORECASE)
 """QuantizeLinear only scales."""
 
-_BY_KIND: tuple[tuple[re.Pattern[str], Group], ...] = (
+_BY_KIND: tuple[tuple[re.Pattern[str], LayerGroup], ...] = (
     (_LAYOUT, "layout"),
     (_CONVOLUTION, "convolution"),
     (_NORMALISATION, "normalisation"),
     (_EMBEDDING, "embedding"),
 )
-_BY_PLACE: tuple[tuple[re.Pattern[str], Group], ...] = (
+_BY_PLACE: tuple[tuple[re.Pattern[str], LayerGroup], ...] = (
     (_ATTENTION, "attention"),
     (_MLP, "mlp"),
     (_EMBEDDING, "embedding"),
 )
-_REST: tuple[tuple[re.Pattern[str], Group], ...] = (
+_REST: tuple[tuple[re.Pattern[str], LayerGroup], ...] = (
     (_ACTIVATION, "activation"),
     (_POOLING, "pooling"),
     (_LINEAR, "linear"),
 )
 
 
-def group_of(kinds: Sequence[str], around: Sequence[str] = ()) -> Group:
+def group_of(kinds: Sequence[str], around: Sequence[str] = ()) -> LayerGroup:
     """The group of one part.
 
     kinds: its module's class, its operator, or both. around: names and classes of the modules that contain it, in any
@@ -143,7 +143,7 @@ def matches(row: LayerRow, word: str) -> bool:
     A path may begin at any module: `layer.0` finds `encoder.layer.0` and `encoder.layer.0.attention`. For a node of a
     graph, its own name and the path of the module that it came from count.
     """
-    if word in get_args(Group):
+    if word in get_args(LayerGroup):
         return row.group == word
     return fnmatchcase(row.kind, word) or any(_inside(name, word) for name in (row.name, row.parent) if name)
 
@@ -208,9 +208,9 @@ def _sum(place: LayerRow, rows: Sequence[LayerRow], flops: Mapping[str, int | No
     )
 
 
-def by_group(layers: Sequence[LayerRow]) -> dict[Group, int]:
+def by_group(layers: Sequence[LayerRow]) -> dict[LayerGroup, int]:
     """Group → self time in ns, the longest first."""
-    sums: dict[Group, int] = {}
+    sums: dict[LayerGroup, int] = {}
     for row in layers:
         sums[row.group] = sums.get(row.group, 0) + row.self_ns
     return dict(sorted(sums.items(), key=lambda item: -item[1]))

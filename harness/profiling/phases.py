@@ -18,17 +18,17 @@ from harness.core.schemas import (
     Row,
     Summary,
 )
-from harness.core.schemas.profile_record import FileSize, MeasuredMemory, Phase
+from harness.core.schemas.profile_record import FileSize, GenerationPhase, MeasuredMemory
 
 NO_MEMORY = "not measured: a row of generation has the bytes of its cache and of its process"
 
 
-def phases_of(case: GenerationCase | GenerationRow) -> tuple[Phase, ...]:
+def phases_of(case: GenerationCase | GenerationRow) -> tuple[GenerationPhase, ...]:
     """Its phases; an answer of one token has no decode step."""
-    return get_args(Phase) if case.new_tokens > 1 else ("prefill",)
+    return get_args(GenerationPhase) if case.new_tokens > 1 else ("prefill",)
 
 
-def phase_case(case: GenerationCase | GenerationRow, phase: Phase, slug: str = "model") -> Case:
+def phase_case(case: GenerationCase | GenerationRow, phase: GenerationPhase, slug: str = "model") -> Case:
     """A phase as a case. sequence_length: of the prompts. slug: of the model."""
     label = "prefill" if phase == "prefill" else f"decode step, {case.new_tokens} tokens"
     return Case(
@@ -62,12 +62,12 @@ def with_phases(summary: Summary, profiled: Callable[[str], bool]) -> Summary:
     return summary.model_copy(update={"rows": (*summary.rows, *phase_rows(summary.generations, profiled))})
 
 
-def _row(row: GenerationRow, phase: Phase) -> Row:
+def _row(row: GenerationRow, phase: GenerationPhase) -> Row:
     case = phase_case(row, phase)
     return row_of_times(row, case.case_id, case.model, row.ttft_ns if phase == "prefill" else row.itl_ns)
 
 
-def phase_bytes(case: GenerationCase, phase: Phase, export: GenerationExport) -> int | None:
+def phase_bytes(case: GenerationCase, phase: GenerationPhase, export: GenerationExport) -> int | None:
     """Least memory traffic of one pass: weights once, and the cache that it writes or reads; None where the size of an
     element is not known."""
     of = prefill_bytes if phase == "prefill" else step_bytes

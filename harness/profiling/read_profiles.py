@@ -15,7 +15,7 @@ from harness.aggregation.row import missing_row
 from harness.core import store
 from harness.core.errors import FormatError, MalformedFileError
 from harness.core.layout import Results
-from harness.core.safe_files import Limit, read
+from harness.core.safe_files import SizeLimit, read
 from harness.core.schemas import GenerationCase, GenerationRow, Plan, Row, Summary
 from harness.core.schemas.profile_record import (
     LaunchGaps,
@@ -45,7 +45,7 @@ def with_launch_gaps(parts: PartsProfile, folder: Path, warn: Callable[[str], No
 
 def _gaps(path: Path, operators: tuple[OperatorRow, ...], warn: Callable[[str], None]) -> LaunchGaps | None:
     try:
-        trace = json.loads(read(path, Limit.TRACE))
+        trace = json.loads(read(path, SizeLimit.TRACE))
         return launch_gaps_of(trace["traceEvents"] if isinstance(trace, dict) else trace, operators)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, MalformedFileError) as error:
         warn(

@@ -26,7 +26,7 @@ LOW, HIGH = 0.9, 1.1
 LEAST_OVERLAP = 1.005
 """Smallest overlap, sum of the work over busy time: below it, a trace only rounds the times of short kernels."""
 
-Outcome = Literal["adds up", "explained", "unexplained"]
+Agreement = Literal["adds up", "explained", "unexplained"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Reconciliation:
     the plain latency, with figures, and other remarks for the reader.
     """
 
-    outcome: Outcome
+    outcome: Agreement
     parts_ns: int
     corrected_ns: int
     window_ns: int
@@ -75,7 +75,7 @@ def reconcile(parts: PartsProfile, on_gpu: bool, measured_ns: int | None = None)
     total = parts_total(parts, on_gpu)
     if total is None:
         return None
-    outcome: Outcome = "adds up"
+    outcome: Agreement = "adds up"
     corrected, reasons = total, list[str]()
     if not _is_whole(total, parts):
         corrected, reasons = _corrected(total, parts)

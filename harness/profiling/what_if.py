@@ -20,11 +20,11 @@ from harness.core.schemas.profile_record import (
     Achieved,
     Counts,
     FileSize,
+    GenerationPhase,
     LayerRow,
     MeasuredMemory,
     ModelProfile,
     PartsProfile,
-    Phase,
 )
 from harness.profiling.launch_gaps import idle_share
 from harness.profiling.layers import by_group, chosen, inside, total
@@ -41,11 +41,11 @@ MIN_SHARE = 0.01
 _MIN_ASSIGNED = 0.9
 """Share of a graph's time that must be reported by module before a module without nodes counts as fused."""
 
-Rule = Literal[
+ChangeKind = Literal[
     "backend", "precision", "backend and precision", "setting", "threads", "batch size", "fusion", "layout", "launches"
 ]
 
-_RULES: Mapping[frozenset[str], Rule] = {
+_RULES: Mapping[frozenset[str], ChangeKind] = {
     frozenset({"backend"}): "backend",
     frozenset({"precision"}): "precision",
     frozenset({"backend", "precision"}): "backend and precision",
@@ -56,7 +56,7 @@ _RULES: Mapping[frozenset[str], Rule] = {
 """By the difference between two rows. A setting that differs too counts as part of the other change. Numbers of threads
 are settings of a CPU, and no other change is made together with them."""
 
-Profiles = Mapping[str, PartsProfile]
+PartsProfiles = Mapping[str, PartsProfile]
 """By case id."""
 
 
@@ -68,7 +68,7 @@ class Improvement:
     None where no row shows the change. share: of the start's time, for a bound. modules: number that fusing removes.
     """
 
-    rule: Rule
+    rule: ChangeKind
     gain: float
     start: str
     end: str | None = None
@@ -93,7 +93,7 @@ class WhatIf:
     left_out: tuple[tuple[str, str], ...] = ()
 
 
-def what_if(rows: Sequence[Row], profiles: Profiles, baseline_backend: str) -> list[WhatIf]:
+def what_if(rows: Sequence[Row], profiles: PartsProfiles, baseline_backend: str) -> list[WhatIf]:
     """A WhatIf per model, weights, device and sequence length, from model-only rows with one request at a time.
 
     rows: in the plan's order. A change starts from the baseline in its usual setting at its smallest batch, in fp32
@@ -112,7 +112,7 @@ def what_if(rows: Sequence[Row], profiles: Profiles, baseline_backend: str) -> l
 
 
 def _largest(
-    rows: Sequence[Row], profiles: Profiles, baseline: str
+    rows: Sequence[Row], profiles: PartsProfiles, baseline: str
 ) -> tuple[tuple[Improvement, ...], str | None, tuple[tuple[str, str], ...]]:
     """(changes, the largest first; why there are none; profiles that are left out, and why)."""
     sound = [row for row in rows if row.grade in RANKED and row.latency_ns is not None]
@@ -140,7 +140,7 @@ def _largest(
     return changes, None if changes else _why_none(start, sound, profiles, doubts), tuple(doubts.items())
 
 
-def _why_none(start: Row, sound: Sequence[Row], profiles: Profiles, doubts: Mapping[str, str]) -> str:
+def _why_none(start: Row, sound: Sequence[Row], profiles: PartsProfiles, doubts: Mapping[str, str]) -> str:
     others = [row for row in sound if row is not start]
     if not others:
         measured = f"{start.case_id} is the only row of grade A or B"
@@ -169,13 +169,13 @@ def _measured(start: Row, sound: Sequence[Row]) -> Iterator[Improvement]:
             yield Improvement(rule, ratio.value, start.case_id, row.case_id, ratio.ci95)
 
 
-def _rule(start: Row, row: Row) -> Rule | None:
+def _rule(start: Row, row: Row) -> ChangeKind | None:
     dimensions = ("backend", "precision", "batch_size", "setting", "threads")
     differs = frozenset(name for name in dimensions if getattr(start, name) != getattr(row, name))
     return _RULES.get(differs - {"setting"} or differs)
 
 
-def _bounds(row: Row, alike: Sequence[Row], profiles: Profiles) -> Iterator[Improvement]:
+def _bounds(row: Row, alike: Sequence[Row], profiles: PartsProfiles) -> Iterator[Improvement]:
     """Upper bounds from the profile of a row. alike: all rows of its batch, whose graphs show what can be fused."""
     parts, on_gpu = profiles.get(row.case_id), row.device == "cuda"
     spent = None if parts is None else parts_total(parts, on_gpu)
@@ -194,7 +194,7 @@ def _bounds(row: Row, alike: Sequence[Row], profiles: Profiles) -> Iterator[Impr
             yield from _bound("fusion", row, share, other.case_id, len(spared))
 
 
-def _bound(rule: Rule, row: Row, share: float, end: str | None = None, modules: int = 0) -> Iterator[Improvement]:
+def _bound(rule: ChangeKind, row: Row, share: float, end: str | None = None, modules: int = 0) -> Iterator[Improvement]:
     if MIN_SHARE <= share < 1:
         yield Improvement(rule, 1 / (1 - share), row.case_id, end, share=share, modules=modules)
 
@@ -244,7 +244,7 @@ def model_profile(
 
 def phase_profile(
     case: Case,
-    phase: Phase,
+    phase: GenerationPhase,
     identity: tuple[str, str],
     export_sha256: str,
     files: tuple[FileSize, ...],

@@ -16,7 +16,7 @@ from harness.reporting.prose.conditions import conditions, environment_table, ru
 from harness.reporting.prose.guide import guide
 from harness.reporting.prose.recommendations import recommendations_text
 from harness.reporting.ranking import TableKey
-from harness.reporting.table import Block, titled
+from harness.reporting.table import DocumentBlock, titled
 from harness.reporting.tables.cold_start_table import cold_table, engines_table
 from harness.reporting.tables.energy_table import energy_table
 from harness.reporting.tables.harness_error_tables import calibration_table
@@ -38,10 +38,10 @@ def document(
     opening: str = "",
     chart_note: str = "",
     proof: str = "",
-    profile: Sequence[Block] = (),
-    what_if: Sequence[Block] = (),
-    load: Sequence[Block] = (),
-    generation: Sequence[Block] = (),
+    profile: Sequence[DocumentBlock] = (),
+    what_if: Sequence[DocumentBlock] = (),
+    load: Sequence[DocumentBlock] = (),
+    generation: Sequence[DocumentBlock] = (),
 ) -> str:
     """The whole text of the details.
 
@@ -79,7 +79,7 @@ def _table_section(
     title: str,
     key: TableKey,
     rows: Sequence[Row],
-    below: Sequence[tuple[str, Sequence[Block]]],
+    below: Sequence[tuple[str, Sequence[DocumentBlock]]],
     charts: Charts,
 ) -> str:
     return section(
@@ -93,7 +93,7 @@ def _table_section(
 
 def details(
     summary: Summary, key: TableKey, rows: Sequence[Row], by_id: Mapping[str, Row]
-) -> list[tuple[str, list[Block]]]:
+) -> list[tuple[str, list[DocumentBlock]]]:
     """(heading, blocks) of the parts below the latency table of one table; empty parts are left out.
 
     by_id: all rows of the summary, for baselines.
@@ -101,7 +101,7 @@ def details(
     export = summary.exports.get(rows[0].model)
     of_key = [row for row in summary.rows if ranking.table_key(row) == key]
     cold = cold_table(rows, by_id, export, summary.engines)
-    parts: dict[str, tuple[Block | None, ...]] = {
+    parts: dict[str, tuple[DocumentBlock | None, ...]] = {
         "Cold start": (cold, engines_table(of_key, export, summary.engines)) if cold else (),
         "Roofline": (roofline_table(rows, summary.roof),),
         "Energy": (energy_table(rows, summary.energies),),
@@ -133,11 +133,11 @@ def _images(images: Sequence[tuple[str, str]]) -> str:
     return "\n\n".join(f"![{escape(text)}]({path})" for text, path in images)
 
 
-def _optional(title: str, *blocks: Block | None) -> str:
+def _optional(title: str, *blocks: DocumentBlock | None) -> str:
     return section(title, *blocks) if any(blocks) else ""
 
 
-def over_devices(summary: Summary) -> list[Block]:
+def over_devices(summary: Summary) -> list[DocumentBlock]:
     """The section on several devices that worked at the same time; empty where none did."""
     title = scaling_title(summary)
     if not title:
@@ -147,7 +147,7 @@ def over_devices(summary: Summary) -> list[Block]:
     return titled(title, scaling_table(summary), *parts, neighbours_table(summary))
 
 
-def calibrated(summary: Summary) -> list[Block]:
+def calibrated(summary: Summary) -> list[DocumentBlock]:
     """The harness overhead, from cases that compute nothing; empty where none was measured."""
     rows = [row for row in summary.rows if row.status == "measured" and is_calibration(row)]
     if not rows:

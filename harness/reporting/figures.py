@@ -654,10 +654,10 @@ def scaled(value: Value, size: float) -> Value:
     return value / size if size != 1 and isinstance(value, (int, float)) and not isinstance(value, bool) else value
 
 
-Times = Callable[[GenerationRow], TokenTimes | None]
+TimesOf = Callable[[GenerationRow], TokenTimes | None]
 
 
-def _times(key: str, times: Times, words: str) -> tuple[Figure[GenerationRow], ...]:
+def _times(key: str, times: TimesOf, words: str) -> tuple[Figure[GenerationRow], ...]:
     """p50, p95, p99 and the largest of one kind of time."""
 
     def part(name: str) -> Callable[[GenerationRow], Value]:

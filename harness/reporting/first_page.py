@@ -34,7 +34,7 @@ from harness.reporting.prose.generation_text import generation_first
 from harness.reporting.prose.load_answer import load_answer, load_conditions
 from harness.reporting.prose.recommendations import further, listed
 from harness.reporting.ranking import USUAL, TableKey, named
-from harness.reporting.table import Align, Block, texts
+from harness.reporting.table import Align, DocumentBlock, texts
 from harness.reporting.tables.scaling_tables import neighbours_table, scaling_table
 from harness.reporting.writers.markdown import blocks_text, escape, section, table_text
 from harness.statistics.estimators import P95_MIN_SAMPLES, relative_interval_half_width
@@ -190,7 +190,7 @@ def answers(summary: Summary, most: int = MAX_ANSWERS) -> list[ModelAnswer]:
     return [answer for ours in rivalling for answer in (ours if whole else ours[:1])][:most]
 
 
-def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> Block:
+def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> DocumentBlock:
     """One line per answer, at most `most`; a sentence where nothing is ranked or measured."""
     shown = answers(summary, most)
     if not shown:

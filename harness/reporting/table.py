@@ -55,11 +55,11 @@ class Table(Generic[Thing]):
         return [[column.cell(row) for column in self.columns] for row in self.rows]
 
 
-Block = str | Table[Any]
+DocumentBlock = str | Table[Any]
 """A part of a document: a paragraph, list or heading in Markdown, or a table."""
 
 
-def titled(title: str, *blocks: Block | None, level: int = 2) -> list[Block]:
+def titled(title: str, *blocks: DocumentBlock | None, level: int = 2) -> list[DocumentBlock]:
     """A heading and its blocks; empty ones and None are left out."""
     return [f"{'#' * level} {title}", *(block for block in blocks if block)]
 

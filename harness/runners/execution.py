@@ -24,7 +24,7 @@ from harness.core.errors import MalformedFileError, UsageError
 from harness.core.host import orphans
 from harness.core.host.environment import version
 from harness.core.layout import ModelFolder
-from harness.core.safe_files import Limit, inside, read, read_text
+from harness.core.safe_files import SizeLimit, inside, read, read_text
 from harness.core.schemas import AttemptReport, UnitRequest
 from harness.core.timestamps import utc_now
 
@@ -109,7 +109,7 @@ def _measured(request: UnitRequest, folder: Path) -> bytes:
         output=store.tail(log)[-OUTPUT_BYTES:],
     )
     files = {
-        path.relative_to(results).as_posix(): read(path, Limit.RECORD)
+        path.relative_to(results).as_posix(): read(path, SizeLimit.RECORD)
         for kept in KEPT
         for path in sorted((results / kept).rglob("*"))
         if path.is_file() and not path.is_symlink()
@@ -142,7 +142,7 @@ def execute_in(folder: str) -> None:
     """Run the unit of a folder that both sides see: <folder>/request.json, <folder>/../../files/<sha256>; the archive
     becomes <folder>/<attempt>.tar.xz."""
     place = Path(folder)
-    text = read_text(place / "request.json", Limit.RECORD)
+    text = read_text(place / "request.json", SizeLimit.RECORD)
     stored = place.parents[1] / "files"
     packed = execute(text, lambda digest: (stored / digest).read_bytes())
     target = place / f"{UnitRequest.model_validate_json(text).attempt}.tar.xz"

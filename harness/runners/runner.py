@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.core.safe_files import Limit, read
+from harness.core.safe_files import SizeLimit, read
 from harness.core.schemas import UnitRequest
 
 
@@ -89,4 +89,4 @@ def fill(root: Path, request: UnitRequest, files: Mapping[str, Path]) -> Path:
 def archive_in(folder: Path, request: UnitRequest) -> bytes | None:
     """The archive of an attempt; None where its worker left none."""
     path = folder / f"{request.attempt}.tar.xz"
-    return read(path, Limit.BUNDLE) if path.is_file() else None
+    return read(path, SizeLimit.BUNDLE) if path.is_file() else None

@@ -37,7 +37,7 @@ SEED = 20261130
 
 
 @dataclass(frozen=True)
-class Instants:
+class RequestInstants:
     """The instants of one request, in ns."""
 
     start: int
@@ -65,22 +65,22 @@ class Instants:
         return self.tokens[-1] - self.start
 
 
-Processes = Sequence[Sequence[Instants]]
+Processes = Sequence[Sequence[RequestInstants]]
 """The timed requests of each process."""
-Values = Callable[[Instants], Sequence[float] | NDArray[np.float64]]
+Values = Callable[[RequestInstants], Sequence[float] | NDArray[np.float64]]
 
 
-def ttfts(instants: Instants) -> Sequence[float]:
+def ttfts(instants: RequestInstants) -> Sequence[float]:
     """The TTFT of a request, as its only value."""
     return [float(instants.ttft)]
 
 
-def itls(instants: Instants) -> NDArray[np.float64]:
+def itls(instants: RequestInstants) -> NDArray[np.float64]:
     """Its N - 1 ITLs."""
     return instants.itl
 
 
-def tpots(instants: Instants) -> Sequence[float]:
+def tpots(instants: RequestInstants) -> Sequence[float]:
     """Its TPOT, where it has one."""
     return [] if instants.tpot is None else [instants.tpot]
 
@@ -194,13 +194,13 @@ def _t_interval(values: Sequence[float]) -> Interval | None:
     return Interval(low=min(centre - half, middle), high=max(centre + half, middle))
 
 
-def per_sequence_rate(requests: Sequence[Instants]) -> float | None:
+def per_sequence_rate(requests: Sequence[RequestInstants]) -> float | None:
     """Tokens a second of one sequence after its first token: request-weighted mean; None for one-token outputs."""
     rates = [1e9 / request.tpot for request in requests if request.tpot]
     return math.fsum(rates) / len(rates) if rates else None
 
 
-def total_rate(requests: Sequence[Instants], batch_size: int) -> float:
+def total_rate(requests: Sequence[RequestInstants], batch_size: int) -> float:
     """All tokens by the sum of the end-to-end times: token-weighted, prefill included, without the time in between.
 
     Between two requests the harness saves the record and reads counters: this is no work of the decoder.

@@ -26,7 +26,7 @@ from typing import Protocol
 from harness.core.errors import reason
 from harness.serving.batching import BatchPolicy, closes_at, due
 from harness.timing.clock import now_ns
-from harness.timing.request_loops import LEAD_NS, MOST_FAILURES, SPIN_NS, Batch, Dispatches, joined
+from harness.timing.request_loops import LEAD_NS, MOST_FAILURES, SPIN_NS, Dispatches, TimedBatch, joined
 
 Done = Callable[[str | None], None]
 """Called once when a batch is complete, from any thread, with the reason where it failed."""
@@ -141,14 +141,14 @@ class Flight(ABC):
                 return True
         return False
 
-    def batches(self) -> list[Batch]:
+    def batches(self) -> list[TimedBatch]:
         """All batches in the order of their start; one that is not complete has failed now."""
         lost = now_ns() - self._zero, LOST, None
         batches = []
         for sent in self._sent:
             done_ns, error, unseen_ns = self._ended.get(sent.first, lost)
             batches.append(
-                Batch(sent.first, sent.size, sent.closed_ns, sent.start_ns, done_ns, sent.place, error, unseen_ns)
+                TimedBatch(sent.first, sent.size, sent.closed_ns, sent.start_ns, done_ns, sent.place, error, unseen_ns)
             )
         return batches
 

@@ -213,5 +213,5 @@ class Pipelined(Mode):
                 return Block(iterations=position - first, wall_ns=end - block_start)
 
 
-MODES: Mapping[schemas.Mode, type[Mode]] = {"sync": Sync, "pipelined": Pipelined, "offline": Offline}
+MODES: Mapping[schemas.ModeName, type[Mode]] = {"sync": Sync, "pipelined": Pipelined, "offline": Offline}
 """Modes that the host's clock alone times, by their name in a case."""

@@ -39,7 +39,7 @@ LEAD_NS = 5_000_000
 MOST_FAILURES = 10
 """After so many failed batches in a row the service counts as broken: the requests left are failures too."""
 
-Run = Callable[[int], None]
+RunBatch = Callable[[int], None]
 """Runs one batch of so many requests to its end."""
 
 AllAtOnce = Callable[[Sequence[Callable[[], None]]], None]
@@ -68,7 +68,7 @@ class Dispatches:
 
 
 @dataclass(frozen=True)
-class Batch:
+class TimedBatch:
     """One batch as its worker noted it. first: index of its first request; closed_ns: when the policy closed it."""
 
     first: int
@@ -94,16 +94,16 @@ class _Shared:
 
 
 def serve(
-    scheduled: Sequence[int], policy: BatchPolicy, workers: Sequence[Run], all_at_once: AllAtOnce, limit_ns: int
+    scheduled: Sequence[int], policy: BatchPolicy, workers: Sequence[RunBatch], all_at_once: AllAtOnce, limit_ns: int
 ) -> Dispatches:
     """Serve a schedule (sorted, ns since its zero) to its end, or until no batch may start any more at limit_ns.
 
     An exception of a worker is a failed batch; its requests count, and the next batch runs.
     """
-    shared, notes = _Shared(), list[Batch]()
+    shared, notes = _Shared(), list[TimedBatch]()
     zero = now_ns() + LEAD_NS
 
-    def body(number: int, run: Run) -> Callable[[], None]:
+    def body(number: int, run: RunBatch) -> Callable[[], None]:
         return lambda: _work(scheduled, policy, run, shared, notes, zero, zero + limit_ns, number)
 
     all_at_once([body(number, run) for number, run in enumerate(workers)])
@@ -114,9 +114,9 @@ def serve(
 def _work(
     scheduled: Sequence[int],
     policy: BatchPolicy,
-    run: Run,
+    run: RunBatch,
     shared: _Shared,
-    notes: list[Batch],
+    notes: list[TimedBatch],
     zero: int,
     end: int,
     number: int,
@@ -140,7 +140,7 @@ def _work(
         except Exception as caught:
             error = reason(caught)
         done = now_ns()
-        notes.append(Batch(first, after - first, closed, start - zero, done - zero, number, error))
+        notes.append(TimedBatch(first, after - first, closed, start - zero, done - zero, number, error))
         shared.failures = 0 if error is None else shared.failures + 1
         if shared.failures >= MOST_FAILURES:
             shared.stopped = True
@@ -153,7 +153,7 @@ def wait_until(instant_ns: int) -> None:
             time.sleep((left - SPIN_NS) / 1e9)
 
 
-def joined(batches: Sequence[Batch], timed_out: bool = False) -> Dispatches:
+def joined(batches: Sequence[TimedBatch], timed_out: bool = False) -> Dispatches:
     """The batches as arrays. A batch is ready when it is closed, its worker is free and the batch before has begun."""
     free: dict[int, int] = {}
     ready, before = [], 0
@@ -176,7 +176,7 @@ def joined(batches: Sequence[Batch], timed_out: bool = False) -> Dispatches:
 
 
 def serve_closed(
-    clients: Sequence[Run],
+    clients: Sequence[RunBatch],
     batch: int,
     all_at_once: AllAtOnce,
     requests: int,
@@ -187,10 +187,10 @@ def serve_closed(
 
     least: fewest requests, also where they take longer than the duration. Each request counts as one: sizes are 1.
     """
-    notes, numbers = list[Batch](), itertools.count()
+    notes, numbers = list[TimedBatch](), itertools.count()
     zero = now_ns() + LEAD_NS
 
-    def body(client: int, run: Run) -> Callable[[], None]:
+    def body(client: int, run: RunBatch) -> Callable[[], None]:
         return lambda: _ask(client, run, batch, numbers, (least, requests), zero, zero + duration_ns, notes)
 
     all_at_once([body(client, run) for client, run in enumerate(clients)])
@@ -200,13 +200,13 @@ def serve_closed(
 
 def _ask(
     client: int,
-    run: Run,
+    run: RunBatch,
     batch: int,
     numbers: itertools.count[int],
     bounds: tuple[int, int],
     zero: int,
     end: int,
-    notes: list[Batch],
+    notes: list[TimedBatch],
 ) -> None:
     least, most = bounds
     wait_until(zero)
@@ -220,7 +220,7 @@ def _ask(
         except Exception as caught:
             error = reason(caught)
         done = now_ns()
-        notes.append(Batch(number, 1, start - zero, start - zero, done - zero, client, error))
+        notes.append(TimedBatch(number, 1, start - zero, start - zero, done - zero, client, error))
         failures = 0 if error is None else failures + 1
 
 

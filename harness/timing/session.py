@@ -230,7 +230,7 @@ class Measurements:
     stops: Stops | None
 
 
-class Kept:
+class KeptOutputs:
     """Outputs of timed iterations for the check after the loop, and how long the backend took to return them."""
 
     def __init__(self, outputs: Callable[[], Outputs]) -> None:
@@ -298,7 +298,7 @@ def run_session(
     watch = CpuWatch()
     warmed = warm_up(mode, settings, watch.time_work)
     enter("measure")
-    kept = Kept(backend.outputs)
+    kept = KeptOutputs(backend.outputs)
 
     def after_block(index: int) -> None:
         kept.take(index)
@@ -396,7 +396,7 @@ def quiet_collector() -> None:
 
 Make = Callable[[OnStream, int], Mode]
 
-DEVICE_MODES: Mapping[tuple[Boundary, schemas.Mode], Make] = {
+DEVICE_MODES: Mapping[tuple[Boundary, schemas.ModeName], Make] = {
     ("compute", "sync"): DeviceSync,
     ("compute", "pipelined"): DevicePipelined,
     ("compute", "offline"): DeviceOffline,

@@ -34,7 +34,7 @@ from harness.zoo import ModelInfo, identity
 from harness.zoo.construct import family_of, save_weights
 from harness.zoo.cost.torch_counts import work_of
 from harness.zoo.identity import (
-    Options,
+    ExportChoices,
     artifact,
     request_digest,
     versions,
@@ -42,7 +42,7 @@ from harness.zoo.identity import (
 from harness.zoo.input_files import write_arrays
 from harness.zoo.inputs.own import MIN_SAMPLES, with_own_inputs
 from harness.zoo.inputs.preprocessing import in_hand, prepare_of, save_samples
-from harness.zoo.loaded import Arrays, Inputs, Loaded, Raw, Request, tensor_specs
+from harness.zoo.loaded import Arrays, Inputs, Loaded, Raw, Request, StepTimer, tensor_specs
 from harness.zoo.onnx import int8, torch_to_onnx
 from harness.zoo.onnx import variants as onnx_forms
 from harness.zoo.onnx.check import (
@@ -52,7 +52,6 @@ from harness.zoo.onnx.check import (
     hint_of_other_exporter,
     trials_of,
 )
-from harness.zoo.onnx.variants import Step
 from harness.zoo.reference import check_comparable, diagnosed, in_chunks, reference_of, relative_l2
 
 MAX_JPEG_DISTANCE = 0.1
@@ -135,7 +134,7 @@ class ExportJob:
     seed: int
     samples: int
     folder: ModelFolder
-    options: Options
+    options: ExportChoices
 
     @property
     def lengths(self) -> tuple[int | None, ...]:
@@ -152,7 +151,7 @@ class LoadedRequest:
     sources: Mapping[str, str]
 
 
-def identify(job: ExportJob, step: Step) -> LoadedRequest:
+def identify(job: ExportJob, step: StepTimer) -> LoadedRequest:
     """Load the model and identify it. Raises HubError, ConfigError, UsageError, ExportError or StorageError."""
     with store.translate_storage_errors(job.folder.root), step("load"):
         _bring_pickled(job)
@@ -177,7 +176,7 @@ def _bring_pickled(job: ExportJob) -> None:
 
 
 def export_model(
-    job: ExportJob, identified: LoadedRequest, step: Step, seconds: Mapping[str, float], compare: Compare
+    job: ExportJob, identified: LoadedRequest, step: StepTimer, seconds: Mapping[str, float], compare: Compare
 ) -> ExportRecord:
     """Write the model's files and return their record, which the caller saves.
 
@@ -314,7 +313,7 @@ def _write_references(job: ExportJob, loaded: Loaded, inputs: Mapping[int | None
 
 
 def _raw_inputs(
-    job: ExportJob, loaded: Loaded, inputs: Mapping[int | None, Inputs], step: Step
+    job: ExportJob, loaded: Loaded, inputs: Mapping[int | None, Inputs], step: StepTimer
 ) -> Mapping[int | None, RawInputs]:
     if not job.planned.raw_inputs:
         return {}
@@ -363,7 +362,7 @@ def _source_of(name: str) -> str:
 
 
 def _onnx_files(
-    job: ExportJob, loaded: Loaded, example: Arrays, step: Step, refusals: _Refusals
+    job: ExportJob, loaded: Loaded, example: Arrays, step: StepTimer, refusals: _Refusals
 ) -> dict[Precision, OnnxArtifact]:
     """The fp32 file, from which all others are made, and the other files of the plan. A user's file that is already
     quantised is used unchanged."""
@@ -386,7 +385,7 @@ def _onnx_files(
     return files
 
 
-def _int8_file(job: ExportJob, loaded: Loaded, how: str, step: Step) -> OnnxArtifact:
+def _int8_file(job: ExportJob, loaded: Loaded, how: str, step: StepTimer) -> OnnxArtifact:
     calibration = None
     if job.info.quantisation == "static":
         with step("calibration"):
@@ -398,7 +397,7 @@ def _int8_file(job: ExportJob, loaded: Loaded, how: str, step: Step) -> OnnxArti
 
 
 def _onnx_forms(
-    job: ExportJob, loaded: Loaded, example: Arrays, step: Step, refusals: _Refusals
+    job: ExportJob, loaded: Loaded, example: Arrays, step: StepTimer, refusals: _Refusals
 ) -> dict[str, OnnxArtifact]:
     made = onnx_forms.write_all(
         job.planned.onnx_variants,

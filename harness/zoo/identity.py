@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from harness.core import store
 from harness.core.errors import FormatError, InferometerError, MissingInputError
 from harness.core.layout import ModelFolder
-from harness.core.safe_files import Limit, read_text
+from harness.core.safe_files import SizeLimit, read_text
 from harness.core.schemas import Artifact, Exporter, ExportRecord, PlannedModel
 from harness.zoo import ModelInfo
 
@@ -89,7 +89,7 @@ def _revision(info: ModelInfo, cache: Path | None) -> dict[str, str]:
     except ImportError:
         return {}
     place = Path(cache or HF_HUB_CACHE) / f"models--{info.reference.replace('/', '--')}" / "refs" / "main"
-    return {"revision": read_text(place, Limit.TEXT).strip()} if place.is_file() else {}
+    return {"revision": read_text(place, SizeLimit.TEXT).strip()} if place.is_file() else {}
 
 
 def built(module: nn.Module, origin: str, before: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -217,7 +217,7 @@ _FORMAT = 7
 
 
 @dataclass(frozen=True)
-class Options:
+class ExportChoices:
     """Options that the command line adds to the plan; the same for every model of one call.
 
     attention: how a transformer's attention is written into ONNX, `eager` or `sdpa`.
@@ -236,7 +236,7 @@ def request_digest(
     planned: PlannedModel,
     seed: int,
     samples: int,
-    options: Options,
+    options: ExportChoices,
     built: Mapping[str, str] | None = None,
 ) -> str:
     """Hash of everything that decides the content of the files.

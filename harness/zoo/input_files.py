@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from harness.core import store
 from harness.core.errors import ConfigError, ExportError, MalformedFileError, MissingInputError, UsageError, reason
-from harness.core.safe_files import Limit, open_to_read, read_text
+from harness.core.safe_files import SizeLimit, open_to_read, read_text
 from harness.core.schemas import GivenInputs, Kind
 
 Arrays = dict[str, NDArray[np.generic]]
@@ -31,12 +31,12 @@ UNREADABLE = (
 
 
 def arrays_in(path: Path) -> Arrays:
-    """Every array of a file, by name. Raises an error of UNREADABLE, also where they are larger than Limit.ARRAYS."""
+    """Every array of a file, by name. Raises an error of UNREADABLE, also above SizeLimit.ARRAYS."""
     with open_to_read(path) as file:
         with zipfile.ZipFile(file) as archive:
             size = sum(member.file_size for member in archive.infolist())
-        if size > Limit.ARRAYS:
-            raise ValueError(f"it unpacks to more than {Limit.ARRAYS:,} bytes")
+        if size > SizeLimit.ARRAYS:
+            raise ValueError(f"it unpacks to more than {SizeLimit.ARRAYS:,} bytes")
         file.seek(0)
         with np.load(file, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
@@ -58,9 +58,9 @@ def write_arrays(path: Path | IO[bytes], arrays: Arrays) -> None:
     Raises ExportError where they are larger than `arrays_in` takes.
     """
     size = sum(np.asanyarray(values).nbytes for values in arrays.values())
-    if size > Limit.ARRAYS - (1 << 20):
+    if size > SizeLimit.ARRAYS - (1 << 20):
         raise ExportError(
-            f"Inputs or outputs have {size:,} bytes, and {Limit.ARRAYS:,} are the most that is read.",
+            f"Inputs or outputs have {size:,} bytes, and {SizeLimit.ARRAYS:,} are the most that is read.",
             "Lower `measurement.parity_samples` in the configuration.",
         )
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
@@ -156,7 +156,7 @@ def prompt_lines(path: Path) -> list[str]:
         raise MissingInputError(
             f"There is no file {path}.", "PROMPTS takes lengths, as 128,1024, or a file of prompts."
         )
-    lines = [line.strip() for line in read_text(path, Limit.TEXT).splitlines()]
+    lines = [line.strip() for line in read_text(path, SizeLimit.TEXT).splitlines()]
     kept = [line for line in lines if line and not line.startswith("#")]
     if not kept:
         raise ConfigError(f"{path} is empty.", "Write a prompt in each line, or a pair of lengths.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 Arrays = dict[str, NDArray[np.generic]]
 """Arrays of N samples by tensor name; the first axis is the sample."""
+
+StepTimer = Callable[[str], AbstractContextManager[None]]
+"""Adds the seconds of the block that it surrounds to a step's name."""
 
 
 @dataclass(frozen=True)

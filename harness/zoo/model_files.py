@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from harness.core.errors import MalformedFileError
-from harness.core.safe_files import Limit, read, read_text
+from harness.core.safe_files import SizeLimit, read, read_text
 from harness.core.schemas import DecoderKind, Quantisation, Weights
 from harness.zoo.families import known_duration
 
@@ -65,7 +65,7 @@ def folder_of(reference: str) -> Path | None:
     cached = Path(os.environ.get("HF_HUB_CACHE", home / "hub")) / f"models--{reference.replace('/', '--')}"
     main = cached / "refs" / "main"
     try:
-        return cached / "snapshots" / read_text(main, Limit.TEXT).strip()
+        return cached / "snapshots" / read_text(main, SizeLimit.TEXT).strip()
     except (OSError, UnicodeDecodeError, MalformedFileError):
         return None
 
@@ -73,7 +73,7 @@ def folder_of(reference: str) -> Path | None:
 def _json(path: Path) -> Mapping[str, Any]:
     """Empty where the file is missing or damaged; the export reports that."""
     try:
-        content = json.loads(read(path, Limit.TEXT))
+        content = json.loads(read(path, SizeLimit.TEXT))
     except (OSError, ValueError, MalformedFileError):
         return {}
     return content if isinstance(content, dict) else {}

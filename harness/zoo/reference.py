@@ -87,14 +87,14 @@ class Flat(nn.Module):
         return flat(self.module(*inputs))
 
 
-Answer = Callable[[Arrays], Arrays]
+Forward = Callable[[Arrays], Arrays]
 """Inputs of any batch size, sample axis first → outputs, by name."""
 
 _CHUNK = 8
 """Samples at a time: enough to occupy the cores, little memory."""
 
 
-def reference_of(loaded: Loaded, threads: int) -> Answer:
+def reference_of(loaded: Loaded, threads: int) -> Forward:
     """The function that computes the reference outputs of a loaded model with this many threads, in full fp32, each
     with its batch axis first."""
     if loaded.onnx_file is not None:
@@ -115,7 +115,7 @@ def _compute_exactly() -> None:
             kind.fp32_precision = "ieee"
 
 
-def in_chunks(answer: Answer, arrays: Arrays, fixed_batch: int | None) -> Arrays:
+def in_chunks(answer: Forward, arrays: Arrays, fixed_batch: int | None) -> Arrays:
     """Outputs for all samples, computed a few at a time: as many as a graph with a fixed batch takes.
 
     Raises UsageError where a fixed batch does not divide the number of samples.
@@ -235,7 +235,7 @@ _RANDOM = frozenset(
 )
 
 
-def diagnosed(name: str, loaded: Loaded, answer: Answer, inputs: Arrays, compare: Compare) -> dict[str, int]:
+def diagnosed(name: str, loaded: Loaded, answer: Forward, inputs: Arrays, compare: Compare) -> dict[str, int]:
     """The axis of each output that is the batch. `answer`: the reference, its outputs as the model gives them.
 
     Raises ExportError where an output cannot be compared, differs from call to call, has no batch axis, or depends on
@@ -282,7 +282,9 @@ def check_comparable(name: str, outputs: Arrays) -> None:
             )
 
 
-def _check_repeats(name: str, loaded: Loaded, answer: Answer, samples: Arrays, first: Arrays, compare: Compare) -> None:
+def _check_repeats(
+    name: str, loaded: Loaded, answer: Forward, samples: Arrays, first: Arrays, compare: Compare
+) -> None:
     difference = _difference(loaded, answer(samples), first, compare)
     if difference is None:
         return
@@ -328,7 +330,7 @@ def _difference(loaded: Loaded, outputs: Arrays, reference: Arrays, compare: Com
     return None
 
 
-def _seeded(answer: Answer, samples: Arrays) -> Arrays:
+def _seeded(answer: Forward, samples: Arrays) -> Arrays:
     torch.manual_seed(0)
     np.random.seed(0)
     random.seed(0)

@@ -14,7 +14,7 @@ from harness.core import store
 from harness.core.schemas import Summary
 from harness.profiling.read_profiles import Profiled
 from harness.reporting.html.page import page
-from harness.reporting.html.profile_section import Profiles
+from harness.reporting.html.profile_section import RunProfiles
 from harness.reporting.table import texts
 from tests.synthetic_comparison import with_itself
 from tests.synthetic_profiles import GRAPH, model_profile, module_tree, parts
@@ -55,15 +55,15 @@ def one_model(published: Summary) -> Summary:
 
 
 @pytest.fixture(scope="session")
-def profiles(one_model: Summary) -> Profiles:
+def profiles(one_model: Summary) -> RunProfiles:
     """Two cases of one shape: a tree of modules deeper than a screen, and a graph."""
     first, second, *_ = (row for row in one_model.rows if row.batch_size == 1 and row.status == "measured")
     told = ((first, parts(module_tree(blocks=12))), (second, parts(GRAPH, plain_ns=6_500)))
-    return Profiles("profiles", [Profiled(row, model_profile(row), entry) for row, entry in told])
+    return RunProfiles("profiles", [Profiled(row, model_profile(row), entry) for row, entry in told])
 
 
 @pytest.fixture(scope="session")
-def address(one_model: Summary, profiles: Profiles, tmp_path_factory: pytest.TempPathFactory) -> str:
+def address(one_model: Summary, profiles: RunProfiles, tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("page") / "report.html"
     compared = with_itself(one_model, "latency_p50<1ms")
     path.write_text(page(one_model, profile=PROFILE_TABLES, profiled=profiles, comparison=compared))

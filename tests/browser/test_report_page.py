@@ -14,7 +14,7 @@ from harness.core.schemas import Summary
 from harness.reporting.html import by_model
 from harness.reporting.html.page import page as page_of
 from harness.reporting.html.page import stamp
-from harness.reporting.html.profile_section import Profiles
+from harness.reporting.html.profile_section import RunProfiles
 
 DESKTOP, PHONE = (1280, 900), (375, 812)
 Open = Callable[..., Any]
@@ -422,7 +422,7 @@ def test_a_graph_is_ordered_by_time_within_each_module(opened: Open) -> None:
     assert rows_shown(tree) == as_it_ran
 
 
-def test_a_row_leads_to_its_profile(opened: Open, profiles: Profiles) -> None:
+def test_a_row_leads_to_its_profile(opened: Open, profiles: RunProfiles) -> None:
     tab = opened()
     case = profiles.cases[0].row.case_id
     tab.locator(f"[aria-controls='why-{case}']").click()

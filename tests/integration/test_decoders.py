@@ -18,7 +18,7 @@ from harness.backends.decoder import Decoder, GenerationJob
 from harness.backends.torch.decoder import EagerDecoder, SlotDecoder
 from harness.core.errors import CaseError
 from harness.core.schemas import DecoderKind, Precision
-from harness.core.schemas.profile_record import Phase
+from harness.core.schemas.profile_record import GenerationPhase
 from harness.timing.token_batching import padded
 from harness.zoo.construct import save_weights
 from harness.zoo.cost.counting import counts_of_phase
@@ -292,7 +292,9 @@ def _forgets_a_position(decoder: EagerDecoder) -> None:
 
 
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
-def test_a_phase_of_eager_is_profiled_by_module_and_operator(tiny: Tiny, phase: Phase, tmp_path: Path) -> None:
+def test_a_phase_of_eager_is_profiled_by_module_and_operator(
+    tiny: Tiny, phase: GenerationPhase, tmp_path: Path
+) -> None:
     from harness.backends.torch import profile  # not above, or each process would import torch.compile to collect
 
     result = profile.eager_decoder(tiny.job(), tiny.prompts, phase, tmp_path, 6)

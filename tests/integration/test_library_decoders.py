@@ -17,7 +17,7 @@ from harness.backends.decoder import Decoder, GenerationJob, construct_decoder
 from harness.backends.onnxruntime import profile_cpu
 from harness.core.errors import CaseError
 from harness.core.schemas import Precision
-from harness.core.schemas.profile_record import Phase
+from harness.core.schemas.profile_record import GenerationPhase
 from harness.zoo.generation.generative import greedy, shape_of
 from harness.zoo.generation.onnx_decoder import write_decoder
 from tests.fixtures import tiny_decoders
@@ -346,7 +346,7 @@ def test_the_gpu_s_decoder_on_memory_that_plays_the_device(
 @pytest.mark.parametrize(("phase", "positions"), [("prefill", PROMPT), ("decode", 1)])
 @pytest.mark.parametrize("form", ["", "-in-place"])
 def test_nodes_of_one_phase_of_onnxruntime(
-    llama: Tiny, folder: Path, tmp_path: Path, form: str, phase: Phase, positions: int
+    llama: Tiny, folder: Path, tmp_path: Path, form: str, phase: GenerationPhase, positions: int
 ) -> None:
     """One session runs both phases: the profile has the nodes of the runs of its own phase alone."""
     feeds = {"": "binding", "-in-place": "in-place"}[form]

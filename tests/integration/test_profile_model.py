@@ -26,10 +26,10 @@ pytestmark = pytest.mark.stages
 )
 def test_the_exported_graph_counts_the_same(name: str, tmp_path: Path, trained: Path) -> None:
     from harness.zoo.cost.onnx_counts import open_graph, products_of
-    from harness.zoo.identity import Options
+    from harness.zoo.identity import ExportChoices
     from harness.zoo.onnx.torch_to_onnx import write_fp32
 
-    options = Options(exporter="dynamo", opset=20, output_name=None, max_length=None, cache=None)
+    options = ExportChoices(exporter="dynamo", opset=20, output_name=None, max_length=None, cache=None)
     is_text = name == "minilm-l6"
     loaded = text_model(name, tmp_path) if is_text else image_model(name, tmp_path)
     arrays = (text(128) if is_text else image()).arrays

@@ -133,7 +133,7 @@ def test_its_onnx_file_answers_alike_in_every_library(tmp_path: Path) -> None:
     from harness.zoo.cost.onnx_counts import open_graph, products_of
     from harness.zoo.cost.torch_counts import work_of
     from harness.zoo.families import transformer
-    from harness.zoo.identity import Options
+    from harness.zoo.identity import ExportChoices
     from harness.zoo.onnx.torch_to_onnx import write_fp32
 
     source = tmp_path / "source"
@@ -141,7 +141,7 @@ def test_its_onnx_file_answers_alike_in_every_library(tmp_path: Path) -> None:
     T5Config(architectures=["T5ForConditionalGeneration"], **small).save_pretrained(source)
     loaded = transformer.load(Request(model_info(f"hf:{source}"), "seeded", seed=0, cache=None, folder=tmp_path))
     file = tmp_path / "model.onnx"
-    options = Options(exporter="dynamo", opset=20, output_name=None, max_length=None, cache=None)
+    options = ExportChoices(exporter="dynamo", opset=20, output_name=None, max_length=None, cache=None)
     write_fp32(loaded, loaded.make_inputs(2, 16).arrays, file, options)
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     compiled = openvino.compile_model(file, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})

@@ -14,7 +14,7 @@ from harness import bundle, report
 from harness.core import archive, hints, store
 from harness.core.errors import ExportError, InferometerError, MalformedFileError, UsageError
 from harness.core.layout import Results
-from harness.core.safe_files import Limit, read, read_text
+from harness.core.safe_files import SizeLimit, read, read_text
 from harness.core.schemas import Artifact, Plan
 from harness.core.schemas.profile_record import OperatorRow, PartsProfile
 from harness.planning import config
@@ -142,15 +142,15 @@ def planned(root: Path) -> Results:
 
 
 READERS: dict[str, Callable[[Path], object]] = {
-    "record": lambda root: store.load(sparse(root / "plan.json", Limit.RECORD + 1), Plan, "make plan"),
-    "raw record": lambda root: store.load_raw(sparse(root / "1.json", Limit.RECORD + 1)),
-    "bundle": lambda root: archive.unpack(sparse(root / "x.tar.xz", Limit.BUNDLE + 1)),
-    "configuration": lambda root: config.read_yaml(sparse(root / "x.yaml", Limit.TEXT + 1)),
+    "record": lambda root: store.load(sparse(root / "plan.json", SizeLimit.RECORD + 1), Plan, "make plan"),
+    "raw record": lambda root: store.load_raw(sparse(root / "1.json", SizeLimit.RECORD + 1)),
+    "bundle": lambda root: archive.unpack(sparse(root / "x.tar.xz", SizeLimit.BUNDLE + 1)),
+    "configuration": lambda root: config.read_yaml(sparse(root / "x.yaml", SizeLimit.TEXT + 1)),
     "table, page or chart that is packed": lambda root: bundle._content(
-        sparse(root / "report.md", Limit.RECORD + 1), Results(root)
+        sparse(root / "report.md", SizeLimit.RECORD + 1), Results(root)
     ),
-    "command": lambda root: read_text(sparse(root / "command.txt", Limit.TEXT + 1), Limit.TEXT),
-    "trace": lambda root: read(sparse(root / "x.trace.json", Limit.TRACE + 1), Limit.TRACE),
+    "command": lambda root: read_text(sparse(root / "command.txt", SizeLimit.TEXT + 1), SizeLimit.TEXT),
+    "trace": lambda root: read(sparse(root / "x.trace.json", SizeLimit.TRACE + 1), SizeLimit.TRACE),
     "artifact": lambda root: store.check_artifact(
         root, Artifact(path=sparse(root / "model.onnx", 1 << 40).name, sha256="0" * 64, size_bytes=100), "make export"
     ),
@@ -181,7 +181,7 @@ def test_arrays_that_unpack_to_more_are_refused_before_they_are_unpacked(
     path = bomb(tmp_path / "inputs.npz", 64 << 20)
     assert path.stat().st_size < 1 << 20
     assert arrays_in(path)["x"].nbytes == 64 << 20
-    monkeypatch.setattr(input_files, "Limit", type("Small", (), {"ARRAYS": 32 << 20}))
+    monkeypatch.setattr(input_files, "SizeLimit", type("Small", (), {"ARRAYS": 32 << 20}))
     for reader in (read_arrays, lambda file: describe_inputs([str(file)], "tensor")):
         with pytest.raises(MalformedFileError, match="unpacks to more than 33,554,432 bytes"):
             reader(path)
@@ -198,13 +198,13 @@ def test_an_array_that_claims_more_than_it_has_is_refused(tmp_path: Path) -> Non
 
 
 def test_a_setting_of_a_model_folder_that_is_too_large_says_nothing(tmp_path: Path) -> None:
-    sparse(tmp_path / "config.json", Limit.TEXT + 1)
+    sparse(tmp_path / "config.json", SizeLimit.TEXT + 1)
     assert model_files.media_of(str(tmp_path)) == "text"
 
 
 def test_a_trace_that_is_too_large_is_warned_of(tmp_path: Path) -> None:
     said: list[str] = []
-    name = sparse(tmp_path / "x.trace.json", Limit.TRACE + 1).name
+    name = sparse(tmp_path / "x.trace.json", SizeLimit.TRACE + 1).name
     kernel = OperatorRow(name="kernel", shapes="", calls=1, self_cpu_ns=0, self_device_ns=200)
     profile = PartsProfile(layers=(), operators=(kernel,), traces=(name,), window_ns=300, plain_ns=300)
     result = with_launch_gaps(profile, tmp_path, said.append)
@@ -216,7 +216,7 @@ def test_the_command_of_a_folder_that_is_too_large_ends_a_report_and_no_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results = planned(tmp_path)
-    sparse(results.command, Limit.TEXT + 1)
+    sparse(results.command, SizeLimit.TEXT + 1)
     monkeypatch.chdir(tmp_path)
     assert hints.of_stage("report", ["--results", str(tmp_path)], "make").planned == {"RESULTS": str(tmp_path)}
     with pytest.raises(InferometerError):

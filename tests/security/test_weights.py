@@ -21,7 +21,7 @@ from harness.core.layout import ModelFolder
 from harness.zoo import model_info
 from harness.zoo.construct import family_of
 from harness.zoo.families import own_onnx, vision
-from harness.zoo.identity import Options
+from harness.zoo.identity import ExportChoices
 from harness.zoo.loaded import Request
 from harness.zoo.onnx.external_data import check_external_data, external_locations
 from harness.zoo.onnx.torch_to_onnx import write_fp32
@@ -166,7 +166,7 @@ def test_weights_beside_the_file_are_read_and_gathered(tmp_path: Path, make: Any
     loaded = own_onnx.load(request(f"onnx:{path}", tmp_path))
     target = ModelFolder(tmp_path / "models").onnx("fp32")
     target.parent.mkdir()
-    write_fp32(loaded, {}, target, Options("dynamo", 20, None, None, None))
+    write_fp32(loaded, {}, target, ExportChoices("dynamo", 20, None, None, None))
     assert external_locations(target) == set()
     assert onnx.load(target).SerializeToString() != b""
 

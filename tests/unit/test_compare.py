@@ -38,8 +38,8 @@ from harness.core.schemas import (
     Failed,
     Interval,
     Judgement,
+    LatencyPart,
     Measured,
-    Part,
     Split,
     Summary,
 )
@@ -454,7 +454,7 @@ def with_device(found: Summary) -> Summary:
 
 def with_every_figure(found: Summary, metric: str) -> Summary:
     """Rows that have a text's length, a GPU's times, compiling, and the parts of e2e; in mode offline for its time."""
-    part = Part(median_ns=1e6, share=0.3)
+    part = LatencyPart(median_ns=1e6, share=0.3)
     more = {
         "sequence_length": 8,
         "split": Split(preprocess=part, inference=part, postprocess=part),

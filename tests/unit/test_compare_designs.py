@@ -10,7 +10,7 @@ from harness import compare
 from harness.comparison.paired import ENOUGH_ROUNDS
 from harness.core import store
 from harness.core.errors import MissingInputError, RegressionError, UsageError
-from harness.core.schemas import Case, Failed, Measured, State, States, Summary
+from harness.core.schemas import Case, Failed, Measured, StateId, States, Summary
 from harness.reporting.writers.github import MARKER, MAX_LINES, pr_comment
 from tests.synthetic_comparison import with_itself
 from tests.synthetic_results import slowed
@@ -98,7 +98,7 @@ def restless(seed: int, factor: float = 1.0, lost: int | None = None) -> Summary
 
 
 def in_turn(folders: Folders, baseline: Summary, current: Summary) -> Folders:
-    states = States(against=State(name="commit 0a1b2c3", stamp="a"), here=State(name="working folder", stamp="b"))
+    states = States(against=StateId(name="commit 0a1b2c3", stamp="a"), here=StateId(name="working folder", stamp="b"))
     store.save(folders.current.states, states)
     return folders.put(baseline, current)
 

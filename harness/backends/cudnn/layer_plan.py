@@ -70,7 +70,7 @@ class Pooling:
     padding: Pair = (0, 0)
 
 
-Step = Convolution | Pooling
+LayerStep = Convolution | Pooling
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,12 @@ class LayerPlan:
     output_name: str
     source: str
     result: str
-    steps: tuple[Step, ...]
+    steps: tuple[LayerStep, ...]
     extents: Mapping[str, Extents]
     constants: Mapping[str, Array]
     flat: bool
 
-    def signature(self, step: Step) -> str:
+    def signature(self, step: LayerStep) -> str:
         """Everything about a step that decides which kernel is fast: steps of one signature share a plan."""
         shape = "x".join(map(str, self.extents[step.source]))
         if isinstance(step, Pooling):
@@ -115,11 +115,11 @@ def plan_of(model: Any, extents: Sequence[int], channel_multiple: int = 1) -> La
     channel_multiple: the input has its channels padded with zeros to a multiple of it, and so have the weights that
     read it. Raises NotSupportedError, which names the operators, for a graph that has more than these steps.
     """
-    return _Reader(model.graph, extents, channel_multiple).plan()
+    return _GraphReader(model.graph, extents, channel_multiple).plan()
 
 
 @dataclass
-class _Reader:
+class _GraphReader:
     """Reads nodes in order. alias: further names of a value. flat: names under which a value is read as (N, C·H·W)."""
 
     graph: Any
@@ -130,7 +130,7 @@ class _Reader:
     alias: dict[str, str] = field(default_factory=dict)
     flat: set[str] = field(default_factory=set)
     extents: dict[str, Extents] = field(default_factory=dict)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[LayerStep] = field(default_factory=list)
     made_by: dict[str, int] = field(default_factory=dict)
 
     def plan(self) -> LayerPlan:
@@ -195,7 +195,7 @@ class _Reader:
             raise _refused(f"the operator {node.op_type} with a computed operand", node)
         return self.constants[name]
 
-    def _add(self, step: Step, extents: Extents) -> None:
+    def _add(self, step: LayerStep, extents: Extents) -> None:
         if min(extents) < 1:
             raise _refused("a value without elements")
         self.extents[step.result] = extents
@@ -361,22 +361,22 @@ class _Reader:
             self.flat.add(node.output[0])
 
 
-_READERS: Mapping[str, Callable[[_Reader, Any], None]] = {
-    "Add": _Reader._addition,
-    "Cast": _Reader._cast,
-    "Clip": _Reader._activation,
-    "Constant": _Reader._constant_node,
-    "Conv": _Reader._convolution,
-    "Dropout": _Reader._same,
-    "Flatten": _Reader._flatten,
-    "Gemm": _Reader._gemm,
-    "GlobalAveragePool": _Reader._mean,
-    "Identity": _Reader._same,
-    "MaxPool": _Reader._max_pooling,
-    "ReduceMean": _Reader._mean,
-    "Relu": _Reader._activation,
-    "Reshape": _Reader._flatten,
-    "Squeeze": _Reader._flatten,
+_READERS: Mapping[str, Callable[[_GraphReader, Any], None]] = {
+    "Add": _GraphReader._addition,
+    "Cast": _GraphReader._cast,
+    "Clip": _GraphReader._activation,
+    "Constant": _GraphReader._constant_node,
+    "Conv": _GraphReader._convolution,
+    "Dropout": _GraphReader._same,
+    "Flatten": _GraphReader._flatten,
+    "Gemm": _GraphReader._gemm,
+    "GlobalAveragePool": _GraphReader._mean,
+    "Identity": _GraphReader._same,
+    "MaxPool": _GraphReader._max_pooling,
+    "ReduceMean": _GraphReader._mean,
+    "Relu": _GraphReader._activation,
+    "Reshape": _GraphReader._flatten,
+    "Squeeze": _GraphReader._flatten,
 }
 """Operators by name; every other operator is refused."""
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.backends.base import BackendJob, Batch
-from harness.backends.cudnn.layer_plan import Convolution, Step
+from harness.backends.cudnn.layer_plan import Convolution, LayerStep
 from harness.backends.cudnn.runtime import CuDnn
 from harness.backends.onnx_node_names import NodeIndex, exported_graph, place_of
 from harness.backends.profile_timing import plain_ns, ready
@@ -44,7 +44,7 @@ def profile(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) 
     )
 
 
-def _row(step: Step, spent_ns: int, graph: NodeIndex) -> LayerRow:
+def _row(step: LayerStep, spent_ns: int, graph: NodeIndex) -> LayerRow:
     kind = "Conv" if isinstance(step, Convolution) else {"max": "MaxPool", "average": "GlobalAveragePool"}[step.kind]
     nodes = [node for name in step.nodes if (node := graph.by_name.get(name) or graph.by_tensor.get(name)) is not None]
     module, group = place_of(nodes, kind)

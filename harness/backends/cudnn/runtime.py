@@ -22,8 +22,8 @@ from harness.backends.cudnn.layer_plan import (
     Convolution,
     Fold,
     LayerPlan,
+    LayerStep,
     Pooling,
-    Step,
     channels_last,
     folded,
     in_blocks,
@@ -239,7 +239,7 @@ class CuDnn(Backend):
         if "_cuda" in vars(self):
             self._cuda.close()
 
-    def _kernel(self, step: Step, kept: TunedStep | None, tied: Tied) -> Kernel:
+    def _kernel(self, step: LayerStep, kept: TunedStep | None, tied: Tied) -> Kernel:
         """The kernel of a signature; what was chosen for it is in self._tuned."""
         signature = self._plan.signature(step)
         if isinstance(step, Pooling):
@@ -281,7 +281,7 @@ class CuDnn(Backend):
         self._tuned[signature] = kept
         return kernels[kept.form]
 
-    def _result(self, kernel: Kernel, addresses: Addresses, step: Step, tied: Tied) -> Array:
+    def _result(self, kernel: Kernel, addresses: Addresses, step: LayerStep, tied: Tied) -> Array:
         """What a kernel gives, as fp32 on the host."""
         kernel(addresses)
         return self._cuda.fetch(self._array(step.result, tied)).astype(np.float32)
@@ -339,7 +339,7 @@ class CuDnn(Backend):
     def _launcher(self, graph: FusedGraph, index: int) -> Kernel:
         return lambda addresses: graph.launch(index, addresses, self._workspace.address)
 
-    def _launch(self, step: Step, tied: Tied) -> None:
+    def _launch(self, step: LayerStep, tied: Tied) -> None:
         signature = self._plan.signature(step)
         form = self._tuned[signature].form if signature in self._tuned else ""
         self._kernels[signature](self._addresses(step, tied, form))
@@ -359,7 +359,7 @@ class CuDnn(Backend):
         self._graphs.append(graph)
         return graph.launch
 
-    def _addresses(self, step: Step, tied: Tied, form: str) -> dict[int, int]:
+    def _addresses(self, step: LayerStep, tied: Tied, form: str) -> dict[int, int]:
         addresses = {SOURCE: self._address(step.source, tied), RESULT: self._address(step.result, tied)}
         if isinstance(step, Convolution):
             addresses[WEIGHT] = self._constants[step.weight].address

@@ -32,7 +32,7 @@ from harness.backends.onnxruntime.placement import (
 )
 from harness.backends.onnxruntime.session import (
     Provider,
-    Wanted,
+    SessionRequest,
     capture_refused,
     dimensions_of,
     open_session,
@@ -160,10 +160,10 @@ class OnnxRuntimeOnGpu(Backend):
         del self._run, self._bindings, self._binding, self._session
         self._cuda.close()
 
-    def _wanted(self, folder: Path) -> Wanted:
+    def _wanted(self, folder: Path) -> SessionRequest:
         file = self.job.folder / self._artifact.path
         dimensions = dimensions_of(self.job.export.inputs, self.job.batches[0])
-        return Wanted(file, self._providers(), self.job.threads, folder / "profile", dimensions=dimensions)
+        return SessionRequest(file, self._providers(), self.job.threads, folder / "profile", dimensions=dimensions)
 
     def _nodes_of_first_run(self) -> Sequence[Ran]:
         """Its nodes; the session profiles nothing more."""

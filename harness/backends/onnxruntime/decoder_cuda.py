@@ -17,7 +17,7 @@ from harness.backends.cuda.context import Cuda, DeviceArray
 from harness.backends.onnxruntime.cache_feeds import PAST
 from harness.backends.onnxruntime.decoder import OnnxDecoder
 from harness.backends.onnxruntime.placement import Ran, device_of, nodes_of, shares
-from harness.backends.onnxruntime.session import Wanted, open_session
+from harness.backends.onnxruntime.session import SessionRequest, open_session
 from harness.backends.precision import floating_precision
 from harness.core.schemas import Placement
 
@@ -103,7 +103,7 @@ class OnnxDecoderOnGpu(OnnxDecoder):
             "user_compute_stream": str(self._cuda.stream.handle),
             "use_tf32": "1" if self.job.precision == "tf32" else "0",
         }
-        return open_session(Wanted(file, [(CUDA, own)], self.job.threads, self._folder / file.stem))
+        return open_session(SessionRequest(file, [(CUDA, own)], self.job.threads, self._folder / file.stem))
 
     def _seen(self) -> list[Ran]:
         """The nodes of one run on host memory, which is profiled; nothing more is profiled after it."""

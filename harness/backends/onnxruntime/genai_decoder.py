@@ -24,7 +24,7 @@ from harness.backends.decoder import Decoder, GenerationJob
 from harness.backends.onnxruntime.decoder import count_products
 from harness.backends.precision import floating_precision, precision_of
 from harness.core.errors import CaseError
-from harness.core.safe_files import Limit, read_text
+from harness.core.safe_files import SizeLimit, read_text
 from harness.core.schemas import Placement
 
 _UNKNOWN = ("gpt2", "gptj", "gpt_neo", "gpt_neox", "opt", "bloom")
@@ -50,7 +50,7 @@ class GenaiDecoder(Decoder):
 
     def __init__(self, job: GenerationJob) -> None:
         super().__init__(job)
-        kind = str(json.loads(read_text(job.folder / "config.json", Limit.TEXT))["model_type"])
+        kind = str(json.loads(read_text(job.folder / "config.json", SizeLimit.TEXT))["model_type"])
         if kind in _UNKNOWN or job.shape.kind == "seq2seq":
             raise CaseError(
                 f"onnxruntime-genai builds no graph of {kind} models.", "Leave ort-genai out of this model's backends."
@@ -209,14 +209,14 @@ class GenaiDecoder(Decoder):
 def _rename_end(file: Path, end: int) -> None:
     """Let another token end a sequence: after its end the library appends padding and not what the model chooses, and
     without an end token it takes the padding's."""
-    config = json.loads(read_text(file, Limit.TEXT))
+    config = json.loads(read_text(file, SizeLimit.TEXT))
     config["model"].update(eos_token_id=end, pad_token_id=end)
     file.write_text(json.dumps(config))
 
 
 def _as_checkpoint(folder: Path, target: Path) -> None:
     """A folder as the builder reads it, of an export's files."""
-    config = json.loads(read_text(folder / "config.json", Limit.TEXT))
+    config = json.loads(read_text(folder / "config.json", SizeLimit.TEXT))
     config.pop("quantization_config", None)  # of the file that the weights come from; these are in fp32
     (target / "config.json").write_text(json.dumps(config))
     (target / "model.safetensors").symlink_to((folder / "weights.safetensors").resolve())

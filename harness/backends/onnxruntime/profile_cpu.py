@@ -32,7 +32,7 @@ from harness.backends.onnxruntime.cpu import OnnxRuntime
 from harness.backends.onnxruntime.decoder import OnnxDecoder
 from harness.backends.profile_timing import ready, span_of, spans_alone
 from harness.core.errors import UnavailableError
-from harness.core.schemas.profile_record import LayerRow, PartsProfile, Phase
+from harness.core.schemas.profile_record import GenerationPhase, LayerRow, PartsProfile
 from harness.core.store import save_bytes
 from harness.profiling.launch_gaps import GPU_WORK, LAUNCHES
 from harness.profiling.reconcile import middle_mean, middle_runs
@@ -187,7 +187,7 @@ class ProfiledOnnxRuntime(OnnxRuntime):
 class ProfiledOnnxDecoder(OnnxDecoder):
     """The decoder of one phase, whose session profiles itself."""
 
-    def __init__(self, job: GenerationJob, folder: Path, phase: Phase) -> None:
+    def __init__(self, job: GenerationJob, folder: Path, phase: GenerationPhase) -> None:
         super().__init__(job)
         self._scratch, self.graph = folder, folder / "optimised.onnx"
         # A seq2seq model has a file of its own for the first step; of a causal one the same file serves both phases.
@@ -249,7 +249,9 @@ def _profiled(job: BackendJob, runs: int) -> tuple[list[int], list[Any], NodeInd
         return spans, events, read_graph(backend.graph)
 
 
-def decoder(job: GenerationJob, prompts: NDArray[np.int64], phase: Phase, folder: Path, runs: int) -> PartsProfile:
+def decoder(
+    job: GenerationJob, prompts: NDArray[np.int64], phase: GenerationPhase, folder: Path, runs: int
+) -> PartsProfile:
     """Nodes of one phase on a CPU. prompts: (samples, length), taken in turn. folder, runs: as of profile()."""
     before = spans_alone(DecoderPhase(OnnxDecoder(job), prompts, phase), runs)
     with tempfile.TemporaryDirectory(prefix="inferometer-") as scratch:

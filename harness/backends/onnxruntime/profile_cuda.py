@@ -23,7 +23,7 @@ from harness.backends.onnx_node_names import (
 from harness.backends.onnxruntime.cuda import OnnxRuntimeOnGpu
 from harness.backends.onnxruntime.placement import Ran
 from harness.backends.onnxruntime.profile_cpu import LEAST, Event, on_gpu, rows_of, runs_of
-from harness.backends.onnxruntime.session import Wanted
+from harness.backends.onnxruntime.session import SessionRequest
 from harness.backends.profile_timing import plain_ns, ready
 from harness.backends.torch.profile_operators import TRACE, operators
 from harness.core.errors import StorageError, reason
@@ -46,7 +46,7 @@ class _ProfiledOnGpu(OnnxRuntimeOnGpu):
         begin = int(self._session.get_profiling_start_time_ns())
         return json.loads(Path(self._session.end_profiling()).read_bytes()), begin
 
-    def _wanted(self, folder: Path) -> Wanted:
+    def _wanted(self, folder: Path) -> SessionRequest:
         return replace(super()._wanted(self._folder), graph=self.graph)
 
     def _nodes_of_first_run(self) -> Sequence[Ran]:

@@ -32,7 +32,7 @@ _CAPTURE = re.compile("graph capture|cuda graph|captur", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SessionRequest:
     """File, providers in order of preference, threads of the CPU provider, and where the profile goes.
 
     graph: where to write the graph that the session makes from the file, if anywhere. dimensions: extents of the file's
@@ -47,7 +47,7 @@ class Wanted:
     dimensions: Mapping[str, int] = field(default_factory=dict)
 
 
-def open_session(wanted: Wanted) -> Any:
+def open_session(wanted: SessionRequest) -> Any:
     """A session that profiles itself until end_profiling(). CaseError where it lacks its first provider."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = wanted.threads

@@ -17,7 +17,7 @@ from harness.core import store
 from harness.core.errors import ExportError
 from harness.core.layout import ModelFolder
 from harness.core.lock import waiting
-from harness.core.safe_files import Limit, read
+from harness.core.safe_files import SizeLimit, read
 from harness.core.schemas import Artifact, EngineRecord, EngineRequest, Parity, ShapeProfile
 
 _SENSITIVE = ("NORMALIZATION", "SOFTMAX", "REDUCE")
@@ -120,10 +120,10 @@ def _parser_error(error: Any) -> str:
     return f"node {error.node()}: {error.desc()}"
 
 
-Check = Callable[[EngineRecord], Parity | None]
+ParityCheck = Callable[[EngineRecord], Parity | None]
 """Runs a finished engine on the stored inputs; the worst distance from the reference."""
 
-Timed = Callable[[Callable[[], Built]], tuple[Built, float]]
+CallTimer = Callable[[Callable[[], Built]], tuple[Built, float]]
 """Calls a function; returns its result and the seconds that it took."""
 
 UNCHECKED = Parity(samples=0, relative_l2=None, max_abs=None, cosine=None, top1_agreement=None, nonfinite=0)
@@ -136,8 +136,8 @@ def build_checked(
     place: EnginePlace,
     cache: Path,
     *,
-    timed: Timed,
-    check: Check,
+    timed: CallTimer,
+    check: ParityCheck,
     limit: float | None,
 ) -> EngineRecord:
     """Build, write, check; where fp16 fails the check, build once more with sensitive layers in fp32.
@@ -160,7 +160,13 @@ def _passes(parity: Parity, limit: float) -> bool:
 
 
 def _built(
-    folder: ModelFolder, request: EngineRequest, name: str, place: EnginePlace, cache: Path, timed: Timed, protect: bool
+    folder: ModelFolder,
+    request: EngineRequest,
+    name: str,
+    place: EnginePlace,
+    cache: Path,
+    timed: CallTimer,
+    protect: bool,
 ) -> EngineRecord:
     known = _read(cache)
     built, seconds = timed(lambda: build(request, folder.root / request.onnx, known, protect))
@@ -190,7 +196,7 @@ def _built(
 
 
 def _read(cache: Path) -> bytes:
-    return read(cache, Limit.TRACE) if cache.is_file() else b""
+    return read(cache, SizeLimit.TRACE) if cache.is_file() else b""
 
 
 def _keep(cache: Path, known: bytes, grown: bytes) -> str:

@@ -22,7 +22,7 @@ from harness.backends.torch.decoder_compile import CompiledDecoder
 from harness.backends.torch.profile_modules import nvtx_ranges, record, rows_of
 from harness.backends.torch.profile_operators import TRACE, ProfilerRanges, operators, with_kernels
 from harness.backends.torch.script import TorchScript
-from harness.core.schemas.profile_record import PartsProfile, Phase
+from harness.core.schemas.profile_record import GenerationPhase, PartsProfile
 from harness.profiling.launch_gaps import save_trace
 from harness.profiling.reconcile import middle_mean, middle_runs
 
@@ -51,7 +51,7 @@ def eager(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) ->
 
 
 def eager_decoder(
-    job: GenerationJob, prompts: NDArray[np.int64], phase: Phase, folder: Path, runs: int
+    job: GenerationJob, prompts: NDArray[np.int64], phase: GenerationPhase, folder: Path, runs: int
 ) -> PartsProfile:
     """Modules and operators of one phase. prompts: (samples, length), taken in turn. folder, runs: as of eager()."""
     decoder = EagerDecoder(job)
@@ -61,7 +61,7 @@ def eager_decoder(
 
 
 def compiled_decoder(
-    job: GenerationJob, prompts: NDArray[np.int64], phase: Phase, folder: Path, runs: int
+    job: GenerationJob, prompts: NDArray[np.int64], phase: GenerationPhase, folder: Path, runs: int
 ) -> PartsProfile:
     """The prefill, which is eager, by modules and operators; the compiled step by operators. As of eager_decoder()."""
     torch._inductor.config.cpp.enable_kernel_profile = True

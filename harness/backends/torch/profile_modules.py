@@ -14,9 +14,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from harness.backends.profile_timing import (
     ROOT,
+    PartTimes,
     SpanMark,
     TimedPass,
-    Times,
     choose,
     in_turns,
     means,
@@ -173,7 +173,7 @@ def rows_of(module: nn.Module, backend: TimedPass, runs: list[list[SpanMark]]) -
 def _row(
     path: str,
     parts: Mapping[str, nn.Module],
-    times: Mapping[str, Times],
+    times: Mapping[str, PartTimes],
     made: Mapping[str, list[torch.Tensor]],
     flops: Mapping[str, int],
 ) -> LayerRow:

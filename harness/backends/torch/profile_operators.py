@@ -12,7 +12,7 @@ from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from harness.backends.profile_timing import ROOT, TimedPass, span_of
-from harness.core.safe_files import Limit, read
+from harness.core.safe_files import SizeLimit, read
 from harness.core.schemas.profile_record import LayerRow, OperatorGaps, OperatorRow, PartsProfile
 from harness.core.store import save_bytes, translate_storage_errors
 from harness.profiling.launch_gaps import GPU_WORK, LAUNCHES, operator_gaps_of
@@ -138,7 +138,7 @@ def operators(backend: TimedPass, folder: Path, runs: int, name: str = TRACE) ->
     with translate_storage_errors(path):
         folder.mkdir(parents=True, exist_ok=True)
         profiler.export_chrome_trace(str(path))
-        trace = json.loads(read(path, Limit.TRACE))
+        trace = json.loads(read(path, SizeLimit.TRACE))
     trace.pop("traceName", None)  # the path of the file, no part of the profile
     save_bytes(path, json.dumps(trace, separators=(",", ":")).encode())
     events = trace["traceEvents"]

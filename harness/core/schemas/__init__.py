@@ -47,7 +47,7 @@ The reader of a format 2 or 3 also accepts the earlier formats. Every file but a
     HistoryRun, Decision, History  1  first format
     UnitRequest, AttemptReport, Attempt, Fleet  1  first format
     Reproduction  1  first format
-    Written       1  first format
+    WrittenFiles  1  first format
     Bundle        1  first format
 """
 
@@ -79,7 +79,7 @@ from harness.core.schemas.comparison_record import (
     Shift,
     ShiftState,
     Side,
-    State,
+    StateId,
     States,
     Substitute,
 )
@@ -119,7 +119,7 @@ from harness.core.schemas.fleet_record import (
     UnitFile,
     UnitRequest,
 )
-from harness.core.schemas.folder_records import Bundle, BundledFile, Exporting, Running, Written
+from harness.core.schemas.folder_records import Bundle, BundledFile, Exporting, Running, WrittenFiles
 from harness.core.schemas.generation_record import (
     CacheSize,
     ContextTimes,
@@ -222,8 +222,8 @@ from harness.core.schemas.summary_record import (
     CustomMetric,
     DeviceTimes,
     Latency,
+    LatencyPart,
     PackedSummary,
-    Part,
     Roofline,
     Row,
     RowGroup,
@@ -234,6 +234,7 @@ from harness.core.schemas.summary_record import (
 )
 from harness.core.schemas.vocabulary import (
     ELEMENT_BYTES,
+    Bottleneck,
     Boundary,
     BusyProcess,
     Check,
@@ -244,8 +245,7 @@ from harness.core.schemas.vocabulary import (
     Grade,
     Interval,
     Kind,
-    Limit,
-    Mode,
+    ModeName,
     Precision,
     Quantisation,
     Quantity,
@@ -270,6 +270,7 @@ __all__ = [
     "AttemptReport",
     "Better",
     "Block",
+    "Bottleneck",
     "Boundary",
     "Bundle",
     "BundledFile",
@@ -347,7 +348,7 @@ __all__ = [
     "Kind",
     "Latency",
     "LatencyBound",
-    "Limit",
+    "LatencyPart",
     "Limits",
     "LoadBase",
     "LoadCase",
@@ -364,7 +365,7 @@ __all__ = [
     "Measured",
     "Measurement",
     "Memory",
-    "Mode",
+    "ModeName",
     "NeighbourCheck",
     "NeighbourSample",
     "OnnxArtifact",
@@ -373,7 +374,6 @@ __all__ = [
     "PackedSummary",
     "PackedUsage",
     "Parity",
-    "Part",
     "Placement",
     "Plan",
     "PlannedModel",
@@ -420,7 +420,7 @@ __all__ = [
     "Speedup",
     "Split",
     "SplitSamples",
-    "State",
+    "StateId",
     "States",
     "Status",
     "Stopped",
@@ -448,5 +448,5 @@ __all__ = [
     "VoidGeneration",
     "Weights",
     "Work",
-    "Written",
+    "WrittenFiles",
 ]

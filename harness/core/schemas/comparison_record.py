@@ -18,7 +18,7 @@ from harness.core.schemas.vocabulary import (
     FileName,
     Grade,
     Interval,
-    Mode,
+    ModeName,
     Precision,
     Quantity,
     Record,
@@ -65,7 +65,7 @@ class ComparedRow(Record):
     batch_size: int
     sequence_length: int | None
     boundary: Boundary
-    mode: Mode
+    mode: ModeName
     weights: Weights
     verdict: Verdict
     reason: str | None
@@ -153,7 +153,7 @@ class Comparison(Record):
         return regressed or any(judgement.outcome != "PASS" for judgement in self.judgements)
 
 
-class State(Record):
+class StateId(Record):
     """One state of the code."""
 
     name: str
@@ -166,8 +166,8 @@ class States(Record):
     """The two states; their rounds are measured next to each other."""
 
     schema_version: Literal[1] = 1
-    against: State
-    here: State
+    against: StateId
+    here: StateId
 
 
 Text = Annotated[str, Field(min_length=1, max_length=400)]
@@ -214,7 +214,7 @@ class PublishedCase(Record):
     batch_size: Count
     sequence_length: Count | None = None
     boundary: Boundary = "compute"
-    mode: Mode = "sync"
+    mode: ModeName = "sync"
     setting: Text | None = None
     """A named setting of the backend; None: its usual setting."""
 

@@ -110,7 +110,7 @@ class NeighbourCheck(Record):
     samples: tuple[NeighbourSample, ...]
 
 
-Outcome = Literal["complete", "refused", "lost"]
+AttemptOutcome = Literal["complete", "refused", "lost"]
 """`complete`: its `run` went through all rounds, and failed cases have their reasons; `refused`: its `run` could not
 begin; `lost`: the worker ended before it returned anything."""
 
@@ -159,7 +159,7 @@ class Attempt(Record):
     runner: str
     submitted_at: str
     ended_at: str
-    outcome: Outcome
+    outcome: AttemptOutcome
     machine: FileName | None
     """None where the worker was lost."""
     hostname: str | None

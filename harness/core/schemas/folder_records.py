@@ -78,7 +78,7 @@ class Bundle(Record):
     files: tuple[BundledFile, ...]
 
 
-class Written(Record):
+class WrittenFiles(Record):
     schema_version: Literal[1] = 1
     files: dict[RelativePath, Sha256]
     """sha256 by path below the results folder."""

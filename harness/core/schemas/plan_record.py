@@ -16,7 +16,7 @@ from harness.core.schemas.vocabulary import (
     Format2,
     Identified,
     Kind,
-    Mode,
+    ModeName,
     Precision,
     Record,
     Weights,
@@ -152,7 +152,7 @@ class Case(Record):
     batch_size: Annotated[int, Field(ge=1)]
     sequence_length: Annotated[int, Field(ge=1)] | None
     boundary: Boundary
-    mode: Mode
+    mode: ModeName
     weights: Weights
     setting: str = "default"
     """Name of the backend's setting, from its entry in the table of backends (harness/backends/__init__.py)."""

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from harness.core.schemas.vocabulary import Device, Flag, Format2, Grade, Precision, Record, SettingsId, UsageSummary
 
-Phase = Literal["prefill", "decode"]
+GenerationPhase = Literal["prefill", "decode"]
 """Of generation: the pass over the prompts, up to the first tokens; one further token of each sequence."""
 
 CONVENTION = "2 FLOPs a multiply-add; activations, normalisations and poolings are left out"
@@ -101,7 +101,7 @@ class _Head(Record):
     batch_size: int
     sequence_length: int | None
     convention: str = CONVENTION
-    phase: Phase | None = None
+    phase: GenerationPhase | None = None
     """Of a case of generation; its sequence_length is that of the prompts."""
 
 
@@ -130,7 +130,7 @@ class ModelProfile(Counts, _Head):
     achieved: Achieved
 
 
-Group = Literal[
+LayerGroup = Literal[
     "attention",
     "mlp",
     "normalisation",
@@ -172,7 +172,7 @@ class LayerRow(Record):
     output_bytes: int | None = None
     members: tuple[str, ...] = ()
     """The layers that were fused into it, by their names in the graph before fusion."""
-    group: Group = "other"
+    group: LayerGroup = "other"
 
 
 class OperatorRow(Record):

@@ -22,6 +22,7 @@ from harness.core.schemas.raw_record import (
     Placement,
 )
 from harness.core.schemas.vocabulary import (
+    Bottleneck,
     Boundary,
     Checks,
     Device,
@@ -31,8 +32,7 @@ from harness.core.schemas.vocabulary import (
     Identified,
     Interval,
     Kind,
-    Limit,
-    Mode,
+    ModeName,
     Precision,
     Record,
     RelativePath,
@@ -88,7 +88,7 @@ class Latency(Record):
     """By name (p50, p90, p95, p99): over processes, as ci95; absent with one round and for a withheld percentile."""
 
 
-class Part(Record):
+class LatencyPart(Record):
     """One part of an e2e latency."""
 
     median_ns: float
@@ -100,9 +100,9 @@ class Part(Record):
 class Split(Record):
     """Times of the three parts of an e2e row."""
 
-    preprocess: Part
-    inference: Part
-    postprocess: Part
+    preprocess: LatencyPart
+    inference: LatencyPart
+    postprocess: LatencyPart
 
 
 class Speedup(Record):
@@ -143,7 +143,7 @@ class Roofline(Record):
     threads)."""
     bytes_share: float
     """Least traffic divided by the time of the pass, as a share of the best measured copy."""
-    limit: Limit | None
+    limit: Bottleneck | None
     """What bounds the row; None on a GPU where only another batch size could show it, on a CPU where neither arithmetic
     nor memory is near its limit."""
     at_least: bool = False
@@ -176,7 +176,7 @@ class Row(Record):
     batch_size: int
     sequence_length: int | None
     boundary: Boundary
-    mode: Mode
+    mode: ModeName
     weights: Weights
     setting: str = "default"
     kind: Kind

@@ -24,7 +24,7 @@ layers multiply in float8_e4m3fn, everything between them in bf16."""
 ELEMENT_BYTES: Mapping[Precision, int] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 """Bytes of a float in memory. int8 and fp8 are absent: which tensors are quantised differs from model to model."""
 Boundary = Literal["compute", "transfer", "e2e"]
-Mode = Literal["sync", "pipelined", "offline"]
+ModeName = Literal["sync", "pipelined", "offline"]
 Weights = Literal["pretrained", "seeded", "own"]
 """`pretrained`: published weights; `seeded`: random from a fixed seed; `own`: the user's module or ONNX file."""
 Quantisation = Literal["dynamic", "static"]
@@ -40,7 +40,7 @@ Verdict = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS", "NEW", "GONE", "NOT C
 Quantity = Literal["ns", "per_s", "bytes", "ratio"]
 Stopped = Literal["planned rounds", "interval reached", "round limit", "time budget", "failed round", "interrupted"]
 """Why a case has no more rounds."""
-Limit = Literal["compute", "memory", "launch", "kernels", "host"]
+Bottleneck = Literal["compute", "memory", "launch", "kernels", "host"]
 """What bounds a row on a GPU: arithmetic or memory near its limit, a time that does not grow with the batch, kernels
 that reach neither limit, or the submitting host (harness/aggregation/roofline.py)."""
 

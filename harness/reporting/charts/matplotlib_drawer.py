@@ -33,11 +33,11 @@ from harness.reporting.charts.spec import (
     Dots,
     Heat,
     HeatPanel,
+    LabelSide,
     Lines,
     Mark,
     Segment,
     Series,
-    Side,
     Spec,
     Stacked,
     sides,
@@ -95,7 +95,7 @@ _X_LABEL_IN = 0.27
 
 _LABEL_PT = 8.0
 
-_SIDES: dict[Side, tuple[float, float, str, str]] = {
+_SIDES: dict[LabelSide, tuple[float, float, str, str]] = {
     "right": (5, 0, "left", "center"),
     "left": (-5, 0, "right", "center"),
     "above": (0, 5, "center", "bottom"),

@@ -22,11 +22,11 @@ from harness.reporting.charts.spec import (
     Dots,
     Heat,
     HeatPanel,
+    LabelSide,
     LinePanel,
     Lines,
     Mark,
     Series,
-    Side,
     Spec,
     Stacked,
     Tags,
@@ -298,7 +298,7 @@ def _line_panel(panel: LinePanel) -> Plot:
     return Plot(panel.title, PANEL_PX, data, {"xaxis": _axis(panel.x), "yaxis": _axis(panel.y), "shapes": shapes})
 
 
-_SIDES: dict[Side, str] = {
+_SIDES: dict[LabelSide, str] = {
     "right": "middle right",
     "left": "middle left",
     "above": "top center",

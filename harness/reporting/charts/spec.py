@@ -158,9 +158,9 @@ class LinePanel:
     series: tuple[Series, ...]
 
 
-Side = Literal["right", "left", "above", "below"]
+LabelSide = Literal["right", "left", "above", "below"]
 
-_BESIDE: dict[Side, tuple[float, float]] = {
+_BESIDE: dict[LabelSide, tuple[float, float]] = {
     "right": (0.07, 0),
     "left": (-0.07, 0),
     "above": (0, 0.065),
@@ -172,16 +172,16 @@ _CLEAR = (0.06, 0.055)
 """Distance, as shares of the panel, at which texts and markers do not touch."""
 
 
-def sides(panel: LinePanel) -> list[tuple[Point, Side]]:
+def sides(panel: LinePanel) -> list[tuple[Point, LabelSide]]:
     """Where the short text of each single point is: the first side on which it covers no marker and no other text."""
     points = [point for series in panel.series if not series.joined for point in series.points if point.mark.text]
     at = {id(point): (panel.x.share(point.x), panel.y.share(point.mark.value)) for point in points}
-    placed: list[tuple[Point, Side]] = []
+    placed: list[tuple[Point, LabelSide]] = []
     texts: list[tuple[float, float]] = []
     for point in points:
         x, y = at[id(point)]
         taken = [*texts, *(place for key, place in at.items() if key != id(point))]
-        middles: dict[Side, tuple[float, float]] = {side: (x + dx, y + dy) for side, (dx, dy) in _BESIDE.items()}
+        middles: dict[LabelSide, tuple[float, float]] = {side: (x + dx, y + dy) for side, (dx, dy) in _BESIDE.items()}
         side = max(middles, key=lambda side: _clearance(middles[side], taken))
         placed.append((point, side))
         texts.append(middles[side])

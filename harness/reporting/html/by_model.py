@@ -18,7 +18,7 @@ from harness.reporting.html.comparison_section import compared
 from harness.reporting.html.page import Section, chapters, document, prose, template
 from harness.reporting.prose import conditions
 from harness.reporting.prose.guide import guide
-from harness.reporting.table import Align, Block, texts
+from harness.reporting.table import Align, DocumentBlock, texts
 from harness.reporting.writers import html
 from harness.reporting.writers.markdown import section, table_text
 
@@ -116,7 +116,7 @@ def models_page(
         more = len(comparison.rows) - len(worst)
         content["remarks"] = [*content["remarks"], *([f"{more:,} more rows in comparison.json."] if more else [])]
         sections.append(Section("comparison", "Comparison", "compared.html.j2", content))
-    blocks: list[Block] = [_conditions(parts), how_sure(parts)]
+    blocks: list[DocumentBlock] = [_conditions(parts), how_sure(parts)]
     sections.append(prose("summary", "Summary", *blocks))
     lines = [([html.inline(cell) for cell in part.cells], part) for part in parts]
     content = {"headers": headings(summary.baseline_backend), "lines": lines}

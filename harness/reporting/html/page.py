@@ -27,7 +27,7 @@ from harness.reporting.html import embedded
 from harness.reporting.html.comparison_section import compared
 from harness.reporting.html.profile_section import (
     NOTHING_PROFILED,
-    Profiles,
+    RunProfiles,
     group_style,
     profile_groups,
 )
@@ -44,7 +44,7 @@ from harness.reporting.prose.guide import guide
 from harness.reporting.prose.load_answer import load_answer, load_tables, unserved, where
 from harness.reporting.prose.recommendations import recommend
 from harness.reporting.ranking import TableKey
-from harness.reporting.table import Block, Column
+from harness.reporting.table import Column, DocumentBlock
 from harness.reporting.tables.generation_table import by_model
 from harness.reporting.tables.latency_table import doubt_notes, latency_columns
 from harness.reporting.tables.validity_tables import unmeasured_table
@@ -153,10 +153,10 @@ def page(
     summary: Summary,
     proof: str = "",
     with_plots: bool = True,
-    profile: Sequence[Block] = (),
-    profiled: Profiles = NOTHING_PROFILED,
+    profile: Sequence[DocumentBlock] = (),
+    profiled: RunProfiles = NOTHING_PROFILED,
     comparison: Comparison | None = None,
-    what_if: Sequence[Block] = (),
+    what_if: Sequence[DocumentBlock] = (),
     more: str = "",
     of: Markup | None = None,
 ) -> str:
@@ -205,10 +205,10 @@ def _sections(
     tables: Sequence[tuple[TableKey, list[Row]]],
     proof: str,
     with_plots: bool,
-    profile: Sequence[Block],
-    profiled: Profiles,
+    profile: Sequence[DocumentBlock],
+    profiled: RunProfiles,
     comparison: Comparison | None,
-    what_if: Sequence[Block],
+    what_if: Sequence[DocumentBlock],
     further: str,
 ) -> Iterable[Section]:
     shown = [row for group in tables for row in group[1]]
@@ -357,7 +357,7 @@ def _loads(summary: Summary, with_plots: bool) -> Iterable[Section]:
     yield Section("load", "Load", "load.html.j2", {"parts": parts, "lost": unserved(summary), "answer": answer})
 
 
-def prose(anchor: str, title: str, *blocks: Block) -> Section:
+def prose(anchor: str, title: str, *blocks: DocumentBlock) -> Section:
     """A section of texts and tables."""
     return Section(anchor, title, "prose.html.j2", {"body": html.blocks(blocks)})
 

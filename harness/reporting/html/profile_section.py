@@ -11,7 +11,7 @@ from markupsafe import Markup
 from harness.core import units
 from harness.core.schemas import Row
 from harness.core.schemas.profile_record import (
-    Group,
+    LayerGroup,
     LayerRow,
     MemoryTimeline,
     ModelProfile,
@@ -59,7 +59,7 @@ class TreeLine:
         return self.row.total_ns if self.row else sum(line.total_ns for line in self.below)
 
     @property
-    def group(self) -> Group | None:
+    def group(self) -> LayerGroup | None:
         """Its own group, or the group that all lines below it share."""
         if self.row:
             return self.row.group
@@ -241,14 +241,14 @@ _NO_PART = "in no part"
 
 
 @dataclass(frozen=True)
-class Profiles:
+class RunProfiles:
     """All profiles of a run. folder: their folder, relative to the page."""
 
     folder: str = ""
     cases: Sequence[Profiled] = ()
 
 
-NOTHING_PROFILED = Profiles()
+NOTHING_PROFILED = RunProfiles()
 
 
 @dataclass(frozen=True)
@@ -301,7 +301,7 @@ class ProfileGroup:
         return [*self.plots, *(plot for case in self.cases for plot in case.memory)]
 
 
-def profile_groups(profiles: Profiles) -> list[ProfileGroup]:
+def profile_groups(profiles: RunProfiles) -> list[ProfileGroup]:
     """Profiled cases by model and shape, in the order of the rows."""
     shapes: dict[tuple[str, int | None, int, str], list[Parts]] = {}
     for row, model, parts in _with_parts(profiles.cases):

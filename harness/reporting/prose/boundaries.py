@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from harness.core.schemas import Boundary, Mode, Part, Row, Split
+from harness.core.schemas import Boundary, LatencyPart, ModeName, Row, Split
 from harness.reporting.ranking import TableKey
 
 BOUNDARIES: Mapping[Boundary, str] = {
@@ -12,7 +12,7 @@ BOUNDARIES: Mapping[Boundary, str] = {
     "transfer": "copies to the device and back included (boundary transfer)",
     "e2e": "from text or JPEG bytes to the answer (boundary e2e), preprocessing and post-processing on one thread",
 }
-MODES: Mapping[Mode, str] = {
+MODES: Mapping[ModeName, str] = {
     "sync": "one request at a time",
     "pipelined": "two batches in flight (mode pipelined), so a latency includes the wait behind the batch before",
     "offline": "batches back to back (mode offline): only blocks are timed, so no batch has a latency",
@@ -33,7 +33,7 @@ BRIEF: Mapping[str, str] = {
     "offline": "offline",
 }
 
-PARTS: Mapping[str, Callable[[Split], Part]] = {
+PARTS: Mapping[str, Callable[[Split], LatencyPart]] = {
     "preprocess": lambda split: split.preprocess,
     "inference": lambda split: split.inference,
     "postprocess": lambda split: split.postprocess,

@@ -11,7 +11,7 @@ from harness.core.schemas import Environment, Row, Summary, Unavailable
 from harness.core.text import short_names
 from harness.reporting import ranking
 from harness.reporting.prose import boundaries
-from harness.reporting.table import Block, texts
+from harness.reporting.table import DocumentBlock, texts
 from harness.reporting.tables import custom_metrics_table as custom
 from harness.reporting.writers.markdown import escape
 
@@ -103,7 +103,7 @@ def short_conditions(summary: Summary, rows: Sequence[Row]) -> str:
     return " · ".join(part for part in parts if part) + "."
 
 
-def environment_table(environments: Mapping[str, Environment]) -> Block:
+def environment_table(environments: Mapping[str, Environment]) -> DocumentBlock:
     """Every fact of the environment; facts that could not be read have the reason. A sentence where none is known."""
     if not environments:
         return "No environment: nothing was measured."

@@ -9,7 +9,7 @@ from harness.core import units
 from harness.core.schemas import GenerationRow, Summary
 from harness.core.units import duration, significant
 from harness.reporting.prose.conditions import machine, versions
-from harness.reporting.table import Align, Block, texts, titled
+from harness.reporting.table import Align, DocumentBlock, texts, titled
 from harness.reporting.tables.generation_table import by_model, generation_table, is_known_duration, named, shape
 from harness.reporting.writers.markdown import escape
 from harness.reporting.writers.terminal import table_text as terminal_table
@@ -21,28 +21,28 @@ Images = Mapping[str, Sequence[tuple[str, str]]]
 """Model → (alternative text, path relative to the report) of its charts."""
 
 
-def generation_section(summary: Summary, images: Images | None = None) -> list[Block]:
+def generation_section(summary: Summary, images: Images | None = None) -> list[DocumentBlock]:
     """Everything on generation; empty without a planned case. images: charts of each model."""
     if not summary.generations:
         return []
-    parts: list[Block] = [generation_conditions(summary)]
+    parts: list[DocumentBlock] = [generation_conditions(summary)]
     for model, rows in by_model(summary.generations).items():
         charts = [f"![{escape(text)}]({path})" for text, path in (images or {}).get(model, ())]
         parts += titled(escape(model), *of_model(rows, charts), level=3)
     return [*parts, *of_no_model(summary)]
 
 
-def of_model(rows: Sequence[GenerationRow], charts: Sequence[Block] = ()) -> list[Block]:
+def of_model(rows: Sequence[GenerationRow], charts: Sequence[DocumentBlock] = ()) -> list[DocumentBlock]:
     """The fastest row of a model, its facts, its table, charts and flags."""
     return [block for block in (fastest(rows), _about(rows), generation_table(rows), *charts, *_flags(rows)) if block]
 
 
-def of_no_model(summary: Summary) -> list[Block]:
+def of_no_model(summary: Summary) -> list[DocumentBlock]:
     """What follows the models: work of known duration, and cases without a result."""
     return [*_known_durations(summary), *_unmeasured(summary)]
 
 
-def generation_first(summary: Summary) -> list[Block]:
+def generation_first(summary: Summary) -> list[DocumentBlock]:
     """The part on the first page: conditions, and for each model the fastest and its table."""
     if not summary.generations:
         return []
@@ -135,7 +135,7 @@ def _about(rows: Sequence[GenerationRow]) -> str:
     return f"{weights.capitalize()}. Prompts: {'; '.join(prompts)}.{note}"
 
 
-def _flags(rows: Sequence[GenerationRow]) -> list[Block]:
+def _flags(rows: Sequence[GenerationRow]) -> list[DocumentBlock]:
     flagged: dict[tuple[str, str], list[GenerationRow]] = {}
     for row in rows:
         for flag in row.flags:
@@ -152,7 +152,7 @@ def _flags(rows: Sequence[GenerationRow]) -> list[Block]:
     return [f"Grades: {counts}.", texts([*heads, ("what to do", "left")], lines)]
 
 
-def _known_durations(summary: Summary) -> list[Block]:
+def _known_durations(summary: Summary) -> list[DocumentBlock]:
     """The rows of a known duration: the error of the loop."""
     rows = [row for row in summary.generations if row.status == "measured" and is_known_duration(row)]
     lines = [
@@ -174,7 +174,7 @@ def _ms(times: object) -> str:
     return units.ABSENT if median is None else f"{median / 1e6:.4f}"
 
 
-def _unmeasured(summary: Summary) -> list[Block]:
+def _unmeasured(summary: Summary) -> list[DocumentBlock]:
     groups: dict[tuple[str, str, str], list[str]] = {}
     for row in summary.generations:
         if row.status != "measured":

@@ -19,7 +19,7 @@ from harness.reporting.load_groups import (
     ranked,
 )
 from harness.reporting.prose.conditions import machine, versions
-from harness.reporting.table import Block, Table, titled
+from harness.reporting.table import DocumentBlock, Table, titled
 from harness.reporting.tables.load_tables import (
     cheapest_table,
     client_table,
@@ -98,9 +98,9 @@ def load_conditions(summary: Summary, rows: Sequence[LoadRow]) -> str:
     return " · ".join(part for part in parts if part) + "."
 
 
-def load_section(summary: Summary, images: Images) -> list[Block]:
+def load_section(summary: Summary, images: Images) -> list[DocumentBlock]:
     """All groups with their tables and charts; empty without load rows."""
-    blocks: list[Block] = []
+    blocks: list[DocumentBlock] = []
     for key, rows in by_group(summary.loads):
         shown = [f"![{escape(text)}]({path})" for text, path in images.get(key, ())]
         blocks += titled(f"{where(key)}: {SCENARIOS[key.scenario]}", *load_tables(summary, rows, shown), level=3)
@@ -108,9 +108,9 @@ def load_section(summary: Summary, images: Images) -> list[Block]:
     return [*blocks, *(titled("Without a result", _listed(lost), level=3) if lost else [])]
 
 
-def load_tables(summary: Summary, rows: Sequence[LoadRow], images: Sequence[str] = ()) -> list[Block]:
+def load_tables(summary: Summary, rows: Sequence[LoadRow], images: Sequence[str] = ()) -> list[DocumentBlock]:
     """The tables of one group, with images after the first."""
-    blocks: list[Block | None] = [
+    blocks: list[DocumentBlock | None] = [
         f"Conditions: {load_conditions(summary, rows)}",
         cheapest_table(rows),
         *images,

@@ -37,7 +37,7 @@ class Recommendation:
 
 
 @dataclass(frozen=True)
-class Group:
+class Candidates:
     """Rows of grade A or B of one table and sequence length.
 
     by_id: all rows of the summary, for baselines. latency_limit_ms: of the configuration, None without a limit.
@@ -83,7 +83,7 @@ FIXED_SHARE = 0.5
 """Share of the latency from which fixed cost dominates."""
 
 
-def best_batch(group: Group) -> Iterator[Recommendation]:
+def best_batch(group: Candidates) -> Iterator[Recommendation]:
     """The row with the highest throughput, within the latency limit where the configuration has one."""
     limit = group.latency_limit_ms
     rated = [row for row in group.rows if row.throughput_per_s is not None]
@@ -110,7 +110,7 @@ def best_batch(group: Group) -> Iterator[Recommendation]:
     yield group.recommendation("batch size", text, tuple(dict.fromkeys((chosen.case_id, most.case_id))))
 
 
-def saturation(group: Group) -> Iterator[Recommendation]:
+def saturation(group: Candidates) -> Iterator[Recommendation]:
     """Backends whose throughput is flat from some batch size on: there, compute and not fixed cost limits them."""
     flat = [(row, rows) for rows in group.series() if (row := _flat_from(rows)) is not None]
     if not flat:
@@ -121,7 +121,7 @@ def saturation(group: Group) -> Iterator[Recommendation]:
     yield group.recommendation("saturation", text, ids)
 
 
-def fixed_cost(group: Group) -> Iterator[Recommendation]:
+def fixed_cost(group: Candidates) -> Iterator[Recommendation]:
     """Backends that spend at least half of their smallest batch on fixed cost.
 
     Not on a GPU, whose own clock separates launches from small kernels (advice_gpu.py).
@@ -214,7 +214,7 @@ WORTH = 1.05
 MAX_LISTED = 6
 
 
-def backend_choice(group: Group) -> Iterator[Recommendation]:
+def backend_choice(group: Candidates) -> Iterator[Recommendation]:
     """The fastest backend at batch 1 in the precision that most backends share, or all that may be the fastest."""
     single = [row for row in group.rows if row.batch_size == 1 and row.mode == "sync"]
     precision = _shared_precision(single)
@@ -250,7 +250,7 @@ def backend_choice(group: Group) -> Iterator[Recommendation]:
         yield group.recommendation("backend", f"{text}.", tuple(row.case_id for row in candidates))
 
 
-def precision_choice(group: Group) -> Iterator[Recommendation]:
+def precision_choice(group: Candidates) -> Iterator[Recommendation]:
     """For each backend and lower precision: the batch sizes at which it is faster, and its loss."""
     full = {(row.backend, row.batch_size): row for row in group.rows if row.precision == "fp32"}
     for rows in group.series():
@@ -269,7 +269,7 @@ def precision_choice(group: Group) -> Iterator[Recommendation]:
         yield group.recommendation("precision", f"{name(rows[0])} {' and '.join(parts)}.", tuple(ids))
 
 
-def start_up_cost(group: Group) -> Iterator[Recommendation]:
+def start_up_cost(group: Candidates) -> Iterator[Recommendation]:
     """Number of requests after which faster backends have repaid their slower start, at the smallest batch."""
     smallest = min(row.batch_size for row in group.rows)
     repaid: list[tuple[cold.BreakEven, Row]] = []
@@ -350,7 +350,7 @@ def _until_first_answer(row: Row) -> float:
 ENQUEUE_BOUND = "ENQUEUE_BOUND"
 
 
-def launches(group: Group) -> Iterator[Recommendation]:
+def launches(group: Candidates) -> Iterator[Recommendation]:
     """Rows in which the GPU waits for the host, and rows of kernels too small to fill it."""
     waiting = [row for row in group.rows if _waits_for_host(row)]
     if waiting:
@@ -375,7 +375,7 @@ def launches(group: Group) -> Iterator[Recommendation]:
         yield group.recommendation("slow kernels", text, tuple(row.case_id for row in slow))
 
 
-def engine_cost(group: Group) -> Iterator[Recommendation]:
+def engine_cost(group: Candidates) -> Iterator[Recommendation]:
     """Number of batches after which an engine has repaid its build, against the next best backend without an engine."""
     pairs: dict[tuple[str, str], list[tuple[Row, Row, float]]] = {}
     for row in sorted((row for row in group.rows if row.mode == "sync"), key=lambda row: row.batch_size):
@@ -407,12 +407,12 @@ def _where(rows: Sequence[Row]) -> str:
     return listed([f"{who} at batch {listed([str(size) for size in sizes])}" for who, sizes in batches.items()])
 
 
-def _build_ns(group: Group, row: Row) -> float | None:
+def _build_ns(group: Candidates, row: Row) -> float | None:
     engine = engine_of(row, group.export, group.engines)
     return None if engine is None else engine.build_s * 1e9
 
 
-def _next_best(group: Group, row: Row) -> Row | None:
+def _next_best(group: Candidates, row: Row) -> Row | None:
     """The fastest row of this shape without an engine, if `row` is faster beyond both intervals.
 
     None where a row of grade C is faster still: the engine may never be worth its build.
@@ -439,7 +439,7 @@ MANY_FAULTS = 256
 KEEP = "MALLOC_TRIM_THRESHOLD_=1000000000 MALLOC_MMAP_THRESHOLD_=1000000000"
 
 
-def page_faults(group: Group) -> Iterator[Recommendation]:
+def page_faults(group: Candidates) -> Iterator[Recommendation]:
     """Rows on a CPU whose inferences fault in pages that an earlier inference had already faulted in."""
     faulting = [(row, faults) for row in group.rows if (faults := _faults(row)) >= MANY_FAULTS]
     if not faulting:
@@ -471,7 +471,7 @@ DISTURBANCES = (
     *("CLOCK_DRIFT", "MAJOR_FAULTS", "STARVED", "STOPPED", "AFFINITY_CHANGED", "UNWATCHED"),
 )
 
-RULES: Sequence[Callable[[Group], Iterable[Recommendation]]] = (
+RULES: Sequence[Callable[[Candidates], Iterable[Recommendation]]] = (
     backend_choice,
     precision_choice,
     best_batch,
@@ -508,7 +508,7 @@ def recommendations_text(summary: Summary) -> str:
     return "\n\n".join(parts)
 
 
-def groups(summary: Summary) -> list[Group]:
+def groups(summary: Summary) -> list[Candidates]:
     """The rows that may be compared with each other, by table and sequence length."""
     by_id: Mapping[str, Row] = {row.case_id: row for row in summary.rows}
     tables = ranking.by_table(summary.rows)
@@ -523,7 +523,7 @@ def groups(summary: Summary) -> list[Group]:
             if sound:
                 title = _title(key, length, boundaries.brief(ours[0]) if key[0] in several else "")
                 limit = summary.latency_limit_ms
-                ranked.append(Group(title, sound, by_id, export, limit, summary.engines, flagged))
+                ranked.append(Candidates(title, sound, by_id, export, limit, summary.engines, flagged))
     return ranked
 
 

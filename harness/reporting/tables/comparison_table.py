@@ -21,7 +21,7 @@ from harness.core.schemas import (
     Side,
     Verdict,
 )
-from harness.reporting.table import Block, Column, Table, texts, titled, words
+from harness.reporting.table import Column, DocumentBlock, Table, texts, titled, words
 from harness.reporting.writers import terminal as terminal_writer
 from harness.reporting.writers.markdown import blocks_text
 
@@ -171,7 +171,7 @@ def document(comparison: Comparison, conditions: str) -> str:
     return blocks_text(comparison_blocks(comparison, f"Conditions: {conditions}")) + "\n"
 
 
-def comparison_blocks(comparison: Comparison, stated: str = "") -> list[Block]:
+def comparison_blocks(comparison: Comparison, stated: str = "") -> list[DocumentBlock]:
     """The whole comparison. stated: a line above each table of figures."""
     compared = worst_first(row for row in comparison.rows if row.ratio is not None)
     return [
@@ -185,9 +185,9 @@ def comparison_blocks(comparison: Comparison, stated: str = "") -> list[Block]:
     ]
 
 
-def details(comparison: Comparison) -> list[tuple[str, Block]]:
+def details(comparison: Comparison) -> list[tuple[str, DocumentBlock]]:
     """(heading, text or table) of the parts below the compared rows; empty parts are left out."""
-    parts: dict[str, Block | None] = {
+    parts: dict[str, DocumentBlock | None] = {
         LOADS: _loads(comparison),
         THRESHOLDS: _thresholds(comparison) if comparison.judgements else None,
         "Not compared": _not_compared(comparison.rows),
@@ -262,11 +262,11 @@ def compared_table(rows: Sequence[ComparedRow], *, with_notes: bool = True, bold
     return Table([*columns, *([words("note", note)] if with_notes else [])], rows)
 
 
-def _of_words(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> Block | None:
+def _of_words(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> DocumentBlock | None:
     return texts([(header, "left") for header in headers], lines) if lines else None
 
 
-def _thresholds(comparison: Comparison) -> Block | None:
+def _thresholds(comparison: Comparison) -> DocumentBlock | None:
     lines = [
         [outcome, f"`{threshold}`", _named([judgement.case_id for judgement in judgements]), value]
         for outcome, threshold, value, judgements in _judged(comparison)
@@ -274,7 +274,7 @@ def _thresholds(comparison: Comparison) -> Block | None:
     return _of_words(["verdict", "threshold", "case", "value"], lines)
 
 
-def _loads(comparison: Comparison) -> Block | None:
+def _loads(comparison: Comparison) -> DocumentBlock | None:
     lines = [
         [
             f"**{load.verdict}**" if load.fails else load.verdict,
@@ -306,7 +306,7 @@ def _judged(comparison: Comparison) -> list[tuple[str, str, str, list[Judgement]
     return [(*key, judgements) for key, judgements in groups.items()]
 
 
-def _not_compared(rows: Sequence[ComparedRow]) -> Block | None:
+def _not_compared(rows: Sequence[ComparedRow]) -> DocumentBlock | None:
     """Rows without a ratio, by reason; rows that were lost since the baseline come first."""
     groups: dict[tuple[str, str], list[ComparedRow]] = {}
     without = worst_first(row for row in rows if row.ratio is None)
@@ -321,7 +321,7 @@ def _named(cases: Sequence[str]) -> str:
     return named if len(cases) <= MAX_NAMED else f"{named} and {len(cases) - MAX_NAMED:,} more"
 
 
-def _differences(comparison: Comparison) -> Block | None:
+def _differences(comparison: Comparison) -> DocumentBlock | None:
     forbids = "" if comparison.design == "across" else " (forbids comparing)"
     lines = [
         [f"{difference.name}{forbids if difference.refuses else ''}", difference.baseline, difference.current]

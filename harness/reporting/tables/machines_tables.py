@@ -14,7 +14,7 @@ from harness.core.schemas import Attempt, Fleet, FleetUnit, Row, Summary
 from harness.core.units import ABSENT, VOID
 from harness.reporting import ranking
 from harness.reporting.prose.conditions import machine
-from harness.reporting.table import Block, Column, Table, words
+from harness.reporting.table import Column, DocumentBlock, Table, words
 from harness.reporting.tables.scaling_tables import case_label
 from harness.reporting.writers.markdown import document_text, section, table_text
 
@@ -50,7 +50,7 @@ def across_machines(summaries: Mapping[str, Summary]) -> list[AcrossMachines]:
     return sorted(cases, key=lambda case: -len(case.rows))
 
 
-def machines_blocks(summaries: Mapping[str, Summary], image: str | None = None) -> list[Block | None]:
+def machines_blocks(summaries: Mapping[str, Summary], image: str | None = None) -> list[DocumentBlock | None]:
     """The section's blocks: machines, ratios, differences. summaries: by machine, at least two. image: Markdown."""
     cases = across_machines(summaries)
     common = sum(len(case.rows) > 1 for case in cases)
@@ -118,7 +118,7 @@ def _differences(summaries: Mapping[str, Summary]) -> Table[tuple[str, Mapping[s
     return Table([words("what differs", lambda row: row[0]), *map(of, names)], rows)
 
 
-def fleet_document(fleet: Fleet, across: Sequence[Block | None] = ()) -> str:
+def fleet_document(fleet: Fleet, across: Sequence[DocumentBlock | None] = ()) -> str:
     """The whole text: the units of each machine, and every attempt that was not complete.
 
     across: blocks that compare the machines (machines_blocks).

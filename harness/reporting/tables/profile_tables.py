@@ -11,7 +11,7 @@ from harness.core.schemas import Precision, Summary
 from harness.core.schemas.profile_record import (
     FileSize,
     Fragmentation,
-    Group,
+    LayerGroup,
     LayerRow,
     MemoryBlock,
     MemoryTimeline,
@@ -28,7 +28,7 @@ from harness.profiling.profile_grades import flags_of, grade_of, spread
 from harness.profiling.read_profiles import Profiled
 from harness.profiling.reconcile import Reconciliation, are_kernels, reconcile
 from harness.reporting.csv_identity import Line, about, per, where
-from harness.reporting.table import Block, Column, Table, filled, texts, titled, words
+from harness.reporting.table import Column, DocumentBlock, Table, filled, texts, titled, words
 from harness.reporting.writers import terminal
 from harness.reporting.writers.markdown import escape
 
@@ -43,7 +43,7 @@ def progress_line(profile: ModelProfile) -> str:
     )
 
 
-def model_tables(profiles: Sequence[ModelProfile], links: Mapping[str, Sequence[str]]) -> list[Block]:
+def model_tables(profiles: Sequence[ModelProfile], links: Mapping[str, Sequence[str]]) -> list[DocumentBlock]:
     """Models, their files, and the traffic, memory and performance of each case; empty where nothing was profiled.
 
     links: files of each case by case id, relative to the report.
@@ -52,7 +52,7 @@ def model_tables(profiles: Sequence[ModelProfile], links: Mapping[str, Sequence[
         return []
     profile: Column[ModelProfile] = words("profile", lambda profile: _links(links.get(profile.case_id, ())))
     models = list({(model.model, model.sequence_length): model for model in profiles}.values())
-    blocks: list[Block | None] = [
+    blocks: list[DocumentBlock | None] = [
         f"Convention: {profiles[0].convention}. A sample is one image, sequence or input. GMAC by ONNX: a second "
         "count, from the shapes of the exported graph.",
         Table(filled(_MODEL, models), models),
@@ -278,12 +278,12 @@ _MAX_MEMBERS = 4
 
 def profile_blocks(
     parts: PartsProfile, on_gpu: bool, measured_ns: int | None = None, choice: LayerChoice = EVERYTHING
-) -> list[Block]:
+) -> list[DocumentBlock]:
     """The profile of one case: its grade, whether its parts add up, groups, the longest layers and operators, notes.
 
     choice: the layers in the table of layers; sums and groups are always of all layers.
     """
-    blocks: list[Block | None] = [
+    blocks: list[DocumentBlock | None] = [
         *trust_lines(parts, on_gpu, measured_ns),
         groups_table({"time": parts}),
         layers_block(parts.layers, choice=choice) if parts.layers else None,
@@ -360,7 +360,7 @@ def reconciliation_line(reconciliation: Reconciliation) -> str:
     return " ".join([line, *(f"{reason[0].upper()}{reason[1:]}." for reason in reconciliation.reasons)])
 
 
-def layers_block(layers: Sequence[LayerRow], top: int = TOP_LAYERS, choice: LayerChoice = EVERYTHING) -> Block:
+def layers_block(layers: Sequence[LayerRow], top: int = TOP_LAYERS, choice: LayerChoice = EVERYTHING) -> DocumentBlock:
     """The table of layers, or a sentence that no layer matches."""
     return layers_table(layers, top, choice) or f"No layer matches {choice_words(choice)}."
 
@@ -477,7 +477,7 @@ def groups_table(profiles: Mapping[str, PartsProfile]) -> Table[Sequence[str]] |
     return texts([("group", "left"), *((name, "right") for name in figures)], rows)
 
 
-def _most(sums: Mapping[str, Mapping[Group, int]], group: Group) -> int:
+def _most(sums: Mapping[str, Mapping[LayerGroup, int]], group: LayerGroup) -> int:
     return max(spent.get(group, 0) for spent in sums.values())
 
 
@@ -669,8 +669,11 @@ def kernel_name(name: str) -> str:
 
 
 def profile_section(
-    profiles: Sequence[ModelProfile], parts: Mapping[str, PartsProfile], folder: str, compared: Sequence[Block] = ()
-) -> list[Block]:
+    profiles: Sequence[ModelProfile],
+    parts: Mapping[str, PartsProfile],
+    folder: str,
+    compared: Sequence[DocumentBlock] = (),
+) -> list[DocumentBlock]:
     """The whole section; empty where nothing was profiled.
 
     parts: by case id, for the cases that have them; folder: of the profiles, relative to the report; compared: the
@@ -765,7 +768,7 @@ _TRUST: Sequence[Column[tuple[ModelProfile, PartsProfile]]] = (
 _GAPS: Column[tuple[ModelProfile, PartsProfile]] = Column("no kernel or operator", lambda row: _without(*row))
 
 
-def _shape_blocks(group: Sequence[ModelProfile], named: Mapping[str, PartsProfile]) -> list[Block]:
+def _shape_blocks(group: Sequence[ModelProfile], named: Mapping[str, PartsProfile]) -> list[DocumentBlock]:
     """Groups of layers of one model at one shape, a column per backend and precision."""
     groups = groups_table(named)
     if groups is None:
@@ -826,7 +829,7 @@ TOP_BLOCKS = 5
 _MAX_SHAPES = 48
 
 
-def memory_blocks(timeline: MemoryTimeline, chart: str | None = None) -> list[Block]:
+def memory_blocks(timeline: MemoryTimeline, chart: str | None = None) -> list[DocumentBlock]:
     """The peak by holder, its largest blocks, the use of the allocator, and unknown parts. chart: its file."""
     alone = timeline.activations_peak_bytes
     counts = f"{units.count(timeline.allocations, 'allocation')} and {units.count(timeline.frees, 'free')}"
@@ -860,7 +863,7 @@ def fragmentation_line(fragmentation: Fragmentation) -> str:
     )
 
 
-def _peak_table(timeline: MemoryTimeline) -> Block:
+def _peak_table(timeline: MemoryTimeline) -> DocumentBlock:
     rows = [
         [held, units.in_mib(size), units.share(size, timeline.peak_bytes)]
         for held, size in timeline.at_peak.items()

@@ -24,7 +24,7 @@ from harness.profiling.side_by_side import (
 )
 from harness.reporting.csv_identity import Line as CsvLine
 from harness.reporting.csv_identity import about, per
-from harness.reporting.table import Block, Table, texts, titled
+from harness.reporting.table import DocumentBlock, Table, texts, titled
 
 TOP = 12
 """Modules in a table, those with the largest gain or loss; one line holds the rest."""
@@ -35,7 +35,7 @@ IDLE = "no kernel running"
 """For a backend whose profiler lists kernels: the rest of its measured latency, or else of its plain latency."""
 
 
-def side_by_side_section(comparison: Alike, stated: str, image: str) -> list[Block]:
+def side_by_side_section(comparison: Alike, stated: str, image: str) -> list[DocumentBlock]:
     """One comparison as a section of the report.
 
     stated: the conditions of its rows. image: its chart, empty where none was drawn.
@@ -60,7 +60,7 @@ def side_by_side_section(comparison: Alike, stated: str, image: str) -> list[Blo
     )
 
 
-def not_compared_section(compared: NotCompared) -> list[Block]:
+def not_compared_section(compared: NotCompared) -> list[DocumentBlock]:
     """Why backends that were profiled alike are not compared side by side."""
     why = f"Fewer than two of these profiles can be relied on. {left_out_sentence(compared.left_out)}"
     return titled(f"{compared.shape}: not side by side", why, level=3)
@@ -78,7 +78,7 @@ def title_of(comparison: Alike) -> str:
     return f"{comparison.shape}: where {fast} gains on {slow}"
 
 
-def _by_module(side: SideBySide, stated: str) -> tuple[Block, ...]:
+def _by_module(side: SideBySide, stated: str) -> tuple[DocumentBlock, ...]:
     text = (
         f"The same by module, {side.fastest.name} against {side.slowest.name}. `*` is the number of a block; "
         "modules in brackets are not separate in every backend, and so share a line."

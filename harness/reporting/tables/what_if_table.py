@@ -10,16 +10,16 @@ from harness.core import units
 from harness.core.schemas import Row, Summary
 from harness.profiling.read_profiles import Profiled
 from harness.profiling.what_if import (
+    ChangeKind,
     Improvement,
-    Profiles,
-    Rule,
+    PartsProfiles,
     WhatIf,
     what_if,
 )
 from harness.reporting.csv_identity import Line, ends, where
 from harness.reporting.prose.recommendations import loss
 from harness.reporting.ranking import UNRANKED, named
-from harness.reporting.table import Block, texts, titled
+from harness.reporting.table import DocumentBlock, texts, titled
 
 MAX_LISTS = 8
 """Largest number of models and sequence lengths with a list, the same as for recommendations."""
@@ -32,7 +32,7 @@ _EXPLAINED = (
 )
 
 
-def what_if_section(summary: Summary, profiles: Profiles) -> list[Block]:
+def what_if_section(summary: Summary, profiles: PartsProfiles) -> list[DocumentBlock]:
     """The lists for the report, a section per model; empty where nothing was measured.
 
     profiles: of the summary's cases, where they exist.
@@ -49,7 +49,7 @@ def what_if_section(summary: Summary, profiles: Profiles) -> list[Block]:
     return [_EXPLAINED, *parts, *([after] if after else [])] if parts else []
 
 
-def terminal_what_if(summary: Summary, profiles: Profiles) -> str:
+def terminal_what_if(summary: Summary, profiles: PartsProfiles) -> str:
     """The lists for a terminal, without the evidence."""
     lists = what_if(summary.rows, profiles, summary.baseline_backend)[:MAX_LISTS]
     by_id = {row.case_id: row for row in summary.rows}
@@ -84,7 +84,7 @@ def _elsewhere(model: WhatIf, summary: Summary) -> str:
     return f"The baseline, {_where(expected)}, is grade C: no gain is computed from it."
 
 
-def _changes(model: WhatIf, by_id: Mapping[str, Row]) -> tuple[Block, Block]:
+def _changes(model: WhatIf, by_id: Mapping[str, Row]) -> tuple[DocumentBlock, DocumentBlock]:
     if model.reason is not None:
         return f"No gain is known: {model.reason}.", _left_out(model)
     headers = ("gain", "evidence", "rule", "from", "to", "based on")
@@ -157,7 +157,7 @@ def _latency(row: Row) -> str:
     return f": {units.duration(row.latency_ns.median)} a batch" if row.latency_ns else ""
 
 
-_SAYS: Mapping[Rule, Callable[[Improvement, Row, Row], str]] = {
+_SAYS: Mapping[ChangeKind, Callable[[Improvement, Row, Row], str]] = {
     "backend": _other_way,
     "setting": _other_way,
     "threads": _other_way,

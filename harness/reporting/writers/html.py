@@ -13,7 +13,7 @@ from typing import Any
 from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
-from harness.reporting.table import Align, Block, Table
+from harness.reporting.table import Align, DocumentBlock, Table
 
 LONG = 40
 """Number of characters from which a cell is a sentence."""
@@ -38,7 +38,7 @@ _NOT_PLAIN = re.compile(f"{_SYNTAX.pattern}|{_SPECIAL.pattern}")
 """What is in a text that is not the same in HTML."""
 
 
-def blocks(parts: Iterable[Block | None]) -> Markup:
+def blocks(parts: Iterable[DocumentBlock | None]) -> Markup:
     """Texts and tables, one after the other; empty ones and None are left out. Raises TypeError for a single text."""
     if isinstance(parts, str):
         raise TypeError("give a list of texts and tables")

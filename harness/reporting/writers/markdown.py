@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from harness.core import text as sanitize
-from harness.reporting.table import Align, Block, Table, titled
+from harness.reporting.table import Align, DocumentBlock, Table, titled
 
 
 def escape(text: str) -> str:
@@ -36,13 +36,13 @@ def _grid(headers: Sequence[str], cells: Sequence[Sequence[str]], aligned: Seque
 _SIDES: Mapping[Align, str] = {"left": "<", "right": ">"}
 
 
-def blocks_text(blocks: Iterable[Block | None]) -> str:
+def blocks_text(blocks: Iterable[DocumentBlock | None]) -> str:
     """Texts and tables, one after the other; empty ones and None are left out."""
     texts = (block if isinstance(block, str) else table_text(block) for block in blocks)
     return "\n\n".join(filter(None, texts))
 
 
-def section(title: str, *blocks: Block | None, level: int = 2) -> str:
+def section(title: str, *blocks: DocumentBlock | None, level: int = 2) -> str:
     """A heading and its blocks; empty ones and None are left out."""
     return blocks_text(titled(title, *blocks, level=level))
 

@@ -15,7 +15,7 @@ from onnx.shape_inference import InferenceError
 
 from harness.core.errors import reason
 from harness.core.schemas import Case, DecoderShape, ExportRecord, Work
-from harness.core.schemas.profile_record import Counts, OnnxCount, Phase
+from harness.core.schemas.profile_record import Counts, GenerationPhase, OnnxCount
 from harness.zoo import model_info
 from harness.zoo.construct import family_of
 from harness.zoo.cost import torch_counts
@@ -140,7 +140,9 @@ def _compared(work: Work | None, counted: OnnxCount | None) -> list[str]:
 _NOT_ESTIMATED = "not estimated: of generation, a row has the bytes of its cache"
 
 
-def counts_of_phase(folder: Path, shape: DecoderShape, prompt_length: int, new_tokens: int, phase: Phase) -> Counts:
+def counts_of_phase(
+    folder: Path, shape: DecoderShape, prompt_length: int, new_tokens: int, phase: GenerationPhase
+) -> Counts:
     """Counts of one sequence. folder: of the model's files for generation.
 
     A decode step is counted at the mean context of its steps: what grows with the context grows linearly.

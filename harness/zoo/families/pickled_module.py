@@ -16,7 +16,7 @@ from torch import nn
 
 from harness.core.errors import ConfigError, MalformedFileError, MissingInputError
 from harness.core.layout import ModelFolder
-from harness.core.safe_files import Limit, inside, read
+from harness.core.safe_files import SizeLimit, inside, read
 from harness.zoo import ModelInfo
 from harness.zoo.families.own_module import initialised, loaded, uncompiled
 from harness.zoo.inputs.own import rotation
@@ -52,7 +52,7 @@ def _read(info: ModelInfo, folder: Path) -> tuple[nn.Module, Arrays]:
     path = inside(folder, ModelFolder(folder).pickled.name)
     if not path.is_file():
         raise MissingInputError(f"{info.name}: there is no file {path}.", _AGAIN)
-    content = read(path, Limit.MODULE)  # once: the bytes that are checked are the bytes that are run
+    content = read(path, SizeLimit.MODULE)  # once: the bytes that are checked are the bytes that are run
     if not hashlib.sha256(content).hexdigest().startswith(info.reference.rpartition("-")[2]):
         raise MalformedFileError(f"{path} is not the file that {info.name} names: its sha256 differs.", _AGAIN)
     try:

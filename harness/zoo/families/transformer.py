@@ -205,7 +205,7 @@ class Classifier(Encoder):
     answer = "top-5"
 
 
-class Decoder(Encoder):
+class CausalLanguageModel(Encoder):
     """(input_ids, attention_mask) → logits of the next token (batch, vocabulary), without a cache."""
 
     output = "next_token_logits"
@@ -295,7 +295,7 @@ def _classes(config: Any) -> tuple[Any, type[Encoder] | type[EncoderDecoder]]:
             "Choose an encoder, a sequence classifier, a decoder or T5, or wrap it: `module:<path>:<function>`.",
         )
     if architecture_name.endswith(("ForCausalLM", "LMHeadModel")):
-        return transformers.AutoModelForCausalLM, Decoder
+        return transformers.AutoModelForCausalLM, CausalLanguageModel
     if architecture_name.endswith("ForSequenceClassification"):
         return transformers.AutoModelForSequenceClassification, Classifier
     return transformers.AutoModel, Encoder

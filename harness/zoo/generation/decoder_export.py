@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +28,7 @@ from harness.zoo.generation.generative import Generative, greedy, load_generativ
 from harness.zoo.generation.prompts import make_prompts
 from harness.zoo.identity import artifact, versions
 from harness.zoo.input_files import Arrays, write_arrays
-from harness.zoo.loaded import Request
+from harness.zoo.loaded import Request, StepTimer
 
 _FORMAT = 1
 """Increased when this module writes other files than before, so that old files are made again."""
@@ -37,8 +36,6 @@ _FORMAT = 1
 MIN_PROMPTS = 16
 PROMPTS_PER_SEQUENCE = 8
 """Different prompts of a set for each sequence of the largest batch: a prompt returns after so many requests."""
-
-Step = Callable[[str], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
@@ -98,7 +95,7 @@ def intact_generation(folder: ModelFolder, request: GenerationRequest) -> Genera
 
 
 def export_generation(
-    request: GenerationRequest, folder: ModelFolder, step: Step, seconds: Mapping[str, float]
+    request: GenerationRequest, folder: ModelFolder, step: StepTimer, seconds: Mapping[str, float]
 ) -> GenerationExport:
     """Write the model's files and return their record, which the caller saves.
 

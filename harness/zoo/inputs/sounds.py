@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.core.layout import ModelFolder
-from harness.core.safe_files import Limit, read
+from harness.core.safe_files import SizeLimit, read
 
 SECONDS = 3
 SOURCE = f"{SECONDS} s of synthetic speech-like sound (harness/zoo/inputs/sounds.py), 16 bits, one channel"
@@ -38,7 +38,7 @@ def rate_of(folder: Path) -> int:
     """Samples a second that the saved processor of a model asks for."""
     from harness.zoo.model_files import PROCESSOR  # noqa: PLC0415
 
-    content = json.loads(read(ModelFolder(folder).processor / PROCESSOR, Limit.TEXT))
+    content = json.loads(read(ModelFolder(folder).processor / PROCESSOR, SizeLimit.TEXT))
     return int(content.get("sampling_rate", 16_000))
 
 

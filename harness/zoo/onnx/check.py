@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harness.core.errors import ExportError
 from harness.core.schemas import OnnxCheck, Parity, Precision
-from harness.zoo.identity import Options
+from harness.zoo.identity import ExportChoices
 from harness.zoo.loaded import Arrays, Loaded, as_taken, batch_first
 from harness.zoo.onnx.torch_to_onnx import check_onnx, other_exporter, write_fp32
 from harness.zoo.reference import open_session, reference_of, run_session
@@ -62,7 +62,7 @@ def check_file(
 
 
 def hint_of_other_exporter(
-    loaded: Loaded, examples: Arrays, options: Options, trials: Sequence[Trial], compare: Compare, threads: int
+    loaded: Loaded, examples: Arrays, options: ExportChoices, trials: Sequence[Trial], compare: Compare, threads: int
 ) -> str:
     """Where one exporter failed: whether the other exporter's file of the module passes every check; in words."""
     other = other_exporter(options.exporter)

@@ -16,7 +16,7 @@ import torch
 from harness.core.errors import ExportError, reason
 from harness.core.schemas import Exporter
 from harness.zoo.construct import with_own_inputs
-from harness.zoo.identity import Options
+from harness.zoo.identity import ExportChoices
 from harness.zoo.loaded import Arrays, Loaded, as_taken
 from harness.zoo.onnx.external_data import external_locations
 from harness.zoo.quiet import quiet
@@ -67,7 +67,7 @@ _BESIDE_BYTES = 1_500_000_000
 """Weights above this go into a file of their own: protobuf refuses messages of 2 GiB."""
 
 
-def write_fp32(loaded: Loaded, examples: Arrays, path: Path, options: Options) -> str:
+def write_fp32(loaded: Loaded, examples: Arrays, path: Path, options: ExportChoices) -> str:
     """Write the fp32 file, or copy the user's own; returns how, in words. Raises ExportError."""
     weights_beside(path).unlink(missing_ok=True)
     if loaded.onnx_file is not None:

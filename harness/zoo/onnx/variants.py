@@ -23,8 +23,8 @@ from harness.core.errors import ExportError, reason
 from harness.core.host import limits
 from harness.core.layout import ModelFolder
 from harness.core.schemas import Precision
-from harness.zoo.identity import Options
-from harness.zoo.loaded import Arrays, Inputs, Loaded
+from harness.zoo.identity import ExportChoices
+from harness.zoo.loaded import Arrays, Inputs, Loaded, StepTimer
 from harness.zoo.onnx import int8, torch_to_onnx
 from harness.zoo.onnx.torch_to_onnx import save
 from harness.zoo.quiet import quiet
@@ -237,10 +237,7 @@ def pad_channels(graph: Any) -> int:
     return changed
 
 
-Step = Callable[[str], AbstractContextManager[None]]
-"""Adds the seconds of the block that it surrounds to a step's name."""
-
-Attempt = Callable[[str], AbstractContextManager[None]]
+FailureRecorder = Callable[[str], AbstractContextManager[None]]
 """Takes the name of a file; an error inside is recorded as the reason why the file is missing."""
 
 _OLD_OPSET = 17
@@ -257,9 +254,9 @@ def write_all(
     loaded: Loaded,
     examples: Arrays,
     folder: ModelFolder,
-    options: Options,
-    step: Step,
-    attempt: Attempt,
+    options: ExportChoices,
+    step: StepTimer,
+    attempt: FailureRecorder,
     calibration: Callable[[], Inputs],
 ) -> dict[str, str]:
     """Write the named forms' files, and the fp32 file of each; how each was made, in words.
@@ -286,15 +283,15 @@ def write_all(
     return made
 
 
-def _opset17(loaded: Loaded, examples: Arrays, folder: ModelFolder, options: Options) -> str:
+def _opset17(loaded: Loaded, examples: Arrays, folder: ModelFolder, options: ExportChoices) -> str:
     return torch_to_onnx.write_fp32(loaded, examples, folder.onnx("fp32-opset17"), _older(options))
 
 
-def _older(options: Options) -> Options:
+def _older(options: ExportChoices) -> ExportChoices:
     return dataclasses.replace(options, exporter="torchscript", opset=_OLD_OPSET)
 
 
-def _padded(loaded: Loaded, examples: Arrays, folder: ModelFolder, options: Options) -> str:
+def _padded(loaded: Loaded, examples: Arrays, folder: ModelFolder, options: ExportChoices) -> str:
     path = folder.onnx("fp32-padded")
     how = torch_to_onnx.write_fp32(loaded, examples, path, _older(options))
     model = onnx.load(path)
@@ -305,7 +302,7 @@ def _padded(loaded: Loaded, examples: Arrays, folder: ModelFolder, options: Opti
     return f"{how}, {padded} convolutions padded to {CHANNELS} channels"
 
 
-def _fused(loaded: Loaded, examples: Arrays, folder: ModelFolder, options: Options) -> str:
+def _fused(loaded: Loaded, examples: Arrays, folder: ModelFolder, options: ExportChoices) -> str:
     """From the older export, in which the optimiser also finds the embeddings; in the export at opset 20 it does not
     (ONNX Runtime 1.32, MiniLM and BERT)."""
     fused = folder.onnx("fp32-fused")
@@ -315,7 +312,7 @@ def _fused(loaded: Loaded, examples: Arrays, folder: ModelFolder, options: Optio
     return f"{how}, fused by onnxruntime.transformers: {count}"
 
 
-_WRITERS: Mapping[str, Callable[[Loaded, Arrays, ModelFolder, Options], str]] = {
+_WRITERS: Mapping[str, Callable[[Loaded, Arrays, ModelFolder, ExportChoices], str]] = {
     "opset17": _opset17,
     "padded": _padded,
     "fused": _fused,

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from harness.aggregation import grades, row
-from harness.aggregation.flags import CALIBRATION, UNCERTAIN, Checks, beyond_tolerance, flags_for, only_uncertain
+from harness.aggregation.flags import CALIBRATION, UNCERTAIN, Criteria, beyond_tolerance, flags_for, only_uncertain
 from harness.aggregation.grades import Finding
 from harness.core.schemas import (
     FIXED_WHEN_TRACED,
@@ -27,7 +27,7 @@ from tests.synthetic_results import EFFICIENTNET, Synthetic, case_of, measured, 
 CASE = case_of(EFFICIENTNET, "onnxruntime", "fp32", 1)
 ROW = Synthetic(models=(EFFICIENTNET,), cases=[CASE], rounds=2, samples=20).summary().rows[0]
 TOLERANCE = Tolerance(relative_l2=1e-4, top1_agreement=0.995)
-CHECKS = Checks(tolerance=TOLERANCE, judge_top1=True, target_ci=0.01, calibration=False)
+CHECKS = Criteria(tolerance=TOLERANCE, judge_top1=True, target_ci=0.01, calibration=False)
 
 
 def record(round_number: int = 1, **changes: Any) -> Measured:
@@ -40,7 +40,7 @@ def steady_record(round_number: int, median_ns: int) -> Measured:
     return record(round_number, latency_ns=(median_ns,) * 200, blocks=blocks)
 
 
-def findings(records: Sequence[Measured], checks: Checks = CHECKS) -> dict[str, Finding]:
+def findings(records: Sequence[Measured], checks: Criteria = CHECKS) -> dict[str, Finding]:
     latency = row.latency_of(records)
     parity = row.worst_parity(records)
     return {flag.flag.name: flag for flag in flags_for(CASE, records, latency, parity, checks)}
@@ -107,7 +107,7 @@ def test_a_compiler_that_ran_eagerly_is_void_on_any_device(hit: tuple[int, ...],
 
 @pytest.mark.parametrize(("judged", "flagged"), [(True, True), (False, False)])
 def test_top1_is_judged_only_where_it_means_something(judged: bool, flagged: bool) -> None:
-    checks = Checks(tolerance=TOLERANCE, judge_top1=judged, target_ci=0.01, calibration=False)
+    checks = Criteria(tolerance=TOLERANCE, judge_top1=judged, target_ci=0.01, calibration=False)
     parity = parity_of(CASE, EFFICIENTNET, top1_agreement=0.99)
     assert ("PARITY_FAIL" in findings(quiet(parity_timed=parity), checks)) == flagged
 
@@ -116,18 +116,18 @@ def test_top1_is_judged_only_where_it_means_something(judged: bool, flagged: boo
 def test_cosine_gate(cosine: float, flagged: bool) -> None:
     parity = parity_of(CASE, EFFICIENTNET, relative_l2=0.2, cosine=cosine)
     tolerance = Tolerance(relative_l2=0.3, cosine=0.97)
-    checks = Checks(tolerance=tolerance, judge_top1=False, target_ci=0.01, calibration=False)
+    checks = Criteria(tolerance=tolerance, judge_top1=False, target_ci=0.01, calibration=False)
     results = findings(quiet(parity_timed=parity), checks)
     assert ("PARITY_FAIL" in results) == flagged
     if flagged:
         assert "0.9690" in results["PARITY_FAIL"].flag.detail
-    without = Checks(tolerance=Tolerance(relative_l2=0.3), judge_top1=False, target_ci=0.01, calibration=False)
+    without = Criteria(tolerance=Tolerance(relative_l2=0.3), judge_top1=False, target_ci=0.01, calibration=False)
     assert "PARITY_FAIL" not in findings(quiet(parity_timed=parity), without)
 
 
 def test_a_value_beyond_its_limit_never_reads_as_the_limit() -> None:
     tolerance = Tolerance(relative_l2=2.5e-2, cosine=0.97, top1_agreement=0.99)
-    checks = Checks(tolerance=tolerance, judge_top1=True, target_ci=0.01, calibration=False)
+    checks = Criteria(tolerance=tolerance, judge_top1=True, target_ci=0.01, calibration=False)
     parity = parity_of(CASE, EFFICIENTNET, relative_l2=0.025004, cosine=0.96998, top1_agreement=0.98996)
     (flag,) = [
         finding
@@ -152,7 +152,7 @@ def test_nonfinite_outputs_void() -> None:
 
 def test_outputs_that_were_never_compared_are_not_ranked() -> None:
     assert findings(quiet(parity_timed=None))["PARITY_UNCHECKED"].caps_at == "C"
-    without_tolerance = Checks(tolerance=None, judge_top1=True, target_ci=0.01, calibration=False)
+    without_tolerance = Criteria(tolerance=None, judge_top1=True, target_ci=0.01, calibration=False)
     assert findings(quiet(), without_tolerance)["PARITY_UNCHECKED"].caps_at == "C"
 
 
@@ -365,7 +365,7 @@ def test_compile_cache_is_told_and_costs_no_grade(cached: tuple[bool | None, ...
 
 
 def test_a_backend_that_computes_nothing_is_never_ranked_and_never_void() -> None:
-    checks = Checks(tolerance=TOLERANCE, judge_top1=True, target_ci=0.01, calibration=True)
+    checks = Criteria(tolerance=TOLERANCE, judge_top1=True, target_ci=0.01, calibration=True)
     results = findings(quiet(parity_before=None, parity_timed=None), checks)
     assert set(results) == {CALIBRATION}
     assert results[CALIBRATION].caps_at == "A"

@@ -29,7 +29,7 @@ from harness.core.schemas import (
     ExportRecord,
     Flag,
     Gpu,
-    Part,
+    LatencyPart,
     Precision,
     Roof,
     Row,
@@ -389,9 +389,9 @@ def test_without_a_measured_copy_arithmetic_alone_is_checked() -> None:
 def test_the_time_of_a_pass_is_what_the_mode_and_boundary_leave_of_it() -> None:
     part = {"share": 0.3}
     split = Split(
-        preprocess=Part(median_ns=50 * MS, **part),
-        inference=Part(median_ns=30 * MS, **part),
-        postprocess=Part(median_ns=10 * MS, **part),
+        preprocess=LatencyPart(median_ns=50 * MS, **part),
+        inference=LatencyPart(median_ns=30 * MS, **part),
+        postprocess=LatencyPart(median_ns=10 * MS, **part),
     )
     assert pass_ns(on_cpu(90.0, boundary="e2e", split=split)) == 30 * MS
     assert pass_ns(on_cpu(20.0, mode="offline")) == 20 * MS

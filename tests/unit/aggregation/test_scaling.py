@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from harness.aggregation.flags import Checks
+from harness.aggregation.flags import Criteria
 from harness.aggregation.scaling import copies_of, disturbance, scaling
 from harness.core.schemas import (
     Block,
@@ -23,7 +23,7 @@ from tests import synthetic_results as made
 from tests.synthetic_results import MINILM
 
 MS = 1_000_000
-CHECKS = Checks(tolerance=Tolerance(relative_l2=1e-3), judge_top1=False, target_ci=0.01, calibration=False)
+CHECKS = Criteria(tolerance=Tolerance(relative_l2=1e-3), judge_top1=False, target_ci=0.01, calibration=False)
 CASE = made.case_of(MINILM, "onnxruntime", "fp32", 4, 32)
 SLOTS = [DeviceSlot(name=str(n), device="cpu", gpu=None, uuid=None, cpus=(n,), near=False) for n in range(3)]
 

@@ -73,7 +73,7 @@ class Steady:
 @pytest.mark.parametrize(("mode", "case"), [("sync", SYNC), ("pipelined", PIPELINED)])
 @pytest.mark.parametrize("iterations", [1, 2, 20])
 def test_what_a_mode_records_adds_up(
-    mode: schemas.Mode, case: Case, iterations: int, monkeypatch: pytest.MonkeyPatch
+    mode: schemas.ModeName, case: Case, iterations: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = Steady()
     monkeypatch.setattr("harness.timing.clock.now_ns", lambda: backend.now_ns)

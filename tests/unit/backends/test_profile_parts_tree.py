@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.backends.profile_timing import SpanMark, Times, means, spans_of_run, times_of_run
+from harness.backends.profile_timing import PartTimes, SpanMark, means, spans_of_run, times_of_run
 from harness.profiling.launch_gaps import Span, back_to_back, save_trace
 from harness.profiling.reconcile import middle_mean, middle_runs
 
@@ -26,16 +26,16 @@ def marks(text: str) -> list[SpanMark]:
 def test_self_time_is_what_the_parts_inside_leave() -> None:
     results = times_of_run(marks("model( 10 a( 5 a) 3 b( 7 c( 20 c) 1 b) 4 model)"))
     assert results == {
-        "model": Times(1, 50, 17),
-        "a": Times(1, 5, 5),
-        "b": Times(1, 28, 8),
-        "c": Times(1, 20, 20),
+        "model": PartTimes(1, 50, 17),
+        "a": PartTimes(1, 5, 5),
+        "b": PartTimes(1, 28, 8),
+        "c": PartTimes(1, 20, 20),
     }
     assert sum(times.self_ns for times in results.values()) == results["model"].total_ns
 
 
 def test_a_part_that_is_called_twice_is_one_row() -> None:
-    assert times_of_run(marks("m( relu( 4 relu) 1 relu( 6 relu) m)"))["relu"] == Times(2, 10, 10)
+    assert times_of_run(marks("m( relu( 4 relu) 1 relu( 6 relu) m)"))["relu"] == PartTimes(2, 10, 10)
 
 
 def test_self_times_add_up_even_where_a_part_stands_in_itself() -> None:
@@ -62,7 +62,7 @@ def test_means_add_up_where_medians_would_not() -> None:
 
 def test_a_part_that_only_some_runs_had_counts_as_nothing_in_the_others() -> None:
     results = means([times_of_run(marks("m( a( 8 a) m)")), times_of_run(marks("m( 4 m)"))])
-    assert results["a"] == Times(0.5, 4, 4)
+    assert results["a"] == PartTimes(0.5, 4, 4)
 
 
 def test_spans_of_a_trace_start_with_what_holds_the_others() -> None:

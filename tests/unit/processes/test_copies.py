@@ -11,7 +11,7 @@ import pytest
 
 from harness.core.errors import CaseError
 from harness.core.protocol import GIVE_UP, GO, OVER, WINDOW_ENDED
-from harness.processes.copies import Conductor, Step, steps_of
+from harness.processes.copies import Conductor, CopiesStep, steps_of
 from harness.timing.windows import WindowSignals
 
 
@@ -34,7 +34,7 @@ def fifos(tmp_path: Path) -> Iterator[tuple[list[Path], list[int]]]:
         os.close(pipe)
 
 
-STEPS: list[Step] = [("alone", (1,)), ("together", (0, 1)), ("alone", (0,))]
+STEPS: list[CopiesStep] = [("alone", (1,)), ("together", (0, 1)), ("alone", (0,))]
 
 
 def test_no_process_works_while_another_is_to_be_alone(fifos: tuple[list[Path], list[int]]) -> None:

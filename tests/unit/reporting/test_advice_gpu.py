@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.core.schemas import Interval, Row
 from harness.reporting.prose.recommendations import (
-    Group,
+    Candidates,
     Recommendation,
     backend_choice,
     engine_cost,
@@ -32,8 +32,8 @@ def timed(row: Row, ms: float, **changes: Any) -> Row:
     return row.model_copy(update={"latency_ns": latency, **changes})
 
 
-def found(rule: Callable[[Group], Iterable[Recommendation]], *rows: Row) -> list[Recommendation]:
-    group = Group("a model", rows, BY_ID, SUMMARY.exports["bert-base"], None, SUMMARY.engines)
+def found(rule: Callable[[Candidates], Iterable[Recommendation]], *rows: Row) -> list[Recommendation]:
+    group = Candidates("a model", rows, BY_ID, SUMMARY.exports["bert-base"], None, SUMMARY.engines)
     return list(rule(group))
 
 
@@ -98,7 +98,9 @@ def test_the_fastest_is_named_in_the_precision_that_most_share_with_its_setting(
 
 def test_an_engine_that_a_row_of_grade_c_beats_is_not_recommended() -> None:
     rows = (timed(ENGINE, 1.0), timed(FUSED, 2.0))
-    group = Group("a model", rows, BY_ID, SUMMARY.exports["bert-base"], None, SUMMARY.engines, (timed(COMPILED, 0.5),))
+    group = Candidates(
+        "a model", rows, BY_ID, SUMMARY.exports["bert-base"], None, SUMMARY.engines, (timed(COMPILED, 0.5),)
+    )
     assert list(engine_cost(group)) == []
     slower = dataclasses.replace(group, flagged=(timed(COMPILED, 1.5),))
     assert len(list(engine_cost(slower))) == 1

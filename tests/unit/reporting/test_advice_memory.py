@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.core.schemas import Row
-from harness.reporting.prose.recommendations import MANY_FAULTS, Group, page_faults
+from harness.reporting.prose.recommendations import MANY_FAULTS, Candidates, page_faults
 from tests.synthetic_results import EFFICIENTNET, Synthetic, matrix
 
 SUMMARY = Synthetic(models=(EFFICIENTNET,), cases=matrix((EFFICIENTNET,))).summary()
@@ -22,7 +22,7 @@ def faulting(an_inference: float, **changes: Any) -> Row:
 
 
 def said(*rows: Row) -> list[str]:
-    return [page_fault.text for page_fault in page_faults(Group("a model", rows, {}, None, None))]
+    return [page_fault.text for page_fault in page_faults(Candidates("a model", rows, {}, None, None))]
 
 
 def test_many_are_told_with_what_would_keep_the_memory() -> None:

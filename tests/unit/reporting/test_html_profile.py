@@ -17,7 +17,7 @@ from harness.reporting.html.page import page
 from harness.reporting.html.profile_section import (
     TOP_OPERATORS,
     ProfileGroup,
-    Profiles,
+    RunProfiles,
     TreeLine,
     flat,
     layers_data,
@@ -115,15 +115,15 @@ def test_the_longest_operators_stand_there_and_the_rest_is_counted() -> None:
 
 
 @pytest.fixture
-def profiles(rows: dict[str, Row]) -> Profiles:
+def profiles(rows: dict[str, Row]) -> RunProfiles:
     names = (CASE, CASE.replace("torch-eager", "onnxruntime"), CASE.replace("torch-eager", "torch-compile"))
     result = zip(names, (parts(), parts(GRAPH, plain_ns=6_500), parts((), plain_ns=7_500)), strict=True)
-    return Profiles(
+    return RunProfiles(
         "profiles", [Profiled(rows[name], model_profile(rows[name], told.plain_ns), told) for name, told in result]
     )
 
 
-def test_cases_of_one_shape_share_a_scale_and_say_what_stands_in_no_part(profiles: Profiles) -> None:
+def test_cases_of_one_shape_share_a_scale_and_say_what_stands_in_no_part(profiles: RunProfiles) -> None:
     (group,) = profile_groups(profiles)
     assert group.title == "minilm-l6, batch 1, sequence length 128"
     eager, graph, compiled = group.cases
@@ -145,7 +145,7 @@ def test_cases_of_one_shape_share_a_scale_and_say_what_stands_in_no_part(profile
 
 
 def test_a_page_holds_so_many_layers_and_says_where_the_others_are(
-    profiles: Profiles, monkeypatch: pytest.MonkeyPatch
+    profiles: RunProfiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(profile, "MAX_PAGE_LINES", 5)
     (group,) = profile_groups(profiles)
@@ -153,17 +153,19 @@ def test_a_page_holds_so_many_layers_and_says_where_the_others_are(
     assert group.cases[1].data["layers"] is None
 
 
-def test_a_case_without_parts_has_no_line(profiles: Profiles) -> None:
+def test_a_case_without_parts_has_no_line(profiles: RunProfiles) -> None:
     bare = [Profiled(entry.row, entry.model, None) for entry in profiles.cases]
-    assert profile_groups(Profiles("profiles", bare)) == []
+    assert profile_groups(RunProfiles("profiles", bare)) == []
 
 
-def test_the_page_holds_the_tree_as_data_and_hostile_names_stay_in_it(summary: Summary, profiles: Profiles) -> None:
+def test_the_page_holds_the_tree_as_data_and_hostile_names_stay_in_it(summary: Summary, profiles: RunProfiles) -> None:
     evil = "</script><img src=x onerror=alert(1)>"
     first = profiles.cases[0]
     layers = tuple(row.model_copy(update={"kind": evil}) for row in MODULES)
     told = parts(layers, notes=(evil,), traces=(evil,))
-    text = page(summary, profile=["Tables."], profiled=Profiles("profiles", [Profiled(first.row, first.model, told)]))
+    text = page(
+        summary, profile=["Tables."], profiled=RunProfiles("profiles", [Profiled(first.row, first.model, told)])
+    )
     assert "<img" not in text
     (block,) = [entry for entry in text.split('<script type="application/json">') if '"operators"' in entry]
     data = json.loads(block.partition("</script>")[0])
@@ -171,17 +173,17 @@ def test_the_page_holds_the_tree_as_data_and_hostile_names_stay_in_it(summary: S
     assert f'id="profile-{CASE}"' in text
 
 
-def test_kins_need_the_same_model_shape_and_device(profiles: Profiles) -> None:
+def test_kins_need_the_same_model_shape_and_device(profiles: RunProfiles) -> None:
     first, second, third = profiles.cases
     other = Profiled(second.row.model_copy(update={"device": "cuda"}), second.model, second.parts)
-    result: list[ProfileGroup] = profile_groups(Profiles("profiles", [first, other, third]))
+    result: list[ProfileGroup] = profile_groups(RunProfiles("profiles", [first, other, third]))
     assert [[case.name for case in group.cases] for group in result] == [
         ["torch-eager fp32", "torch-compile fp32"],
         ["onnxruntime fp32"],
     ]
 
 
-def test_the_same_modules_of_two_backends_are_one_chart(profiles: Profiles) -> None:
+def test_the_same_modules_of_two_backends_are_one_chart(profiles: RunProfiles) -> None:
     (group,) = profile_groups(profiles)
     (group,) = group.plots
     (plot,) = group.plots
@@ -199,23 +201,23 @@ def test_the_same_modules_of_two_backends_are_one_chart(profiles: Profiles) -> N
     assert "onnxruntime loses 500 ns here to torch-eager" in bars[2]["hovertext"][0]
 
 
-def test_a_profile_that_shows_nothing_is_marked_and_stands_in_no_chart(profiles: Profiles) -> None:
+def test_a_profile_that_shows_nothing_is_marked_and_stands_in_no_chart(profiles: RunProfiles) -> None:
     first, second, third = profiles.cases
     a_fifth = Profiled(second.row, second.model, parts(GRAPH, plain_ns=32_500, window_ns=32_500))
-    (group,) = profile_groups(Profiles("profiles", [first, a_fifth, third]))
+    (group,) = profile_groups(RunProfiles("profiles", [first, a_fifth, third]))
     assert [case.name for case in group.cases][1] == "onnxruntime fp32 (unexplained)"
     assert "nothing that was measured covers the difference" in group.cases[1].sums[1]
     assert group.plots == []
 
 
-def test_the_time_in_which_no_kernel_ran_is_drawn_behind_the_kernels(profiles: Profiles) -> None:
+def test_the_time_in_which_no_kernel_ran_is_drawn_behind_the_kernels(profiles: RunProfiles) -> None:
     first, *others = profiles.cases
     layers = tuple(layer.model_copy(update={"stream_ns": layer.self_ns}) for layer in MODULES)
     kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=10_000)
     gaps = LaunchGaps(window_ns=70_000, busy_ns=10_000, waited_ns=None, work_ns=10_000, kernels_ns=10_000)
     told = parts(layers, operators=(kernel,), plain_ns=45_000, launch_gaps=gaps)
     on_gpu = Profiled(first.row, model_profile(first.row, 35_000), told)
-    (before,), (after,) = (profile_groups(Profiles("profiles", [entry, *others])) for entry in (first, on_gpu))
+    (before,), (after,) = (profile_groups(RunProfiles("profiles", [entry, *others])) for entry in (first, on_gpu))
     ((plain,), (hatched,)) = ([group.plots[0] for group in group.plots] for group in (before, after))
     idle = next(trace for trace in hatched.data if trace.get("name") == IDLE)
     assert len(hatched.data) == len(plain.data) + 1
@@ -240,17 +242,17 @@ def test_segments_are_named_by_what_tells_them_apart(name: str, shown: str) -> N
     assert short_name(SideBySideLine(name, ())) == shown
 
 
-def test_modules_of_one_backend_alone_are_no_chart(profiles: Profiles) -> None:
-    (group,) = profile_groups(Profiles("profiles", profiles.cases[:1]))
+def test_modules_of_one_backend_alone_are_no_chart(profiles: RunProfiles) -> None:
+    (group,) = profile_groups(RunProfiles("profiles", profiles.cases[:1]))
     assert group.plots == []
 
 
-def test_names_in_the_chart_are_text(rows: dict[str, Row], profiles: Profiles) -> None:
+def test_names_in_the_chart_are_text(rows: dict[str, Row], profiles: RunProfiles) -> None:
     evil = "<img src=x onerror=alert(1)>"
     first, second, _ = profiles.cases
     told = parts(tuple(row.model_copy(update={"parent": f"encoder.{evil}"}) for row in GRAPH), plain_ns=6_500)
     results = [first, Profiled(second.row.model_copy(update={"backend": evil}), second.model, told)]
-    (group,) = profile_groups(Profiles("profiles", results))
+    (group,) = profile_groups(RunProfiles("profiles", results))
     (plot,) = group.plots[0].plots
     shown = [trace.get(name) for trace in plot.data for name in ("y", "text", "hovertext")]
     assert "&lt;img" in str(shown)

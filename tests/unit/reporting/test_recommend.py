@@ -10,13 +10,13 @@ import pytest
 
 from harness.core.schemas import ColdCosts, Flag, Interval, Row, Speedup, Summary
 from harness.reporting.prose import recommendations
-from harness.reporting.prose.recommendations import Group, Recommendation, listed
+from harness.reporting.prose.recommendations import Candidates, Recommendation, listed
 from tests.synthetic_results import EFFICIENTNET, Synthetic, matrix
 
 Golden = Callable[[str, str], None]
 SUMMARY = Synthetic(models=(EFFICIENTNET,), cases=matrix((EFFICIENTNET,))).summary()
 BY_NAME = {(row.backend, row.precision, row.batch_size): row for row in SUMMARY.rows}
-Rule = Callable[[Group], Iterable[Recommendation]]
+Rule = Callable[[Candidates], Iterable[Recommendation]]
 
 
 def row(backend: str, batch: int, ms: float, precision: str = "fp32", spread: float = 0.01, **changes: Any) -> Row:
@@ -40,8 +40,8 @@ def one_process(found: Row) -> Row:
     return found.model_copy(update={"latency_ns": found.latency_ns.model_copy(update=update), "throughput_ci95": None})
 
 
-def group(*rows: Row, limit: float | None = None) -> Group:
-    return Group("a model", rows, {entry.case_id: entry for entry in (*SUMMARY.rows, *rows)}, None, limit)
+def group(*rows: Row, limit: float | None = None) -> Candidates:
+    return Candidates("a model", rows, {entry.case_id: entry for entry in (*SUMMARY.rows, *rows)}, None, limit)
 
 
 def said(rule: Rule, *rows: Row, limit: float | None = None) -> str:
@@ -222,7 +222,7 @@ def test_a_start_whose_repayment_is_not_proven_is_no_advice() -> None:
 
 def test_no_start_up_rule_without_a_ranked_baseline() -> None:
     script, eager = BY_NAME["torch-script", "fp32", 1], BY_NAME["torch-eager", "fp32", 1]
-    disturbed = Group("a model", (script,), {eager.case_id: eager.model_copy(update={"grade": "C"})}, None, None)
+    disturbed = Candidates("a model", (script,), {eager.case_id: eager.model_copy(update={"grade": "C"})}, None, None)
     assert list(recommendations.start_up_cost(disturbed)) == []
     assert said(recommendations.start_up_cost, script.model_copy(update={"speedup": None})) == ""
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.statistics.token_times import (
-    Instants,
+    RequestInstants,
     context_times,
     itls,
     per_sequence_rate,
@@ -17,8 +17,8 @@ from harness.statistics.token_times import (
 )
 
 
-def request(start: int, ttft: int, steps: list[int]) -> Instants:
-    return Instants(start, tuple(int(entry) for entry in start + ttft + np.cumsum([0, *steps])))
+def request(start: int, ttft: int, steps: list[int]) -> RequestInstants:
+    return RequestInstants(start, tuple(int(entry) for entry in start + ttft + np.cumsum([0, *steps])))
 
 
 def test_each_figure_is_the_median_of_the_processes() -> None:

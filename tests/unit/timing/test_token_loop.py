@@ -12,7 +12,7 @@ from harness.backends.decoder import GenerationJob
 from harness.core.schemas import DecoderShape, GenerationOptions, Measurement, Placement
 from harness.core.schemas.generation_record import ids_digest
 from harness.statistics.parity import GreedyAnswer
-from harness.statistics.token_times import Instants
+from harness.statistics.token_times import RequestInstants
 from harness.timing import token_session
 from harness.timing.clock import now_ns
 from harness.timing.token_session import Ids, PromptBatches, TokenMeasurements, run_token_session, timed_request
@@ -109,7 +109,7 @@ def _session(decoder: Arithmetic, new: int = NEW) -> TokenMeasurements:
 
 def test_times_of_a_known_decoder_are_known(clock: list[int]) -> None:
     result = timed_request(Arithmetic(clock), PROMPTS[:2], NEW)
-    instants = Instants(result.start_ns, result.token_ns)
+    instants = RequestInstants(result.start_ns, result.token_ns)
     assert instants.ttft == 1_001
     assert instants.itl.tolist() == [101] * (NEW - 1)
     assert instants.ttft + int(instants.itl.sum()) == instants.end_to_end
@@ -119,7 +119,7 @@ def test_times_of_a_known_decoder_are_known(clock: list[int]) -> None:
 
 def test_one_token_has_no_itl_and_no_tpot(clock: list[int]) -> None:
     result = timed_request(Arithmetic(clock), PROMPTS[:1], 1)
-    instants = Instants(result.start_ns, result.token_ns)
+    instants = RequestInstants(result.start_ns, result.token_ns)
     assert (instants.itl.size, instants.tpot, instants.end_to_end) == (0, None, instants.ttft)
 
 
@@ -128,7 +128,7 @@ def test_a_decoder_of_known_duration_is_never_faster_than_that(tmp_path: Path) -
     decoder = SpinDecoder(job)
     decoder.load()
     result = timed_request(decoder, PROMPTS[:2, :4], 5)
-    instants = Instants(result.start_ns, result.token_ns)
+    instants = RequestInstants(result.start_ns, result.token_ns)
     assert instants.ttft >= PREFILL * 100_000
     assert instants.itl.min() >= 100_000
     assert now_ns() >= result.token_ns[-1]

@@ -11,7 +11,7 @@ from harness.core.layout import Models
 from harness.core.schemas import ExportRecord, InputSet, OnnxArtifact, PlannedModel
 from harness.zoo import model_info
 from harness.zoo.identity import (
-    Options,
+    ExportChoices,
     artifact,
     artifacts_of,
     covers,
@@ -19,7 +19,7 @@ from harness.zoo.identity import (
     request_digest,
 )
 
-OPTIONS = Options(exporter="dynamo", opset=20, output_name=None, max_length=None, cache=None)
+OPTIONS = ExportChoices(exporter="dynamo", opset=20, output_name=None, max_length=None, cache=None)
 
 
 def planned(name: str = "minilm-l6", lengths: tuple[int, ...] = (16,)) -> PlannedModel:
@@ -33,7 +33,7 @@ def planned(name: str = "minilm-l6", lengths: tuple[int, ...] = (16,)) -> Planne
     )
 
 
-def digest(wanted: PlannedModel, seed: int = 1, samples: int = 8, options: Options = OPTIONS) -> str:
+def digest(wanted: PlannedModel, seed: int = 1, samples: int = 8, options: ExportChoices = OPTIONS) -> str:
     return request_digest(model_info(wanted.name), wanted, seed, samples, options)
 
 
@@ -87,12 +87,12 @@ def test_digest_follows_what_decides_the_files() -> None:
     assert len({base, *others}) == 1 + len(others)
 
 
-def changed_options() -> list[Options]:
+def changed_options() -> list[ExportChoices]:
     return [
-        Options("torchscript", 20, None, None, None),
-        Options("dynamo", 18, None, None, None),
-        Options("dynamo", 20, "answer", None, None),
-        Options("dynamo", 20, None, 64, None),
+        ExportChoices("torchscript", 20, None, None, None),
+        ExportChoices("dynamo", 18, None, None, None),
+        ExportChoices("dynamo", 20, "answer", None, None),
+        ExportChoices("dynamo", 20, None, 64, None),
     ]
 
 
