@@ -89,7 +89,6 @@ LoadGenerated = Callable[[str, int], Generated | Failed | None]
 LoadUsage = Callable[[str, int], Usage | None]
 
 _OF_CASE = ("case_id", "model", "backend", "device", "precision", "batch_size", "prompt_length", "new_tokens")
-_FIGURES = tuple(VoidGeneration.model_fields)
 
 
 @dataclass

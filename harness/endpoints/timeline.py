@@ -17,9 +17,6 @@ from harness.endpoints.contract import KINDS, Exchange, Reply, ServerTotals
 
 Instants = NDArray[np.int64]
 
-LATE_SHARE = 0.05
-"""Share of a bound that the client's own lateness may reach at its 99th percentile (METHOD: `load not reached`)."""
-
 
 @dataclass(frozen=True)
 class StreamSteps:

@@ -65,8 +65,6 @@ MATMUL = "matmul"
 """GPU kernels that may serve a linear layer, attention or a 1×1 convolution."""
 ELEMENTWISE = "elementwise"
 """GPU kernels of sums, biases, casts, and of activations in attention or an MLP."""
-BY_NAME_ALONE = (MATMUL, ELEMENTWISE, OPERATORS)
-"""Groups that only operators and kernels have, never layers."""
 
 _ANYWHERE: tuple[tuple[str, re.Pattern[str]], ...] = (
     (OPERATORS, re.compile("attention|sdpa|fmha|flash", re.IGNORECASE)),

@@ -687,10 +687,6 @@ def _rate(key: str, name: str, doc: str) -> Figure[GenerationRow]:
     return Figure(key, "rate", doc, lambda row: getattr(row.rates, name, None))
 
 
-def _cache(key: str, name: str, doc: str) -> Figure[GenerationRow]:
-    return Figure(key, "bytes", doc, lambda row: getattr(row.cache, name, None))
-
-
 def _quarter(number: int) -> Figure[GenerationRow]:
     def of(row: GenerationRow) -> Value:
         quarters = None if row.context is None else row.context.quarters

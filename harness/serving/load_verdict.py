@@ -179,11 +179,6 @@ def latencies(
     return latency
 
 
-def count_over(latency_ns: ArrayLike, limit_ns: float) -> int:
-    """Requests over the limit; an infinite latency is one."""
-    return int(np.count_nonzero(np.asarray(latency_ns) > limit_ns))
-
-
 def reached(dispatch_delay_ns: ArrayLike, limit_ns: float) -> bool:
     """Whether requests were dispatched on time: p99 of the dispatch delay within LATE_SHARE of the limit.
 

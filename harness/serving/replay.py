@@ -222,8 +222,3 @@ def completions(scheduled: NDArray[np.int64], service_ns: NDArray[np.int64]) -> 
     """
     served = np.cumsum(service_ns, axis=-1)
     return served + np.maximum.accumulate(scheduled - (served - service_ns), axis=-1)
-
-
-def waits(scheduled: NDArray[np.int64], service_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Time of each request in the queue: its completion without its own service and its arrival."""
-    return completions(scheduled, service_ns) - service_ns - scheduled

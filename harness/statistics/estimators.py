@@ -180,19 +180,13 @@ def relative_half_width(block_medians: Sequence[float]) -> float | None:
     return t_critical(count - 1) * float(values.std(ddof=1)) / math.sqrt(count) / centre
 
 
-def lag1_autocorrelation(samples: ArrayLike) -> float | None:
-    """Correlation of each sample with the next (Box and Jenkins' r1); None with < 3 samples or when all are equal."""
-    values: NDArray[np.float64] = np.asarray(samples, dtype=np.float64)
-    if values.size < 3:
-        return None
-    centred = (values - values.mean())[np.newaxis]
-    return _lag1(centred, np.add.reduce(centred * centred, axis=1), np.abs(values).max()[np.newaxis])[0]
-
-
 def _lag1(
     centred: NDArray[np.float64], powers: NDArray[np.float64], largest: NDArray[np.float64]
 ) -> list[float | None]:
-    """From the centred samples of each process, their sums of squares, and the largest before they were centred."""
+    """Correlation of each sample with the next (Box and Jenkins' r1); None with < 3 samples or when all are equal.
+
+    From the centred samples of each process, their sums of squares, and the largest before they were centred.
+    """
     count = centred.shape[1]
     if count < 3:
         return [None] * len(centred)

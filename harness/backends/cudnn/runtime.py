@@ -420,11 +420,6 @@ class CuDnn(Backend):
 _KINDS = {np.dtype(np.float16): "fp16", np.dtype(np.float32): "fp32"}
 
 
-def _generated(graph: FusedGraph) -> list[list[int]]:
-    """The first alone, which decides whether the others are worth their compilation."""
-    return [[0], [*range(1, min(GENERATED, len(graph.names)))]][: min(2, len(graph.names))]
-
-
 def _built(graph: FusedGraph, index: int) -> int | None:
     """Its bytes of workspace; None where a plan cannot be built or needs too many."""
     try:

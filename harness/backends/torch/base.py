@@ -32,14 +32,6 @@ LEAST_SHARE = 0.01
 """Of the FLOPs of a pass: a smaller share, such as the angles of rotary embeddings in fp32, does not count."""
 
 
-def computed_in(call: Callable[[], object], word: Callable[[torch.dtype], str]) -> tuple[str, ...]:
-    """Words for the precisions of at least LEAST_SHARE of a pass's products, sorted; () where there are no products.
-
-    word: as of product_shares.
-    """
-    return words_of(product_shares(call, word), LEAST_SHARE)
-
-
 def product_shares(call: Callable[[], object], word: Callable[[torch.dtype], str]) -> Mapping[Product, float]:
     """Shares of a pass's products, by FLOPs; empty where there are none.
 

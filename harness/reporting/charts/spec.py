@@ -8,7 +8,7 @@ decide nothing about its content.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -324,14 +324,6 @@ class Heat:
 
 
 Spec = Dots | Lines | Areas | Stacked | Heat
-
-
-def marks_of(spec: Spec) -> Iterable[Mark]:
-    """Every mark of dots and lines, panel by panel; areas, stacked bars and heat maps have none."""
-    if isinstance(spec, Dots):
-        yield from (mark for panel in spec.panels for mark in panel.marks)
-    elif isinstance(spec, Lines):
-        yield from (point.mark for panel in spec.panels for series in panel.series for point in series.points)
 
 
 MAX_FINE_SPAN = 60

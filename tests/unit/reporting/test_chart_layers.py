@@ -10,7 +10,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from harness.core.schemas.profile_record import LayerGroup, OperatorRow
-from harness.profiling.layers import BY_NAME_ALONE
+from harness.profiling.layers import ELEMENTWISE, MATMUL, OPERATORS
 from harness.profiling.side_by_side import (
     Alike,
     ComparedColumn,
@@ -110,7 +110,7 @@ def test_the_same_comparison_gives_the_same_picture() -> None:
 
 
 def test_every_group_has_its_colour_and_no_two_look_alike() -> None:
-    assert set(COLOURS) == {*get_args(LayerGroup), *BY_NAME_ALONE}
+    assert set(COLOURS) == {*get_args(LayerGroup), MATMUL, ELEMENTWISE, OPERATORS}
     for entry, other in combinations(COLOURS.values(), 2):
         assert sum(abs(a - b) for a, b in zip(to_rgb(entry), to_rgb(other), strict=True)) > 0.3, (entry, other)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
@@ -15,7 +15,7 @@ from harness.reporting import ranking
 from harness.reporting.charts import selection, style
 from harness.reporting.charts.latency_charts import far_apart, latency, overview, throughput, time_axis
 from harness.reporting.charts.rows import TableRows, hover, tags
-from harness.reporting.charts.spec import Absent, Axis, DotPanel, Dots, Lines, Mark, Spec, marks_of
+from harness.reporting.charts.spec import Absent, Axis, DotPanel, Dots, Lines, Mark, Spec
 from harness.reporting.charts.speedup_charts import cold_start, ratio_axis, speedup
 from tests.synthetic_cuda import cuda_summary
 from tests.synthetic_results import FakeModel, Synthetic, matrix, with_baseline_grades
@@ -25,6 +25,14 @@ LOOK = style.look("onnxruntime")
 
 def named(summary: Summary, name: str) -> Spec:
     return next(chart.spec for chart in selection.select(summary).charts if chart.name == name)
+
+
+def marks_of(spec: Spec) -> Iterable[Mark]:
+    """Every mark of dots and lines, panel by panel; areas, stacked bars and heat maps have none."""
+    if isinstance(spec, Dots):
+        yield from (mark for panel in spec.panels for mark in panel.marks)
+    elif isinstance(spec, Lines):
+        yield from (point.mark for panel in spec.panels for series in panel.series for point in series.points)
 
 
 def dots(summary: Summary, name: str) -> Dots:
