@@ -22,6 +22,7 @@ from harness.core.schemas import (
     Case,
     Device,
     GenerationCase,
+    GenerationRow,
     Grade,
     Latency,
     LoadCase,
@@ -400,7 +401,7 @@ def flag_names(row: Row) -> list[str]:
     return list(dict.fromkeys(flag.name for flag in row.flags if not flag.is_note))
 
 
-def is_calibration(row: Row) -> bool:
+def is_calibration(row: Row | GenerationRow) -> bool:
     """True where the row shows the harness overhead."""
     return any(flag.name == CALIBRATION for flag in row.flags)
 
@@ -408,6 +409,11 @@ def is_calibration(row: Row) -> bool:
 def median_ns(row: Row) -> float:
     """The headline of one batch in ns; infinite where nothing was measured, so that such a row is never the fastest."""
     return row.latency_ns.median if row.latency_ns else math.inf
+
+
+def medians_per_sample(row: Row) -> tuple[float, ...]:
+    """Process medians in ns per sample; empty without a latency."""
+    return tuple(median / row.batch_size for median in row.latency_ns.process_medians) if row.latency_ns else ()
 
 
 def medians_by_round(row: Row) -> dict[int, float]:

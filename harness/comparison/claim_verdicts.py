@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from harness.aggregation import flags, grades
+from harness.aggregation.flags import medians_per_sample
 from harness.comparison import compatibility
 from harness.core.schemas import (
     Claim,
@@ -271,13 +272,8 @@ def _times_faster(fast: MeasuredValue, slow: MeasuredValue) -> tuple[float | Non
         return None, None, "; ".join(missing)
     if fast.row.case_id == slow.row.case_id:
         return None, None, "both sides are the same case here"
-    ratio = ratio_of_medians(_sample_ns(slow.row), _sample_ns(fast.row))
+    ratio = ratio_of_medians(medians_per_sample(slow.row), medians_per_sample(fast.row))
     return (None, None, "no process median above 0") if ratio is None else (ratio.value, ratio.ci95, None)
-
-
-def _sample_ns(row: Row) -> tuple[float, ...]:
-    """Process medians in ns per sample."""
-    return tuple(median / row.batch_size for median in row.latency_ns.process_medians) if row.latency_ns else ()
 
 
 def _order(values: Sequence[MeasuredValue]) -> ReproducedRow:

@@ -127,7 +127,7 @@ class Completions(Endpoint):
             forms = [form for form in forms if not form.ids]
         refused: list[RequestFailureError] = []
         for self._form in forms:
-            failure = self._try(replace(prompt, new_tokens=min(prompt.new_tokens, 2)), timeout_ns)
+            failure = self.failure_of(replace(prompt, new_tokens=min(prompt.new_tokens, 2)), timeout_ns)
             if failure is None:
                 break
             refused.append(failure)
@@ -141,16 +141,6 @@ class Completions(Endpoint):
         if not self._form.extensions:
             notes.append(f"The server refuses ignore_eos: an output may end early, and then fails ({refused[0]}).")
         return tuple(notes)
-
-    def _try(self, prompt: Prompt, timeout_ns: int) -> RequestFailureError | None:
-        connection = self.connect()
-        try:
-            connection.exchange(prompt, now_ns() + timeout_ns, Exchange())
-        except RequestFailureError as failure:
-            return failure
-        finally:
-            connection.close()
-        return None
 
     def _http(self) -> HttpConnection:
         return HttpConnection(self.target.host, self.target.port, self._tls)

@@ -17,6 +17,7 @@ from harness.core.errors import InferometerError, UnavailableError
 from harness.core.safe_files import SizeLimit
 from harness.core.schemas.load_record import FailureKind
 from harness.endpoints.target import Target
+from harness.timing.clock import now_ns
 
 KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
 
@@ -195,6 +196,17 @@ class Endpoint(ABC):
     @abstractmethod
     def totals(self, timeout_ns: int) -> ServerTotals | None:
         """The server's own sums; None where it reports none."""
+
+    def failure_of(self, sample: Sample, timeout_ns: int) -> RequestFailureError | None:
+        """The failure of one request on a new connection; None where it has an answer."""
+        connection = self.connect()
+        try:
+            connection.exchange(sample, now_ns() + timeout_ns, Exchange())
+        except RequestFailureError as failure:
+            return failure
+        finally:
+            connection.close()
+        return None
 
 
 def unusable(target: Target, failure: RequestFailureError) -> InferometerError:

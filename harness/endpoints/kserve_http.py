@@ -163,23 +163,13 @@ class KserveHttp(Endpoint):
     def _choose_form(self, tensors: Tensors, timeout_ns: int) -> tuple[str, ...]:
         """Send a sample as raw bytes and, where the server does not take them, as JSON; a note in the second case."""
         self._binary = True
-        refused = self._try(tensors, timeout_ns)
+        refused = self.failure_of(tensors, timeout_ns)
         if refused is None:
             return ()
         self._binary = False
-        if refused.kind not in ("rejected", "server error", "malformed") or self._try(tensors, timeout_ns):
+        if refused.kind not in ("rejected", "server error", "malformed") or self.failure_of(tensors, timeout_ns):
             raise unusable(self.target, refused)
         return (f"The server does not take raw bytes, so tensors travel as JSON ({refused}).",)
-
-    def _try(self, tensors: Tensors, timeout_ns: int) -> RequestFailureError | None:
-        connection = self.connect()
-        try:
-            connection.exchange(tensors, now_ns() + timeout_ns, Exchange())
-        except RequestFailureError as failure:
-            return failure
-        finally:
-            connection.close()
-        return None
 
     def _get(self, http: HttpConnection, path: str, timeout_ns: int) -> dict[str, Any] | None:
         """The JSON object at a path; None where the server has nothing there."""

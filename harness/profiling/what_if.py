@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.aggregation.flags import GroupKey, is_calibration, median_ns
+from harness.aggregation.flags import GroupKey, is_calibration, median_ns, medians_per_sample
 from harness.aggregation.grades import RANKED
 from harness.aggregation.roofline import best_product, least_bytes, pass_ns
 from harness.core.schemas import Case, CpuRoof, Device, ExportRecord, Interval, Roof, Row, Weights, Work
@@ -155,16 +155,11 @@ def _why_none(start: Row, sound: Sequence[Row], profiles: PartsProfiles, doubts:
     return f"{measured}, and {bounds}"
 
 
-def _per_sample(row: Row) -> tuple[float, ...]:
-    """Process medians in ns per sample."""
-    return tuple(median / row.batch_size for median in row.latency_ns.process_medians) if row.latency_ns else ()
-
-
 def _measured(start: Row, sound: Sequence[Row]) -> Iterator[Improvement]:
     """Rows that differ from the start by one rule and are faster per sample."""
     for row in sound:
         rule = _rule(start, row)
-        ratio = ratio_of_medians(_per_sample(start), _per_sample(row)) if rule else None
+        ratio = ratio_of_medians(medians_per_sample(start), medians_per_sample(row)) if rule else None
         if rule and ratio and ratio.ci95 and ratio.ci95.low > 1:
             yield Improvement(rule, ratio.value, start.case_id, row.case_id, ratio.ci95)
 

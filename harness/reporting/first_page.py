@@ -33,7 +33,7 @@ from harness.reporting.prose.conditions import (
 from harness.reporting.prose.generation_text import generation_first
 from harness.reporting.prose.load_answer import load_answer, load_conditions
 from harness.reporting.prose.recommendations import further, listed
-from harness.reporting.ranking import USUAL, TableKey, named
+from harness.reporting.ranking import TableKey, backend_and_setting, named
 from harness.reporting.table import Align, DocumentBlock, texts
 from harness.reporting.tables.scaling_tables import neighbours_table, scaling_table
 from harness.reporting.writers.markdown import blocks_text, escape, section, table_text
@@ -217,7 +217,7 @@ def answer_cells(answer: ModelAnswer) -> list[str]:
     """An answer as a line of the table."""
     return [
         answer.where,
-        in_words(answer.same, _backend),
+        in_words(answer.same, backend_and_setting),
         "the same" if answer.is_same else in_words(answer.fastest, named),
         "nothing" if answer.is_same else cost(answer.fastest.named),
         _baseline(answer.baseline),
@@ -349,7 +349,7 @@ def terminal_answer(summary: Summary) -> str:
     baseline = SHOWN.get(summary.baseline_backend, summary.baseline_backend)
     blocks = []
     for answer in shown[:MAX_MODELS]:
-        same = in_words(answer.same, _backend)
+        same = in_words(answer.same, backend_and_setting)
         if answer.baseline is not None:  # an ONNX file has no PyTorch rows
             same += f"; {baseline}: {_baseline(answer.baseline)}"
         fastest = "the same" if answer.is_same else f"{in_words(answer.fastest, named)}; {cost(answer.fastest.named)}"
@@ -434,7 +434,7 @@ def _choice(rows: Sequence[Row]) -> Choice:
 def _verdict(answer: ModelAnswer) -> AnswerCard:
     fastest, lost = answer.fastest, "" if answer.is_same else cost(answer.fastest.named)
     differs = answer.same.named and not answer.is_same
-    same = f"with the same answers ({FULL}): {in_words(answer.same, _backend)}" if differs else ""
+    same = f"with the same answers ({FULL}): {in_words(answer.same, backend_and_setting)}" if differs else ""
     if fastest.clear:
         winner = fastest.rows[0]
         parts = [_time(winner), _gain(winner), lost, same]
@@ -468,7 +468,7 @@ def _place(summary: Summary, row: Row) -> str:
 
 
 def _case_cells(row: Row, unit: units.TimeUnit, wins: bool) -> list[str]:
-    words = [_backend(row), row.precision, str(row.batch_size)]
+    words = [backend_and_setting(row), row.precision, str(row.batch_size)]
     if row.latency_ns is None:
         return [*words, "void", "void", "void", accuracy(row), row.grade or units.ABSENT]
     median = f"{units.in_unit(row.latency_ns.median, unit)}{_half_width(row)}"
@@ -497,10 +497,6 @@ def _p95(row: Row, unit: units.TimeUnit) -> str:
     if row.latency_ns.p95 is None:
         return f"needs {P95_MIN_SAMPLES} samples" if row.latency_ns.n < P95_MIN_SAMPLES else "too few samples"
     return units.in_unit(row.latency_ns.p95, unit)
-
-
-def _backend(row: Row) -> str:
-    return row.backend if row.setting == USUAL else f"{row.backend} ({row.setting})"
 
 
 def _time(row: Row) -> str:

@@ -127,6 +127,11 @@ def name(row: Row) -> str:
     return f"{row.backend} {row.precision}"
 
 
+def backend_and_setting(row: Row) -> str:
+    """Backend, and its setting where that is not the default."""
+    return row.backend if row.setting == USUAL else f"{row.backend} ({row.setting})"
+
+
 def named(row: Row) -> str:
     """Backend, precision and setting, for a sentence about this row: `tensorrt fp16 (static+graph)`."""
     return name(row) if row.setting == USUAL else f"{name(row)} ({row.setting})"

@@ -46,13 +46,12 @@ from harness.zoo.loaded import Arrays, Inputs, Loaded, Raw, Request, StepTimer, 
 from harness.zoo.onnx import int8, torch_to_onnx
 from harness.zoo.onnx import variants as onnx_forms
 from harness.zoo.onnx.check import (
-    Compare,
     Trial,
     check_file,
     hint_of_other_exporter,
     trials_of,
 )
-from harness.zoo.reference import check_comparable, diagnosed, in_chunks, reference_of, relative_l2
+from harness.zoo.reference import Compare, check_comparable, diagnosed, in_chunks, reference_of, relative_l2
 
 MAX_JPEG_DISTANCE = 0.1
 """Largest relative L2 between a picture's inputs by way of JPEG and without: quality 95 gave 0.04 over the sample

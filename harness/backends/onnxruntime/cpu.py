@@ -12,6 +12,7 @@ import onnxruntime as ort
 
 from harness.backends.base import Array, Backend, Batch
 from harness.backends.onnxruntime.placement import computing_kernels, quantised
+from harness.backends.onnxruntime.session import session_options
 from harness.backends.precision import file_precision, precision_of
 from harness.core.errors import CaseError
 from harness.core.schemas import Placement
@@ -46,11 +47,7 @@ class OnnxRuntime(Backend):
 
     def session_options(self) -> Any:
         """The options of the session."""
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = self.job.threads
-        options.inter_op_num_threads = 1
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
-        return options
+        return session_options(self.job.threads)
 
     def end_profiling(self) -> Path:
         """The complete profile of a session whose options requested it."""

@@ -31,6 +31,7 @@ from harness.backends.onnxruntime.placement import (
     shares,
 )
 from harness.backends.onnxruntime.session import (
+    CUDA,
     Provider,
     SessionRequest,
     capture_refused,
@@ -39,8 +40,6 @@ from harness.backends.onnxruntime.session import (
 )
 from harness.backends.precision import file_precision
 from harness.core.schemas import Placement
-
-CUDA = "CUDAExecutionProvider"
 
 _TYPES = {
     "tensor(float)": np.float32,

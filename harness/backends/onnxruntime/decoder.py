@@ -17,6 +17,7 @@ from harness.backends.base import Array
 from harness.backends.decoder import Decoder, GenerationJob
 from harness.backends.onnxruntime.cache_feeds import PAST, TYPES, WAYS, BoundMemory, HostMemory, Sessions
 from harness.backends.onnxruntime.placement import nodes_that_run
+from harness.backends.onnxruntime.session import session_options
 from harness.backends.precision import floating_precision, precision_of
 from harness.core.errors import CaseError
 from harness.core.schemas import Placement
@@ -119,11 +120,7 @@ class OnnxDecoder(Decoder):
         return ort.InferenceSession(str(file), self._options(file), providers=["CPUExecutionProvider"])
 
     def _options(self, _file: Path) -> Any:
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = self.job.threads
-        options.inter_op_num_threads = 1
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
-        return options
+        return session_options(self.job.threads)
 
 
 _PLAIN = ("MatMul", "Gemm", "FusedMatMul", "FusedGemm")

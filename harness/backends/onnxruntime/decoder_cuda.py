@@ -17,11 +17,9 @@ from harness.backends.cuda.context import Cuda, DeviceArray
 from harness.backends.onnxruntime.cache_feeds import PAST
 from harness.backends.onnxruntime.decoder import OnnxDecoder
 from harness.backends.onnxruntime.placement import Ran, device_of, nodes_of, shares
-from harness.backends.onnxruntime.session import SessionRequest, open_session
+from harness.backends.onnxruntime.session import CUDA, SessionRequest, open_session
 from harness.backends.precision import floating_precision
 from harness.core.schemas import Placement
-
-CUDA = "CUDAExecutionProvider"
 
 
 class DeviceMemory:

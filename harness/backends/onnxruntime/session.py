@@ -24,8 +24,10 @@ from harness.core.schemas import TensorSpec
 Provider = tuple[str, Mapping[str, str]]
 """Name and options."""
 
+CUDA = "CUDAExecutionProvider"
+
 _LIBRARIES = {
-    "CUDAExecutionProvider": "libonnxruntime_providers_cuda.so",
+    CUDA: "libonnxruntime_providers_cuda.so",
     "TensorrtExecutionProvider": "libonnxruntime_providers_tensorrt.so",
 }
 _CAPTURE = re.compile("graph capture|cuda graph|captur", re.IGNORECASE)
@@ -47,12 +49,18 @@ class SessionRequest:
     dimensions: Mapping[str, int] = field(default_factory=dict)
 
 
-def open_session(wanted: SessionRequest) -> Any:
-    """A session that profiles itself until end_profiling(). CaseError where it lacks its first provider."""
+def session_options(threads: int) -> Any:
+    """The options of every measured session: all optimizations, one operator at a time."""
     options = ort.SessionOptions()
-    options.intra_op_num_threads = wanted.threads
+    options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    return options
+
+
+def open_session(wanted: SessionRequest) -> Any:
+    """A session that profiles itself until end_profiling(). CaseError where it lacks its first provider."""
+    options = session_options(wanted.threads)
     options.enable_profiling = True
     options.profile_file_prefix = str(wanted.profile)
     for name, extent in wanted.dimensions.items():

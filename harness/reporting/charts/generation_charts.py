@@ -26,7 +26,8 @@ from harness.reporting.charts.spec import (
     widened,
 )
 from harness.reporting.charts.style import dashes, look
-from harness.reporting.tables.generation_table import USUAL, named
+from harness.reporting.ranking import USUAL
+from harness.reporting.tables.generation_table import named
 
 MAX_PANELS = 3
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from harness.aggregation.flags import is_calibration
 from harness.core import units
 from harness.core.schemas import GenerationRow, Summary
 from harness.core.units import duration, significant
 from harness.reporting.prose.conditions import machine, versions
 from harness.reporting.table import Align, DocumentBlock, texts, titled
-from harness.reporting.tables.generation_table import by_model, generation_table, is_known_duration, named, shape
+from harness.reporting.tables.generation_table import by_model, generation_table, named, shape
 from harness.reporting.writers.markdown import escape
 from harness.reporting.writers.terminal import table_text as terminal_table
 
@@ -154,7 +155,7 @@ def _flags(rows: Sequence[GenerationRow]) -> list[DocumentBlock]:
 
 def _known_durations(summary: Summary) -> list[DocumentBlock]:
     """The rows of a known duration: the error of the loop."""
-    rows = [row for row in summary.generations if row.status == "measured" and is_known_duration(row)]
+    rows = [row for row in summary.generations if row.status == "measured" and is_calibration(row)]
     lines = [
         [row.case_id, _known(row, "prefill_ns"), _ms(row.ttft_ns), _known(row, "step_ns"), _ms(row.itl_ns)]
         for row in rows

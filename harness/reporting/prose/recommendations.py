@@ -19,7 +19,7 @@ from harness.core.schemas import EngineRecord, ExportRecord, Interval, Precision
 from harness.reporting import ranking
 from harness.reporting.figures import until_first_answer_ns
 from harness.reporting.prose import boundaries
-from harness.reporting.ranking import USUAL, name, named
+from harness.reporting.ranking import backend_and_setting, name, named
 from harness.reporting.tables import cold_start_table as cold
 from harness.reporting.tables.cold_start_table import engine_of
 from harness.reporting.writers.markdown import escape
@@ -225,7 +225,7 @@ def backend_choice(group: Candidates) -> Iterator[Recommendation]:
         [*rows, *(row for row in group.flagged if (row.batch_size, row.mode, row.precision) == (1, "sync", precision))]
     )
     if doubtful:
-        names = listed([f"{_way(row)}, {_latency(row)}" for row in doubtful])
+        names = listed([f"{backend_and_setting(row)}, {_latency(row)}" for row in doubtful])
         flags = listed(sorted({flag.name for row in doubtful for flag in row.flags}))
         be = "is" if len(doubtful) == 1 else "are"
         text = f"which is fastest at batch 1 in {precision} is open: {names}, may be, and {be} flagged ({flags})."
@@ -237,10 +237,11 @@ def backend_choice(group: Candidates) -> Iterator[Recommendation]:
         second = min((row for row in rows if row is not fastest), key=median_ns)
         ratio = _times(fastest, second)
         ahead = f"{_ratio(ratio)} times as fast as" if ratio else "faster than"
-        text = f"{_way(fastest)} is fastest at batch 1 in {precision}: {_latency(fastest)}, {ahead} {_way(second)}."
+        first = f"{backend_and_setting(fastest)} is fastest at batch 1 in {precision}: {_latency(fastest)}"
+        text = f"{first}, {ahead} {backend_and_setting(second)}."
         yield group.recommendation("backend", text, (fastest.case_id, second.case_id))
     elif len(candidates) > 1:
-        names = listed([_way(row) for row in candidates])
+        names = listed([backend_and_setting(row) for row in candidates])
         text = f"{names} are not significantly different at batch 1 in {precision}"
         started = [row for row in candidates if row.cold_ns is not None]
         if len(started) == len(candidates):
@@ -298,11 +299,6 @@ def _shared_precision(rows: Sequence[Row]) -> Precision | None:
     for row in rows:
         backends.setdefault(row.precision, set()).add(row.backend)
     return max(backends, key=lambda precision: (len(backends[precision]), precision == "fp32"), default=None)
-
-
-def _way(row: Row) -> str:
-    """Backend, and its setting where that is not the default."""
-    return row.backend if row.setting == USUAL else f"{row.backend} ({row.setting})"
 
 
 def _times(fast: Row, slow: Row) -> Ratio | None:

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from harness.aggregation.flags import CALIBRATION
+from harness.aggregation.flags import is_calibration
 from harness.core import units
 from harness.core.schemas import GenerationRow, Interval, Summary, TokenTimes
 from harness.core.units import ABSENT, MILLISECOND, VOID, significant
 from harness.reporting.csv_identity import Line, where
 from harness.reporting.figures import CSV_UNITS, GENERATION, columns
+from harness.reporting.ranking import USUAL
 from harness.reporting.table import Column, Table, filled, words
-
-USUAL = "default"
 
 
 def by_model(rows: Iterable[GenerationRow]) -> dict[str, list[GenerationRow]]:
     """Measured rows that compute something, by model in the plan's order; each sorted by shape, the fastest first."""
     rows_of: dict[str, list[GenerationRow]] = {}
     for row in rows:
-        if row.status == "measured" and not is_known_duration(row):
+        if row.status == "measured" and not is_calibration(row):
             rows_of.setdefault(row.model, []).append(row)
     return {model: sorted(ours, key=_order) for model, ours in rows_of.items()}
-
-
-def is_known_duration(row: GenerationRow) -> bool:
-    """True for a row that shows the error of the loop."""
-    return any(flag.name == CALIBRATION for flag in row.flags)
 
 
 def named(row: GenerationRow) -> str:

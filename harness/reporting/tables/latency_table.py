@@ -9,7 +9,7 @@ from harness.aggregation.flags import flag_names
 from harness.aggregation.roofline import CPU_CLEARLY_SHORTER, MIN_SHARE
 from harness.core import units
 from harness.core.schemas import ExportRecord, Latency, Row, Summary
-from harness.core.units import ABSENT, TimeUnit
+from harness.core.units import ABSENT, VOID, TimeUnit
 from harness.reporting import ranking
 from harness.reporting.csv_identity import Line, about, is_sound
 from harness.reporting.figures import ANSWERS, CSV_UNITS, DEVICE, LEAST_SAMPLES, MEMORY, SPEED, Figure, columns
@@ -20,9 +20,6 @@ from harness.reporting.tables.cold_start_table import Engines, engine_of
 from harness.reporting.tables.custom_metrics_table import Metrics, csv_columns, metric_columns
 from harness.reporting.writers.terminal import table_text
 from harness.statistics.estimators import least_in_process
-
-VOID = "void"
-"""Replaces every figure of speed of a grade F row, which did not time what its label says."""
 
 
 def latency_table(

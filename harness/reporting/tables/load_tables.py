@@ -12,7 +12,7 @@ from typing import Literal
 from harness.core import units
 from harness.core.schemas import LoadedPoint, LoadRow, MapCell, Summary
 from harness.core.schemas.load_record import ClientFigures
-from harness.core.units import ABSENT, MILLISECOND, TimeUnit
+from harness.core.units import ABSENT, MICROSECOND, MILLISECOND, TimeUnit
 from harness.reporting.csv_identity import Line, where
 from harness.reporting.figures import CSV_UNITS, LOAD, LOADED, REPLAYED, columns
 from harness.reporting.load_groups import (
@@ -383,9 +383,6 @@ def _predicted(row: LoadRow) -> str:
 
 def _money(value: float | None) -> str:
     return ABSENT if value is None else units.significant(value)
-
-
-MICROSECOND = units.time_unit([1_000.0])
 
 
 def client_table(rows: Sequence[LoadRow]) -> Table[LoadLine] | None:

@@ -18,7 +18,6 @@ embeddings and normalisations stay in fp32.
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,6 +35,7 @@ from harness.core.errors import ExportError, reason
 from harness.core.host import limits
 from harness.core.schemas import OnnxArtifact, Precision
 from harness.core.schemas.generation_record import DecoderShape
+from harness.zoo.generation.generative import cache_argument
 from harness.zoo.identity import artifact
 from harness.zoo.loaded import Arrays
 from harness.zoo.onnx.torch_to_onnx import dtype_census, save, strip_traces, weights_beside
@@ -439,11 +439,6 @@ def _seq2seq_step(model: nn.Module, shape: DecoderShape) -> _Traced:
     )
 
 
-def cache_keyword(model: nn.Module) -> str:
-    """The name that the forward of this version of transformers gives its cache."""
-    return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
-
-
 def _filled(tensors: Sequence[torch.Tensor]) -> Any:
     """transformers' DynamicCache of these keys and values, of each layer in turn.
 
@@ -479,7 +474,7 @@ class _Growing(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
-        self.keyword = cache_keyword(model)
+        self.keyword = cache_argument(model)
 
     def forward(self, input_ids: torch.Tensor, past: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         cache = _filled(past)
@@ -586,7 +581,7 @@ class _Prefill(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
-        self.keyword = cache_keyword(model)
+        self.keyword = cache_argument(model)
 
     def forward(self, input_ids: torch.Tensor, decoder_input_ids: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         from transformers import DynamicCache, EncoderDecoderCache  # noqa: PLC0415 - seconds, and rare
@@ -606,7 +601,7 @@ class _SecondHalf(nn.Module):
         super().__init__()
         self.model = model
         self.hidden = hidden
-        self.keyword = cache_keyword(model)
+        self.keyword = cache_argument(model)
 
     def forward(self, decoder_input_ids: torch.Tensor, cached: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         from transformers import EncoderDecoderCache  # noqa: PLC0415 - seconds, and only these models need it

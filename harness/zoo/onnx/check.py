@@ -5,18 +5,16 @@ from __future__ import annotations
 import dataclasses
 import math
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.core.errors import ExportError
-from harness.core.schemas import OnnxCheck, Parity, Precision
+from harness.core.schemas import OnnxCheck, Precision
 from harness.zoo.identity import ExportChoices
 from harness.zoo.loaded import Arrays, Loaded, as_taken, batch_first
 from harness.zoo.onnx.torch_to_onnx import check_onnx, other_exporter, write_fp32
-from harness.zoo.reference import open_session, reference_of, run_session
-
-Compare = Callable[[Arrays, Arrays, bool], Parity]
+from harness.zoo.reference import Compare, open_session, reference_of, run_session
 
 _TOLERANCES: Mapping[Precision, float] = {"fp32": 1e-4, "fp16": 2e-2}
 """Largest relative L2 between the reference and the exported file in ONNX Runtime: does the file match the model?
