@@ -63,9 +63,9 @@ class ByModel:
     head: the summary, of a large run without its rows.
     """
 
-    def __init__(self, path: Path, made_by: str = "make aggregate") -> None:
+    def __init__(self, path: Path) -> None:
         """Read and check a summary as load_summary does, and raise as it does."""
-        self.head = store.load_head(path, made_by)
+        self.head = store.load_head(path, "make aggregate")
         if path.name == Results(path.parent).summary.name:
             check_inputs(self.head, Results(path.parent))
         self._path = path

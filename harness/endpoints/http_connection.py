@@ -41,10 +41,9 @@ class Head:
 class HttpConnection:
     """A connection to one host. opened: how often it was opened."""
 
-    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, most_bytes: int = MOST_ANSWER_BYTES) -> None:
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
         self._address = host, port
         self._tls = tls
-        self._most = most_bytes
         self._socket: socket.socket | None = None
         self._buffer = bytearray()
         self.opened = 0
@@ -92,11 +91,11 @@ class HttpConnection:
 
     def pieces(self, head: Head, deadline_ns: int) -> Iterator[bytes]:
         """The body of an answer in pieces, as they arrive; together they are as long as the head says."""
-        left = self._most
+        left = MOST_ANSWER_BYTES
         for piece in self._framed(head, deadline_ns):
             left -= len(piece)
             if left < 0:
-                raise RequestFailureError("too large", f"the answer has more than {self._most:,} bytes")
+                raise RequestFailureError("too large", f"the answer has more than {MOST_ANSWER_BYTES:,} bytes")
             yield piece
         if head.closes:
             self.close()
@@ -120,7 +119,7 @@ class HttpConnection:
         elif (length := head.headers.get("content-length")) is not None:
             if not _LENGTH.fullmatch(length):
                 raise RequestFailureError("malformed", f"content-length `{length}` is no number")
-            if int(length) > self._most:
+            if int(length) > MOST_ANSWER_BYTES:
                 raise RequestFailureError("too large", f"the answer has {int(length):,} bytes")
             yield from self._exactly(int(length), deadline_ns)
         else:
@@ -133,7 +132,7 @@ class HttpConnection:
             if size is None:
                 raise RequestFailureError("malformed", "the length of a chunk is no number")
             length = int(size[1], 16)
-            if length > self._most:
+            if length > MOST_ANSWER_BYTES:
                 raise RequestFailureError("too large", f"a chunk has {length:,} bytes")
             if length == 0:
                 # Trailers, and the empty line after them.

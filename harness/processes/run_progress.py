@@ -16,8 +16,8 @@ from harness.core.text import one_line
 class RunProgress:
     """Shows one line per finished case, and on a terminal the running case. `done` of `total` cases have ended."""
 
-    def __init__(self, total: int, console: Console | None = None) -> None:
-        self._console = console or Console(file=sys.stdout, highlight=False, soft_wrap=True)
+    def __init__(self, total: int) -> None:
+        self._console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
         self.total = total
         self.done = 0
         self._bar = Progress(

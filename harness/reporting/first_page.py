@@ -130,13 +130,11 @@ class AnswerCard:
     fastest: Row | None = None
 
 
-def first_page(
-    summary: Summary, details: str, headings: Sequence[str], charts: Sequence[tuple[str, str]] = (), note: str = ""
-) -> str:
+def first_page(summary: Summary, details: str, headings: Sequence[str], charts: Sequence[tuple[str, str]] = ()) -> str:
     """report.md: answers and how certain they are, one chart, one table of all cases.
 
     details: path of the details, relative to the report; headings: of its sections, some of which are linked. charts:
-    (alternative text, path) of the charts of the whole run; note: which charts were not drawn, and why.
+    (alternative text, path) of the charts of the whole run.
     """
     links = [f"[{name}]({details}#{name.lower().replace(' ', '-')})" for name in LINKED if name in headings]
     more = f"More: {' · '.join([f'[all tables and charts]({details})', *links])}"
@@ -147,7 +145,6 @@ def first_page(
         answer(summary) if summary.rows or not summary.generations else "",
         load_answer(summary),
         images,
-        note,
         case_table(summary),
         scaling_table(summary),
         neighbours_table(summary),

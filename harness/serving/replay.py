@@ -70,7 +70,6 @@ def simulate(
     policy: BatchPolicy,
     workers: int,
     seed: tuple[int, ...],
-    block: int = BLOCK,
     alike: int = 1,
 ) -> Simulated:
     """Runs with these arrivals: (runs, requests), sorted instants in ns along each row.
@@ -80,7 +79,7 @@ def simulate(
     of equal groups of consecutive runs that use the same blocks, group by group.
     """
     runs, requests = arrivals.shape
-    table = _Table.of(services, (runs, alike), policy, block, seed, requests)
+    table = _Table.of(services, (runs, alike), policy, seed, requests)
     if policy.max_batch == 1 and workers == 1:
         service = table.all_of_one_size(requests)
         done = completions(arrivals, service)
@@ -101,7 +100,6 @@ class _Table:
     """(sizes,)"""
     starts: NDArray[np.int64]
     """(sizes, runs, blocks): beginnings of the blocks within the trace."""
-    block: int
 
     @classmethod
     def of(
@@ -109,7 +107,6 @@ class _Table:
         services: Sequence[ServiceTimes],
         counts: tuple[int, int],
         policy: BatchPolicy,
-        block: int,
         seed: tuple[int, ...],
         requests: int,
     ) -> _Table:
@@ -120,24 +117,24 @@ class _Table:
         length = np.array([services[0].traces[size].size for size in sizes], dtype=np.int64)
         first = np.concatenate([[0], np.cumsum(length * len(services))[:-1]])
         base = first[:, None] + group[None, :] * length[:, None]
-        blocks = -(-requests // block)
+        blocks = -(-requests // BLOCK)
         drawn = [
             np.random.default_rng((*seed, size)).integers(0, length[at], (runs // alike, blocks))
             for at, size in enumerate(sizes)
         ]
         starts = np.stack([np.tile(times, (alike, 1)) for times in drawn])
-        return cls(flat, np.array(sizes), base, length, starts, block)
+        return cls(flat, np.array(sizes), base, length, starts)
 
     def all_of_one_size(self, requests: int) -> NDArray[np.int64]:
         """(runs, requests): the service times of batches of the smallest size."""
-        within = self.starts[0][:, :, None] + np.arange(self.block)
+        within = self.starts[0][:, :, None] + np.arange(BLOCK)
         place = within.reshape(within.shape[0], -1)[:, :requests] % self.length[0]
         service_ns: NDArray[np.int64] = self.flat[self.base[0][:, None] + place]
         return service_ns
 
     def service(self, size: NDArray[np.int64], run: NDArray[np.int64], used: NDArray[np.int64]) -> NDArray[np.int64]:
         """Service time of the batch that is number `used` of its size in its run. size: index in `sizes`."""
-        at, within = np.divmod(used, self.block)
+        at, within = np.divmod(used, BLOCK)
         place = (self.starts[size, run, at] + within) % self.length[size]
         service_ns: NDArray[np.int64] = self.flat[self.base[size, run] + place]
         return service_ns

@@ -207,7 +207,7 @@ AT_ONCE = 2_000
 """Stretches that one process looks at before it takes the next: a history of large runs has 100,000."""
 
 
-def changes_of_a_night(series: Sequence[RunSeries], alpha: float = ALPHA, seed: int = 0) -> list[list[ChangePoint]]:
+def changes_of_a_night(series: Sequence[RunSeries], seed: int = 0) -> list[list[ChangePoint]]:
     """The change points of each series, in order of place, with the noise of each machine (noise_of).
 
     Level by level: every open stretch gives its most likely split; those that Benjamini and Hochberg's rule rejects
@@ -240,7 +240,7 @@ def changes_of_a_night(series: Sequence[RunSeries], alpha: float = ALPHA, seed: 
     while stretches:
         parts = [stretches[at : at + AT_ONCE] for at in range(0, len(stretches), AT_ONCE)]
         splits = list(chain.from_iterable(map_forked(found_in, parts)))
-        rejected = benjamini_hochberg([split.p for *_, split in splits], alpha)
+        rejected = benjamini_hochberg([split.p for *_, split in splits], ALPHA)
         stretches = []
         for (number, low, high, split), is_change in zip(splits, rejected, strict=True):
             if is_change:

@@ -164,7 +164,7 @@ def series_of(
     return tuple(sorted(drawn, key=best)[:MAX_SERIES])
 
 
-def mark(row: GenerationRow, value: float, interval: Interval | None = None, text: str = "") -> Mark:
+def mark(row: GenerationRow, value: float, interval: Interval | None = None) -> Mark:
     """A marker; hollow in the colour of its line where the row is not ranked."""
     fill: Fill = "open" if row.grade not in RANKED else "solid" if row.precision == "fp32" else "tint"
     drawn = to_scale(interval)
@@ -174,7 +174,7 @@ def mark(row: GenerationRow, value: float, interval: Interval | None = None, tex
         fill,
         interval=drawn,
         wide=interval is not None and drawn is None,
-        hover=text or hover(row),
+        hover=hover(row),
         tags=(row.model, row.backend, row.precision, str(row.batch_size), row.grade or row.status),
     )
 
