@@ -55,8 +55,52 @@ T = TypeVar("T")
 def stage(arguments: Sequence[str]) -> None:
     """Read, expand, check, save, and print what would run."""
     options = _parser().parse_args(arguments)
+    chosen = _overrides(options)
+    path = configuration(options.config)
+    config = read_config(path)
+    digest = hashlib.sha256(read(path, SizeLimit.TEXT)).hexdigest()
+    final = apply(config, chosen).portable()
+    config = config.portable()
+    source = portable_path(str(options.config))
+    gpu.require(final.device)
+    quantised = _quantised(final)
+    # Of the file alone first: an error in it is not one of the options.
+    alone = config.model_copy(update={"device": final.device, "scenarios": ()})
+    plan = make_plan(alone, source, digest, quantised=quantised)
+    given = _own_inputs(final)
+    final, pairs = _own_prompts(final)
+    if final != alone or given or pairs or options.load:
+        plan = make_plan(
+            final,
+            source,
+            digest,
+            merge=True,
+            quantised=quantised,
+            inputs=given,
+            loads_alone=options.load,
+            pairs=pairs,
+        )
+    for name in dict.fromkeys([*(model.name for model in plan.models), *(case.model for case in plan.generations)]):
+        require_files(name)
+    results = Results(options.results)
+    # A run that began with other settings must not lose its samples at its end because of this plan.
+    with exclusive(results.lock):
+        changed = store.save(results.plan, plan)
+        line = hints.command_line(hints.front(), [portable(word) for word in arguments])
+        file_sums.save(results, "plan", {results.command: line.encode()})
+    for refused in BACKENDS.all_refused():
+        cli.warn(f"{refused.problem} {refused.hint}")
+    _describe(plan, results.plan, changed)
+    for line in _left_out(left_out(config, chosen), final, plan):
+        cli.say(f"  left out  {line}")
+    if options.list:
+        _list_cases(plan)
+
+
+def _overrides(options: argparse.Namespace) -> Overrides:
+    """What the options replace in the configuration."""
     prompts, lengths = _lengths_of_load(options)
-    chosen = Overrides(
+    return Overrides(
         device=options.device,
         models=options.models,
         backends=options.backends,
@@ -97,45 +141,6 @@ def stage(arguments: Sequence[str]) -> None:
         ),
         loads_alone=options.load,
     )
-    path = configuration(options.config)
-    config = read_config(path)
-    digest = hashlib.sha256(read(path, SizeLimit.TEXT)).hexdigest()
-    final = apply(config, chosen).portable()
-    config = config.portable()
-    source = portable_path(str(options.config))
-    gpu.require(final.device)
-    quantised = _quantised(final)
-    # Of the file alone first: an error in it is not one of the options.
-    alone = config.model_copy(update={"device": final.device, "scenarios": ()})
-    plan = make_plan(alone, source, digest, quantised=quantised)
-    given = _own_inputs(final)
-    final, pairs = _own_prompts(final)
-    if final != alone or given or pairs or options.load:
-        plan = make_plan(
-            final,
-            source,
-            digest,
-            merge=True,
-            quantised=quantised,
-            inputs=given,
-            loads_alone=options.load,
-            pairs=pairs,
-        )
-    for name in dict.fromkeys([*(model.name for model in plan.models), *(case.model for case in plan.generations)]):
-        require_files(name)
-    results = Results(options.results)
-    # A run that began with other settings must not lose its samples at its end because of this plan.
-    with exclusive(results.lock):
-        changed = store.save(results.plan, plan)
-        line = hints.command_line(hints.front(), [portable(word) for word in arguments])
-        file_sums.save(results, "plan", {results.command: line.encode()})
-    for refused in BACKENDS.all_refused():
-        cli.warn(f"{refused.problem} {refused.hint}")
-    _describe(plan, results.plan, changed)
-    for line in _left_out(left_out(config, chosen), final, plan):
-        cli.say(f"  left out  {line}")
-    if options.list:
-        _list_cases(plan)
 
 
 def _left_out(blocks: Sequence[str], config: Config, plan: Plan) -> list[str]:

@@ -7,6 +7,7 @@ writes  results/raw/<case_id>/<round>.json, results/environments/<id>.json; resu
 
 from __future__ import annotations
 
+import argparse
 import shutil
 from collections.abc import Sequence
 
@@ -29,20 +30,7 @@ from harness.timing.clock import now_ns, unix_s
 
 def stage(arguments: Sequence[str]) -> None:
     """Measure the processes of the plan that the results folder lacks."""
-    parser = cli.parser("harness.run", __doc__)
-    parser.add_argument("--force", action="store_true", help="measure again what is already there")
-    parser.add_argument(
-        "--isolation", choices=("fork", "spawn"), default="fork", help="how a case gets its fresh process"
-    )
-    parser.add_argument(
-        "--began",
-        type=float,
-        help="start of the whole command, in seconds since 1970: the budget counts from it",
-    )
-    cli.add_models(parser)
-    cli.add_interpreters(parser)
-    cli.add_folders(parser)
-    options = parser.parse_args(arguments)
+    options = _options(arguments)
     before_s = 0.0 if options.began is None else max(0.0, unix_s() - options.began)
     others = interpreters(options.python)
     results, models = Results(options.results), Models(options.models_dir)
@@ -85,6 +73,23 @@ def stage(arguments: Sequence[str]) -> None:
             f"{count(failures, 'measurement')} failed; the others are done.",
             "The report lists each with its reason; `make run` tries only the failed ones again.",
         )
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = cli.parser("harness.run", __doc__)
+    parser.add_argument("--force", action="store_true", help="measure again what is already there")
+    parser.add_argument(
+        "--isolation", choices=("fork", "spawn"), default="fork", help="how a case gets its fresh process"
+    )
+    parser.add_argument(
+        "--began",
+        type=float,
+        help="start of the whole command, in seconds since 1970: the budget counts from it",
+    )
+    cli.add_models(parser)
+    cli.add_interpreters(parser)
+    cli.add_folders(parser)
+    return parser.parse_args(arguments)
 
 
 def _measure_all(plan: Plan, todo: Sequence[Turn], done: Finished, pool: WorkerPool, before_s: float) -> int:

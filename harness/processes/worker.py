@@ -42,6 +42,7 @@ from harness.core.protocol import (
     WINDOW_ENDED,
     AnyJob,
     Ended,
+    Enter,
     Entered,
     Event,
     GenerationTask,
@@ -107,12 +108,7 @@ def stage(arguments: Sequence[str]) -> None:
 
 
 def _measure_and_exit(job: AnyJob, emit: Callable[[Event], None]) -> NoReturn:
-    """Measure, save, and exit without running exit handlers that belong to the server."""
-    if isinstance(job, LoadJob):
-        _serve_and_exit(job, emit)
-    results = Results(Path(job.results))
-    if isinstance(job, GenerationTask):
-        results = results.of_generation
+    """Measure or serve, save, and exit without running exit handlers that belong to the server."""
     phases = ["start"]
 
     def enter(phase: str) -> None:
@@ -121,22 +117,10 @@ def _measure_and_exit(job: AnyJob, emit: Callable[[Event], None]) -> NoReturn:
 
     code = 0
     try:
-        log = _log_to(results.log_file(job.case.case_id, job.round))
-        try:
-            record: Measured | Generated | Failed
-            if isinstance(job, GenerationTask):
-                record = generated(job, results, enter)
-            else:
-                record = _measured(job, results, enter)
-            store.check_size(record, "Lower `measurement.max_samples`.")
-        except StorageError:
-            raise
-        except BaseException as error:  # a model's own code may also exit, or raise something that is no Exception
-            traceback.print_exc()
-            record = _failed(job, error, phases[-1], log)
-        store.save_raw(results.raw_file(job.case.case_id, job.round), record)
-        if not isinstance(record, Failed):
-            log.unlink(missing_ok=True)
+        if isinstance(job, LoadJob):
+            _serve(job, enter, phases)
+        else:
+            _measure(job, enter, phases)
     except StorageError as error:
         traceback.print_exc()
         code = error.exit_code
@@ -147,58 +131,62 @@ def _measure_and_exit(job: AnyJob, emit: Callable[[Event], None]) -> NoReturn:
     os._exit(code)
 
 
-def _serving(load: LoadCase) -> Callable[[LoadJob, Callable[[str], None]], None]:
+def _measure(job: TurnJob, enter: Enter, phases: Sequence[str]) -> None:
+    """Measure a case and save its record, or the failure with its phase: the last of `phases`."""
+    results = Results(Path(job.results))
+    if isinstance(job, GenerationTask):
+        results = results.of_generation
+    log = _log_to(results.log_file(job.case.case_id, job.round))
+    try:
+        record: Measured | Generated | Failed
+        record = generated(job, results, enter) if isinstance(job, GenerationTask) else _measured(job, results, enter)
+        store.check_size(record, "Lower `measurement.max_samples`.")
+    except StorageError:
+        raise
+    except BaseException as error:  # a model's own code may also exit, or raise something that is no Exception
+        traceback.print_exc()
+        record = _failed(job, error, phases[-1], log)
+    store.save_raw(results.raw_file(job.case.case_id, job.round), record)
+    if not isinstance(record, Failed):
+        log.unlink(missing_ok=True)
+
+
+def _serving(load: LoadCase) -> Callable[[LoadJob, Enter], None]:
     """What serves a load case: a decoder here, a running service, or a backend."""
     if load.generates_here:
         return serve_generation
     return serve_load if load.endpoint is None else serve_endpoint
 
 
-def _serve_and_exit(job: LoadJob, emit: Callable[[Event], None]) -> NoReturn:
+def _serve(job: LoadJob, enter: Enter, phases: Sequence[str]) -> None:
     """The same for a load case, whose process saves several records."""
     files = Results(Path(job.results)).load(job.load.load_id)
-    phases = ["start"]
-
-    def enter(phase: str) -> None:
-        phases.append(phase)
-        emit(Entered(phase=phase))
-
-    code = 0
+    log = _log_to(files.log)
     try:
-        log = _log_to(files.log)
-        try:
-            _serving(job.load)(job, enter)
-            log.unlink(missing_ok=True)
-        except StorageError:
-            raise
-        except BaseException as error:  # as above
-            traceback.print_exc()
-            problem, hint = _explained(error, case_of(job.load, job.load.max_batch), log)
-            sys.stderr.flush()
-            failed = LoadFailure(
-                load_id=job.load.load_id,
-                settings_id=job.settings_id,
-                load_sha256=replication_digest(job.load),
-                artifacts_id="",
-                started_at=utc_now(),
-                environment_id=None,
-                error=problem,
-                hint=hint,
-                phase=phases[-1],
-                stderr_tail=store.tail(log),
-            )
-            store.save(files.failure, store.portable_failure(failed))
-    except StorageError as error:
+        _serving(job.load)(job, enter)
+        log.unlink(missing_ok=True)
+    except StorageError:
+        raise
+    except BaseException as error:  # as above
         traceback.print_exc()
-        code = error.exit_code
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    sys.stderr.flush()
-    os._exit(code)
+        problem, hint = _explained(error, case_of(job.load, job.load.max_batch), log)
+        sys.stderr.flush()
+        failed = LoadFailure(
+            load_id=job.load.load_id,
+            settings_id=job.settings_id,
+            load_sha256=replication_digest(job.load),
+            artifacts_id="",
+            started_at=utc_now(),
+            environment_id=None,
+            error=problem,
+            hint=hint,
+            phase=phases[-1],
+            stderr_tail=store.tail(log),
+        )
+        store.save(files.failure, store.portable_failure(failed))
 
 
-def _measured(job: Job, results: Results, enter: Callable[[str], None]) -> Measured:
+def _measured(job: Job, results: Results, enter: Enter) -> Measured:
     case, started_at = job.case, utc_now()
     info = backend_info(case.backend)
     if info.artifact == "none":
