@@ -26,7 +26,8 @@ from harness.timing.clock import now_ns
 from harness.zoo import model_info
 from harness.zoo.construct import family_of
 from harness.zoo.identity import ExportChoices, versions
-from harness.zoo.loaded import Arrays, Request
+from harness.zoo.input_files import Arrays
+from harness.zoo.loaded import Request
 from harness.zoo.onnx import torch_to_onnx
 
 MODELS = ("minilm-l6", "efficientnet-lite0", "resnet50", "mobilenet_v2")

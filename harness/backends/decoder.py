@@ -20,6 +20,7 @@ from harness.core.errors import CaseError
 from harness.core.schemas import Device, Placement, Precision
 from harness.core.schemas.generation_record import DecoderShape
 from harness.core.schemas.profile_record import GenerationPhase
+from harness.statistics.parity import Ids
 
 
 @dataclass(frozen=True)
@@ -172,9 +173,6 @@ def construct_decoder(target: str, job: GenerationJob) -> Decoder:
     """The decoder of a table entry's `module:Class`; imports its libraries."""
     decoder: Decoder = imported(target)(job)
     return decoder
-
-
-Ids = NDArray[np.int64]
 
 
 class DecoderPhase:

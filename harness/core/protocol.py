@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
@@ -138,6 +138,10 @@ class Watch(Record):
     results: str
     record: str | None = None
     """Path of its record, if not beside the samples of its round."""
+
+
+Enter = Callable[[str], None]
+"""Reports that the process of a case enters a phase."""
 
 
 class Phase(Record):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ from harness.core.errors import CaseError, MissingInputError
 from harness.core.host import environment
 from harness.core.host.environment import loaded_runtimes
 from harness.core.layout import ModelFolder, Models, Results
-from harness.core.protocol import GenerationTask
+from harness.core.protocol import Enter, GenerationTask
 from harness.core.schemas import DecoderShape, Generated, GenerationCase, GenerationExport, PromptSet
 from harness.core.timestamps import utc_now
 from harness.statistics.parity import GreedyAnswer
@@ -33,7 +32,7 @@ CALIBRATION_SHAPE = DecoderShape(
 CALIBRATION_PROMPTS = 64
 
 
-def generated(job: GenerationTask, results: Results, enter: Callable[[str], None]) -> Generated:
+def generated(job: GenerationTask, results: Results, enter: Enter) -> Generated:
     """Measure one case. Raises InferometerErrors for files that are missing or do not fit."""
     case, started_at = job.case, utc_now()
     info = backend_info(case.backend)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from harness.core.errors import CaseError
 from harness.core.host import limits
+from harness.core.protocol import Enter
 from harness.core.schemas import Placement
 
 TASKS = Path("/proc/self/task")
@@ -23,7 +24,7 @@ class OwnCore:
     wanted: where False, nothing is bound. enter: called with the name of each phase.
     """
 
-    def __init__(self, wanted: bool, enter: Callable[[str], None]) -> None:
+    def __init__(self, wanted: bool, enter: Enter) -> None:
         self._wanted, self._enter = wanted, enter
         self._before: tuple[int, ...] = ()
 

@@ -12,7 +12,7 @@ import gc
 import random
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from harness.core import store
 from harness.core.errors import CaseError, MissingInputError
 from harness.core.host import environment
 from harness.core.layout import LoadFiles, Models, Results
-from harness.core.protocol import LoadJob
+from harness.core.protocol import Enter, LoadJob
 from harness.core.schemas import GenerationExport, GuardTimes, Parity, Placement, PromptSet, Replication, ServiceRun
 from harness.core.store import digest_of
 from harness.core.timestamps import utc_now
@@ -232,8 +232,6 @@ def _texts_of(
     ]
     return prompts, [text[len(prompt) :] for prompt, text in zip(prompts, whole, strict=False)]
 
-
-Enter = Callable[[str], None]
 
 MOST_CHECKED = 16
 """Stored inputs that are sent before anything is timed."""

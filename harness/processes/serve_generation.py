@@ -8,7 +8,7 @@ it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from harness.core.errors import MissingInputError
 from harness.core.host import environment
 from harness.core.host.environment import loaded_runtimes
 from harness.core.layout import LoadFiles, ModelFolder, Models, Results
-from harness.core.protocol import LoadJob
+from harness.core.protocol import Enter, LoadJob
 from harness.core.schemas import GenerationExport, LoadCase, ServiceRun, TokenParity
 from harness.core.store import digest_of
 from harness.core.timestamps import utc_now
@@ -48,14 +48,11 @@ from harness.serving.load_case import (
     service_digest,
     sizes_of,
 )
-from harness.statistics.parity import ParityTally, worst_token_parity
+from harness.statistics.parity import Ids, ParityTally, worst_token_parity
 from harness.timing.clock import calibrate, now_ns
 from harness.timing.request_loops import WorkerThreads, serve
 from harness.timing.session import peak_bytes
 from harness.timing.token_batching import ContinuousBatches, ServedBatch, StaticBatches, TokenRequest, generate, padded
-from harness.timing.token_session import Ids
-
-Enter = Callable[[str], None]
 
 LEAST_BATCHES, MOST_BATCHES = 3, 200
 """Batches of each prepared size whose service times are kept."""

@@ -30,7 +30,7 @@ from harness.core.errors import CaseError, FormatError, MissingInputError
 from harness.core.host import environment
 from harness.core.host.environment import loaded_runtimes
 from harness.core.layout import LoadFiles, Models, Results
-from harness.core.protocol import Job, LoadJob
+from harness.core.protocol import Enter, Job, LoadJob
 from harness.core.schemas import (
     Environment,
     ExportRecord,
@@ -66,8 +66,6 @@ from harness.timing.issuing_thread import CalledBack, Flight, OnStreams, issue, 
 from harness.timing.request_loops import SWITCH_S, Dispatches, WorkerThreads, serve, serve_closed
 from harness.timing.service_times import Dispatcher, DispatcherOnStream, order_guard, repeat_guard, service_times
 from harness.timing.session import batches_to_check, peak_bytes
-
-Enter = Callable[[str], None]
 
 DRAIN_NS = 5_000_000_000
 """After the time of an offline run, so long may its samples take."""

@@ -199,7 +199,7 @@ def _pieces(rows: int, columns: int) -> Iterator[tuple[slice, slice]]:
 
 
 Ids = NDArray[np.int64]
-Floats = NDArray[np.float32]
+Logits = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -207,8 +207,8 @@ class GreedyAnswer:
     """Of fp32 eager. tokens, margins: (sequences, steps); logits: (stored, steps, vocabulary) of the first ones."""
 
     tokens: Ids
-    margins: Floats
-    logits: Floats
+    margins: Logits
+    logits: Logits
 
     def first(self, steps: int) -> GreedyAnswer:
         """Its beginning."""
@@ -235,7 +235,7 @@ class ParityTally:
     _equal: int = 0
     _first: tuple[int, float, float] | None = None
 
-    def force(self, sequence: int, step: int, logits: Floats) -> None:
+    def force(self, sequence: int, step: int, logits: Logits) -> None:
         """One forced step of a sequence with stored logits. logits: (vocabulary,); step: from 0."""
         ours = logits.astype(np.float64)
         theirs = self.reference.logits[sequence, step].astype(np.float64)

@@ -8,7 +8,7 @@ postprocess  outputs → the answer: probabilities of the likeliest classes, a s
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -17,12 +17,10 @@ from numpy.typing import NDArray
 from harness.core.schemas import Block, SplitSamples
 from harness.timing import clock
 from harness.timing.modes import Inference, Mode
-from harness.timing.repeat_check import Rewritable
+from harness.timing.repeat_check import Arrays, Rewritable
 
 RawSample = bytes | str
 """A JPEG file, or a text."""
-
-Arrays = Mapping[str, NDArray[np.generic]]
 
 
 _AGAIN = 2

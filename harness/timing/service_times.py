@@ -22,11 +22,10 @@ from numpy.typing import NDArray
 from harness.core.errors import CaseError
 from harness.core.schemas import GuardTimes
 from harness.serving.batching import prepared_for
+from harness.statistics.parity import Outputs
 from harness.timing.clock import now_ns
 from harness.timing.cuda_events import UntimedEvent, required_stream
 from harness.timing.request_loops import Dispatches
-
-Outputs = Mapping[str, NDArray[np.generic]]
 
 
 class Served(Protocol):

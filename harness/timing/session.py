@@ -39,6 +39,7 @@ from harness.core.schemas import (
     Stops,
 )
 from harness.statistics import parity
+from harness.statistics.parity import Outputs
 from harness.timing import clock
 from harness.timing.clock import now_ns
 from harness.timing.cuda_modes import (
@@ -165,8 +166,6 @@ def _peak_by_rusage() -> int:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
-
-Outputs = Mapping[str, NDArray[np.generic]]
 
 KEPT_OUTPUTS = 8
 """Number of outputs that are kept for the check after the loop: those of the latest timed blocks."""

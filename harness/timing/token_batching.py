@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from harness.core.errors import reason
 from harness.core.schemas import GeneratedBatches, JoinedPasses, TokenParity
 from harness.serving.batching import prepared_for
+from harness.statistics.parity import Ids
 from harness.timing.clock import now_ns
 from harness.timing.request_loops import LEAD_NS, MOST_FAILURES, Dispatches, wait_until
-from harness.timing.token_session import Generator, Ids, TimedRequest, timed_request
+from harness.timing.token_session import Generator, TimedRequest, timed_request
 
 
 class PaddedGenerator(Generator, Protocol):

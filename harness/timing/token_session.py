@@ -29,11 +29,9 @@ from harness.core.schemas import (
 )
 from harness.core.schemas.generation_record import ids_digest
 from harness.statistics.estimators import median
-from harness.statistics.parity import GreedyAnswer, ParityTally
+from harness.statistics.parity import GreedyAnswer, Ids, ParityTally
 from harness.timing.clock import now_ns
 from harness.timing.session import CpuWatch, StopCounter, peak_bytes, quiet_collector, resident_bytes
-
-Ids = NDArray[np.int64]
 
 
 class Generator(Protocol):

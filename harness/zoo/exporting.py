@@ -39,10 +39,10 @@ from harness.zoo.identity import (
     request_digest,
     versions,
 )
-from harness.zoo.input_files import write_arrays
+from harness.zoo.input_files import Arrays, write_arrays
 from harness.zoo.inputs.own import MIN_SAMPLES, with_own_inputs
 from harness.zoo.inputs.preprocessing import in_hand, prepare_of, save_samples
-from harness.zoo.loaded import Arrays, Inputs, Loaded, Raw, Request, StepTimer, tensor_specs
+from harness.zoo.loaded import Inputs, Loaded, Raw, Request, StepTimer, tensor_specs
 from harness.zoo.onnx import int8, torch_to_onnx
 from harness.zoo.onnx import variants as onnx_forms
 from harness.zoo.onnx.check import (

@@ -22,6 +22,7 @@ from harness.core.safe_files import SizeLimit, open_to_read, read_text
 from harness.core.schemas import GivenInputs, Kind
 
 Arrays = dict[str, NDArray[np.generic]]
+"""Arrays of N samples by tensor name; the first axis is the sample."""
 
 UNREADABLE = (
     *(OSError, EOFError, ValueError, TypeError, MemoryError, NotImplementedError, RuntimeError),

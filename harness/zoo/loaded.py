@@ -13,12 +13,10 @@ from numpy.typing import NDArray
 
 from harness.core.schemas import Answer, Kind, Preparation, Quantisation, TensorSpec, Weights
 from harness.zoo import ModelInfo
+from harness.zoo.input_files import Arrays
 
 if TYPE_CHECKING:
     from torch import nn
-
-Arrays = dict[str, NDArray[np.generic]]
-"""Arrays of N samples by tensor name; the first axis is the sample."""
 
 StepTimer = Callable[[str], AbstractContextManager[None]]
 """Adds the seconds of the block that it surrounds to a step's name."""

@@ -24,7 +24,8 @@ from torch.utils._pytree import tree_flatten_with_path, tree_leaves
 
 from harness.core.errors import ConfigError, ExportError, UsageError, reason
 from harness.core.schemas import Parity
-from harness.zoo.loaded import Arrays, Loaded, as_taken, batch_first
+from harness.zoo.input_files import Arrays
+from harness.zoo.loaded import Loaded, as_taken, batch_first
 from harness.zoo.onnx.external_data import all_nodes
 
 

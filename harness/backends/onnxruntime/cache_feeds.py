@@ -15,12 +15,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from harness.backends.base import Array
 from harness.backends.decoder import GenerationJob
-
-Ids = NDArray[np.int64]
+from harness.statistics.parity import Ids
 
 
 class Held(Protocol):

@@ -23,7 +23,8 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from harness.core.schemas import ELEMENT_BYTES, Precision, Work
-from harness.zoo.loaded import Arrays, Inputs, Loaded, as_taken
+from harness.zoo.input_files import Arrays
+from harness.zoo.loaded import Inputs, Loaded, as_taken
 from harness.zoo.reference import forward
 from harness.zoo.unfused_attention import without_fast_path
 

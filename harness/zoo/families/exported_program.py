@@ -15,8 +15,9 @@ from torch import nn
 from harness.core.errors import ConfigError, MissingInputError, reason
 from harness.zoo import ModelInfo
 from harness.zoo.families.own_module import loaded
+from harness.zoo.input_files import Arrays
 from harness.zoo.inputs.own import rotation
-from harness.zoo.loaded import Arrays, Inputs, Loaded, Request, axes_of_graph, sample_first
+from harness.zoo.loaded import Inputs, Loaded, Request, axes_of_graph, sample_first
 from harness.zoo.quiet import quiet
 
 _COPY = "program.pt2"

@@ -15,8 +15,9 @@ from torch.nn.parameter import is_lazy
 from harness.core.errors import ConfigError, reason
 from harness.zoo import ModelInfo
 from harness.zoo.construct import frozen
+from harness.zoo.input_files import Arrays
 from harness.zoo.inputs.own import rotation
-from harness.zoo.loaded import Arrays, Axes, Inputs, Loaded, Request, axes_of_examples, sample_first
+from harness.zoo.loaded import Axes, Inputs, Loaded, Request, axes_of_examples, sample_first
 from harness.zoo.reference import (
     call,
     flat,

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from harness.core.errors import ConfigError, MissingInputError
 from harness.zoo.families.hub import minilm_tokenizer
+from harness.zoo.input_files import Arrays
 from harness.zoo.inputs import images
 from harness.zoo.inputs.sentences import SOURCE as TEXT_SOURCE
 from harness.zoo.inputs.sentences import passages, token_ids
-from harness.zoo.loaded import Arrays, Axes, Inputs, Loaded, Request, axes_of_graph
+from harness.zoo.loaded import Axes, Inputs, Loaded, Request, axes_of_graph
 from harness.zoo.model_files import quantisation_of
 from harness.zoo.onnx.external_data import check_external_data
 from harness.zoo.reference import open_session

@@ -19,8 +19,9 @@ from harness.core.layout import ModelFolder
 from harness.core.safe_files import SizeLimit, inside, read
 from harness.zoo import ModelInfo
 from harness.zoo.families.own_module import initialised, loaded, uncompiled
+from harness.zoo.input_files import Arrays
 from harness.zoo.inputs.own import rotation
-from harness.zoo.loaded import Arrays, Inputs, Loaded, Request, axes_of_examples, sample_first
+from harness.zoo.loaded import Inputs, Loaded, Request, axes_of_examples, sample_first
 
 _AGAIN = "Make the profiler again: harness.api.ModelProfiler writes the file."
 

@@ -21,10 +21,11 @@ from harness.zoo.construct import frozen
 from harness.zoo.families import hub
 from harness.zoo.families.hub import Tokenizer
 from harness.zoo.identity import artifact
+from harness.zoo.input_files import Arrays
 from harness.zoo.inputs import images, sounds
 from harness.zoo.inputs.preprocessing import processor_of
 from harness.zoo.inputs.sentences import SOURCE, passages, token_ids
-from harness.zoo.loaded import Arrays, Inputs, Loaded, Raw, Request
+from harness.zoo.loaded import Inputs, Loaded, Raw, Request
 from harness.zoo.model_files import PROCESSOR, Media, media, media_of
 
 _HEADS: Mapping[str, tuple[str, Answer, str]] = {

@@ -37,7 +37,7 @@ from harness.core.schemas import OnnxArtifact, Precision
 from harness.core.schemas.generation_record import DecoderShape
 from harness.zoo.generation.generative import cache_argument
 from harness.zoo.identity import artifact
-from harness.zoo.loaded import Arrays
+from harness.zoo.input_files import Arrays
 from harness.zoo.onnx.torch_to_onnx import dtype_census, save, strip_traces, weights_beside
 from harness.zoo.quiet import quiet
 from harness.zoo.reference import open_session, relative_l2, run_session

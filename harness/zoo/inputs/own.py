@@ -13,8 +13,8 @@ from harness.core import store
 from harness.core.errors import UsageError
 from harness.core.schemas import GivenInputs
 from harness.core.text import unknown_name
-from harness.zoo.input_files import FORM, read_inputs
-from harness.zoo.loaded import Arrays, Axes, Inputs, Loaded
+from harness.zoo.input_files import FORM, Arrays, read_inputs
+from harness.zoo.loaded import Axes, Inputs, Loaded
 
 MIN_SAMPLES = 8
 """With this many different samples no variations are made: the least number of batches (backends/batches.py)."""

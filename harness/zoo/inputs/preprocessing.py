@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from harness.core.errors import UnavailableError
 from harness.core.schemas import Answer, ImagePreparation, Preparation, ProcessorPreparation
-from harness.zoo.input_files import read_arrays
+from harness.zoo.input_files import Arrays, read_arrays
 from harness.zoo.inputs.sounds import decoded
-from harness.zoo.loaded import Arrays
 
 
 def processor_of(how: ProcessorPreparation, folder: Path, name: str) -> Callable[[Sequence[Any]], Arrays]:

@@ -12,7 +12,8 @@ from pathlib import Path
 from harness.core.errors import ExportError
 from harness.core.schemas import OnnxCheck, Precision
 from harness.zoo.identity import ExportChoices
-from harness.zoo.loaded import Arrays, Loaded, as_taken, batch_first
+from harness.zoo.input_files import Arrays
+from harness.zoo.loaded import Loaded, as_taken, batch_first
 from harness.zoo.onnx.torch_to_onnx import check_onnx, other_exporter, write_fp32
 from harness.zoo.reference import Compare, open_session, reference_of, run_session
 

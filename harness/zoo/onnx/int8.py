@@ -20,8 +20,9 @@ import onnx
 
 from harness.core.errors import ExportError, reason
 from harness.core.host.environment import cpu_flags
+from harness.zoo.input_files import Arrays
 from harness.zoo.inputs.own import varied
-from harness.zoo.loaded import Arrays, Inputs, Loaded
+from harness.zoo.loaded import Inputs, Loaded
 from harness.zoo.onnx import torch_to_onnx
 from harness.zoo.quiet import quiet
 

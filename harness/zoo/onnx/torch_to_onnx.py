@@ -17,7 +17,8 @@ from harness.core.errors import ExportError, reason
 from harness.core.schemas import Exporter
 from harness.zoo.construct import with_own_inputs
 from harness.zoo.identity import ExportChoices
-from harness.zoo.loaded import Arrays, Loaded, as_taken
+from harness.zoo.input_files import Arrays
+from harness.zoo.loaded import Loaded, as_taken
 from harness.zoo.onnx.external_data import external_locations
 from harness.zoo.quiet import quiet
 from harness.zoo.unfused_attention import without_fast_path

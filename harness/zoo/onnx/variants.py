@@ -24,7 +24,8 @@ from harness.core.host import limits
 from harness.core.layout import ModelFolder
 from harness.core.schemas import Precision
 from harness.zoo.identity import ExportChoices
-from harness.zoo.loaded import Arrays, Inputs, Loaded, StepTimer
+from harness.zoo.input_files import Arrays
+from harness.zoo.loaded import Inputs, Loaded, StepTimer
 from harness.zoo.onnx import int8, torch_to_onnx
 from harness.zoo.onnx.torch_to_onnx import save
 from harness.zoo.quiet import quiet

@@ -11,11 +11,11 @@ from harness.backends.calibration.spin import PREFILL, SpinDecoder
 from harness.backends.decoder import GenerationJob
 from harness.core.schemas import DecoderShape, GenerationOptions, Measurement, Placement
 from harness.core.schemas.generation_record import ids_digest
-from harness.statistics.parity import GreedyAnswer
+from harness.statistics.parity import GreedyAnswer, Ids
 from harness.statistics.token_times import RequestInstants
 from harness.timing import token_session
 from harness.timing.clock import now_ns
-from harness.timing.token_session import Ids, PromptBatches, TokenMeasurements, run_token_session, timed_request
+from harness.timing.token_session import PromptBatches, TokenMeasurements, run_token_session, timed_request
 
 SHAPE = DecoderShape(kind="causal", layers=2, heads=4, kv_heads=2, head_dim=8, hidden=32, vocabulary=50, longest=64)
 NEW = 6
