@@ -69,10 +69,10 @@ def collect(plan: Plan, results: Results, models: Models) -> dict[str, bytes]:
     for path in files.values():
         root = results.root if path.is_relative_to(results.root) else models.root
         inside(root, path.relative_to(root).as_posix())
-    return {name: _content(path, results) for name, path in files.items() if path.is_file()}
+    return {name: packed_content(path, results) for name, path in files.items() if path.is_file()}
 
 
-def _content(path: Path, results: Results) -> bytes:
+def packed_content(path: Path, results: Results) -> bytes:
     """Content of a file; folders of this machine are removed from failed records of earlier versions."""
     if path.suffix == store.PARQUET:
         return read(path, SizeLimit.BUNDLE)

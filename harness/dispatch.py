@@ -72,7 +72,7 @@ def stage(arguments: Sequence[str]) -> None:
                     shutil.rmtree(results.root / folder, ignore_errors=True)
         fleet = dispatch(plan, exports, results, models, start)
         shutil.rmtree(results.jobs, ignore_errors=True)
-        _report(plan, fleet, results, models)
+        write_report(plan, fleet, results, models)
     incomplete = [unit for unit in fleet.units if unit.machine is None]
     if incomplete:
         last = incomplete[0].attempts[-1]
@@ -237,7 +237,7 @@ def _in_words(attempt: Attempt) -> str:
     return f"{attempt.outcome}{where}{f': {attempt.reason}' if attempt.reason else ''}"
 
 
-def _report(plan: Plan, fleet: Fleet, results: Results, models: Models) -> None:
+def write_report(plan: Plan, fleet: Fleet, results: Results, models: Models) -> None:
     """Aggregate and report by machine, and write which machine measured what."""
     store.save(results.fleet, fleet)
     by_machine: dict[str, list[str]] = {}

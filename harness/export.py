@@ -111,7 +111,7 @@ def _matrix_export(
     own = results.export(planned.slug)
     with _recorded(own.failure):
         record = _exported(_Asked(plan, planned, own, models, options, given.force))
-    _keep(record, own, results)
+    keep_export(record, own, results)
     return _say_refused(plan, planned, record)
 
 
@@ -270,7 +270,7 @@ def _exported(asked: _Asked) -> ExportRecord:
     return record
 
 
-def _keep(record: ExportRecord, own: ExportFiles, results: Results) -> None:
+def keep_export(record: ExportRecord, own: ExportFiles, results: Results) -> None:
     """Record in the results which export they are measured on; not while they are measured on a different export."""
     for path in (own.failure, own.failure_log):
         # Without such a file, a read-only folder is no error.

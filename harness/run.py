@@ -66,7 +66,7 @@ def stage(arguments: Sequence[str]) -> None:
         cli.say(_announcement(plan, len(planned) - unexported, todo, threads))
         fork = options.isolation == "fork"
         with WorkerPool(plan, models, results, threads, len(todo), fork, others) as pool:
-            failures = unexported + _measure_all(plan, todo, done, pool, before_s)
+            failures = unexported + measure_all(plan, todo, done, pool, before_s)
         pack(whole, results)
     if failures:
         raise CasesFailedError(
@@ -92,7 +92,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _measure_all(plan: Plan, todo: Sequence[Turn], done: Finished, pool: WorkerPool, before_s: float) -> int:
+def measure_all(plan: Plan, todo: Sequence[Turn], done: Finished, pool: WorkerPool, before_s: float) -> int:
     """Run every turn, then further rounds while they are requested; returns the number of failed processes, without
     those whose backend does not run the model.
 

@@ -60,9 +60,9 @@ def stage(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     config = read_config(options.config)
     plan = make_plan(config, str(options.config), "")
-    number, rate = _amount(options.trials, options.rate, _durations(plan))
-    results, findings = Results(options.results), _Findings()
-    cli.say(_announcement(plan, number, rate))
+    number, rate = trials_and_rate(options.trials, options.rate, durations(plan))
+    results, findings = Results(options.results), Findings()
+    cli.say(announcement(plan, number, rate))
     for trial in range(1, number + 1):
         a, b, slow = (Results(results.selftest_trials / f"{trial}-{name}") for name in ("a", "b", "slow"))
         for place, extra in ((a, {}), (b, {}), (slow, {SLOWDOWN_VARIABLE: f"spin:{SLOWDOWN}"})):
@@ -72,7 +72,7 @@ def stage(arguments: Sequence[str]) -> None:
         findings.equal += equal
         findings.slowed += slowed
         cli.say(f"trial {trial} of {number}: {_verdicts(equal)} | 5% slower: {_verdicts(slowed)}")
-    judged = _judge(plan, findings, rate)
+    judged = judge(plan, findings, rate)
     store.save(results.selftest, judged)
     table = document_text(selftest_table(judged)).encode()
     file_sums.save(results, "selftest", {results.selftest_table: table})
@@ -85,7 +85,7 @@ def stage(arguments: Sequence[str]) -> None:
 
 
 @dataclass
-class _Findings:
+class Findings:
     """Results of the trials."""
 
     summaries: list[Summary] = field(default_factory=list)
@@ -93,12 +93,12 @@ class _Findings:
     slowed: list[ComparedRow] = field(default_factory=list)
 
 
-def _durations(plan: Plan) -> int:
+def durations(plan: Plan) -> int:
     """Number of rows of the kind that has the fewest."""
     return min(Counter(known_duration.kind_of(case.model) for case in plan.cases).values())
 
 
-def _amount(asked: int | None, rate: float | None, durations: int) -> tuple[int, float]:
+def trials_and_rate(asked: int | None, rate: float | None, durations: int) -> tuple[int, float]:
     """(trials, rate to exclude); where only one is given, the other follows from it.
 
     durations: rows that one trial adds to each kind. Raises UsageError where the trials cannot exclude the rate.
@@ -117,8 +117,9 @@ def _amount(asked: int | None, rate: float | None, durations: int) -> tuple[int,
     return asked or needed, rate
 
 
-def _announcement(plan: Plan, number: int, rate: float) -> str:
-    passes, each = 3 * number, number * _durations(plan)
+def announcement(plan: Plan, number: int, rate: float) -> str:
+    """What the trials measure, in one sentence."""
+    passes, each = 3 * number, number * durations(plan)
     return (
         f"{count(number, 'trial')} with {each} verdicts of each kind, to exclude {rate:.1%} of wrong ones at 95%: "
         f"{passes * len(plan.cases) * plan.measurement.rounds} processes, about {duration(passes * _pass_s(plan))}."
@@ -165,7 +166,8 @@ def _stage(
         raise CasesFailedError(f"The self-test's {name} stage failed: {problem}", hint)
 
 
-def _judge(plan: Plan, findings: _Findings, rate: float) -> SelfTest:
+def judge(plan: Plan, findings: Findings, rate: float) -> SelfTest:
+    """The verdict on the harness. rate: of wrong verdicts, to exclude."""
     kind_of = {case.case_id: known_duration.kind_of(case.model) for case in plan.cases}
     known = {
         case.case_id: known_duration.duration_ns(case.model)

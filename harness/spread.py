@@ -64,7 +64,7 @@ Start = Callable[[Command, dict[str, str], Path], int]
 
 
 @dataclass(frozen=True)
-class _Request:
+class SpreadRequest:
     """A spread as asked for. passed: options for the stages that it starts."""
 
     plan: Plan
@@ -99,13 +99,13 @@ def stage(arguments: Sequence[str]) -> None:
     passed = ["--models-dir", str(options.models_dir), *(["--force"] if options.force else [])]
     for text in options.python:
         passed += ["--python", text]
-    asked = _Request(plan, results, Models(options.models_dir), slots, passed, others, options.force)
+    asked = SpreadRequest(plan, results, Models(options.models_dir), slots, passed, others, options.force)
     with exclusive(results.lock):
         if options.force:
             forget(plan, options.layout, results)
-        pool = _Pool(slots, results, start)
+        pool = DevicePool(slots, results, start)
         failures = _build(asked, pool) if plan.device == "cuda" else 0
-        failures += {"models": _models, "cases": _cases, "copies": _copies}[options.layout](asked, pool)
+        failures += {"models": _models, "cases": spread_cases, "copies": _copies}[options.layout](asked, pool)
     if failures:
         raise CasesFailedError(
             f"{count(failures, 'measurement')} or started stages did not end well.",
@@ -128,7 +128,7 @@ def forget(plan: Plan, layout: str, results: Results) -> None:
                 path.unlink(missing_ok=True)
 
 
-def _build(asked: _Request, pool: _Pool) -> int:
+def _build(asked: SpreadRequest, pool: DevicePool) -> int:
     """Build the missing engines on all devices; returns the number of failures."""
     listed = _engines_to_build(asked.results, asked.passed)
     wanted = listed or []
@@ -155,7 +155,7 @@ def _cpus_in_words(slot: DeviceSlot) -> str:
 # --- models -------------------------------------------------------------------------------------------------------
 
 
-def _models(asked: _Request, pool: _Pool) -> int:
+def _models(asked: SpreadRequest, pool: DevicePool) -> int:
     plan, results = asked.plan, asked.results
     names = [model.name for model in plan.models]
     cli.say(f"{count(len(names), 'model')} to measure on {_named(asked.slots)}.")
@@ -176,7 +176,7 @@ def _models(asked: _Request, pool: _Pool) -> int:
 # --- cases --------------------------------------------------------------------------------------------------------
 
 
-def _cases(asked: _Request, pool: _Pool) -> int:
+def spread_cases(asked: SpreadRequest, pool: DevicePool) -> int:
     """Spread the comparison groups, then measure a sample of the cases alone again."""
     plan, results, slots = asked.plan, asked.results, asked.slots
     before = _checked(asked)
@@ -238,7 +238,7 @@ def with_earlier_times(
     return check.model_copy(update={"wall_s": before.wall_s + check.wall_s, "busy_s": busy_s})
 
 
-def _checked(asked: _Request) -> NeighbourCheck | None:
+def _checked(asked: SpreadRequest) -> NeighbourCheck | None:
     """The check of an earlier spread with these settings and slots, whose assignment goes on."""
     try:
         check = store.load(asked.results.neighbours, NeighbourCheck, "make run LAYOUT=cases")
@@ -263,7 +263,7 @@ def assign(cases: Sequence[Case], slots: int, before: Mapping[str, int]) -> dict
     return assigned
 
 
-def _alone_again(asked: _Request, pool: _Pool, check: NeighbourCheck) -> int:
+def _alone_again(asked: SpreadRequest, pool: DevicePool, check: NeighbourCheck) -> int:
     """Measure a sample of the cases again while no other device works, and save the check; returns failures."""
     plan, results = asked.plan, asked.results
     spread_ns = {case_id: _medians(results, case_id, plan) for case_id in check.assigned}
@@ -323,7 +323,7 @@ def _medians(results: Results, case_id: str, plan: Plan) -> tuple[float, ...]:
 # --- copies -------------------------------------------------------------------------------------------------------
 
 
-def _copies(asked: _Request, _pool: _Pool) -> int:
+def _copies(asked: SpreadRequest, _pool: DevicePool) -> int:
     """Run every case on all devices, alone and together; returns the number of failed processes."""
     plan, results, slots = asked.plan, asked.results, asked.slots
     if len(slots) < 2:
@@ -348,17 +348,19 @@ def _copies(asked: _Request, _pool: _Pool) -> int:
     return failures
 
 
-def _to_copy(asked: _Request, exports: Exports) -> tuple[list[Case], int]:
+def _to_copy(asked: SpreadRequest, exports: Exports) -> tuple[list[Case], int]:
     """(cases that are to be measured, number of cases that cannot be)."""
     plan, results = asked.plan, asked.results
     runnable = [case for case in plan.cases if case.skip_reason is None and backend_info(case.backend).computes]
     present: dict[tuple[str, ...], Environment] = {}
-    open_cases = [case for case in runnable if asked.force or not _copied(asked, case, exports, present)]
+    open_cases = [case for case in runnable if asked.force or not is_measured(asked, case, exports, present)]
     turns = split_off_unexported(plan, [(1, case) for case in open_cases], exports, results)
     return [case for _, case in turns], len(open_cases) - len(turns)
 
 
-def _copied(asked: _Request, case: Case, exports: Exports, present: dict[tuple[str, ...], Environment]) -> bool:
+def is_measured(
+    asked: SpreadRequest, case: Case, exports: Exports, present: dict[tuple[str, ...], Environment]
+) -> bool:
     """Whether a complete record with these settings, slots and files, of this machine and its libraries, is there.
 
     present: the environment here by the distributions that backends record; filled as needed.
@@ -415,7 +417,7 @@ def _in_words(copies: Copies) -> str:
 # --- stages on devices --------------------------------------------------------------------------------------------
 
 
-class _Pool:
+class DevicePool:
     """Runs stages on devices, one at a time on each."""
 
     def __init__(self, slots: Sequence[DeviceSlot], results: Results, start: Start) -> None:

@@ -53,7 +53,7 @@ def stage(arguments: Sequence[str]) -> None:
         }
         # Two versions of pyarrow write the same rows in other bytes: the sums in the summary are of the rows.
         for name, differences in (("derived", derived), ("made", made)):
-            _check_rows(options.bundle, differences, Path(folder) / name)
+            check_rows(options.bundle, differences, Path(folder) / name)
     check_derived(options.bundle, manifest, derived, made)
     cli.say(f"{options.bundle}: {len(manifest.files)} files as packed; {', '.join(sorted(derived))} come out the same.")
     cli.say(f"Plan {manifest.plan_id}, Inferometer {_code(manifest)}.")
@@ -104,7 +104,7 @@ def check_derived(bundle: Path, manifest: Bundle, packed: Mapping[str, bytes], m
             )
 
 
-def _check_rows(bundle: Path, files: dict[str, bytes], folder: Path) -> None:
+def check_rows(bundle: Path, files: dict[str, bytes], folder: Path) -> None:
     """Take summary.parquet out of the files. Raises MalformedFileError where its rows are not those of the summary."""
     content = files.pop(str(_INSIDE.packed_rows), None)
     if content is None:

@@ -361,12 +361,12 @@ def repeat_interval(records: Sequence[Repeats]) -> Interval | None:
         for fresh, repeated in zip(record.fresh_ns, record.repeated_ns, strict=True)
         if repeated > 0
     )
-    rank = _lower_rank(len(ratios))
+    rank = lower_rank(len(ratios))
     return Interval(low=ratios[rank - 1], high=ratios[-rank]) if rank else None
 
 
 @cache
-def _lower_rank(count: int) -> int:
+def lower_rank(count: int) -> int:
     """The largest k with P[Binomial(count, 1/2) < k] <= (1 - REPEAT_CONFIDENCE) / 2; 0 where there is none."""
     once_in = round(2 / (1 - REPEAT_CONFIDENCE))
     rank, below = 0, 1

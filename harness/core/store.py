@@ -162,7 +162,7 @@ def parse(path: Path, content: bytes, kind: type[R], made_by: str, sums: dict[Pa
     """A record from the content of a file; `path` names it in messages. Raises as `load` does."""
     record = _opened(path, content, made_by)
     known = _versions_of(kind)
-    _check_version(path, record.content, (*known, PACKED) if kind is Summary else known, made_by)
+    check_version(path, record.content, (*known, PACKED) if kind is Summary else known, made_by)
     if record.seal is None:
         UNSEALED[path] = None
     if sums is not None:
@@ -201,7 +201,7 @@ def content_sum(path: Path, made_by: str) -> str:
         return sha256_file(path)
     content = read_bytes(path, made_by)
     if content.startswith(_SEAL_HEAD):
-        return _passed_on(*_opened_raw(path, content))
+        return _passed_on(*opened_raw(path, content))
     return _opened(path, content, made_by).digest
 
 
@@ -258,8 +258,8 @@ def load_generated(path: Path, sums: dict[Path, str] | None = None) -> Generated
 
 
 def _load_raw(path: Path, kind: TypeAdapter[T], sums: dict[Path, str] | None, made_by: str) -> T:
-    digest, payload = _opened_raw(path, read_bytes(path, made_by))
-    _check_version(path, payload, _versions_of(RawBase), made_by)
+    digest, payload = opened_raw(path, read_bytes(path, made_by))
+    check_version(path, payload, _versions_of(RawBase), made_by)
     try:
         record = kind.validate_json(payload)
         if sums is not None:
@@ -270,7 +270,7 @@ def _load_raw(path: Path, kind: TypeAdapter[T], sums: dict[Path, str] | None, ma
         raise MalformedFileError(f"{path} is not a valid raw record: {first_problem(error)}", again) from error
 
 
-def _opened_raw(path: Path, content: bytes) -> tuple[str, bytes]:
+def opened_raw(path: Path, content: bytes) -> tuple[str, bytes]:
     """(sha256, record). Raises MalformedFileError where the sha256 is not that of the record."""
     start = len(_SEAL_HEAD) + 64 + len(_SEAL_JOIN)
     digest, payload = content[len(_SEAL_HEAD) : len(_SEAL_HEAD) + 64], content[start : -len(_SEAL_TAIL)]
@@ -425,7 +425,7 @@ def _versions_of(kind: type[BaseModel]) -> tuple[int, ...]:
     return tuple(sorted(get_args(kind.model_fields["schema_version"].annotation)))
 
 
-def _check_version(path: Path, content: bytes, known: tuple[int, ...], made_by: str) -> None:
+def check_version(path: Path, content: bytes, known: tuple[int, ...], made_by: str) -> None:
     """Detect older and newer formats before validation, which would only show many field errors."""
     # The version is near the start of every file that Inferometer writes: no need to parse 100 kB of samples twice.
     head = _head(content)

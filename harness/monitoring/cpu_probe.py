@@ -71,7 +71,7 @@ class Probe:
 
     def __post_init__(self) -> None:
         self._process = psutil.Process(self.pid)
-        if _in_guest():
+        if in_guest():
             self.unavailable["siblings_percent"] = "a guest may not see which of its CPUs share a core"
 
     def read(self, at_ns: int) -> Reading:
@@ -79,7 +79,7 @@ class Probe:
         with self._process.oneshot():
             times = self._process.cpu_times()
             memory = self._process.memory_info()
-            state, major, minor, cpu = _stat(self.pid)
+            state, major, minor, cpu = stat_of(self.pid)
             read, written = self._io()
         machine = psutil.cpu_times()
         own = resource.getrusage(resource.RUSAGE_SELF)  # in microseconds; psutil has it in ticks of 10 ms
@@ -187,7 +187,7 @@ class Probe:
         return periods
 
     def _thermal_events(self) -> int | None:
-        counters = _throttle_counters()
+        counters = throttle_counters()
         if not counters:
             self.unavailable["thermal_events"] = "no package_throttle_count below /sys/devices/system/cpu (Intel only)"
             return None
@@ -275,7 +275,7 @@ def core_of(cpu: int) -> frozenset[int] | None:
 
 
 @cache
-def _in_guest() -> bool:
+def in_guest() -> bool:
     """Whether the processor's flags name a hypervisor (cpuid; x86 only)."""
     try:
         return " hypervisor" in (_PROC / "cpuinfo").read_text()
@@ -284,7 +284,7 @@ def _in_guest() -> bool:
 
 
 @cache
-def _throttle_counters() -> tuple[Path, ...]:
+def throttle_counters() -> tuple[Path, ...]:
     """One counter of thermal throttling for each package."""
     first: dict[str, Path] = {}
     for counter in sorted(_SYS_CPU.glob("cpu[0-9]*/thermal_throttle/package_throttle_count")):
@@ -293,7 +293,7 @@ def _throttle_counters() -> tuple[Path, ...]:
     return tuple(first.values())
 
 
-def _stat(pid: int) -> tuple[str, int, int, int]:
+def stat_of(pid: int) -> tuple[str, int, int, int]:
     """(state, major faults, minor faults, CPU that it ran on last) of a process; psutil does not show all of them."""
     try:
         # The command's name is in parentheses and may contain spaces and parentheses: count from its end.

@@ -102,7 +102,7 @@ def generation_needs(plan: Plan) -> dict[str, GenerationNeeds]:
             weights=own[0].weights,
             lengths=dict(sorted(lengths.items())),
             batch_size=max(case.batch_size for case in own),
-            onnx=_file_precisions(onnx),
+            onnx=file_precisions(onnx),
             rounded=tuple(setting for setting in ROUNDED if any(case.precision == setting for case in own)),
             forms=tuple(dict.fromkeys(form for form in forms if form is not None)),
         )
@@ -122,7 +122,7 @@ def generation_needs(plan: Plan) -> dict[str, GenerationNeeds]:
     return needs
 
 
-def _file_precisions(cases: Sequence[GenerationCase]) -> tuple[Precision, ...]:
+def file_precisions(cases: Sequence[GenerationCase]) -> tuple[Precision, ...]:
     """Of the decoder files: that of int8 is made from that of fp32, which comes first."""
     needed = {onnx_precision(case.precision) for case in cases}
     if "int8" in needed:
@@ -199,13 +199,13 @@ def _of_block(
                         new_tokens=new_tokens,
                         weights=entry.weights or info.default_weights,
                         setting=setting,
-                        skip_reason=_reason_to_skip(
+                        skip_reason=reason_to_skip(
                             backend, table, info, own[name], device, precision, (prompt_length, new_tokens), setting
                         ),
                     )
 
 
-def _reason_to_skip(
+def reason_to_skip(
     backend: str,
     table: BackendInfo,
     info: ModelInfo,
@@ -215,6 +215,7 @@ def _reason_to_skip(
     lengths: tuple[int, int],
     setting: str,
 ) -> str | None:
+    """Why a combination of the block is not measured; None where it is. lengths: prompt tokens, new tokens."""
     long = None if usable is None or isinstance(usable, str) else too_long(info.name, usable, *lengths)
     if isinstance(usable, str) or long is not None:
         return usable if isinstance(usable, str) else long

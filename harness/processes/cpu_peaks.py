@@ -85,7 +85,7 @@ def measured(threads: Iterable[int], precisions: Iterable[Precision], rates: Rat
     More threads than CPUs that this process may use reach only the limit of those CPUs. rates: replaces the measurement
     in tests.
     """
-    survey = _Survey(rates or _rates)
+    survey = _Survey(rates or rates_of)
     numbers, kinds = list(threads), list(precisions)
     for _ in range(PASSES):
         for number, kind in product(numbers, kinds):
@@ -144,7 +144,7 @@ class _Survey:
         return tuple(dict.fromkeys(absent))
 
 
-def _rates(task: Task, processes: int) -> list[float] | TaskRefused:
+def rates_of(task: Task, processes: int) -> list[float] | TaskRefused:
     """Rates, measured in processes forked from a server that has imported every library once."""
     with _started(task, processes) as connections:
         answers = [_answer(connection) for connection in connections]  # all are ready before the first begins

@@ -174,10 +174,11 @@ def stage(arguments: Sequence[str]) -> None:
                 return
             *lines, buffer = (buffer + chunk).split(b"\n")
             for line in lines:
-                watched = _obey(line, watched, view)
+                watched = obey(line, watched, view)
 
 
-def _obey(line: bytes, watched: WatchedProcess | None, view: View) -> WatchedProcess | None:
+def obey(line: bytes, watched: WatchedProcess | None, view: View) -> WatchedProcess | None:
+    """The process that is watched after one message; None where there is none. The record of an ended one is saved."""
     message = MESSAGE.validate_json(line)
     if isinstance(message, Watch):
         try:

@@ -39,18 +39,19 @@ class OwnCore:
                     "Choose a setting without `own-core`, or give the process more CPUs.",
                 )
             self._before = cpus
-            _bind(cpus[-1:], cpus[:-1])
+            bind_threads(cpus[-1:], cpus[:-1])
 
     def end(self, placement: Placement) -> Placement:
         """Unbind all threads; the placement with the number of CPUs that the thread was bound to, as read back."""
         if not self._before:
             return placement
         bound = len(limits.affinity())
-        _bind(self._before, self._before)
+        bind_threads(self._before, self._before)
         return placement.model_copy(update={"settings": {**placement.settings, "launching_cpus": bound}})
 
 
-def _bind(own: Sequence[int], others: Sequence[int]) -> None:
+def bind_threads(own: Sequence[int], others: Sequence[int]) -> None:
+    """Let this thread run on the CPUs `own`, every other thread of the process on `others`."""
     me = threading.get_native_id()
     for thread in [int(task.name) for task in TASKS.iterdir()]:
         with suppress(ProcessLookupError):  # it has ended meanwhile

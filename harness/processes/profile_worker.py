@@ -145,7 +145,7 @@ def _memory(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batche
         store.save(results.memory_profile(case.case_id), timeline, indent=None)
         peak, by = timeline.pass_peak_bytes, timeline.by
     elif info.peak is not None:
-        peak, by = _peak(info.peak, given)
+        peak, by = peak_of(info.peak, given)
     return MeasuredMemory(
         peak_bytes=peak,
         activations_bytes=None if timeline is None else timeline.activations_peak_bytes,
@@ -164,7 +164,7 @@ def _here(asked: ProfileJob) -> str:
     return environment_id
 
 
-def _peak(target: str, given: BackendJob) -> tuple[int | None, str]:
+def peak_of(target: str, given: BackendJob) -> tuple[int | None, str]:
     """(bytes, how they were measured) or (None, why they were not)."""
     try:
         peak, by = imported(target)(given)

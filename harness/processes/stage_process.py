@@ -18,7 +18,7 @@ from harness.processes.launcher import Code
 Show = Callable[[str], None]
 """Receives each line that a stage prints."""
 
-_ERRORS: Mapping[int, type[InferometerError]] = {kind.exit_code: kind for kind in InferometerError.__subclasses__()}
+ERRORS: Mapping[int, type[InferometerError]] = {kind.exit_code: kind for kind in InferometerError.__subclasses__()}
 """By exit code: the most general error class with that code."""
 
 
@@ -41,7 +41,7 @@ def run_stage(
         errors.seek(0)
         printed = errors.read()
     if ended != CasesFailedError.exit_code and not goes_on_after(stage, ended):
-        raise _error(stage, ended, printed)
+        raise stage_error(stage, ended, printed)
     return tuple(line.removeprefix("Warning: ") for line in printed.splitlines() if line.startswith("Warning: "))
 
 
@@ -54,7 +54,7 @@ def _run(command: list[str], errors: int, show: Show | None, code: Code | None, 
         errors="replace",
         env={
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(_search_path()),
+            "PYTHONPATH": os.pathsep.join(search_path()),
             **({} if front is None else {hints.FRONT: front}),
             **({} if code is None else code.environment),
         },
@@ -72,7 +72,7 @@ def _run(command: list[str], errors: int, show: Show | None, code: Code | None, 
             raise
 
 
-def _search_path() -> list[str]:
+def search_path() -> list[str]:
     """Where this interpreter finds modules outside its own installation: classes of a user's module, and this package,
     may come from there."""
     installed = {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)}
@@ -81,8 +81,9 @@ def _search_path() -> list[str]:
     return [str(path) for path in dict.fromkeys(own)]
 
 
-def _error(stage: str, code: int, printed: str) -> Exception:
+def stage_error(stage: str, code: int, printed: str) -> Exception:
+    """The error that a stage printed, of the class of its exit code; RuntimeError where it printed none."""
     error = cli.last_error(printed)
-    if error is None or code not in _ERRORS:
+    if error is None or code not in ERRORS:
         return RuntimeError(f"harness.{stage} ended with {code}:\n{printed[-2000:]}")
-    return _ERRORS[code](*error)
+    return ERRORS[code](*error)

@@ -145,7 +145,7 @@ def _measure(job: TurnJob, enter: Enter, phases: Sequence[str]) -> None:
         raise
     except BaseException as error:  # a model's own code may also exit, or raise something that is no Exception
         traceback.print_exc()
-        record = _failed(job, error, phases[-1], log)
+        record = failed_record(job, error, phases[-1], log)
     store.save_raw(results.raw_file(job.case.case_id, job.round), record)
     if not isinstance(record, Failed):
         log.unlink(missing_ok=True)
@@ -277,7 +277,8 @@ def _explained(error: BaseException, case: Case | GenerationCase, log: Path) -> 
     return reason(error), f"Full log: {log}."
 
 
-def _failed(job: TurnJob, error: BaseException, phase: str, log: Path) -> Failed:
+def failed_record(job: TurnJob, error: BaseException, phase: str, log: Path) -> Failed:
+    """The record of a case that an error ended in a phase. log: of the case, whose end the record keeps."""
     problem, hint = _explained(error, job.case, log)
     sys.stderr.flush()
     return Failed(

@@ -101,7 +101,7 @@ def largest_split(
     logs -= np.average(logs, weights=scale**-2)
     own = _weights(logs / scale, np.asarray(within[first:], dtype=np.float64))
     weights = own / scale**2
-    scores = _scores(logs[None, :], weights[None, :], correlation)[0]
+    scores = split_scores(logs[None, :], weights[None, :], correlation)[0]
     place = int(np.argmax(scores))
     p = _permutation_p(logs / scale, own, scale, float(scores[place]), np.random.default_rng(seed))
     at = place + LEAST_SIDE
@@ -297,7 +297,7 @@ def _weights(logs: Floats, within: Floats) -> Floats:
     return weights / float(np.mean(weights))
 
 
-def _scores(logs: Floats, weights: Floats, correlation: float = 0.0) -> Floats:
+def split_scores(logs: Floats, weights: Floats, correlation: float = 0.0) -> Floats:
     """|t| of every split of every row (permutations × splits): Welch's t with moderated variances.
 
     correlation: of each run with the next, which makes the means of both sides less certain.
@@ -326,7 +326,7 @@ def _permutation_p(logs: Floats, weights: Floats, scale: Floats, observed: float
     while done < MOST_PERMUTATIONS:
         batch = min(done + FIRST_BATCH, LARGEST_BATCH, MOST_PERMUTATIONS - done)
         orders = chance.permuted(np.tile(np.arange(logs.size), (batch, 1)), axis=1)
-        largest = _scores(logs[orders] * scale, weights[orders] / scale**2).max(axis=1)
+        largest = split_scores(logs[orders] * scale, weights[orders] / scale**2).max(axis=1)
         exceeded += int(np.sum(largest >= observed - 1e-9))
         done += batch
         if exceeded >= ENOUGH_EXCEEDED:

@@ -134,13 +134,13 @@ def _has_three_values(values: NDArray[np.generic]) -> bool:
 def _new_input(stored: Arrays, other: Arrays, rng: np.random.Generator) -> Arrays | None:
     """An input between two stored inputs and equal to neither; None where _DRAWS tries gave none."""
     for _ in range(_DRAWS):
-        fresh = {name: _between(values, other[name], rng) for name, values in stored.items()}
+        fresh = {name: mixed(values, other[name], rng) for name, values in stored.items()}
         if not _equal(fresh, stored) and not _equal(fresh, other):
             return fresh
     return None
 
 
-def _between(first: NDArray[Any], other: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+def mixed(first: NDArray[Any], other: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
     """An array of the same shape and type: blended sample by sample, or spliced element by element."""
     if not np.issubdtype(first.dtype, np.floating):
         return np.where(rng.random(first.shape) < _LEAST_OTHER, first, other)

@@ -84,7 +84,7 @@ def conforms(
     results, models = folder.results, folder.models
     with killing(kill) as killed:
         fleet = dispatch.dispatch(plan, read_exports(plan, results, models), results, models, start)
-    dispatch._report(plan, fleet, results, models)
+    dispatch.write_report(plan, fleet, results, models)
     assert len(killed) == 1
     assert len(fleet.units) == cases
     # All are accounted for, one with two attempts.

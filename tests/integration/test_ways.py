@@ -316,12 +316,12 @@ def test_preparing_needs_neither_torch_nor_transformers() -> None:
 def test_our_steps_are_torchvisions_own_transform(name: str) -> None:
     from torchvision import models
 
-    from harness.zoo.families.vision import _preparation
+    from harness.zoo.families.vision import preparation_of
     from harness.zoo.inputs.images import pixels_of
 
     weights = getattr(models, name).DEFAULT
     transform: Callable[[Any], Any] = weights.transforms()
-    ours = photographs(5, pixels_of(_preparation(weights)))
+    ours = photographs(5, pixels_of(preparation_of(weights)))
     theirs = photographs(5, lambda picture: transform(picture).numpy())
     assert ours.shape == theirs.shape
     assert np.abs(ours - theirs).max() < 1e-5

@@ -146,7 +146,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "raw record": lambda root: store.load_raw(sparse(root / "1.json", SizeLimit.RECORD + 1)),
     "bundle": lambda root: archive.unpack(sparse(root / "x.tar.xz", SizeLimit.BUNDLE + 1)),
     "configuration": lambda root: config.read_yaml(sparse(root / "x.yaml", SizeLimit.TEXT + 1)),
-    "table, page or chart that is packed": lambda root: bundle._content(
+    "table, page or chart that is packed": lambda root: bundle.packed_content(
         sparse(root / "report.md", SizeLimit.RECORD + 1), Results(root)
     ),
     "command": lambda root: read_text(sparse(root / "command.txt", SizeLimit.TEXT + 1), SizeLimit.TEXT),

@@ -77,7 +77,7 @@ def test_a_downloaded_pickle_with_code_is_refused_and_not_run(tmp_path: Path) ->
     trap, asked = tmp_path / "trap", request("resnet18", tmp_path)
     kept = tmp_path / "cache" / "torch" / "checkpoints"
     kept.mkdir(parents=True)
-    torch.save({"conv1.weight": Code(trap)}, kept / Path(vision._published("resnet18").url).name)
+    torch.save({"conv1.weight": Code(trap)}, kept / Path(vision.published_weights("resnet18").url).name)
     with pytest.raises(ConfigError, match="The weights of resnet18 are a pickle"):
         vision.load(asked)
     assert not trap.exists()

@@ -14,7 +14,7 @@ from harness.core import archive, store
 from harness.core.errors import MalformedFileError, UsageError
 from harness.core.layout import Models, Results
 from harness.core.schemas import Attempt, AttemptReport, Failed, Fleet, Measured, Plan, UnitFile, UnitRequest
-from harness.dispatch import MOST_ATTEMPTS, _report, dispatch, stage
+from harness.dispatch import MOST_ATTEMPTS, dispatch, stage, write_report
 from harness.planning.exports import read_exports
 from harness.planning.work_units import units_of
 from harness.reporting.tables.machines_tables import fleet_document
@@ -197,7 +197,7 @@ def test_the_report_of_a_fleet_has_its_machines_side_by_side(
 
     monkeypatch.setattr("harness.dispatch.run_stage", stages)
     results = Results(tmp_path)
-    _report(plan, fleet, results, Models(tmp_path / "models"))
+    write_report(plan, fleet, results, Models(tmp_path / "models"))
     text = results.fleet_report.read_text()
     assert "## Machines side by side" in text
     assert "(charts/machines.png)" in text

@@ -26,11 +26,11 @@ def test_a_folder_that_may_only_be_read_is_no_error_where_no_failure_is_noted(
     monkeypatch.setattr(Path, "unlink", refuse)
     results = Results(tmp_path)
     own, record = results.export(RESNET.name), export_record(RESNET)
-    export._keep(record, own, results)
+    export.keep_export(record, own, results)
     assert store.load(own.record, ExportRecord, "test") == record
     own.failure.touch()
     with pytest.raises(StorageError, match="Read-only"):
-        export._keep(record, own, results)
+        export.keep_export(record, own, results)
 
 
 def test_a_model_of_the_plan_with_nothing_to_export_is_no_unknown_one(
@@ -50,11 +50,11 @@ def test_a_model_of_the_plan_with_nothing_to_export_is_no_unknown_one(
 def test_results_that_are_being_measured_keep_their_export(tmp_path: Path) -> None:
     results = Results(tmp_path)
     own, record = results.export(RESNET.name), export_record(RESNET)
-    export._keep(record, own, results)
+    export.keep_export(record, own, results)
     with exclusive(results.lock):
-        export._keep(record, own, results)  # nothing changes
+        export.keep_export(record, own, results)  # nothing changes
         with pytest.raises(BusyError, match=str(os.getpid())):
-            export._keep(record.model_copy(update={"weights": "pretrained"}), own, results)
+            export.keep_export(record.model_copy(update={"weights": "pretrained"}), own, results)
     assert store.load(own.record, ExportRecord, "test") == record
 
 

@@ -484,11 +484,11 @@ def test_a_bundle_has_the_parquet_files(large: Run) -> None:
     files = bundle.collect(large.plan, large.results, large.models)
     assert files["results/raw/minilm-l6.parquet"] == large.packed.read_bytes()
     rows = {name: files[name] for name in ("results/summary.parquet", "results/summary.json")}
-    verify._check_rows(Path("bundle"), dict(rows), large.results.root / "right")
+    verify.check_rows(Path("bundle"), dict(rows), large.results.root / "right")
     cut(large.results.packed_rows)
     rows["results/summary.parquet"] = large.results.packed_rows.read_bytes()
     with pytest.raises(MalformedFileError):
-        verify._check_rows(Path("bundle"), rows, large.results.root / "wrong")
+        verify.check_rows(Path("bundle"), rows, large.results.root / "wrong")
 
 
 def test_only_large_runs_need_pyarrow(tmp_path: Path) -> None:

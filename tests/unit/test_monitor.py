@@ -101,9 +101,9 @@ def test_messages_about_nobody_are_ignored(monkeypatch: pytest.MonkeyPatch) -> N
         raise psutil.NoSuchProcess(1)
 
     monkeypatch.setattr(WatchedProcess, "begin", gone)
-    assert monitor._obey(WATCH.model_dump_json().encode(), None, View()) is None
+    assert monitor.obey(WATCH.model_dump_json().encode(), None, View()) is None
     for line in (b'{"say":"phase","phase":"load"}', b'{"say":"end"}'):
-        assert monitor._obey(line, None, View()) is None
+        assert monitor.obey(line, None, View()) is None
 
 
 def test_a_record_goes_where_the_message_says(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_record_goes_where_the_message_says(tmp_path: Path) -> None:
     for record, expected in ((str(path), path), (None, Results(tmp_path).usage_file("a-case", 2))):
         result = watched(FakeProbe())
         result.message = WATCH.model_copy(update={"results": str(tmp_path), "record": record})
-        assert monitor._obey(b'{"say":"end"}', result, View()) is None
+        assert monitor.obey(b'{"say":"end"}', result, View()) is None
         assert store.load(expected, Usage, "").case_id == "a-case"
 
 

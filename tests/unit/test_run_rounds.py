@@ -36,7 +36,7 @@ class WorkerPool:
 def ran(pool: Any, **settings: Any) -> int:
     plan = plan_of((RESNET,), CASES, rounds=2)
     plan = plan.model_copy(update={"measurement": plan.measurement.model_copy(update=settings)})
-    return run._measure_all(plan, schedule(CASES, 2, 1), Finished(), pool, 0.0)
+    return run.measure_all(plan, schedule(CASES, 2, 1), Finished(), pool, 0.0)
 
 
 def test_rounds_go_on_to_the_limit() -> None:

@@ -164,22 +164,22 @@ def test_a_harness_that_is_wrong_in_ten_of_a_hundred_passes_in_five_at_most(coun
 
 def test_the_default_number_of_trials_excludes_the_default_rate() -> None:
     plan = selftest_plan()
-    number, rate = selftest._amount(None, None, selftest._durations(plan))
+    number, rate = selftest.trials_and_rate(None, None, selftest.durations(plan))
     assert (number, rate) == (10, 0.10)
-    assert passing(0.10, number * selftest._durations(plan), rate) <= 0.05
-    said = selftest._announcement(plan, number, rate)
+    assert passing(0.10, number * selftest.durations(plan), rate) <= 0.05
+    said = selftest.announcement(plan, number, rate)
     assert (
         "10 trials with 30 verdicts of each kind, to exclude 10.0% of wrong ones at 95%: 1350 processes, about " in said
     )
 
 
 def test_trials_and_rate_follow_from_each_other() -> None:
-    assert selftest._amount(None, 0.05, 3) == (20, 0.05)
-    number, rate = selftest._amount(7, None, 3)
+    assert selftest.trials_and_rate(None, 0.05, 3) == (20, 0.05)
+    number, rate = selftest.trials_and_rate(7, None, 3)
     assert (number, rate) == (7, selftest_evidence.excluded_rate(0, 21))
-    assert selftest._amount(16, 0.10, 3) == (16, 0.10)
+    assert selftest.trials_and_rate(16, 0.10, 3) == (16, 0.10)
     with pytest.raises(UsageError, match=r"cannot exclude a rate of 10.0%") as caught:
-        selftest._amount(7, 0.10, 3)
+        selftest.trials_and_rate(7, 0.10, 3)
     assert "RATE=10% TRIALS=10" in caught.value.hint
 
 
@@ -276,7 +276,7 @@ ALARM, REFUSED = "SLOWER", "NOT COMPARABLE"
 def test_one_wrong_verdict_in_thirty_fails_where_it_is_asked_for(
     kind: str, equal: str, slowed: str, passed: bool
 ) -> None:
-    findings, plan = selftest._Findings(), selftest_plan()
+    findings, plan = selftest.Findings(), selftest_plan()
     first = next(case.case_id for case in plan.cases if kind_of(case.model) == kind)
     for trial in range(10):
         findings.summaries.append(summary_of(plan))
@@ -284,7 +284,7 @@ def test_one_wrong_verdict_in_thirty_fails_where_it_is_asked_for(
             own = trial == 0 and case.case_id == first
             findings.equal.append(compared(case, equal if own else "SAME"))
             findings.slowed.append(compared(case, slowed if own else "SLOWER"))
-    judged = selftest._judge(plan, findings, 0.10)
+    judged = selftest.judge(plan, findings, 0.10)
     assert judged.passed is passed
     assert [entry.name for entry in judged.kinds] == [TWO_SPEEDS, SCATTER]
     assert {entry.equal_trials for entry in judged.kinds} == {30}

@@ -18,7 +18,7 @@ from harness.core.schemas import Case, DeviceSlot, Environment, NeighbourCheck, 
 from harness.planning.exports import Exports
 from harness.planning.schedule import of_cases
 from harness.processes import device_slots
-from harness.spread import _cases, _copied, _Pool, _Request, assign, sampled, share
+from harness.spread import DevicePool, SpreadRequest, assign, is_measured, sampled, share, spread_cases
 from tests import synthetic_devices
 from tests import synthetic_results as made
 from tests.synthetic_cuda import gpu_environment
@@ -50,7 +50,7 @@ def test_a_card_runs_one_stage_at_a_time_and_every_stage_runs_once(tmp_path: Pat
         return 1 if command[-1] == "two" else 0
 
     labels = ["one", "two", "three", "four", "five"]
-    failures = _Pool(pinned("0", "3", cpus=False), Results(tmp_path), start).run(
+    failures = DevicePool(pinned("0", "3", cpus=False), Results(tmp_path), start).run(
         [["run", label] for label in labels], labels
     )
     assert failures == 1
@@ -71,7 +71,7 @@ def test_a_stage_runs_on_the_cpus_of_its_card(tmp_path: Path, monkeypatch: pytes
         return 0
 
     both = threading.Barrier(2, timeout=900)
-    _Pool(pinned("0", "1"), Results(tmp_path), start).run([["run"], ["run"]], ["a", "b"])
+    DevicePool(pinned("0", "1"), Results(tmp_path), start).run([["run"], ["run"]], ["a", "b"])
     assert started == {"0": (0, 1, 2, 3), "1": (4, 5, 6, 7)}
 
 
@@ -186,10 +186,10 @@ def test_a_second_command_keeps_the_times_of_the_first(tmp_path: Path, monkeypat
     monkeypatch.setattr(spread, "now_ns", lambda: next(seconds))
     results, slots = Results(tmp_path), pinned("0", "1", cpus=False)
     plan = made.plan_of([MINILM], shaped(("onnxruntime", 1), ("onnxruntime", 2)), rounds=1)
-    asked = _Request(plan, results, Models(tmp_path), slots, [], {}, force=False)
+    asked = SpreadRequest(plan, results, Models(tmp_path), slots, [], {}, force=False)
 
     def spread_once() -> NeighbourCheck:
-        assert _cases(asked, _Pool(slots, results, measure_missing)) == 0
+        assert spread_cases(asked, DevicePool(slots, results, measure_missing)) == 0
         return store.load(results.neighbours, NeighbourCheck, "make run")
 
     first = spread_once()
@@ -247,5 +247,5 @@ def test_copies_of_another_file_or_machine_are_measured_again(
         record = made.measured(case, MINILM, number, samples=10, artifacts=artifacts)
         store.save_raw(results.copies_of(place).raw_file(case.case_id, number), record)
     export = made.export_record(MINILM)
-    asked = _Request(plan, results, Models(tmp_path), slots, [], {}, force=False)
-    assert _copied(asked, case, Exports({MINILM.name: export}, {}), {}) == kept
+    asked = SpreadRequest(plan, results, Models(tmp_path), slots, [], {}, force=False)
+    assert is_measured(asked, case, Exports({MINILM.name: export}, {}), {}) == kept

@@ -15,7 +15,7 @@ from harness.core.protocol import Job
 from harness.core.schemas import Measurement
 from harness.processes.launcher import ProcessOutcome
 from harness.processes.pool import absent_library, explained_end
-from harness.processes.worker import _failed
+from harness.processes.worker import failed_record
 from tests import synthetic_results as made
 
 
@@ -61,16 +61,16 @@ def job_of(tmp_path: Path) -> Job:
 
 def test_memory_of_the_host_is_not_called_the_gpu_s(tmp_path: Path) -> None:
     job = job_of(tmp_path)
-    assert _failed(job, MemoryError("Unable to allocate 9 TiB"), "load", tmp_path / "log").error.startswith(
+    assert failed_record(job, MemoryError("Unable to allocate 9 TiB"), "load", tmp_path / "log").error.startswith(
         "Out of memory"
     )
     full = RuntimeError("cuMemAlloc failed: out of memory")
-    assert _failed(job, full, "load", tmp_path / "log").error.startswith("Out of GPU memory")
+    assert failed_record(job, full, "load", tmp_path / "log").error.startswith("Out of GPU memory")
 
 
 def test_a_missing_module_says_in_which_python(tmp_path: Path) -> None:
     job = job_of(tmp_path)
-    result = _failed(
+    result = failed_record(
         job, ModuleNotFoundError("No module named 'tokenizers'", name="tokenizers"), "start", tmp_path / "log"
     )
     assert result.error == f"{sys.executable} has no module tokenizers."
@@ -81,7 +81,7 @@ def test_a_missing_module_says_in_which_python(tmp_path: Path) -> None:
 def test_what_a_backend_does_not_run_is_refused_and_no_other_failure(
     tmp_path: Path, error: type[CaseError], refused: bool
 ) -> None:
-    result = _failed(job_of(tmp_path), error("It does not run Erf.", "Leave it out."), "load", tmp_path / "log")
+    result = failed_record(job_of(tmp_path), error("It does not run Erf.", "Leave it out."), "load", tmp_path / "log")
     assert (result.error, result.hint, result.refused) == ("It does not run Erf.", "Leave it out.", refused)
 
 

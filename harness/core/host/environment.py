@@ -158,9 +158,9 @@ def _machine() -> Machine:
         physical_cores=psutil.cpu_count(logical=False) or Unavailable(unavailable="not reported by this system"),
         sockets=_sockets(),
         numa_nodes=_count("/sys/devices/system/node", "node[0-9]*"),
-        smt=_fact(_SYS_CPU / "smt/control"),
+        smt=file_fact(_SYS_CPU / "smt/control"),
         microcode=info.get("microcode") or Unavailable(unavailable="/proc/cpuinfo has no microcode line"),
-        governor=_fact(_SYS_CPU / "cpu0/cpufreq/scaling_governor"),
+        governor=file_fact(_SYS_CPU / "cpu0/cpufreq/scaling_governor"),
         turbo=_turbo(),
         max_frequency_mhz=_max_frequency_mhz(),
         cpu_features=tuple(name for name in _FEATURES if name in flags),
@@ -232,7 +232,8 @@ def _cpuinfo() -> dict[str, str]:
     return {key.strip(): value.strip() for key, value in pairs}
 
 
-def _fact(file: Path) -> str | Unavailable:
+def file_fact(file: Path) -> str | Unavailable:
+    """The text of a one-line file of the kernel, or why it is unknown."""
     try:
         text = file.read_text().strip()
     except OSError as error:
@@ -251,17 +252,17 @@ def _sockets() -> int | Unavailable:
 
 
 def _turbo() -> str | Unavailable:
-    boost = _fact(_SYS_CPU / "cpufreq/boost")
+    boost = file_fact(_SYS_CPU / "cpufreq/boost")
     if isinstance(boost, str):
         return "on" if boost == "1" else "off"
-    no_turbo = _fact(_SYS_CPU / "intel_pstate/no_turbo")
+    no_turbo = file_fact(_SYS_CPU / "intel_pstate/no_turbo")
     if isinstance(no_turbo, str):
         return "off" if no_turbo == "1" else "on"
     return Unavailable(unavailable="neither cpufreq/boost nor intel_pstate/no_turbo is there (usual in a guest)")
 
 
 def _max_frequency_mhz() -> int | Unavailable:
-    kilohertz = _fact(_SYS_CPU / "cpu0/cpufreq/cpuinfo_max_freq")
+    kilohertz = file_fact(_SYS_CPU / "cpu0/cpufreq/cpuinfo_max_freq")
     return int(kilohertz) // 1000 if isinstance(kilohertz, str) else kilohertz
 
 
@@ -270,7 +271,7 @@ def _hypervisor(flags: set[str]) -> str | Unavailable:
         return Unavailable(unavailable="/proc/cpuinfo has no flags")
     if "hypervisor" not in flags:
         return "none"
-    vendor = _fact(Path("/sys/class/dmi/id/sys_vendor"))
+    vendor = file_fact(Path("/sys/class/dmi/id/sys_vendor"))
     return vendor if isinstance(vendor, str) and vendor else "present, vendor unknown"
 
 

@@ -130,7 +130,7 @@ def _guard(pid: int) -> NoReturn:
     os._exit(code)
 
 
-def _run_guarded(words: Sequence[str]) -> NoReturn:
+def run_guarded(words: Sequence[str]) -> NoReturn:
     """Start a command and guard it."""
     announced = words[0] == "--announced"
     command, parent = words[announced:], os.getppid()
@@ -162,4 +162,4 @@ def end_group(pid: int) -> None:
 
 
 if __name__ == "__main__":
-    _run_guarded(sys.argv[1:])
+    run_guarded(sys.argv[1:])

@@ -25,7 +25,7 @@ from harness.zoo.loaded import Inputs, Loaded, Raw, Request
 
 def load(request: Request) -> Loaded:
     """A torchvision classifier. Raises HubError where weights cannot be fetched, ConfigError for an unknown name."""
-    weights = _published(request.info.reference)
+    weights = published_weights(request.info.reference)
     if request.weights == "pretrained":
         module = architecture(request.info, request.folder)
         module.load_state_dict(_download(weights, request))
@@ -60,7 +60,7 @@ def _network(name: str) -> nn.Module:
     return network
 
 
-def _published(name: str) -> Any:
+def published_weights(name: str) -> Any:
     """The enum entry of the best published weights: where they are, and how their inputs are prepared."""
     from torchvision import models  # noqa: PLC0415
 
@@ -92,10 +92,10 @@ def _inputs(weights: Any, samples: int, sequence_length: int | None) -> Inputs:
 
 def _raw(weights: Any, samples: int, sequence_length: int | None) -> Raw:
     del sequence_length
-    return Raw(jpegs(samples), _preparation(weights), "top-5")
+    return Raw(jpegs(samples), preparation_of(weights), "top-5")
 
 
-def _preparation(weights: Any) -> ImagePreparation:
+def preparation_of(weights: Any) -> ImagePreparation:
     """The weights' own transforms as plain numbers, so that a case needs no torchvision to apply them."""
     preset = weights.transforms()
     return ImagePreparation(

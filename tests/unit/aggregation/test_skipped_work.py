@@ -78,7 +78,7 @@ def test_thirty_honest_rows_rarely_raise_an_alarm() -> None:
 
 @pytest.mark.parametrize(("pairs", "rank"), [(0, 0), (10, 0), (11, 1), (16, 2), (24, 4), (48, 13)])
 def test_ranks_are_those_of_the_binomial(pairs: int, rank: int) -> None:
-    assert judged._lower_rank(pairs) == rank
+    assert judged.lower_rank(pairs) == rank
     ratios = tuple(range(1, pairs + 1))
     interval = repeat_interval([Repeats(fresh_ns=ratios, repeated_ns=(1,) * pairs)])
     assert interval is None if rank == 0 else (interval is not None and interval.low == rank)

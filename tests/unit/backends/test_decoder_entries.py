@@ -24,7 +24,7 @@ def skipped(
     device: Device = "cpu"
     chosen = setting or next(iter(table.decoder_settings_on(device)))
     facts = facts_of(info, weights)
-    return generation_cases._reason_to_skip(backend, table, info, facts, device, precision, (8, 8), chosen)
+    return generation_cases.reason_to_skip(backend, table, info, facts, device, precision, (8, 8), chosen)
 
 
 @pytest.fixture
@@ -81,8 +81,8 @@ def test_each_case_reads_one_of_the_decoder_files() -> None:
 
 def test_the_file_of_int8_is_made_after_that_of_fp32() -> None:
     cases = [case("onnxruntime", "int8", "binding"), case("openvino", "bf16", "states")]
-    assert generation_cases._file_precisions(cases) == ("fp32", "int8")
-    assert generation_cases._file_precisions(cases[1:]) == ("fp32",)
+    assert generation_cases.file_precisions(cases) == ("fp32", "int8")
+    assert generation_cases.file_precisions(cases[1:]) == ("fp32",)
 
 
 @pytest.mark.parametrize(("bits", "level", "word"), [(8, 4, "int8"), (4, 4, "4-bit weights multiplied in int8")])

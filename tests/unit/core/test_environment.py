@@ -33,11 +33,11 @@ def test_no_fact_is_empty(here: Environment) -> None:
 
 def test_a_file_that_is_missing_or_empty_says_so(tmp_path: Path) -> None:
     file = tmp_path / "governor"
-    assert "No such file" in _reason(environment._fact(file))
+    assert "No such file" in _reason(environment.file_fact(file))
     file.write_text("\n")
-    assert _reason(environment._fact(file)) == f"{file} is empty"
+    assert _reason(environment.file_fact(file)) == f"{file} is empty"
     file.write_text("performance\n")
-    assert environment._fact(file) == "performance"
+    assert environment.file_fact(file) == "performance"
 
 
 def _reason(fact: str | Unavailable) -> str:

@@ -102,7 +102,7 @@ def test_a_reader_of_format_1_asks_for_an_update_at_the_first_file_of_any_stage(
     for path, content in (
         (tmp_path / "plan.json", (tmp_path / "plan.json").read_bytes()),
         (tmp_path / "summary.json", (tmp_path / "summary.json").read_bytes()),
-        (raw, store._opened_raw(raw, raw.read_bytes())[1]),
+        (raw, store.opened_raw(raw, raw.read_bytes())[1]),
     ):
         with pytest.raises(NewerFormatError, match="knows up to 1"):
-            store._check_version(path, content, (1,), "make plan")
+            store.check_version(path, content, (1,), "make plan")

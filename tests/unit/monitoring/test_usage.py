@@ -107,9 +107,9 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     monkeypatch.setattr(psutil, "sensors_temperatures", dict, raising=False)
     monkeypatch.setattr(cpu_probe, "_SYS_CPU", tmp_path)
     monkeypatch.setattr(cpu_probe.limits, "throttled_periods", lambda: None)
-    monkeypatch.setattr(cpu_probe, "_stat", lambda _pid: ("R", 5, 6, 1))
+    monkeypatch.setattr(cpu_probe, "stat_of", lambda _pid: ("R", 5, 6, 1))
     monkeypatch.setattr(cpu_probe, "_PROC", tmp_path)
-    for cached in (cpu_probe._throttle_counters, cpu_probe.core_of, cpu_probe._in_guest):
+    for cached in (cpu_probe.throttle_counters, cpu_probe.core_of, cpu_probe.in_guest):
         cached.cache_clear()
 
     def make(denied: bool = False) -> Probe:
@@ -117,7 +117,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         return Probe(1)
 
     yield make
-    for cached in (cpu_probe._throttle_counters, cpu_probe.core_of, cpu_probe._in_guest):
+    for cached in (cpu_probe.throttle_counters, cpu_probe.core_of, cpu_probe.in_guest):
         cached.cache_clear()
 
 
@@ -223,11 +223,11 @@ def test_single_cpus_that_are_not_known_leave_the_figures_out() -> None:
 
 def test_a_process_that_is_gone_is_said_to_be_gone() -> None:
     with pytest.raises(psutil.NoSuchProcess):
-        cpu_probe._stat(2**22 + 1)
+        cpu_probe.stat_of(2**22 + 1)
 
 
 def test_the_kernels_line_about_this_very_process() -> None:
-    state, major, minor, cpu = cpu_probe._stat(os.getpid())
+    state, major, minor, cpu = cpu_probe.stat_of(os.getpid())
     assert state == "R"
     assert major >= 0
     assert minor > 0

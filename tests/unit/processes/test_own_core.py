@@ -35,7 +35,7 @@ def test_from_the_warm_up_on_the_launching_thread_has_a_cpu_of_its_own_and_the_o
         assert os.sched_getaffinity(other.native_id) == set(before[:-1])
         end = core.end(PLACEMENT)
     finally:
-        own_core._bind(before, before)
+        own_core.bind_threads(before, before)
         ended.set()
         other.join()
     assert end.settings == {"threads": 2, "launching_cpus": 1}

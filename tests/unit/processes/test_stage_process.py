@@ -48,18 +48,18 @@ def test_lines_are_shown_as_they_come(tmp_path: Path) -> None:
     ],
 )
 def test_the_exit_code_decides_the_kind(code: int, kind: type[errors.InferometerError]) -> None:
-    error = stage_process._error("run", code, "noise\nError: A problem.\nHint:  Do this.\n")
+    error = stage_process.stage_error("run", code, "noise\nError: A problem.\nHint:  Do this.\n")
     assert type(error) is kind
     assert error.args == ("A problem.",)
 
 
 def test_every_kind_of_error_has_its_code() -> None:
     known = {kind.exit_code for kind in errors.InferometerError.__subclasses__()}
-    assert known == set(stage_process._ERRORS)
+    assert known == set(stage_process.ERRORS)
 
 
 def test_a_crash_is_no_user_error() -> None:
-    error = stage_process._error("run", 1, "Traceback (most recent call last):\nKeyError: 'x'\n")
+    error = stage_process.stage_error("run", 1, "Traceback (most recent call last):\nKeyError: 'x'\n")
     assert type(error) is RuntimeError
     assert "harness.run ended with 1" in str(error)
     assert "KeyError" in str(error)
@@ -69,7 +69,7 @@ def test_own_modules_are_found_and_the_installation_is_left_to_the_interpreter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", ["", str(tmp_path), str(Path(sys.prefix) / "lib"), str(tmp_path)])
-    result = stage_process._search_path()
+    result = stage_process.search_path()
     assert result.count(str(tmp_path.resolve())) == 1
     assert str(Path.cwd()) in result
     assert not [entry for entry in result if entry.startswith(sys.prefix)]

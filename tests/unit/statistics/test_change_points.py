@@ -43,7 +43,7 @@ def test_a_step_is_found_where_it_is_with_its_size() -> None:
 
 def test_the_statistic_is_welchs_t_with_moderated_variances() -> None:
     logs = np.array([0.0, 1.0, 2.0, 10.0, 11.0, 13.0])
-    scores = change_points._scores((logs - logs.mean())[None, :], np.ones((1, 6)))
+    scores = change_points.split_scores((logs - logs.mean())[None, :], np.ones((1, 6)))
     # Sums of squares 2 and 14/3; the common variance (2 + 14/3) / 4; each side moderated with 8 degrees of freedom.
     common = (2 + 14 / 3) / 4
     error = ((8 * common + 2) / 10 + (8 * common + 14 / 3) / 10) / 3

@@ -183,7 +183,7 @@ kinds = st.sampled_from([np.float32, np.float16, np.float64, np.int64, np.int32,
 )
 def test_a_new_input_lies_between_two_stored_ones_and_has_their_type(two: tuple[Array, Array]) -> None:
     first, other = two
-    between = repeat_check._between(first, other, np.random.default_rng(3))
+    between = repeat_check.mixed(first, other, np.random.default_rng(3))
     assert (between.shape, between.dtype) == (first.shape, first.dtype)
     if np.issubdtype(first.dtype, np.integer):
         assert ((between == first) | (between == other)).all()
