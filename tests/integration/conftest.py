@@ -49,6 +49,14 @@ def instructions() -> None:
     cpu_vec_isa.valid_vec_isa_list()
 
 
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Folder]:
+    """A results folder with a models folder of its own, which must leave no process behind."""
+    folder = Folder(tmp_path, Models(tmp_path / "models"))
+    yield folder
+    assert folder.orphans() == []
+
+
 @pytest.fixture(autouse=True)
 def _nothing_else_is_exported(request: pytest.FixtureRequest) -> Iterator[None]:
     """A test that exported a shared module with settings of its own would change what the tests after it measure."""

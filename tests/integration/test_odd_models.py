@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -10,7 +9,6 @@ import pytest
 
 from harness.core import store
 from harness.core.errors import ConfigError, ExportError
-from harness.core.layout import Models
 from harness.core.schemas import Failed, Measured, Row
 from tests.fixtures.stages import Folder
 
@@ -21,14 +19,6 @@ pytestmark = pytest.mark.stages
 
 ODD = "module:tests.fixtures.odd_models:"
 ONE = {"backends": ["torch-eager"]}
-
-
-@pytest.fixture
-def own(tmp_path: Path) -> Iterator[Folder]:
-    """A results folder with a models folder of its own, which must leave no process behind."""
-    folder = Folder(tmp_path, Models(tmp_path / "models"))
-    yield folder
-    assert folder.orphans() == []
 
 
 def bench(folder: Folder, *names: str, backends: tuple[str, ...] = ("torch-eager",)) -> dict[str, Row]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +12,12 @@ import pytest
 from onnx import helper
 
 from harness.core.errors import ExportError
-from harness.core.layout import Models
 from tests.fixtures import odd_onnx as files
 from tests.fixtures.stages import ROOT, Folder
 
 pytestmark = pytest.mark.stages
 
 BACKENDS = ("onnxruntime", "openvino")
-
-
-@pytest.fixture
-def own(tmp_path: Path) -> Iterator[Folder]:
-    """A results folder with a models folder of its own, which must leave no process behind."""
-    folder = Folder(tmp_path, Models(tmp_path / "models"))
-    yield folder
-    assert folder.orphans() == []
 
 
 def test_odd_files_are_measured_and_have_a_chart_each(own: Folder) -> None:

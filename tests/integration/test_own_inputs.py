@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 
 from harness.api import ModelProfiler
 from harness.core import store
-from harness.core.layout import Models
 from harness.core.schemas import ExportRecord, Plan, Summary
 from tests.fixtures import odd_onnx as files
 from tests.fixtures.stages import QUICK, Folder
@@ -19,14 +17,6 @@ from tests.fixtures.stages import QUICK, Folder
 pytestmark = pytest.mark.stages
 
 NUMBERS = np.random.default_rng(3)
-
-
-@pytest.fixture
-def own(tmp_path: Path) -> Iterator[Folder]:
-    """A results folder with a models folder of its own, which must leave no process behind."""
-    folder = Folder(tmp_path, Models(tmp_path / "models"))
-    yield folder
-    assert folder.orphans() == []
 
 
 def written(path: Path, **arrays: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ from torch import nn
 
 from harness.core import store
 from harness.core.errors import ConfigError
-from harness.core.layout import Models
 from harness.core.schemas import ExportRecord, ProcessorPreparation
 from harness.zoo import model_info
 from harness.zoo.families import exported_program
@@ -22,14 +20,6 @@ from tests.fixtures.odd_models import Nested, Tempered, numbers
 from tests.fixtures.stages import Folder
 
 pytestmark = pytest.mark.stages
-
-
-@pytest.fixture
-def own(tmp_path: Path) -> Iterator[Folder]:
-    """A results folder with a models folder of its own, which must leave no process behind."""
-    folder = Folder(tmp_path, Models(tmp_path / "models"))
-    yield folder
-    assert folder.orphans() == []
 
 
 def bench(folder: Folder, name: str, *boundaries: str) -> ExportRecord:

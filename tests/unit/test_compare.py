@@ -45,7 +45,6 @@ from harness.core.schemas import (
 )
 from harness.reporting import thresholds
 from harness.reporting.tables import comparison_table
-from harness.reporting.tables import comparison_table as tables
 from harness.reporting.writers import github
 from tests.synthetic_results import (
     ENVIRONMENT_ID,
@@ -60,6 +59,8 @@ from tests.synthetic_results import (
     parity_of,
     slowed,
 )
+
+pytestmark = pytest.mark.usefixtures("outside_github")
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "comparison.md"
 MODELS = (MINILM, RESNET)
@@ -114,12 +115,6 @@ def before() -> Summary:
 def after() -> Summary:
     """Nothing but noise."""
     return summary(2)
-
-
-@pytest.fixture(autouse=True)
-def outside_github(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
-        monkeypatch.delenv(name, raising=False)
 
 
 class Folders:
@@ -791,8 +786,8 @@ def test_a_long_table_is_cut_on_the_terminal_and_says_so(eventful: Folders) -> N
         eventful()
     result = eventful.saved()
     row = next(row for row in result.rows if row.fails)
-    lines = tables.terminal(result.model_copy(update={"rows": (row,) * 50})).splitlines()
-    assert sum(line.startswith("SLOWER") for line in lines) == tables.TERMINAL_ROWS
+    lines = comparison_table.terminal(result.model_copy(update={"rows": (row,) * 50})).splitlines()
+    assert sum(line.startswith("SLOWER") for line in lines) == comparison_table.TERMINAL_ROWS
     assert "… and 10 more rows in comparison.md" in lines
 
 

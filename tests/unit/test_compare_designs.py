@@ -16,6 +16,8 @@ from tests.synthetic_comparison import with_itself
 from tests.synthetic_results import slowed
 from tests.unit.test_compare import CASES, SLOWED, Folders, slower, summary
 
+pytestmark = pytest.mark.usefixtures("outside_github")
+
 RESTLESS = (1.0, 1.4, 1.1, 1.8, 1.2, 1.6)
 """How much slower the machine is in each round."""
 
@@ -23,12 +25,6 @@ RESTLESS = (1.0, 1.4, 1.1, 1.8, 1.2, 1.6)
 @pytest.fixture
 def folders(tmp_path: Path) -> Folders:
     return Folders(tmp_path)
-
-
-@pytest.fixture(autouse=True)
-def outside_github(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
-        monkeypatch.delenv(name, raising=False)
 
 
 # --- across machines ----------------------------------------------------------------------------------------------

@@ -31,12 +31,6 @@ def summary() -> Summary:
     return Synthetic(change=eventful).summary()
 
 
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.syspath_prepend(tmp_path)
-    return tmp_path
-
-
 def having(summary: Summary, value: Callable[[Row], Any]) -> Summary:
     return with_custom(summary, {"mine": Installed(Metric(value, "GB", "lower", "Mine."), "pack 1.0")})
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from harness.core.errors import CaseError
-from tests.fixtures import tensorrt
 from tests.fixtures.computing_gpu import FakeGpu, Stream
 
 
@@ -20,13 +19,6 @@ class Code(IntEnum):
     cudaSuccess = 0  # noqa: N815 - the library's own names
     cudaErrorStreamCaptureUnsupported = 900  # noqa: N815
     cudaErrorInvalidValue = 1  # noqa: N815
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
-    result = FakeGpu()
-    tensorrt.install(monkeypatch, result)
-    return result
 
 
 @pytest.fixture

@@ -27,12 +27,6 @@ ENTRY = (
 )
 
 
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.syspath_prepend(tmp_path)
-    return tmp_path
-
-
 def plug(site: Path, module: str, name: str = "new", to: str = "FINE", code: str = ENTRY) -> PluginTable:
     """A table with one package installed; `module` is new in each test, as Python keeps what it imported."""
     write_plugin(site, module, code, {GROUP: {name: f"{module}:{to}"}})

@@ -25,7 +25,7 @@ from harness.core.schemas import (
     TensorSpec,
     Work,
 )
-from tests.fixtures import overlapped, tensorrt
+from tests.fixtures import overlapped
 from tests.fixtures.computing_gpu import FakeGpu
 
 BATCHES = tuple({"ids": np.arange(6, dtype=np.int64).reshape(2, 3) + 100 * index} for index in range(4))
@@ -33,13 +33,6 @@ PLAN: dict[str, Any] = {"scale": 2.0, "inputs": {"ids": "INT32"}, "outputs": {"h
 UNCHECKED = Parity(samples=0, relative_l2=None, max_abs=None, cosine=None, top1_agreement=None, nonfinite=0)
 
 Make = Callable[..., Backend]
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
-    result = FakeGpu()
-    tensorrt.install(monkeypatch, result)
-    return result
 
 
 @pytest.fixture

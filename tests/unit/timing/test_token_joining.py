@@ -10,9 +10,8 @@ import pytest
 from harness.core.schemas import GeneratedBatches
 from harness.timing.request_loops import MOST_FAILURES, Dispatches
 from harness.timing.token_batching import ContinuousBatches, TokenRequest
+from tests.fixtures.loops import MS, in_ms
 from tests.fixtures.simulated_clock import KnownJoiner, SimulatedClock, in_place
-
-MS = 1_000_000
 
 
 @pytest.fixture
@@ -33,10 +32,6 @@ def served(
     batches = ContinuousBatches(decoder, slots, [TokenRequest(np.full(8, 7), 0, new) for new in new_tokens])
     result = batches.serve([at * MS for at in scheduled_ms], limit_ms * MS)
     return result, batches.record(result.zero_ns, None), batches, decoder
-
-
-def in_ms(tokens: GeneratedBatches) -> list[list[float]]:
-    return [[at / MS for at in batch] for batch in tokens.token_ns]
 
 
 def test_a_join_delays_the_tokens_of_those_that_run(clock: SimulatedClock) -> None:

@@ -9,9 +9,8 @@ from harness.core.schemas import GeneratedBatches
 from harness.serving.batching import BatchPolicy
 from harness.timing.request_loops import Dispatches, serve
 from harness.timing.token_batching import StaticBatches, TokenRequest
+from tests.fixtures.loops import MS, in_ms
 from tests.fixtures.simulated_clock import KnownDecoder, SimulatedClock, alone, in_place
-
-MS = 1_000_000
 
 
 @pytest.fixture
@@ -37,10 +36,6 @@ def served(
     scheduled = [at * MS for at in scheduled_ms]
     result = serve(scheduled, BatchPolicy(max_batch), [batches.run], alone, 1 << 60)
     return result, batches.record(result.zero_ns, None), decoders
-
-
-def in_ms(tokens: GeneratedBatches) -> list[list[float]]:
-    return [[at / MS for at in batch] for batch in tokens.token_ns]
 
 
 def test_a_known_decoder_gives_known_tokens_under_a_known_schedule(clock: SimulatedClock) -> None:
