@@ -17,6 +17,7 @@ from harness.core.schemas import (
     Clock,
     ColdCosts,
     DeviceSamples,
+    Energy,
     EngineRecord,
     EngineRequest,
     Environment,
@@ -29,6 +30,7 @@ from harness.core.schemas import (
     Placement,
     Precision,
     Roof,
+    Row,
     ShapeProfile,
     Summary,
     Unavailable,
@@ -345,3 +347,23 @@ def cuda_run() -> Synthetic:
 def cuda_summary() -> Summary:
     """Its summary, made once."""
     return cuda_run().summary()
+
+
+def metered(row: Row, joules: float = 2.5) -> Energy:
+    return Energy(
+        case_id=row.case_id,
+        settings_id="p",
+        created_at="2026-11-28T00:00:00+00:00",
+        environment_id=None,
+        gpu="A GPU",
+        uuid="GPU-1",
+        batch_size=row.batch_size,
+        idle_w=70.0,
+        idle_ns=5_000_000_000,
+        energy_j=3000.0,
+        window_ns=6_000_000_000,
+        busy_ns=5_900_000_000,
+        batches=1000,
+        joules_per_inference=joules,
+        joules_per_item=joules / row.batch_size,
+    )

@@ -55,6 +55,7 @@ from harness.core.schemas import (
     Usage,
     UsageSample,
 )
+from harness.reporting import ranking
 
 PLAN_ID = "5f0c9a7e2b11"
 SETTINGS_ID = "d41b8cd98f00"
@@ -562,3 +563,7 @@ def with_baseline_grades(rows: Sequence[Row]) -> list[Row]:
         speedup = row.speedup and row.speedup.model_copy(update={"baseline_grade": grades[row.speedup.baseline]})
         results.append(row.model_copy(update={"speedup": speedup}))
     return results
+
+
+def rows_of(summary: Summary, model: str) -> list[Row]:
+    return next(rows for key, rows in ranking.by_table(summary.rows) if key[0] == model)

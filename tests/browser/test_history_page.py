@@ -9,7 +9,7 @@ import pytest
 
 from harness.comparison.run_history import analyse
 from harness.reporting.html.history_page import history_page
-from tests.unit.comparison.test_run_history import AT, nights
+from tests.synthetic_history import AT, nights
 
 
 @pytest.fixture

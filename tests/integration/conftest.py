@@ -31,7 +31,7 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> Models:
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the models that test_export.py names in TRAINED, exported once for all processes. To be copied."""
-    from tests.integration.test_export import TRAINED, run_export, write_plan
+    from tests.fixtures.exporting import TRAINED, run_export, write_plan
 
     def export(root: Path) -> None:
         write_plan(root / "results", TRAINED)

@@ -2,74 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from harness.core import store
-from harness.core.layout import Models, Results
-from harness.core.schemas import Case, ExportRecord, Measurement, Plan, PlannedModel, Precision, ReportOptions, Weights
-from harness.zoo import model_info
-from tests.fixtures.forked import run_forked
+from harness.core.layout import Models
+from harness.core.schemas import Case, PlannedModel
+from tests.fixtures.exporting import OWN_MODULE, SAMPLES, TRAINED, planned, record_of, run_export, write_plan
 
 pytestmark = pytest.mark.stages
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-SAMPLES = 64
-"""As many as the int8 files need to be judged (test_int8.py)."""
-
-OWN_MODULE = '''
-import torch
-from torch import nn
-
-class Two(nn.Module):
-    """Floats and ids in, two outputs out."""
-
-    def __init__(self):
-        super().__init__()
-        self.embedding, self.linear = nn.Embedding(50, 8), nn.Linear(12, 5)
-
-    def forward(self, features, ids):
-        scores = self.linear(torch.cat([features, self.embedding(ids).mean(1)], 1))
-        return scores, scores.softmax(-1)
-
-def build():
-    return Two(), (torch.randn(4, 4), torch.randint(0, 50, (4, 6)))
-
-def nothing():
-    return "a string"
-
-def raising():
-    raise KeyError("no such file")
-
-class Refusing(nn.Module):
-    """Raises at the first batch."""
-
-    def forward(self, features):
-        raise RuntimeError("this forward\\nfails")
-
-def refusing():
-    return Refusing(), torch.randn(4, 3)
-'''
-
-
-def planned(
-    name: str, weights: Weights, lengths: tuple[int, ...] = (), precisions: tuple[Precision, ...] = ("fp32",)
-) -> PlannedModel:
-    info = model_info(name)
-    return PlannedModel(
-        name=name,
-        slug=info.slug,
-        weights=weights,
-        kind=info.kind,
-        sequence_lengths=lengths,
-        onnx_precisions=precisions,
-    )
 
 
 def case(model: PlannedModel, batch_size: int) -> Case:
@@ -86,28 +30,6 @@ def case(model: PlannedModel, batch_size: int) -> Case:
         mode="sync",
         weights=model.weights,
     )
-
-
-def write_plan(results: Path, models: Sequence[PlannedModel], cases: Sequence[Case] = ()) -> None:
-    plan = Plan(
-        plan_id="test",
-        settings_id="test",
-        config="test",
-        config_sha256="0",
-        device="cpu",
-        models=tuple(models),
-        measurement=Measurement(parity_samples=SAMPLES),
-        gates={},
-        report=ReportOptions(),
-        cases=tuple(cases),
-    )
-    store.save(results / "plan.json", plan)
-
-
-def run_export(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{folder}"}
-    words = ["--results", "results", "--models-dir", "models", *options]
-    return run_forked("harness.export", words, folder, environment)
 
 
 def write_own_onnx(path: Path, batch: int | str) -> None:
@@ -130,10 +52,6 @@ def write_own_onnx(path: Path, batch: int | str) -> None:
     onnx.save_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
 
 
-def record_of(folder: Path, model: str) -> ExportRecord:
-    return store.load(Results(folder / "results").export(model_info(model).slug).record, ExportRecord, "test")
-
-
 def root_of(folder: Path, model: str) -> Path:
     record = record_of(folder, model)
     return Models(folder / "models").folder(record.slug, record.folder).root
@@ -144,11 +62,6 @@ def arrays_of(folder: Path, model: str, file: str) -> dict[str, np.ndarray]:
         return dict(stored)
 
 
-TRAINED = tuple(
-    planned(name, "pretrained", lengths, ("fp32", "fp16", "int8")).model_copy(update={"raw_inputs": True})
-    for name, lengths in (("minilm-l6", (16, 32)), ("efficientnet-lite0", ()))
-)
-"""Models with trained weights: other test files measure their exports as well."""
 MODELS = (
     *TRAINED,
     planned("module:own_models:build", "own", (), ("fp32",)),

@@ -17,8 +17,8 @@ from harness.core.layout import Models
 from harness.core.schemas import ExportRecord, PlannedModel
 from harness.zoo.onnx.variants import MASK, check_padding, count_fused, read_masks
 from harness.zoo.reference import open_session, run_session
+from tests.fixtures.exporting import OWN_MODULE, planned, record_of, run_export, write_plan
 from tests.fixtures.stages import latest_export
-from tests.integration.test_export import OWN_MODULE, planned, record_of, run_export, write_plan
 
 pytestmark = pytest.mark.stages
 

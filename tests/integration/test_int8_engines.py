@@ -11,7 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 from harness.core.layout import Models
-from tests.integration.test_export import planned, record_of, run_export, write_plan
+from tests.fixtures.exporting import planned, record_of, run_export, write_plan
 
 pytestmark = [pytest.mark.stages, pytest.mark.slow]
 

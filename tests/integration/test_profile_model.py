@@ -14,8 +14,8 @@ from harness.core.schemas import ExportRecord, Usage
 from harness.core.schemas.profile_record import MemoryTimeline, ModelProfile, PartsProfile
 from harness.profiling.profile_grades import MIN_REPEATS
 from harness.zoo.loaded import Inputs
+from tests.fixtures.counted_models import count, image, image_model, text, text_model
 from tests.fixtures.stages import TINY, Folder, latest_export
-from tests.integration.test_zoo_work import count, image, image_model, text, text_model
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.stages

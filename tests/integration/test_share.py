@@ -14,9 +14,9 @@ from harness.core.errors import MissingInputError, UnavailableError
 from harness.core.layout import Results
 from harness.core.schemas import Row, Summary
 from harness.reporting.html.page import stamp
+from tests.synthetic_layers import EAGER
 from tests.synthetic_results import EFFICIENTNET, RESNET, Synthetic, case_of, eventful, matrix, restless
-from tests.unit.profiling.test_profile_model_achieved import profile
-from tests.unit.reporting.test_profile_layers import EAGER
+from tests.synthetic_roof import profile
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient

@@ -25,8 +25,8 @@ from harness.timing.modes import Pipelined
 from harness.zoo import model_info
 from harness.zoo.inputs.images import photographs
 from harness.zoo.inputs.preprocessing import in_hand, load_samples, prepare_of
+from tests.fixtures.exporting import SAMPLES
 from tests.fixtures.stages import ROOT, TINY, Folder, latest_export
-from tests.integration.test_export import SAMPLES
 
 pytestmark = pytest.mark.stages
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,55 +11,11 @@ import pytest
 
 from harness.core.schemas import Work
 from harness.zoo import MODELS
-from harness.zoo.loaded import Inputs, Loaded
+from harness.zoo.loaded import Inputs
+from tests.fixtures.counted_models import count, image, image_model, loaded_of, text, text_model
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.stages
-
-
-def no_inputs(samples: int, length: int | None) -> Inputs:
-    raise NotImplementedError
-
-
-def loaded_of(module: object, names: tuple[str, ...]) -> Loaded:
-    return Loaded(module, "random", False, names, ("out",), no_inputs)  # type: ignore[arg-type]
-
-
-def image_model(name: str, tmp_path: Path) -> Loaded:
-    """Without weights: how much is computed does not depend on them."""
-    from harness.zoo.construct import family_of, frozen
-
-    return loaded_of(frozen(family_of(MODELS[name]).architecture(MODELS[name], tmp_path)), ("pixel_values",))
-
-
-def text_model(name: str, tmp_path: Path) -> Loaded:
-    from harness.zoo.construct import family_of, frozen
-    from harness.zoo.families import hub
-    from harness.zoo.loaded import Request
-
-    request = Request(MODELS[name], "seeded", seed=0, cache=None, folder=tmp_path)
-    hub.configuration(hub.origin_of(request), request).save_pretrained(tmp_path)
-    module = frozen(family_of(MODELS[name]).architecture(MODELS[name], tmp_path))
-    model = module.model
-    result = loaded_of(module, ("input_ids", "attention_mask"))
-    return dataclasses.replace(
-        result, attention=model.config._attn_implementation, set_attention=model.set_attn_implementation
-    )
-
-
-def image() -> Inputs:
-    return Inputs({"pixel_values": np.zeros((2, 3, 224, 224), np.float32)}, "zeros")
-
-
-def text(length: int) -> Inputs:
-    ids = np.ones((2, length), np.int64)
-    return Inputs({"input_ids": ids, "attention_mask": ids}, "ones")
-
-
-def count(loaded: Loaded, inputs: dict[int | None, Inputs]) -> tuple[Work, ...]:
-    from harness.zoo.cost.torch_counts import work_of
-
-    return work_of(loaded, inputs)
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
@@ -18,7 +15,7 @@ from harness.aggregation.flags import UNCERTAIN
 from harness.aggregation.grades import finding
 from harness.comparison.verdicts import Margins
 from harness.comparison.verdicts import compare as compare_rows
-from harness.core import cli, store
+from harness.core import cli
 from harness.core.errors import (
     MalformedFileError,
     MissingInputError,
@@ -28,12 +25,10 @@ from harness.core.errors import (
     RegressionError,
     UsageError,
 )
-from harness.core.layout import Results
 from harness.core.schemas import (
     Case,
     Clock,
     ColdCosts,
-    Comparison,
     DeviceTimes,
     Failed,
     Interval,
@@ -46,64 +41,18 @@ from harness.core.schemas import (
 from harness.reporting import thresholds
 from harness.reporting.tables import comparison_table
 from harness.reporting.writers import github
+from tests.fixtures.comparing import CASES, MANY_SAMPLES, MODELS, SAMPLES, SLOWED, Folders, slower, summary
 from tests.synthetic_results import (
-    ENVIRONMENT_ID,
-    MINILM,
     RESNET,
     SPEED,
-    Synthetic,
-    environment,
     failed,
-    matrix,
     measured,
     parity_of,
-    slowed,
 )
 
 pytestmark = pytest.mark.usefixtures("outside_github")
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "comparison.md"
-MODELS = (MINILM, RESNET)
-CASES = matrix(MODELS, batch_sizes=(1,))
-SLOWED = "resnet50-openvino-cpu-fp32-b1"
-Event = Callable[[Case, Measured], Measured | Failed | None]
-
-
-def nothing(_case: Case, record: Measured) -> Measured:
-    return record
-
-
-def slower(factor: float, *names: str) -> Event:
-    """These cases take longer."""
-
-    def event(case: Case, record: Measured) -> Measured:
-        if case.case_id not in names:
-            return record
-        return slowed(record, factor)
-
-    return event
-
-
-SAMPLES, MANY_SAMPLES = 150, 230
-"""Of each process: too few for a p99, and enough."""
-
-
-def summary(
-    seed: int,
-    event: Event = nothing,
-    cases: list[Case] = CASES,
-    rounds: int = 5,
-    samples: int = SAMPLES,
-    **facts: Any,
-) -> Summary:
-    """A run of its own: other noise for another seed."""
-    models = {model.name: model for model in MODELS}
-
-    def again(case: Case, record: Measured) -> Measured | Failed | None:
-        return event(case, measured(case, models[case.model], record.round, samples, seed))
-
-    here = {ENVIRONMENT_ID: environment(**facts)}
-    return Synthetic(models=MODELS, cases=cases, samples=10, rounds=rounds, change=again, environments=here).summary()
 
 
 @pytest.fixture(scope="session")
@@ -115,38 +64,6 @@ def before() -> Summary:
 def after() -> Summary:
     """Nothing but noise."""
     return summary(2)
-
-
-class Folders:
-    """Two results folders, and compare between them."""
-
-    def __init__(self, root: Path) -> None:
-        self.baseline, self.current = Results(root / "before"), Results(root / "after")
-
-    def put(self, baseline: Summary, current: Summary) -> Folders:
-        store.save(self.baseline.summary, baseline)
-        store.save(self.current.summary, current)
-        return self
-
-    def __call__(self, *options: str) -> Comparison:
-        """Compare; raises what the stage raises."""
-        compare.stage(["--baseline", str(self.baseline.root), "--results", str(self.current.root), *options])
-        return self.saved()
-
-    def judge(self, *limits: str) -> Comparison:
-        """Thresholds alone."""
-        arguments = [part for limit in limits for part in ("--threshold", limit)]
-        compare.stage(["--results", str(self.current.root), *arguments])
-        return self.saved()
-
-    def saved(self) -> Comparison:
-        return store.load(self.current.comparison, Comparison, "make compare")
-
-    def verdicts(self) -> dict[str, str]:
-        return {row.case_id: row.verdict for row in self.saved().rows}
-
-    def junit(self) -> ElementTree.Element:
-        return ElementTree.fromstring(self.current.junit.read_text())  # noqa: S314 - our own file
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from harness.core import store
 from harness.core.errors import MissingInputError, RegressionError, UsageError
 from harness.core.schemas import Case, Failed, Measured, StateId, States, Summary
 from harness.reporting.writers.github import MARKER, MAX_LINES, pr_comment
+from tests.fixtures.comparing import CASES, SLOWED, Folders, slower, summary
 from tests.synthetic_comparison import with_itself
 from tests.synthetic_results import slowed
-from tests.unit.test_compare import CASES, SLOWED, Folders, slower, summary
 
 pytestmark = pytest.mark.usefixtures("outside_github")
 

@@ -11,32 +11,13 @@ from harness import compare, history
 from harness.core import store
 from harness.core.errors import InferometerError, MalformedFileError, MissingInputError, RegressionError, UsageError
 from harness.core.layout import Results, RunStore
-from harness.core.schemas import Comparison, Decision, History, HistoryRun, Summary
+from harness.core.schemas import Comparison, Decision, History, Summary
 from harness.planning.run_store import add_run, baseline_in, load_runs
 from tests import synthetic_results as made
-from tests.unit.comparison.test_run_history import ab, nights
+from tests.fixtures.histories import filled, saved, summary
+from tests.synthetic_history import ab, nights
 
 AT = "2026-11-30T00:00:00+00:00"
-
-
-def summary(day: int = 1, slower: float = 1.0) -> Summary:
-    result = made.Synthetic(
-        models=(made.MINILM,),
-        cases=made.matrix([made.MINILM])[:3],
-        change=lambda _case, record: made.slowed(record, slower),
-    ).summary()
-    return result.model_copy(update={"measured_from": f"2026-10-{day:02d}T01:00:00+00:00"})
-
-
-def saved(folder: Path, found: Summary) -> Results:
-    results = Results(folder)
-    store.save(results.summary, found)
-    return results
-
-
-def filled(files: RunStore, runs: list[HistoryRun]) -> None:
-    for run in runs:
-        store.save(files.run(run.run_id), run, indent=None)
 
 
 def test_a_run_is_added_once_and_never_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

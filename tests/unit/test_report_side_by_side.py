@@ -12,11 +12,11 @@ from harness.core import store
 from harness.core.layout import Results
 from harness.core.schemas import Row
 from harness.core.schemas.profile_record import OperatorRow, PartsProfile
+from tests.fixtures.traces import event
 from tests.synthetic_cuda import cuda_summary
 from tests.synthetic_results import RESNET, case_of
-from tests.unit.profiling.test_launch_gaps import event
-from tests.unit.profiling.test_profile_model_achieved import profile
-from tests.unit.profiling.test_side_by_side import EAGER, GRAPH
+from tests.synthetic_roof import profile
+from tests.synthetic_side_by_side import EAGER, GRAPH
 
 TRACE = "operators.pt.trace.json"
 

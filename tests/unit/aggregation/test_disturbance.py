@@ -15,19 +15,10 @@ from harness.aggregation import checks, flags_host
 from harness.aggregation import usage as utilisation
 from harness.aggregation.grades import Finding, grade
 from harness.core.schemas import Block, BusyProcess, Check, CpuUse, Measured, Stops, UsageSummary
-from tests.synthetic_results import EFFICIENTNET, case_of, cpu_use, environment, measured, usage_of, usage_sample
+from tests.synthetic_results import EFFICIENTNET, cpu_use, environment, measured, usage_of, usage_sample
+from tests.synthetic_usage import CASE, usage
 
-CASE = case_of(EFFICIENTNET, "onnxruntime", "fp32", 1)
 NOTHING = SimpleNamespace(caps_at=None)
-
-
-def usage(**changes: Any) -> UsageSummary:
-    """Two seconds of a round, all samples alike but for the changes."""
-    result = utilisation.timed(
-        usage_of(CASE.case_id, 1, [usage_sample(at * 250_000_000, **changes) for at in range(1, 9)])
-    )
-    assert result is not None
-    return result
 
 
 def judged(

@@ -11,8 +11,7 @@ from harness.aggregation import usage as gpu_usage
 from harness.aggregation.grades import Finding
 from harness.core.schemas import Check, GpuUsage, Measured, UsageSummary
 from tests.synthetic_results import EFFICIENTNET, case_of, cpu_use, environment, measured
-from tests.unit.aggregation.test_disturbance import usage
-from tests.unit.aggregation.test_gpu_usage import look
+from tests.synthetic_usage import look, usage
 
 CASE = case_of(EFFICIENTNET, "onnxruntime", "fp32", 1)
 

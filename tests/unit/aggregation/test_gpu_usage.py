@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from harness.aggregation import usage
 from harness.core.schemas import GpuSample, GpuUsage, UsageSample
 from tests.synthetic_results import usage_of, usage_sample
+from tests.synthetic_usage import look
 
 MS = 1_000_000
-
-
-def look(**changes: Any) -> GpuSample:
-    usual = {
-        "sm_mhz": 1_980,
-        "memory_mhz": 2_619,
-        "temperature_c": 50,
-        "power_w": 300.0,
-        "utilisation_percent": 90,
-        "memory_used_bytes": 3 << 30,
-        "reasons": (),
-        "other_processes": 0,
-    }
-    return GpuSample(**{**usual, **changes})
 
 
 def seen(*looks: GpuSample, before: int | None = 1 << 30) -> GpuUsage:

@@ -21,10 +21,7 @@ from harness.aggregation.roofline import (
 from harness.aggregation.row import Context, Draft, build_row
 from harness.core.schemas import (
     Check,
-    Clock,
-    CpuLimits,
     CpuRoof,
-    DeviceTimes,
     Environment,
     ExportRecord,
     Flag,
@@ -39,46 +36,7 @@ from harness.core.schemas import (
     Work,
 )
 from tests.synthetic_results import RESNET, Synthetic, case_of, environment, export_record, voided
-
-MS = 1e6
-ROOF = Roof(
-    created_at="2026-11-28T00:00:00+00:00",
-    environment_id="e",
-    device="A GPU",
-    uuid="GPU-1",
-    flops={"fp32": 50e12, "fp16": 700e12},
-    copy_bytes_per_s=3e12,
-    launch_ns=1_200.0,
-)
-WORK = Work(
-    sequence_length=None,
-    flops_per_item=7_000_000_000,
-    parameters=25_000_000,
-    input_bytes_per_item=600_000,
-    output_elements_per_item=1_000,
-)
-CPU_ROOF = CpuRoof(
-    created_at="2026-11-29T00:00:00+00:00",
-    environment_id="e",
-    device=environment().machine.cpu,
-    machine=environment().machine,
-    cpus=2,
-    cache_bytes=32 << 20,
-    limits=(
-        CpuLimits(threads=1, flops={"fp32": 100e9, "int8": 400e9, "bf16": 50e9}, copy_bytes_per_s=10e9),
-        CpuLimits(threads=2, flops={"fp32": 400e9, "int8": 1600e9, "bf16": 200e9}, copy_bytes_per_s=20e9),
-    ),
-    unmeasured={"fp16": "no library can"},
-)
-BASE = Synthetic(models=(RESNET,), cases=[case_of(RESNET, "torch-eager", "fp32", 1)]).summary().rows[0]
-
-
-def row(device_ms: float, batch: int = 1, enqueue_ms: float = 0.0, **changes: Any) -> Row:
-    """A row on a GPU, fp16 unless told."""
-    clock = Clock(name="events", resolution_ns=500.0, overhead_ns=1_500)
-    times = DeviceTimes(clock=clock, device=device_ms * MS, device_ci95=None, enqueue=enqueue_ms * MS)
-    given = {"device": "cuda", "precision": "fp16", "batch_size": batch, "device_ns": times}
-    return voided(BASE.model_copy(update={**given, **changes}))
+from tests.synthetic_roof import BASE, CPU_ROOF, MS, ROOF, WORK, row
 
 
 def judged(found: Row, work: Work = WORK, roof: Roof | CpuRoof | None = ROOF) -> Row:

@@ -11,8 +11,8 @@ from harness.core import store
 from harness.core.errors import RegressionError
 from harness.core.layout import Results
 from harness.core.schemas import Summary
+from tests.fixtures.comparing import summary
 from tests.synthetic_comparison import with_itself
-from tests.unit.test_compare import summary
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from harness.core.errors import CaseError, NotSupportedError
 from harness.core.schemas import Case, ExportRecord, OnnxArtifact, TensorSpec
 from tests.fixtures import cudnn as fake
 from tests.fixtures.computing_gpu import FakeGpu
-from tests.unit.backends.test_cudnn_plan import model, node, random, residual_network
+from tests.fixtures.cudnn_models import model, node, random, residual_network
 
 BATCHES = tuple({"x": random(2, 3, 19, 28)} for _ in range(3))
 NETWORK = residual_network()

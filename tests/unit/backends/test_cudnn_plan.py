@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 import torch
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from harness.backends.cudnn.layer_plan import (
@@ -24,64 +23,7 @@ from harness.backends.cudnn.layer_plan import (
     plan_of,
 )
 from harness.core.errors import NotSupportedError
-
-RNG = np.random.default_rng(5)
-
-
-def model(
-    nodes: Sequence[Any], output: str, shape: Sequence[int] = (2, 3, 9, 8), flat: bool = True, **more: Any
-) -> Any:
-    """A graph of nodes from input `x`; more: weights, by name."""
-    graph = helper.make_graph(
-        list(nodes),
-        "it",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info(output, TensorProto.FLOAT, [None] * (2 if flat else 4))],
-        [numpy_helper.from_array(np.asarray(values), name) for name, values in more.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
-
-
-def random(*shape: int) -> Any:
-    return RNG.standard_normal(shape).astype(np.float32)
-
-
-def node(kind: str, inputs: str, output: str, **attributes: Any) -> Any:
-    return helper.make_node(kind, inputs.split(), [output], name=f"{kind}-{output}", **attributes)
-
-
-def residual_network() -> Any:
-    """A first layer of stride 2, a max pooling, a block with an addition, the mean, a product."""
-    return model(
-        [
-            node("Conv", "x w0 b0", "c0", strides=[2, 2], pads=[3, 3, 3, 3]),
-            node("Relu", "c0", "r0"),
-            node("MaxPool", "r0", "p", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
-            node("Conv", "p w1 b1", "c1", pads=[1, 1, 1, 1]),
-            node("Relu", "c1", "r1"),
-            node("Conv", "r1 w2", "c2"),
-            node("Conv", "p w3", "c3"),
-            node("Add", "c2 c3", "s"),
-            node("Clip", "s low high", "r2"),
-            node("ReduceMean", "r2 axes", "m", keepdims=1),
-            node("Reshape", "m target", "f"),
-            node("Gemm", "f w4 b4", "y", transB=1),
-        ],
-        "y",
-        (2, 3, 19, 28),
-        w0=random(16, 3, 7, 7),
-        b0=random(16),
-        w1=random(16, 16, 3, 3) / 10,
-        b1=random(16),
-        w2=random(24, 16, 1, 1),
-        w3=random(24, 16, 1, 1),
-        w4=random(5, 24),
-        b4=random(5),
-        low=np.float32(0),
-        high=np.float32(6),
-        axes=np.array([2, 3]),
-        target=np.array([-1, 24]),
-    )
+from tests.fixtures.cudnn_models import model, node, random, residual_network
 
 
 def run(plan: LayerPlan, source: Any) -> Any:

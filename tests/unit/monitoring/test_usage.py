@@ -12,29 +12,8 @@ import psutil
 import pytest
 
 from harness.monitoring import cpu_probe
-from harness.monitoring.cpu_probe import Probe, Reading, sample
-
-MS = 1_000_000
-FIRST = Reading(
-    at_ns=1_000 * MS,
-    process_s=10.0,
-    machine_s=100.0,
-    monitor_s=1.0,
-    steal_s=5.0,
-    rss_bytes=1 << 20,
-    major_faults=7,
-    minor_faults=1_000,
-    read_bytes=4_096,
-    written_bytes=0,
-    frequency_mhz=2_000.0,
-    temperature_c=50.0,
-    throttled=3,
-    thermal_events=0,
-)
-
-
-def later(milliseconds: int = 500, **changes: Any) -> Reading:
-    return replace(FIRST, at_ns=FIRST.at_ns + milliseconds * MS, **changes)
+from harness.monitoring.cpu_probe import Probe, sample
+from tests.fixtures.readings import FIRST, MS, later
 
 
 def test_a_sample_is_what_happened_between_two_readings() -> None:

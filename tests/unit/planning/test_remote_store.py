@@ -18,8 +18,8 @@ from harness.core.errors import InferometerError, MalformedFileError, StorageErr
 from harness.core.layout import Results, RunStore
 from harness.core.schemas import Comparison
 from harness.planning.run_store import RemoteStore, is_url
-from tests.unit.comparison.test_run_history import nights
-from tests.unit.test_history import filled, saved, summary
+from tests.fixtures.histories import filled, saved, summary
+from tests.synthetic_history import nights
 
 URL = "memory://bench/nightly"
 Memory = fsspec.AbstractFileSystem

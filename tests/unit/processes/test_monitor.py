@@ -24,7 +24,7 @@ from harness.monitoring.gpu_probe import GpuProbe
 from harness.processes import monitor
 from harness.processes.monitor import View, WatchedProcess
 from tests.fixtures.nvml import FakeDriver, FakeNvml
-from tests.unit.monitoring.test_usage import MS, later
+from tests.fixtures.readings import MS, later
 
 WATCH = Watch(pid=1, case_id="a-case", round=2, settings_id="some-settings", results="results")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,13 +18,7 @@ from harness.profiling.launch_gaps import (
     waited,
 )
 from harness.profiling.read_profiles import with_launch_gaps
-
-Event = dict[str, Any]
-
-
-def event(category: str, start_us: float, duration_us: float, correlation: int | None = None) -> Event:
-    args = {} if correlation is None else {"correlation": correlation}
-    return {"ph": "X", "cat": category, "name": "n", "ts": start_us, "dur": duration_us, "pid": 0, "args": args}
+from tests.fixtures.traces import Event, event
 
 
 def launch_gaps_of(events: list[Event], *operators: OperatorRow) -> LaunchGaps | None:

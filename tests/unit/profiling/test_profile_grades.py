@@ -13,8 +13,8 @@ from harness.core.schemas import GpuUsage, Usage
 from harness.core.schemas.profile_record import OperatorRow, PartsProfile
 from harness.profiling import profile_grades
 from harness.profiling.profile_grades import agree, doubt, flags_of, grade_of, graded, spread, until_steady
+from tests.synthetic_parts import profile
 from tests.synthetic_results import environment, usage_of, usage_sample
-from tests.unit.profiling.test_profile_parts_sums import profile
 
 ROOT = Path(__file__).parents[3]
 TWO = environment(threads=2)

@@ -7,32 +7,10 @@ from typing import Any
 import pytest
 
 from harness.core.schemas import Case, Row
-from harness.core.schemas.profile_record import Counts, MeasuredMemory, ModelProfile
-from harness.planning.matrix import files_of, profiled_cases
-from harness.profiling.what_if import achieved, model_profile
-from tests.synthetic_results import MINILM, RESNET, case_of, export_record, voided
-from tests.unit.aggregation.test_roofline import BASE, CPU_ROOF, ROOF, WORK, row
-
-COUNTS = Counts(
-    parameters=25_000_000,
-    trainable_parameters=25_000_000,
-    parameters_by_type={"Conv2d": 25_000_000},
-    macs=3_500_000_000,
-    flops=7_000_000_000,
-    counted_by="torch's FlopCounterMode",
-    uncounted=(),
-    onnx_count=None,
-    count_notes=("a note",),
-    weight_bytes={"fp32": 100_000_000},
-    activation_bytes=10_000_000,
-    activation_bytes_by="estimate",
-)
-MEMORY = MeasuredMemory(peak_bytes=None, by="not measured: why", environment_id="e1")
-EXPORT = export_record(RESNET).model_copy(update={"work": (WORK,)})
-
-
-def profile(case: Case, found: Row | None = None) -> ModelProfile:
-    return model_profile(case, ("plan", "now"), EXPORT, files_of(EXPORT, ()), COUNTS, MEMORY, found, ROOF)
+from harness.planning.matrix import profiled_cases
+from harness.profiling.what_if import achieved
+from tests.synthetic_results import MINILM, RESNET, case_of, voided
+from tests.synthetic_roof import BASE, CPU_ROOF, ROOF, WORK, profile, row
 
 
 def test_figures_of_a_batch_follow_from_those_of_an_item() -> None:

@@ -11,7 +11,6 @@ from xml.etree import ElementTree
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 
 from harness.core import store
@@ -21,8 +20,8 @@ from harness.reporting.charts.matplotlib_drawer import image
 from harness.reporting.charts.plotly_drawer import short
 from harness.reporting.charts.spec import Absent, Axis, DotPanel, Dots, LinePanel, Mark, Point, Series, Spec, sides
 from harness.reporting.charts.style import DPI, WIDTH_IN
+from tests.fixtures.charting import named, of_own_models, stands_apart
 from tests.synthetic_cuda import cuda_summary
-from tests.unit.reporting.test_charts import named, of_own_models
 
 CPU = ("overview", "minilm-l6-latency", "minilm-l6-throughput", "resnet50-speedup", "resnet50-cold")
 GPU = (
@@ -184,27 +183,6 @@ def test_texts_of_points_avoid_markers_and_each_other() -> None:
     assert placed == ["above", "right", "left"]
 
 
-def stands_apart(figure: Figure) -> None:
-    canvas = FigureCanvasAgg(figure)
-    with style.drawing():
-        canvas.draw()
-    width, height = figure.bbox.width, figure.bbox.height
-    boxes = [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in drawn_texts(figure)]
-    assert len(boxes) > 10
-    for label, box in boxes:
-        assert box.x0 >= 0, label
-        assert box.y0 >= 0, label
-        assert box.x1 <= width, label
-        assert box.y1 <= height, label
-    clashes = [
-        (first, second)
-        for place, (first, box) in enumerate(boxes)
-        for second, other in boxes[place + 1 :]
-        if box.x0 + 1 < other.x1 and other.x0 + 1 < box.x1 and box.y0 + 1 < other.y1 and other.y0 + 1 < box.y1
-    ]
-    assert clashes == []
-
-
 @pytest.mark.parametrize("name", ["minilm-l6-throughput", "resnet50-cold"])
 def test_the_legend_is_beside_the_panels(summary: Summary, name: str) -> None:
     figure = matplotlib_drawer.draw(named(summary, name))
@@ -213,18 +191,6 @@ def test_the_legend_is_beside_the_panels(summary: Summary, name: str) -> None:
     legend = figure.legends[0].get_window_extent(canvas.get_renderer())
     assert max(ax.get_window_extent().x1 for ax in figure.axes) < legend.x0
     assert legend.x1 <= figure.bbox.width
-
-
-def drawn_texts(figure: Figure) -> list[Text]:
-    """Every text but the labels of ticks beyond an axis's ends, which matplotlib keeps and does not draw."""
-    ticks: set[Text] = set()
-    for axis in (axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)):
-        low, high = sorted(axis.get_view_interval())
-        for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()]:
-            if not low <= tick.get_loc() <= high:
-                ticks |= {tick.label1, tick.label2}
-    texts = figure.findobj(Text)
-    return [text for text in texts if text not in ticks and text.get_visible() and text.get_text().strip()]
 
 
 @pytest.mark.parametrize("wide", [True, False])

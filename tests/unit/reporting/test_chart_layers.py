@@ -23,9 +23,9 @@ from harness.reporting.charts.matplotlib_drawer import draw, image
 from harness.reporting.charts.profile_charts import COLOURS
 from harness.reporting.charts.spec import Stacked
 from harness.reporting.tables.side_by_side_table import IDLE
+from tests.fixtures.charting import stands_apart
 from tests.synthetic_results import Synthetic
-from tests.unit.profiling.test_side_by_side import EAGER, FUSED, GRAPH, columns, parts, profiled, row
-from tests.unit.reporting.test_chart_drawers import stands_apart
+from tests.synthetic_side_by_side import EAGER, FUSED, GRAPH, columns, parts, profiled, row
 
 LIKE = profiled("torch-eager", EAGER).row
 

@@ -17,14 +17,11 @@ from harness.reporting.charts.latency_charts import far_apart, latency, overview
 from harness.reporting.charts.rows import TableRows, hover, tags
 from harness.reporting.charts.spec import Absent, Axis, DotPanel, Dots, Lines, Mark, Spec
 from harness.reporting.charts.speedup_charts import cold_start, ratio_axis, speedup
+from tests.fixtures.charting import named, of_own_models
 from tests.synthetic_cuda import cuda_summary
 from tests.synthetic_results import FakeModel, Synthetic, matrix, with_baseline_grades
 
 LOOK = style.look("onnxruntime")
-
-
-def named(summary: Summary, name: str) -> Spec:
-    return next(chart.spec for chart in selection.select(summary).charts if chart.name == name)
 
 
 def marks_of(spec: Spec) -> Iterable[Mark]:
@@ -50,10 +47,6 @@ def lines(summary: Summary, name: str) -> Lines:
 def table_of(summary: Summary, model: str, change: Callable[[Row], Row] = lambda row: row) -> TableRows:
     rows = next(rows for key, rows in ranking.by_table(summary.rows) if key[0] == model)
     return TableRows(model, list(map(change, rows)), (), "torch-eager", "Conditions.")
-
-
-def changed(summary: Summary, change: Callable[[Row], Row]) -> Summary:
-    return summary.model_copy(update={"rows": tuple(map(change, summary.rows))})
 
 
 def words(spec: Dots) -> set[str]:
@@ -90,15 +83,6 @@ def test_one_row_has_no_chart_one_batch_no_throughput_and_a_baseline_alone_no_sp
     alone = replace(one_batch, rows=[row for row in one_batch.rows if row.speedup.baseline == row.case_id])  # type: ignore[union-attr]
     assert len(alone.rows) == 1
     assert [chart(alone) for chart in selection.CHARTS.values()] == [None] * len(selection.CHARTS)
-
-
-def of_own_models(*names: tuple[str, str]) -> Summary:
-    """A summary of models with these (slug, name)."""
-    models = tuple(FakeModel(slug, "text", "pretrained", 1e6, 1e5) for slug, _ in names)
-    cases = matrix(models, backends=("torch-eager", "openvino"), batch_sizes=(1,), bf16=())
-    full = dict(names)
-    summary = Synthetic(models=models, cases=cases, rounds=2, samples=20).summary()
-    return changed(summary, lambda row: row.model_copy(update={"model": full[row.model]}))
 
 
 def test_models_whose_names_read_alike_have_a_chart_each() -> None:

@@ -13,9 +13,9 @@ from harness.profiling.read_profiles import Profiled
 from harness.profiling.reconcile import reconcile
 from harness.reporting.tables.profile_tables import TOP_LAYERS
 from harness.reporting.writers.csv import csv_tables
+from tests.synthetic_layers import EAGER, ORT, layer
 from tests.synthetic_results import RESNET, case_of
-from tests.unit.profiling.test_profile_model_achieved import profile
-from tests.unit.reporting.test_profile_layers import EAGER, ORT, layer
+from tests.synthetic_roof import profile
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,9 @@ from harness.reporting import ranking
 from harness.reporting.tables.cold_start_table import cold_table
 from harness.reporting.writers.csv import RESULTS, WITH_PROFILES, csv_tables, csv_text, harmless, summary_text
 from harness.reporting.writers.markdown import table_text
-from tests.synthetic_cuda import cuda_summary
+from tests.synthetic_cuda import cuda_summary, metered
 from tests.synthetic_devices import copies, neighbours
 from tests.synthetic_results import with_baseline_grades
-from tests.unit.reporting.test_energy import metered
 
 UNITS = ("_ms", "_s", "_ns", "_bytes", "_per_s", "_share", "_mhz", "_c", "_w", "_j", "_percent", "_requests")
 PLAIN = {

@@ -1,33 +1,13 @@
 from __future__ import annotations
 
-from harness.core.schemas import Energy, Row
+from harness.core.schemas import Row
 from harness.reporting.figures import ENERGY
 from harness.reporting.tables.energy_table import energy_lines, energy_table
 from harness.reporting.writers.markdown import table_text
 from harness.reporting.writers.mlflow import case_runs
 from harness.reporting.writers.prometheus import metrics_text
-from tests.synthetic_cuda import cuda_summary
+from tests.synthetic_cuda import cuda_summary, metered
 from tests.synthetic_results import voided
-
-
-def metered(row: Row, joules: float = 2.5) -> Energy:
-    return Energy(
-        case_id=row.case_id,
-        settings_id="p",
-        created_at="2026-11-28T00:00:00+00:00",
-        environment_id=None,
-        gpu="A GPU",
-        uuid="GPU-1",
-        batch_size=row.batch_size,
-        idle_w=70.0,
-        idle_ns=5_000_000_000,
-        energy_j=3000.0,
-        window_ns=6_000_000_000,
-        busy_ns=5_900_000_000,
-        batches=1000,
-        joules_per_inference=joules,
-        joules_per_item=joules / row.batch_size,
-    )
 
 
 def measured() -> list[Row]:

@@ -7,7 +7,7 @@ from harness.core.schemas import BusyProcess, GpuUsage, Row, UsageSummary
 from harness.reporting.tables.machine_load_table import EXPLAINED_GPU, GPU_COLUMNS, machine_load_table
 from harness.reporting.writers.markdown import table_text
 from tests.synthetic_results import usage_of, usage_sample
-from tests.unit.aggregation.test_gpu_usage import look
+from tests.synthetic_usage import look
 
 
 def watched(card: GpuUsage | None) -> UsageSummary:

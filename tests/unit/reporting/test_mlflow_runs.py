@@ -6,8 +6,7 @@ import re
 
 from harness.core.schemas import CustomMetric, Summary
 from harness.reporting.writers.mlflow import case_runs, parent_run
-from tests.synthetic_cuda import cuda_summary
-from tests.unit.reporting.test_energy import metered
+from tests.synthetic_cuda import cuda_summary, metered
 
 VALID = re.compile(r"[\w .:/-]+", re.ASCII)
 """Names that MLflow takes (mlflow.utils.validation)."""

@@ -22,8 +22,7 @@ from harness.reporting.tables.latency_table import latency_columns, latency_tabl
 from harness.reporting.tables.summary_table import COLUMNS
 from harness.reporting.writers.csv import summary_text
 from harness.reporting.writers.markdown import blocks_text, table_text
-from tests.synthetic_results import voided
-from tests.unit.reporting.test_tables import rows_of
+from tests.synthetic_results import rows_of, voided
 
 WATTS = CustomMetric(unit="items/J", better="higher", summary="Items | joule.", plugin="pack 1.0")
 HEADER = "items per joule items/J ↑"

@@ -6,8 +6,7 @@ from harness.core.schemas.profile_record import LayerRow, ModelProfile, OnnxCoun
 from harness.reporting.tables.profile_tables import model_tables, profile_section, progress_line
 from harness.reporting.writers.markdown import blocks_text
 from tests.synthetic_results import RESNET, case_of
-from tests.unit.aggregation.test_roofline import BASE
-from tests.unit.profiling.test_profile_model_achieved import profile
+from tests.synthetic_roof import BASE, profile
 
 EAGER = profile(case_of(RESNET, "torch-eager", "fp32", 1), BASE)
 ORT = profile(case_of(RESNET, "onnxruntime", "fp32", 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.profiling.layers import LayerChoice
 from harness.reporting.tables.profile_tables import terminal_layers
-from tests.unit.reporting.test_profile_layers import EAGER, ORT
+from tests.synthetic_layers import EAGER, ORT
 
 
 def test_layers_stand_longest_first_and_add_up() -> None:

@@ -12,9 +12,8 @@ from prometheus_client.samples import Sample
 from harness.core.schemas import CustomMetric, Row, Summary, Unavailable
 from harness.reporting.figures import ENERGY, FIGURES
 from harness.reporting.writers.prometheus import metrics_text
-from tests.synthetic_cuda import cuda_summary
+from tests.synthetic_cuda import cuda_summary, metered
 from tests.synthetic_results import with_baseline_grades
-from tests.unit.reporting.test_energy import metered
 
 BASE_UNITS = ("_seconds", "_bytes", "_joules", "_ratio", "_per_second")
 ABOUT_ALL = {"inferometer_run_info", "inferometer_cases", "inferometer_measured_timestamp_seconds"}

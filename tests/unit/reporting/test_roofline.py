@@ -14,7 +14,7 @@ from harness.reporting.tables.roofline_table import roof_line, roofline_table
 from harness.reporting.writers.csv import csv_tables
 from harness.reporting.writers.markdown import table_text
 from tests.synthetic_results import RESNET, FakeModel, Synthetic, case_of, export_record
-from tests.unit.aggregation.test_roofline import CPU_ROOF, WORK
+from tests.synthetic_roof import CPU_ROOF, WORK
 
 CASES = [
     case_of(RESNET, "torch-eager", "fp32", 1),

@@ -23,8 +23,8 @@ from harness.reporting.tables.side_by_side_table import (
     title_of,
 )
 from harness.reporting.writers.markdown import blocks_text, table_text
-from tests.unit.profiling.test_side_by_side import CPU_SHARED, EAGER, FUSED, GRAPH, parts, profiled, row
-from tests.unit.reporting.test_profile_layers import lines
+from tests.fixtures.table_lines import lines
+from tests.synthetic_side_by_side import CPU_SHARED, EAGER, FUSED, GRAPH, parts, profiled, row
 
 MS = 1_000_000
 

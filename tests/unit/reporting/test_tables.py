@@ -23,16 +23,12 @@ from harness.reporting.tables.cold_start_table import cold_table
 from harness.reporting.tables.latency_table import latency_table, terminal_table
 from harness.reporting.tables.validity_tables import checks_table, flags_table, unmeasured_table
 from harness.reporting.writers.markdown import blocks_text, escape, table_text
-from tests.synthetic_results import with_baseline_grades
+from tests.synthetic_results import rows_of, with_baseline_grades
 
 ROWS = dict[str, Row]
 
 Golden = Callable[[str, str], None]
 MODELS = ["minilm-l6", "efficientnet-lite0", "resnet50"]
-
-
-def rows_of(summary: Summary, model: str) -> list[Row]:
-    return next(rows for key, rows in ranking.by_table(summary.rows) if key[0] == model)
 
 
 def cells(text: str, first: str) -> list[list[str]]:

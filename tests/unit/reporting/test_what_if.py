@@ -9,7 +9,7 @@ from harness.core import store
 from harness.core.schemas import Summary
 from harness.reporting.tables.what_if_table import terminal_what_if, what_if_section
 from harness.reporting.writers.markdown import blocks_text
-from tests.unit.profiling.test_what_if import EAGER, MS, ORT, PROFILES, SUMMARY, parts, row
+from tests.synthetic_what_if import EAGER, MS, ORT, PROFILES, SUMMARY, parts, row
 
 Golden = Callable[[str, str], None]
 PUBLISHED = Path(__file__).parents[3] / "results" / "published"

@@ -22,7 +22,7 @@ from harness.core.schemas.profile_record import LayerRow, PartsProfile
 from harness.processes.profile_launcher import write_events
 from tests.fixtures.stages import until
 from tests.synthetic_results import RESNET, case_of
-from tests.unit.profiling.test_profile_model_achieved import profile
+from tests.synthetic_roof import profile
 
 pytest.importorskip("tensorboard", reason="TensorBoard is not installed; it is in the dev extra")
 pytest.importorskip("torch_tb_profiler", reason="torch-tb-profiler is not installed; it is in the dev extra")

@@ -15,8 +15,8 @@ import torch
 from harness.backends.torch import profile_memory
 from harness.backends.torch.profile_memory import GpuSnapshot, memory_profile
 from harness.core.schemas.profile_record import Fragmentation, MemoryTimeline
+from tests.fixtures.memory_events import CUDA, call, change
 from tests.synthetic_results import RESNET, case_of
-from tests.unit.backends.profiles.test_torch_memory_events import CUDA, call, change
 
 FRAGMENTATION = Fragmentation(
     reserved_bytes=4096,

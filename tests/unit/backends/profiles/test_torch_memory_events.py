@@ -2,21 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from harness.backends.torch.profile_memory import DEVICE_TYPES, AllocationHistory, watched
-
-CPU, CUDA = DEVICE_TYPES["cpu"], DEVICE_TYPES["cuda"]
-
-
-def change(at: float, size: int, address: int, device: int = CPU, reserved: int = 0) -> dict[str, Any]:
-    about = {"Bytes": size, "Addr": address, "Device Type": device, "Total Reserved": reserved}
-    return {"name": "[memory]", "ts": at, "args": about}
-
-
-def call(name: str, start: float, length: float, *dims: list[int]) -> dict[str, Any]:
-    return {"name": name, "cat": "cpu_op", "ts": start, "dur": length, "args": {"Input Dims": [*dims, []]}}
-
+from harness.backends.torch.profile_memory import AllocationHistory, watched
+from tests.fixtures.memory_events import CPU, CUDA, call, change
 
 CONVOLUTION = [
     call("aten::conv2d", 10, 10, [1, 3, 8, 8], [4, 3, 3, 3]),
