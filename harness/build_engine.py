@@ -224,19 +224,9 @@ def _built(missing: _Missing) -> str | None:
 def _built_at_once(missing: Sequence[_Missing], options: argparse.Namespace) -> list[str]:
     """Build engines at the same time, each in a process of its own; the reason of each that was not built."""
     cli.say(f"{len(missing)} engines to build, {options.engine_jobs} at the same time")
-    places = ["--results", str(options.results), "--models-dir", str(options.models_dir)]
-    commands = [
-        [
-            *COMMAND,
-            *places,
-            *(["--force"] * options.force),
-            "--models",
-            engine.model.export.model,
-            "--engines",
-            engine.name,
-        ]
-        for engine in missing
-    ]
+    common = [*COMMAND, "--results", str(options.results), "--models-dir", str(options.models_dir)]
+    common += ["--force"] * options.force
+    commands = [[*common, "--models", engine.model.export.model, "--engines", engine.name] for engine in missing]
     ended = at_once.run(commands, options.engine_jobs, _show)
     return [_reason(engine, end) for engine, end in zip(missing, ended, strict=True) if end.code]
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import math
 import os
@@ -30,6 +31,9 @@ LONG_FIRST = ("integration", "browser", "security")
 """Folders of long files: a long file that begins last would run alone at the end."""
 OLD_OBJECTS = 50_000
 """So many are searched in a few milliseconds."""
+SILENT_S = 1_500
+"""Ends the main process of pytest-xdist where no test ends for so long: a test that hangs ends its own process earlier
+(HANGING in the Makefile)."""
 FAKED = ("tensorrt", "pycuda", "pynvml", "cuda", "openvino", "onnxruntime")
 
 
@@ -114,6 +118,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: shutil.rmtree(folder))
         # Where all processes of these tests meet the server of forked stages (tests/fixtures/forked.py).
         os.environ["INFEROMETER_TESTS"] = f"{os.getpid()} {folder}"
+        if config.getoption("numprocesses", None):
+            config.pluginmanager.register(_MainProcess())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -125,6 +131,16 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
     gc.enable()
+
+
+class _MainProcess:
+    """Of pytest-xdist: ends with its stack where no test ends for SILENT_S."""
+
+    def pytest_runtest_logreport(self) -> None:
+        faulthandler.dump_traceback_later(SILENT_S, exit=True)
+
+    def pytest_sessionfinish(self) -> None:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def pytest_xdist_auto_num_workers() -> int:

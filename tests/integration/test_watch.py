@@ -68,6 +68,16 @@ def watching(folder: Folder, *arguments: str) -> Iterator[subprocess.Popen[str]]
             process.kill()
 
 
+@contextlib.contextmanager
+def stopped(process: subprocess.Popen[str]) -> Iterator[None]:
+    """The process does not go on meanwhile; what it started does."""
+    process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
+
+
 def test_counts_grow_while_a_run_works_until_it_is_complete(folder: Folder) -> None:
     seen = [once(folder)]
     assert seen[0][:2] == (0, 6)
@@ -76,6 +86,9 @@ def test_counts_grow_while_a_run_works_until_it_is_complete(folder: Folder) -> N
         assert log.stdout is not None
         first = log.stdout.readline().rstrip()
         with folder.started("run") as run:
+            assert until(folder.results.running.exists)
+            with stopped(run):  # else the whole run may be over before the first look
+                seen.append(once(folder))
             while run.poll() is None:
                 seen.append(once(folder))
                 time.sleep(0.2)
@@ -85,7 +98,8 @@ def test_counts_grow_while_a_run_works_until_it_is_complete(folder: Folder) -> N
     seen.append(once(folder))
     assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
     assert {planned for _, planned, _ in seen} == {6}
-    assert any("running" in text.splitlines()[0] and "now: round" in text for _, _, text in seen), seen
+    assert "running" in seen[1][2].splitlines()[0]
+    assert "now: round" in seen[1][2]
     assert "complete" in seen[-1][2].splitlines()[0]
     assert all("\x1b" not in text for _, _, text in seen)
     assert first.endswith(f"waiting for a run to begin: `make run RESULTS={folder.results.root}`")

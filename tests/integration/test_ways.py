@@ -112,7 +112,7 @@ def test_e2e_outputs_are_the_references_for_what_was_prepared(ran: Folder, backe
             )  # against the reference without JPEG it would be about a thousand times that
 
 
-@pytest.mark.parametrize("backend", chain(*E2E.values()))
+@pytest.mark.parametrize("backend", tuple(chain(*E2E.values())))
 def test_the_parts_of_every_sample_add_up_to_it(ran: Folder, backend: str) -> None:
     for record in records(ran, f"-{backend}-", "-e2e"):
         split = record.split_ns
