@@ -36,6 +36,7 @@ from harness.core.schemas import (
     TimedRecord,
     UsageSummary,
 )
+from harness.core.units import in_us
 from harness.statistics.estimators import median
 
 UNCHECKED = "UNCHECKED"
@@ -428,8 +429,8 @@ def _outputs(case: Case, records: Sequence[Measured]) -> list[Finding]:
         return []
     record, time = hit[0]
     detail = (
-        f"outputs() took {_us(min(time.outputs_ns))} or more beside {_us(batch_ns(record))} in the clock, where a "
-        f"copy of the same arrays takes {_us(median(time.copy_ns))} ({len(hit)} of {len(timed)} rounds)"
+        f"outputs() took {in_us(min(time.outputs_ns))} or more beside {in_us(batch_ns(record))} in the clock, where a "
+        f"copy of the same arrays takes {in_us(median(time.copy_ns))} ({len(hit)} of {len(timed)} rounds)"
     )
     remedy = f"infer() and synchronize() of {case.backend} must do all of the work: outputs() may only copy its result."
     caps_at: Grade = "C" if 2 * len(hit) >= len(timed) else "B"
@@ -439,7 +440,3 @@ def _outputs(case: Case, records: Sequence[Measured]) -> list[Finding]:
 def _beyond_copying_ns(time: OutputsTime, array_ns: int) -> float:
     # The shortest call: a call that waits for a CPU is not lazy, and lazy work takes its time in each call.
     return min(time.outputs_ns) - COPIES * median(time.copy_ns) - array_ns * time.arrays
-
-
-def _us(time_ns: float) -> str:
-    return f"{time_ns / 1e3:,.1f} µs"

@@ -11,6 +11,7 @@ from harness.aggregation.clock_drift import clock_drift
 from harness.aggregation.flags import MIN_CLOCK_READS
 from harness.aggregation.grades import Finding, finding
 from harness.core.schemas import Case, DeviceTimes, GpuUsage, Latency
+from harness.core.units import in_us
 
 MIN_LOOKS = 2
 """In a round that is judged: a single look may show a clock that was just rising, and no slow-down."""
@@ -104,7 +105,7 @@ CLOCKS_AGREE_WITHIN = 0.001
 that much; the clocks do not explain ten times as much."""
 
 MIN_UNSEEN_NS = 100_000
-"""Waking a thread that waits for the GPU takes some microseconds: 7 to 58 in the medians of the published H200 rows, at
+"""Waking a thread that waits for the GPU takes some in_us: 7 to 58 in the medians of the published H200 rows, at
 most 12 where a batch takes less than a millisecond. Nothing below this is held against a row."""
 
 MAX_UNSEEN_SHARE = 0.02
@@ -128,7 +129,9 @@ def device_findings(case: Case, latency: Latency, device: DeviceTimes | None) ->
 def _over_host(case: Case, latency: Latency, device: DeviceTimes) -> list[Finding]:
     if device.device <= latency.median * (1 + CLOCKS_AGREE_WITHIN) + device.clock.resolution_ns:
         return []
-    detail = f"{_us(device.device)} on the device is longer than the {_us(latency.median)} that the host waited for it"
+    detail = (
+        f"{in_us(device.device)} on the device is longer than the {in_us(latency.median)} that the host waited for it"
+    )
     remedy = f"{case.backend} returned before its work was done: its synchronize() must wait for the stream it shows."
     return [finding("F", "DEVICE_OVER_HOST", detail, remedy)]
 
@@ -139,10 +142,8 @@ def _off_stream(case: Case, latency: Latency, device: DeviceTimes) -> list[Findi
     unseen = latency.median - max(device.device, device.enqueue)
     if case.mode == "pipelined" or unseen <= max(MIN_UNSEEN_NS, MAX_UNSEEN_SHARE * latency.median):
         return []
-    detail = (
-        f"of {_us(latency.median)} that the host waited, the stream shows only {_us(device.device)} of work: the rest "
-        "ran elsewhere"
-    )
+    waited, shown = in_us(latency.median), in_us(device.device)
+    detail = f"of {waited} that the host waited, the stream shows only {shown} of work: the rest ran elsewhere"
     remedy = f"{case.backend} must enqueue on the stream that it shows, not on one of its own or on the CPU."
     return [finding("F", "OFF_STREAM", detail, remedy)]
 
@@ -152,9 +153,8 @@ def _enqueue_bound(case: Case, device: DeviceTimes) -> list[Finding]:
     if case.mode == "offline" or device.enqueue <= MAX_ENQUEUE_SHARE * device.device:
         return []
     share = f" ({device.enqueue / device.device:.0%})" if device.device > 0 else ""
-    detail = (
-        f"submitting takes {_us(device.enqueue)} of {_us(device.device)} on the device{share}: the host is the limit"
-    )
+    whole = f"{in_us(device.device)} on the device{share}"
+    detail = f"submitting takes {in_us(device.enqueue)} of {whole}: the host is the limit"
     remedy = "Choose a setting with a CUDA graph, which submits a whole pass with one call, or a larger batch."
     return [finding("A", "ENQUEUE_BOUND", detail, remedy)]
 
@@ -166,7 +166,7 @@ def _transfer_bound(device: DeviceTimes) -> list[Finding]:
     if copies <= MAX_COPY_SHARE * whole:
         return []
     what = "copies" if device.overlap is None else "copies that are not hidden"
-    detail = f"{what} take {_us(copies)} of {_us(whole)} on the device"
+    detail = f"{what} take {in_us(copies)} of {in_us(whole)} on the device"
     remedy = "Keep inputs on the device, send smaller types (uint8 pictures, fp16), or return less."
     return [finding("A", "TRANSFER_BOUND", detail, remedy)]
 
@@ -175,11 +175,7 @@ def _short(device: DeviceTimes) -> list[Finding]:
     least = MIN_CLOCK_READS * device.clock.overhead_ns
     if device.device >= least:
         return []
-    own = _us(device.clock.overhead_ns)
-    detail = f"{_us(device.device)} on the device is below {MIN_CLOCK_READS} × the event clock's own {own}"
+    own = in_us(device.clock.overhead_ns)
+    detail = f"{in_us(device.device)} on the device is below {MIN_CLOCK_READS} × the event clock's own {own}"
     remedy = "Trust the host's latency here; use a larger batch for the device's."
     return [finding("A", "DEVICE_BELOW_TIMER", detail, remedy)]
-
-
-def _us(time_ns: float) -> str:
-    return f"{time_ns / 1e3:,.1f} µs"

@@ -26,6 +26,7 @@ from harness.core.schemas import (
     Measured,
     NeighbourSample,
     Situation,
+    TimedWindow,
 )
 from harness.statistics.estimators import log_t_interval, median
 from harness.statistics.ratios import Ratio, change_between
@@ -113,11 +114,12 @@ def _times(record: Measured, situation: Situation, batch_size: int) -> CopyTimes
 def _overlaps(records: Sequence[Measured]) -> list[float]:
     """For each window together, in order: the time that all had in common, as a share of the longest."""
     each = [[window for window in record.windows if window.situation == "together"] for record in records]
-    return [
-        max(0, min(window.end_ns for window in beside) - max(window.start_ns for window in beside))
-        / max(window.end_ns - window.start_ns for window in beside)
-        for beside in zip(*each, strict=True)
-    ]
+    return [_overlap(beside) for beside in zip(*each, strict=True)]
+
+
+def _overlap(windows: Sequence[TimedWindow]) -> float:
+    common_ns = min(window.end_ns for window in windows) - max(window.start_ns for window in windows)
+    return max(0, common_ns) / max(window.end_ns - window.start_ns for window in windows)
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,16 @@ def in_unit(value_ns: float | None, unit: TimeUnit) -> str:
     return ABSENT if value_ns is None else significant(value_ns / unit.ns)
 
 
+def in_us(value_ns: float) -> str:
+    """A time whose parts are compared in one sentence: 1,234.5 µs."""
+    return f"{value_ns / MICROSECOND.ns:,.1f} {MICROSECOND.name}"
+
+
+def divided(value: float | None, unit: float) -> float | None:
+    """A value in a unit; None where it is unknown."""
+    return None if value is None else value / unit
+
+
 def duration(value_ns: float) -> str:
     """A single time with the unit that suits it, for running text."""
     unit = next((unit for unit in (SECOND, MILLISECOND, MICROSECOND) if value_ns >= unit.ns), NANOSECOND)

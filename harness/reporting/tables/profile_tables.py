@@ -21,7 +21,7 @@ from harness.core.schemas.profile_record import (
     OperatorRow,
     PartsProfile,
 )
-from harness.core.units import ABSENT, MILLISECOND
+from harness.core.units import ABSENT, MILLISECOND, divided
 from harness.profiling.launch_gaps import IdleShare, idle_share, without_operator
 from harness.profiling.layers import EVERYTHING, LayerChoice, by_group, chosen, total
 from harness.profiling.profile_grades import flags_of, grade_of, spread
@@ -80,7 +80,7 @@ def _work(number: float | None, unit: float, profile: ModelProfile, digits: int 
     these have products."""
     if profile.uncounted and not number:
         return ABSENT
-    text = units.significant(_per(number, unit), digits=digits)
+    text = units.significant(divided(number, unit), digits=digits)
     return f"at least {text}" if profile.uncounted else text
 
 
@@ -123,16 +123,12 @@ _CASE: Sequence[Column[ModelProfile]] = (
     Column("MiB at most", lambda profile: units.in_mib(profile.activation_measured_bytes)),
     Column("activations MiB", lambda profile: units.in_mib(profile.activation_alone_bytes)),
     Column("estimated", lambda profile: units.in_mib(profile.activation_estimated_bytes)),
-    Column("latency ms", lambda profile: units.significant(_per(profile.achieved.latency_ns, 1e6))),
+    Column("latency ms", lambda profile: units.significant(divided(profile.achieved.latency_ns, 1e6))),
     Column("GFLOP/s", lambda profile: _work(profile.achieved.flops_per_s, 1e9, profile)),
     Column("of the best", _best_share),
     Column("samples/s", lambda profile: units.significant(profile.achieved.items_per_s)),
     Column("tokens/s", lambda profile: units.significant(profile.achieved.tokens_per_s)),
 )
-
-
-def _per(value: float | None, unit: float) -> float | None:
-    return None if value is None else value / unit
 
 
 def _once(models: Sequence[ModelProfile]) -> list[ModelProfile]:
@@ -687,14 +683,17 @@ def profile_section(
     alone = [
         block
         for group in shapes.values()
-        # Cases that differ only in the backend are already compared side by side, except profiles that show nothing.
-        if len({profile.backend for profile in group}) == 1
-        or len({profile.precision for profile in group}) > 1
-        or any(mark(parts[profile.case_id]) for profile in group)
+        if not _is_side_by_side(group, parts)
         for block in _shape_blocks(group, {_name(profile): parts[profile.case_id] for profile in group})
     ]
     trust = trust_table(profiles, parts)
     return [*model_tables(profiles, links), *([trust] if trust else []), *compared, *alone]
+
+
+def _is_side_by_side(group: Sequence[ModelProfile], parts: Mapping[str, PartsProfile]) -> bool:
+    """Cases that differ only in the backend are compared side by side, except profiles that show nothing."""
+    backends, precisions = {profile.backend for profile in group}, {profile.precision for profile in group}
+    return len(backends) > 1 and len(precisions) == 1 and not any(mark(parts[profile.case_id]) for profile in group)
 
 
 def trust_table(

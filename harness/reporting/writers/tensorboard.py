@@ -18,7 +18,7 @@ from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from harness.core.schemas.profile_record import ModelProfile, PartsProfile
-from harness.core.units import MIB
+from harness.core.units import MIB, divided
 
 
 def event_file(model: ModelProfile, parts: PartsProfile | None, text: str) -> bytes:
@@ -45,16 +45,12 @@ def _summaries(model: ModelProfile, parts: PartsProfile | None, text: str) -> It
 def _scalars(model: ModelProfile, parts: PartsProfile | None) -> dict[str, float | None]:
     """Tag → figure; None where it is unknown."""
     return {
-        "latency/measured_ms": _per(model.achieved.latency_ns, 1e6),
+        "latency/measured_ms": divided(model.achieved.latency_ns, 1e6),
         "latency/beside_the_profiler_ms": None if parts is None else parts.plain_ns / 1e6,
         "latency/under_the_profiler_ms": None if parts is None else parts.window_ns / 1e6,
-        "cost/gflop": _per(model.flops_per_batch, 1e9),
-        "cost/million_parameters": _per(model.parameters, 1e6),
-        "memory/allocated_mib": _per(model.activation_measured_bytes, MIB),
-        "memory/activations_mib": _per(model.activation_alone_bytes, MIB),
-        "memory/activations_estimated_mib": _per(model.activation_estimated_bytes, MIB),
+        "cost/gflop": divided(model.flops_per_batch, 1e9),
+        "cost/million_parameters": divided(model.parameters, 1e6),
+        "memory/allocated_mib": divided(model.activation_measured_bytes, MIB),
+        "memory/activations_mib": divided(model.activation_alone_bytes, MIB),
+        "memory/activations_estimated_mib": divided(model.activation_estimated_bytes, MIB),
     }
-
-
-def _per(value: float | None, unit: float) -> float | None:
-    return None if value is None else value / unit
