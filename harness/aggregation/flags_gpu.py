@@ -105,7 +105,7 @@ CLOCKS_AGREE_WITHIN = 0.001
 that much; the clocks do not explain ten times as much."""
 
 MIN_UNSEEN_NS = 100_000
-"""Waking a thread that waits for the GPU takes some in_us: 7 to 58 in the medians of the published H200 rows, at
+"""Waking a thread that waits for the GPU takes some microseconds: 7 to 58 in the medians of the published H200 rows, at
 most 12 where a batch takes less than a millisecond. Nothing below this is held against a row."""
 
 MAX_UNSEEN_SHARE = 0.02
