@@ -1,4 +1,4 @@
-"""The rules of DESIGN.md that no linter holds: imports, the clock, backend names, who prints."""
+"""The rules that no linter holds: imports, the clock, backend names, who prints."""
 
 from __future__ import annotations
 

@@ -113,8 +113,8 @@ def nonmonotone(rows: Iterable[Row]) -> dict[str, Finding]:
     """By case id, NONMONOTONE for each row that takes longer than a larger batch of the same case, beyond both
     intervals.
 
-    It caps at B and not below: a library may really choose a better kernel for the larger batch (METHOD 4 has PyTorch
-    with 6.2 ms at batch 1 and 3.9 ms at batch 8). So the number can be right, and deserves a second look.
+    It caps at B and not below: a library may really choose a better kernel for the larger batch (PyTorch took 6.2 ms at
+    batch 1 and 3.9 ms at batch 8 in a first look at an H100). So the number can be right, and deserves a second look.
     """
     pairs = [pair for group in _series(rows) for pair in pairwise(group)]
     return {small.case_id: _finding(small, large) for small, large in pairs if _is_above(small, large)}

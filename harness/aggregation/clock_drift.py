@@ -11,7 +11,7 @@ from harness.aggregation.grades import Finding, finding
 from harness.core.schemas import Grade
 
 MAX_CLOCK_DRIFT = 0.03
-"""Between the rounds (METHOD 2.9)."""
+"""Between the rounds: a choice. A row that computes follows its clock, so its latency changes as much."""
 
 
 def clock_drift(

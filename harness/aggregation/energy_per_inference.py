@@ -16,7 +16,8 @@ from harness.core.schemas import Case, Energy, Generated, Gpu, Measurement, Time
 from harness.core.timestamps import utc_now
 
 MIN_WINDOW_S = 5.0
-"""METHOD 2.11."""
+"""The power sensor of an H100 sees about a quarter of the time (arXiv 2312.02741): the window has to be many of its
+periods."""
 
 _BLOCK_S = 1.0
 """Between blocks outputs are kept for the check, which takes almost nothing of a second."""

@@ -1,6 +1,6 @@
 """Findings from the samples and outputs of a row, with numbers and remedies (pure).
 
-Every threshold of them is here, with its source. METHOD is the project's method paper (decision 3).
+Every threshold of them is here, with its source, or as a choice of this project.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from harness.statistics import estimators
 
 MAX_INTERVAL_HALF_WIDTH = 0.05
 """Between processes. Twice the 2.5% that three processes reach when their medians scatter by 1% (4.30 / sqrt(3) x 1%),
-the typical scatter of METHOD 2.7: a wider interval means that this machine was less quiet than usual."""
+a typical scatter: a wider interval means that this machine was less quiet than usual."""
 
 MAX_RANKED_HALF_WIDTH = 0.10
-"""Between processes. B ends here (METHOD 2.9): a row that may be a tenth slower or faster than shown has no rank."""
+"""Between processes. B ends here, a choice: a row that may be a tenth slower or faster than shown has no rank."""
 
 MORE_ROUNDS = 5
 """Rounds that the remedy for a wide interval asks for: a comparison of two runs needs as many (decision 6)."""
 
 MIN_CLOCK_READS = 100
-"""A median below this many clock overheads contains more than 1% of the clock itself (METHOD 2.9, BELOW_TIMER)."""
+"""A median below this many clock overheads contains more than 1% of the clock itself (BELOW_TIMER)."""
 
 MAX_DRIFT = 0.05
-"""Change from the first round to the last, where it is a trend; above METHOD 2.9's 3% for a clock."""
+"""Change from the first round to the last, where it is a trend: a choice, above the 3% for a clock (clock_drift.py)."""
 
 CALIBRATION = "CALIBRATION"
 """Name of the flag on rows that compute nothing."""

@@ -95,7 +95,7 @@ def _held_back(gpu: GpuUsage, names: Sequence[str], what: str) -> str | None:
 
 
 MAX_ENQUEUE_SHARE = 0.8
-"""Share of device time (METHOD 2.9). Above it the GPU waits for the thread that submits, kernel by kernel."""
+"""Share of device time, a choice. Above it the GPU waits for the thread that submits, kernel by kernel."""
 
 MAX_COPY_SHARE = 0.5
 """Share of device time at the transfer boundary: above it the link is the largest part of the row."""

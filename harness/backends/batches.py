@@ -23,7 +23,7 @@ from harness.zoo.inputs.preprocessing import (
 from harness.zoo.loaded import as_taken
 
 MIN_BATCHES = 8
-"""Fewer different inputs would let caches and branch predictors learn them (METHOD.md §2.6)."""
+"""Fewer different inputs would let caches and branch predictors learn them: a choice."""
 
 
 @dataclass(frozen=True)

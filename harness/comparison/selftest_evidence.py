@@ -9,14 +9,14 @@ from harness.core.schemas import ComparedRow, SelfTestRow, Summary
 from harness.statistics.estimators import median
 
 MAX_BIAS = 0.01
-"""METHOD §2.12: known-duration work is reported within 1% + 2 × timer overhead."""
+"""Work of known duration is reported within 1% + 2 × timer overhead: a choice, the margin of a verdict SAME."""
 
 CONFIDENCE = 0.95
 """Confidence that excludes a rate of wrong verdicts: a harness with that rate passes at most 5% of self-tests."""
 
 DEFAULT_RATE = 0.10
-"""Rate of wrong verdicts that the self-test excludes. METHOD 2.12 requires right verdicts in 95% of trials; excluding
-5% needs twice as many trials."""
+"""Rate of wrong verdicts that the self-test excludes. Excluding 5% needs twice as many trials
+(docs/decisions/0025-self-test.md)."""
 
 
 def bias_rows(expected_ns: Mapping[str, int], summaries: Sequence[Summary]) -> list[SelfTestRow]:

@@ -156,7 +156,7 @@ have one speed in one run and all the other speed in the next in 3% of rows, so 
 processes in 0.2% of rows and 6% of tables."""
 
 EQUIVALENCE = 0.01
-"""METHOD 2.8: two latencies within ±1% are the same."""
+"""Two latencies within ±1% are the same (docs/decisions/0006-comparison.md)."""
 
 MIN_COMMON = 3
 """Smallest number of compared rows whose median ratio can show a common cause."""

@@ -207,7 +207,7 @@ MOST = 1_000_000
 Positive = Annotated[int, Field(ge=1, le=MOST)]
 
 DEFAULT_TOLERANCES: Mapping[Precision, Tolerance] = {
-    # Default tolerances of METHOD.md §3, against fp32 eager with the same weights; int8: docs/decisions/0007-int8.md.
+    # Default tolerances, against fp32 eager with the same weights; int8: docs/decisions/0007-int8.md.
     "fp32": Tolerance(relative_l2=1e-4, top1_agreement=0.995),
     "tf32": Tolerance(relative_l2=5e-3, top1_agreement=0.995),
     "fp16": Tolerance(relative_l2=1e-2, top1_agreement=0.995),

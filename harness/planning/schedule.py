@@ -1,8 +1,8 @@
 """The order of a run: rounds, comparison groups in random order, and cases in random order in each group (pure).
 
 For two states in one run, it also decides which state goes first. Cases that will be compared run close together and in
-another order each round: a drift of the machine then affects all of them equally. When they ran one after the other, a
-warm-up drift of 3% caused a false difference of 1.1% (METHOD.md §2.2).
+another order each round: a drift of the machine then affects all of them equally. Where they ran one after the other, a
+simulated warm-up drift of 3% caused a false difference of 1.1%.
 """
 
 from __future__ import annotations

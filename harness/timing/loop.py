@@ -18,7 +18,7 @@ from harness.timing.clock import now_ns
 from harness.timing.modes import Mode
 
 WINDOWS = 3
-"""Warm-up windows that must agree: perf_analyzer's rule (METHOD.md §2.4)."""
+"""Warm-up windows that must agree: the rule of Triton's Perf Analyzer."""
 
 MAX_LENGTHENED = 0.5
 """Share of a block by which it is longer at most, at random. With blocks of exactly 20 iterations and 64 inputs, only

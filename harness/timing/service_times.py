@@ -171,7 +171,8 @@ class DispatcherOnStream:
 PASSES = 4
 
 MOST_TIMES = 2_000
-"""Service times of one batch size and worker: the predicted peak then scatters by less than 1% (LOAD.md 5.3)."""
+"""Service times of one batch size and worker: the predicted peak then scatters by about 1%
+(docs/decisions/0031-load-verdicts.md)."""
 
 LEAST_TIMES = 20
 

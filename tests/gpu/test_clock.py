@@ -16,7 +16,7 @@ from tests.gpu.conftest import Gpu
 DURATIONS = ("spin:50us", "spin:1ms", "spin:20ms")
 MODES = ["sync", "pipelined", "offline"]
 LAUNCH_NS = 2_500
-"""What starting and ending one kernel takes the card itself (METHOD.md §5: 1.5 to 2.5 µs a dependent kernel)."""
+"""What starting and ending one kernel takes the card itself: 1.5 to 2.5 µs a dependent kernel, an estimate."""
 
 
 @pytest.fixture

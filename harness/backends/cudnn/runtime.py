@@ -82,7 +82,7 @@ class CuDnn(Backend):
     """Values and weights in fp16 and NHWC, sums in fp32. Inputs are laid out on the host: at the compute and transfer
     boundaries before the clock starts, as inputs in PyTorch's channels_last are.
 
-    Options: `graph` (a CUDA graph for each input batch), `folded` (input_layout.py).
+    Options: `graph` (a CUDA graph for each input batch), `folded` (layer_plan.py).
     """
 
     compiles = True

@@ -30,7 +30,7 @@ MOST_SAMPLES = 2_000_000
 
 
 class Measurement(Record):
-    """How each case is measured (METHOD: warm-up until steady, stop rule, fresh process per case and round)."""
+    """How each case is measured (warm-up until steady, stop rule, fresh process per case and round)."""
 
     rounds: Annotated[int, Field(ge=1, le=100)] = 3
     """Fresh processes per case; the confidence interval is taken over them."""

@@ -124,7 +124,7 @@ def saturation(group: Candidates) -> Iterator[Recommendation]:
 def fixed_cost(group: Candidates) -> Iterator[Recommendation]:
     """Backends that spend at least half of their smallest batch on fixed cost.
 
-    Not on a GPU, whose own clock separates launches from small kernels (advice_gpu.py).
+    Not on a GPU, whose own clock separates launches from small kernels (launches).
     """
     fixed = [
         (rows[0], rows[1], share)

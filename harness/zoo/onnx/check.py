@@ -20,9 +20,9 @@ from harness.zoo.reference import Compare, open_session, reference_of, run_sessi
 _TOLERANCES: Mapping[Precision, float] = {"fp32": 1e-4, "fp16": 2e-2}
 """Largest relative L2 between the reference and the exported file in ONNX Runtime: does the file match the model?
 
-Whether a precision is good enough is decided by the plan's tolerance on a backend's outputs. fp16 has twice METHOD's
-1e-2 here because a correct file of a MobileNetV2 with random weights differs by 1.2e-2. int8 has no limit: its loss
-depends on the model, and its rows show it.
+Whether a precision is good enough is decided by the plan's tolerance on a backend's outputs. fp16 has twice
+the default 1e-2 here because a correct file of a MobileNetV2 with random weights differs by 1.2e-2. int8 has no limit:
+its loss depends on the model, and its rows show it.
 """
 _BATCHES = (1, 3)
 """Two batch sizes that the exporter's example did not have: an axis that the exporter fixed fails at one of them."""

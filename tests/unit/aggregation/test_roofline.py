@@ -98,7 +98,7 @@ def limits(*times: tuple[int, float], **changes: Any) -> list[str | None]:
 
 
 def test_time_that_grows_with_the_batch_is_not_launching() -> None:
-    # ResNet-50 in ONNX Runtime on an H100, METHOD 4: far below both limits, though nothing waits for launches.
+    # ResNet-50 in ONNX Runtime on an H100: far below both limits, though nothing waits for launches.
     assert limits((1, 0.80), (8, 1.45), (32, 3.87), (128, 14.67)) == ["launch", "kernels", "kernels", "kernels"]
     # TorchScript: launches until batch 32, then the kernels.
     assert limits((128, 5.99), (8, 1.41), (1, 1.26)) == ["kernels", "launch", "launch"]

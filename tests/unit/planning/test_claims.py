@@ -47,7 +47,7 @@ def test_a_claim_says_where_it_is_from_and_has_values(name: str) -> None:
 @pytest.mark.parametrize(
     ("claim", "value", "figure"),
     [
-        # METHOD §4.
+        # The published values, typed again.
         *(
             ("paddle-trt-resnet50-a100", name, ms)
             for name, ms in {"b1": 0.76, "b8": 1.14, "b32": 2.45, "b128": 7.81, "b256": 14.74}.items()

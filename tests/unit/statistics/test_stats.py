@@ -318,7 +318,7 @@ def test_one_speed_is_rarely_called_two(rounds: int, most: float, scatter: float
 
 @pytest.mark.parametrize("rho", [0.0, 0.9])
 def test_interval_covers_the_truth_in_95_of_100_simulations(rho: float) -> None:
-    """Five processes, 1% apart, with 1% autocorrelated noise inside: METHOD asks for 92% to 98%."""
+    """Five processes, 1% apart, with 1% autocorrelated noise inside: 92% to 98% are right."""
     rng = np.random.default_rng(20261127)
     trials, held = 1_000, 0
     for _ in range(trials):
