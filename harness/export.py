@@ -46,7 +46,7 @@ from harness.core.schemas import ExportFailure, ExportRecord, GenerationExport, 
 from harness.core.text import portable, unknown_name
 from harness.planning.exports import refusal_of
 from harness.planning.generation_cases import GenerationNeeds, generation_needs
-from harness.processes.pool import ExportPresence
+from harness.processes.presence import ExportPresence
 from harness.statistics.parity import compare
 from harness.timing.clock import now_ns
 from harness.zoo import model_info

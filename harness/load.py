@@ -36,7 +36,7 @@ from harness.planning.schedule import in_words, of_models
 from harness.processes.energy_meter import idle, meter_for
 from harness.processes.launcher import Worker
 from harness.processes.load_launcher import LoadWatcher, measure_load, save_failure, settings_for
-from harness.processes.pool import Presence
+from harness.processes.presence import Presence
 from harness.processes.run_progress import RunProgress
 
 

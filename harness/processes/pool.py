@@ -1,11 +1,7 @@
-"""The worker pool of a run, and what lasts as long: the monitor and running.json."""
+"""The worker pool of a run, and one turn of it: a case in a fresh process, its record or its failure."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,19 +11,19 @@ from typing import Self, TypeVar
 
 from harness.aggregation.batch_times import batch_ns, batches
 from harness.backends import backend_info
-from harness.core import cli, lock, store
+from harness.core import cli, store
 from harness.core.errors import FormatError, StorageError
 from harness.core.layout import Models, Results
-from harness.core.protocol import End, GenerationTask, Job, Message, Phase, TurnJob, Watch
-from harness.core.safe_files import open_to_write
-from harness.core.schemas import Device, Exporting, Failed, Generated, GenerationCase, Measured, Plan, Running
-from harness.core.store import translate_storage_errors
+from harness.core.protocol import GenerationTask, Job, TurnJob
+from harness.core.schemas import Failed, Generated, GenerationCase, Measured, Plan
 from harness.core.timestamps import utc_now
 from harness.core.units import duration
 from harness.planning.block_settings import threads_of
 from harness.planning.exports import Exports, export_files
 from harness.planning.schedule import Turn
 from harness.processes.launcher import Code, Observer, ProcessOutcome, Worker
+from harness.processes.monitor_handle import Monitor
+from harness.processes.presence import Presence
 from harness.processes.run_progress import RunProgress
 from harness.statistics.estimators import median
 
@@ -118,142 +114,6 @@ def absent_library(absent: Sequence[str], backend: str) -> tuple[str, str]:
         f"{', '.join(absent)} is not installed.",
         f"Install it: pip install {packages}; or name a Python that has it: BACKEND_PYTHONS=<backend>=<path>.",
     )
-
-
-class Presence:
-    """The file running.json. It is written before each turn and never during one, so it disturbs no measurement."""
-
-    def __init__(self, results: Results, plan_id: str) -> None:
-        self._path = results.running
-        self._plan_id = plan_id
-        self._place = lock.place()
-        self._started_at = utc_now()
-
-    def turn(self, case_id: str, number: int, done: int, turns: int) -> None:
-        """A turn begins; number: its round. Raises StorageError where the file cannot be written."""
-        running = Running(
-            plan_id=self._plan_id,
-            pid=os.getpid(),
-            place=self._place,
-            started_at=self._started_at,
-            turns=turns,
-            done=done,
-            case_id=case_id,
-            round=number,
-            since=utc_now(),
-        )
-        store.save(self._path, running)
-
-    def close(self) -> None:
-        """The run is over."""
-        with store.translate_storage_errors(self._path):
-            self._path.unlink(missing_ok=True)
-
-
-class ExportPresence:
-    """The file of a running export, written before each model."""
-
-    def __init__(self, results: Results, plan_id: str, models: int) -> None:
-        self._path = results.exporting
-        self._started_at = utc_now()
-        self._plan_id = plan_id
-        self._models = models
-
-    def model(self, name: str, done: int) -> None:
-        """A model begins. Raises StorageError where the file cannot be written."""
-        exporting = Exporting(
-            plan_id=self._plan_id,
-            pid=os.getpid(),
-            place=lock.place(),
-            started_at=self._started_at,
-            models=self._models,
-            done=done,
-            model=name,
-            since=utc_now(),
-        )
-        store.save(self._path, exporting)
-
-    def close(self) -> None:
-        """The stage is over."""
-        with store.translate_storage_errors(self._path):
-            self._path.unlink(missing_ok=True)
-
-
-LAST_RECORD_S = 30.0
-"""For the monitor's last record on a slow disk; a monitor that takes longer is stopped or hangs."""
-
-
-class Monitor:
-    """A monitor process. Its records are additional evidence: without it no sample is lost."""
-
-    def __init__(self, log: Path, device: Device = "cpu") -> None:
-        with translate_storage_errors(log):
-            log.parent.mkdir(parents=True, exist_ok=True)
-            file = os.fdopen(open_to_write(log), "wb")
-        with file:
-            self._process = subprocess.Popen(  # noqa: S603 - our own module, fixed words
-                [sys.executable, "-m", "harness.processes.monitor", "--device", device],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=file,
-                start_new_session=True,
-            )
-        if self._process.stdin is not None:
-            # A monitor that is stopped reads nothing: a full pipe must not hold up the run.
-            os.set_blocking(self._process.stdin.fileno(), False)
-
-    @property
-    def pid(self) -> int:
-        """Process id."""
-        return self._process.pid
-
-    def ready(self) -> None:
-        """Wait until it can watch: a short process may end while the monitor still starts. Returns also where the
-        monitor has ended."""
-        if self._process.stdout is not None:
-            self._process.stdout.readline()
-
-    def watch(self, job: TurnJob, pid: int, record: Path | None = None) -> None:
-        """The process of a job has begun. record: path of its record, if not beside the samples of its round."""
-        path = None if record is None else str(record)
-        case_id = job.case.case_id
-        self._send(
-            Watch(
-                pid=pid, case_id=case_id, round=job.round, settings_id=job.settings_id, results=job.results, record=path
-            )
-        )
-
-    def phase(self, name: str) -> None:
-        """The process has entered a phase."""
-        self._send(Phase(phase=name))
-
-    def end(self) -> None:
-        """The process has ended."""
-        self._send(End())
-
-    def close(self) -> None:
-        """End the monitor after its last record; kill it where it does not end in time."""
-        if self._process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError, BlockingIOError):
-                self._process.stdin.close()
-        try:
-            self._process.wait(LAST_RECORD_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-            cli.warn(f"The monitor did not end within {LAST_RECORD_S:g} s and was killed: its last record is missing.")
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-
-    def _send(self, message: Message) -> None:
-        if self._process.stdin is None:
-            return
-        try:
-            self._process.stdin.write(message.model_dump_json().encode() + b"\n")
-            self._process.stdin.flush()
-        except (BrokenPipeError, BlockingIOError):
-            # `aggregate` then reports that no monitor watched; the samples are complete.
-            return
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from harness.core.safe_files import open_to_write
 from harness.core.schemas import Record, Usage
 from harness.core.schemas.profile_record import GenerationPhase, MemoryTimeline, ModelProfile, PartsProfile
 from harness.processes.launcher import Observer, process_environment
-from harness.processes.pool import Monitor
+from harness.processes.monitor_handle import Monitor
 from harness.reporting.charts.profile_charts import allocations
 from harness.reporting.tables.profile_tables import memory_blocks
 from harness.reporting.writers.markdown import blocks_text

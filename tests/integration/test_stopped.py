@@ -16,9 +16,10 @@ from harness.core.host import orphans
 from harness.core.layout import Results
 from harness.core.protocol import Job
 from harness.core.schemas import Case, Failed, Measured, Measurement
-from harness.processes import launcher, pool
+from harness.processes import launcher, monitor_handle
 from harness.processes.launcher import Worker
-from harness.processes.pool import Monitor, measure_turn
+from harness.processes.monitor_handle import Monitor
+from harness.processes.pool import measure_turn
 
 pytestmark = pytest.mark.stages
 
@@ -131,7 +132,7 @@ def test_a_stopped_worker_ends_at_the_time_limit_and_its_case_with_it(
 def test_a_stopped_monitor_does_not_hold_up_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(pool, "LAST_RECORD_S", 0.2)
+    monkeypatch.setattr(monitor_handle, "LAST_RECORD_S", 0.2)
     monitor = Monitor(tmp_path / "monitor.log")
     monitor.ready()
     os.kill(monitor.pid, signal.SIGSTOP)

@@ -18,7 +18,7 @@ from harness.core.schemas import Plan
 from harness.core.schemas.vocabulary import FileName, RelativePath
 from harness.planning import config
 from harness.processes.launcher import Worker
-from harness.processes.pool import Monitor
+from harness.processes.monitor_handle import Monitor
 
 HOSTILE = ["", "/etc/passwd", "..", "../x", "a/../x", "a//b", "./a", "a/.", "a/", "a\\b", "C:x", "a\nb", "a\0b", "~\n"]
 

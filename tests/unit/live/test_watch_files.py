@@ -13,7 +13,7 @@ from harness.core.layout import Results
 from harness.core.schemas import Case, Failed, Measured
 from harness.core.timestamps import utc_now
 from harness.live.reader import WatchedFolder
-from harness.processes.pool import ExportPresence, Presence
+from harness.processes.presence import ExportPresence, Presence
 from tests.fixtures.watching import EAGER, ONNX, PLAN, record, row, running
 from tests.synthetic_results import ENVIRONMENT_ID, environment, usage_of
 

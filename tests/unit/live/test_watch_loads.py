@@ -15,7 +15,7 @@ from harness.core.timestamps import utc_now
 from harness.live import terminal_view
 from harness.live.progress import CaseProgress, Progress
 from harness.live.reader import WatchedFolder
-from harness.processes.pool import Presence
+from harness.processes.presence import Presence
 from harness.serving.load_case import points_of, prediction_digest, replication_digest, requests_at, service_digest
 from harness.serving.load_verdict import parse_bounds
 from tests import synthetic_generation as tokens

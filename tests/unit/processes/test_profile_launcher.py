@@ -15,7 +15,7 @@ from harness.core.layout import Results
 from harness.core.protocol import Job
 from harness.core.schemas import Measurement, Usage
 from harness.processes import profile_launcher
-from harness.processes.pool import Monitor
+from harness.processes.monitor_handle import Monitor
 from harness.processes.profile_launcher import ProfileJob, profile_in_a_process, watched_profile
 from tests.synthetic_results import RESNET, case_of, plan_of
 
