@@ -29,20 +29,24 @@ from harness.timing.clock import now_ns
 START_TIMEOUT_S = 300.0
 """Importing a large library from a cold disk can take minutes; a longer import hangs."""
 
+IMPORT = "import"
+"""The phase before the worker takes jobs."""
+
 END_TIMEOUT_S = 30.0
 """For a worker to end the processes that its case left. A slower worker is stopped or hangs, and is killed."""
 
 
 @dataclass(frozen=True)
 class ProcessOutcome:
-    """How the process of a case ended: exit code (negative: minus the signal), last phase, whether at the time limit.
+    """How the process of a case ended: exit code (negative: minus the signal) and last phase.
 
-    absent: modules that the backend requires and its interpreter lacks; no process was started then.
+    limit_s: the time limit that ended it; None where none did. absent: modules that the backend requires and its
+    interpreter lacks; no process was started then.
     """
 
     code: int
     phase: str
-    timed_out: bool = False
+    limit_s: float | None = None
     absent: tuple[str, ...] = ()
 
 
@@ -142,7 +146,7 @@ class Worker:
             return ProcessOutcome(code=self._reap() or 1, phase="start")
         except TimeoutError:
             self.close()
-            return ProcessOutcome(code=1, phase="start", timed_out=True)
+            return ProcessOutcome(code=1, phase=IMPORT, limit_s=START_TIMEOUT_S)
         return self._follow(job.measurement.timeout_s, observer)
 
     def _start(self) -> None:
@@ -175,16 +179,16 @@ class Worker:
 
     def _follow(self, timeout_s: float, observer: Observer) -> ProcessOutcome:
         deadline = now_ns() + int(timeout_s * 1e9)
-        phase, timed_out = "start", False
+        phase, limit_s = "start", None
         try:
             while True:
-                event = self._next(END_TIMEOUT_S if timed_out else max(0.0, (deadline - now_ns()) / 1e9))
-                if event is None and timed_out:
+                event = self._next(END_TIMEOUT_S if limit_s else max(0.0, (deadline - now_ns()) / 1e9))
+                if event is None and limit_s:
                     self.close()
-                    return ProcessOutcome(code=1, phase=phase, timed_out=True)
+                    return ProcessOutcome(code=1, phase=phase, limit_s=limit_s)
                 if event is None:
                     self._kill()
-                    timed_out = True
+                    limit_s = timeout_s
                 elif isinstance(event, Started):
                     self._case_pid = event.pid
                     observer.started(event.pid)
@@ -193,10 +197,10 @@ class Worker:
                     observer.entered(phase)
                 elif isinstance(event, Ended):
                     self._case_pid = None
-                    return ProcessOutcome(code=event.code, phase=phase, timed_out=timed_out)
+                    return ProcessOutcome(code=event.code, phase=phase, limit_s=limit_s)
         except EOFError:
             # Without a fork, the process that ended is that of the case.
-            return ProcessOutcome(code=self._reap(), phase=phase, timed_out=timed_out)
+            return ProcessOutcome(code=self._reap(), phase=phase, limit_s=limit_s)
 
     def _kill(self) -> None:
         """End the running case and all processes that it started."""

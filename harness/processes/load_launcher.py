@@ -41,15 +41,15 @@ def measure_load(job: LoadJob, worker: Worker, results: Results, observer: Obser
             f"The disk is full or not writable: records below {files.root} could not be written.",
             "Free some space and run the same command again; what was measured is kept.",
         )
-    if files.failure.is_file() and not outcome.timed_out:
+    if files.failure.is_file() and outcome.limit_s is None:
         return store.load(files.failure, LoadFailure, "make load")
-    if outcome.code == 0 and not outcome.timed_out and not outcome.absent:
+    if outcome.code == 0 and outcome.limit_s is None and not outcome.absent:
         return None
     last_words = store.tail(files.log) or store.tail(worker.log)
     if outcome.absent:
         error, hint = absent_library(outcome.absent, job.load.backend)
     else:
-        error, hint = explained_end(outcome, job.measurement.timeout_s, job.load.max_batch, last_words)
+        error, hint = explained_end(outcome, job.load.max_batch, last_words)
     return save_failure(job, files, error, hint, outcome.phase, last_words)
 
 

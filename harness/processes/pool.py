@@ -21,7 +21,7 @@ from harness.core.units import duration
 from harness.planning.block_settings import threads_of
 from harness.planning.exports import Exports, export_files
 from harness.planning.schedule import Turn
-from harness.processes.launcher import Code, Observer, ProcessOutcome, Worker
+from harness.processes.launcher import IMPORT, Code, Observer, ProcessOutcome, Worker
 from harness.processes.monitor_handle import Monitor
 from harness.processes.presence import Presence
 from harness.processes.run_progress import RunProgress
@@ -56,13 +56,13 @@ def _measure(
             f"The disk is full or not writable: {raw} could not be written.",
             "Free some space and run the same command again; what was measured is kept.",
         )
-    if raw.is_file() and not outcome.timed_out:
+    if raw.is_file() and outcome.limit_s is None:
         return load(raw)
     last_words = store.tail(log) or store.tail(worker.log)
     error, hint = (
         absent_library(outcome.absent, job.case.backend)
         if outcome.absent
-        else explained_end(outcome, job.measurement.timeout_s, job.case.batch_size, last_words)
+        else explained_end(outcome, job.case.batch_size, last_words)
     )
     record = Failed(
         case_id=case_id,
@@ -79,13 +79,13 @@ def _measure(
     return record
 
 
-def explained_end(outcome: ProcessOutcome, timeout_s: float, batch_size: int, last_words: str) -> tuple[str, str]:
+def explained_end(outcome: ProcessOutcome, batch_size: int, last_words: str) -> tuple[str, str]:
     """(error, hint) for a process that left no record."""
-    if outcome.timed_out:
-        return (
-            f"Ended at the time limit of {timeout_s:g} s.",
-            "Raise `measurement.timeout_s` in the configuration, or choose a smaller batch.",
-        )
+    if outcome.limit_s is not None:
+        remedy = "Raise `measurement.timeout_s` in the configuration, or choose a smaller batch."
+        if outcome.phase == IMPORT:
+            remedy = "Free memory, or stop what reads the disk: the libraries could not be read in that time."
+        return f"Ended at the time limit of {outcome.limit_s:g} s.", remedy
     if outcome.code == -9:
         return (
             "Killed by the system (signal 9), most likely out of memory.",

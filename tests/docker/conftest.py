@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,8 +89,13 @@ class Job:
         return [DOCKER, "run", "--rm", *own, *mounts, *flags, image, *arguments]
 
     def __call__(self, *arguments: str, flags: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-        """Run a container to its end."""
-        return run(self.command(*arguments, flags=flags))
+        """Run a container to its end; one that hangs is killed."""
+        name = f"inferometer-test-{uuid.uuid4().hex[:12]}"
+        try:
+            return run(self.command(*arguments, flags=(*flags, "--name", name)))
+        except subprocess.TimeoutExpired:
+            run([DOCKER, "kill", name])
+            raise
 
     def records(self) -> dict[Path, Measured | Failed]:
         """Raw file → record."""

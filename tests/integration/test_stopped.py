@@ -129,6 +129,21 @@ def test_a_stopped_worker_ends_at_the_time_limit_and_its_case_with_it(
     assert orphans.children() == before
 
 
+def test_a_worker_whose_libraries_are_not_imported_in_time_names_that_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "START_TIMEOUT_S", 0.5)
+    slow = tmp_path / "python"
+    slow.write_text("#!/bin/sh\nexec sleep 300\n")
+    slow.chmod(0o755)
+    results = Results(tmp_path / "results")
+    worker = Worker("spin", 1, results.worker_log("spin"), interpreter=slow)
+    record = measure_turn(job(tmp_path), worker, results, Stopper("never"))
+    assert isinstance(record, Failed)
+    assert (record.phase, record.error) == ("import", "Ended at the time limit of 0.5 s.")
+    assert record.hint.startswith("Free memory")
+
+
 def test_a_stopped_monitor_does_not_hold_up_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

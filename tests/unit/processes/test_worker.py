@@ -91,8 +91,6 @@ def test_a_missing_library_of_an_optional_part_names_the_part() -> None:
 
 
 def test_an_instruction_that_the_machine_does_not_run_is_no_fault_of_the_model() -> None:
-    problem, hint = explained_end(
-        ProcessOutcome(-4, "first request"), 60.0, 1, "Fatal Python error: Illegal instruction"
-    )
+    problem, hint = explained_end(ProcessOutcome(-4, "first request"), 1, "Fatal Python error: Illegal instruction")
     assert problem.startswith("Crashed with signal 4: a native library uses an instruction")
     assert "docs/generation.md" in hint
