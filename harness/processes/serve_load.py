@@ -53,7 +53,7 @@ from harness.serving.load_case import (
     phase_of,
     policy_of,
     replication_digest,
-    requests_at,
+    schedule_of,
     seed_of,
     service_digest,
     sizes_of,
@@ -237,15 +237,6 @@ class _Service:
     def reference(self, size: int, index: int) -> Batch:
         """The fp32 outputs of an input batch of a prepared size."""
         return self.workers[0].batches[size].reference(index)
-
-
-def schedule_of(load: LoadCase, step: LoadStep, seed: int) -> list[int]:
-    """Arrivals of a replication of a point with a rate, in ns after its start."""
-    if step.rate_per_s is None:
-        raise CaseError(f"{step.name} has no rate.", "Write the plan again: make plan.")
-    draw = arrivals.loadgen if load.method == "loadgen" else arrivals.poisson
-    instants: list[int] = draw(step.rate_per_s, requests_at(load, step.rate_per_s), seed).tolist()
-    return instants
 
 
 def replication_of(
