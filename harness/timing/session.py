@@ -367,7 +367,10 @@ def run_session(
     if after is not None:
         enter("repeat check")
         # Last of all: it may change nothing that was measured or read before.
+        waited, began = waited_ns(), clock.now_ns()
         repeats = check_repeats(mode.rewritable(inputs), reference, seed)
+        share = _waited_share(waited, clock.now_ns() - began)
+        repeats = repeats.model_copy(update={"waited_share": share})
     stopped = stops.end()
     backend.close()
     return Measurements(
@@ -386,6 +389,12 @@ def run_session(
         stops=stopped,
         inputs_changed=inputs_changed,
     )
+
+
+def _waited_share(before: Mapping[str, int], wall_ns: int) -> float | None:
+    after = waited_ns()
+    waited = sum(time_ns - before.get(thread, 0) for thread, time_ns in after.items())
+    return max(0, waited) / wall_ns if after and wall_ns else None
 
 
 def _contents(batches: Sequence[Outputs]) -> list[int]:

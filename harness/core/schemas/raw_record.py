@@ -197,6 +197,9 @@ class Repeats(Record):
     """Compared pairs with exactly the same output for both inputs."""
     missing: str | None = None
     """Why there are no pairs."""
+    waited_share: NotNegative | None = None
+    """How long threads of the process were ready and waited for a CPU meanwhile, by the wall time of the check; None
+    in older records, and where the kernel does not count it."""
 
 
 class OutputsTime(Record):
