@@ -382,7 +382,7 @@ def _lower_rank(count: int) -> int:
 def _repeats(case: Case, records: Sequence[Measured], interval: Interval | None) -> list[Finding]:
     made = [record.repeats for record in records if record.repeats is not None]
     compared, unchanged = sum(repeats.compared for repeats in made), sum(repeats.unchanged for repeats in made)
-    if compared >= LEAST_COMPARED and unchanged == compared:
+    if is_stuck(compared, unchanged):
         detail = (
             f"in {unchanged} of {compared} passes on a new input, written where a stored one lay, the answer was that "
             "of the stored one"
@@ -415,15 +415,24 @@ def _repeats(case: Case, records: Sequence[Measured], interval: Interval | None)
     return [finding("C", REPEATS, detail, remedy)]
 
 
+def is_stuck(compared: int, unchanged: int) -> bool:
+    """Whether no new input changed the answer."""
+    return compared >= LEAST_COMPARED and unchanged == compared
+
+
 def _checked_over_timed(case: Case, record: Measured) -> float | None:
-    """How many times as long the fastest pass on a stored input took in the repeat check as the median of the loop;
-    None where that is near enough, where single passes take another time than passes one after the other, and where
-    the check had to wait for a CPU."""
-    if case.device != "cpu" or case.mode != "sync" or record.repeats is None or not record.repeats.repeated_ns:
+    # Elsewhere single passes take another time than passes one after the other.
+    if case.device != "cpu" or case.mode != "sync" or record.repeats is None:
         return None
-    if record.repeats.waited_share is None or record.repeats.waited_share > MAX_WAITED_SHARE:
+    return checked_over_timed(record.repeats, batch_ns(record))
+
+
+def checked_over_timed(repeats: Repeats, usual: float) -> float | None:
+    """How many times as long the fastest pass on a stored input took in the repeat check as usual, in ns; None where
+    that is near enough, and where the check had to wait for a CPU."""
+    if not repeats.repeated_ns or repeats.waited_share is None or repeats.waited_share > MAX_WAITED_SHARE:
         return None
-    fastest, usual = min(record.repeats.repeated_ns), batch_ns(record)
+    fastest = min(repeats.repeated_ns)
     return fastest / usual if usual and fastest > MAX_CHECKED_RATIO * usual + CHECKED_NS else None
 
 
@@ -474,8 +483,8 @@ def _beyond_copying_ns(time: OutputsTime, array_ns: int) -> float:
 
 
 def _usual_ns(time: OutputsTime) -> int:
-    """The middle call, of two the shorter: a call that waits for a CPU is not lazy, and a backend that leaves most passes
-    to outputs() does not do so in each."""
+    """The middle call, of two the shorter: a call that waits for a CPU is not lazy, and a backend that leaves work to
+    outputs() may do so in most passes only."""
     return sorted(time.outputs_ns)[(len(time.outputs_ns) - 1) // 2]
 
 

@@ -59,7 +59,7 @@ from harness.timing.loop import (
     warm_up,
 )
 from harness.timing.modes import MODES, Mode
-from harness.timing.repeat_check import check_repeats
+from harness.timing.repeat_check import Rewritable, check_repeats
 
 
 class StopCounter:
@@ -367,10 +367,7 @@ def run_session(
     if after is not None:
         enter("repeat check")
         # Last of all: it may change nothing that was measured or read before.
-        waited, began = waited_ns(), clock.now_ns()
-        repeats = check_repeats(mode.rewritable(inputs), reference, seed)
-        share = _waited_share(waited, clock.now_ns() - began)
-        repeats = repeats.model_copy(update={"waited_share": share})
+        repeats = checked_repeats(mode.rewritable(inputs), reference, seed)
     stopped = stops.end()
     backend.close()
     return Measurements(
@@ -391,10 +388,14 @@ def run_session(
     )
 
 
-def _waited_share(before: Mapping[str, int], wall_ns: int) -> float | None:
-    after = waited_ns()
+def checked_repeats(runs: Rewritable, reference: Callable[[int], Outputs], seed: Sequence[int]) -> Repeats:
+    """The repeat check, and for how long it waited for a CPU."""
+    before, began = waited_ns(), clock.now_ns()
+    repeats = check_repeats(runs, reference, seed)
+    after, wall_ns = waited_ns(), clock.now_ns() - began
     waited = sum(time_ns - before.get(thread, 0) for thread, time_ns in after.items())
-    return max(0, waited) / wall_ns if after and wall_ns else None
+    share = max(0, waited) / wall_ns if after and wall_ns else None
+    return repeats.model_copy(update={"waited_share": share})
 
 
 def _contents(batches: Sequence[Outputs]) -> list[int]:

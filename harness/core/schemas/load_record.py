@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from harness.core.schemas.generation_record import TokenParity
-from harness.core.schemas.raw_record import Clock, Parity, Placement
+from harness.core.schemas.raw_record import Clock, Parity, Placement, Repeats
 from harness.core.schemas.vocabulary import (
     Amount,
     Count,
@@ -346,6 +346,9 @@ class ServiceRun(LoadBase):
     """By prepared batch size: time of each dispatch, in the order measured; of several workers one after the other."""
     repeat_input: GuardTimes | None = None
     """Batch size 1: other = the same stored input each time. None where nothing is computed."""
+    repeats: Repeats | None = None
+    """Smallest batch size: new inputs in the memory of stored ones. None in older records, and where nothing is
+    computed or tokens are generated."""
     other_order: GuardTimes | None = None
     """Batch size 1: other = the inputs in another random order."""
     parity: dict[int, Parity]
