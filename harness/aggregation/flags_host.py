@@ -69,7 +69,10 @@ QUOTA = "Raise the container's CPU quota, or set `measurement.threads` below it;
 HOT = "Cool the machine or cap its power, so that it can hold its clock; then `make run FORCE=1`."
 PAGED = "Free memory, or choose a smaller batch: parts of the process were read from disk while it was timed."
 STARVED = "Stop what else runs on these CPUs, or give the case fewer threads; then `make run FORCE=1`."
-THREADS = "Let the backend use the threads that it is given, or set `measurement.threads` to what it really uses."
+THREADS = (
+    "Let the backend compute in its own process with the threads that it is given, or set `measurement.threads` to "
+    "what it really uses."
+)
 CHANGED = "Leave affinity, scheduling and CPU quota alone while a case runs; then `make run FORCE=1`."
 CLOCKS = "`make run FORCE=1` measures again; if it stays, a library changes the clock of the process."
 STOPPED = "Let it run: neither stop it nor pause its container nor suspend the machine; then `make run FORCE=1`."
@@ -305,7 +308,7 @@ def threads(timed_round: Round) -> str | None:
     wanted = (used.cpu_ns + (used.waited_ns or 0)) / used.wall_ns
     if _is_held(timed_round) or max(wanted, seen) >= LEAST_OWN_SHARE:
         return None
-    return f"wanted {wanted:.2f} CPUs while it was timed, {LEAST_OWN_SHARE:g} needed: something else did its work"
+    return f"wanted {wanted:.2f} CPUs while it was timed, {LEAST_OWN_SHARE:g} needed: it slept or waited for other work"
 
 
 def _is_held(timed_round: Round) -> bool:
