@@ -276,11 +276,15 @@ def _not_measured(
     times: by hash of the times of a replication, its file."""
     if (why := record.impossible) is not None:
         return why
-    # Another libm may move an instant by a nanosecond.
-    if step.rate_per_s and not np.allclose(record.scheduled_ns, schedule_of(load, step, record.seed), 1e-9, 10):
+    if step.rate_per_s and not _is_schedule(record.scheduled_ns, schedule_of(load, step, record.seed)):
         return "its schedule is not that of its seed and rate"
     first = times.setdefault(hash((record.start_ns, record.done_ns)), path)
     return None if first == path else f"its times are those of {first}: it was copied"
+
+
+def _is_schedule(instants: Sequence[int], drawn: Sequence[int]) -> bool:
+    # Another libm may move an instant by a nanosecond.
+    return len(instants) == len(drawn) and np.allclose(instants, drawn, 1e-9, 10)
 
 
 def evidence_of(state: LoadState, failure: LoadFailure | None = None, energy: LoadEnergy | None = None) -> LoadEvidence:
