@@ -7,6 +7,7 @@ import codecs
 import errno
 import io
 import os
+import re
 import shutil
 import sys
 import traceback
@@ -34,7 +35,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the two lines and exit with argparse's own code."""
-        self.exit(2, f"Error: {message}\nHint:  {self.prog} --help\n")
+        problem = re.sub(
+            r": expected (one|at least one) argument$", " has no value, or one with a leading dash.", message
+        )
+        self.exit(2, f"Error: {sanitize.one_line(problem)}\nHint:  {self.prog} --help\n")
 
 
 def parser(module: str, docstring: str | None) -> Parser:

@@ -380,6 +380,11 @@ def portable_failure(record: F) -> F:
     )
 
 
+_NO_RIGHTS = (errno.EACCES, errno.EPERM, errno.EROFS)
+_NO_SUCH_PLACE = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP)
+"""A file in place of a folder or the reverse, a name that the system does not take, a circle of links."""
+
+
 @contextmanager
 def translate_storage_errors(path: Path) -> Iterator[None]:
     """Turn the operating system's errors about disks and permissions into StorageError."""
@@ -395,11 +400,11 @@ def translate_storage_errors(path: Path) -> Iterator[None]:
             raise StorageError(
                 f"{path} may grow no larger (ulimit -f).", f"Raise the limit, ulimit -f unlimited, and {again}"
             ) from error
-        refused = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
-        if error.errno in refused and _is_about(error, path):
+        if error.errno in (*_NO_RIGHTS, *_NO_SUCH_PLACE) and _is_about(error, path):
+            other = "ame another: RESULTS=<folder>, MODELS_DIR=<folder> or STORE=<folder>."
             raise StorageError(
                 f"{path} could not be written: {error.strerror}.",
-                "Make the folder writable, or name others: `make bench RESULTS=<folder> MODELS_DIR=<folder>`.",
+                f"Make the folder writable, or n{other}" if error.errno in _NO_RIGHTS else f"N{other}",
             ) from error
         raise
 

@@ -90,7 +90,7 @@ def read_inputs(path: Path) -> Arrays:
     """The arrays of a file. Raises MissingInputError, MalformedFileError or UsageError."""
     if not path.is_file():
         raise MissingInputError(
-            f"There is no file of inputs {path}.", "Check the path of INPUTS; it is taken as given."
+            f"There is no file of inputs {path}.", "Check INPUTS; a relative path begins at the current folder."
         )
     try:
         arrays = arrays_in(path)

@@ -72,6 +72,22 @@ def test_an_unknown_option_is_two_lines(capsys: pytest.CaptureFixture[str]) -> N
     )
 
 
+@pytest.mark.parametrize("value", [["-resnet18"], []])
+def test_a_value_with_a_leading_dash_is_named(value: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    parser = cli.parser("harness.plan", "Doc.")
+    parser.add_argument("--models")
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--models", *value])
+    problem = capsys.readouterr().err.splitlines()[0]
+    assert problem == "Error: argument --models has no value, or one with a leading dash."
+
+
+def test_an_option_with_line_breaks_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.parser("harness.plan", "Doc.").parse_args(["--no\nthing\x1b[2J"])
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
 def test_folder_options_are_the_same_in_every_stage() -> None:
     parser = cli.parser("harness.run", None)
     cli.add_folders(parser)
