@@ -168,9 +168,22 @@ _PLAIN = str.maketrans({"×": "x", "±": "+-", "…": "...", "·": "-", "–": "
 def write_anything() -> None:
     """Let no character fail on a terminal or in a file that is not UTF-8: a missing character is replaced."""
     codecs.register_error("plain", _plain)
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="plain")
+
+
+def _open_closed_streams() -> None:
+    """Open the null device where the caller closed a standard stream (`>&-`): the next file would get its number, and
+    all that child processes print."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:
@@ -181,13 +194,20 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
 
 
 def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """The hook for exceptions before `main` is called: Ctrl-C prints one line there, too, and no traceback."""
-    if issubclass(kind, KeyboardInterrupt):
+    """The hook for exceptions before `main` is called: Ctrl-C prints one line there, too, and no traceback. It ends
+    the process, because Python's own exit code, 1, means a regression here."""
+    code = CRASHED
+    if issubclass(kind, KeyboardInterrupt) or str(error).rstrip(": \n").endswith("KeyboardInterrupt"):  # pydantic's
         print("\nStopped before it began.", file=sys.stderr)
+        code = INTERRUPTED
     elif (refused := error if isinstance(error, InferometerError) else of_limits(error)) is not None:
         show(refused)
+        code = refused.exit_code
     else:
         sys.__excepthook__(kind, error, trace)
+    if not issubclass(kind, KeyboardInterrupt):  # after it Python ends by the signal
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def _fail(error: InferometerError) -> NoReturn:
