@@ -56,8 +56,9 @@ def test_what_a_library_raises_comes_back_in_words() -> None:
 
 def test_ctrl_c_does_not_reach_the_fork_server_while_it_imports_libraries(tmp_path: Path) -> None:
     at_start = (
-        "import signal, sys\n"
-        "print(signal.getsignal(signal.SIGINT) == signal.SIG_IGN, 'forkserver' in sys.orig_argv[-1])"
+        "import os, signal, sys\n"
+        "ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN\n"
+        "os.write(1, f\"{ignored} {'forkserver' in sys.orig_argv[-1]}\\n\".encode())"
     )
     (tmp_path / "sitecustomize.py").write_text(at_start)
     program = (
