@@ -127,7 +127,7 @@ def _end(reproduction: Reproduction, place: Results) -> None:
     cli.say(tables.terminal(reproduction))
     cli.say(f"Reproduction: {place.reproduction_report}")
     if any(row.verdict == "NOT REPRODUCED" for row in reproduction.rows):
-        raise NotReproducedError(tables.headline(reproduction), f"{place.reproduction_report} names what differs.")
+        raise NotReproducedError(tables.headline(reproduction), f"{place.reproduction_report} names the differences.")
     cli.say(tables.headline(reproduction))
 
 

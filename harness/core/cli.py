@@ -102,7 +102,7 @@ def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None
     except InferometerError as error:
         _fail(error)
     except KeyboardInterrupt:
-        print("\nStopped. What was measured is kept; the same command goes on from there.", file=sys.stderr)
+        print("\nStopped. Measured results are kept; the same command continues.", file=sys.stderr)
         raise SystemExit(INTERRUPTED) from None
     except BrokenPipeError:
         # `make models | head` is not an error: exit silently, and keep Python from flushing into the closed pipe.
@@ -149,7 +149,7 @@ _REFUSED: Mapping[int, tuple[type[InferometerError], str, str]] = {
 
 def of_limits(error: BaseException) -> InferometerError | None:
     """The error to show where the system lacked space, files, processes or memory; None for any other exception."""
-    again = "and run the same command again; what was measured is kept."
+    again = "and run the same command again; measured results are kept."
     if isinstance(error, MemoryError):
         return UnavailableError("Memory ran out.", f"Free memory or raise its limit (ulimit -v), {again}")
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):

@@ -391,7 +391,7 @@ def translate_storage_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        again = "run the same command again; what was measured is kept."
+        again = "run the same command again; measured results are kept."
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageError(
                 f"The disk is full: {path} could not be written.", f"Free some space and {again}"

@@ -55,7 +55,7 @@ def test_a_bug_shows_its_traceback_and_is_no_regression(capsys: pytest.CaptureFi
 
 def test_ctrl_c_is_130_and_says_that_nothing_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
     assert leaving(KeyboardInterrupt()) == 130
-    assert "What was measured is kept" in capsys.readouterr().err
+    assert "Measured results are kept" in capsys.readouterr().err
 
 
 def test_warnings_go_to_the_error_stream(capsys: pytest.CaptureFixture[str]) -> None:
