@@ -51,7 +51,7 @@ def unknown_name(thing: str, given: str, known: Iterable[str]) -> tuple[str, str
     near = difflib.get_close_matches(given.lower(), lower, n=1, cutoff=0.6)
     near = near or [name for name in sorted(lower, key=len) if len(given) > 2 and name.startswith(given.lower())]
     hint = f"Did you mean `{lower[near[0]]}`? " if near else ""
-    return f"Unknown {thing} `{given}`.", f"{hint}Known: {', '.join(names)}."
+    return f"Unknown {thing} `{given}`.", f"{hint}Known: {', '.join(names)}." if names else "None is known."
 
 
 _DIGITS = 16

@@ -21,5 +21,9 @@ def test_capitals_and_a_beginning_propose_a_name(given: str, meant: str | None) 
     assert (f"Did you mean `{meant}`?" in hint) if meant else hint.startswith("Known: ")
 
 
+def test_without_any_name_the_hint_says_so() -> None:
+    assert unknown_name("candidate", "x", [])[1] == "None is known."
+
+
 def test_a_far_name_gets_the_list_alone() -> None:
     assert unknown_name("backend", "zzz", ["b", "a"])[1] == "Known: a, b."

@@ -142,6 +142,13 @@ def test_a_folder_that_cannot_be_made_is_a_storage_error(tmp_path: Path, name: s
     assert caught.value.hint.startswith("Name another: RESULTS=<folder>")
 
 
+def test_a_file_in_place_of_a_folder_is_named_when_it_is_read(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="cannot be read: Not a directory") as caught:
+        store.read_bytes(tmp_path / "file" / "plan.json", "make plan")
+    assert caught.value.hint.startswith("Name another: RESULTS=<folder>")
+
+
 def test_the_system_creates_no_folder_in_proc() -> None:
     with pytest.raises(StorageError, match="could not be written"), exclusive(Path("/proc/no-such-folder/.lock")):
         pass
