@@ -185,7 +185,7 @@ REPRODUCE = $(STAGE).reproduce $(PLACE) --claim "$$CLAIM" $(if $(DEVICE),--devic
 
 help: ## Print this help
 	@(echo "Usage: make <target> [VARIABLE=value …]"; echo; \
-	awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST)); echo; \
+	awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST)); echo; \
 	awk '/^#- / {printf "\n%s\n", substr($$0, 4)} /^[A-Z_]+ +\?=.*#\? / {name = $$1; split($$0, parts, "#\\? "); value = $$0; sub(/^[A-Z_]+ +\?= */, "", value); sub(/#\? .*/, "", value); if (index(value, "$$(")) value = ""; printf "  %-16s %s%s\n", name, parts[2], value == "" ? "" : " (" value ")"}' $(firstword $(MAKEFILE_LIST))) || [ $$? -eq 141 ]  # 141: `make | head` closed the pipe
 
 # Where to run is settled before anything else: what is asked for is made again with WHERE=docker or WHERE=local.

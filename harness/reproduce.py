@@ -98,7 +98,7 @@ def _stage(name: str, arguments: Sequence[str]) -> int:
     if not pipeline.goes_on_after(name, done.returncode):
         raise CasesFailedError(
             f"The {name} stage ended with exit code {done.returncode}; its message is above.",
-            "What was measured is kept: the same command goes on from there.",
+            "Measured results are kept; the same command continues.",
         )
     return done.returncode
 

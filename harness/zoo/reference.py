@@ -277,7 +277,7 @@ def check_comparable(name: str, outputs: Arrays) -> None:
             )
         if values.size and values.dtype.kind == "f" and not np.isfinite(values).any():
             raise ExportError(
-                f"Output `{key}` of {name} has no finite value to compare with.",
+                f"Output `{key}` of {name} has no finite value: nothing can be compared with it.",
                 "Look for a division by zero or an overflow in it, and at the inputs that it gets.",
             )
 
