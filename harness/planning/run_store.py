@@ -262,7 +262,7 @@ class RemoteStore:
         if not same:
             raise MalformedFileError(
                 f"{self.url}/{name} is another record: a record in the store is never overwritten.",
-                "Run the same command again: it reads what another one has added meanwhile.",
+                "Run the same command again: another command has added a run.",
             )
 
     def replace(self, files: RunStore, paths: Iterable[Path]) -> None:

@@ -277,7 +277,7 @@ def check_comparable(name: str, outputs: Arrays) -> None:
             )
         if values.size and values.dtype.kind == "f" and not np.isfinite(values).any():
             raise ExportError(
-                f"Output `{key}` of {name} holds no finite value: nothing can be compared with it.",
+                f"Output `{key}` of {name} has no finite value: nothing can be compared with it.",
                 "Look for a division by zero or an overflow in it, and at the inputs that it gets.",
             )
 
@@ -371,7 +371,7 @@ def _batch_axis(name: str, key: str, alone: tuple[int, ...], together: tuple[int
             return axes[0]
     raise ExportError(
         f"Output `{key}` of {name} has no batch axis: its shape is {alone} for 1 sample and {together} for {SAMPLES}.",
-        f"Return one answer a sample, the first axis the batch, or leave `{key}` out of what it returns.",
+        f"Return one answer a sample, the first axis the batch, or leave `{key}` out of its result.",
     )
 
 
