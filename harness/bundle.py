@@ -94,7 +94,7 @@ def _warn_of_folders(files: Mapping[str, bytes]) -> None:
     if with_paths:
         cli.warn(
             f"{with_paths[0]}{' and others name' if len(with_paths) > 1 else ' names'} folders of this machine: an "
-            "earlier version wrote them. run `make plan` again, and measure those cases again."
+            "earlier version wrote them. Run `make plan` again, and measure those cases again."
         )
 
 
