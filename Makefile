@@ -97,19 +97,25 @@ override FOUND_PYTHON := $(if $(filter file,$(origin PYTHON)),$(or $(call IF_FIT
 override RENAMED := RUN RUNS PYTHONS
 override CHOICES := $(shell sed -n 's/^\([A-Z_]*\) *?=.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
+# In a recipe: `Did you mean <name>? ` for the nearest of the names in $(2) to the shell's word $(1), or nothing.
+override NEAREST = $$($(or $(FOUND_PYTHON),python3) -c 'import difflib, sys; names = {name.lower(): name for name in sys.argv[2:]}; \
+  print("".join(f"Did you mean {names[near]}? " for near in difflib.get_close_matches(sys.argv[1].lower(), names, 1, 0.5)))' $(1) $(2))
+
 # A misspelt variable would be ignored without a word: MODEL=resnet18 would plan the whole default run.
 override GIVEN := $(foreach name,$(filter-out MAKEFLAGS MAKEOVERRIDES MAKELEVEL GNUMAKEFLAGS -*-,$(.VARIABLES)),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
 export override UNKNOWN := $(firstword $(filter-out $(CHOICES) $(RENAMED) IMAGE_% MAKE% -*%,$(GIVEN)))
 ifneq ($(UNKNOWN),)
 .PHONY : help $(MAKECMDGOALS)
 $(or $(MAKECMDGOALS),help):
-	@printf 'Error: there is no variable %s.\nHint:  %s`make` alone lists all of them.\n' "$$UNKNOWN" "$$($(or $(FOUND_PYTHON),python3) -c \
-	  'import difflib, sys; print("".join(f"Did you mean {name}? " for name in difflib.get_close_matches(*sys.argv[1:2], sys.argv[2:], 1, 0.5)))' \
-	  "$$UNKNOWN" $(CHOICES))" >&2; exit 2
+	@printf 'Error: there is no variable %s.\nHint:  %s`make` alone lists all of them.\n' "$$UNKNOWN" "$(call NEAREST,"$$UNKNOWN",$(CHOICES))" >&2; exit 2
 else
 
 # A value is data: what a caller set is taken literally, or Make would expand a `$(shell …)` in it.
 $(foreach name,$(CHOICES) $(RENAMED),$(if $(filter command environment,$(firstword $(origin $(name)))),$(eval override $(name) := $$(value $(name)))))
+
+# FORCE=0 says no.
+SWITCHES := ACROSS FORCE LOADGEN PLAIN_CHARTS TUNE WEB
+$(foreach name,$(SWITCHES),$(if $(filter 0 no false off,$(value $(name))),$(eval override $(name) :=)))
 
 # Every choice reaches the stages through the environment, so that no value is ever read by a shell.
 export $(CHOICES) SUITE VENV
@@ -172,12 +178,15 @@ REPRODUCE = $(STAGE).reproduce $(PLACE) --claim "$$CLAIM" $(if $(DEVICE),--devic
 
 .PHONY: help bench generate plan export engines roof run load watch energy aggregate report share compare history dispatch ab reproduce bundle verify audit selftest profile models wheel test test-all check where images image-cpu image-cpu-compile image-cuda shell clean distclean
 
+# A target's name is data, too: one word of the shell.
+.DEFAULT:
+	@name='$(subst ','\'',$@)'; printf 'Error: there is no target %s.\nHint:  %s`make` alone lists all of them.\n' "$$name" \
+	  "$(call NEAREST,"$$name",$(shell sed -n 's/^\([a-z-]*\):.*## .*/\1/p' $(firstword $(MAKEFILE_LIST))))" >&2; exit 2
+
 help: ## Print this help
-	@echo "Usage: make <target> [VARIABLE=value …]"
-	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
-	@echo
-	@awk '/^#- / {printf "\n%s\n", substr($$0, 4)} /^[A-Z_]+ +\?=.*#\? / {name = $$1; split($$0, parts, "#\\? "); value = $$0; sub(/^[A-Z_]+ +\?= */, "", value); sub(/#\? .*/, "", value); if (index(value, "$$(")) value = ""; printf "  %-16s %s%s\n", name, parts[2], value == "" ? "" : " (" value ")"}' $(firstword $(MAKEFILE_LIST))
+	@(echo "Usage: make <target> [VARIABLE=value …]"; echo; \
+	awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST)); echo; \
+	awk '/^#- / {printf "\n%s\n", substr($$0, 4)} /^[A-Z_]+ +\?=.*#\? / {name = $$1; split($$0, parts, "#\\? "); value = $$0; sub(/^[A-Z_]+ +\?= */, "", value); sub(/#\? .*/, "", value); if (index(value, "$$(")) value = ""; printf "  %-16s %s%s\n", name, parts[2], value == "" ? "" : " (" value ")"}' $(firstword $(MAKEFILE_LIST))) || [ $$? -eq 141 ]  # 141: `make | head` closed the pipe
 
 # Where to run is settled before anything else: what is asked for is made again with WHERE=docker or WHERE=local.
 ifeq ($(WHERE),auto)
@@ -262,11 +271,11 @@ models: where ## List the models with parameters, inputs and weights
 endif
 
 # The user's code and its git repository are here, and in no image.
-ab: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Measure this folder and a commit or folder in turn, in one run, and compare them (AGAINST)
+ab: $(if $(filter system,$(WHERE)),.python,$(VENV)/.installed) ## Measure this folder and a commit or folder in turn, in one run, and compare them (AGAINST)
 	@$(AB)
 
 # The checkout has the commit and the lock file, which no image has. The report is made again, so that it is that commit's.
-bundle verify share history dispatch: $(if $(filter system,$(WHERE)),,$(VENV)/.installed)
+bundle verify share history dispatch: $(if $(filter system,$(WHERE)),.python,$(VENV)/.installed)
 
 bundle: ## Pack one run, from plan to report, into one archive with checksums: results/<plan_id>.tar.xz
 	@code=0; $(HERE).aggregate $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force) || code=$$?; \
@@ -287,7 +296,7 @@ history: ## Add the run to a store (STORE), and find where cases became slower o
 	@$(HERE).history $(PLACE) $(if $(STORE),--store "$$STORE") $(if $(COMMIT),--commit "$$COMMIT") $(if $(CONFIRM),--confirm "$$CONFIRM")
 
 # Reads files alone, also those of a run in an image; its page would be out of reach in a container without a network.
-watch: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Show live progress of a run, on the terminal or as a page (WEB=1)
+watch: $(if $(filter system,$(WHERE)),.python,$(VENV)/.installed) ## Show live progress of a run, on the terminal or as a page (WEB=1)
 	@$(HERE).watch $(PLACE) $(if $(WEB),--web --port "$$PORT")
 
 # An environment of its own: what it needs has no place among what is measured. The answer is a report, never a failure.
@@ -300,7 +309,7 @@ audit: .venv-audit/.installed ## List known vulnerabilities of the lock file's p
 	@.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check 'pip-audit==2.10.1'
 	@touch $@
 
-wheel: $(if $(filter system,$(WHERE)),,$(VENV)/.installed) ## Build the package for a release: dist/inferometer-<version>-py3-none-any.whl
+wheel: $(if $(filter system,$(WHERE)),.python,$(VENV)/.installed) ## Build the package for a release: dist/inferometer-<version>-py3-none-any.whl
 	@rm -rf build  # or modules that are gone would be packed once more
 	@$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/inferometer-*.whl
@@ -330,7 +339,7 @@ check: $(VENV)/.installed ## Lint, format, types and import contracts
 # --- where stages run ---------------------------------------------------------------------------------------------
 
 ifneq ($(WHERE),auto)
-where: $(if $(filter local,$(WHERE)),$(VENV)/.installed)
+where: $(if $(filter local,$(WHERE)),$(VENV)/.installed,$(if $(filter system,$(WHERE)),.python))
 	@case "$$WHERE" in \
 	local | docker) ;; \
 	system) echo "Running with $$PYTHON as it is." ;; \
@@ -352,8 +361,14 @@ image-cuda: ## Build the image with every CUDA backend
 shell: ## A shell in the image, with models/ and results/ mounted
 	@docker/stage harness.shell
 
+FITS = command -v "$$PYTHON" >/dev/null || \
+	{ printf 'Error: %s is no command: Python 3.11 to 3.13 is needed.\nHint:  Install one, or name it: PYTHON=/path/to/python3.\n' "$${PYTHON:-python3}" >&2; exit 2; }
+
+.python:
+	@$(FITS)
+
 $(VENV)/.installed: pyproject.toml $(LOCK)
-	@if [ -z "$$PYTHON" ]; then printf 'Error: no Python 3.11 to 3.13 was found.\nHint:  install one, or name it: make %s PYTHON=/path/to/python3.\n' "$(MAKECMDGOALS)" >&2; exit 2; fi
+	@test -x $(VENV)/bin/python || $(FITS)
 	@if [ "$(SUITE)" = cuda ] && ! "$$PYTHON" -c 'import ctypes; ctypes.CDLL("libcuda.so.1")' 2>/dev/null; then \
 	  printf 'Error: DEVICE=cuda was asked for and there is no NVIDIA driver (libcuda.so.1) here.\nHint:  Run with DEVICE=cpu, or on a machine with an NVIDIA GPU (in a container: `--gpus all`).\n' >&2; exit 5; fi
 	@echo "Installing the pinned set of $(LOCK) into $(VENV) (once; some minutes) …"

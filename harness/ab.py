@@ -36,6 +36,7 @@ from harness.core.schemas import Plan, States
 from harness.core.units import count
 from harness.pipeline import VARIABLES
 from harness.planning.block_settings import interpreters
+from harness.planning.config import configuration
 from harness.planning.exports import read_exports
 from harness.processes.code_states import CodeState, InterleavedState, code_states, measure_in_turn, require_own_modules
 from harness.processes.stage_process import run_stage
@@ -112,7 +113,7 @@ def _prepared(
 ) -> InterleavedState:
     """Plan and export a state, and build its engines. other: the side that is already prepared."""
     show = cli.say if other is None else None
-    config = options.config if other is None else options.config.resolve()
+    config = options.config if other is None else configuration(options.config).resolve()
     where, folders = ["--results", str(results.root)], ["--models-dir", str(models.root)]
     run = partial(run_stage, code=state.code)
     cli.say(f"{label}: {state.state.name}")

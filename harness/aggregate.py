@@ -460,7 +460,9 @@ def load_energies(plan: Plan, results: Results, notes: Notes, sums: dict[Path, s
         except FormatError as error:
             notes.other.append(f"{error.problem} {error.hint}")
             continue
-        if energy.settings_id == plan.settings_id:
+        if energy.case_id != case_id:
+            notes.other.append(f"{path} holds the energy of {energy.case_id}: it was moved or copied. It was left out.")
+        elif energy.settings_id == plan.settings_id:
             energies[case_id] = energy
     return energies
 
@@ -514,7 +516,9 @@ def load_copies(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str
         except FormatError as error:
             notes.other.append(f"{error.problem} {error.hint}")
             continue
-        if copies.settings_id == plan.settings_id:
+        if copies.case_id != case_id:
+            notes.other.append(f"{path} holds the case {copies.case_id}: it was moved or copied. It was left out.")
+        elif copies.settings_id == plan.settings_id:
             by_case[case_id] = copies
     return by_case
 

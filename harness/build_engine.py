@@ -91,7 +91,7 @@ def stage(arguments: Sequence[str]) -> None:
     if failures:
         raise ExportError(
             f"{len(failures)} {NOT_BUILT}{' | '.join(failures)}",
-            "The rows that need them will fail; leave tensorrt out of them, or mend what is named above.",
+            "The rows that need them will fail; leave tensorrt out of them, or mend the causes named above.",
         )
 
 

@@ -94,7 +94,7 @@ def _warn_of_folders(files: Mapping[str, bytes]) -> None:
     if with_paths:
         cli.warn(
             f"{with_paths[0]}{' and others name' if len(with_paths) > 1 else ' names'} folders of this machine: an "
-            "earlier version wrote them. `make plan` again, and measure again what names them."
+            "earlier version wrote them. Run `make plan` again, and measure those cases again."
         )
 
 
@@ -168,7 +168,7 @@ def _checkout_files(plan: Plan) -> dict[str, bytes]:
     if config.is_file() and store.sha256_file(config) == plan.config_sha256:
         files["config.yaml"] = read(config, SizeLimit.TEXT)
     else:
-        cli.warn(f"{config} is not what was planned from; the bundle goes without it. The plan has every case.")
+        cli.warn(f"{config} has changed since the plan; the bundle leaves it out. The plan has the cases.")
     lock = _CHECKOUT / _LOCKS[plan.device]
     if lock.is_file():
         files[lock.name] = read(lock, SizeLimit.TEXT)

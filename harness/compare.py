@@ -320,7 +320,7 @@ def _end(comparison: Comparison, results: Results) -> None:
     cli.say(f"Comparison: {results.comparison_report}")
     said = tables.headline(comparison)
     if comparison.fails:
-        raise RegressionError(said, f"{results.comparison_report} has the rows and what changed around them.")
+        raise RegressionError(said, f"{results.comparison_report} has the rows and the changes of the environment.")
     ratios = [*(row.ratio for row in comparison.rows), *(load.ratio for load in comparison.loads)]
     decided = any(ratio is not None for ratio in ratios)
     if not comparison.judgements and not decided:

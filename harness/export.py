@@ -488,7 +488,7 @@ def _end(failed: int, partly: int, selected: int) -> None:
     if not failed and partly:
         raise CasesFailedError(
             f"{partly} of {selected} models lack an ONNX file that rows of the plan need.",
-            "Those rows will fail with the reason above; what PyTorch runs is exported and can be measured.",
+            "Those rows will fail with the reason above; the rows of PyTorch can be measured.",
         )
     if not failed:
         return

@@ -38,7 +38,7 @@ def stage(arguments: Sequence[str]) -> None:
     cli.add_folders(parser, models=False)
     options = parser.parse_args(arguments)
     if not options.store:
-        raise UsageError("There is no store.", "make history STORE=<folder>; the folder is made where it is missing.")
+        raise UsageError("There is no store.", "make history STORE=<folder>; a missing folder is created.")
     results = Results(options.results)
     remote = RemoteStore(options.store) if is_url(options.store) else None
     files = results.store_copy(remote.url) if remote else RunStore(cli.path(options.store.removeprefix("file://")))

@@ -38,7 +38,7 @@ from harness.core.schemas import (
     Scenario,
 )
 from harness.core.schemas.load_record import Batching
-from harness.core.text import portable, portable_path, short_names, shortened
+from harness.core.text import portable, portable_path, short_names, shortened, unknown_name
 from harness.planning.config import MOST, Config, configuration, duration_s, price, rate, read_config, share
 from harness.planning.load_cases import estimate_load
 from harness.planning.matrix import make_plan
@@ -346,7 +346,7 @@ def _one_of(what: str, kind: Any) -> Callable[[str], str]:
 
     def convert(text: str) -> str:
         if text not in known:
-            raise UsageError(f"Unknown {what} `{text}`.", f"Known: {', '.join(known)}.")
+            raise UsageError(*unknown_name(what, text, known))
         return text
 
     return convert

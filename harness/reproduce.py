@@ -98,7 +98,7 @@ def _stage(name: str, arguments: Sequence[str]) -> int:
     if not pipeline.goes_on_after(name, done.returncode):
         raise CasesFailedError(
             f"The {name} stage ended with exit code {done.returncode}; its message is above.",
-            "What was measured is kept: the same command goes on from there.",
+            "Measured results are kept; the same command continues.",
         )
     return done.returncode
 
@@ -127,7 +127,7 @@ def _end(reproduction: Reproduction, place: Results) -> None:
     cli.say(tables.terminal(reproduction))
     cli.say(f"Reproduction: {place.reproduction_report}")
     if any(row.verdict == "NOT REPRODUCED" for row in reproduction.rows):
-        raise NotReproducedError(tables.headline(reproduction), f"{place.reproduction_report} names what differs.")
+        raise NotReproducedError(tables.headline(reproduction), f"{place.reproduction_report} names the differences.")
     cli.say(tables.headline(reproduction))
 
 

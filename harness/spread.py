@@ -109,7 +109,7 @@ def stage(arguments: Sequence[str]) -> None:
     if failures:
         raise CasesFailedError(
             f"{count(failures, 'measurement')} or started stages did not end well.",
-            f"Their messages are above and below {results.root / 'logs'}; the same command tries only what is missing.",
+            f"Their messages are above and below {results.root / 'logs'}; the same command tries the missing ones.",
         )
 
 

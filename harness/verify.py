@@ -99,7 +99,7 @@ def check_derived(bundle: Path, manifest: Bundle, packed: Mapping[str, bytes], m
         theirs, ours = (_CREATED.sub(b"", opened(pair.get(name, b"")).content, count=1) for pair in (packed, made))
         if theirs != ours:
             raise MalformedFileError(
-                f"{bundle}: {name} is not what its records give{_first_difference(name, theirs, ours)}.",
+                f"{bundle}: {name} differs from the one that its records give{_first_difference(name, theirs, ours)}.",
                 f"It was made by Inferometer {_code(manifest)}: verify it with that, or do not trust it.",
             )
 

@@ -363,7 +363,7 @@ def metered(row: Row, joules: float = 2.5) -> Energy:
         energy_j=3000.0,
         window_ns=6_000_000_000,
         busy_ns=5_900_000_000,
-        batches=1000,
+        batches=round(2580 / joules),
         joules_per_inference=joules,
         joules_per_item=joules / row.batch_size,
     )

@@ -131,8 +131,8 @@ def record(number: int, found: TokenParity | None = None, case: GenerationCase =
         "memory": Memory(peak_rss_bytes=1, baseline_rss_bytes=1),
         "cold_ns": ColdCosts(load=1, compile=None, compile_cached=None, first_inference=1),
         "cpu_use": CpuUse(
-            wall_ns=100,
-            cpu_ns=100,
+            wall_ns=75_000_000 + number,
+            cpu_ns=75_000_000,
             waited_ns=0,
             threads=2,
             threads_ended=0,

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from harness.aggregation.join import Notes, join
+from harness.aggregation.usage import JUDGED_PHASES
 from harness.core import store
 from harness.core.layout import Models, Results
 from harness.core.schemas import (
@@ -316,8 +317,8 @@ def measured(
         ),
     }
     fields |= changes
-    window_ns = int(1.2 * sum(block.wall_ns for block in fields["blocks"]))
-    fields.setdefault("cpu_use", cpu_use(window_ns, fields["threads"]))
+    # No two processes agree in every nanosecond.
+    fields.setdefault("cpu_use", cpu_use(window_ns(fields["blocks"]) + int(rng.integers(1_000_000)), fields["threads"]))
     fields.setdefault("stops", Stops(suspended_ns=0))
     if not calibration:
         fields.setdefault("repeats", repeats_of(centre_ns))
@@ -339,10 +340,28 @@ def slowed(record: Measured, factor: float) -> Measured:
     """The same process, had every inference taken so many times as long."""
     samples = tuple(int(value * factor) for value in record.latency_ns)
     blocks = tuple(block.model_copy(update={"wall_ns": math.ceil(block.wall_ns * factor)}) for block in record.blocks)
-    window_ns = int(1.2 * sum(block.wall_ns for block in blocks))
     return record.model_copy(
-        update={"latency_ns": samples, "blocks": blocks, "cpu_use": cpu_use(window_ns, record.threads)}
+        update={"latency_ns": samples, "blocks": blocks, "cpu_use": cpu_use(window_ns(blocks), record.threads)}
     )
+
+
+def window_ns(blocks: Sequence[Block]) -> int:
+    """Warm-up and timed part of a process; never shorter than what the monitor needs."""
+    blocks_ns = sum(block.wall_ns for block in blocks)
+    return max(math.ceil(1.2 * blocks_ns), 2_000_000_000 + blocks_ns % 1_000_000)
+
+
+def stretched(usage: Usage, record: Measured | Failed) -> Usage:
+    """The monitor's record, had it watched this process for as long as that was warmed up and timed."""
+    judged, before = 0, 0
+    for sample in usage.samples:
+        judged += (sample.at_ns - before) * (sample.phase in JUDGED_PHASES)
+        before = sample.at_ns
+    if not isinstance(record, Measured) or record.cpu_use is None or not judged:
+        return usage
+    factor = record.cpu_use.wall_ns / judged
+    samples = tuple(sample.model_copy(update={"at_ns": round(sample.at_ns * factor)}) for sample in usage.samples)
+    return usage.model_copy(update={"samples": samples, "interval_ns": round(usage.interval_ns * factor)})
 
 
 def cpu_use(wall_ns: int = 3_000_000_000, threads: int = 2, **changes: Any) -> CpuUse:
@@ -469,12 +488,17 @@ class Synthetic:
         results = {(record.case_id, record.round): record for record in self.records()}
         exports = {model.name: self.export(model) for model in self.models}
         load = lambda case_id, number: results.get((case_id, number))  # noqa: E731
+
+        def watch(case_id: str, number: int) -> Usage | None:
+            usage = self.watch(case_id, number)
+            return usage and stretched(usage, results[case_id, number])
+
         return join(
             self.plan,
             exports,
             self.environments,
             load,
-            self.watch,
+            watch,
             calibration=CALIBRATION,
             notes=Notes(),
             created_at="2026-11-27T14:00:00+00:00",
@@ -494,7 +518,7 @@ class Synthetic:
             store.save_raw(files.raw_file(record.case_id, record.round), record)
             usage = self.watch(record.case_id, record.round)
             if usage is not None:
-                store.save(files.usage_file(record.case_id, record.round), usage, indent=None)
+                store.save(files.usage_file(record.case_id, record.round), stretched(usage, record), indent=None)
 
 
 def eventful(case: Case, record: Measured) -> Measured | Failed | None:  # noqa: PLR0911 - a list of events

@@ -85,6 +85,28 @@ def other_settings(record: TimedRecord | Failed, settings_id: str) -> str | None
     return f"measured with settings {record.settings_id}, this plan has settings {settings_id}"
 
 
+LEAST_DIFFERENT = 10
+"""Different samples of a record that make an equal list of samples impossible by chance."""
+
+
+class Copied:
+    """Finds records with the times of an earlier one: two processes never agree in every nanosecond."""
+
+    def __init__(self) -> None:
+        self._first: dict[int, str] = {}
+
+    def of(self, record: TimedRecord) -> str | None:
+        """Which earlier record has the same times; None where none has, and the record is then remembered."""
+        name = f"{record.case_id}/{record.round}"
+        window = record.cpu_use
+        times = [hash(record.latency_ns)] if len(set(record.latency_ns)) >= LEAST_DIFFERENT else []
+        times += [hash((window.wall_ns, window.cpu_ns))] if window is not None else []
+        first = next((self._first[key] for key in times if key in self._first), None)
+        for key in times:
+            self._first.setdefault(key, name)
+        return None if first is None or first == name else f"its times are those of {first}: it was copied"
+
+
 def foreign_artifact(record: TimedRecord, known: Mapping[str, str]) -> str | None:
     """Which loaded file differs from the file in the model's folder now."""
     return foreign_file(record.artifacts, known)

@@ -21,6 +21,7 @@ from harness.core.schemas import (
     Boundary,
     Case,
     Device,
+    Generated,
     GenerationCase,
     GenerationRow,
     Grade,
@@ -126,8 +127,9 @@ def _proof(case: Case, records: Sequence[Measured], parity: Parity | None, check
 
 
 def _parity(case: Case, parity: Parity | None, records: Sequence[Measured], checks: Criteria) -> list[Finding]:
-    if parity is None or any(record.parity_timed is None for record in records):
-        detail = "the outputs of the timed run were not compared with the reference"
+    compared = [part for record in records for part in (record.parity_before, record.parity_timed)]
+    if parity is None or not all(part is not None and part.samples for part in compared):
+        detail = "outputs before or during timing were not compared with the reference in every round"
         return [finding("C", "PARITY_UNCHECKED", detail, f"Export `{case.model}` again, then run it again.")]
     if parity.nonfinite:
         detail = (
@@ -264,14 +266,17 @@ def _intervals(records: Sequence[Measured], latency: Latency, target: float) -> 
 
 
 def _within_a_process(records: Sequence[Measured], target: float) -> list[Finding]:
-    widths = [estimators.relative_half_width(batch_times.blocks_ns(record)) for record in _stopped_early(records)]
-    wide = [width for width in widths if width is None or width > target]
-    if not wide:
+    widths = [(record, estimators.relative_half_width(batch_times.blocks_ns(record))) for record in records]
+    hit = [(record, width) for record, width in widths if width is None or width > target]
+    if not hit:
         return []
+    wide = [width for _, width in hit]
+    # A record that says otherwise than its samples was changed.
+    stopped = "stopped before its goal" if any(record.stop == "converged" for record, _ in hit) else "ran out of time"
     known = [width for width in wide if width is not None]
     reached = f"at {_width(max(known))}" if known else "with too few blocks for an interval"
     rounds = f"{len(wide)} of {len(records)} rounds"
-    detail = f"ran out of time in {rounds}, {reached} within one process (goal ±{target:.1%})"
+    detail = f"{stopped} in {rounds}, {reached} within one process (goal ±{target:.1%})"
     return [finding("B", "NOT_CONVERGED", detail, "Close other programs, or raise `measurement.max_s`.")]
 
 
@@ -298,10 +303,6 @@ def over_processes(latency: Latency) -> list[Finding]:
 def _width(half: float) -> str:
     # Two processes far apart give widths of many thousand per cent: their digits mean nothing.
     return f"±{half:.1%}" if half <= MAX_PRINTED_FACTOR - 1 else f"beyond ±{MAX_PRINTED_FACTOR - 1:.0%}"
-
-
-def _stopped_early(records: Sequence[Measured]) -> list[Measured]:
-    return [record for record in records if record.stop != "converged"]
 
 
 def _timer(records: Sequence[Measured], latency: Latency) -> list[Finding]:
@@ -437,6 +438,12 @@ MAX_BETWEEN_NS = 25_000
 """For each sample, beyond that share: a GPU's inputs and events take a median of 9 and 15 µs between two samples of the
 published H200 runs."""
 
+MIN_BLOCKS_SHARE = 0.8
+"""Of the timed part that blocks and reads of outputs cover: 92% and more with five processes on each CPU."""
+
+BESIDE_NS = 50_000_000
+"""Beside that: keeping the first outputs, and the piece of work that shows the clock."""
+
 LONG = 5
 """Multiple of the process median: no scatter of an undisturbed inference reaches it."""
 
@@ -469,7 +476,9 @@ def mismatch(case: Case, records: Sequence[Measured]) -> list[Finding]:
     depth = in_flight(case)
     timed = [(record, [*_by_block(record)] if record.latency_ns else []) for record in records]
     over = {record.round: why for record, blocks in timed if (why := _over(record, blocks, depth))}
-    reasons = over or {record.round: why for record, blocks in timed if (why := _under(record, blocks, depth))}
+    reasons = over or {
+        record.round: why for record, blocks in timed if (why := _under(record, blocks, depth) or _uncovered(record))
+    }
     if not reasons:
         return []
     number, detail = next(iter(reasons.items()))
@@ -531,6 +540,36 @@ def _under(record: Measured, blocks: _Blocks, depth: int) -> str | None:
     if covered >= MIN_SAMPLED_SHARE * whole - depth * MAX_BETWEEN_NS * len(record.latency_ns):
         return None
     return f"its samples cover {covered / whole:.0%} of the wall time of its blocks, {MIN_SAMPLED_SHARE:.0%} needed"
+
+
+def requests_mismatch(records: Sequence[Generated]) -> list[Finding]:
+    """The same of requests, which follow each other from the begin of the warm-up."""
+    reasons: dict[int, tuple[Grade, str]] = {}
+    for record in records:
+        span_ns = record.requests[-1].token_ns[-1] - (record.warmups or record.requests)[0].start_ns
+        window_ns = record.cpu_use.wall_ns
+        what = f"its requests took {span_ns / 1e9:.3f} s in a window of {window_ns / 1e9:.3f} s"
+        if span_ns > window_ns:
+            reasons[record.round] = "F", what
+        elif span_ns < MIN_BLOCKS_SHARE * window_ns - BESIDE_NS:
+            reasons[record.round] = "C", f"{what}, {MIN_BLOCKS_SHARE:.0%} needed"
+    if not reasons:
+        return []
+    number, (caps_at, detail) = min(reasons.items(), key=lambda entry: entry[1][0] != "F")
+    return [finding(caps_at, "SAMPLES_MISMATCH", f"round {number}: {detail}", _REPEAT)]
+
+
+def _uncovered(record: Measured) -> str | None:
+    """How much of the timed part neither its blocks nor reads of outputs cover."""
+    window, reads = record.cpu_use, record.outputs_time
+    if window is None or record.windows or record.warmup_wall_ns is None:
+        return None
+    timed_ns = window.wall_ns - record.warmup_wall_ns
+    known_ns = batch_times.wall_ns(record) + (sum(reads.outputs_ns) if reads else 0)
+    if known_ns >= MIN_BLOCKS_SHARE * timed_ns - BESIDE_NS:
+        return None
+    known = f"its blocks and what runs between them took {known_ns / 1e9:.3f} s"
+    return f"{known} of the {timed_ns / 1e9:.3f} s that the timed part took, {MIN_BLOCKS_SHARE:.0%} needed"
 
 
 def _long(record: TimedRecord) -> tuple[int, float]:

@@ -17,7 +17,7 @@ from harness.aggregation import batch_times, flags, flags_gpu, grades
 from harness.aggregation.clock_drift import clock_drift
 from harness.aggregation.flags import MAX_INTERVAL_HALF_WIDTH
 from harness.aggregation.grades import Finding, finding
-from harness.core.schemas import Environment, GpuUsage, TimedRecord, UsageSummary
+from harness.core.schemas import Environment, GpuUsage, Measured, TimedRecord, UsageSummary
 from harness.core.text import plain_name
 from harness.statistics import estimators
 
@@ -35,12 +35,21 @@ phase some milliseconds after it began."""
 MAX_THREADS_OVER = MAX_INTERVAL_HALF_WIDTH
 """CPU time beyond the most that the given threads can use, as a share of that: a row can gain no more than this."""
 
+LEAST_OWN_SHARE = 0.5
+"""CPUs that a process on a CPU uses or waits for at least: the thread that calls the backend computes, or waits in the
+kernel for threads that do."""
+
 FEW_FAULTS = 10
 """Reads of some 0.1 ms each: a millisecond in a window of a second shows nothing."""
 
 MAX_FAULTS_PER_INFERENCE = 0.01
 """Pages read from disk per inference: below it, at most one inference in a hundred waited for a disk, which the median
 and p99 do not show."""
+
+MAX_CLOCK_SHARE = 0.05
+MAX_CLOCK_NS = 250_000_000
+"""Between the clocks of the process and of the monitor, the larger of both: the monitor learns of a phase through the
+process that runs the cases. Five processes on each CPU made up to 45 ms of it (epyc-2-vcpu, 2026-11-30)."""
 
 MISSED_LOOKS = 2
 """Multiple of the planned time between two looks of the monitor; in a longer gap the monitor itself could not run."""
@@ -60,8 +69,12 @@ QUOTA = "Raise the container's CPU quota, or set `measurement.threads` below it;
 HOT = "Cool the machine or cap its power, so that it can hold its clock; then `make run FORCE=1`."
 PAGED = "Free memory, or choose a smaller batch: parts of the process were read from disk while it was timed."
 STARVED = "Stop what else runs on these CPUs, or give the case fewer threads; then `make run FORCE=1`."
-THREADS = "Let the backend use the threads that it is given, or set `measurement.threads` to what it really uses."
-CHANGED = "Leave affinity and CPU quota alone while a case runs; then `make run FORCE=1`."
+THREADS = (
+    "Let the backend compute in its own process with the threads that it is given, or set `measurement.threads` to "
+    "what it really uses."
+)
+CHANGED = "Leave affinity, scheduling and CPU quota alone while a case runs; then `make run FORCE=1`."
+CLOCKS = "`make run FORCE=1` measures again; if it stays, a library changes the clock of the process."
 STOPPED = "Let it run: neither stop it nor pause its container nor suspend the machine; then `make run FORCE=1`."
 
 
@@ -230,7 +243,7 @@ def steal(_observed_pass: ObservedPass, usage: UsageSummary) -> str | None:
     # Which CPUs were stolen is unknown: all threads of the machine that wanted a CPU count as having lost equally.
     stolen = (usage.steal_percent_mean or 0) / 100
     wanted = (usage.cpu_percent_mean + usage.others_percent_mean) / 100 + stolen
-    if short_window(usage) is not None or stolen <= MAX_LOST_SHARE * wanted:
+    if short_window(usage) is not None or stolen <= MAX_LOST_SHARE * max(0.0, wanted):
         return None
     kept = f"the hypervisor kept {stolen:.2f} of the {wanted:.2f} CPUs that were wanted"
     return f"{kept}: {stolen / wanted:.0%}, {MAX_LOST_SHARE:.0%} allowed"
@@ -279,12 +292,38 @@ def cpu_use_unmade(timed_round: Round) -> str | None:
 
 
 def threads(timed_round: Round) -> str | None:
-    """The process used more CPU time than its given number of threads can use."""
-    used, given = timed_round.record.cpu_use, timed_round.record.threads
-    if used is None or used.cpu_ns <= given * (1 + MAX_THREADS_OVER) * used.wall_ns:
+    """The process used more CPU time than its given number of threads can use, or too little to have done the work.
+
+    Counted by itself with its helper processes, and by the monitor: the larger.
+    """
+    used, given, usage = timed_round.record.cpu_use, timed_round.record.threads, timed_round.usage
+    if used is None:
         return None
-    own = "1 thread" if given == 1 else f"{given} threads"
-    return f"used {used.cpu_ns / used.wall_ns:.2f} CPUs on average where it was given {own}"
+    counted = (used.cpu_ns + used.helpers_ns) / used.wall_ns
+    seen = 0.0 if usage is None or short_window(usage) else usage.cpu_percent_mean / 100
+    helpers = f", {used.helpers_ns / used.wall_ns:.2f} of them in processes that it started" if used.helpers_ns else ""
+    if max(counted, seen) > given * (1 + MAX_THREADS_OVER):
+        own = "1 thread" if given == 1 else f"{given} threads"
+        return f"used {max(counted, seen):.2f} CPUs on average{helpers} where it was given {own}"
+    wanted = (used.cpu_ns + (used.waited_ns or 0)) / used.wall_ns
+    if _is_held(timed_round) or max(wanted, seen) >= LEAST_OWN_SHARE:
+        return None
+    return f"wanted {wanted:.2f} CPUs while it was timed, {LEAST_OWN_SHARE:g} needed: it slept or waited for other work"
+
+
+def _is_held(timed_round: Round) -> bool:
+    """Whether something keeps the process off its CPUs, which other checks report, or it waits for others by itself."""
+    used, usage, record = timed_round.record.cpu_use, timed_round.usage, timed_round.record
+    waits = isinstance(record, Measured) and bool(record.windows)
+    quota = used is not None and used.quota_start is not None
+    stolen = usage is not None and (usage.steal_percent_mean or 0) > 100 * MAX_LOST_SHARE
+    return (
+        waits
+        or quota
+        or stolen
+        or stopped(timed_round) is not None
+        or (usage is not None and paging(timed_round, usage) is not None)
+    )
 
 
 def starved_unmade(timed_round: Round) -> str | None:
@@ -369,8 +408,19 @@ def _paused(timed_round: Round, usage: UsageSummary) -> str | None:
     return f"neither the process (for {own_s:.1f} s) nor the monitor (for {longest / 1e9:.1f} s) got on: both were held"
 
 
+def other_clock(timed_round: Round, usage: UsageSummary) -> str | None:
+    """The monitor's clock saw another time pass during warm-up and timed part than the process's own."""
+    used, record = timed_round.record.cpu_use, timed_round.record
+    if used is None or (isinstance(record, Measured) and record.windows):
+        return None
+    if abs(usage.watched_ns - used.wall_ns) <= max(MAX_CLOCK_SHARE * used.wall_ns, MAX_CLOCK_NS):
+        return None
+    own = f"warm-up and timed part took {used.wall_ns / 1e9:.2f} s by the process's own clock"
+    return f"{own} and {usage.watched_ns / 1e9:.2f} s by the monitor's"
+
+
 def allowance_changed(timed_round: Round) -> str | None:
-    """Affinity or quota differed between the start and the end."""
+    """Affinity, quota or scheduling differed between the start and the end, or loading took more CPUs than given."""
     used = timed_round.record.cpu_use
     if used is None:
         return None
@@ -381,6 +431,11 @@ def allowance_changed(timed_round: Round) -> str | None:
         )
     if used.quota_start != used.quota_end:
         changes.append(f"a quota of {_cores(used.quota_start)} at the start and {_cores(used.quota_end)} at the end")
+    taken = () if used.affinity_given is None else sorted(set(used.affinity_start) - set(used.affinity_given))
+    if taken:
+        changes.append(f"CPUs {_numbers(used.affinity_given or ())} when it began and {_numbers(taken)} after loading")
+    if used.scheduling_given != used.scheduling_end:
+        changes.append(f"scheduling `{used.scheduling_given}` when it began and `{used.scheduling_end}` at the end")
     return f"the process was allowed {'; '.join(changes)}" if changes else None
 
 
@@ -408,7 +463,12 @@ def without_usage(rounds: Sequence[Round]) -> int:
 
 
 def other_threads(records: Sequence[TimedRecord]) -> list[Finding]:
-    """A library may take fewer threads than it is given, as OpenVINO does beyond the physical cores."""
+    """A library may take fewer threads than it is given, as OpenVINO does beyond the physical cores; rounds of one row
+    may not differ in what they are given."""
+    numbers = sorted({record.threads for record in records})
+    if len(numbers) > 1:
+        detail = f"the rounds were given different numbers of threads: {_numbers(numbers)}"
+        return [finding("C", "OTHER_THREADS", detail, "`make run FORCE=1` measures all rounds with one number.")]
     own = {(record.placement.settings.get("threads"), record.threads) for record in records if not on_gpu(record)}
     other = [(ran, given) for ran, given in own if isinstance(ran, int) and ran != given]
     if not other:

@@ -122,10 +122,10 @@ def generation_rows(
     """A row for every planned case, in plan order. note: receives what is left out, in words."""
     cases = source.plan.generations
     read = {case.case_id: _read(source.plan, case, load, note) for case in cases}
-    agreed = _agreed(cases, read, source.environments)
+    agreed, copies = _agreed(cases, read, source.environments), admission.Copied()
     rows = []
     for case in cases:
-        records = _admitted(source, case, read[case.case_id], agreed, note)
+        records = _admitted(source, case, read[case.case_id], agreed, copies, note)
         _add_usage(records, load_usage, note)
         rows.append(generation_row(source, case, records))
     return tuple(rows)
@@ -301,6 +301,7 @@ def _judged(
         *flags.misplaced(case, records),
         *reuse_findings(case, reuse),
         *_lost(source.plan, case_records),
+        *flags.requests_mismatch(records),
         *happened,
         *noise,
         *unchecked(checks),
@@ -518,6 +519,7 @@ def _admitted(
     case: GenerationCase,
     records: GenerationRecords,
     agreed: References,
+    copies: admission.Copied,
     note: Callable[[str], object],
 ) -> GenerationRecords:
     """Without records of other files or another machine."""
@@ -528,7 +530,9 @@ def _admitted(
         reason = None
         if export is None and record.artifacts:
             reason = f"unknown what was measured: {source.absent.get(case.model, 'there is no export').rstrip('.')}"
-        reason = reason or admission.foreign_artifact(record, known)
+        elif record.parity is not None and not record.artifacts:
+            reason = "it names no file that it loaded"
+        reason = reason or copies.of(record) or admission.foreign_artifact(record, known)
         reason = reason or admission.foreign_machine(record.environment_id, case, source.environments, agreed)
         if reason is None:
             kept.append(record)

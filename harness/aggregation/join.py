@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from harness.aggregation import admission, roofline
 from harness.aggregation.across_rows import contexts
-from harness.aggregation.admission import References
+from harness.aggregation.admission import Copied, References
 from harness.aggregation.flags import Criteria
 from harness.aggregation.row import (
     CaseRecords,
@@ -169,12 +169,15 @@ def join(
     artifacts = {slug: admission.known_artifacts(export, engines.get(slug, ())) for slug, export in exports.items()}
     kinds = {model.slug: model.kind for model in plan.models}
     drafts: list[Draft] = []
+    copies = Copied()
     used: set[str] = set()
     started: list[str] = []
 
     def records_of(case: Case) -> CaseRecords:
         known = artifacts.get(case.slug, absent.get(case.slug))
-        records = _records(plan, case, load, artifacts=known, machine=(environments, agreed), notes=notes)
+        records = _records(
+            plan, case, load, artifacts=known, machine=(environments, agreed), notes=notes, copies=copies
+        )
         return witnessed(records, load_usage, environments, notes)
 
     for block in _blocks(plan.cases, records_of):
@@ -277,6 +280,7 @@ def _records(
     artifacts: Mapping[str, str] | str | None,
     machine: tuple[Mapping[str, Environment], References],
     notes: Notes,
+    copies: Copied,
 ) -> CaseRecords:
     measured: list[Measured] = []
     failed: list[Failed] = []
@@ -288,7 +292,9 @@ def _records(
             notes.damaged.append(content)
             continue
         reason = _refusal(content, plan.settings_id, case.case_id, number) or (
-            _foreign(content, case, artifacts, *machine) if isinstance(content, Measured) else None
+            _unmeasured(content, case, copies) or _foreign(content, case, artifacts, *machine)
+            if isinstance(content, Measured)
+            else None
         )
         if reason is not None:
             left_out.append((number, reason))
@@ -318,6 +324,15 @@ def _refusal(record: Measured | Failed, settings_id: str, case_id: str, number: 
     if (record.case_id, record.round) != (case_id, number):
         return f"the file holds {record.case_id} round {record.round}: it was moved or copied"
     return admission.other_settings(record, settings_id)
+
+
+def _unmeasured(record: Measured, case: Case, copies: Copied) -> str | None:
+    """Why a record cannot be what its process measured."""
+    if case.mode != "offline" and not record.latency_ns:
+        return f"it has no samples, which {case.mode} mode has"
+    if record.parity_timed is not None and not record.artifacts:
+        return "it names no file that it loaded"
+    return copies.of(record)
 
 
 def _foreign(

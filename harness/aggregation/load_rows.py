@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.aggregation import flags
+from harness.aggregation import checks, flags
 from harness.aggregation.client_figures import client_figures
 from harness.aggregation.energy_per_inference import MIN_WINDOW_S
 from harness.aggregation.generation_rows import token_findings
@@ -133,6 +133,7 @@ def load_row(
             or _unchecked(load, parity, calibration)
             or _wrong_tokens(load, tokens, tolerance, calibration, service.rounding)
             or _void(load, tolerance, judge_top1, parity, guards)
+            or _from_memory(load, service)
             or _another_model(points),
             "points": points,
             "service_median_ns": {size: median(times) for size, times in service.service_ns.items()},
@@ -562,6 +563,25 @@ def _void(
                 f"a repeated input takes {guard.interval.low:.2g} to {guard.interval.high:.2g} times as long as inputs "
                 "in rotation: work was skipped"
             )
+    return None
+
+
+def _from_memory(load: LoadCase, service: ServiceRun) -> str | None:
+    """Why inputs in rotation were answered from memory; None where nothing shows it."""
+    repeats = service.repeats
+    if repeats is None:
+        return None
+    if checks.is_stuck(repeats.compared, repeats.unchanged):
+        return "new inputs, written where stored ones lay, got the answers of the stored ones"
+    interval = checks.repeat_interval([repeats])
+    if interval is not None and interval.low > 1 / MIN_REPEAT_RATIO:
+        return (
+            f"new inputs take {interval.low:.3g} to {interval.high:.3g} times as long as stored ones: work was skipped"
+        )
+    usual = median(service.service_ns[min(service.service_ns)])
+    ratio = checks.checked_over_timed(repeats, usual) if load.device == "cpu" and load.parallel == 1 else None
+    if ratio is not None:
+        return f"passes that are checked take {ratio:.3g} times as long as those that are timed: work was skipped"
     return None
 
 

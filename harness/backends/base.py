@@ -193,7 +193,12 @@ class Backend(ABC):
 
 def construct(target: str, job: BackendJob) -> Backend:
     """The backend of a table entry's `module:Class`, its outputs with the batch first; imports its libraries."""
-    backend: Backend = imported(target)(job)
+    return made(imported(target), job)
+
+
+def made(kind: Callable[[BackendJob], Backend], job: BackendJob) -> Backend:
+    """The same of an imported class."""
+    backend = kind(job)
     _give_batch_first(backend, {spec.name: spec.batch_axis for spec in job.export.outputs if spec.batch_axis})
     return backend
 

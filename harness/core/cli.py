@@ -7,6 +7,7 @@ import codecs
 import errno
 import io
 import os
+import re
 import shutil
 import sys
 import traceback
@@ -34,7 +35,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the two lines and exit with argparse's own code."""
-        self.exit(2, f"Error: {message}\nHint:  {self.prog} --help\n")
+        problem = re.sub(
+            r": expected (one|at least one) argument$", " has no value, or one with a leading dash.", message
+        )
+        self.exit(2, f"Error: {sanitize.one_line(problem)}\nHint:  {self.prog} --help\n")
 
 
 def parser(module: str, docstring: str | None) -> Parser:
@@ -98,7 +102,7 @@ def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None
     except InferometerError as error:
         _fail(error)
     except KeyboardInterrupt:
-        print("\nStopped. What was measured is kept; the same command goes on from there.", file=sys.stderr)
+        print("\nStopped. Measured results are kept; the same command continues.", file=sys.stderr)
         raise SystemExit(INTERRUPTED) from None
     except BrokenPipeError:
         # `make models | head` is not an error: exit silently, and keep Python from flushing into the closed pipe.
@@ -145,7 +149,7 @@ _REFUSED: Mapping[int, tuple[type[InferometerError], str, str]] = {
 
 def of_limits(error: BaseException) -> InferometerError | None:
     """The error to show where the system lacked space, files, processes or memory; None for any other exception."""
-    again = "and run the same command again; what was measured is kept."
+    again = "and run the same command again; measured results are kept."
     if isinstance(error, MemoryError):
         return UnavailableError("Memory ran out.", f"Free memory or raise its limit (ulimit -v), {again}")
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
@@ -164,9 +168,22 @@ _PLAIN = str.maketrans({"×": "x", "±": "+-", "…": "...", "·": "-", "–": "
 def write_anything() -> None:
     """Let no character fail on a terminal or in a file that is not UTF-8: a missing character is replaced."""
     codecs.register_error("plain", _plain)
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="plain")
+
+
+def _open_closed_streams() -> None:
+    """Open the null device where the caller closed a standard stream (`>&-`): the next file would get its number, and
+    all that child processes print."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:
@@ -177,13 +194,20 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
 
 
 def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """The hook for exceptions before `main` is called: Ctrl-C prints one line there, too, and no traceback."""
-    if issubclass(kind, KeyboardInterrupt):
+    """The hook for exceptions before `main` is called: Ctrl-C prints one line there, too, and no traceback. It ends
+    the process, because Python's own exit code, 1, means a regression here."""
+    code = CRASHED
+    if issubclass(kind, KeyboardInterrupt) or str(error).rstrip(": \n").endswith("KeyboardInterrupt"):  # pydantic's
         print("\nStopped before it began.", file=sys.stderr)
+        code = INTERRUPTED
     elif (refused := error if isinstance(error, InferometerError) else of_limits(error)) is not None:
         show(refused)
+        code = refused.exit_code
     else:
         sys.__excepthook__(kind, error, trace)
+    if not issubclass(kind, KeyboardInterrupt):  # after it Python ends by the signal
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def _fail(error: InferometerError) -> NoReturn:

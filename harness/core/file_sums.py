@@ -169,7 +169,8 @@ def check(results: Results, stage: str, paths: Iterable[Path], made_by: str) -> 
     for path in there:
         if listed.get(_name(results, path)) != store.sha256_file(path):
             raise MalformedFileError(
-                f"{path} is not what `{made_by}` wrote.", f"Run `{made_by}`, or put back the file that it wrote."
+                f"{path} has changed since `{made_by}` wrote it.",
+                f"Run `{made_by}`, or put back the file that it wrote.",
             )
 
 

@@ -90,7 +90,7 @@ def of_stage(stage: str, words: Sequence[str], by: Front) -> HintContext:
         planned = {}
     folders: dict[str, str] = {name: own[name] for name in ("RESULTS", "MODELS_DIR") if name in own}
     # Where a stage has no option for the folder of exports, the plan's folder applies.
-    named = {"RESULTS", *(("MODELS_DIR",) if BY_NAME["MODELS_DIR"].option in " ".join(words) else ())}
+    named = {"RESULTS", *(("MODELS_DIR",) if stage in BY_NAME["MODELS_DIR"].stages else ())}
     return HintContext(by, {**{name: value for name, value in planned.items() if name not in named}, **folders})
 
 

@@ -223,7 +223,8 @@ def read_bytes(path: Path, made_by: str) -> bytes:
     except FileNotFoundError as error:
         raise MissingInputError(f"{path} does not exist.", f"Run `{made_by}` first.") from error
     except OSError as error:
-        raise StorageError(f"{path} cannot be read: {error.strerror}.", "Check its owner and permissions.") from error
+        hint = _NAME_ANOTHER if error.errno in _NO_SUCH_PLACE else "Check its owner and permissions."
+        raise StorageError(f"{path} cannot be read: {error.strerror}.", hint) from error
     if content is None:
         raise MalformedFileError(
             f"{path} has more than {MAX_RECORD_BYTES:,} bytes, which no record of ours has.",
@@ -380,13 +381,19 @@ def portable_failure(record: F) -> F:
     )
 
 
+_NAME_ANOTHER = "Name another: RESULTS=<folder>, MODELS_DIR=<folder> or STORE=<folder>."
+_NO_RIGHTS = (errno.EACCES, errno.EPERM, errno.EROFS)
+_NO_SUCH_PLACE = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP)
+"""A file in place of a folder or the reverse, a name that the system does not take, a circle of links."""
+
+
 @contextmanager
 def translate_storage_errors(path: Path) -> Iterator[None]:
     """Turn the operating system's errors about disks and permissions into StorageError."""
     try:
         yield
     except OSError as error:
-        again = "run the same command again; what was measured is kept."
+        again = "run the same command again; measured results are kept."
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageError(
                 f"The disk is full: {path} could not be written.", f"Free some space and {again}"
@@ -395,12 +402,11 @@ def translate_storage_errors(path: Path) -> Iterator[None]:
             raise StorageError(
                 f"{path} may grow no larger (ulimit -f).", f"Raise the limit, ulimit -f unlimited, and {again}"
             ) from error
-        refused = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
-        if error.errno in refused and _is_about(error, path):
-            raise StorageError(
-                f"{path} could not be written: {error.strerror}.",
-                "Make the folder writable, or name others: `make bench RESULTS=<folder> MODELS_DIR=<folder>`.",
-            ) from error
+        if error.errno in (*_NO_RIGHTS, *_NO_SUCH_PLACE) and _is_about(error, path):
+            hint = _NAME_ANOTHER
+            if error.errno in _NO_RIGHTS:
+                hint = f"Make the folder writable, or n{hint.removeprefix('N')}"
+            raise StorageError(f"{path} could not be written: {error.strerror}.", hint) from error
         raise
 
 

@@ -45,11 +45,13 @@ def plain_name(text: str) -> str:
 
 
 def unknown_name(thing: str, given: str, known: Iterable[str]) -> tuple[str, str]:
-    """(problem, hint) for an unknown name: the hint has the nearest known name, else the list."""
+    """(problem, hint) for an unknown name: the hint has the nearest name, whatever its capitals, and the list."""
     names = sorted(known)
-    near = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
-    hint = f"Did you mean `{near[0]}`? " if near else ""
-    return f"Unknown {thing} `{given}`.", f"{hint}Known: {', '.join(names)}."
+    lower = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(given.lower(), lower, n=1, cutoff=0.6)
+    near = near or [name for name in sorted(lower, key=len) if len(given) > 2 and name.startswith(given.lower())]
+    hint = f"Did you mean `{lower[near[0]]}`? " if near else ""
+    return f"Unknown {thing} `{given}`.", f"{hint}Known: {', '.join(names)}." if names else "None is known."
 
 
 _DIGITS = 16

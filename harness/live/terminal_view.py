@@ -31,7 +31,7 @@ _STATES: dict[RunState, str] = {
     "waiting": "waiting for a run to begin: `{command}`",
     "exporting": "exporting models",
     "running": "running",
-    "stopped": "stopped, and some turns have no result: `{command}` goes on from there",
+    "stopped": "stopped, and some turns have no result: `{command}` continues",
     "complete": "complete: `make aggregate report`",
 }
 _STYLES: dict[RowState, str] = {

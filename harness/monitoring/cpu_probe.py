@@ -203,8 +203,8 @@ def sample(before: Reading, now: Reading, phase: str, first_ns: int) -> UsageSam
     return UsageSample(
         at_ns=now.at_ns - first_ns,
         phase=phase,
-        cpu_percent=100 * process_s / seconds,
-        # Counters tick every 10 ms: the remainder may be slightly negative.
+        # Counters tick every 10 ms, and those of an ended helper are lost: a difference may be slightly negative.
+        cpu_percent=max(0.0, 100 * process_s / seconds),
         others_percent=max(0.0, 100 * others_s / seconds),
         steal_percent=None if steal is None else 100 * steal / seconds,
         rss_bytes=now.rss_bytes,

@@ -34,7 +34,7 @@ def read(name: str, folder: Path) -> Claim:
     """A claim by its name. Raises UsageError for an unknown one, ConfigError for a file that cannot be used."""
     if name not in (known := names(folder)):
         problem, hint = unknown_name("claim", name, known)
-        raise UsageError(problem, f"{hint} make reproduce CLAIM=list says what each is.")
+        raise UsageError(problem, f"{hint} make reproduce CLAIM=list describes them.")
     path = folder / f"{name}{SUFFIX}"
     return parse(read_yaml(path), str(path))
 

@@ -66,12 +66,13 @@ class _StrictLoader(yaml.SafeLoader):
         node = super().compose_node(parent, index)
         if node is not None and node.tag not in _TAGS:
             kind = node.tag.rpartition(":")[2] or node.tag
-            problem = _NOT_DATA.get(kind, f"could not determine a constructor for `{shortened(node.tag, 60)}`")
+            problem = _NOT_DATA.get(kind, f"the tag `{shortened(node.tag, 60)}` is not supported")
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
         return node
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
-        return int(self._plain(node, _INTEGER, "an integer, in decimal and without leading zeros").replace("_", ""))
+        meant = "an integer of at most 18 digits, in decimal and without leading zeros"
+        return int(self._plain(node, _INTEGER, meant).replace("_", ""))
 
     def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
         text = str(node.value)
@@ -126,11 +127,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         data = yaml.load(content, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader that refuses more
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise ConfigError(
-            f"{path} is not valid YAML: {_where(error)}", "Compare it with configs/quickstart.yaml."
-        ) from error
+        not_text = isinstance(error, UnicodeDecodeError | yaml.reader.ReaderError)
+        hint = "Save it as text in UTF-8." if not_text else "Compare it with configs/quickstart.yaml."
+        raise ConfigError(f"{path} is not valid YAML: {_where(error)}", hint) from error
     if not isinstance(data, dict):
-        raise ConfigError(f"{path} holds no mapping of keys to values.", "Compare it with configs/quickstart.yaml.")
+        found = "is empty" if data is None else "has no keys"
+        raise ConfigError(f"{path} {found}.", "Write `models:` and `matrix:`, as in configs/quickstart.yaml.")
     return data
 
 
@@ -139,6 +141,8 @@ def _where(error: Exception) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         mark = error.problem_mark
         return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}."
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply."
     return f"{str(error).splitlines()[0]}."
 
 
@@ -477,13 +481,25 @@ def _explain(error: ValidationError) -> tuple[str, str]:
         known = re.findall(r"'([^']+)'", first["ctx"]["expected"])
         problem, hint = unknown_name("value", first["input"], known)
         return f"{path}: {problem}", hint
-    message = first["msg"][0].lower() + first["msg"][1:]
+    message = _IN_YAML.get(first["type"]) or first["msg"][0].lower() + first["msg"][1:]
     hint = "See configs/README.md for every key, its type and its default."
     if first["type"] == "tuple_type" and isinstance(first["input"], str | int | float):
         hint = f"Write a list: `[{first['input']}]`."
     if first["type"] == "too_short":
         message, hint = "the list is empty", "Name at least one, or leave the key out where it has a default."
     return f"{path or '(whole file)'}: {message}.", hint
+
+
+_IN_YAML: Mapping[str, str] = {
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "keys with values are needed here"),
+    **dict.fromkeys(("tuple_type", "list_type"), "a list is needed here"),
+    "string_type": "text is needed here",
+    "int_type": "a whole number is needed here",
+    "float_type": "a number is needed here",
+    "bool_type": "true or false is needed here",
+    "missing": "this key is required",
+}
+"""The problem by pydantic's type of error, in place of its words for JSON."""
 
 
 def _known_keys(place: Sequence[int | str]) -> list[str]:

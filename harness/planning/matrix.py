@@ -362,7 +362,7 @@ def _unique(cases: Iterable[Case], source: str, merge: bool, quantised: Collecti
         if case.case_id in by_id and not merge and case.model not in quantised:
             raise ConfigError(
                 f"{source}: duplicate case {case.case_id}.",
-                "Two blocks of the matrix overlap: take the combination out of one of them.",
+                "A list has a value twice, or two blocks overlap: take the combination out of one place.",
             )
         by_id[case.case_id] = case
     return list(by_id.values())

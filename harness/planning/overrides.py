@@ -27,6 +27,7 @@ Name = TypeVar("Name", bound=str)
 _SCENARIOS: tuple[Scenario, ...] = get_args(Scenario)
 _ONLY: Mapping[str, tuple[Scenario, ...]] = {"rates": ("server",), "batching": ("server",), "in_flight": ISSUING}
 """Options that the other scenarios do not have: a closed loop has no rate."""
+_WORDS: Mapping[str, str] = {"rates": "rates", "batching": "a choice of batching", "in_flight": "batches in flight"}
 _LISTS = ("precisions", "batch_sizes", "sequence_lengths", "boundaries", "modes", "settings")
 
 
@@ -172,10 +173,11 @@ def _scenarios(blocks: Sequence[ScenarioBlock], chosen: Overrides) -> tuple[Scen
         blocks = [block.model_copy(update={"backends": None}) for block in blocks]
     if chosen.precisions:
         blocks = [block.model_copy(update={"precisions": None}) for block in blocks]
-    if given.in_flight and all(block.scenario not in ISSUING for block in blocks):
-        raise UsageError(
-            f"No scenario here has batches in flight; {' and '.join(ISSUING)} have them.", "Leave IN_FLIGHT out."
-        )
+    for name in _ONLY.keys() & replaced.keys():
+        if all(block.scenario not in _ONLY[name] for block in blocks):
+            raise UsageError(
+                f"No scenario here has {_WORDS[name]}, as {' and '.join(_ONLY[name])}.", f"Leave {name.upper()} out."
+            )
     return tuple(
         _changed(block, {key: value for key, value in replaced.items() if block.scenario in _ONLY.get(key, _SCENARIOS)})
         for block in blocks

@@ -8,6 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
+import numpy as np
+
 from harness.aggregation import admission
 from harness.aggregation.admission import foreign_file, foreign_service
 from harness.aggregation.batch_times import batch_ns
@@ -44,6 +46,7 @@ from harness.serving.load_case import (
     prediction_digest,
     replication_digest,
     requests_at,
+    schedule_of,
     service_digest,
 )
 
@@ -204,13 +207,27 @@ def state_of(
             return state
         state.prediction = prediction
     state.steps = points_of(load, state.prediction.peak_per_s if state.prediction else None)
-    for step, number in turns_of(load, state.steps):
-        replication = read(files.replication(step.name, number), Replication, replication_digest(load))
-        if replication is None or not belongs(replication, load, step, number, service):
-            state.missing.append((step, number))
-        else:
-            state.replications.setdefault(step.name, []).append(replication)
+    _add_replications(state, load, files, service, lambda path: read(path, Replication, replication_digest(load)))
     return state
+
+
+def _add_replications(
+    state: LoadState,
+    load: LoadCase,
+    files: LoadFiles,
+    service: ServiceRun,
+    read: Callable[[Path], Replication | None],
+) -> None:
+    times: dict[int, Path] = {}
+    for step, number in turns_of(load, state.steps):
+        path = files.replication(step.name, number)
+        replication = read(path)
+        if replication is not None and belongs(replication, load, step, number, service):
+            if (why := _not_measured(replication, load, step, path, times)) is None:
+                state.replications.setdefault(step.name, []).append(replication)
+                continue
+            state.notes.append(f"{path}: {why}. It is measured again.")
+        state.missing.append((step, number))
 
 
 def foreign_of(
@@ -250,6 +267,24 @@ def belongs(record: Replication, load: LoadCase, step: LoadStep, number: int, se
     if step.rate_per_s is not None and record.requests != requests_at(load, step.rate_per_s):
         return False
     return (record.point, record.number, record.artifacts_id) == (step.name, number, service.artifacts_id)
+
+
+def _not_measured(
+    record: Replication, load: LoadCase, step: LoadStep, path: Path, times: dict[int, Path]
+) -> str | None:
+    """Why a record is not what a service did with the schedule of its seed, which every backend gets at this rate.
+    times: by hash of the times of a replication, its file."""
+    if (why := record.impossible) is not None:
+        return why
+    if step.rate_per_s and not _is_schedule(record.scheduled_ns, schedule_of(load, step, record.seed)):
+        return "its schedule is not that of its seed and rate"
+    first = times.setdefault(hash((record.start_ns, record.done_ns)), path)
+    return None if first == path else f"its times are those of {first}: it was copied"
+
+
+def _is_schedule(instants: Sequence[int], drawn: Sequence[int]) -> bool:
+    # Another libm may move an instant by a nanosecond.
+    return len(instants) == len(drawn) and np.allclose(instants, drawn, 1e-9, 10)
 
 
 def evidence_of(state: LoadState, failure: LoadFailure | None = None, energy: LoadEnergy | None = None) -> LoadEvidence:

@@ -76,14 +76,22 @@ def _identity(run: HistoryRun) -> tuple[str, ...]:
 
 
 def load_runs(files: RunStore) -> tuple[list[HistoryRun], list[str]]:
-    """Every run in the store, in order of time, and a note for each file that cannot be read."""
+    """Every run in the store, in order of time, and a note for each file that is damaged or no run of its own."""
     runs: list[HistoryRun] = []
     notes: list[str] = []
+    named: dict[tuple[str, ...], str] = {}
     for path in sorted(files.runs.glob("*/run.json")):
         try:
-            runs.append(store.load(path, HistoryRun, HOW))
+            run = store.load(path, HistoryRun, HOW)
         except InferometerError as error:
             notes.append(f"{error.problem} {error.hint}")
+            continue
+        if run.run_id != path.parent.name:
+            notes.append(f"{path} holds the run {run.run_id}: it was moved or copied. It was left out.")
+        elif (first := named.setdefault(_identity(run), run.run_id)) != run.run_id:
+            notes.append(f"{path} is the run {first} under another name. It was left out.")
+        else:
+            runs.append(run)
     return sorted(runs, key=lambda run: (run.measured_from, run.run_id)), notes
 
 
@@ -254,7 +262,7 @@ class RemoteStore:
         if not same:
             raise MalformedFileError(
                 f"{self.url}/{name} is another record: a record in the store is never overwritten.",
-                "Run the same command again: it reads what another one has added meanwhile.",
+                "Run the same command again: another command has added a run.",
             )
 
     def replace(self, files: RunStore, paths: Iterable[Path]) -> None:

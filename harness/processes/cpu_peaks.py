@@ -13,6 +13,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from typing import NamedTuple
@@ -163,6 +164,11 @@ def _started(task: Task, processes: int) -> Iterator[list[Connection]]:
         os.environ.update(info.environment)
     os.environ.update(process_environment(threads=1, own=True))
     context.set_forkserver_preload(["harness.processes.cpu_peaks", "harness.backends.cpu_peak_work"])
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: else Ctrl-C shows a traceback of the imports
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.signal(signal.SIGINT, before)
     started: list[tuple[ForkServerProcess, Connection]] = []
     try:
         for _ in range(processes):

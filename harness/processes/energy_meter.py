@@ -36,7 +36,7 @@ def idle(gpu: GpuHandle, seconds: float) -> EnergySpent:
     if not isinstance(busy, Unavailable) and busy:
         raise UnavailableError(
             f"The GPU is in use (processes: {len(busy)}), so its idle power is unknown.",
-            "Stop what computes there (`nvidia-smi` lists it), then run the same command again.",
+            "Stop the other programs on the GPU (`nvidia-smi` lists them), then run the same command again.",
         )
     first = read(gpu)
     time.sleep(seconds)

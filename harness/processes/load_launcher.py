@@ -39,7 +39,7 @@ def measure_load(job: LoadJob, worker: Worker, results: Results, observer: Obser
     if outcome.code == StorageError.exit_code:
         raise StorageError(
             f"The disk is full or not writable: records below {files.root} could not be written.",
-            "Free some space and run the same command again; what was measured is kept.",
+            "Free some space and run the same command again; measured results are kept.",
         )
     if files.failure.is_file() and outcome.limit_s is None:
         return store.load(files.failure, LoadFailure, "make load")

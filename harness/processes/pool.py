@@ -54,7 +54,7 @@ def _measure(
     if outcome.code == StorageError.exit_code:
         raise StorageError(
             f"The disk is full or not writable: {raw} could not be written.",
-            "Free some space and run the same command again; what was measured is kept.",
+            "Free some space and run the same command again; measured results are kept.",
         )
     if raw.is_file() and outcome.limit_s is None:
         return load(raw)

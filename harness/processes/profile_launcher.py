@@ -136,7 +136,7 @@ def profile_in_a_process(
     if process.returncode == StorageError.exit_code:
         raise StorageError(
             f"The disk is full or not writable: {log.parent} could not be written.",
-            "Free some space and run the same command again; what was profiled is kept.",
+            "Free some space and run the same command again; profiles are kept.",
         )
     if answer is None or process.returncode != 0:
         raise CaseError(*_why(answer is None, process.returncode, asked, log))

@@ -43,7 +43,7 @@ from harness.serving.load_case import (
     patience_ns,
     places_of,
     replication_digest,
-    requests_at,
+    schedule_of,
     seed_of,
     service_digest,
 )
@@ -419,11 +419,8 @@ class _EndpointRun:
         """The requests of a replication, and the digest of their schedule where they have one."""
         load = self.job.load
         if load.scenario == "server":
-            if step.rate_per_s is None:
-                raise CaseError(f"{step.name} has no rate.", "Write the plan again: make plan.")
-            count = requests_at(load, step.rate_per_s)
-            draw = arrivals.loadgen if load.method == "loadgen" else arrivals.poisson
-            schedule = draw(step.rate_per_s, count, seed)
+            schedule = np.array(schedule_of(load, step, seed), np.int64)
+            count = len(schedule)
             kept, order = keep_every(count, self.answer_bytes), self.work.order(count, seed)
             run = drive(self.endpoint, self.work.samples, order, schedule, patience_ns(load), keep_every=kept)
             return run, arrivals.digest(schedule)

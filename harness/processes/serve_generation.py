@@ -37,13 +37,14 @@ from harness.processes.measure_generation import (
     load_prompts,
     prompt_set,
 )
-from harness.processes.serve_load import ready_to_measure, replication_of, same_machine, schedule_of
+from harness.processes.serve_load import ready_to_measure, replication_of, same_machine
 from harness.serving.load_case import (
     LoadStep,
     drawn_pairs,
     patience_ns,
     phase_of,
     policy_of,
+    schedule_of,
     seed_of,
     service_digest,
     sizes_of,

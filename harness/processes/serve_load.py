@@ -39,6 +39,7 @@ from harness.core.schemas import (
     LoadCase,
     Parity,
     Placement,
+    Repeats,
     Replication,
     ServiceRun,
 )
@@ -53,7 +54,7 @@ from harness.serving.load_case import (
     phase_of,
     policy_of,
     replication_digest,
-    requests_at,
+    schedule_of,
     seed_of,
     service_digest,
     sizes_of,
@@ -63,9 +64,10 @@ from harness.serving.peak_prediction import predict
 from harness.statistics import parity
 from harness.timing.clock import calibrate, now_ns
 from harness.timing.issuing_thread import CalledBack, Flight, OnStreams, issue, issue_closed
+from harness.timing.repeat_check import Rewritable
 from harness.timing.request_loops import SWITCH_S, Dispatches, WorkerThreads, serve, serve_closed
 from harness.timing.service_times import Dispatcher, DispatcherOnStream, order_guard, repeat_guard, service_times
-from harness.timing.session import batches_to_check, peak_bytes
+from harness.timing.session import batches_to_check, checked_repeats, peak_bytes
 
 DRAIN_NS = 5_000_000_000
 """After the time of an offline run, so long may its samples take."""
@@ -144,6 +146,22 @@ class _Loaded:
     parity: Mapping[int, Parity]
     placement: Placement
     dispatcher: Dispatcher
+
+    def check_repeats(self, size: int, seed: int) -> Repeats:
+        """Passes on new inputs beside passes on stored ones, as `run` has them; afterwards the inputs are as before."""
+        backend, batches = self.backends[size], self.batches[size]
+
+        def ready(index: int) -> None:
+            backend.refresh(index)
+            backend.select(index)
+
+        def once() -> None:
+            backend.infer()
+            backend.synchronize()
+
+        backend.activate()
+        runs = Rewritable(batches.inputs, ready, once, backend.outputs)
+        return checked_repeats(runs, batches.reference, (seed, size))
 
     def close(self) -> None:
         """Release what outlives the process. Everything is measured and saved by now: a library that fails while it
@@ -235,15 +253,6 @@ class _Service:
     def reference(self, size: int, index: int) -> Batch:
         """The fp32 outputs of an input batch of a prepared size."""
         return self.workers[0].batches[size].reference(index)
-
-
-def schedule_of(load: LoadCase, step: LoadStep, seed: int) -> list[int]:
-    """Arrivals of a replication of a point with a rate, in ns after its start."""
-    if step.rate_per_s is None:
-        raise CaseError(f"{step.name} has no rate.", "Write the plan again: make plan.")
-    draw = arrivals.loadgen if load.method == "loadgen" else arrivals.poisson
-    instants: list[int] = draw(step.rate_per_s, requests_at(load, step.rate_per_s), seed).tolist()
-    return instants
 
 
 def replication_of(
@@ -362,11 +371,12 @@ class _LoadRun:
         served = partial(self._closed_loop, service.dispatchers)
         times = service_times(served, load.parallel, sizes, load.service_s)
         first, computes = service.dispatchers[0], bool(service.workers[0].parity)
-        repeated = other = None
+        repeated = other = repeats = None
         if computes:
             self.enter("guards")
             repeated = self.threads.in_turn([lambda: repeat_guard(first, sizes[0], seed)])[0]
             other = self.threads.in_turn([lambda: order_guard(first, sizes[0], seed)])[0]
+            repeats = self.threads.in_turn([lambda: service.workers[0].check_repeats(sizes[0], seed)])[0]
         by_size = {
             size: parity.worst(worker.parity[size] for worker in service.workers if size in worker.parity)
             for size in sizes
@@ -386,6 +396,7 @@ class _LoadRun:
             service_ns=times,
             repeat_input=repeated,
             other_order=other,
+            repeats=repeats,
             parity={size: distance for size, distance in by_size.items() if distance is not None},
             placement=service.workers[0].placement,
             peak_rss_bytes=peak_bytes(),

@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 from harness.backends import backend_info
-from harness.backends.base import construct, is_out_of_memory, out_of_memory
+from harness.backends.base import is_out_of_memory, made, out_of_memory
 from harness.backends.batches import NO_BATCHES, load_batches, load_raw_batches, nothing_exported
 from harness.backends.calibration.slowdown import slow_down, slowdown_of
 from harness.backends.case_files import artifacts, export_of, job_of
+from harness.backends.info import imported
 from harness.core import cli, store
 from harness.core.errors import InferometerError, NotSupportedError, StorageError, reason
 from harness.core.host import environment
@@ -62,7 +63,7 @@ from harness.processes.serve_endpoint import serve_endpoint
 from harness.processes.serve_generation import serve_generation
 from harness.processes.serve_load import serve_load
 from harness.serving.load_case import replication_digest
-from harness.timing.clock import calibrate
+from harness.timing.clock import calibrate, now_ns
 from harness.timing.end_to_end import EndToEnd
 from harness.timing.loop import measure
 from harness.timing.modes import Mode
@@ -195,7 +196,10 @@ def _measured(job: Job, results: Results, enter: Enter) -> Measured:
         export, folder = export_of(job)
         batches = load_batches(folder.root, export, case, job.measurement.parity_samples)
     given = job_of(job, export, folder, batches.inputs)
-    backend = construct(info.target_on(case.device), given)
+    kind = imported(info.target_on(case.device))
+    began = now_ns()
+    backend = made(kind, given)
+    constructed_ns = now_ns() - began
     factor = slowdown_of(case.backend)
     if factor is not None:
         slow_down(backend, factor)
@@ -224,6 +228,7 @@ def _measured(job: Job, results: Results, enter: Enter) -> Measured:
         seed,
         job.round,
         timed_part=windowed or measure,
+        constructed_ns=constructed_ns,
     )
     placement = core.end(measurements.placement)
     enter("record")
@@ -257,6 +262,8 @@ def _measured(job: Job, results: Results, enter: Enter) -> Measured:
         notes=tuple(filter(None, (backend.on_purpose(), stretched))),
         cpu_use=measurements.cpu_use,
         stops=measurements.stops,
+        warmup_wall_ns=measurements.warm_up.elapsed_ns,
+        inputs_changed=measurements.inputs_changed,
         windows=tuple(windowed.windows) if windowed else (),
     )
 

@@ -303,7 +303,8 @@ def in_words(choice: Choice, name: Callable[[Row], str]) -> str:
     if len(choice.named) == 1 and choice.rows:
         return f"{name(first)} {_time(first)}{_speedup(first)} (others are grade C or F)"
     if not choice.flagged:
-        return f"{_or([name(row) for row in choice.named])}, {_time(first)} to {_time(choice.named[-1])}"
+        times = dict.fromkeys((_time(first), _time(choice.named[-1])))
+        return f"{_or([name(row) for row in choice.named])}, {' to '.join(times)}"
     words = [f"{name(row)} {_time(row)}{' (grade C)' if row.grade == ranking.UNRANKED else ''}" for row in choice.named]
     return f"undecided: {_or(words)}"
 

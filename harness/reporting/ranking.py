@@ -11,6 +11,7 @@ from itertools import groupby
 
 from harness.aggregation.flags import GroupKey, is_calibration, median_ns
 from harness.aggregation.grades import RANKED
+from harness.comparison.verdicts import EQUIVALENCE
 from harness.core import units
 from harness.core.schemas import Row
 
@@ -76,7 +77,8 @@ def by_shape(rows: Sequence[Row]) -> list[tuple[tuple[int, int], list[Row]]]:
 
 
 def contenders(rows: Iterable[Row]) -> list[Row]:
-    """The fastest ranked row of one shape, and every row that may be just as fast: their intervals overlap.
+    """The fastest ranked row of one shape, and every row that may be just as fast: their intervals overlap, or their
+    medians are equal within EQUIVALENCE, as in every comparison.
 
     A row without an interval overlaps with all, because its true latency is unknown.
     """
@@ -94,7 +96,8 @@ def doubtful_leaders(rows: Iterable[Row]) -> list[Row]:
 
 
 def winner(rows: Iterable[Row]) -> Row | None:
-    """The fastest row of one shape where its interval lies below those of all others; None where it is unclear."""
+    """The fastest row of one shape where its interval lies below those of all others, and its median by more than
+    EQUIVALENCE; None where it is unclear."""
     group = list(rows)
     candidates = contenders(group)
     rivals = sum(is_ranked(row) for row in group)
@@ -104,7 +107,9 @@ def winner(rows: Iterable[Row]) -> Row | None:
 def _overlap(first: Row, second: Row) -> bool:
     ours = first.latency_ns.ci95 if first.latency_ns else None
     theirs = second.latency_ns.ci95 if second.latency_ns else None
-    return ours is None or theirs is None or ours.high >= theirs.low
+    if ours is None or theirs is None or ours.high >= theirs.low:
+        return True
+    return median_ns(second) <= (1 + EQUIVALENCE) * median_ns(first)
 
 
 def _may_lead(flagged: Row, best: Row) -> bool:

@@ -58,7 +58,7 @@ def execute(request_json: str, read: Callable[[str], bytes]) -> bytes:
     """Run a unit and return its archive: attempt.json, and the records below raw/, environments/ and logs/.
 
     read: content of a file by its sha256. Raises UsageError where this installation has other code or where it would
-    have to read a pickle, and MalformedFileError where a file is not what the request names.
+    have to read a pickle, and MalformedFileError where a file differs from the file that the request names.
     """
     request = UnitRequest.model_validate_json(request_json)
     if request.inferometer.rpartition(" ")[2] != package_digest():
@@ -76,7 +76,9 @@ def execute(request_json: str, read: Callable[[str], bytes]) -> bytes:
         for file in request.files:
             content = read(file.sha256)
             if hashlib.sha256(content).hexdigest() != file.sha256:
-                raise MalformedFileError(f"{file.path} is not what the request names.", "Submit the unit again.")
+                raise MalformedFileError(
+                    f"{file.path} differs from the file that the request names.", "Submit the unit again."
+                )
             target = inside(folder, file.path)
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)

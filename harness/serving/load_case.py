@@ -8,9 +8,11 @@ from typing import get_args
 
 import numpy as np
 
+from harness.core.errors import CaseError
 from harness.core.schemas import LoadCase
 from harness.core.schemas.load_record import MOST_REQUESTS, Bounded
 from harness.core.store import digest_of
+from harness.serving import arrivals
 from harness.serving.batching import BatchPolicy, prepared_sizes
 
 LEAST_REQUESTS = 20
@@ -115,6 +117,15 @@ def requests_at(load: LoadCase, rate_per_s: float) -> int:
 def seed_of(plan_seed: int, number: int) -> int:
     """Seed of the schedule of a replication. It has the same arrivals, stretched, for every backend and rate."""
     return zlib.crc32(f"{plan_seed}/load/{number}".encode())
+
+
+def schedule_of(load: LoadCase, step: LoadStep, seed: int) -> list[int]:
+    """Arrivals of a replication of a point with a rate, in ns after its start."""
+    if step.rate_per_s is None:
+        raise CaseError(f"{step.name} has no rate.", "Write the plan again: make plan.")
+    draw = arrivals.loadgen if load.method == "loadgen" else arrivals.poisson
+    instants: list[int] = draw(step.rate_per_s, requests_at(load, step.rate_per_s), seed).tolist()
+    return instants
 
 
 def rounded_rate(rate: float) -> float:

@@ -22,6 +22,9 @@ from harness.core.schemas import Parity, TokenParity
 
 Outputs = Mapping[str, NDArray[np.generic]]
 
+_INTEGERS = "iub"
+"""Kinds of NumPy's types that may replace each other."""
+
 PIECE = 1 << 16
 """Elements compared at a time. Whole arrays as float64 would count as the backend's peak memory, and page-fault."""
 
@@ -39,8 +42,8 @@ def compare(outputs: Outputs, reference: Outputs, classifier: bool) -> Parity:
     over the last axis of the first output, for classifiers only. nonfinite counts values that are NaN in the outputs,
     or infinite on one side only; the same infinity on both sides is equal and part of no distance.
 
-    Raises ValueError when an output is missing or has another shape, and when the reference contains NaN: such outputs
-    cannot be compared at all.
+    Raises ValueError when an output is missing or has another shape or kind of elements, and when the reference
+    contains NaN: such outputs cannot be compared at all.
     """
     first = next(iter(reference))
     _check_shapes(outputs, reference)
@@ -106,6 +109,9 @@ def _check_shapes(outputs: Outputs, reference: Outputs) -> None:
             raise ValueError(f"output `{name}` is missing; the backend gave: {', '.join(outputs) or 'nothing'}")
         if outputs[name].shape != expected.shape:
             raise ValueError(f"output `{name}` has shape {outputs[name].shape}, the reference {expected.shape}")
+        ours, theirs = outputs[name].dtype, expected.dtype
+        if ours.kind not in (_INTEGERS if theirs.kind in _INTEGERS else theirs.kind):
+            raise ValueError(f"output `{name}` has elements of type {ours}, the reference {theirs}")
 
 
 Numbers = NDArray[np.float64]

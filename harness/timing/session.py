@@ -6,12 +6,15 @@ Load → compile → first inference → reference check → warm-up → measure
 from __future__ import annotations
 
 import gc
+import os
 import random
 import resource
 import signal
 import sys
 import threading
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -57,7 +60,7 @@ from harness.timing.loop import (
     warm_up,
 )
 from harness.timing.modes import MODES, Mode
-from harness.timing.repeat_check import check_repeats
+from harness.timing.repeat_check import Rewritable, check_repeats
 
 
 class StopCounter:
@@ -96,14 +99,27 @@ class StopCounter:
 _TASKS = Path("/proc/self/task")
 
 
-class CpuWatch:
-    """Measures the process's use of CPUs, from its creation on."""
+@dataclass(frozen=True)
+class Given:
+    """What the system gives a process, read before a backend can change it."""
 
-    def __init__(self, tasks: Path = _TASKS) -> None:
-        self._tasks = tasks
+    affinity: tuple[int, ...]
+    scheduling: str
+
+    @classmethod
+    def now(cls) -> Given:
+        """As it is."""
+        return cls(limits.affinity(), limits.scheduling())
+
+
+class CpuWatch:
+    """Measures the process's use of CPUs, from its creation on. given: as it was before loading."""
+
+    def __init__(self, tasks: Path = _TASKS, given: Given | None = None) -> None:
+        self._tasks, self._given = tasks, given
         self._work: list[int] = []
         self._affinity, self._quota = limits.affinity(), limits.cpu_quota()
-        self._waited = waited_ns(tasks)
+        self._waited, self._helpers = waited_ns(tasks), helpers_ns()
         self._cpu_ns, self._start_ns = clock.cpu_time_ns(), clock.now_ns()
 
     def time_work(self) -> None:
@@ -113,7 +129,7 @@ class CpuWatch:
     def end(self) -> CpuUse:
         """The use since its creation."""
         wall_ns, cpu_ns = clock.now_ns() - self._start_ns, clock.cpu_time_ns() - self._cpu_ns
-        before, after = self._waited, waited_ns(self._tasks)
+        given, before, after = self._given, self._waited, waited_ns(self._tasks)
         return CpuUse(
             wall_ns=wall_ns,
             cpu_ns=cpu_ns,
@@ -125,6 +141,10 @@ class CpuWatch:
             affinity_end=limits.affinity(),
             quota_start=self._quota,
             quota_end=limits.cpu_quota(),
+            helpers_ns=max(0, helpers_ns() - self._helpers),
+            affinity_given=None if given is None else given.affinity,
+            scheduling_given=None if given is None else given.scheduling,
+            scheduling_end=None if given is None else limits.scheduling(),
             work_ns=tuple(self._work),
         )
 
@@ -142,6 +162,30 @@ def waited_ns(tasks: Path = _TASKS) -> dict[str, int]:
         except (OSError, IndexError):  # the thread ended while we looked, or nothing is counted here
             continue
     return waited
+
+
+def helpers_ns() -> int:
+    """CPU time so far of all processes below this one, and of those that ended and were waited for; 0 without /proc."""
+    processes: dict[int, list[str]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it ended while we looked
+            # The command's name is in parentheses and may contain spaces: count from its end.
+            processes[int(path.parent.name)] = path.read_text(errors="replace").rpartition(")")[2].split()
+    own, parents = os.getpid(), {pid: int(fields[1]) for pid, fields in processes.items()}
+    # A case's process leads a session of its own; a helper in it may have lost its parent.
+    leads = os.getsid(0) == own
+
+    def is_below(pid: int) -> bool:
+        if leads and int(processes[pid][3]) == own:
+            return True
+        for _ in parents:  # so that parents that changed while we looked cannot make a circle
+            if (pid := parents.get(pid, 0)) in (0, own):
+                break
+        return pid == own
+
+    ticks = sum(sum(map(int, fields[11:15])) for pid, fields in processes.items() if pid != own and is_below(pid))
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return round(1e9 * (ticks / os.sysconf("SC_CLK_TCK") + ended.ru_utime + ended.ru_stime))
 
 
 def resident_bytes() -> int:
@@ -227,6 +271,7 @@ class Measurements:
     repeats: Repeats | None
     outputs_time: OutputsTime | None
     stops: Stops | None
+    inputs_changed: bool
 
 
 class KeptOutputs:
@@ -277,6 +322,7 @@ def run_session(
     seed: Sequence[int] = (0,),
     round_number: int = 1,
     timed_part: TimedPart = measure,
+    constructed_ns: int = 0,
 ) -> Measurements:
     """Measure one case.
 
@@ -284,17 +330,18 @@ def run_session(
     each phase when it begins, so that a crash can be assigned to a phase. inputs: the arrays of the batches, which the
     repeat check overwrites. seed: decides by how much each block is longer than asked, and the new inputs of the repeat
     check; different for each process. round_number: from 1; decides which batches are compared before timing.
-    timed_part: runs and times the blocks.
+    timed_part: runs and times the blocks. constructed_ns: time to make the backend's object, a part of loading.
     """
-    stops = StopCounter(enter)
+    stops, given = StopCounter(enter), Given.now()
     enter = stops.enter
     baseline_rss_bytes = resident_bytes()
-    cold = _start_cold(backend, mode, enter)
+    contents = _contents(inputs)
+    cold = _start_cold(backend, mode, enter, constructed_ns)
     enter("reference check")
     before = parity.worst(_compared(backend, mode, reference, classifier, batches_to_check(mode.batches, round_number)))
     quiet_collector()
     enter("warm-up")
-    watch = CpuWatch()
+    watch = CpuWatch(given=given)
     warmed = warm_up(mode, settings, watch.time_work)
     enter("measure")
     kept = KeptOutputs(backend.outputs)
@@ -314,11 +361,12 @@ def run_session(
     placement = backend.placement()
     used = len(timed.samples_ns)
     split, device = mode.split(used), mode.device(used)
+    inputs_changed = _contents(inputs) != contents
     repeats = None
     if after is not None:
         enter("repeat check")
         # Last of all: it may change nothing that was measured or read before.
-        repeats = check_repeats(mode.rewritable(inputs), reference, seed)
+        repeats = checked_repeats(mode.rewritable(inputs), reference, seed)
     stopped = stops.end()
     backend.close()
     return Measurements(
@@ -335,10 +383,30 @@ def run_session(
         repeats=repeats,
         outputs_time=outputs_time,
         stops=stopped,
+        inputs_changed=inputs_changed,
     )
 
 
-def _start_cold(backend: Session, mode: Mode, enter: Callable[[str], None]) -> ColdCosts:
+def checked_repeats(runs: Rewritable, reference: Callable[[int], Outputs], seed: Sequence[int]) -> Repeats:
+    """The repeat check, and for how long it waited for a CPU."""
+    before, began = waited_ns(), clock.now_ns()
+    repeats = check_repeats(runs, reference, seed)
+    after, wall_ns = waited_ns(), clock.now_ns() - began
+    waited = sum(time_ns - before.get(thread, 0) for thread, time_ns in after.items())
+    share = max(0, waited) / wall_ns if after and wall_ns else None
+    return repeats.model_copy(update={"waited_share": share})
+
+
+def _contents(batches: Sequence[Outputs]) -> list[int]:
+    """A checksum of each array. Not for security: a pass that writes into its input changes it all the same."""
+    return [
+        zlib.crc32(np.ascontiguousarray(values).view(np.uint8).data) if values.size and values.dtype.kind != "O" else 0
+        for batch in batches
+        for values in batch.values()
+    ]
+
+
+def _start_cold(backend: Session, mode: Mode, enter: Callable[[str], None], constructed_ns: int) -> ColdCosts:
     """Load, compile and answer once, each timed: the cold start."""
     enter("load")
     start = now_ns()
@@ -356,7 +424,7 @@ def _start_cold(backend: Session, mode: Mode, enter: Callable[[str], None]) -> C
     first_start = now_ns()
     mode.once()
     return ColdCosts(
-        load=loaded - start,
+        load=constructed_ns + loaded - start,
         compile=compile_ns,
         compile_cached=cached,
         first_inference=now_ns() - first_start,

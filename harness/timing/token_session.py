@@ -31,7 +31,7 @@ from harness.core.schemas.generation_record import ids_digest
 from harness.statistics.estimators import median
 from harness.statistics.parity import GreedyAnswer, Ids, ParityTally
 from harness.timing.clock import now_ns
-from harness.timing.session import CpuWatch, StopCounter, peak_bytes, quiet_collector, resident_bytes
+from harness.timing.session import CpuWatch, Given, StopCounter, peak_bytes, quiet_collector, resident_bytes
 
 
 class Generator(Protocol):
@@ -163,7 +163,7 @@ def run_token_session(
 ) -> TokenMeasurements:
     """Measure one case. prompts: (samples, length), different rows. reference: of the first rows; None where nothing is
     computed. enter: called with the name of each phase when it begins."""
-    stops = StopCounter(enter)
+    stops, given = StopCounter(enter), Given.now()
     enter = stops.enter
     baseline = resident_bytes()
     batches = PromptBatches(prompts, batch_size)
@@ -175,7 +175,7 @@ def run_token_session(
         _force(decoder, batches, tally, new_tokens)
     quiet_collector()
     enter("warm-up")
-    watch, began = CpuWatch(), now_ns()
+    watch, began = CpuWatch(given=given), now_ns()
     warmups, steady = _warm_up(decoder, batches, new_tokens, options, settings, watch.time_work)
     enter("measure")
     # CPU time is counted in ticks too coarse for less (Measurement.min_s).

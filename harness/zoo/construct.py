@@ -48,7 +48,7 @@ def build_module(record: ExportRecord, folder: Path) -> nn.Module:
     changed = changed_sources(record.sources)
     if changed:
         raise CaseError(
-            f"{record.model} is not what was exported: {', '.join(sorted(changed))} changed since.",
+            f"{record.model} differs from its export: {', '.join(sorted(changed))} changed since.",
             "Run `make export`: it exports the model as it is now.",
         )
     names = [spec.name for spec in record.inputs]

@@ -104,7 +104,7 @@ def _check(prepared: Arrays, stored: Arrays, exact: bool) -> None:
         distance = relative_l2(got, wanted) if same and not exact else 0.0
         if not same or distance > MAX_JPEG_DISTANCE:
             raise ExportError(
-                f"Decoded JPEG files are not what the model is measured with: `{name}` is {distance:.2f} away.",
+                f"Decoded JPEG files differ from the model's inputs: `{name}` is {distance:.2f} away.",
                 "Leave `boundaries: [e2e]` out for this model.",
             )
 

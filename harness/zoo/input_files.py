@@ -91,21 +91,21 @@ def read_inputs(path: Path) -> Arrays:
     """The arrays of a file. Raises MissingInputError, MalformedFileError or UsageError."""
     if not path.is_file():
         raise MissingInputError(
-            f"There is no file of inputs {path}.", "Check the path of INPUTS; it is taken as given."
+            f"There is no file of inputs {path}.", "Check INPUTS; a relative path begins at the current folder."
         )
     try:
         arrays = arrays_in(path)
     except UNREADABLE as error:
         raise MalformedFileError(f"{path} is no file of inputs that can be read: {reason(error)}.", FORM) from error
     if not arrays or not any(values.ndim for values in arrays.values()):
-        raise UsageError(f"{path} holds no array with items.", FORM)
+        raise UsageError(f"{path} has no array with items.", FORM)
     return arrays
 
 
 def _tokens(path: str, arrays: Arrays) -> int:
     ids = arrays.get("input_ids", next(iter(arrays.values())))
     if ids.ndim < 2:
-        raise UsageError(f"{path} holds no (samples, tokens) of a text model.", FORM)
+        raise UsageError(f"{path} has no array (samples, tokens) of a text model.", FORM)
     return int(ids.shape[1])
 
 

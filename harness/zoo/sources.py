@@ -94,7 +94,11 @@ def _near(path: Path) -> str:
     """The hint for a path that does not exist."""
     names = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
     close = difflib.get_close_matches(path.name, names, n=1, cutoff=0.6)
-    return f"Did you mean {path.parent / close[0]}?" if close else "Check the path; it is taken from this folder on."
+    return (
+        f"Did you mean {path.parent / close[0]}?"
+        if close
+        else "Check the path; a relative path begins at the current folder."
+    )
 
 
 def parse_source(name: str) -> ModelSource | None:

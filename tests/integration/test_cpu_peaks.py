@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from harness.backends import cpu_peak_work
 from harness.core.errors import UnavailableError
 from harness.processes import cpu_peaks
 from harness.processes.cpu_peaks import WAYS, Task, TaskRefused
+
+ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.stages
 
@@ -45,3 +52,26 @@ def test_processes_answer_with_a_rate_each(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_a_library_raises_comes_back_in_words() -> None:
     result = cpu_peaks.rates_of(Task("no such product"), 1)
     assert result == TaskRefused("KeyError: 'no such product'")
+
+
+def test_ctrl_c_does_not_reach_the_fork_server_while_it_imports_libraries(tmp_path: Path) -> None:
+    at_start = (
+        "import os, signal, sys\n"
+        "ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN\n"
+        "os.write(1, f\"{ignored} {'forkserver' in sys.orig_argv[-1]}\\n\".encode())"
+    )
+    (tmp_path / "sitecustomize.py").write_text(at_start)
+    program = (
+        "import signal; from harness.processes import cpu_peaks\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "with cpu_peaks._started(cpu_peaks.Task('NumPy'), 1): pass\n"
+        "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "True True" in done.stdout.splitlines()

@@ -252,7 +252,7 @@ def test_ctrl_c_keeps_what_is_measured_and_the_same_command_goes_on(tmp_path: Pa
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate()
     assert process.returncode == 130
-    assert "What was measured is kept" in errors
+    assert "Measured results are kept" in errors
     kept = {path: path.stat().st_mtime_ns for path in results.loads.rglob("*.json")}
     assert 0 < len(kept) < 38
     run("load", tmp_path)

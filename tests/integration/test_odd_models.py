@@ -136,6 +136,7 @@ def test_examples_may_be_given_by_the_names_of_forwards_parameters(tmp_path: Pat
     [
         ("noisy", ("draws random numbers", "output `output` differs", "dropout: training=False")),
         ("counting", ("keeps a state from one call to the next", "set it back")),
+        ("skipping", ("keeps a state from one call to the next", "set it back")),
         ("coupled", ("depends on the rest of its batch", "In training mode: `norm` (BatchNorm1d)")),
         (
             "averaged",

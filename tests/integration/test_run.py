@@ -407,7 +407,7 @@ def test_ctrl_c_keeps_what_was_measured(folder: Folder) -> None:
         os.killpg(process.pid, signal.SIGINT)
         errors = process.communicate()[1]
     assert process.returncode == 130
-    assert "What was measured is kept" in errors
+    assert "Measured results are kept" in errors
     assert "Traceback" not in errors
     assert folder.orphans() == []
     assert 3 <= len(folder.records()) < 12
@@ -545,7 +545,7 @@ def test_a_full_disk_is_said_and_what_was_measured_stays(folder: Folder, tiny_di
     assert done.returncode == 6
     error, hint = two_lines(done)
     assert "disk is full" in error
-    assert "what was measured is kept" in hint
+    assert "measured results are kept" in hint
     folder.records()  # whatever was written is whole
     for filler in tiny_disk.glob("filler-*"):
         filler.unlink()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import pipeline
 from harness.core.host import environment
 
 ROOT = Path(__file__).parents[2]
@@ -73,7 +74,7 @@ def test_make_expands_no_variable(name: str, by_environment: bool, tmp_path: Pat
     assert not trap.exists()
 
 
-@pytest.mark.parametrize(("name", "meant"), [("MODEL", "MODELS"), ("BACKEND", "BACKENDS"), ("ROUND", "ROUNDS")])
+@pytest.mark.parametrize(("name", "meant"), [("MODEL", "MODELS"), ("models", "MODELS"), ("ROUND", "ROUNDS")])
 def test_a_misspelt_variable_is_an_error(name: str, meant: str, tmp_path: Path) -> None:
     done = make("plan", {name: "x", "RESULTS": str(tmp_path / "results")})
     assert done.returncode == 2
@@ -82,6 +83,39 @@ def test_a_misspelt_variable_is_an_error(name: str, meant: str, tmp_path: Path) 
         f"Hint:  Did you mean {meant}? `make` alone lists all of them.",
     ]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("target", "hint"),
+    [
+        ("plna", "Did you mean plan? `make` alone lists all of them."),
+        ("Bench", "Did you mean bench? `make` alone lists all of them."),
+        ("x'y; touch trap", "`make` alone lists all of them."),
+    ],
+)
+def test_a_misspelt_target_is_an_error(target: str, hint: str) -> None:
+    done = make(target, {})
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[:2] == [f"Error: there is no target {target}.", f"Hint:  {hint}"]
+    assert not (ROOT / "trap").exists()
+
+
+@pytest.mark.parametrize("by_environment", [False, True], ids=["argument", "environment"])
+def test_a_switch_with_0_is_off(by_environment: bool) -> None:
+    switches = [variable for variable in pipeline.VARIABLES if variable.switch]
+    for value, on in (("1", True), ("0", False), ("no", False)):
+        chosen = {variable.name: value for variable in switches}
+        words = make("plan", chosen, by_environment, "run", "report", "compare", "--dry-run").stdout.split()
+        assert [variable.option in words for variable in switches] == [on] * len(switches)
+
+
+@pytest.mark.parametrize("value", ["no-such-python", "/no/such/python", "README.md"])
+def test_a_python_that_does_not_start_is_an_error(value: str) -> None:
+    done = make("plan", {"PYTHON": value, "WHERE": "system"})
+    assert done.stderr.splitlines()[:2] == [
+        f"Error: {value} is no command: Python 3.11 to 3.13 is needed.",
+        "Hint:  Install one, or name it: PYTHON=/path/to/python3.",
+    ]
 
 
 @pytest.mark.parametrize(("old", "new"), [("RUN", "WHERE"), ("RUNS", "PROFILE_RUNS"), ("PYTHONS", "BACKEND_PYTHONS")])
@@ -136,7 +170,7 @@ def test_make_finds_a_python_without_an_environment(tmp_path: Path) -> None:
 def test_a_value_does_not_become_an_option(value: str, tmp_path: Path) -> None:
     done = make("plan", {"CONFIG": "configs/smoke.yaml", "RESULTS": str(tmp_path), "MODELS": value})
     assert done.returncode == 2
-    assert done.stderr.startswith("Error: argument --models: expected one argument\n")
+    assert done.stderr.startswith("Error: argument --models has no value, or one with a leading dash.\n")
     assert list(tmp_path.iterdir()) == []
 
 

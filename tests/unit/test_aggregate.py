@@ -16,11 +16,24 @@ from harness.aggregation import join
 from harness.core import store
 from harness.core.errors import CasesFailedError, MalformedFileError, MissingInputError
 from harness.core.layout import Models, Results
-from harness.core.schemas import SOURCES, Case, Check, ExportFailure, Failed, Measured, Plan, Row, Summary, Usage
+from harness.core.schemas import (
+    SOURCES,
+    Case,
+    Check,
+    Energy,
+    ExportFailure,
+    Failed,
+    Measured,
+    Plan,
+    Row,
+    Summary,
+    Usage,
+)
 from tests.synthetic_results import (
     ENVIRONMENT_ID,
     MINILM,
     RESNET,
+    SETTINGS_ID,
     Synthetic,
     case_of,
     environment,
@@ -29,6 +42,7 @@ from tests.synthetic_results import (
     matrix,
     measured,
     sha,
+    stretched,
     usage_of,
     usage_sample,
 )
@@ -50,7 +64,8 @@ class Folder:
         """Replace one raw record."""
         record = measured(case, RESNET, round_number, 120, **changes)
         store.save_raw(self.results.raw_file(case.case_id, round_number), record)
-        store.save(self.results.usage_file(case.case_id, round_number), usage_of(case.case_id, round_number))
+        usage = stretched(usage_of(case.case_id, round_number), record)
+        store.save(self.results.usage_file(case.case_id, round_number), usage)
 
     def summary(self) -> Summary:
         aggregate.stage(["--results", str(self.results.root), "--models-dir", str(self.models.root)])
@@ -366,9 +381,13 @@ def test_a_plan_without_further_rounds_stops_as_planned(tmp_path: Path) -> None:
 
 
 def test_usage_of_the_timed_loops_stands_in_the_row(tmp_path: Path) -> None:
-    usage = Folder(tmp_path).row().usage
+    folder = Folder(tmp_path)
+    usage = folder.row().usage
     assert usage is not None
-    assert (usage.rounds, usage.watched_ns, usage.cpu_percent_mean) == (3, 6_000_000_000, 196)
+    assert (usage.rounds, usage.cpu_percent_mean) == (3, pytest.approx(196))
+    records = [store.load_raw(folder.results.raw_file(ORT.case_id, number)) for number in (1, 2, 3)]
+    windows = [record.cpu_use.wall_ns for record in records if isinstance(record, Measured) and record.cpu_use]
+    assert usage.watched_ns == pytest.approx(sum(windows))
 
 
 def test_without_a_monitor_no_row_is_ranked_and_a_note_says_so(tmp_path: Path) -> None:
@@ -567,3 +586,41 @@ def test_the_sources_of_a_module_are_among_what_was_measured(tmp_path: Path) -> 
     assert row.latency_ns is not None
     assert row.latency_ns.rounds == 2
     assert "sources has changed since" in flags(row)["ROUNDS_MISSING"]
+
+
+def energy(**changes: Any) -> Energy:
+    fields = {
+        "case_id": ORT.case_id,
+        "settings_id": SETTINGS_ID,
+        "created_at": "2026-11-28T00:00:00+00:00",
+        "environment_id": None,
+        "gpu": "A GPU",
+        "uuid": "GPU-1",
+        "batch_size": 1,
+        "idle_w": 70.0,
+        "idle_ns": 5_000_000_000,
+        "energy_j": 3000.0,
+        "window_ns": 6_000_000_000,
+        "busy_ns": 5_900_000_000,
+        "batches": 1000,
+        "joules_per_inference": 2.58,
+        "joules_per_item": 2.58,
+    }
+    return Energy(**{**fields, **changes})
+
+
+def test_the_energy_of_another_case_is_left_out(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    store.save(folder.results.energy_file(EAGER.case_id), energy(case_id=EAGER.case_id))
+    store.save(folder.results.energy_file(ORT.case_id), energy(case_id=EAGER.case_id))
+    summary = folder.summary()
+    assert list(summary.energies) == [EAGER.case_id]
+    assert f"holds the energy of {EAGER.case_id}: it was moved or copied" in summary.notes[0]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"joules_per_inference": 1.29}, {"joules_per_item": -2.58}, {"energy_j": 419.0}, {"batches": 2000}]
+)
+def test_energy_follows_from_its_readings(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"do not follow|greater than"):
+        energy(**changes)

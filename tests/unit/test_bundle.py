@@ -192,7 +192,7 @@ def test_a_configuration_is_packed_only_as_it_was_planned(tmp_path: Path, capsys
     assert run.pack()["config.yaml"] == b"models: []\n"
     config.write_text("models: [other]\n")
     assert "config.yaml" not in run.pack()
-    assert "is not what was planned from" in capsys.readouterr().err
+    assert "has changed since the plan" in capsys.readouterr().err
 
 
 def test_a_summary_of_another_plan_is_not_packed(tmp_path: Path) -> None:
@@ -271,11 +271,17 @@ def test_damage_is_named(copy: Run, packed: tuple[Run, Files], damage: Callable[
 @pytest.mark.parametrize(
     ("forgery", "words"),
     [
-        (changed(REPORT, b"minilm", b"maxilm"), f"{REPORT} is not what its records give: line "),
-        (changed("results/summary.csv", b"minilm", b"maxilm"), "results/summary.csv is not what its records give"),
-        (without("results/summary.csv"), "results/summary.csv is not what its records give: it is there only once"),
-        (without(RAW), "is not what its records give"),
-        (changed(RAW, b"1", b"2"), "is not what its records give"),
+        (changed(REPORT, b"minilm", b"maxilm"), f"{REPORT} differs from the one that its records give: line "),
+        (
+            changed("results/summary.csv", b"minilm", b"maxilm"),
+            "results/summary.csv differs from the one that its records give",
+        ),
+        (
+            without("results/summary.csv"),
+            "results/summary.csv differs from the one that its records give: it is there only once",
+        ),
+        (without(RAW), "differs from the one that its records give"),
+        (changed(RAW, b"1", b"2"), "differs from the one that its records give"),
         (without("results/plan.json"), "aggregate does not take its records: results/plan.json does not exist"),
         (lambda files: {**files, "results/charts/x.png": b"x"}, "results/charts/"),
         (lambda files: {**files, "harness/aggregate.py": b""}, "harness/aggregate.py does not belong in a bundle"),

@@ -217,7 +217,7 @@ def test_a_worker_refuses_another_version_and_a_changed_file() -> None:
     with pytest.raises(UsageError, match=f"the plan is of {same_version}"):
         execute(request(inferometer=same_version), lambda _digest: b"")
     file = UnitFile(path="results/plan.json", sha256="0" * 64)
-    with pytest.raises(MalformedFileError, match="is not what the request names"):
+    with pytest.raises(MalformedFileError, match="differs from the file that the request names"):
         execute(request(files=(file,)), lambda _digest: b"changed")
 
 

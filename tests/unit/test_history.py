@@ -46,6 +46,19 @@ def test_a_damaged_run_is_named_and_the_others_are_used(tmp_path: Path) -> None:
     assert "n00" in notes[0]
 
 
+def test_a_run_counts_once_under_its_own_name(tmp_path: Path) -> None:
+    files = RunStore(tmp_path)
+    first, other = nights([1.0, 1.0])
+    filled(files, [first, other])
+    store.save(files.run("n07"), first)  # the folder was copied
+    renamed = first.model_copy(update={"run_id": "n08"})
+    store.save(files.run("n08"), renamed)
+    runs, notes = load_runs(files)
+    assert [run.run_id for run in runs] == ["n00", "n01"]
+    assert "it was moved or copied" in notes[0]
+    assert "is the run n00 under another name" in notes[1]
+
+
 def test_a_store_and_a_result_are_needed(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no store"):
         history.stage(["--results", str(tmp_path)])

@@ -55,11 +55,13 @@ from tests.synthetic_results import (
     MINILM,
     Synthetic,
     case_of,
+    cpu_use,
     eventful,
     failed,
     measured,
     restless,
     slowed,
+    stretched,
     usage_of,
     usage_sample,
 )
@@ -117,7 +119,7 @@ def test_packed_records_equal_those_that_were_written(large: Run) -> None:
         assert raw.load(record.case_id, record.round) == record
         usage = large.made.watch(record.case_id, record.round)
         if usage is not None:
-            assert raw.load_usage(record.case_id, record.round) == PackedUsage.of(usage)
+            assert raw.load_usage(record.case_id, record.round) == PackedUsage.of(stretched(usage, record))
     assert [path.name for path in large.results.raw.iterdir() if path.suffix != ".parquet"] == []
 
 
@@ -149,7 +151,13 @@ def test_a_file_of_format_1_is_read_and_packed_again(tmp_path: Path) -> None:
     case, path = case_of(MINILM, "torch-eager", "fp32", 1, 128), tmp_path / "again.parquet"
     old = packed.PackedRaw(GOLDEN / "raw-1.parquet")
     lines = [(old.record(*key), old.usage(*key)) for key in old]
-    assert lines == [(measured(case, MINILM, number, 20), usage_of(case.case_id, number)) for number in (1, 2)]
+    records = [measured(case, MINILM, number, 20) for number in (1, 2)]
+    windows = [int(1.2 * sum(block.wall_ns for block in record.blocks)) for record in records]
+    then = [
+        record.model_copy(update={"cpu_use": cpu_use(window_ns)})
+        for record, window_ns in zip(records, windows, strict=True)
+    ]
+    assert lines == [(record, usage_of(case.case_id, record.round)) for record in then]
     packed.write_raw(path, [(record, usage) for record, usage in lines if record is not None])
     again = packed.PackedRaw(path)
     assert [again.usage(*key) for key in old] == [PackedUsage.of(usage) for _, usage in lines if usage is not None]

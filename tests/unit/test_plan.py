@@ -89,5 +89,5 @@ def test_a_configuration_that_is_not_there_is_an_error_and_the_packages_own_are_
     plan.stage(["--config", "configs/smoke.yaml"])
     (here / "configs").mkdir()
     (here / "configs/smoke.yaml").write_text("nothing")
-    with pytest.raises(ConfigError, match="no mapping"):
+    with pytest.raises(ConfigError, match="has no keys"):
         plan.stage(["--config", "configs/smoke.yaml"])

@@ -90,7 +90,7 @@ def test_what_is_not_reproduced_ends_with_eleven(place: Place) -> None:
         place.judge(summary())
     assert caught.value.exit_code == 11
     assert caught.value.problem == "a-claim: 2 NOT REPRODUCED, 1 REPRODUCED."
-    assert "names what differs" in caught.value.hint
+    assert "names the differences" in caught.value.hint
     assert [row.verdict for row in place.saved().rows].count("NOT REPRODUCED") == 2
 
 

@@ -127,5 +127,5 @@ def _missing(provider: str) -> str | None:
 def _not_obtained(provider: str, reason: str) -> CaseError:
     return CaseError(
         f"ONNX Runtime did not get its {provider}: {reason}.",
-        "Install what is named (onnxruntime-gpu brings no CUDA, cuDNN or TensorRT itself), or leave the backend out.",
+        "Install the named library (onnxruntime-gpu has no CUDA, cuDNN or TensorRT), or leave the backend out.",
     )

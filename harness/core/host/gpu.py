@@ -155,7 +155,7 @@ def first_gpu() -> GpuHandle:
         library = importlib.import_module("pynvml")
     except ImportError:
         raise UnavailableError(
-            "nvidia-ml-py is not installed, so there is no record of what the GPU did while it was measured.",
+            "nvidia-ml-py is not installed, so there is no record of the GPU while it was measured.",
             "pip install nvidia-ml-py, into the interpreter of every backend.",
         ) from None
     try:

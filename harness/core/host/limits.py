@@ -41,6 +41,24 @@ def affinity() -> tuple[int, ...]:
     return tuple(range(os.cpu_count() or 1))
 
 
+_POLICIES = {
+    "SCHED_OTHER": "normal",
+    "SCHED_BATCH": "batch",
+    "SCHED_IDLE": "idle",
+    "SCHED_FIFO": "FIFO",
+    "SCHED_RR": "RR",
+}
+"""Names of os → words (sched(7))."""
+
+
+def scheduling() -> str:
+    """Scheduling policy and nice value of the calling thread, as `normal, nice 0`."""
+    kept = getattr(os, "SCHED_RESET_ON_FORK", 0)
+    policy = os.sched_getscheduler(0) & ~kept if hasattr(os, "sched_getscheduler") else 0
+    name = next((word for name, word in _POLICIES.items() if getattr(os, name, None) == policy), f"policy {policy}")
+    return f"{name}, nice {os.getpriority(os.PRIO_PROCESS, 0)}"
+
+
 def cpu_quota(cgroup: Path = _CGROUP, membership: Path = _MEMBERSHIP) -> float | None:
     """Cores by cgroup quota, the smallest of this process's cgroup and its ancestors; None without a quota."""
     return min(filter(None, map(_quota, _folders("cpu", cgroup, membership))), default=None)

@@ -19,6 +19,7 @@ from harness.core.schemas.vocabulary import (
     Grade,
     Interval,
     ModeName,
+    NotNegative,
     Precision,
     Quantity,
     Record,
@@ -352,7 +353,7 @@ ShiftState = Literal["candidate", "confirmed", "refuted"]
 class HistoryPoint(Record):
     """A case in one run."""
 
-    process_medians: Annotated[tuple[float, ...], Field(min_length=1)]
+    process_medians: Annotated[tuple[NotNegative, ...], Field(min_length=1)]
     """Nanoseconds per batch."""
     grade: Grade | None
 

@@ -7,20 +7,24 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from harness.core.schemas.export_record import Artifact, ExportFailure, OnnxArtifact
 from harness.core.schemas.raw_record import Block, Clock, ColdCosts, CpuUse, Measured, Memory, Placement, RawBase, Stops
 from harness.core.schemas.vocabulary import (
+    Amount,
     Checks,
+    Count,
     Device,
     FileName,
     Flag,
     Grade,
     Interval,
+    NotNegative,
     Precision,
     Record,
     Sha256,
+    Share,
     Status,
     UsageSummary,
     Weights,
@@ -181,6 +185,13 @@ class GeneratedRequest(Record):
     tokens: tuple[tuple[int, ...], ...]
     """Token ids, (batch, N)."""
 
+    @model_validator(mode="after")
+    def _in_order(self) -> GeneratedRequest:
+        instants = (self.start_ns, *self.token_ns)
+        if not self.token_ns or any(later < earlier for earlier, later in pairwise(instants)):
+            raise ValueError("its tokens come before their predecessors, or there are none")
+        return self
+
     @property
     def steps_ns(self) -> tuple[int, ...]:
         """The N - 1 ITLs; of a one-token output its TTFT."""
@@ -192,21 +203,21 @@ class GeneratedRequest(Record):
 class TokenParity(Record):
     """Agreement of a backend's tokens with fp32 eager (harness/statistics/parity.py)."""
 
-    sequences: int
-    steps: int
+    sequences: Amount
+    steps: Amount
     """Steps compared, over all sequences: each with the reference's tokens as inputs (teacher forcing)."""
-    max_abs: float | None
+    max_abs: NotNegative | None
     """Largest difference of any logit; None where a logit is not finite."""
-    relative_l2: float | None
+    relative_l2: NotNegative | None
     """Of the worst step of any sequence."""
     cosine: float | None
     """The same."""
-    nonfinite: int
-    forced_agreement: float
+    nonfinite: Amount
+    forced_agreement: Share
     """Share of the forced steps with the reference's token on top."""
-    free_sequences: int
+    free_sequences: Amount
     """Sequences that were compared without teacher forcing: those of timed requests."""
-    free_equal: int
+    free_equal: Amount
     """Of those, with the same tokens to the end."""
     first_difference: int | None = None
     """Earliest step, from 1, at which a free sequence has another token; None without one."""
@@ -215,7 +226,7 @@ class TokenParity(Record):
     first_moved: float | None = None
     """The measured difference there under teacher forcing: by how much the gap between these two tokens moved at most
     (twice the largest difference of a logit of that step)."""
-    unexplained: int = 0
+    unexplained: Amount = 0
     """First differing tokens, and forced steps, whose margin is larger than the measured difference: the tokens are
     wrong, not only close."""
 
@@ -223,13 +234,13 @@ class TokenParity(Record):
 class ReuseCheck(Record):
     """Requests that a decoder with a stale or a kept cache answers wrongly or too fast."""
 
-    compared: int
+    compared: Amount
     """Sequences whose tokens were compared after another prompt had filled the cache."""
-    unequal: int
+    unequal: Amount
     """Of these, with other tokens than before: the cache was not emptied, or the answer is not deterministic."""
-    repeated_ns: tuple[int, ...] = ()
+    repeated_ns: tuple[Amount, ...] = ()
     """TTFT of a prompt that was generated from just before, …"""
-    fresh_ns: tuple[int, ...] = ()
+    fresh_ns: tuple[Amount, ...] = ()
     """… and of a new prompt, in pairs: a kept prefix makes the first faster."""
 
 
@@ -239,15 +250,15 @@ class Generated(RawBase):
     status: Literal["generated"] = "generated"
     artifacts: dict[str, str]
     """sha256 of each loaded file, by file name."""
-    threads: int
+    threads: Count
     clock: Clock
     warmups: tuple[GeneratedRequest, ...]
-    requests: tuple[GeneratedRequest, ...]
+    requests: Annotated[tuple[GeneratedRequest, ...], Field(min_length=1)]
     """The timed requests, in order; each has other prompts than the one before."""
     steady: bool
     """The last three warm-ups agreed."""
     stop: Literal["requests", "time limit"]
-    cache_bytes: int
+    cache_bytes: Amount
     """Bytes of the keys and values after the last token of a request, as the backend measures them."""
     parity: TokenParity | None
     """None where the backend computes nothing."""

@@ -12,14 +12,17 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from harness.core.schemas.generation_record import TokenParity
-from harness.core.schemas.raw_record import Clock, Parity, Placement
+from harness.core.schemas.raw_record import Clock, Parity, Placement, Repeats
 from harness.core.schemas.vocabulary import (
+    Amount,
+    Count,
     Device,
     FileName,
     Interval,
     Kind,
     MessageLines,
     MessageText,
+    NotNegative,
     Precision,
     Record,
     SettingsId,
@@ -320,8 +323,8 @@ class LoadBase(Record):
 class GuardTimes(Record):
     """Pairs of neighbouring blocks, each block the mean time of a dispatch in ns: as usual, and in another way."""
 
-    usual_ns: tuple[float, ...]
-    other_ns: tuple[float, ...]
+    usual_ns: tuple[NotNegative, ...]
+    other_ns: tuple[NotNegative, ...]
 
 
 class ServiceRun(LoadBase):
@@ -333,23 +336,26 @@ class ServiceRun(LoadBase):
     status: Literal["measured"] = "measured"
     artifacts: dict[str, str]
     """sha256 of each loaded file, by file name, of all prepared sizes together."""
-    threads: int
+    threads: Count
     workers: int
     """With in_flight: batches in flight."""
     clock: Clock
-    load_ns: dict[int, int]
+    load_ns: dict[int, Amount]
     """By prepared batch size: load, compile and first inference of the first worker."""
-    service_ns: dict[int, tuple[int, ...]]
+    service_ns: dict[int, tuple[Amount, ...]]
     """By prepared batch size: time of each dispatch, in the order measured; of several workers one after the other."""
     repeat_input: GuardTimes | None = None
     """Batch size 1: other = the same stored input each time. None where nothing is computed."""
+    repeats: Repeats | None = None
+    """Smallest batch size: new inputs in the memory of stored ones. None in older records, and where nothing is
+    computed or tokens are generated."""
     other_order: GuardTimes | None = None
     """Batch size 1: other = the inputs in another random order."""
     parity: dict[int, Parity]
     """By prepared batch size: all stored inputs against the fp32 reference; empty where nothing is computed."""
     placement: Placement
     """Of the largest prepared size."""
-    peak_rss_bytes: int
+    peak_rss_bytes: Amount
     token_parity: TokenParity | None = None
     """Of decoders: logits and tokens against fp32 eager before anything is timed, the worst of all prepared sizes."""
     rounding: float | None = None
@@ -441,6 +447,21 @@ class Replication(LoadBase):
     """Of completions whose lengths differ: tokens that each request asked for."""
     generated: GeneratedBatches | None = None
     """Of decoders. A request is done with its own last token, which is not the end of its batch."""
+
+    @property
+    def impossible(self) -> str | None:
+        """Why no service can have had these times; None where one can."""
+        arrays = (self.sizes, self.ready_ns, self.start_ns, self.done_ns, self.worker)
+        if len({len(values) for values in arrays}) > 1:
+            return "its batches have more sizes than times, or fewer"
+        if min(self.sizes, default=1) < 1 or sum(self.sizes) > self.requests:
+            return "its batches have other numbers of requests than were scheduled"
+        lost, pairs = frozenset(self.failed), enumerate(zip(self.start_ns, self.done_ns, strict=True))
+        if any(start > done for place, (start, done) in pairs if place not in lost):
+            return "its batches end before they start"
+        if self.scheduled_ns and len(self.scheduled_ns) != self.requests:
+            return "its schedule has another number of requests"
+        return None
 
 
 class LoadFailure(LoadBase):

@@ -5,37 +5,42 @@ results/energy/<case_id>.json: energy of an inference in joules, from a separate
 
 from __future__ import annotations
 
+import math
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, create_model, model_validator
 
 from harness.core.schemas.vocabulary import (
+    Amount,
     BusyProcess,
+    Count,
     Format2,
     MessageLines,
     MessageText,
+    NotNegative,
     Record,
     SettingsId,
+    Share,
     Situation,
 )
 
 
 class Clock(Record):
     name: str
-    resolution_ns: float
-    overhead_ns: int
+    resolution_ns: NotNegative
+    overhead_ns: Amount
     """Median of two reads back to back."""
 
 
 class Block(Record):
     """One part of the timed loop that contains only inferences."""
 
-    iterations: int
-    wall_ns: int
-    device_ns: int | None = None
+    iterations: Count
+    wall_ns: Amount
+    device_ns: Amount | None = None
     """Offline mode on a GPU: between events before the first and after the last inference of the block."""
-    enqueue_ns: int | None = None
+    enqueue_ns: Amount | None = None
     """Offline mode on a GPU: host time until the last submission returned."""
 
 
@@ -51,15 +56,15 @@ class TimedWindow(Record):
 class Parity(Record):
     """Distance of a case's outputs from the fp32 reference (harness/statistics/parity.py)."""
 
-    samples: int
-    relative_l2: float | None
+    samples: Amount
+    relative_l2: NotNegative | None
     """None when an output is not finite."""
-    max_abs: float | None
+    max_abs: NotNegative | None
     cosine: float | None
-    top1_agreement: float | None
+    top1_agreement: Share | None
     """Share of equal arg-max answers; None where the model is not a classifier."""
-    nonfinite: int
-    item_relative_l2: float | None = None
+    nonfinite: Amount
+    item_relative_l2: NotNegative | None = None
     """The same for the worst single sample; None in older records."""
     item_cosine: float | None = None
 
@@ -91,41 +96,48 @@ class Placement(Record):
 
 
 class Memory(Record):
-    peak_rss_bytes: int
+    peak_rss_bytes: Amount
     """Peak resident set of the process: interpreter, libraries, model, inputs."""
-    baseline_rss_bytes: int
+    baseline_rss_bytes: Amount
     """Resident set after imports and before load."""
 
 
 class ColdCosts(Record):
     """Cold start: times until the first result; `None` where the backend has no such step."""
 
-    load: int
-    compile: int | None
+    load: Amount
+    compile: Amount | None
     compile_cached: bool | None
     """True when a compile cache of an earlier process was used, so that `compile` is not the full cost."""
-    first_inference: int
+    first_inference: Amount
 
 
 class CpuUse(Record):
     """CPU use of a process during warm-up and timed part together, counted by itself at both ends."""
 
-    wall_ns: int
-    cpu_ns: int
+    wall_ns: Count
+    cpu_ns: Amount
     """CPU time of all its threads, including threads that ended meanwhile."""
-    waited_ns: int | None
+    waited_ns: Amount | None
     """Run-queue delay: total time that its threads were ready to run and waited for a CPU (field 2 of
     /proc/self/task/*/schedstat). None where the kernel does not count it."""
-    threads: int
+    threads: Count
     """At the end."""
-    threads_ended: int
+    threads_ended: Amount
     """Threads that existed at the start and ended meanwhile: their part of waited_ns is lost."""
     affinity_start: tuple[int, ...]
     affinity_end: tuple[int, ...]
     quota_start: float | None
     """Cores by cgroup quota; None without a quota."""
     quota_end: float | None
-    work_ns: tuple[int, ...]
+    helpers_ns: Amount = 0
+    """CPU time of the processes that it started, and of those that they started."""
+    affinity_given: tuple[int, ...] | None = None
+    """CPUs that it might use before the backend loaded anything; None in older records."""
+    scheduling_given: str | None = None
+    """Scheduling policy and nice value at the same moment; None in older records."""
+    scheduling_end: str | None = None
+    work_ns: tuple[Amount, ...]
     """A fixed piece of work on one thread, timed after each window of the warm-up and each block: it takes longer where
     the clock is lower or a neighbour uses the same core (harness/timing/clock.py)."""
 
@@ -135,14 +147,14 @@ class Stops(Record):
 
     continued: tuple[str, ...] = ()
     """The phase of each continuation after a stop (SIGCONT after SIGSTOP or SIGTSTP)."""
-    suspended_ns: int | None = None
+    suspended_ns: Amount | None = None
     """Time that the machine was suspended; None where its clocks do not show it."""
 
 
 class RawBase(Record):
     schema_version: Format2 = 2
     case_id: str
-    round: int
+    round: Count
     settings_id: SettingsId
     started_at: str
     environment_id: str | None
@@ -151,9 +163,9 @@ class RawBase(Record):
 class SplitSamples(Record):
     """The three parts of each e2e sample, in ns: they add up to the sample."""
 
-    preprocess: tuple[int, ...]
-    inference: tuple[int, ...]
-    postprocess: tuple[int, ...]
+    preprocess: tuple[Amount, ...]
+    inference: tuple[Amount, ...]
+    postprocess: tuple[Amount, ...]
 
 
 class DeviceSamples(Record):
@@ -161,9 +173,9 @@ class DeviceSamples(Record):
 
     clock: Clock
     """Name, resolution, and the device time between two events recorded back to back."""
-    device_ns: tuple[int, ...]
+    device_ns: tuple[Amount, ...]
     """Between two events around all work that one sample enqueues, on the backend's own stream or streams."""
-    enqueue_ns: tuple[int, ...]
+    enqueue_ns: tuple[Amount, ...]
     """Host time until the submission returned."""
     h2d_ns: tuple[int, ...] = ()
     """Transfer boundary: copy from pinned host memory, the pass, and the copy back. In sync mode they add up to
@@ -175,25 +187,28 @@ class DeviceSamples(Record):
 class Repeats(Record):
     """Pairs of passes, on a stored input and on a new input (harness/timing/repeat_check.py), in ns."""
 
-    fresh_ns: tuple[int, ...] = ()
+    fresh_ns: tuple[Amount, ...] = ()
     """On new inputs, written into the memory of stored inputs."""
-    repeated_ns: tuple[int, ...] = ()
+    repeated_ns: tuple[Amount, ...] = ()
     """On the stored input of the same pair, written again into the same memory."""
-    compared: int = 0
+    compared: Amount = 0
     """Pairs whose two outputs were compared: their inputs have different reference outputs."""
-    unchanged: int = 0
+    unchanged: Amount = 0
     """Compared pairs with exactly the same output for both inputs."""
     missing: str | None = None
     """Why there are no pairs."""
+    waited_share: NotNegative | None = None
+    """How long threads of the process were ready and waited for a CPU meanwhile, by the wall time of the check; None
+    in older records, and where the kernel does not count it."""
 
 
 class OutputsTime(Record):
     """Host time of outputs() after timed iterations: a backend that computes there hides part of its latency."""
 
-    outputs_ns: tuple[int, ...]
-    copy_ns: tuple[int, ...]
+    outputs_ns: Annotated[tuple[Amount, ...], Field(min_length=1)]
+    copy_ns: Annotated[tuple[Amount, ...], Field(min_length=1)]
     """Time of a plain copy of the same arrays on the host."""
-    arrays: int
+    arrays: Count
     """Number of outputs."""
 
 
@@ -201,16 +216,16 @@ class Measured(RawBase):
     status: Literal["measured"] = "measured"
     artifacts: dict[str, str]
     """sha256 of each loaded file, by file name."""
-    threads: int
+    threads: Count
     clock: Clock
-    warmup_ns: tuple[int, ...]
-    latency_ns: tuple[int, ...]
+    warmup_ns: tuple[Amount, ...]
+    latency_ns: tuple[Amount, ...]
     """Empty in offline mode, which waits for a block, not for a batch: its blocks are its samples."""
     split_ns: SplitSamples | None = None
     """For the e2e boundary."""
     device: DeviceSamples | None = None
     """On a GPU; its tuples are empty in offline mode, where the blocks have their own times."""
-    blocks: tuple[Block, ...]
+    blocks: Annotated[tuple[Block, ...], Field(min_length=1)]
     steady: bool
     """The three warm-up windows agreed."""
     stop: Literal["converged", "time limit", "sample limit"]
@@ -230,6 +245,10 @@ class Measured(RawBase):
     """None in older records, and where nothing is computed."""
     stops: Stops | None = None
     """None in older records."""
+    warmup_wall_ns: Amount | None = None
+    """How long the warm-up took, all between its samples included; None in older records."""
+    inputs_changed: bool = False
+    """Whether the arrays of its inputs had other contents after timing than before loading."""
     windows: tuple[TimedWindow, ...] = ()
     """One for each block, in order, where the blocks were started from outside; else empty."""
 
@@ -266,16 +285,16 @@ class GpuSample(Record):
 class UsageSample(Record):
     """Use of the machine by the case's process and by others since the previous sample; None where it is unreadable."""
 
-    at_ns: int
+    at_ns: Amount
     """Time since the monitor first saw the process."""
     phase: str
-    cpu_percent: float
+    cpu_percent: NotNegative
     """CPU time of the case's process; 100 is one CPU."""
-    others_percent: float
+    others_percent: NotNegative
     """CPU time of everything else except the monitor; 100 is one CPU."""
     steal_percent: float | None
     """Time that the hypervisor gave to other guests; 100 is one CPU."""
-    rss_bytes: int
+    rss_bytes: Amount
     major_faults: int
     minor_faults: int
     read_bytes: int | None
@@ -306,7 +325,7 @@ class Usage(Record):
     case_id: str
     round: int
     settings_id: SettingsId
-    interval_ns: int
+    interval_ns: Count
     samples: tuple[UsageSample, ...]
     pss_peak_bytes: int | None
     """Proportional set size (shared pages by share), read once, after the timed loop: reading it stops the process."""
@@ -317,9 +336,9 @@ class Usage(Record):
     whole time. Empty in older files."""
     unavailable: dict[str, str]
     """Why a field is None."""
-    monitor_cpu_ns: int
+    monitor_cpu_ns: Amount
     """CPU time of the monitor itself during its readings."""
-    watched_ns: int
+    watched_ns: Amount
 
     @property
     def by_column(self) -> dict[str, tuple[Any, ...]]:
@@ -398,17 +417,25 @@ class Energy(Record):
     environment_id: str | None
     gpu: str
     uuid: str
-    batch_size: int
-    idle_w: float
+    batch_size: Count
+    idle_w: NotNegative
     """Mean power of the GPU over `idle_ns`, before the first case used it."""
-    idle_ns: int
-    energy_j: float
+    idle_ns: Count
+    energy_j: NotNegative
     """From the GPU's own counter over the window: all energy, idle power included."""
-    window_ns: int
+    window_ns: Count
     """From the first timed inference to the last, with the short gaps between the blocks."""
-    busy_ns: int
+    busy_ns: Amount
     """The part of `window_ns` inside the blocks."""
-    batches: int
+    batches: Count
     joules_per_inference: float
     """Of one batch: (energy_j - idle_w x window) / batches."""
     joules_per_item: float
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Energy:
+        net_j = self.energy_j - self.idle_w * self.window_ns / 1e9
+        figures = (self.joules_per_inference * self.batches, self.joules_per_item * self.batches * self.batch_size)
+        if net_j <= 0 or not all(math.isclose(figure, net_j, rel_tol=1e-4) for figure in figures):
+            raise ValueError("its figures do not follow from its readings")
+        return self

@@ -49,6 +49,12 @@ Situation = Literal["alone", "together"]
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
+Count = Annotated[int, Field(ge=1)]
+Amount = Annotated[int, Field(ge=0)]
+"""A number of things, bytes, or nanoseconds between two readings of a clock that never goes back."""
+NotNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
 
 MessageText = Annotated[str, AfterValidator(lambda text: sanitize.shortened(sanitize.one_line(text), 4_000))]
 """One line of text from a library or a model's code, made safe to show; a long line loses its middle."""

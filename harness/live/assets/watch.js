@@ -5,7 +5,7 @@ const STATES = {
   waiting: "Waiting for a run to begin: {command}",
   exporting: "Exporting models",
   running: "Running",
-  stopped: "Stopped, and some turns have no answer: {command} goes on from there",
+  stopped: "Stopped, and some turns have no result: {command} continues",
   complete: "Complete: make aggregate report",
 };
 const ABSENT = "–";

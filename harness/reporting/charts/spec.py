@@ -43,7 +43,7 @@ class Axis:
 
     def text(self, tick: float) -> str:
         """The label of a tick."""
-        return f"{tick:,g}{self.suffix}"
+        return f"{tick:,.12g}{self.suffix}"
 
     def share(self, value: float) -> float:
         """Position of a value: 0 at the low end, 1 at the high end."""
@@ -353,8 +353,18 @@ def decades(label: str, low: float, high: float, suffix: str = "") -> Axis:
     return Axis(label, low, high, tuple(ticks), "log", suffix)
 
 
+MAX_DOUBLED_SPAN = 1e5
+MOST_LONG = 5
+"""Labels as long as 100,000,000× that have room side by side."""
+
+
 def doublings(label: str, low: float, high: float, most: int | None = None, suffix: str = "") -> Axis:
-    """A logarithmic axis with powers of two. most: number of labels that have room."""
+    """A logarithmic axis with powers of two, over a wide span with powers of ten. most: number of labels that have
+    room."""
+    if high / low > MAX_DOUBLED_SPAN:
+        powers = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
+        every = math.ceil(len(powers) / min(most or MOST_LONG, MOST_LONG))
+        return Axis(label, low, high, tuple(10.0**power for power in powers if power % every == 0), "log", suffix)
     return Axis(label, low, high, tuple(log_ticks(low, high, 2, most)), "log2", suffix)
 
 

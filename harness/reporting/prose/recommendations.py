@@ -242,7 +242,7 @@ def backend_choice(group: Candidates) -> Iterator[Recommendation]:
         yield group.recommendation("backend", text, (fastest.case_id, second.case_id))
     elif len(candidates) > 1:
         names = listed([backend_and_setting(row) for row in candidates])
-        text = f"{names} are not significantly different at batch 1 in {precision}"
+        text = f"{names} are equally fast at batch 1 in {precision}, within their intervals or 1%"
         started = [row for row in candidates if row.cold_ns is not None]
         if len(started) == len(candidates):
             soonest = min(started, key=_until_first_answer)
@@ -558,7 +558,13 @@ def further(summary: Summary) -> str:
     wide = [row for row in rows if _width(row) > MAX_INTERVAL_HALF_WIDTH]
     if not wide:
         return ""
-    text = f"{len(wide)} of {units.count(len(rows), 'row')} {'is' if len(wide) == 1 else 'are'} wider than ±5%."
+    some = f"{len(wide)} of {units.count(len(rows), 'row')}"
+    unknown = sum(row.latency_ns is not None and row.latency_ns.ci95 is None for row in wide)
+    text = f"{some} {'is' if len(wide) == 1 else 'are'} wider than ±5%."
+    if unknown == len(wide):
+        text = f"{some} {'has' if len(wide) == 1 else 'have'} no interval."
+    elif unknown:
+        text = f"{some} are wider than ±5% or have no interval."
     needed = {row.case_id: _rounds(row) for row in wide}
     lost = sum(number is None for number in needed.values())
     if lost == len(wide):

@@ -45,7 +45,8 @@ def load(request: Request) -> Loaded:
     path = Path(request.info.reference)
     if not path.is_file():
         raise MissingInputError(
-            f"{request.info.name}: there is no file {path}.", "Check the path; it is taken as given."
+            f"{request.info.name}: there is no file {path}.",
+            "Check the path; a relative path begins at the current folder.",
         )
     program = _read(path)
     names = tuple(str(name) for name in program.graph_signature.user_inputs)

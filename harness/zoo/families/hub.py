@@ -100,7 +100,10 @@ def origin_of(request: Request) -> str | None:
     if info.name in _DEFAULTS:
         return info.reference if request.weights == "pretrained" else None
     if not Path(info.reference).is_dir() and is_folder_reference(info.reference):
-        raise ConfigError(f"{info.name}: there is no folder {info.reference}.", "Check the path; it is taken as given.")
+        raise ConfigError(
+            f"{info.name}: there is no folder {info.reference}.",
+            "Check the path; a relative path begins at the current folder.",
+        )
     return info.reference
 
 

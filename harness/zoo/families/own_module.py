@@ -83,7 +83,7 @@ def loaded(
         word = str(narrow).removeprefix("torch.")
         raise ConfigError(
             f"{info.name} answers in {word}, which NumPy lacks and no ONNX backend hands over.",
-            "Return floats: `.float()`. What it computes in is for PRECISIONS to say.",
+            "Return floats: `.float()`. PRECISIONS chooses the precision of the computation.",
         )
     return Loaded(
         module=module,

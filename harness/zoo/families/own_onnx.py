@@ -53,7 +53,8 @@ def load(request: Request) -> Loaded:
     path = Path(request.info.reference)
     if not path.is_file():
         raise MissingInputError(
-            f"{request.info.name}: there is no file {path}.", "Check the path; it is taken as given."
+            f"{request.info.name}: there is no file {path}.",
+            "Check the path; a relative path begins at the current folder.",
         )
     check_external_data(path)
     session = open_session(path, threads=1, level="ORT_DISABLE_ALL")

@@ -124,7 +124,7 @@ def _fitting(loaded: Loaded, inputs: GivenInputs) -> Arrays:
         raise UsageError(f"The inputs in {path} have no number of samples in common: {sizes}.", FORM)
     count = next(iter(counts.values()))
     if not count:
-        raise UsageError(f"{path} holds no sample.", FORM)
+        raise UsageError(f"{path} has no sample.", FORM)
     return {
         name: _as_type(name, _repeated(name, arrays[name], loaded, count, path), types[name], path) for name in arrays
     }
@@ -170,7 +170,7 @@ def _as_type(name: str, values: NDArray[np.generic], wanted: np.dtype[np.generic
         return values.astype(wanted)
     raise UsageError(
         f"Input `{name}` in {path} is {values.dtype}, and the model takes {wanted}.",
-        f"Give it as that type: `array.astype('{wanted}')`, if that is what is meant.",
+        f"Give it as that type: `array.astype('{wanted}')`, if you mean that.",
     )
 
 

@@ -29,11 +29,11 @@ def judged(
     used: CpuUse | str | None = "quiet",
 ) -> tuple[dict[str, Finding], dict[str, Check]]:
     """Findings by name and checks of three rounds on a machine of `cpus`; None: a round that was not watched."""
-    counted = cpu_use(threads=threads) if used == "quiet" else used
-    records: list[Measured] = [
-        measured(CASE, EFFICIENTNET, number, 200, threads=threads, cpu_use=counted and counted.model_copy())
-        for number in range(1, len(rounds) + 1)
-    ]
+    records: list[Measured] = []
+    for number, entry in enumerate(rounds, 1):
+        quiet = cpu_use(2_000_000_000 if entry is None else entry.watched_ns, threads)
+        counted = quiet if used == "quiet" else used
+        records.append(measured(CASE, EFFICIENTNET, number, 60, threads=threads, cpu_use=counted))
     where = environment(threads=room or threads)
     size = cpus or where.machine.logical_cpus
     limits = where.limits.model_copy(update={"affinity": tuple(range(size))})
@@ -159,11 +159,11 @@ def test_the_clock_may_not_drift_between_rounds(mhz: tuple[float, ...], caps: st
 
 @pytest.mark.parametrize(("slow", "caps"), [(10_490, None), (10_530, "B"), (13_000, "B")])
 def test_a_guest_that_shows_no_frequency_is_judged_by_a_fixed_piece_of_work(slow: int, caps: str | None) -> None:
-    records = [measured(CASE, EFFICIENTNET, number, 200) for number in (1, 2, 3)]
+    records = [measured(CASE, EFFICIENTNET, number, 60) for number in (1, 2, 3)]
     # One sample that an interrupt hit, and a round on a lower clock.
     works = [(10_200, 10_200, 90_000), (10_190, 10_200, 10_210), (slow, slow, slow)]
     rounds = [
-        flags_host.Round(record.model_copy(update={"cpu_use": cpu_use(work_ns=work)}), usage())
+        flags_host.Round(record.model_copy(update={"cpu_use": cpu_use(2_000_000_000, work_ns=work)}), usage())
         for record, work in zip(records, works, strict=True)
     ]
     findings, made = checks.judge(CASE, rounds)
@@ -207,11 +207,59 @@ def test_an_old_record_of_a_pinned_process_cannot_show_who_else_was_on_its_cpus(
 @pytest.mark.parametrize(("cpu_ns", "flagged"), [(1_049_000_000, False), (1_051_000_000, True), (2_000_000_000, True)])
 def test_a_row_may_use_the_threads_that_it_was_given_and_no_more(cpu_ns: int, flagged: bool) -> None:
     used = cpu_use(1_000_000_000, threads=1, cpu_ns=cpu_ns)
-    flags = found(usage(), usage(), usage(), threads=1, cpus=2, used=used)
+    flags = found(*[usage(cpu_percent=98.0)] * 3, threads=1, cpus=2, used=used)
     assert ("THREADS" in flags) == flagged
     if cpu_ns == 2_000_000_000:
         assert flags["THREADS"].caps_at == "C"
         assert "used 2.00 CPUs on average where it was given 1 thread" in flags["THREADS"].flag.detail
+
+
+@pytest.mark.parametrize(
+    ("own_ns", "helpers_ns", "seen_percent", "said"),
+    [
+        (990_000_000, 0, 98.0, None),
+        (990_000_000, 900_000_000, 98.0, "used 1.89 CPUs on average, 0.90 of them in processes that it started"),
+        (400_000_000, 0, 195.0, "used 1.95 CPUs on average where it was given 1 thread"),  # a changed CPU clock
+        (
+            20_000_000,
+            980_000_000,
+            2.0,
+            "wanted 0.02 CPUs while it was timed, 0.5 needed: it slept or waited for other work",
+        ),
+    ],
+)
+def test_work_of_helper_processes_counts_and_work_elsewhere_is_seen(
+    own_ns: int, helpers_ns: int, seen_percent: float, said: str | None
+) -> None:
+    used = cpu_use(1_000_000_000, threads=1, cpu_ns=own_ns, helpers_ns=helpers_ns)
+    flags = found(*[usage(cpu_percent=seen_percent)] * 3, threads=1, cpus=2, used=used)
+    assert ("THREADS" in flags) is (said is not None)
+    assert said is None or said in flags["THREADS"].flag.detail
+
+
+def test_a_process_that_is_kept_from_its_cpus_is_no_idle_one() -> None:
+    idle = cpu_use(2_000_000_000, threads=1, cpu_ns=600_000_000, waited_ns=0)
+    for reason in ({"quota_start": 0.3, "quota_end": 0.3}, {"waited_ns": 1_400_000_000}):
+        used = idle.model_copy(update=reason)
+        assert "THREADS" not in found(*[usage(cpu_percent=30.0)] * 3, threads=1, used=used)
+    stolen = [usage(cpu_percent=30.0, steal_percent=70.0)] * 3
+    assert "THREADS" not in found(*stolen, threads=1, used=idle)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"affinity_given": (0, 1)}, None),
+        ({"affinity_given": (0, 1, 2)}, None),  # a library may bind itself to fewer
+        ({"affinity_given": (0,)}, "CPUs 0 when it began and 1 after loading"),
+        ({"scheduling_given": "normal, nice 0", "scheduling_end": "normal, nice 0"}, None),
+        ({"scheduling_given": "normal, nice 0", "scheduling_end": "FIFO, nice 0"}, "`FIFO, nice 0` at the end"),
+    ],
+)
+def test_a_backend_takes_no_more_than_it_is_given(changes: dict[str, Any], said: str | None) -> None:
+    flags = found(usage(), usage(), usage(), used=cpu_use(2_000_000_000, **changes))
+    assert ("AFFINITY_CHANGED" in flags) is (said is not None)
+    assert said is None or said in flags["AFFINITY_CHANGED"].flag.detail
 
 
 @pytest.mark.parametrize(

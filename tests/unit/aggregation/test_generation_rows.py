@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from harness.aggregation.flags import requests_mismatch
 from harness.aggregation.generation_rows import (
     GenerationRecords,
     GenerationSource,
     generation_row,
+    generation_rows,
     reuse_findings,
     roof_share,
     token_findings,
@@ -17,6 +19,7 @@ from harness.core.schemas import (
     CpuLimits,
     CpuRoof,
     Generated,
+    GeneratedRequest,
     GenerationCase,
     Plan,
     ReuseCheck,
@@ -24,6 +27,7 @@ from harness.core.schemas import (
     Tolerance,
 )
 from tests.synthetic_generation import CASE, EXPORT, PLAN, parity, record
+from tests.synthetic_results import environment
 
 GATE = Tolerance(relative_l2=1e-4)
 
@@ -140,3 +144,35 @@ def test_the_memory_roof_counts_weights_and_cache_once_a_step() -> None:
     elements = 1_000 + 2 * 2 * 2 * 8 * (5 + 2 - 1) * 2
     assert roof_share(CASE, EXPORT, row.itl_ns, roof, 2) == pytest.approx(4 * elements / 100e-6 / 1e9)
     assert roof_share(CASE, EXPORT, row.itl_ns, None, 2) is None
+
+
+@pytest.mark.parametrize(
+    ("window_ns", "caps_at"), [(71_300_000, None), (150_000_000, None), (160_000_000, "C"), (71_200_000, "F")]
+)
+def test_requests_fill_the_window_that_they_were_timed_in(window_ns: int, caps_at: str | None) -> None:
+    timed = record(1)
+    window = timed.cpu_use.model_copy(update={"wall_ns": window_ns})
+    found = requests_mismatch([timed.model_copy(update={"cpu_use": window})])
+    assert names(found) == ([("SAMPLES_MISMATCH", caps_at)] if caps_at else [])
+
+
+def test_tokens_do_not_come_before_their_predecessors() -> None:
+    for token_ns in ((3, 2), (), (-5,)):
+        with pytest.raises(ValueError, match="before their predecessors"):
+            GeneratedRequest(prompts=(0,), prompts_sha256="0" * 64, start_ns=1, token_ns=token_ns, tokens=((1,),))
+
+
+def test_a_copied_round_and_one_without_files_are_left_out() -> None:
+    rounds = {1: record(1), 2: record(1, round=2), 3: record(3, artifacts={})}
+    plan = PLAN.model_copy(
+        update={"generations": (CASE,), "measurement": PLAN.measurement.model_copy(update={"rounds": 3})}
+    )
+    records = [
+        found.model_copy(update={"settings_id": plan.settings_id, "environment_id": "e"}) for found in rounds.values()
+    ]
+    notes: list[str] = []
+    source = GenerationSource(plan, {CASE.model: EXPORT}, {}, {"e": environment()}, frozenset())
+    (row,) = generation_rows(source, lambda _case, number: records[number - 1], lambda *_: None, notes.append)
+    missing = {flag.name: flag.detail for flag in row.flags}["ROUNDS_MISSING"]
+    assert f"round 2: its times are those of {CASE.case_id}/1: it was copied" in missing
+    assert "round 3: it names no file that it loaded" in missing

@@ -30,7 +30,7 @@ def judged(
 ) -> tuple[dict[str, Finding], dict[str, Check]]:
     records: list[Measured] = []
     for number in (1, 2, 3):
-        record = measured(CASE, EFFICIENTNET, number, 200, threads=threads)
+        record = measured(CASE, EFFICIENTNET, number, 60, threads=threads)
         placed = record.placement.model_copy(update={"device": "cuda:0"})
         records.append(record.model_copy(update={"placement": placed}))
     where = environment(threads=2)
@@ -121,10 +121,12 @@ def test_a_single_look_gives_no_mean_clock_and_says_so() -> None:
 
 
 def test_the_clock_of_the_processor_does_not_decide_a_row_on_a_card() -> None:
-    rounds = [usage(frequency_mhz=mhz).model_copy(update={"gpu": card()}) for mhz in (3_000.0, 2_000.0)]
+    rounds = [
+        usage(frequency_mhz=mhz, cpu_percent=98.0).model_copy(update={"gpu": card()}) for mhz in (3_000.0, 2_000.0)
+    ]
     works = {1: (10_000,), 2: (12_000,)}
     records = [
-        measured(CASE, EFFICIENTNET, number, 200, threads=1, cpu_use=cpu_use(threads=1, work_ns=work))
+        measured(CASE, EFFICIENTNET, number, 60, threads=1, cpu_use=cpu_use(2_000_000_000, 1, work_ns=work))
         for number, work in works.items()
     ]
     on_card = [

@@ -62,9 +62,12 @@ def test_the_worst_finding_decides() -> None:
     assert grades.grade(marks[2:]) == "C"
 
 
+WHOLE = Block(iterations=200, wall_ns=2_000_000_000)
+
+
 def test_every_flag_says_what_was_seen_and_what_to_do() -> None:
     parity = parity_of(CASE, EFFICIENTNET, relative_l2=1.0)
-    noisy = [record(n, parity_timed=parity, steady=False, stop="time limit", blocks=()) for n in (1, 2, 3)]
+    noisy = [record(n, parity_timed=parity, steady=False, stop="time limit", blocks=(WHOLE,)) for n in (1, 2, 3)]
     results = findings(noisy)
     assert set(results) >= {"PARITY_FAIL", "NOT_WARMED_UP", "NOT_CONVERGED"}
     assert all(entry.flag.detail and entry.flag.remedy.endswith(".") for entry in results.values())

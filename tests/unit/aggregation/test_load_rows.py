@@ -22,6 +22,7 @@ from harness.core.schemas import (
     Parity,
     Placement,
     PointEnergy,
+    Repeats,
     Replication,
     ServiceRun,
     Tolerance,
@@ -348,6 +349,15 @@ def test_wrong_outputs_or_skipped_work_void_the_row(clock: SimulatedClock) -> No
     skipped = with_service(repeat_input=GuardTimes(usual_ns=usual, other_ns=half))
     assert skipped.void is not None
     assert "work was skipped" in skipped.void
+    honest = Repeats(fresh_ns=(MS,) * 16, repeated_ns=(MS,) * 16, compared=8, waited_share=0.0)
+    assert with_service(repeats=honest).void is None
+    for more, why in (
+        ({"unchanged": 8}, "got the answers of the stored ones"),
+        ({"fresh_ns": (2 * MS,) * 16}, "new inputs take 2 to 2 times as long as stored ones"),
+        ({"fresh_ns": (40 * MS,) * 16, "repeated_ns": (40 * MS,) * 16}, "passes that are checked take "),
+    ):
+        remembers = with_service(repeats=honest.model_copy(update=more))
+        assert why in (remembers.void or "")
     same = with_service(repeat_input=GuardTimes(usual_ns=usual, other_ns=usual))
     assert same.void is None
     assert [(guard.name, guard.ratio) for guard in same.guards] == [("repeat-input", 1.0), ("other-seed", 1.0)]

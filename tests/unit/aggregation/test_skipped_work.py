@@ -15,7 +15,7 @@ from tests import synthetic_results as made
 
 CASE = made.case_of(made.RESNET, "onnxruntime", "fp32", 1)
 MS = 1_000_000
-HONEST = Repeats(fresh_ns=(10 * MS,) * 16, repeated_ns=(10 * MS,) * 16, compared=8)
+HONEST = Repeats(fresh_ns=(10 * MS,) * 16, repeated_ns=(10 * MS,) * 16, compared=8, waited_share=0.05)
 COPIES = OutputsTime(outputs_ns=(20_000,) * 8, copy_ns=(10_000,) * 8, arrays=1)
 
 
@@ -138,3 +138,34 @@ def test_the_e2e_boundary_has_outputs_in_the_clock() -> None:
     assert found(*records, boundary="e2e") == {}
     older = [record(1, outputs_time=None)]
     assert checks(*older, boundary="e2e")["LAZY_OUTPUTS"] == Check(rounds=1, of=1, missing=None)
+
+
+def test_work_left_to_outputs_in_most_passes_is_seen_and_a_wait_in_few_is_not() -> None:
+    costs = [((20_000, 8 * MS, 8 * MS), True), ((20_000, 20_000, 8 * MS), False), ((20_000, 8 * MS), False)]
+    for outputs_ns, flagged in costs:
+        cost = OutputsTime(outputs_ns=outputs_ns, copy_ns=(10_000,) * 3, arrays=1)
+        assert ("LAZY_OUTPUTS" in found(*[record(n, outputs_time=cost) for n in (1, 2, 3)])) is flagged
+
+
+@pytest.mark.parametrize(("factor", "flagged"), [(1.0, False), (2.0, False), (2.1, True), (4.0, True)])
+def test_passes_that_are_checked_take_as_long_as_those_that_are_timed(factor: float, flagged: bool) -> None:
+    timed = (int(10 * MS / factor),) * 50
+    flags = found(*[record(n, latency_ns=timed) for n in (1, 2, 3)])
+    assert ("REPEATS_FASTER" in flags) is flagged
+    assert not flagged or "does less while it is timed" in flags["REPEATS_FASTER"].flag.remedy
+    minority = [record(1, latency_ns=timed), record(2), record(3)]
+    assert "REPEATS_FASTER" not in found(*minority)
+    for share in (None, 0.06):  # unknown, or it shared its CPU
+        beside = HONEST.model_copy(update={"waited_share": share})
+        assert found(*[record(n, latency_ns=timed, repeats=beside) for n in (1, 2, 3)]) == {}
+
+
+def test_a_short_pass_after_a_pause_may_wake_threads() -> None:
+    repeats = HONEST.model_copy(update={"fresh_ns": (150_000,) * 16, "repeated_ns": (150_000,) * 16})
+    assert found(*[record(n, latency_ns=(20_000,) * 50, repeats=repeats) for n in (1, 2, 3)]) == {}
+
+
+def test_inputs_that_a_pass_wrote_into_cost_the_rank() -> None:
+    flags = found(record(1, inputs_changed=True), record(2), record(3))
+    assert flags["INPUTS_CHANGED"].caps_at == "C"
+    assert "in 1 of 3 rounds" in flags["INPUTS_CHANGED"].flag.detail

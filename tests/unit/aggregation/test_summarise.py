@@ -58,7 +58,7 @@ def test_throughput_of_an_even_number_of_processes_agrees_with_the_time_a_batch(
 
 def test_one_process_has_a_rate_without_an_interval_and_no_wall_time_neither() -> None:
     assert summarise.throughput_of(4, [blocked(1, 2)]) == (pytest.approx(20), None)
-    assert summarise.throughput_of(4, [measured(CASE, RESNET, 1, blocks=())]) == (None, None)
+    assert summarise.throughput_of(4, [blocked(1, 2).model_copy(update={"blocks": ()})]) == (None, None)
 
 
 def cold(load: int, compile_ns: int | None, cached: bool | None, first: int) -> ColdCosts:

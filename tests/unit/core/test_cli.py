@@ -55,7 +55,7 @@ def test_a_bug_shows_its_traceback_and_is_no_regression(capsys: pytest.CaptureFi
 
 def test_ctrl_c_is_130_and_says_that_nothing_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
     assert leaving(KeyboardInterrupt()) == 130
-    assert "What was measured is kept" in capsys.readouterr().err
+    assert "Measured results are kept" in capsys.readouterr().err
 
 
 def test_warnings_go_to_the_error_stream(capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,6 +70,57 @@ def test_an_unknown_option_is_two_lines(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().err == (
         "Error: unrecognized arguments: --nothing\nHint:  python -m harness.plan --help\n"
     )
+
+
+@pytest.mark.parametrize("value", [["-resnet18"], []])
+def test_a_value_with_a_leading_dash_is_named(value: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    parser = cli.parser("harness.plan", "Doc.")
+    parser.add_argument("--models")
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--models", *value])
+    problem = capsys.readouterr().err.splitlines()[0]
+    assert problem == "Error: argument --models has no value, or one with a leading dash."
+
+
+def test_an_option_with_line_breaks_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.parser("harness.plan", "Doc.").parse_args(["--no\nthing\x1b[2J"])
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_no_fault_and_no_file_gets_its_number(closed: str, tmp_path: Path) -> None:
+    code = (
+        "import os, subprocess, sys; from harness.core import cli\n"
+        "def stage(words):\n"
+        "    with open('file', 'w') as file:\n"
+        "        assert file.fileno() > 2\n"
+        "        subprocess.run(['sh', '-c', 'echo from a child; echo from a child >&2'], check=True)\n"
+        "        sys.stdout.isatty(), sys.stderr.isatty()\n"
+        "cli.main(stage, [])"
+    )
+    command = ["sh", "-c", f'exec "$0" -c "$1" {closed}', sys.executable, code]
+    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False)
+    assert done.returncode == 0
+    assert (tmp_path / "file").read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "said"),
+    [
+        ("ValueError('Error building validator:\\n  KeyboardInterrupt: ')", 130, "Stopped before it began."),
+        ("UsageError('a', 'b')", 2, "Error: a"),
+        ("ImportError('broken')", 70, "ImportError: broken"),
+    ],
+)
+def test_an_exception_before_main_never_ends_with_the_code_of_a_regression(raised: str, code: int, said: str) -> None:
+    program = (
+        "import sys; from harness.core.cli import uncaught; from harness.core.errors import UsageError\n"
+        f"sys.excepthook = uncaught; raise {raised}"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert said in done.stderr
 
 
 def test_folder_options_are_the_same_in_every_stage() -> None:

@@ -126,6 +126,7 @@ def test_a_stage_knows_how_its_folder_was_planned(tmp_path: Path) -> None:
     words = ["--results", str(tmp_path), "--force"]
     known = {"MODELS": "resnet18", "RESULTS": str(tmp_path)}
     assert of_stage("report", words, "make") == HintContext("make", {**known, "MODELS_DIR": "/m"})
+    assert of_stage("run", words, "make") == HintContext("make", known)  # it looks in models/
     assert of_stage("run", [*words, "--models-dir", "models"], "make") == HintContext("make", known)
     assert of_stage("run", [*words, "--models-dir", "own"], "make") == HintContext(
         "make", {**known, "MODELS_DIR": "own"}

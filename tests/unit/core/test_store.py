@@ -25,6 +25,7 @@ from harness.core.errors import (
     OlderFormatError,
     StorageError,
 )
+from harness.core.lock import exclusive
 from harness.core.schemas import Energy, Plan, Summary, Usage, Void
 from harness.core.schemas.profile_record import ModelProfile
 from tests import synthetic_results as made
@@ -130,6 +131,27 @@ def test_a_file_in_the_way_of_a_folder_and_a_folder_in_the_way_of_a_file_are_sto
     for path in (tmp_path / "file" / "below", tmp_path / "folder"):
         with pytest.raises(StorageError, match="could not be written"):
             store.save_bytes(path, b"")
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "circle/file", "file"])
+def test_a_folder_that_cannot_be_made_is_a_storage_error(tmp_path: Path, name: str) -> None:
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="could not be written") as caught, exclusive(tmp_path / name / ".lock"):
+        pass
+    assert caught.value.hint.startswith("Name another: RESULTS=<folder>")
+
+
+def test_a_file_in_place_of_a_folder_is_named_when_it_is_read(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="cannot be read: Not a directory") as caught:
+        store.read_bytes(tmp_path / "file" / "plan.json", "make plan")
+    assert caught.value.hint.startswith("Name another: RESULTS=<folder>")
+
+
+def test_the_system_creates_no_folder_in_proc() -> None:
+    with pytest.raises(StorageError, match="could not be written"), exclusive(Path("/proc/no-such-folder/.lock")):
+        pass
 
 
 def loading(path: Path) -> InferometerError:

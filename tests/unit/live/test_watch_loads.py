@@ -153,7 +153,7 @@ def test_a_load_run_shows_cases_loads_and_replications_as_they_come(results: Res
 
     presence.close()
     assert (looked(watched).state, row(looked(watched)).state) == ("stopped", "partly")
-    assert "`make load` goes on from there" in terminal_view.headline(looked(watched))
+    assert "`make load` continues" in terminal_view.headline(looked(watched))
     for point, number in ((1, 2), (2, 1), (2, 2)):
         replicate(files, point, number)
     serve(results.load(OFFLINE.load_id), OFFLINE)

@@ -141,6 +141,24 @@ def test_an_empty_list_is_said_to_be_empty(changes: dict[str, Any], path: str) -
     assert refused(**changes).problem == f"my.yaml: {path}: the list is empty."
 
 
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"measurement": 3}, "measurement: keys with values are needed here."),
+        ({"gates": {"fp32": 1}}, "gates.fp32: keys with values are needed here."),
+        ({"gates": 1}, "gates: keys with values are needed here."),
+        ({"models": None}, "models: a list is needed here."),
+        ({"matrix": [{}]}, "matrix[0].backends: this key is required."),
+        ({"measurement": {"rounds": "8"}}, "measurement.rounds: a whole number is needed here."),
+        ({"measurement": {"max_s": "1"}}, "measurement.max_s: a number is needed here."),
+        ({"report": {"charts": "yes"}}, "report.charts: true or false is needed here."),
+        ({"report": {"title": 5}}, "report.title: text is needed here."),
+    ],
+)
+def test_a_wrong_type_is_named_in_the_words_of_yaml(changes: dict[str, Any], problem: str) -> None:
+    assert refused(**changes).problem == f"my.yaml: {problem}"
+
+
 def test_a_value_where_a_list_belongs_shows_the_list() -> None:
     assert refused(matrix=block(batch_sizes=8)).hint == "Write a list: `[8]`."
     assert refused(models="resnet18").hint == "Write a list: `[resnet18]`."
@@ -186,14 +204,16 @@ def written(tmp_path: Path, text: str | bytes) -> Path:
         ("? [a, b]\n: c\n", "line 1, column 3: a key must be a word"),
         ("2026-01-01: c\n", "line 1, column 1: a date is not supported"),
         ("<<: {models: [a]}\n", "line 1, column 1: a key must be a word"),
-        ("models: !!python/object/apply:os.system ['true']\n", "could not determine a constructor"),
+        ("models: !!python/object/apply:os.system ['true']\n", "line 1, column 9: the tag .* is not supported"),
         ("a: 2026-99-99\n", "a date is not supported"),
         (b"models: [\xff\xfe]\n", "not valid YAML"),
         ("\0", "not valid YAML"),
-        ("[" * 5000, "not valid YAML"),
-        ("- models\n", "no mapping"),
-        ("just words\n", "no mapping"),
-        ("", "no mapping"),
+        ("[" * 5000, "nested too deeply"),
+        (f"a: 1{'0' * 30}\n", "line 1, column 4: .* is not an integer of at most 18 digits"),
+        ("- models\n", "has no keys"),
+        ("just words\n", "has no keys"),
+        ("", "is empty"),
+        ("# a comment\n", "is empty"),
         ("---\na: 1\n---\nb: 2\n", "line 3, column 1"),
     ],
 )
@@ -203,6 +223,13 @@ def test_yaml_that_cannot_be_used_says_where(tmp_path: Path, text: str | bytes, 
         read_config(path)
     assert caught.value.problem.startswith(f"{path} ")
     assert "\n" not in caught.value.problem
+
+
+@pytest.mark.parametrize("text", ["report: {title: é}\n".encode("latin-1"), "\0"])
+def test_a_file_that_is_no_text_gets_the_encoding_as_hint(tmp_path: Path, text: str | bytes) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_config(written(tmp_path, text))
+    assert caught.value.hint == "Save it as text in UTF-8."
 
 
 def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:

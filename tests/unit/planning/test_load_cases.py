@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -183,7 +184,9 @@ def test_options_replace_keys_of_every_scenario() -> None:
     server, offline = apply(config, Overrides(load=given)).scenarios
     assert (server.bound, server.rates, server.max_batch, server.replications) == ("p90<9ms", (5.0,), (2,), 3)
     assert offline.rates == ()
-    (only,) = apply(config, Overrides(load=given, scenarios=("concurrency",))).scenarios
+    with pytest.raises(UsageError, match="No scenario here has rates, as server"):
+        apply(config, Overrides(load=given, scenarios=("concurrency",)))
+    (only,) = apply(config, Overrides(load=replace(given, rates=()), scenarios=("concurrency",))).scenarios
     assert (only.scenario, only.replications) == ("concurrency", 3)
     flying = LoadOverrides(in_flight=(2,))
     assert [block.in_flight for block in apply(config, Overrides(load=flying)).scenarios] == [(2,), (2,)]

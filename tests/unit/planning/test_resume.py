@@ -14,7 +14,7 @@ from harness.core.host import environment
 from harness.core.layout import LoadFiles, Results
 from harness.core.schemas import Clock, Environment, LatencyBound, LoadCase, Placement, Replication, ServiceRun
 from harness.planning.resume import Finished, LoadState, finished_turns, foreign_of, state_of
-from harness.serving.load_case import LoadStep, replication_digest, requests_at, service_digest
+from harness.serving.load_case import LoadStep, replication_digest, requests_at, schedule_of, service_digest
 from tests import synthetic_results as made
 from tests.fixtures.engines import PATH, engine_record
 
@@ -162,7 +162,7 @@ ONE: dict[str, Any] = {"threads": 1, "workers": 1, "clock": Clock(name="simulate
 def files(tmp_path: Path) -> LoadFiles:
     """A folder with the service times and the one replication of the load case."""
     result = Results(tmp_path).load(LOAD.load_id)
-    count = requests_at(LOAD, 100)
+    count, scheduled = requests_at(LOAD, 100), schedule_of(LOAD, LoadStep("r100", 100), 1)
     record = Replication(
         **BASE,
         **ONE,
@@ -175,11 +175,11 @@ def files(tmp_path: Path) -> LoadFiles:
         max_delay_ns=0,
         seed=1,
         requests=count,
-        scheduled_ns=tuple(range(count)),
+        scheduled_ns=tuple(scheduled),
         sizes=(1,) * count,
-        ready_ns=tuple(range(count)),
-        start_ns=tuple(range(count)),
-        done_ns=tuple(range(1, count + 1)),
+        ready_ns=tuple(scheduled),
+        start_ns=tuple(scheduled),
+        done_ns=tuple(instant + MS for instant in scheduled),
         worker=(0,) * count,
         parity=None,
     )
@@ -250,3 +250,37 @@ def test_the_summary_leaves_out_records_of_an_earlier_export(
     (row,) = load_loads(plan, Results(tmp_path), {slug: EXPORT}, {slug: ()}, here, notes, {})
     assert row.status == status
     assert any("model.onnx has changed" in note for note in notes.other) == (status == "missing")
+
+
+COUNT = requests_at(LOAD, 100)
+
+
+def put_changed(files: LoadFiles, number: int = 1, **changes: Any) -> None:
+    record = store.load(files.replication("r100", 1), Replication, "make load")
+    store.save(files.replication("r100", number), record.model_copy(update={"number": number, **changes}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"done_ns": tuple(range(-COUNT - 1, -1))}, "end before they start"),
+        ({"sizes": (2,) * COUNT}, "other numbers of requests than were scheduled"),
+        ({"worker": (0,) * (COUNT - 1)}, "more sizes than times"),
+        ({"seed": 2}, "its schedule is not that of its seed and rate"),
+        ({"scheduled_ns": tuple(5 * MS * at for at in range(COUNT))}, "its schedule is not that of its seed and rate"),
+    ],
+)
+def test_a_replication_that_nothing_can_have_served_is_measured_again(
+    files: LoadFiles, changes: dict[str, Any], why: str
+) -> None:
+    put_changed(files, **changes)
+    state = look_at_load(files)
+    assert (state.replications, state.missing) == ({}, [(LoadStep("r100", 100), 1)])
+    assert why in state.notes[0]
+
+
+def test_a_copy_of_a_replication_is_none(files: LoadFiles) -> None:
+    put_changed(files, number=2)
+    state = look_at_load(files, LOAD.model_copy(update={"replications": 2}))
+    assert [len(records) for records in state.replications.values()] == [1]
+    assert "it was copied" in state.notes[0]

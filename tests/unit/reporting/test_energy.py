@@ -43,7 +43,8 @@ def test_throughput_per_watt_is_in_every_format_and_unknown_below_idle_power() -
     row = next(row for row in measured() if row.batch_size == 8)
     (watt,) = [figure for figure in ENERGY if figure.key == "throughput_per_watt"]
     assert watt.value(metered(row, joules=2.0)) == 4.0
-    assert watt.value(metered(row, joules=-1.0)) is None
+    below = metered(row).model_copy(update={"joules_per_inference": -1.0, "joules_per_item": -0.125})
+    assert watt.value(below) is None
     summary = cuda_summary().model_copy(update={"energies": {row.case_id: metered(row, joules=2.0)}})
     assert "| 4.00 |" in " ".join(table_text(energy_table([row], summary.energies)).split())
     assert [line["throughput_per_watt_items_per_j"] for line in energy_lines(summary)] == [4.0]

@@ -73,3 +73,9 @@ def test_the_life_of_a_process_is_the_monitors() -> None:
     assert usage is not None
     assert usage.process_ns == usage_of(CASES[0].case_id, 1).watched_ns
     assert math.isfinite(usage.process_ns or math.inf)
+
+
+def test_a_row_of_one_process_has_no_width() -> None:
+    assert further(summary(row(0, (10.0,)))).startswith("1 of 1 row has no interval.")
+    both = further(summary(row(0, (10.0,)), row(1, WIDE)))
+    assert both.startswith("2 of 2 rows are wider than ±5% or have no interval.")

@@ -33,6 +33,15 @@ def test_touching_intervals_have_none(rows: ROWS) -> None:
     assert ranking.winner(pair(rows, (9.5, 10.8), (10.8, 11.2))) is None
 
 
+def test_medians_within_one_per_cent_have_none(rows: ROWS) -> None:
+    names = ["resnet50-openvino-cpu-fp32-b1", "resnet50-onnxruntime-cpu-fp32-b1"]
+    for second, clear in ((10.09, False), (10.11, True)):
+        ends = [(9.999, 10.001), (second - 0.001, second + 0.001)]
+        near = [edited(rows[name], ms, end) for name, ms, end in zip(names, (10, second), ends, strict=True)]
+        assert (ranking.winner(near) is not None) is clear
+        assert len(ranking.contenders(near)) == 1 + (not clear)
+
+
 def test_a_row_without_an_interval_leaves_it_open(rows: ROWS) -> None:
     assert ranking.winner(pair(rows, (9.9, 10.1), None)) is None
     assert ranking.winner(pair(rows, None, (10.8, 11.2))) is None

@@ -141,7 +141,7 @@ def test_backends_that_cannot_be_told_apart() -> None:
     rows = (row("openvino", 1, 10), row("onnxruntime", 1, 10.1), row("torch-eager", 1, 30))
     text = said(recommendations.backend_choice, *rows)
     assert text.startswith(
-        "openvino and onnxruntime are not significantly different at batch 1 in fp32: onnxruntime has"
+        "openvino and onnxruntime are equally fast at batch 1 in fp32, within their intervals or 1%: onnxruntime has"
     )
 
 

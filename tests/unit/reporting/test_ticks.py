@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.reporting.charts.spec import log_ticks
+from harness.reporting.charts.spec import doublings, log_ticks
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,9 @@ def test_of_more_powers_of_two_than_have_room_every_second_or_third_is_left_and_
     assert [tick for tick in log_ticks(0.2, 500, 2, most=7) if 0.2 <= tick <= 500] == [0.25, 1, 4, 16, 64, 256]
     assert [tick for tick in log_ticks(0.2, 500, 2, most=4) if 0.2 <= tick <= 500] == [1, 16, 256]
     assert log_ticks(0.4, 20, 2, most=7) == log_ticks(0.4, 20, 2)
+
+
+def test_ticks_of_extreme_ratios_are_few_and_have_no_exponent() -> None:
+    axis = doublings("speed-up", 0.5, 2e8, most=10, suffix="×")
+    assert [axis.text(tick) for tick in axis.shown] == ["1×", "100×", "10,000×", "1,000,000×", "100,000,000×"]
+    assert doublings("speed-up", 0.5, 5e4).shown[:3] == (0.5, 1.0, 2.0)

@@ -337,3 +337,25 @@ def test_the_worst_of_processes_has_the_earliest_difference() -> None:
     assert result is not None
     assert (result.first_difference, result.free_sequences, result.free_equal, result.unexplained) == (2, 3, 1, 2)
     assert worst_token_parity([]) is None
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "comparable"),
+    [
+        ("float16", "float32", True),
+        ("int32", "int64", True),
+        ("uint8", "bool", True),
+        ("complex128", "float32", False),  # its imaginary part would be in no distance
+        ("<U8", "float32", False),
+        ("object", "float32", False),
+        ("int64", "float32", False),
+        ("float32", "int64", False),
+    ],
+)
+def test_only_elements_of_one_kind_are_compared(ours: str, theirs: str, comparable: bool) -> None:
+    reference = np.ones((2, 3), theirs)
+    if comparable:
+        assert one(np.ones((2, 3), ours), reference).relative_l2 == 0
+        return
+    with pytest.raises(ValueError, match="has elements of type"):
+        one(np.ones((2, 3)).astype(ours), reference)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from harness.timing import clock, session
-from harness.timing.session import CpuWatch, waited_ns
+from harness.timing.session import CpuWatch, Given, waited_ns
 
 
 def task(folder: Path, thread: int, waited: str) -> None:
@@ -39,6 +41,20 @@ def test_affinity_and_quota_are_read_at_both_ends(monkeypatch: pytest.MonkeyPatc
     end = CpuWatch().end()
     assert (end.affinity_start, end.affinity_end) == ((0, 1), (0,))
     assert (end.quota_start, end.quota_end) == (None, 1.5)
+
+
+def test_a_helper_process_is_counted_while_it_lives_and_after_it_ended() -> None:
+    spin = "import time, sys\nwhile time.process_time() < 0.2: pass\nprint(flush=True)\nsys.stdin.read()"
+    watch = CpuWatch(given=Given.now())
+    with subprocess.Popen([sys.executable, "-c", spin], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as helper:
+        assert helper.stdout is not None
+        helper.stdout.readline()
+        alive = watch.end()
+    ended = watch.end()
+    assert alive.helpers_ns >= 150_000_000  # ticks of 10 ms
+    assert ended.helpers_ns >= 150_000_000
+    assert alive.affinity_given == alive.affinity_start
+    assert alive.scheduling_given == alive.scheduling_end
 
 
 def test_this_very_process() -> None:

@@ -287,3 +287,29 @@ def test_what_computes_nothing_has_no_repeat_check(run: Run) -> None:
 
 def test_a_cpu_has_no_device_samples(run: Run) -> None:
     assert run(Recording()).device is None
+
+
+def test_a_pass_that_writes_into_its_input_is_noted(run: Callable[..., Measurements]) -> None:
+    given_inputs = inputs()
+
+    class Writing(Recording):
+        def infer(self) -> None:
+            super().infer()
+            given_inputs[self.index]["x"] *= 2
+
+    def measured(backend: Recording) -> Measurements:
+        mode = Sync(backend, BATCHES)
+        return run_session(backend, mode, reference, True, settings(), backend.enter, given_inputs)
+
+    backend = Writing()
+    run(backend)  # its clock
+    assert measured(backend).inputs_changed
+    assert not run(Recording()).inputs_changed
+
+
+def test_making_the_object_is_a_part_of_loading(run: Callable[..., Measurements]) -> None:
+    backend = Recording()
+    alone = run(backend).cold_ns
+    mode = Sync(backend, BATCHES)
+    made = run_session(backend, mode, reference, True, settings(), backend.enter, inputs(), constructed_ns=7 * MS)
+    assert made.cold_ns.load == alone.load + 7 * MS

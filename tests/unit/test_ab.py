@@ -1,0 +1,45 @@
+"""The two states of `make ab` get the same configuration."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from harness import ab
+from harness.core.layout import Models, Results
+
+
+class PlannedError(Exception):
+    """Ends the stage after its first command."""
+
+
+@pytest.mark.parametrize("name", ["smoke", "configs/smoke.yaml"])
+def test_a_configuration_is_known_by_its_name_in_both_states(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs = []
+
+    def plan(_stage: str, *words: str, **_more: Any) -> None:
+        configs.append(Path(words[words.index("--config") + 1]))
+        raise PlannedError
+
+    monkeypatch.setattr(ab, "run_stage", plan)
+    monkeypatch.chdir(tmp_path)
+    state = SimpleNamespace(code=None, state=SimpleNamespace(name="HEAD~1"))
+    options = Namespace(config=Path(name), rounds=6)
+    with pytest.raises(PlannedError):
+        ab._prepared(
+            "b",
+            cast("Any", state),
+            Results(tmp_path),
+            Models(tmp_path),
+            cast("Any", object()),
+            options=options,
+            of_plan=[],
+        )
+    assert configs[0].is_absolute()
+    assert configs[0].is_file()
