@@ -19,12 +19,12 @@ _FORMS = {
         r"[a-z0-9_]+(\.[a-z0-9_]+)?",
         "`timm:<name>`, for example timm:resnet10t or timm:vit_tiny_patch16_224.augreg",
     ),
-    "pt2": (r".+\.pt2", "`pt2:<file>`, a path that ends in .pt2, for example pt2:./model.pt2"),
+    "pt2": (r".+\.(?i:pt2)", "`pt2:<file>`, a path that ends in .pt2, for example pt2:./model.pt2"),
     "module": (
         r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*",
         "`module:<python path>:<function>`, for example module:mypackage.models:build",
     ),
-    "onnx": (r".+\.onnx", "`onnx:<file>`, a path that ends in .onnx, for example onnx:./model.onnx"),
+    "onnx": (r".+\.(?i:onnx)", "`onnx:<file>`, a path that ends in .onnx, for example onnx:./model.onnx"),
     "pickle": (
         r"[A-Za-z_]\w{0,60}-[0-9a-f]{16}",
         "what harness.api writes into its own configuration, and nothing else",
@@ -55,7 +55,7 @@ def with_prefix(name: str) -> str:
     if colon and prefix in _FORMS:
         return name
     if is_model_file(name):
-        return f"{_OF_SUFFIX[Path(name).suffix]}:{name}"
+        return f"{_OF_SUFFIX[Path(name).suffix.lower()]}:{name}"
     return (
         f"hf:{name}" if name.startswith(("./", "../", "/", "~")) or name.endswith("/") or name in (".", "..") else name
     )
@@ -63,7 +63,7 @@ def with_prefix(name: str) -> str:
 
 def is_model_file(path: str | Path) -> bool:
     """True for the path of an ONNX file or of a saved program, by its suffix (pure)."""
-    return Path(path).suffix in _OF_SUFFIX
+    return Path(path).suffix.lower() in _OF_SUFFIX
 
 
 def require_files(name: str) -> None:
@@ -127,6 +127,6 @@ def _slug(prefix: str, reference: str) -> str:
     """A readable folder name; six hex digits keep two paths with the same ending apart."""
     if prefix in ("torchvision", "timm", "pickle"):
         return f"{prefix}-{reference}"
-    tail = re.split(r"[/\\]", reference.rstrip("/\\"))[-1].removesuffix(".onnx").removesuffix(".pt2")
+    tail = re.sub(r"\.(onnx|pt2)$", "", re.split(r"[/\\]", reference.rstrip("/\\"))[-1], flags=re.IGNORECASE)
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", tail).strip(".-")[:40] or "model"
     return f"{prefix}-{readable}-{hashlib.sha256(reference.encode()).hexdigest()[:6]}"
