@@ -70,9 +70,10 @@ def test_what_a_models_code_does_to_its_process_is_its_own_failed_row(names: tup
     "names",
     [
         ("in_place",),
+        ("batched", "answering"),
         pytest.param(("masked", "pixels"), marks=pytest.mark.slow),
         pytest.param(("softmax", "digits", "states", "lazy"), marks=pytest.mark.slow),
-        pytest.param(("named", "nested", "tempered"), marks=pytest.mark.slow),
+        pytest.param(("named", "nested", "tempered", "a_number"), marks=pytest.mark.slow),
         pytest.param(("stepping", "hiding"), marks=pytest.mark.slow),
     ],
 )
@@ -152,8 +153,9 @@ def test_examples_may_be_given_by_the_names_of_forwards_parameters(tmp_path: Pat
             ("Output `output_1`", "no batch axis: its shape is (4,) for 1 sample", "leave `output_1` out"),
         ),
         ("misnamed", ("example inputs by the names words, mask; its forward takes ids, mask", "names of forward's")),
-        ("a_dictionary", ("returned a dict for its input `x`", "needs a module around it", "self.net({'x': x")),
-        ("a_number", ("returned a float for its input `temperature`", "torch.tensor(")),
+        ("an_object", ("returned a object for its input `temperature`", "tuples and dictionaries")),
+        ("sparse", ("keeps `weight` as a tensor of sparse_coo, float32", "`.to_dense()`")),
+        ("batch_second", ("depends on the rest of its batch", "Axis 1 is the batch of `recurrent` (GRU)")),
         ("not_a_number", ("Output `output`", "is NaN in", "logarithm of a negative number")),
     ],
 )
