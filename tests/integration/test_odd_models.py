@@ -116,6 +116,14 @@ def test_what_a_trace_fixed_is_the_reason_of_wrong_answers(own: Folder) -> None:
     assert "leave torch-script out" in flag.remedy
 
 
+def test_zeros_where_a_mask_hides_a_place_are_the_reason_of_a_missing_file(own: Folder) -> None:
+    rows = bench(own, f"{ODD}padded", backends=("torch-eager", "onnxruntime"))
+    assert rows["padded torch-eager"].status == "measured"
+    refused = rows["padded onnxruntime"]
+    assert "`output` is" in (refused.reason or "")
+    assert "build it with enable_nested_tensor=False" in (refused.hint or "")
+
+
 def test_whether_to_compile_is_for_the_backend_to_say(tmp_path: Path) -> None:
     from harness.zoo import model_info
     from harness.zoo.families.own_module import architecture
