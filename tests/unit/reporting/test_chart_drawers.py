@@ -184,6 +184,13 @@ def test_texts_of_points_avoid_markers_and_each_other() -> None:
     assert placed == ["above", "right", "left"]
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_letter_that_the_font_lacks_is_drawn_without_a_word_on_the_terminal() -> None:
+    figure = Figure()
+    figure.text(0.5, 0.5, "模型")
+    assert image(figure, "png")
+
+
 def stands_apart(figure: Figure) -> None:
     canvas = FigureCanvasAgg(figure)
     with style.drawing():
