@@ -23,7 +23,7 @@ from harness.core.store import save_bytes
 from harness.core.text import unknown_name
 from harness.zoo import MODELS, model_info
 from harness.zoo.input_files import write_arrays
-from harness.zoo.sources import is_model_file, require_files, with_prefix
+from harness.zoo.sources import is_model_file, refuse_other_files, require_files, with_prefix
 
 if TYPE_CHECKING:
     import torch
@@ -214,11 +214,7 @@ def _name(model: Any) -> str:
         return name
     if path.is_dir() and str(model):
         return f"hf:{path.resolve()}"
-    if path.suffix in (".pt", ".pth", ".bin", ".pkl"):
-        raise UsageError(
-            f"{model} is a pickle, which is not loaded unseen.",
-            "Build the module, load its weights (torch.load with weights_only=True) and give the module.",
-        )
+    refuse_other_files(path)
     if isinstance(model, os.PathLike) or (os.sep in model and ":" not in model):
         raise MissingInputError(
             f"{path} is no folder, no ONNX file and no saved program.",
