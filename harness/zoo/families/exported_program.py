@@ -31,9 +31,9 @@ class Program(nn.Module):
         super().__init__()
         self.program = program  # by no name that modules of torch.fx have themselves, as `graph`
 
-    def forward(self, *arguments: Any, **keywords: Any) -> Any:
+    def forward(self, *inputs: torch.Tensor) -> Any:
         """The outputs of the program."""
-        return self.program(*arguments, **keywords)
+        return self.program(*inputs)
 
     def train(self, mode: bool = True) -> Program:
         """Nothing but the word."""
@@ -108,10 +108,10 @@ def _tensors_only() -> Iterator[None]:
 
 def _module(program: Any) -> nn.Module:
     # Guards are checks in Python at each call, and the traces of other backends do not take them.
-    module = Program(program.module(check_guards=False))
+    module = program.module(check_guards=False)
     leaves, form = tree_flatten(program.example_inputs)
     plain = not program.example_inputs[1] and all(isinstance(leaf, torch.Tensor) for leaf in program.example_inputs[0])
-    return module if plain else FromTensors(module, leaves, form)
+    return Program(module if plain else FromTensors(module, leaves, form))
 
 
 def _examples(program: Any, model: str) -> dict[str, torch.Tensor]:
