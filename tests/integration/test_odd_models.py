@@ -70,7 +70,7 @@ def test_what_a_models_code_does_to_its_process_is_its_own_failed_row(names: tup
     "names",
     [
         ("in_place",),
-        ("batched", "answering"),
+        ("batched", "answering", "any_number"),
         pytest.param(("masked", "pixels"), marks=pytest.mark.slow),
         pytest.param(("softmax", "digits", "states", "lazy"), marks=pytest.mark.slow),
         pytest.param(("named", "nested", "tempered", "a_number"), marks=pytest.mark.slow),
@@ -134,6 +134,15 @@ def test_whether_to_compile_is_for_the_backend_to_say(tmp_path: Path) -> None:
     assert list(module.state_dict()) == ["0.linear.weight", "0.linear.bias"]
 
 
+def test_a_traced_module_has_numbered_inputs(tmp_path: Path) -> None:
+    from harness.zoo import model_info
+    from harness.zoo.construct import family_of
+    from harness.zoo.loaded import Request
+
+    info = model_info(f"{ODD}traced")
+    assert family_of(info).load(Request(info, "own", 0, None, tmp_path)).input_names == ("input_0",)
+
+
 def test_examples_may_be_given_by_the_names_of_forwards_parameters(tmp_path: Path) -> None:
     from harness.zoo import model_info
     from harness.zoo.construct import family_of
@@ -162,6 +171,7 @@ def test_examples_may_be_given_by_the_names_of_forwards_parameters(tmp_path: Pat
         ),
         ("misnamed", ("example inputs by the names words, mask; its forward takes ids, mask", "names of forward's")),
         ("an_object", ("returned a object for its input `temperature`", "tuples and dictionaries")),
+        ("no_samples", ("No example input", "batch axis with samples")),
         ("sparse", ("keeps `weight` as a tensor of sparse_coo, float32", "`.to_dense()`")),
         ("batch_second", ("depends on the rest of its batch", "Axis 1 is the batch of `recurrent` (GRU)")),
         ("not_a_number", ("Output `output`", "is NaN in", "logarithm of a negative number")),

@@ -63,8 +63,16 @@ def from_tensors(name: str, module: nn.Module, examples: Any) -> tuple[nn.Module
 def input_names(module: nn.Module, count: int) -> tuple[str, ...]:
     """The names of forward's parameters where they can be read, else input_0, input_1, …"""
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    names = [p.name for p in inspect.signature(module.forward).parameters.values() if p.kind in positional]
+    names = [p.name for p in parameters_of(module).values() if p.kind in positional]
     return tuple(names[:count]) if len(names) >= count else tuple(f"input_{index}" for index in range(count))
+
+
+def parameters_of(module: nn.Module) -> Mapping[str, inspect.Parameter]:
+    """Of forward; empty where they cannot be read, as of a module that torch.jit.trace made."""
+    try:
+        return inspect.signature(module.forward).parameters
+    except ValueError:
+        return {}
 
 
 def _bound(name: str, module: nn.Module, given: Any) -> inspect.BoundArguments:

@@ -170,8 +170,8 @@ def _call(info: ModelInfo) -> tuple[nn.Module, dict[str, torch.Tensor]]:
     if isinstance(made[1], Sized) and not len(made[1]):
         raise ConfigError(f"{info.name} returned no example inputs.", _FORM)
     model, examples = from_tensors(info.name, uncompiled(made[0]), made[1])
-    if not any(example.ndim for example in examples.values()):
-        raise ConfigError(f"No example input of {info.name} has a batch axis.", _FORM)
+    if not any(example.ndim and example.numel() for example in examples.values()):
+        raise ConfigError(f"No example input of {info.name} has a batch axis with samples.", _FORM)
     # The module is made fp32, which double or half inputs do not fit.
     return model, {
         name: example.detach().float() if example.is_floating_point() else example.detach()

@@ -18,6 +18,7 @@ from torch.onnx.errors import OnnxExporterError
 from harness.core.errors import ExportError, reason
 from harness.core.schemas import Exporter
 from harness.zoo.construct import with_own_inputs
+from harness.zoo.families.arguments import parameters_of
 from harness.zoo.identity import Options
 from harness.zoo.loaded import Arrays, Loaded, as_taken
 from harness.zoo.onnx.external_data import external_locations
@@ -164,9 +165,10 @@ def _dynamo(loaded: Loaded, module: torch.nn.Module) -> dict[str, Any]:
     dims = {label: torch.export.Dim(label, max=longest.get(label)) for label in labels}
     shapes = tuple({axis: dims[label] for axis, label in axes.items()} for axes in named.values())
     large = sum(tensor.nbytes for tensor in module.state_dict().values()) > _BESIDE_BYTES
-    parameters = inspect.signature(module.forward).parameters.values()
-    # A forward of `*inputs` has one parameter.
-    given = (shapes,) if [parameter.kind for parameter in parameters] == [inspect.Parameter.VAR_POSITIONAL] else shapes
+    parameters = parameters_of(module).values()
+    # `*inputs` is one parameter.
+    first = next((parameter.kind for parameter in parameters), None)
+    given = (shapes,) if first == inspect.Parameter.VAR_POSITIONAL else shapes
     return {"dynamo": True, "dynamic_shapes": given, "external_data": large, "verbose": False}
 
 
