@@ -23,7 +23,7 @@ from harness.core.store import save_bytes
 from harness.core.text import unknown_name
 from harness.zoo import MODELS, model_info
 from harness.zoo.input_files import write_arrays
-from harness.zoo.sources import is_model_file, require_files, with_prefix
+from harness.zoo.sources import is_model_file, refuse_other_files, require_files, with_prefix
 
 if TYPE_CHECKING:
     import torch
@@ -70,14 +70,14 @@ def arrays_of(module: nn.Module, data: Any) -> Given:
 
     Raises UsageError for a name that forward does not have, and for data that are no tensors with a common batch axis.
     """
-    from harness.zoo.families.own_module import WRAPPED, input_names  # noqa: PLC0415 - imports torch, which only a module needs
+    from harness.zoo.families.arguments import input_names  # noqa: PLC0415 - imports torch, which only a module needs
 
     if isinstance(data, Mapping):
         names = input_names(module, len(data))
         for name in data:
             if name not in names:
                 problem, hint = unknown_name("input of forward", str(name), names)
-                raise UsageError(problem, f"{hint} {WRAPPED}")
+                raise UsageError(problem, f"{hint} {_WRAPPED}")
         values = [data[name] for name in names]
     else:
         values = list(data) if isinstance(data, tuple | list) else [data]
@@ -125,6 +125,11 @@ def _array(value: Any) -> NDArray[np.generic]:
         raise UsageError(f"An input is a {type(value).__name__}.", "Give tensors, the first axis the batch.")
     return array.astype(np.float32) if np.issubdtype(array.dtype, np.floating) else np.array(array)
 
+
+_WRAPPED = (
+    "A forward that takes a dictionary or a list needs a module around it: "
+    "`forward(self, x, y): return self.net({'x': x, 'y': y})`."
+)
 
 MIN_SAMPLES, MAX_SAMPLES = 8, 256
 """Different inputs of a plan: measurement.parity_samples is at least 8; at most 256 of a caller's inputs are read."""
@@ -209,11 +214,7 @@ def _name(model: Any) -> str:
         return name
     if path.is_dir() and str(model):
         return f"hf:{path.resolve()}"
-    if path.suffix in (".pt", ".pth", ".bin", ".pkl"):
-        raise UsageError(
-            f"{model} is a pickle, which is not loaded unseen.",
-            "Build the module, load its weights (torch.load with weights_only=True) and give the module.",
-        )
+    refuse_other_files(path)
     if isinstance(model, os.PathLike) or (os.sep in model and ":" not in model):
         raise MissingInputError(
             f"{path} is no folder, no ONNX file and no saved program.",

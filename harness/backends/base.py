@@ -16,6 +16,7 @@ from harness.backends.info import imported
 from harness.core.errors import CaseError
 from harness.core.schemas import Case, Device, EngineRecord, ExportRecord, Placement
 from harness.timing.cuda_modes import IN_FLIGHT
+from harness.zoo.loaded import Axes, batch_first
 
 Array = NDArray[np.generic]
 Batch = Mapping[str, Array]
@@ -199,22 +200,19 @@ def construct(target: str, job: BackendJob) -> Backend:
 def made(kind: Callable[[BackendJob], Backend], job: BackendJob) -> Backend:
     """The same of an imported class."""
     backend = kind(job)
-    _give_batch_first(backend, {spec.name: spec.batch_axis for spec in job.export.outputs if spec.batch_axis})
+    _give_batch_first(backend, {spec.name: spec.batch_axis for spec in job.export.outputs if spec.batch_axis != 0})
     return backend
 
 
-def _give_batch_first(backend: Backend, axes: Mapping[str, int]) -> None:
-    """Make outputs() of this object move the batch to the first axis, as in the stored references; axes: its place."""
+def _give_batch_first(backend: Backend, axes: Axes) -> None:
+    """Make outputs() of this object give the batch first, as in the stored references; axes: where the model has it."""
     if not axes:
         return
     outputs, issued = backend.outputs, backend.issued
 
-    def moved(arrays: Mapping[str, Array]) -> dict[str, Array]:
-        return {name: np.moveaxis(values, axes.get(name, 0), 0) for name, values in arrays.items()}
-
     # Every way of running asks the same object.
-    backend.outputs = lambda: moved(outputs())  # type: ignore[method-assign]
-    backend.issued = lambda: [(index, moved(arrays)) for index, arrays in issued()]  # type: ignore[method-assign]
+    backend.outputs = lambda: batch_first(outputs(), axes)  # type: ignore[method-assign]
+    backend.issued = lambda: [(index, batch_first(arrays, axes)) for index, arrays in issued()]  # type: ignore[method-assign]
 
 
 _WORDS = re.compile(r"out ?of ?memory|failed to allocate|MemoryAllocation|ALLOC_FAILED|bad.alloc", re.IGNORECASE)

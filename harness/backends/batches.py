@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.backends.base import Array, Batch
-from harness.core.errors import MissingInputError
+from harness.core.errors import CaseError, MissingInputError
 from harness.core.schemas import Case, ExportRecord, InputSet
 from harness.zoo.input_files import read_arrays
 from harness.zoo.inputs.preprocessing import (
@@ -78,8 +78,10 @@ def nothing_exported(case: Case) -> ExportRecord:
 def load_batches(folder: Path, export: ExportRecord, case: Case, samples: int) -> BatchSet:
     """Read the inputs of the case's sequence length.
 
-    Raises MissingInputError when the export has no inputs of that length, or fewer than `samples`.
+    Raises MissingInputError when the export has no inputs of that length, or fewer than `samples`; CaseError where the
+    model takes batches of another size alone.
     """
+    _require_batch(export, case)
     chosen = _input_set(export, case, samples)
     samples = min(samples, chosen.samples)
     starts = batch_starts(samples, case.batch_size)
@@ -87,6 +89,16 @@ def load_batches(folder: Path, export: ExportRecord, case: Case, samples: int) -
     inputs = _batch_of(folder / chosen.inputs.path, samples, case.batch_size)
     reference = _batch_of(folder / chosen.reference.path, samples, case.batch_size)
     return BatchSet(tuple(as_taken(dict(inputs(index)), axes) for index in range(len(starts))), reference)
+
+
+def _require_batch(export: ExportRecord, case: Case) -> None:
+    extents = [spec.shape[spec.batch_axis] for spec in export.inputs if spec.batch_axis is not None]
+    fixed = next((extent for extent in extents if isinstance(extent, int) and extent != case.batch_size), None)
+    if fixed is not None:
+        raise CaseError(
+            f"{case.model} is fixed to batch size {fixed}.",
+            f"Export it with a dynamic batch, or plan only that: `make bench BATCHES={fixed}`.",
+        )
 
 
 def load_raw_batches(folder: Path, export: ExportRecord, case: Case, samples: int) -> RawBatchSet:

@@ -7,7 +7,8 @@ family (torchvision, transformers) are imported when one of its models is built.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.torch import load_model, save_model
+from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
@@ -39,7 +40,7 @@ def build_module(record: ExportRecord, folder: Path) -> nn.Module:
     info = model_info(record.model)
     try:
         module = family_of(info).architecture(info, folder)
-        load_model(module, folder / record.module.path, strict=True)
+        load_weights(module, folder / record.module.path)
     except (OSError, RuntimeError, ValueError, KeyError, SafetensorError) as error:
         raise CaseError(
             f"{record.model} could not be rebuilt from {folder}: {reason(error)}",
@@ -78,9 +79,38 @@ def with_own_inputs(module: nn.Module, names: Sequence[str], written: Collection
 
 
 def save_weights(module: nn.Module, path: Path) -> None:
-    """Write a module's weights; tensors that share memory (tied weights) are stored once."""
-    save_model(module, str(path))
+    """Write a module's weights; equal views of one memory (tied weights) are stored once."""
+    state = module.state_dict()
+    kept = {names[0]: state[names[0]] for names in _tied(state)}
+    storages = Counter(tensor.untyped_storage().data_ptr() for tensor in kept.values())
+    for name, tensor in kept.items():
+        # safetensors refuses parts of a larger memory, and other views of the same.
+        shared = storages[tensor.untyped_storage().data_ptr()] > 1 or tensor.untyped_storage().nbytes() != tensor.nbytes
+        kept[name] = tensor.clone(memory_format=torch.contiguous_format) if shared else tensor.contiguous()
+    save_file(kept, path)
     store.let_others_read(path)  # safetensors makes it private
+
+
+def load_weights(module: nn.Module, path: Path) -> None:
+    """Read what save_weights() wrote into a module of the same form. Raises RuntimeError where its names differ."""
+    stored = load_file(path)
+    for tensor in module.state_dict(keep_vars=True).values():
+        if tensor.untyped_storage().nbytes() < tensor.nbytes:  # expanded: one number in several places
+            tensor.data = tensor.data.clone()
+    for names in _tied(module.state_dict()):
+        held = next((stored[name] for name in names if name in stored), None)
+        if held is not None:
+            stored.update(dict.fromkeys(names, held))
+    module.load_state_dict(stored)
+
+
+def _tied(state: Mapping[str, torch.Tensor]) -> list[list[str]]:
+    """The names of a state, in groups of one tensor each."""
+    groups: dict[object, list[str]] = {}
+    for name, tensor in state.items():
+        place = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype) if tensor.numel() else name
+        groups.setdefault(place, []).append(name)
+    return [*groups.values()]
 
 
 def frozen(module: nn.Module) -> nn.Module:

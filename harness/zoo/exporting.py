@@ -267,7 +267,7 @@ def load_model(job: ExportJob) -> Loaded:
             f"The plan asks for sequence length {longest} of {planned.name}; {why} {min(given)}.",
             f"Ask for at most {min(given)}: `make bench SEQ_LENGTHS={min(given)}`.",
         )
-    if loaded.fixed_batch is not None and set(job.batch_sizes) - {loaded.fixed_batch}:
+    if loaded.fixed_batch is not None and loaded.fixed_batch not in job.batch_sizes:
         raise UsageError(
             f"{planned.name} is fixed to batch size {loaded.fixed_batch}; the plan asks for {list(job.batch_sizes)}.",
             f"Export it with a dynamic batch, or plan only that: `make bench BATCHES={loaded.fixed_batch}`.",

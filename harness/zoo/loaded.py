@@ -57,7 +57,8 @@ class Loaded:
     sequence_inputs: names of the inputs whose axis 1 is the sequence; empty where nothing has a sequence.
     max_sequence: longest sequence the model has positions for.
     fixed_batch: the only batch size that a user's file takes; None where it is free.
-    batch_axes: batch axis of each output, where it is not the first (harness/zoo/reference.py).
+    batch_axes: batch axis of each output, where it is not the first (harness/zoo/reference.py); None where all samples
+        share the output.
     quantised: how a user's ONNX file is quantised already; None where it is not.
     nested_outputs: whether the module returns anything but a tensor or a tuple of tensors.
     written_inputs: inputs that the module changes in place; every call gets copies of them.
@@ -84,7 +85,7 @@ class Loaded:
     set_attention: Callable[[str], None] | None = None
     onnx_file: Path | None = None
     fixed_batch: int | None = None
-    batch_axes: Mapping[str, int] = field(default_factory=dict)
+    batch_axes: Mapping[str, int | None] = field(default_factory=dict)
     quantised: Quantisation | None = None
     nested_outputs: bool = False
     written_inputs: tuple[str, ...] = ()
@@ -127,7 +128,7 @@ class Family(Protocol):
 
 
 Axes = Mapping[str, int | None]
-"""The batch axis by name, where it is not the first; None for an input that all samples share."""
+"""The batch axis by name, where it is not the first; None for a tensor that all samples share."""
 
 Shape = Sequence[int | str | None]
 """Extents as an ONNX file has them: a number, a symbol, or None for an axis without a name."""
@@ -136,10 +137,13 @@ _BATCH = ("n", "b", "bs", "batch", "batch_size", "batchsize")
 
 
 def batch_first(outputs: Arrays, axes: Axes) -> Arrays:
-    """Outputs with their batch axis moved to the front; views."""
-    return {
-        key: np.moveaxis(values, axes.get(key, 0) or 0, 0) if values.ndim else values for key, values in outputs.items()
+    """Outputs with their batch axis moved to the front, and those that all samples share repeated for each; views."""
+    arrays = {
+        name: np.moveaxis(values, axes.get(name) or 0, 0) if values.ndim else values for name, values in outputs.items()
     }
+    shared = [name for name in arrays if axes.get(name, 0) is None]
+    count = next(len(values) for name, values in arrays.items() if name not in shared) if shared else 0
+    return arrays | {name: np.broadcast_to(outputs[name], (count, *outputs[name].shape)) for name in shared}
 
 
 def as_taken(samples: Arrays, axes: Axes) -> Arrays:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import os
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 
 @contextlib.contextmanager
@@ -21,3 +23,18 @@ def quiet() -> Iterator[None]:
             yield
         finally:
             logging.disable(before)
+
+
+@contextlib.contextmanager
+def quiet_natively() -> Iterator[None]:
+    """The same, and discard what native code prints; a crash inside leaves no word on stderr."""
+    with quiet(), Path(os.devnull).open("w") as sink:
+        before = {number: os.dup(number) for number in (1, 2)}
+        try:
+            for number in before:
+                os.dup2(sink.fileno(), number)
+            yield
+        finally:
+            for number, copy in before.items():
+                os.dup2(copy, number)
+                os.close(copy)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ import onnxruntime
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from torch.utils._pytree import tree_flatten_with_path, tree_leaves
+from torch.utils._pytree import register_dataclass, tree_flatten_with_path
 
 from harness.core.errors import ConfigError, ExportError, UsageError, reason
 from harness.core.schemas import Parity
@@ -48,17 +49,30 @@ def call(module: nn.Module, arguments: Sequence[torch.Tensor]) -> Any:
         ) from error
 
 
+_NO_OUTPUT = (type(None), bool, int, float, complex, str, bytes)
+"""Types of what forward may return beside its tensors: no backend computes it, and it is not compared."""
+
+
 def flat(answer: Any) -> tuple[Any, ...]:
-    """The tensors of an answer in the order of torch.export: of a dictionary, a tuple of tuples, or a type that a
-    library registered with PyTorch. None is no output."""
+    """The tensors of an answer in the order of torch.export: of a dictionary, a tuple of tuples, a dataclass, or a type
+    that a library registered with PyTorch."""
     if isinstance(answer, torch.Tensor):
         return (answer,)
-    return tuple(leaf for leaf in tree_leaves(answer) if leaf is not None)
+    return tuple(leaf for _, leaf in _outputs(answer))
+
+
+def _outputs(answer: Any) -> list[tuple[Any, Any]]:
+    """Path and value of each output."""
+    leaves = tree_flatten_with_path(answer)[0]
+    unknown = {type(leaf) for _, leaf in leaves if is_dataclass(leaf)}
+    for kind in unknown:
+        register_dataclass(kind)
+    return _outputs(answer) if unknown else [(path, leaf) for path, leaf in leaves if not isinstance(leaf, _NO_OUTPUT)]
 
 
 def output_names(answer: Any) -> tuple[str, ...]:
     """The names of flat()'s tensors: their keys, or `output_<place>`."""
-    paths = [path for path, leaf in tree_flatten_with_path(answer)[0] if leaf is not None]
+    paths = [path for path, _ in _outputs(answer)]
     if paths == [()]:
         return ("output",)
     words = ["_".join(_word(key) for key in path) for path in paths]
@@ -187,7 +201,8 @@ _REMEDIES: Mapping[str, str] = {
         "newer onnxruntime."
     ),
     "not a registered function|No Op registered|NOT_IMPLEMENTED|Could not find an implementation": (
-        "ONNX Runtime's CPU provider has no such operator: export the model without it, or with operators of ONNX."
+        "ONNX Runtime's CPU provider has no such operator, or not for this element type (bfloat16): export the model "
+        "without it, or with operators of ONNX in fp32."
     ),
     "external data|No such file|GetFileLength|cannot open file": (
         "Put the file that holds the weights beside it, under the name that it asks for."
@@ -236,8 +251,10 @@ _RANDOM = frozenset(
 )
 
 
-def diagnosed(name: str, loaded: Loaded, answer: Forward, inputs: Arrays, compare: Compare) -> dict[str, int]:
-    """The axis of each output that is the batch. `answer`: the reference, its outputs as the model gives them.
+def diagnosed(name: str, loaded: Loaded, answer: Forward, inputs: Arrays, compare: Compare) -> dict[str, int | None]:
+    """The axis of each output that is the batch; None for an output that is the same for all samples.
+
+    answer: the reference, its outputs as the model gives them.
 
     Raises ExportError where an output cannot be compared, differs from call to call, has no batch axis, or depends on
     the other samples of its batch.
@@ -248,9 +265,13 @@ def diagnosed(name: str, loaded: Loaded, answer: Forward, inputs: Arrays, compar
     check_comparable(name, first)
     _check_repeats(name, loaded, answer, samples, first, compare)
     if loaded.fixed_batch is not None:
-        return {key: _only_axis(name, key, values, count) for key, values in first.items()}
+        others = answer({key: values[-count:] for key, values in inputs.items()})
+        fixed = {key: _only_axis(name, key, values, others[key], count) for key, values in first.items()}
+        return _one_at_least(name, fixed)
     alone = [answer({key: values[place : place + 1] for key, values in samples.items()}) for place in range(SAMPLES)]
-    axes = {key: _batch_axis(name, key, alone[0][key].shape, first[key].shape) for key in first}
+    axes = _one_at_least(
+        name, {key: _batch_axis(loaded, name, key, [own[key] for own in alone], first[key]) for key in first}
+    )
     together = batch_first(first, axes)
     for place, sample in enumerate(alone):
         beside = {key: values[place : place + 1] for key, values in together.items()}
@@ -313,8 +334,8 @@ def _check_apart(name: str, loaded: Loaded, alone: Arrays, together: Arrays, com
     raise ExportError(
         f"The answer of {name} to a sample depends on the rest of its batch, or on its place in it: alone and beside "
         f"{SAMPLES - 1} others {difference}.",
-        f"{_culprits(loaded)}Let each sample have its own answer: no statistics over the batch (BatchNorm in training "
-        "mode, a mean over axis 0).",
+        f"{_batch_second(loaded)}{_culprits(loaded)}Let each sample have its own answer: no statistics over the batch "
+        "(BatchNorm in training mode, a mean over axis 0).",
     )
 
 
@@ -351,6 +372,15 @@ def _culprits(loaded: Loaded) -> str:
     return f"In training mode: {', '.join(training[:5])}. " if training else ""
 
 
+def _batch_second(loaded: Loaded) -> str:
+    """A sentence on the parts that take axis 1 of their input as the batch; empty where there are none."""
+    parts = [] if loaded.module is None else loaded.module.named_modules()
+    second = [
+        f"`{path}` ({type(part).__name__})" for path, part in parts if getattr(part, "batch_first", True) is False
+    ]
+    return f"Axis 1 is the batch of {', '.join(second[:5])}: set batch_first=True. " if second else ""
+
+
 def _trains(path: str, part: nn.Module) -> bool:
     return bool(path) and part.training and not any(part.children())
 
@@ -367,21 +397,40 @@ def _random_nodes(path: Path) -> list[str]:
     return sorted({*drawing, *training})
 
 
-def _batch_axis(name: str, key: str, alone: tuple[int, ...], together: tuple[int, ...]) -> int:
-    if len(alone) == len(together):
-        axes = [axis for axis, extents in enumerate(zip(alone, together, strict=True)) if extents == (1, SAMPLES)]
+def _batch_axis(
+    loaded: Loaded, name: str, key: str, alone: Sequence[NDArray[np.generic]], together: NDArray[np.generic]
+) -> int | None:
+    """alone: the output for each sample by itself."""
+    one, all_of_them = alone[0].shape, together.shape
+    if len(one) == len(all_of_them):
+        axes = [axis for axis, extents in enumerate(zip(one, all_of_them, strict=True)) if extents == (1, SAMPLES)]
         if axes:
             return axes[0]
+    if all(np.array_equal(values, together) for values in alone):
+        return None
     raise ExportError(
-        f"Output `{key}` of {name} has no batch axis: its shape is {alone} for 1 sample and {together} for {SAMPLES}.",
-        f"Return one answer a sample, the first axis the batch, or leave `{key}` out of its result.",
+        f"Output `{key}` of {name} has no batch axis: its shape is {one} for 1 sample and {all_of_them} for {SAMPLES}.",
+        f"{_batch_second(loaded)}Return one answer a sample, the first axis the batch, or leave `{key}` out of its "
+        "result.",
     )
 
 
-def _only_axis(name: str, key: str, values: NDArray[np.generic], count: int) -> int:
+def _only_axis(name: str, key: str, values: NDArray[np.generic], others: NDArray[np.generic], count: int) -> int | None:
+    """values, others: the output for two batches."""
     if count in values.shape:
         return values.shape.index(count)
+    if np.array_equal(values, others):
+        return None
     raise ExportError(
         f"Output `{key}` of {name} has no batch axis: its shape is {values.shape} for its fixed batch of {count}.",
         f"Leave `{key}` out of the file's outputs, or give it one answer a sample.",
     )
+
+
+def _one_at_least(name: str, axes: dict[str, int | None]) -> dict[str, int | None]:
+    if all(axis is None for axis in axes.values()):
+        raise ExportError(
+            f"No output of {name} depends on its input, or has a batch axis: {', '.join(axes)}.",
+            "Return one answer a sample, the first axis the batch.",
+        )
+    return axes

@@ -19,12 +19,12 @@ _FORMS = {
         r"[a-z0-9_]+(\.[a-z0-9_]+)?",
         "`timm:<name>`, for example timm:resnet10t or timm:vit_tiny_patch16_224.augreg",
     ),
-    "pt2": (r".+\.pt2", "`pt2:<file>`, a path that ends in .pt2, for example pt2:./model.pt2"),
+    "pt2": (r".+\.(?i:pt2)", "`pt2:<file>`, a path that ends in .pt2, for example pt2:./model.pt2"),
     "module": (
         r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*",
         "`module:<python path>:<function>`, for example module:mypackage.models:build",
     ),
-    "onnx": (r".+\.onnx", "`onnx:<file>`, a path that ends in .onnx, for example onnx:./model.onnx"),
+    "onnx": (r".+\.(?i:onnx)", "`onnx:<file>`, a path that ends in .onnx, for example onnx:./model.onnx"),
     "pickle": (
         r"[A-Za-z_]\w{0,60}-[0-9a-f]{16}",
         "what harness.api writes into its own configuration, and nothing else",
@@ -48,22 +48,46 @@ class ModelSource:
 def with_prefix(name: str) -> str:
     """A model's full name: `model.onnx` is `onnx:model.onnx`, and a path of a folder `hf:` and the path (pure).
 
+    Raises ConfigError for a file of another kind.
+
     >>> with_prefix("net/model.onnx"), with_prefix("net.pt2"), with_prefix("./folder"), with_prefix("resnet18")
     ('onnx:net/model.onnx', 'pt2:net.pt2', 'hf:./folder', 'resnet18')
     """
     prefix, colon, _ = name.partition(":")
     if colon and prefix in _FORMS:
         return name
+    refuse_other_files(name)
     if is_model_file(name):
-        return f"{_OF_SUFFIX[Path(name).suffix]}:{name}"
+        return f"{_OF_SUFFIX[Path(name).suffix.lower()]}:{name}"
     return (
         f"hf:{name}" if name.startswith(("./", "../", "/", "~")) or name.endswith("/") or name in (".", "..") else name
     )
 
 
+_BY_TORCH = (".pt", ".pth", ".ckpt", ".bin", ".pkl", ".ts", ".safetensors")
+_OF_OTHERS = (".engine", ".plan", ".trt", ".tflite", ".pb", ".h5", ".keras", ".xml", ".gguf", ".mlmodel")
+"""Suffixes of files that people have, and that are not read: those of PyTorch, and those of other libraries."""
+
+
+def refuse_other_files(name: str | Path) -> None:
+    """Raise ConfigError for the path of a file that holds a model in a form that is not read, by its suffix."""
+    suffix = Path(name).suffix.lower()
+    if suffix in _BY_TORCH:
+        raise ConfigError(
+            f"{name} is not loaded unseen: it holds weights without their module, or code that would run.",
+            "Load it in a function of yours that returns the module and its example inputs (torch.load with "
+            "weights_only=True, torch.jit.load): `module:<python path>:<function>`.",
+        )
+    if suffix in _OF_OTHERS:
+        raise ConfigError(
+            f"{name} is in a format that is not read ({suffix}).",
+            "Give the ONNX file that it was made from, or export one.",
+        )
+
+
 def is_model_file(path: str | Path) -> bool:
     """True for the path of an ONNX file or of a saved program, by its suffix (pure)."""
-    return Path(path).suffix in _OF_SUFFIX
+    return Path(path).suffix.lower() in _OF_SUFFIX
 
 
 def require_files(name: str) -> None:
@@ -76,6 +100,7 @@ def require_files(name: str) -> None:
     if source.prefix == "hf" and is_folder_reference(source.reference):
         folder = Path(source.reference)
         if not folder.is_dir():
+            refuse_other_files(folder)
             raise MissingInputError(f"There is no folder {folder}.", _near(folder))
         if not (folder / "config.json").is_file():
             raise MissingInputError(
@@ -131,6 +156,6 @@ def _slug(prefix: str, reference: str) -> str:
     """A readable folder name; six hex digits keep two paths with the same ending apart."""
     if prefix in ("torchvision", "timm", "pickle"):
         return f"{prefix}-{reference}"
-    tail = re.split(r"[/\\]", reference.rstrip("/\\"))[-1].removesuffix(".onnx").removesuffix(".pt2")
+    tail = re.sub(r"\.(onnx|pt2)$", "", re.split(r"[/\\]", reference.rstrip("/\\"))[-1], flags=re.IGNORECASE)
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", tail).strip(".-")[:40] or "model"
     return f"{prefix}-{readable}-{hashlib.sha256(reference.encode()).hexdigest()[:6]}"

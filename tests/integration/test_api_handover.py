@@ -166,7 +166,7 @@ def test_a_module_says_its_batch_size_by_its_inputs(models: Models) -> None:
         (nn.Linear(4, 2), None, (1, 0), "is no shape"),
         ("minilm-l6", None, (1, 4), "has inputs of its own"),
         ("minilm-l7", None, None, "Unknown model"),
-        ("net.pt", None, None, "is a pickle"),
+        ("net.pt", None, None, "net.pt is not loaded unseen"),
         ("", None, None, "Unknown model ``"),
         (None, None, None, "None is no model"),
         (nn.Linear, None, (1, 4), "is no model"),

@@ -218,13 +218,13 @@ def test_several_failures_have_two_lines_each_and_a_summary(tmp_path: Path) -> N
         planned("minilm-l6", "pretrained", (16, 600)),
         planned("torchvision:resnet5", "seeded"),
     ]
-    write_plan(tmp_path / "results", models, [case(fixed, 1), case(fixed, 2)])
+    write_plan(tmp_path / "results", models, [case(fixed, 1), case(fixed, 4)])
     done = run_export(tmp_path)
     assert done.returncode == 8
     assert [line[:7] for line in done.stderr.splitlines()] == ["Error: ", "Hint:  "] * 9
     for told in (
         "8 of 8 models were not exported",
-        "fixed to batch size 2; the plan asks for [1, 2]",
+        "fixed to batch size 2; the plan asks for [1, 4]",
         "no file absent.onnx",
         "returned str",
         "module:own_models:raising raised KeyError: 'no such file'.",

@@ -60,9 +60,10 @@ def test_what_a_models_code_does_to_its_process_is_its_own_failed_row(names: tup
     "names",
     [
         ("in_place",),
+        ("batched", "answering", "any_number"),
         pytest.param(("masked", "pixels"), marks=pytest.mark.slow),
         pytest.param(("softmax", "digits", "states", "lazy"), marks=pytest.mark.slow),
-        pytest.param(("named", "nested", "tempered"), marks=pytest.mark.slow),
+        pytest.param(("named", "nested", "tempered", "a_number"), marks=pytest.mark.slow),
         pytest.param(("stepping", "hiding"), marks=pytest.mark.slow),
     ],
 )
@@ -105,6 +106,14 @@ def test_what_a_trace_fixed_is_the_reason_of_wrong_answers(own: Folder) -> None:
     assert "leave torch-script out" in flag.remedy
 
 
+def test_zeros_where_a_mask_hides_a_place_are_the_reason_of_a_missing_file(own: Folder) -> None:
+    rows = bench(own, f"{ODD}padded", backends=("torch-eager", "onnxruntime"))
+    assert rows["padded torch-eager"].status == "measured"
+    refused = rows["padded onnxruntime"]
+    assert "`output` is" in (refused.reason or "")
+    assert "build it with enable_nested_tensor=False" in (refused.hint or "")
+
+
 def test_whether_to_compile_is_for_the_backend_to_say(tmp_path: Path) -> None:
     from harness.zoo import model_info
     from harness.zoo.families.own_module import architecture
@@ -113,6 +122,15 @@ def test_whether_to_compile_is_for_the_backend_to_say(tmp_path: Path) -> None:
     assert {type(part).__name__ for part in module.modules()} == {"Sequential", "Reading", "Linear", "ReLU"}
     assert all(part._compiled_call_impl is None for part in module.modules())
     assert list(module.state_dict()) == ["0.linear.weight", "0.linear.bias"]
+
+
+def test_a_traced_module_has_numbered_inputs(tmp_path: Path) -> None:
+    from harness.zoo import model_info
+    from harness.zoo.construct import family_of
+    from harness.zoo.loaded import Request
+
+    info = model_info(f"{ODD}traced")
+    assert family_of(info).load(Request(info, "own", 0, None, tmp_path)).input_names == ("input_0",)
 
 
 def test_examples_may_be_given_by_the_names_of_forwards_parameters(tmp_path: Path) -> None:
@@ -143,8 +161,10 @@ def test_examples_may_be_given_by_the_names_of_forwards_parameters(tmp_path: Pat
             ("Output `output_1`", "no batch axis: its shape is (4,) for 1 sample", "leave `output_1` out"),
         ),
         ("misnamed", ("example inputs by the names words, mask; its forward takes ids, mask", "names of forward's")),
-        ("a_dictionary", ("returned a dict for its input `x`", "needs a module around it", "self.net({'x': x")),
-        ("a_number", ("returned a float for its input `temperature`", "torch.tensor(")),
+        ("an_object", ("returned a object for its input `temperature`", "tuples and dictionaries")),
+        ("no_samples", ("No example input", "batch axis with samples")),
+        ("sparse", ("keeps `weight` as a tensor of sparse_coo, float32", "`.to_dense()`")),
+        ("batch_second", ("depends on the rest of its batch", "Axis 1 is the batch of `recurrent` (GRU)")),
         ("not_a_number", ("Output `output`", "is NaN in", "logarithm of a negative number")),
     ],
 )

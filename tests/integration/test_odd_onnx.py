@@ -31,6 +31,7 @@ def test_odd_files_are_measured_and_have_a_chart_each(own: Folder) -> None:
         *(files.behind_identity(own.root / "identity.onnx"), files.pooling(own.root / "pool.onnx")),
         *(files.pixels(own.root / "pixels.onnx"), files.lookups(own.root / "ids.onnx")),
         *(files.states(own.root / "states.onnx"), files.quantised(own.root / "quantised.onnx")),
+        *(files.in_half(own.root / "half.ONNX"), files.with_scale(own.root / "scale.onnx")),
     ]
     assert 265 < len(os.path.relpath(long, ROOT)) < 290
     own.environment = {"PYTHONIOENCODING": "ascii", "LANG": "C", "LC_ALL": "C"}
@@ -80,6 +81,17 @@ def test_inputs_of_every_kind_are_made_up_and_taken(makers: tuple[Callable[[Path
     }
     strings = {("words", "openvino"): "load: Input `word` contains strings, which OpenVINO does not take."}
     assert lost == (strings if files.words in makers else {})
+
+
+def test_a_fixed_batch_and_a_type_without_a_label_are_reasons_of_their_rows(own: Folder) -> None:
+    paths = files.one_at_a_time(own.root / "one.onnx"), files.in_double(own.root / "double.onnx")
+    own.plan({"backends": ["onnxruntime"], "batch_sizes": [1, 4]}, models=tuple(f"onnx:{path}" for path in paths))
+    assert own("export").returncode == 0
+    own("run")
+    said = {(Path(row.model).stem, row.batch_size): row.reason or row.status for row in own.summary().rows}
+    assert said[("one", 1)] == "measured"
+    assert said[("one", 4)].endswith("one.onnx is fixed to batch size 1.")
+    assert all("computes in fp64" in said[("double", batch)] for batch in (1, 4))
 
 
 def damaged(path: Path) -> Path:

@@ -1,15 +1,18 @@
-"""A folder of the user's with a damaged file in it: two lines that name the file's part, not a library's exception."""
+"""A folder of the user's: which part of its model is measured, and the two lines that name a damaged part."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+import transformers
 
-from harness.core.errors import HubError
+from harness.core.errors import ConfigError, HubError
 from harness.zoo import model_info
 from harness.zoo.families.transformer import load
-from harness.zoo.loaded import Request
+from harness.zoo.loaded import Loaded, Request
 
 CONFIG = '{"model_type": "bert", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "vocab_size": 9}'
 
@@ -33,3 +36,39 @@ def test_a_damaged_file_of_a_folder_is_told(files: dict[str, str | bytes], what:
         load(Request(model_info(f"hf:{folder}"), "pretrained", 0, None, tmp_path / "export"))
     assert raised.value.problem.startswith(f"The {what} of hf:{folder} could not be read: ")
     assert "save_pretrained" in raised.value.hint
+
+
+def of_folder(folder: Path, model: Any) -> Loaded:
+    """The model as a user's folder, loaded."""
+    model.save_pretrained(folder / "mine")
+    request = Request(model_info(f"hf:{folder / 'mine'}"), "pretrained", 0, None, folder / "export")
+    return load(request)
+
+
+def tiny_bert() -> Any:
+    return transformers.BertConfig(
+        vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
+    )
+
+
+def test_the_head_for_tokens_is_kept(tmp_path: Path) -> None:
+    loaded = of_folder(tmp_path, transformers.BertForTokenClassification(tiny_bert()))
+    assert loaded.output_names == ("logits",)
+    ids = torch.zeros(2, 5, dtype=torch.int64)
+    assert loaded.require_module()(ids, torch.ones_like(ids)).shape == (2, 5, 2)
+
+
+def test_a_head_that_is_left_out_is_said(tmp_path: Path) -> None:
+    loaded = of_folder(tmp_path, transformers.BertForMaskedLM(tiny_bert()))
+    assert loaded.output_names == ("last_hidden_state",)
+    assert loaded.weight_source.endswith("; its encoder, without the head of BertForMaskedLM")
+
+
+def test_a_model_of_pictures_and_texts_is_refused(tmp_path: Path) -> None:
+    text = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    vision = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 32, "patch_size": 16}
+    config = transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=8)
+    processor = transformers.CLIPImageProcessor(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
+    processor.save_pretrained(tmp_path / "mine")
+    with pytest.raises(ConfigError, match="A CLIPModel takes more than one tensor"):
+        of_folder(tmp_path, transformers.CLIPModel(config))

@@ -16,7 +16,7 @@ from harness.zoo import model_info
 from harness.zoo.families import exported_program
 from harness.zoo.inputs import sounds
 from harness.zoo.loaded import Request
-from tests.fixtures.odd_models import Nested, Tempered, numbers
+from tests.fixtures.odd_models import Batched, Nested, Tempered, numbers
 from tests.fixtures.stages import Folder
 
 pytestmark = pytest.mark.stages
@@ -148,6 +148,19 @@ def test_a_program_of_one_batch_size_and_a_shared_input(own: Folder) -> None:
         assert done.returncode == 0, done.stderr
     rows = own.summary().rows
     assert [(row.status, row.grade != "F") for row in rows] == [("measured", True)] * 2
+
+
+def test_a_program_of_a_dictionary_and_a_keyword_takes_tensors_by_name(tmp_path: Path) -> None:
+    batch = {"x": numbers(16, 8), "factors": (numbers(16, 1), numbers(16, 1))}
+    weight = numbers(16, 1)
+    module = Batched().eval()
+    torch.export.save(torch.export.export(module, (batch,), {"weight": weight}), tmp_path / "batched.pt2")
+    request = Request(model_info(f"pt2:{tmp_path / 'batched.pt2'}"), "own", 0, None, tmp_path / "export")
+    loaded = exported_program.load(request)
+    assert loaded.input_names == ("batch_x", "batch_factors_0", "batch_factors_1", "weight")
+    given = loaded.make_inputs(16, None).arrays
+    answer = loaded.require_module()(*(torch.from_numpy(given[name]) for name in loaded.input_names))
+    assert torch.equal(answer, module(batch, weight=weight))
 
 
 def test_a_file_that_is_no_program_is_refused(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from harness.backends.onnxruntime.placement import computing_kernels, quantised
 from harness.backends.onnxruntime.session import session_options
 from harness.backends.precision import file_precision, precision_of
 from harness.core.errors import CaseError
-from harness.core.schemas import Placement
+from harness.core.schemas import NO_FLOATS, Placement
 
 
 class OnnxRuntime(Backend):
@@ -33,11 +33,18 @@ class OnnxRuntime(Backend):
         self._session = ort.InferenceSession(
             str(self.job.folder / self._artifact.path), options, providers=["CPUExecutionProvider"]
         )
+        if self._floating() == "fp64":
+            raise CaseError(
+                f"{self.job.case.model} computes in fp64, and the label would say {self.job.case.precision}.",
+                "Export it in fp32, or leave onnxruntime out of its backends.",
+            )
         self._outputs: dict[str, ort.OrtValue] = {}
-        self._names = [output.name for output in self._session.get_outputs()]
+        self._names = [*dict.fromkeys(output.name for output in self._session.get_outputs())]
         self._issued: deque[tuple[int, list[Array]]] = deque(maxlen=max(1, self.job.in_flight))
-        # ONNX Runtime binds no strings: a batch with strings is handed over, and converted, at each run.
-        self._by_run = any(array.dtype.kind in "UO" for array in self.job.batches[0].values())
+        # ONNX Runtime binds no strings: a batch with strings is handed over, and converted, at each run. Nor does it
+        # fill the bound buffer of an output that is one of its inputs.
+        self._strings = any(array.dtype.kind in "UO" for array in self.job.batches[0].values())
+        self._by_run = self._strings or any(port.name in self._names for port in self._session.get_inputs())
         self._fed: Batch = self.job.batches[0]
         if self._by_run:
             self.infer = self._run  # type: ignore[method-assign]  # without a question inside the clock
@@ -94,7 +101,7 @@ class OnnxRuntime(Backend):
         ]
 
     def _run(self) -> None:
-        self._answer = self._session.run(None, self._fed)
+        self._answer = self._session.run(self._names, self._fed)
 
     def outputs(self) -> dict[str, Array]:
         """Copies of the bound outputs.
@@ -114,14 +121,16 @@ class OnnxRuntime(Backend):
         return answer
 
     def placement(self) -> Placement:
-        """The providers that the session obtained, the element types of the file, and for int8 the kernels that ran.
+        """The providers that the session obtained, the element types of the file, and the kernels that ran where it is
+        no fp32 file.
 
-        Integer weights alone prove nothing: ONNX Runtime multiplies in fp32 where it cannot fuse.
+        Weights alone prove nothing: ONNX Runtime multiplies int8 in fp32 where it cannot fuse, and casts fp16 to fp32
+        where it has no kernel.
         """
         options = self._session.get_session_options()
         census = self._artifact.dtype_census
         kernels: dict[str, int] = {}
-        if quantised(census) or self.job.case.precision == "int8":
+        if quantised(census) or self.job.case.precision == "int8" or self._floating() not in ("fp32", NO_FLOATS):
             kernels = computing_kernels(
                 self.job.folder / self._artifact.path, self.job.batches[0], options.intra_op_num_threads
             )
@@ -134,7 +143,7 @@ class OnnxRuntime(Backend):
                 "interop_threads": options.inter_op_num_threads,
                 "opset": self._artifact.opset,
                 **({"run_async": self.job.in_flight} if self.job.in_flight else {}),
-                **({"strings": "converted at each run"} if self._by_run else {}),
+                **({"strings": "converted at each run"} if self._strings else {}),
                 **{f"{precision}_kernels": number for precision, number in sorted(kernels.items())},
             },
             dtype_census=census,
@@ -155,6 +164,6 @@ class OnnxRuntime(Backend):
         binding = self._session.io_binding()
         for name, array in batch.items():
             binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(np.asarray(array, order="C")))
-        for output in self._session.get_outputs():
-            binding.bind_output(output.name)  # ONNX Runtime allocates it
+        for name in self._names:
+            binding.bind_output(name)  # ONNX Runtime allocates it
         return binding

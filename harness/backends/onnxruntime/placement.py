@@ -13,6 +13,8 @@ from typing import Any
 import onnxruntime as ort
 
 from harness.backends.base import Batch
+from harness.backends.precision import floating_precision
+from harness.core.schemas import NO_FLOATS
 
 CPU = "CPUExecutionProvider"
 _KERNEL = "_kernel_time"
@@ -35,12 +37,16 @@ larger."""
 
 @dataclass(frozen=True)
 class Ran:
-    """One node of a run. The profile's times are left out: on a GPU they are those of launching."""
+    """One node of a run. The profile's times are left out: on a GPU they are those of launching.
+
+    element: element type of its first input, in ONNX Runtime's words.
+    """
 
     provider: str
     operator: str
     output_bytes: int
     name: str = ""
+    element: str = ""
 
     @property
     def computes_on_cpu(self) -> bool:
@@ -57,6 +63,7 @@ def nodes_of(events: Iterable[Mapping[str, Any]]) -> list[Ran]:
             operator=str(event["args"]["op_name"]),
             output_bytes=int(event["args"].get("output_size", 0)),
             name=str(event["name"]).removesuffix(_KERNEL),
+            element=next(iter((event["args"].get("input_type_shape") or [{}])[0]), ""),
         )
         for event in events
         if event.get("cat") == "Node" and str(event["name"]).endswith(_KERNEL)
@@ -121,6 +128,7 @@ _FLOATING = frozenset(
     }
 )
 """Kernels that do the arithmetic of a network; all others move, scale or normalise their results."""
+_CARRYING = frozenset(("Cast", "Identity"))
 
 
 def nodes_that_run(file: Path, feeds: Batch, threads: int) -> list[Ran]:
@@ -136,14 +144,24 @@ def nodes_that_run(file: Path, feeds: Batch, threads: int) -> list[Ran]:
 
 
 def computing_kernels(file: Path, batch: Batch, threads: int) -> dict[str, int]:
-    """Kernels of one run by precision. Keys: int8 and fp32, those that are not 0."""
-    return count(node.operator for node in nodes_that_run(file, batch, threads))
+    """Kernels of one run by precision: of those that do the arithmetic, else of all that compute in floating point."""
+    nodes = [node for node in nodes_that_run(file, batch, threads) if node.operator not in _CARRYING]
+    return count(nodes) or dict(Counter(precision for node in nodes if (precision := _floats(node)) != NO_FLOATS))
 
 
-def count(operators: Iterable[str]) -> dict[str, int]:
-    """Operators by name → how many of them compute in int8 and in fp32."""
-    kernels = Counter("int8" if name in _INTEGER else "fp32" for name in operators if name in _INTEGER | _FLOATING)
-    return dict(kernels)
+def count(nodes: Iterable[Ran]) -> dict[str, int]:
+    """How many of the nodes that do the arithmetic compute in int8, and how many in each type of floats."""
+    return dict(
+        Counter(
+            "int8" if node.operator in _INTEGER else _floats(node)
+            for node in nodes
+            if node.operator in _INTEGER | _FLOATING
+        )
+    )
+
+
+def _floats(node: Ran) -> str:
+    return floating_precision({node.element: 1})
 
 
 def quantised(census: Mapping[str, int]) -> bool:

@@ -53,7 +53,7 @@ class TensorSpec(Record):
     dtype: str
     shape: tuple[int | str, ...]
     batch_axis: int | None = 0
-    """The batch axis; None for an input that all samples share. Stored arrays have it first."""
+    """The batch axis; None for one that all samples share. Stored arrays have it first."""
 
 
 class ImagePreparation(Record):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,11 +83,17 @@ RC: Any = {
 }
 
 
-def drawing() -> AbstractContextManager[None]:
-    """Context in which matplotlib uses our fonts and colours; its settings are restored afterwards."""
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Context in which matplotlib uses our fonts and colours; its settings are restored afterwards.
+
+    A letter that the font lacks, as in a Chinese name of a file, is drawn as a box.
+    """
     import matplotlib as mpl  # noqa: PLC0415 - the page and reports without charts do without it
 
-    return mpl.rc_context(RC)
+    with mpl.rc_context(RC), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph \d+")
+        yield
 
 
 def look(backend: str) -> Look:

@@ -11,9 +11,11 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_flatten, tree_leaves
 
 from harness.core.errors import ConfigError, MissingInputError, reason
 from harness.zoo import ModelInfo
+from harness.zoo.families.arguments import FromTensors
 from harness.zoo.families.own_module import loaded
 from harness.zoo.input_files import Arrays
 from harness.zoo.inputs.own import rotation
@@ -49,8 +51,8 @@ def load(request: Request) -> Loaded:
             "Check the path; a relative path begins at the current folder.",
         )
     program = _read(path)
-    names = tuple(str(name) for name in program.graph_signature.user_inputs)
-    examples = _examples(program, names, request.info.name)
+    examples = _examples(program, request.info.name)
+    names = tuple(examples)
     shapes = _shapes(program, names)
     axes = axes_of_graph(shapes)
     batch = next(
@@ -61,14 +63,14 @@ def load(request: Request) -> Loaded:
             f"No input of {path} has a batch axis: {', '.join(names)}.",
             "Export it with a batch as the first axis of an input.",
         )
-    taken: Arrays = {name: example.numpy() for name, example in zip(names, examples, strict=True)}
+    taken: Arrays = {name: example.numpy() for name, example in examples.items()}
     given, shared = sample_first(taken, axes), frozenset(name for name, axis in axes.items() if axis is None)
 
     def make_inputs(samples: int, sequence: int | None) -> Inputs:
         del sequence
         return rotation(given, samples, "of the program's example inputs", shared)
 
-    made = loaded(request.info, _module(program), examples, names, make_inputs, axes)
+    made = loaded(request.info, _module(program), tuple(examples.values()), names, make_inputs, axes)
     request.folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(path, request.folder / _COPY)
     return made.with_fixed_batch(batch if isinstance(batch, int) else None)
@@ -108,17 +110,25 @@ def _tensors_only() -> Iterator[None]:
 
 def _module(program: Any) -> nn.Module:
     # Guards are checks in Python at each call, and the traces of other backends do not take them.
-    return Program(program.module(check_guards=False))
+    module = program.module(check_guards=False)
+    leaves, form = tree_flatten(program.example_inputs)
+    plain = not program.example_inputs[1] and all(isinstance(leaf, torch.Tensor) for leaf in program.example_inputs[0])
+    return Program(module if plain else FromTensors(module, leaves, form))
 
 
-def _examples(program: Any, names: tuple[str, ...], model: str) -> tuple[torch.Tensor, ...]:
-    given, keywords = program.example_inputs or ((), {})
-    if keywords or len(given) != len(names) or not all(isinstance(example, torch.Tensor) for example in given):
+def _examples(program: Any, model: str) -> dict[str, torch.Tensor]:
+    names = [str(name) for name in program.graph_signature.user_inputs]
+    leaves = tree_leaves(program.example_inputs)
+    if len(leaves) != len(names) or not any(isinstance(leaf, torch.Tensor) for leaf in leaves):
         raise ConfigError(
-            f"{model} was not saved with one example tensor for each of its inputs: {', '.join(names)}.",
-            "Export it with tensors by position: `torch.export.export(module, (tensor, …))`.",
+            f"{model} was not saved with one example for each of its inputs: {', '.join(names)}.",
+            "Export it with its examples: `torch.export.export(module, (tensor, …))`.",
         )
-    return tuple(example.detach().float() if example.is_floating_point() else example.detach() for example in given)
+    return {
+        name: leaf.detach().float() if leaf.is_floating_point() else leaf.detach()
+        for name, leaf in zip(names, leaves, strict=True)
+        if isinstance(leaf, torch.Tensor)
+    }
 
 
 def _shapes(program: Any, names: tuple[str, ...]) -> dict[str, tuple[int | str, ...]]:

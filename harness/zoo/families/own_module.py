@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence, Sized
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from harness.core.errors import ConfigError, reason
 from harness.zoo import ModelInfo
 from harness.zoo.construct import frozen
+from harness.zoo.families.arguments import from_tensors
 from harness.zoo.input_files import Arrays
 from harness.zoo.inputs.own import rotation
 from harness.zoo.loaded import Axes, Inputs, Loaded, Request, axes_of_examples, sample_first
@@ -27,11 +27,6 @@ from harness.zoo.reference import (
 )
 
 _FORM = "It must return (nn.Module, (tensor, …)): a module and its example inputs, first axis the batch."
-WRAPPED = (
-    "A forward that takes a dictionary or a list needs a module around it: "
-    "`forward(self, x, y): return self.net({'x': x, 'y': y})`."
-)
-"""The hint for a module whose inputs are not tensors."""
 
 
 _NOT_IN_NUMPY = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
@@ -42,8 +37,7 @@ def load(request: Request) -> Loaded:
     function is not there or returns something else."""
     torch.manual_seed(request.seed)
     module, examples = _call(request.info)
-    names = input_names(module, len(examples))
-    taken: Arrays = {name: example.numpy() for name, example in zip(names, examples, strict=True)}
+    taken: Arrays = {name: example.numpy() for name, example in examples.items()}
     axes = axes_of_examples({name: values.shape for name, values in taken.items()})
     given, shared = sample_first(taken, axes), frozenset(name for name, axis in axes.items() if axis is None)
 
@@ -51,7 +45,7 @@ def load(request: Request) -> Loaded:
         del sequence
         return rotation(given, samples, "of the function's example inputs", shared)
 
-    return loaded(request.info, module, examples, names, make_inputs, axes)
+    return loaded(request.info, module, tuple(examples.values()), tuple(examples), make_inputs, axes)
 
 
 def loaded(
@@ -65,7 +59,7 @@ def loaded(
     """An unknown module, called once with its examples. Raises ConfigError where it returns no tensors."""
     given = [example.clone() for example in examples]
     with torch.inference_mode():
-        answer = call(frozen(initialised(module, examples)), given)
+        answer = call(frozen(_storable(info, initialised(module, examples))), given)
     outputs = flat(answer)
     if not outputs or not all(isinstance(output, torch.Tensor) for output in outputs):
         kinds = (
@@ -101,6 +95,19 @@ def loaded(
     )
 
 
+def _storable(info: ModelInfo, module: nn.Module) -> nn.Module:
+    """The module itself. Raises ConfigError for weights that are no dense tensors: each process reads them anew."""
+    for name, value in module.state_dict().items():
+        dense = isinstance(value, torch.Tensor) and value.layout == torch.strided and not value.is_quantized
+        if not dense or is_traceable_wrapper_subclass(value):
+            kind = f"a tensor of {value.layout}, {value.dtype}" if isinstance(value, torch.Tensor) else "no tensor"
+            raise ConfigError(
+                f"{info.name} keeps `{name}` as {kind.replace('torch.', '')}: no dense weights, which fp32 means.",
+                "Return it before it is quantised (PRECISIONS=int8 does that), or `.to_dense()` of a sparse tensor.",
+            )
+    return module
+
+
 def initialised(module: nn.Module, examples: Sequence[torch.Tensor]) -> nn.Module:
     """The module itself, after one pass where it has lazy layers, whose weights get their shapes from the inputs."""
     if any(is_lazy(tensor) for tensor in (*module.parameters(), *module.buffers())):
@@ -134,10 +141,11 @@ def _same(tensor: torch.Tensor, other: torch.Tensor) -> bool:
 def architecture(info: ModelInfo, folder: Path) -> nn.Module:
     """The module as the function builds it; its weights are loaded over."""
     del folder
-    return initialised(*_call(info))
+    module, examples = _call(info)
+    return initialised(module, [*examples.values()])
 
 
-def _call(info: ModelInfo) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+def _call(info: ModelInfo) -> tuple[nn.Module, dict[str, torch.Tensor]]:
     path, _, name = info.reference.partition(":")
     try:
         module = importlib.import_module(path)
@@ -160,45 +168,13 @@ def _call(info: ModelInfo) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
         ) from error
     if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module)):
         raise ConfigError(f"{info.name} returned {type(made).__name__}.", _FORM)
-    model = uncompiled(made[0])
-    examples = _examples(info, model, made[1])
-    if not any(example.ndim for example in examples):
-        raise ConfigError(f"No example input of {info.name} has a batch axis.", _FORM)
+    if isinstance(made[1], Sized) and not len(made[1]):
+        raise ConfigError(f"{info.name} returned no example inputs.", _FORM)
+    model, examples = from_tensors(info.name, uncompiled(made[0]), made[1])
+    if not any(example.ndim and example.numel() for example in examples.values()):
+        raise ConfigError(f"No example input of {info.name} has a batch axis with samples.", _FORM)
     # The module is made fp32, which double or half inputs do not fit.
-    return model, tuple(
-        example.detach().float() if example.is_floating_point() else example.detach() for example in examples
-    )
-
-
-def _examples(info: ModelInfo, model: nn.Module, examples: Any) -> tuple[torch.Tensor, ...]:
-    """In the order of forward's parameters. Raises ConfigError for anything but a tuple or dictionary of tensors."""
-    if isinstance(examples, torch.Tensor):
-        return (examples,)
-    if not isinstance(examples, tuple | list | Mapping) or not examples:
-        raise ConfigError(f"{info.name} returned example inputs that are not a tuple of tensors.", _FORM)
-    names = input_names(model, len(examples))
-    if isinstance(examples, Mapping):
-        if set(examples) != set(names):
-            taken = ", ".join(inspect.signature(model.forward).parameters)
-            raise ConfigError(
-                f"{info.name} returned example inputs by the names {', '.join(map(str, examples))}; its forward takes "
-                f"{taken or 'none'}.",
-                f"Use the names of forward's parameters. {WRAPPED}",
-            )
-        examples = [examples[name] for name in names]
-    for name, example in zip(names, examples, strict=True):
-        if not isinstance(example, torch.Tensor):
-            several = isinstance(example, Mapping | tuple | list)
-            hint = WRAPPED if several else "`torch.tensor(…)` of a number; what is no tensor belongs into the module."
-            raise ConfigError(
-                f"{info.name} returned a {type(example).__name__} for its input `{name}`, and not a tensor.",
-                f"Give a tensor. {hint} {_FORM}",
-            )
-    return tuple(examples)
-
-
-def input_names(module: nn.Module, count: int) -> tuple[str, ...]:
-    """The names of forward's parameters where they can be read, else input_0, input_1, …"""
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    names = [p.name for p in inspect.signature(module.forward).parameters.values() if p.kind in positional]
-    return tuple(names[:count]) if len(names) >= count else tuple(f"input_{index}" for index in range(count))
+    return model, {
+        name: example.detach().float() if example.is_floating_point() else example.detach()
+        for name, example in examples.items()
+    }

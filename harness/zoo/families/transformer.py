@@ -68,6 +68,8 @@ def load_media(config: Any, media: Media, origin: str | None, request: Request) 
     config.save_pretrained(request.folder)
     processor.save_pretrained(ModelFolder(request.folder).processor)
     name = str(model.main_input_name)
+    if name not in processor.model_input_names:  # CLIP has texts beside its pictures
+        raise _several_tensors(type(model).__name__)
     prepare = functools.partial(_media_raw, media, answer, request.folder)
     return Loaded(
         module=frozen(FirstOutput(model)),
@@ -101,11 +103,15 @@ def _class_of(config: Any) -> tuple[Any, Answer, str]:
     if head_class is not None:
         return getattr(transformers, head_class[0]), head_class[1], head_class[2]
     if getattr(config, "is_encoder_decoder", False) or "For" in name:
-        raise ConfigError(
-            f"A {name or config.model_type} takes more than one tensor, or answers with more than one.",
-            "Choose a classifier, an encoder, CTC, segmentation or depth, or wrap it: `module:<path>:<function>`.",
-        )
+        raise _several_tensors(name or config.model_type)
     return transformers.AutoModel, "outputs", "last_hidden_state"
+
+
+def _several_tensors(kind: str) -> ConfigError:
+    return ConfigError(
+        f"A {kind} takes more than one tensor, or answers with more than one.",
+        "Choose a classifier, an encoder, CTC, segmentation or depth, or wrap it: `module:<path>:<function>`.",
+    )
 
 
 def _media_inputs(media: Media, name: str, folder: Path, samples: int, sequence_length: int | None) -> Inputs:
@@ -206,6 +212,13 @@ class Classifier(Encoder):
     answer = "top-5"
 
 
+class TokenClassifier(Encoder):
+    """(input_ids, attention_mask) → logits (batch, sequence, classes)."""
+
+    output = "logits"
+    answer = "outputs"
+
+
 class CausalLanguageModel(Encoder):
     """(input_ids, attention_mask) → logits of the next token (batch, vocabulary), without a cache."""
 
@@ -241,6 +254,9 @@ def load(request: Request) -> Loaded:
         torch.manual_seed(request.seed)
         model = auto.from_config(config, **_options(auto, config))
         source = f"random, seed {request.seed}"
+    saved = (getattr(config, "architectures", None) or [""])[0]
+    if wrapper is Encoder and "For" in saved:
+        source += f"; its encoder, without the head of {saved}"
     config.save_pretrained(request.folder)
     # Read where it is needed: the user's own inputs are ids already.
     tokenizer = functools.cache(functools.partial(hub.tokenizer, origin, request))
@@ -299,6 +315,8 @@ def _classes(config: Any) -> tuple[Any, type[Encoder] | type[EncoderDecoder]]:
         return transformers.AutoModelForCausalLM, CausalLanguageModel
     if architecture_name.endswith("ForSequenceClassification"):
         return transformers.AutoModelForSequenceClassification, Classifier
+    if architecture_name.endswith("ForTokenClassification"):
+        return transformers.AutoModelForTokenClassification, TokenClassifier
     return transformers.AutoModel, Encoder
 
 

@@ -15,12 +15,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.torch import load_model
 from torch import nn
 
 from harness.core.errors import CaseError, ConfigError, HubError, reason
 from harness.core.schemas import DecoderKind, DecoderShape, Device, Precision
-from harness.zoo.construct import frozen
+from harness.zoo.construct import frozen, load_weights
 from harness.zoo.families import hub
 from harness.zoo.families.hub import Tokenizer
 from harness.zoo.loaded import Request
@@ -81,7 +80,7 @@ def rebuild_generative(folder: Path) -> Any:
         with no_init_weights():
             model = _auto(_kind_of(folder.name, config)).from_config(config)
         model.tie_weights()
-        load_model(model, folder / "weights.safetensors", strict=True)
+        load_weights(model, folder / "weights.safetensors")
     except (OSError, RuntimeError, ValueError, KeyError, SafetensorError) as error:
         raise CaseError(
             f"The model could not be rebuilt from {folder}: {reason(error)}",

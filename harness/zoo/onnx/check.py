@@ -71,9 +71,23 @@ def hint_of_other_exporter(
             write_fp32(loaded, examples, path, dataclasses.replace(options, exporter=other))
             check_file(path, "fp32", loaded, trials, compare, threads)
         except ExportError as error:
+            if error.hint == _zeros_where_padded(loaded):
+                return error.hint
             failure = error.problem.replace(str(path), "its file").rstrip(".")
             return f"The {other} exporter was tried, too: {failure}. PyTorch's backends need no ONNX."
     return f"The {other} exporter was tried, and its file passes every check: set EXPORTER={other}."
+
+
+def _zeros_where_padded(loaded: Loaded) -> str | None:
+    """The hint for a module whose answer has zeros where its padding mask hides a place: its file computes them."""
+    parts = () if loaded.module is None else loaded.module.named_modules()
+    path = next((path for path, part in parts if getattr(part, "use_nested_tensor", False)), None)
+    if path is None:
+        return None
+    return (
+        f"nn.TransformerEncoder (`{path}`) answers with zeros where a padding mask hides a place, and a file does not: "
+        "build it with enable_nested_tensor=False."
+    )
 
 
 def is_as_given(loaded: Loaded, precision: Precision) -> bool:
@@ -116,7 +130,8 @@ def _blame(loaded: Loaded, precision: Precision) -> tuple[str, str]:
         )
     if precision != "fp32":
         return f"The {precision} ONNX file", f"Leave {precision} out of this model's rows (PRECISIONS=fp32)."
-    return "The exported fp32 ONNX file", "Try the other exporter: EXPORTER=torchscript or dynamo."
+    usual = "Try the other exporter: EXPORTER=torchscript or dynamo."
+    return "The exported fp32 ONNX file", _zeros_where_padded(loaded) or usual
 
 
 def _worst(outputs: Arrays, reference: Arrays, compare: Compare) -> str:

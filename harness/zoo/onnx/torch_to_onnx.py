@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import shutil
 from collections import Counter
@@ -12,15 +13,18 @@ from typing import Any
 
 import onnx
 import torch
+from torch.onnx.errors import OnnxExporterError
 
 from harness.core.errors import ExportError, reason
 from harness.core.schemas import Exporter
 from harness.zoo.construct import with_own_inputs
+from harness.zoo.families.arguments import parameters_of
 from harness.zoo.identity import ExportChoices
 from harness.zoo.input_files import Arrays
 from harness.zoo.loaded import Loaded, as_taken
 from harness.zoo.onnx.external_data import external_locations
-from harness.zoo.quiet import quiet
+from harness.zoo.quiet import quiet, quiet_natively
+from harness.zoo.reference import flat
 from harness.zoo.unfused_attention import without_fast_path
 
 KEPT = frozenset(("namespace", "pkg.torch.onnx.class_hierarchy", "pkg.torch.onnx.name_scopes"))
@@ -79,7 +83,13 @@ def write_fp32(loaded: Loaded, examples: Arrays, path: Path, options: ExportChoi
     arguments = tuple(torch.from_numpy(taken[name].copy()) for name in loaded.input_names)
     axes = _dynamo(loaded, module) if options.exporter == "dynamo" else _torchscript(loaded)
     try:
-        with quiet(), torch.no_grad(), without_fast_path(), _attention(loaded, options.attention) as attention:
+        with (
+            quiet_natively(),
+            torch.no_grad(),
+            without_fast_path(),
+            _attention(loaded, options.attention) as attention,
+            _flat_answers(module, loaded.nested_outputs),
+        ):
             torch.onnx.export(
                 module,
                 arguments,
@@ -91,11 +101,36 @@ def write_fp32(loaded: Loaded, examples: Arrays, path: Path, options: ExportChoi
             )
     except Exception as error:  # the exporters raise whatever the model's code and their passes raise
         raise ExportError(
-            f"The {options.exporter} exporter failed (opset {options.opset}): {reason(error)}",
+            f"The {options.exporter} exporter failed (opset {options.opset}): {reason(_inner(error)).rstrip('.')}.",
             f"Try the other exporter: EXPORTER={other_exporter(options.exporter)}.",
         ) from error
     strip_traces(path)
     return options.exporter if attention is None else f"{options.exporter}, attention {attention}"
+
+
+@contextmanager
+def _flat_answers(module: torch.nn.Module, nested: bool) -> Iterator[None]:
+    """Make a module answer with a tuple of tensors. A module around it would be in the names of the nodes."""
+    if not nested or isinstance(module, torch.jit.ScriptModule):
+        yield
+        return
+    inner = module.forward
+
+    @functools.wraps(inner)
+    def forward(*arguments: Any, **keywords: Any) -> Any:
+        return flat(inner(*arguments, **keywords))
+
+    module.forward = forward
+    try:
+        yield
+    finally:
+        del module.forward
+
+
+def _inner(error: BaseException) -> BaseException:
+    """The error inside those of torch.onnx, which surround it with advice on torch.onnx itself."""
+    wraps = isinstance(error, OnnxExporterError) and error.__cause__ is not None
+    return _inner(error.__cause__) if wraps and error.__cause__ is not None else error
 
 
 def other_exporter(exporter: Exporter) -> Exporter:
@@ -131,9 +166,10 @@ def _dynamo(loaded: Loaded, module: torch.nn.Module) -> dict[str, Any]:
     dims = {label: torch.export.Dim(label, max=longest.get(label)) for label in labels}
     shapes = tuple({axis: dims[label] for axis, label in axes.items()} for axes in named.values())
     large = sum(tensor.nbytes for tensor in module.state_dict().values()) > _BESIDE_BYTES
-    parameters = inspect.signature(module.forward).parameters.values()
-    # A forward of `*inputs` has one parameter.
-    given = (shapes,) if [parameter.kind for parameter in parameters] == [inspect.Parameter.VAR_POSITIONAL] else shapes
+    parameters = parameters_of(module).values()
+    # `*inputs` is one parameter.
+    first = next((parameter.kind for parameter in parameters), None)
+    given = (shapes,) if first == inspect.Parameter.VAR_POSITIONAL else shapes
     return {"dynamo": True, "dynamic_shapes": given, "external_data": large, "verbose": False}
 
 
@@ -146,7 +182,8 @@ def _free_axes(loaded: Loaded, name: str) -> dict[int, str]:
 
 def _torchscript(loaded: Loaded) -> dict[str, Any]:
     axes = {name: _free_axes(loaded, name) for name in loaded.input_names}
-    axes |= {name: {loaded.batch_axes.get(name, 0): "batch"} for name in loaded.output_names}
+    outputs = {name: loaded.batch_axes.get(name, 0) for name in loaded.output_names}
+    axes |= {name: {axis: "batch"} for name, axis in outputs.items() if axis is not None}
     return {"dynamo": False, "dynamic_axes": axes}
 
 

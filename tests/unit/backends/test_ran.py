@@ -31,13 +31,17 @@ def test_only_int8_may_have_a_minority_of_other_layers(layers: dict[str, int], w
 
 def test_kernels_are_counted_by_what_they_compute_in_and_others_not_at_all() -> None:
     pytest.importorskip("onnxruntime")
-    from harness.backends.onnxruntime.placement import count
+    from harness.backends.onnxruntime.placement import CPU, Ran, count
 
-    assert count(["QLinearConv", "QGemm", "MatMulIntegerToFloat", "FusedConv", "Transpose", "DequantizeLinear"]) == {
+    def ran(*operators: str, element: str = "float") -> list[Ran]:
+        return [Ran(CPU, operator, 64, element=element) for operator in operators]
+
+    assert count(ran("QLinearConv", "QGemm", "MatMulIntegerToFloat", "FusedConv", "Transpose", "DequantizeLinear")) == {
         "int8": 3,
         "fp32": 1,
     }
-    assert count(["Reshape"]) == {}
+    assert count(ran("MatMul", element="float16")) == {"fp16": 1}
+    assert count(ran("Reshape")) == {}
 
 
 @pytest.mark.parametrize(

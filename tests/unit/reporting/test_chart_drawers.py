@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 
 from harness.core import store
@@ -181,6 +182,13 @@ def test_texts_of_points_avoid_markers_and_each_other() -> None:
     series = tuple(Series("a", style.look("a"), "solid", (point,), joined=False) for point in points)
     placed = [side for _, side in sides(LinePanel("", axis, axis, series))]
     assert placed == ["above", "right", "left"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_letter_that_the_font_lacks_is_drawn_without_a_word_on_the_terminal() -> None:
+    figure = Figure()
+    figure.text(0.5, 0.5, "模型")
+    assert image(figure, "png")
 
 
 @pytest.mark.parametrize("name", ["minilm-l6-throughput", "resnet50-cold"])

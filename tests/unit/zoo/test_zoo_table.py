@@ -10,6 +10,7 @@ import pytest
 
 from harness.core.errors import ConfigError
 from harness.zoo import MODELS, model_info
+from harness.zoo.sources import with_prefix
 
 HEAVY = ("torch", "torchvision", "transformers", "numpy", "onnx", "onnxruntime", "openvino", "sklearn")
 
@@ -77,6 +78,20 @@ def test_malformed_sources_are_refused(name: str) -> None:
         model_info(name)
     assert caught.value.hint.startswith("Write `")
     assert caught.value.problem.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("name", "problem", "remedy"),
+    [
+        ("net.pt", "net.pt is not loaded unseen", "module:<python path>:<function>"),
+        ("./net.PTH", "./net.PTH is not loaded unseen", "module:<python path>:<function>"),
+        ("net.engine", "net.engine is in a format that is not read", "ONNX"),
+    ],
+)
+def test_a_file_of_another_kind_is_named_with_what_to_give(name: str, problem: str, remedy: str) -> None:
+    with pytest.raises(ConfigError, match=problem) as raised:
+        with_prefix(name)
+    assert remedy in raised.value.hint
 
 
 def test_unknown_name_gets_the_nearest() -> None:
