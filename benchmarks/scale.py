@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,7 @@ from harness.core import file_sums, packed, store  # noqa: E402 - after the path
 from harness.core.layout import Models, Results  # noqa: E402
 from harness.core.parallel import map_forked  # noqa: E402
 from harness.core.schemas import Row  # noqa: E402
-from tests.synthetic_results import FakeModel, Synthetic, case_of  # noqa: E402 - after the path is set
+from tests.synthetic_results import FakeModel, Synthetic, case_of, stretched  # noqa: E402 - after the path is set
 
 Measured = tuple[float, float, int]
 ROUNDS, SAMPLES, BACKENDS, BATCHES = 3, 200, 10, 20
@@ -110,11 +111,16 @@ def _write_packed(root: Path, synthetic: Synthetic) -> None:
         store.save(models.folder(model.name).record, synthetic.export(model))
         cases = [case for case in synthetic.cases if case.model == model.name]
         ours = Synthetic(models=(model,), cases=cases, rounds=ROUNDS, samples=SAMPLES)
-        lines = ((record, ours.watch(record.case_id, record.round)) for record in ours.records())
-        packed.write_raw(results.packed_raw(model.name), lines)
+        packed.write_raw(results.packed_raw(model.name), _lines(ours))
 
     for _ in map_forked(write, synthetic.models):
         pass
+
+
+def _lines(synthetic: Synthetic) -> Iterator[packed.RawLine]:
+    for record in synthetic.records():
+        usage = synthetic.watch(record.case_id, record.round)
+        yield record, None if usage is None else stretched(usage, record)
 
 
 def _config(path: Path, cases: int) -> None:
