@@ -35,7 +35,8 @@ from harness.planning.resume import LoadState, evidence_of, foreign_of, same_env
 from harness.planning.schedule import in_words, of_models
 from harness.processes.energy_meter import idle, meter_for
 from harness.processes.launcher import Worker
-from harness.processes.load_launcher import LoadWatcher, measure_load, save_failure, settings_for
+from harness.processes.load_failure import save_failure
+from harness.processes.load_launcher import LoadWatcher, measure_load, settings_for
 from harness.processes.presence import Presence
 from harness.processes.run_progress import RunProgress
 

@@ -6,16 +6,15 @@ from dataclasses import dataclass
 
 from harness.core import store
 from harness.core.errors import StorageError
-from harness.core.layout import LoadFiles, Results
+from harness.core.layout import Results
 from harness.core.protocol import LoadJob
 from harness.core.schemas import LoadCase, LoadFailure, Measurement
-from harness.core.timestamps import utc_now
 from harness.planning.load_cases import estimate_load
 from harness.processes.energy_meter import ReplicationMeter
 from harness.processes.launcher import Observer, Worker
+from harness.processes.load_failure import save_failure
 from harness.processes.pool import absent_library, explained_end
 from harness.processes.run_progress import RunProgress
-from harness.serving.load_case import replication_digest
 
 SLACK = 3.0
 """Times the planned duration that a process may take besides the time limit of a case: services inflate under load."""
@@ -51,28 +50,6 @@ def measure_load(job: LoadJob, worker: Worker, results: Results, observer: Obser
     else:
         error, hint = explained_end(outcome, job.load.max_batch, last_words)
     return save_failure(job, files, error, hint, outcome.phase, last_words)
-
-
-def save_failure(
-    job: LoadJob, files: LoadFiles, error: str, hint: str, phase: str, stderr_tail: str = ""
-) -> LoadFailure:
-    """Record why a load case was not measured, or not completely."""
-    record = store.portable_failure(
-        LoadFailure(
-            load_id=job.load.load_id,
-            settings_id=job.settings_id,
-            load_sha256=replication_digest(job.load),
-            artifacts_id="",
-            started_at=utc_now(),
-            environment_id=None,
-            error=error,
-            hint=hint,
-            phase=phase,
-            stderr_tail=stderr_tail,
-        )
-    )
-    store.save(files.failure, record)
-    return record
 
 
 @dataclass(frozen=True)

@@ -54,15 +54,15 @@ from harness.core.protocol import (
     TurnJob,
 )
 from harness.core.safe_files import open_to_write
-from harness.core.schemas import Case, Failed, Generated, GenerationCase, LoadCase, LoadFailure, Measured
+from harness.core.schemas import Case, Failed, Generated, GenerationCase, LoadCase, Measured
 from harness.core.timestamps import utc_now
 from harness.planning.load_cases import case_of
+from harness.processes.load_failure import save_failure
 from harness.processes.measure_generation import generated
 from harness.processes.own_core import OwnCore
 from harness.processes.serve_endpoint import serve_endpoint
 from harness.processes.serve_generation import serve_generation
 from harness.processes.serve_load import serve_load
-from harness.serving.load_case import replication_digest
 from harness.timing.clock import calibrate, now_ns
 from harness.timing.end_to_end import EndToEnd
 from harness.timing.loop import measure
@@ -172,19 +172,7 @@ def _serve(job: LoadJob, enter: Enter, phases: Sequence[str]) -> None:
         traceback.print_exc()
         problem, hint = _explained(error, case_of(job.load, job.load.max_batch), log)
         sys.stderr.flush()
-        failed = LoadFailure(
-            load_id=job.load.load_id,
-            settings_id=job.settings_id,
-            load_sha256=replication_digest(job.load),
-            artifacts_id="",
-            started_at=utc_now(),
-            environment_id=None,
-            error=problem,
-            hint=hint,
-            phase=phases[-1],
-            stderr_tail=store.tail(log),
-        )
-        store.save(files.failure, store.portable_failure(failed))
+        save_failure(job, files, problem, hint, phases[-1], store.tail(log))
 
 
 def _measured(job: Job, results: Results, enter: Enter) -> Measured:

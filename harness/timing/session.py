@@ -133,8 +133,7 @@ class CpuWatch:
         return CpuUse(
             wall_ns=wall_ns,
             cpu_ns=cpu_ns,
-            # A thread that did not exist at the start begins at 0.
-            waited_ns=sum(waited - before.get(thread, 0) for thread, waited in after.items()) if after else None,
+            waited_ns=waited_between(before, after),
             threads=len(after) or 1,
             threads_ended=len(before.keys() - after.keys()),
             affinity_start=self._affinity,
@@ -162,6 +161,12 @@ def waited_ns(tasks: Path = _TASKS) -> dict[str, int]:
         except (OSError, IndexError):  # the thread ended while we looked, or nothing is counted here
             continue
     return waited
+
+
+def waited_between(before: Mapping[str, int], after: Mapping[str, int]) -> int | None:
+    """How long all threads together waited between two readings of waited_ns; None where it is not counted. A thread
+    that did not exist at the first begins at 0; one with the id of an ended thread counts only beyond its time."""
+    return sum(max(0, waited - before.get(thread, 0)) for thread, waited in after.items()) if after else None
 
 
 def helpers_ns() -> int:
@@ -391,9 +396,8 @@ def checked_repeats(runs: Rewritable, reference: Callable[[int], Outputs], seed:
     """The repeat check, and for how long it waited for a CPU."""
     before, began = waited_ns(), clock.now_ns()
     repeats = check_repeats(runs, reference, seed)
-    after, wall_ns = waited_ns(), clock.now_ns() - began
-    waited = sum(time_ns - before.get(thread, 0) for thread, time_ns in after.items())
-    share = max(0, waited) / wall_ns if after and wall_ns else None
+    waited, wall_ns = waited_between(before, waited_ns()), clock.now_ns() - began
+    share = waited / wall_ns if waited is not None and wall_ns else None
     return repeats.model_copy(update={"waited_share": share})
 
 

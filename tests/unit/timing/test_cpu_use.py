@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.timing import clock, session
-from harness.timing.session import CpuWatch, Given, waited_ns
+from harness.timing.session import CpuWatch, Given, waited_between, waited_ns
 
 
 def task(folder: Path, thread: int, waited: str) -> None:
@@ -80,3 +80,8 @@ def test_the_fixed_work_is_the_least_of_its_repeats(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(clock, "now_ns", lambda: now[0])
     monkeypatch.setattr(clock.hashlib, "sha256", digest)
     assert clock.work_ns() == 10
+
+
+def test_no_thread_waits_for_less_than_nothing() -> None:
+    assert waited_between({"1": 10, "2": 500}, {"1": 30, "2": 5, "3": 7}) == 20 + 7
+    assert waited_between({"1": 10}, {}) is None
