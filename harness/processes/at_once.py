@@ -22,6 +22,10 @@ class EndedCommand:
     code: int
     printed: str
 
+    def ending(self) -> str:
+        """Its exit code or signal, in words."""
+        return f"exit code {self.code}" if self.code >= 0 else f"signal {-self.code}"
+
 
 @dataclass
 class _Running:
@@ -38,10 +42,16 @@ class _Running:
         return iter(text.splitlines())
 
 
-def run(commands: Sequence[Command], most: int, show: Callable[[str], None]) -> list[EndedCommand]:
+def run(
+    commands: Sequence[Command],
+    most: int,
+    show: Callable[[str], None],
+    progress: Callable[[Sequence[int], int], None] = lambda running, ended: None,
+) -> list[EndedCommand]:
     """Run every command to its end, at most so many at once; in their order, how they ended.
 
-    show: gets each line of each command's output and errors. All end with this process, however it ends, and before an
+    show: gets each line of each command's output and errors. progress: gets the places of the running commands and the
+    number of those that ended, whenever one starts or ends. All end with this process, however it ends, and before an
     exception leaves this function.
     """
     waiting = list(enumerate(commands))
@@ -53,20 +63,32 @@ def run(commands: Sequence[Command], most: int, show: Callable[[str], None]) -> 
             while len(ended) < len(commands):
                 while waiting and len(selector.get_map()) < most:
                     _start(*waiting.pop(0), selector)
-                for key, _ in selector.select():
-                    running: _Running = key.data
-                    chunk = os.read(key.fd, _CHUNK)
-                    running.printed += chunk
-                    for line in running.lines(ended=not chunk):
-                        show(line)
-                    if not chunk:
-                        selector.unregister(key.fd)
-                        with running.process as process:  # closes its pipe
-                            code = process.wait()
-                        ended[running.number] = EndedCommand(code, running.printed.decode(errors="replace"))
+                progress(sorted(key.data.number for key in selector.get_map().values()), len(ended))
+                before = len(ended)
+                while len(ended) == before:
+                    for key, _ in selector.select():
+                        if end := _read(key, selector, show):
+                            ended[key.data.number] = end
     finally:
         orphans.sweep(keep=others)
     return [ended[number] for number in range(len(commands))]
+
+
+def _read(
+    key: selectors.SelectorKey, selector: selectors.BaseSelector, show: Callable[[str], None]
+) -> EndedCommand | None:
+    """Show what a command printed; how it ended, if it did."""
+    running: _Running = key.data
+    chunk = os.read(key.fd, _CHUNK)
+    running.printed += chunk
+    for line in running.lines(ended=not chunk):
+        show(line)
+    if chunk:
+        return None
+    selector.unregister(key.fileobj)
+    with running.process as process:  # closes its pipe
+        code = process.wait()
+    return EndedCommand(code, running.printed.decode(errors="replace"))
 
 
 def _start(number: int, command: Command, selector: selectors.BaseSelector) -> None:
