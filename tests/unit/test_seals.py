@@ -151,7 +151,6 @@ def test_a_changed_character_of_any_other_file_is_seen_by_the_stage_that_reads_i
         "pr-comment.md",
         "junit.xml",
         ".lock",
-        ".export-lock",
         "written/share.json",
         "written/compare.json",
     }
