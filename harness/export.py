@@ -116,7 +116,7 @@ def _export_in_turn(
 
 
 def _export_at_once(names: Sequence[str], plan_id: str, results: Results, given: argparse.Namespace) -> None:
-    """Export models at the same time, each in a process of its own."""
+    """Export models at the same time, each in a process of its own with its share of the CPUs."""
     cli.say(f"{len(names)} models to export, {given.export_jobs} at the same time")
     commands = [[sys.executable, "-m", "harness.export", *_options_of(given), "--models", name] for name in names]
     with closing(ExportPresence(results, plan_id, len(names))) as presence:
@@ -124,7 +124,7 @@ def _export_at_once(names: Sequence[str], plan_id: str, results: Results, given:
         def progress(running: Sequence[int], ended: int) -> None:
             presence.models(", ".join(names[number] for number in running), ended)
 
-        all_ended = at_once.run(commands, given.export_jobs, cli.relay, progress)
+        all_ended = at_once.run(commands, given.export_jobs, cli.relay, progress, apart=True)
     failed = partly = 0
     for name, ended in zip(names, all_ended, strict=True):
         if ended.code == CasesFailedError.exit_code:

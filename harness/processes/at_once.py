@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import selectors
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
-from harness.core.host import orphans
+from harness.core.host import limits, orphans
+from harness.processes.device_slots import parts
 
 Command = Sequence[str]
 _CHUNK = 1 << 16
@@ -31,6 +32,7 @@ class EndedCommand:
 class _Running:
     number: int
     process: subprocess.Popen[bytes]
+    cpus: tuple[int, ...]
     printed: bytearray = field(default_factory=bytearray)
     shown: int = 0
 
@@ -47,14 +49,16 @@ def run(
     most: int,
     show: Callable[[str], None],
     progress: Callable[[Sequence[int], int], None] = lambda running, ended: None,
+    apart: bool = False,
 ) -> list[EndedCommand]:
     """Run every command to its end, at most so many at once; in their order, how they ended.
 
     show: gets each line of each command's output and errors. progress: gets the places of the running commands and the
-    number of those that ended, whenever one starts or ends. All end with this process, however it ends, and before an
-    exception leaves this function.
+    number of those that ended, whenever one starts or ends. apart: each runs on an equal share of the CPUs, where every
+    share has one. All end with this process, however it ends, and before an exception leaves this function.
     """
     waiting = list(enumerate(commands))
+    shares = parts(sorted(limits.affinity()), min(most, len(commands)), 1) if apart else [()] * most
     ended: dict[int, EndedCommand] = {}
     orphans.adopt()
     others = orphans.children()
@@ -62,13 +66,14 @@ def run(
         with closing(selectors.DefaultSelector()) as selector:
             while len(ended) < len(commands):
                 while waiting and len(selector.get_map()) < most:
-                    _start(*waiting.pop(0), selector)
+                    _start(*waiting.pop(0), selector, shares.pop(0))
                 progress(sorted(key.data.number for key in selector.get_map().values()), len(ended))
                 before = len(ended)
                 while len(ended) == before:
                     for key, _ in selector.select():
                         if end := _read(key, selector, show):
                             ended[key.data.number] = end
+                            shares.append(key.data.cpus)
     finally:
         orphans.sweep(keep=others)
     return [ended[number] for number in range(len(commands))]
@@ -91,14 +96,29 @@ def _read(
     return EndedCommand(code, running.printed.decode(errors="replace"))
 
 
-def _start(number: int, command: Command, selector: selectors.BaseSelector) -> None:
-    process = subprocess.Popen(  # noqa: S603 - the caller's own command, no shell
-        orphans.guarded(command),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        # Its own session: Ctrl-C on the terminal reaches only the caller, which then ends all commands.
-        start_new_session=True,
-    )
+def _start(number: int, command: Command, selector: selectors.BaseSelector, cpus: tuple[int, ...]) -> None:
+    with _pinned(cpus):
+        process = subprocess.Popen(  # noqa: S603 - the caller's own command, no shell
+            orphans.guarded(command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            # Its own session: Ctrl-C on the terminal reaches only the caller, which then ends all commands.
+            start_new_session=True,
+        )
     assert process.stdout is not None  # noqa: S101 - a pipe was asked for
-    selector.register(process.stdout, selectors.EVENT_READ, _Running(number, process))
+    selector.register(process.stdout, selectors.EVENT_READ, _Running(number, process, cpus))
+
+
+@contextmanager
+def _pinned(cpus: Collection[int]) -> Iterator[None]:
+    """A process that starts in the block inherits these CPUs; where there are none, all of this process."""
+    if not cpus:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
