@@ -86,8 +86,7 @@ def summary(stage: str) -> str:
     """The first line of a stage's docstring, read without importing what the stage imports."""
     spec = importlib.util.find_spec(f"harness.{stage}")
     source = Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
-    text = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0].removeprefix(f"{stage}: ")
-    return text[:1].upper() + text[1:]
+    return (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
 
 
 def _pipeline(name: str, arguments: Sequence[str]) -> None:

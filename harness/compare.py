@@ -35,6 +35,7 @@ from harness.core.lock import exclusive
 from harness.core.parallel import map_forked
 from harness.core.schemas import Comparison, Design, Difference, Judgement, Row, Side, States, Summary
 from harness.core.timestamps import utc_now
+from harness.pipeline import TEXTS
 from harness.planning.run_store import RemoteStore, baseline_in, is_store, is_url
 from harness.reporting import thresholds
 from harness.reporting.prose.conditions import short_conditions
@@ -215,16 +216,10 @@ def _compare_machines(results: Results) -> None:
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = cli.parser("harness.compare", __doc__)
-    parser.add_argument(
-        "--baseline", help="results folder, summary.json, or folder or URL of a store of runs to compare with"
-    )
-    parser.add_argument(
-        "--threshold", action="append", default=[], help="[model/backend:]metric<limit; repeat it, or separate with ;"
-    )
-    parser.add_argument("--max-regression", help="slow-down that is still accepted, as 5%% (that of --equivalence)")
-    parser.add_argument(
-        "--equivalence", default=f"{EQUIVALENCE:.0%}", help="changes within this count as the same (1%%)"
-    )
+    parser.add_argument("--baseline", help=TEXTS["--baseline"])
+    parser.add_argument("--threshold", action="append", default=[], help=TEXTS["--threshold"])
+    parser.add_argument("--max-regression", help=TEXTS["--max-regression"])
+    parser.add_argument("--equivalence", default=f"{EQUIVALENCE:.0%}", help=TEXTS["--equivalence"])
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument(
         "--across",

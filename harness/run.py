@@ -1,4 +1,4 @@
-"""run: measure every case of the plan, each in a fresh process per round, and keep the raw samples.
+"""Measure every case of the plan, each in a fresh process per round, and keep the raw samples.
 
 reads   results/plan.json, exports/<slug>/export.json and the files that it names, models/<slug>/engines/*.json
 writes  results/raw/<case_id>/<round>.json, results/environments/<id>.json; results/running.json meanwhile; at its start

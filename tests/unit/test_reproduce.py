@@ -143,6 +143,14 @@ def test_the_list_names_every_claim_with_its_conditions(place: Place, capsys: py
     assert "median | of five" in printed
 
 
+def test_the_claims_of_the_package_are_known_in_every_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    reproduce.stage(["--claim", "list"])
+    assert "own-epyc: " in capsys.readouterr().out
+
+
 def test_a_claim_that_is_context_starts_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reproduce.subprocess, "run", pytest.fail)
     place.put(context="other rules", ratios=[])
