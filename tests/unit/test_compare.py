@@ -402,6 +402,7 @@ def test_the_figure_is_the_rows_own(after: Summary) -> None:
     name = "resnet50/openvino/fp32"
     expected = {
         "latency_median<1s": row.latency_ns.median,
+        "latency_median<1e3ms": row.latency_ns.median,
         "latency_p95<1s": row.latency_ns.p95,
         "throughput>1/s": row.throughput_per_s,
         "memory<1GiB": row.memory_bytes,
@@ -486,6 +487,11 @@ def test_an_offline_row_has_a_throughput_and_no_latency(after: Summary) -> None:
     assert judged(mixed, "throughput>1/s")[SLOWED].outcome == "PASS"
     result = judged(mixed, "*/offline:latency_p95<1s")[SLOWED]
     assert (result.outcome, result.reason) == ("UNKNOWN", "offline mode has no latency of single batches")
+
+
+def test_a_figure_that_a_row_on_a_cpu_lacks_is_not_called_a_matter_of_offline_mode(after: Summary) -> None:
+    result = judged(after, "resnet50/openvino/fp32:device_median<1ms")[SLOWED]
+    assert (result.outcome, result.reason) == ("UNKNOWN", "this row has no such figure")
 
 
 def test_a_percentile_that_one_process_withholds_names_how_many_samples_each_needs() -> None:
