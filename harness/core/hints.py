@@ -96,7 +96,7 @@ def of_stage(stage: str, words: Sequence[str], by: Front) -> HintContext:
 
 _TARGETS = {*pipeline.PIPELINES, *pipeline.ALIASES, *(stage for variable in VARIABLES for stage in variable.stages)}
 _WORD = f"(?:{'|'.join(sorted(_TARGETS, key=len, reverse=True))})(?![\\w-])"
-_VALUE = r"(?:'[^']*'|<[^>]*>|[^\s`'\"<>&]*[^\s`'\"<>&.,;:)])+"
+_VALUE = r"(?:'[^']*'|<[^/>][^>]*>|&lt;[^&]*&gt;|[^\s`'\"<>&]*[^\s`'\"<>&.,;:)])+"
 _ASSIGNED = rf"[A-Z][A-Z_]+={_VALUE}"
 _COMMAND = re.compile(rf"(?<![\w-])make (?P<targets>{_WORD}(?: {_WORD})*)(?P<given>(?: {_ASSIGNED})*)")
 _ALONE = re.compile(rf"(?<![\w-])(?P<name>{'|'.join(BY_NAME)})=(?P<value>{_VALUE})")
