@@ -152,6 +152,20 @@ def test_a_comparison_reads_itl_and_ttft_as_rows() -> None:
     assert rows[1].latency_ns.median == 1_000_000
 
 
+def test_each_setting_has_a_look_of_its_own_the_same_in_every_panel_and_in_the_legend() -> None:
+    default, graph = row(8), row(8, setting="graph")
+    # At batch 1 only the setting that is the second at batch 8.
+    chart = generation_charts.itl_against_context([row(1, setting="graph"), default, graph], "")
+    assert chart is not None
+    legend = {line.name: (line.look, line.dashes) for line in chart.legend}
+    assert len(legend) == len(set(legend.values())) == 2
+    assert len({look.marker for look, _ in legend.values()}) == 2
+    assert [len(panel.series) for panel in chart.panels] == [1, 2]
+    for line in (line for panel in chart.panels for line in panel.series):
+        assert (line.look, line.dashes) == legend[line.name]
+        assert {point.mark.look for point in line.points} == {line.look}
+
+
 def test_contexts_of_one_prompt_fill_the_panel_and_panels_share_one_scale() -> None:
     rows = [row for row in SEVERAL.generations if row.context is not None and row.context.quarters is not None]
     long = [row.model_copy(update={"prompt_length": 1024}) for row in rows[:1]]
