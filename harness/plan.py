@@ -263,7 +263,7 @@ def _describe(plan: Plan, path: Path, changed: bool) -> None:
     if every:
         cli.say(
             f"  cases     {len(runnable)} to measure in {units.count(plan.measurement.rounds, 'round')}"
-            + (f", {skipped} skipped with their reason in the report" if skipped else "")
+            + (f", {skipped} skipped, with the reason in the report" if skipped else "")
         )
     if plan.cases and (further := further_in_words(plan.measurement)):
         cli.say(f"  further   {further}")
@@ -276,7 +276,7 @@ def _describe(plan: Plan, path: Path, changed: bool) -> None:
         cli.say(f"  time      {in_words(estimate(plan))} to measure, besides {besides}")
     if plan.loads:
         skipped = sum(load.skip_reason is not None for load in plan.loads)
-        left_out = f", {skipped} skipped with their reason in the report" if skipped else ""
+        left_out = f", {skipped} skipped, with the reason in the report" if skipped else ""
         cli.say(f"  loads     {units.count(len(plan.loads) - skipped, 'load case')}{left_out}")
         cli.say(f"  load time {in_words(estimate_load(plan.loads))} to measure, besides export")
 

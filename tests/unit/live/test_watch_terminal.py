@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from harness.core import cli
+from harness.core.hints import HintContext
 from harness.core.schemas import Plan
 from harness.live.progress import Progress, TurnMachine
 from harness.live.terminal_view import (
@@ -165,3 +167,8 @@ def test_an_export_at_work_is_named_with_its_model_and_time() -> None:
 def test_a_run_at_work_goes_before_an_export_and_an_old_failed_export_is_no_news() -> None:
     assert state([], [(running(EAGER, 1, done=0), True)], exports=[(exporting(), True)]).state == "running"
     assert state(everything(), exports=[(exporting(), False)]).exporting == ()
+
+
+def test_the_next_command_has_the_folder_that_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli._reader, "context", HintContext(planned={"RESULTS": "/r"}))
+    assert headline(state(everything())).endswith("complete: `make aggregate report RESULTS=/r`")
