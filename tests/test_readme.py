@@ -232,7 +232,7 @@ def settings_table() -> str:
     return "\n".join([*head, *rows])
 
 
-def test_every_setting_stands_in_the_documentation() -> None:
+def test_every_setting_is_in_the_documentation() -> None:
     text = (ROOT / "configs/README.md").read_text()
     result = re.search(r"<!-- settings -->\n(.*?)\n?<!-- /settings -->", text, re.DOTALL)
     assert result is not None

@@ -512,7 +512,7 @@ def test_a_percentile_has_its_own_interval(after: Summary) -> None:
     assert [judged(known, f"latency_{name}<1s")[SLOWED].clear for name in ("p90", "p95", "p50")] == [None, False, True]
 
 
-def test_thresholds_gate_without_a_baseline(equal: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+def test_thresholds_are_judged_without_a_baseline(equal: Folders, capsys: pytest.CaptureFixture[str]) -> None:
     result = equal.judge("resnet50:latency_p50<10s", "throughput>0.001/s;memory<100GiB")
     assert (result.baseline, result.rows) == (None, ())
     assert {judgement.outcome for judgement in result.judgements} == {"PASS"}
@@ -578,7 +578,7 @@ def test_the_whole_document(eventful: Folders) -> None:
     assert text == GOLDEN.read_text(), "comparison.md differs; look at it, then UPDATE_GOLDEN=1 pytest tests/unit"
 
 
-def test_conditions_stand_directly_above_each_table_of_figures(eventful: Folders) -> None:
+def test_conditions_are_directly_above_each_table_of_figures(eventful: Folders) -> None:
     with pytest.raises(RegressionError):
         eventful(*LIMITS)
     blocks = eventful.current.comparison_report.read_text().split("\n\n")

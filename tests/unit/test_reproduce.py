@@ -94,7 +94,7 @@ def test_what_is_not_reproduced_ends_with_eleven(place: Place) -> None:
     assert [row.verdict for row in place.saved().rows].count("NOT REPRODUCED") == 2
 
 
-def test_another_card_ends_with_zero_and_is_named(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_gpu_ends_with_zero_and_is_named(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.put(cards=["NVIDIA H100 80GB HBM3"], ratios=[])
     place.judge(summary())
     assert "a-claim: 2 NOT COMPARABLE." in capsys.readouterr().out

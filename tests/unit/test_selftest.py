@@ -355,7 +355,7 @@ def test_a_factor_that_cannot_be_is_an_error(monkeypatch: pytest.MonkeyPatch, va
         slowdown.slowdown_of("openvino")
 
 
-def test_a_stage_that_fails_is_told_in_its_own_two_lines(tmp_path: Path) -> None:
+def test_a_stage_that_fails_is_reported_in_its_own_two_lines(tmp_path: Path) -> None:
     with pytest.raises(CasesFailedError) as caught:
         selftest._stage("aggregate", ["--results", str(tmp_path)])
     assert caught.value.problem == f"The self-test's aggregate stage failed: {tmp_path}/plan.json does not exist."

@@ -170,7 +170,7 @@ def test_an_interval_wider_than_1_5_is_not_drawn_to_scale(summary: Summary, high
 
 
 @pytest.mark.parametrize("chart", [speedup, cold_start])
-def test_what_rests_on_grade_c_or_a_warm_cache_says_so(
+def test_what_is_based_on_grade_c_or_a_warm_cache_says_so(
     summary: Summary, chart: Callable[[TableRows], Dots | Lines | None]
 ) -> None:
     def warm(row: Row) -> Row:

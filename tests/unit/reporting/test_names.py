@@ -48,7 +48,7 @@ def test_every_kind_of_name_of_ones_own_is_shortened() -> None:
     assert shown("spin:1ms") == ["spin:1ms"]
 
 
-def test_the_least_that_differs_tells_equal_ones_apart() -> None:
+def test_the_least_that_differs_distinguishes_equal_ones() -> None:
     assert shown("pickle:Tower-0123456789abcdef", "pickle:Tower-0f23456789abcdef") == ["Tower-01", "Tower-0f"]
     assert shown("pt2:/a/m.pt2", "pt2:/b/m.pt2", "timm:resnet18", "resnet18") == [
         "a/m.pt2",
