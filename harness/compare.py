@@ -316,13 +316,13 @@ def _end(comparison: Comparison, results: Results) -> None:
     said = tables.headline(comparison)
     if comparison.fails:
         raise RegressionError(said, f"{results.comparison_report} has the rows and the changes of the environment.")
-    ratios = [*(row.ratio for row in comparison.rows), *(load.ratio for load in comparison.loads)]
-    decided = any(ratio is not None for ratio in ratios)
-    if not comparison.judgements and not decided:
-        reasons = Counter(row.reason for row in comparison.rows if row.reason).most_common(1)
-        why = reasons[0][0] if reasons else "the two have no row in common"
+    if comparison.is_empty:
+        reasons = [row.reason for row in comparison.rows if row.reason]
+        # Grades have flags behind them, in many combinations.
+        groups = Counter(text.partition(": ")[0] if "grade " in text else text for text in reasons)
+        why = f"most often: {groups.most_common(1)[0][0]}" if reasons else "the two have no row in common"
         hint = f"{results.comparison_report} gives the reason for each row."
-        raise NotComparableError(f"Nothing could be compared: {why}.", hint)
+        raise NotComparableError(f"Nothing could be compared; {why}.", hint)
     cli.say(said)
 
 
