@@ -101,7 +101,8 @@ def time_axis(label: str, marks: Sequence[Mark], log: bool) -> Axis:
         return from_zero(label, high, room=1.2)
     low = max(min(map(of_rows.lowest, marks), default=1.0), min((mark.value for mark in marks), default=1.0) / 4)
     span = max(high / low, 1.5)
-    return decades(label, low / span**0.08, high * span**0.3)
+    # Arrows of a wide interval are longer than its marker.
+    return decades(label, low / span ** (0.15 if any(mark.wide for mark in marks) else 0.08), high * span**0.3)
 
 
 def beside_quantised(rows: Sequence[Row]) -> str:
