@@ -159,7 +159,7 @@ def test_a_comment_is_short_and_names_what_changed_first() -> None:
 def test_a_comment_on_equal_runs_says_so(folders: Folders) -> None:
     folders.put(summary(1), summary(2))()
     text = folders.current.pr_comment.read_text()
-    assert "### Performance: no regression\n" in text
+    assert "### Performance: no regression detected\n" in text
     assert len(text.splitlines()) <= MAX_LINES
 
 

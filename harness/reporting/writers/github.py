@@ -77,7 +77,9 @@ _QUIET = ("SAME", "AMBIGUOUS")
 
 def pr_comment(comparison: Comparison) -> str:
     """The verdict, the changed rows, then other rows up to the limit, and the two sides of the comparison."""
-    outcome = "regressed" if comparison.fails else "nothing compared" if comparison.is_empty else "no regression"
+    outcome = (
+        "regressed" if comparison.fails else "nothing compared" if comparison.is_empty else "no regression detected"
+    )
     rows = [row for row in comparison_table.worst_first(comparison.rows) if row.ratio is not None]
     rows.sort(key=lambda row: row.verdict in _QUIET)  # stable: what changed first
     parts = [
