@@ -72,6 +72,11 @@ def of_command(text: str | None) -> HintContext:
     return HintContext(by, choices_in(words))
 
 
+def of_file(command: Path) -> HintContext:
+    """The context of the run that wrote this command.txt. Raises as read_text."""
+    return of_command(read_text(command, SizeLimit.TEXT) if command.is_file() else None)
+
+
 def command_line(by: Front, arguments: Sequence[str]) -> str:
     """The text of command.txt: the command line of the plan stage, which makes the same plan again."""
     program = ("inferometer", "plan") if by == "inferometer" else ("python", "-m", "harness.plan")

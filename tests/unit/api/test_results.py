@@ -164,6 +164,23 @@ def test_a_profile_is_row_model_and_parts(summary: Summary) -> None:
         assert part in repr(result)
 
 
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        ("python -m harness.plan  # harness.api", "again: `force=True`"),
+        ("inferometer plan", "again: `inferometer profile --force`"),
+    ],
+)
+def test_hints_of_a_result_are_of_the_interface_that_made_it(
+    summary: Summary, tmp_path: Path, command: str, hint: str
+) -> None:
+    Results(tmp_path).command.write_text(f"{command}\n")
+    result = Profile(tmp_path, one_row(summary), model_of(one_row(summary)), PARTS)
+    assert hint in repr(result)
+    assert "make profile" not in result._repr_html_()
+    assert "make profile" not in repr(result)
+
+
 def test_a_backend_without_layers_has_a_profile_too(summary: Summary) -> None:
     result = Profile(FOLDER, one_row(summary), model_of(one_row(summary)), None)
     assert (result.layers, result.operators, result.reconciliation) == ((), (), None)
