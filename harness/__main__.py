@@ -78,7 +78,7 @@ def overview() -> str:
     program = "inferometer" if hints.front() == "inferometer" else "python -m harness"
     named = (*PIPELINES.items(), *((name, summary(name)) for name in STAGES))
     lines = [f"  {name:<13} {text}" for name, text in named]
-    usage = f"Usage: {program} <command> [option …]    (--help after a command lists its options)"
+    usage = f"Usage: {program} <command> [option …]    (--help after a command: its options; --version)"
     return "\n".join([usage, "", *lines])
 
 
