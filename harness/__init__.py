@@ -1,4 +1,4 @@
-"""Inferometer: one timing contract for every way to serve a model.
+"""Inferometer: one timing contract for all backends.
 
     configs/<name>.yaml
        │ plan          expand the matrix, give every case an id

@@ -78,7 +78,7 @@ def overview() -> str:
     program = "inferometer" if hints.front() == "inferometer" else "python -m harness"
     named = (*PIPELINES.items(), *((name, summary(name)) for name in STAGES))
     lines = [f"  {name:<13} {text}" for name, text in named]
-    usage = f"Usage: {program} <command> [option …]    (--help after a command lists its options)"
+    usage = f"Usage: {program} <command> [option …]    (--help after a command: its options; --version)"
     return "\n".join([usage, "", *lines])
 
 
@@ -86,8 +86,7 @@ def summary(stage: str) -> str:
     """The first line of a stage's docstring, read without importing what the stage imports."""
     spec = importlib.util.find_spec(f"harness.{stage}")
     source = Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
-    text = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0].removeprefix(f"{stage}: ")
-    return text[:1].upper() + text[1:]
+    return (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
 
 
 def _pipeline(name: str, arguments: Sequence[str]) -> None:

@@ -34,7 +34,7 @@ from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
 from harness.core.schemas import Plan, States
 from harness.core.units import count
-from harness.pipeline import VARIABLES
+from harness.pipeline import TEXTS, VARIABLES
 from harness.planning.block_settings import interpreters
 from harness.planning.config import configuration
 from harness.planning.exports import read_exports
@@ -79,17 +79,17 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = cli.parser("harness.ab", __doc__)
     parser.add_argument("--against", default="", help="commit, folder, or backend=python")
     parser.add_argument(
-        "--config", type=Path, default=Path("configs/quickstart.yaml"), help="configuration of both states"
+        "--config", type=Path, default=Path("configs/quickstart.yaml"), help="of both states (%(default)s)"
     )
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"pairs of processes per case ({ROUNDS})")
-    parser.add_argument("--threshold", action="append", default=[], help="as in compare")
-    parser.add_argument("--max-regression", help="as in compare")
-    parser.add_argument("--equivalence", help="as in compare")
+    parser.add_argument("--threshold", action="append", default=[], help=TEXTS["--threshold"])
+    parser.add_argument("--max-regression", help=TEXTS["--max-regression"])
+    parser.add_argument("--equivalence", help=TEXTS["--equivalence"])
     parser.add_argument("--force", action="store_true", help="export and measure again what is already there")
     cli.add_interpreters(parser)
     cli.add_folders(parser)
     for name in OF_PLAN:
-        parser.add_argument(f"--{name}", help="as in plan")
+        parser.add_argument(f"--{name}", help=TEXTS[f"--{name}"])
     options = parser.parse_args(arguments)
     given = [(name, getattr(options, name.replace("-", "_"))) for name in OF_PLAN]
     if not options.against:

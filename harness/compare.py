@@ -35,6 +35,7 @@ from harness.core.lock import exclusive
 from harness.core.parallel import map_forked
 from harness.core.schemas import Comparison, Design, Difference, Judgement, Row, Side, States, Summary
 from harness.core.timestamps import utc_now
+from harness.pipeline import TEXTS
 from harness.planning.run_store import RemoteStore, baseline_in, is_store, is_url
 from harness.reporting import thresholds
 from harness.reporting.prose.conditions import short_conditions
@@ -215,16 +216,10 @@ def _compare_machines(results: Results) -> None:
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = cli.parser("harness.compare", __doc__)
-    parser.add_argument(
-        "--baseline", help="results folder, summary.json, or folder or URL of a store of runs to compare with"
-    )
-    parser.add_argument(
-        "--threshold", action="append", default=[], help="[model/backend:]metric<limit; repeat it, or separate with ;"
-    )
-    parser.add_argument("--max-regression", help="slow-down that is still accepted, as 5%% (that of --equivalence)")
-    parser.add_argument(
-        "--equivalence", default=f"{EQUIVALENCE:.0%}", help="changes within this count as the same (1%%)"
-    )
+    parser.add_argument("--baseline", help=TEXTS["--baseline"])
+    parser.add_argument("--threshold", action="append", default=[], help=TEXTS["--threshold"])
+    parser.add_argument("--max-regression", help=TEXTS["--max-regression"])
+    parser.add_argument("--equivalence", default=f"{EQUIVALENCE:.0%}", help=TEXTS["--equivalence"])
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument(
         "--across",
@@ -321,13 +316,13 @@ def _end(comparison: Comparison, results: Results) -> None:
     said = tables.headline(comparison)
     if comparison.fails:
         raise RegressionError(said, f"{results.comparison_report} has the rows and the changes of the environment.")
-    ratios = [*(row.ratio for row in comparison.rows), *(load.ratio for load in comparison.loads)]
-    decided = any(ratio is not None for ratio in ratios)
-    if not comparison.judgements and not decided:
-        reasons = Counter(row.reason for row in comparison.rows if row.reason).most_common(1)
-        why = reasons[0][0] if reasons else "the two have no row in common"
+    if comparison.is_empty:
+        reasons = [row.reason for row in comparison.rows if row.reason]
+        # Grades have flags behind them, in many combinations.
+        groups = Counter(text.partition(": ")[0] if "grade " in text else text for text in reasons)
+        why = f"most often: {groups.most_common(1)[0][0]}" if reasons else "the two have no row in common"
         hint = f"{results.comparison_report} gives the reason for each row."
-        raise NotComparableError(f"Nothing could be compared: {why}.", hint)
+        raise NotComparableError(f"Nothing could be compared; {why}.", hint)
     cli.say(said)
 
 

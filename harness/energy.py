@@ -1,4 +1,4 @@
-"""energy: measure the energy of an inference, in a separate pass that does not affect the timings.
+"""Measure the energy of an inference, in a separate pass that does not affect the timings.
 
 The GPU's idle power is read before the first case. Then every case runs back to back in a fresh process for some
 seconds, and the GPU's energy counter is read at the start and at the end. Settings that `run` tried and dropped are
@@ -49,7 +49,9 @@ MANY_REQUESTS = 10_000
 def stage(arguments: Sequence[str]) -> None:
     """Measure the energy of every case of the plan that has none yet."""
     parser = cli.parser("harness.energy", __doc__)
-    parser.add_argument("--window", type=float, default=DEFAULT_WINDOW_S, help="seconds a case is watched (at least 5)")
+    parser.add_argument(
+        "--window", type=float, default=DEFAULT_WINDOW_S, help=f"seconds of a case, at least 5 ({DEFAULT_WINDOW_S:g})"
+    )
     parser.add_argument("--force", action="store_true", help="measure again what is already there")
     cli.add_models(parser)
     cli.add_interpreters(parser)

@@ -1,4 +1,4 @@
-"""load: measure the plan's scenarios: service times, replay, and real replications at the predicted peak.
+"""Measure the plan's scenarios: service times, replay, and real replications at the predicted peak.
 
 A load case is served by one fresh process. It measures the service times of each batch size, replays arrivals on them,
 which predicts the highest rate within the bound, and then serves real replications below, at and above that rate. Each

@@ -37,7 +37,9 @@ def models(arguments: Sequence[str]) -> None:
 
 
 def availability(info: ModelInfo) -> str:
-    """Where the pretrained weights are: in a package, in a cache, or still to be downloaded."""
+    """Where the pretrained weights are: in a package, in a cache, still to be downloaded, or nowhere."""
+    if "pretrained" not in info.weights:
+        return "none"
     if info.package is not None:
         return "here" if importlib.util.find_spec(info.package) else "not installed"
     return "here (cache)" if _is_cached(info) else "download"

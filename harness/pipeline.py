@@ -46,7 +46,10 @@ class Variable:
 
 VARIABLES: tuple[Variable, ...] = (
     Variable(
-        "CONFIG", "--config", ("plan", "ab"), "configuration (configs/quickstart.yaml; configs/cuda.yaml on a GPU)"
+        "CONFIG",
+        "--config",
+        ("plan", "ab"),
+        "configuration (configs/quickstart.yaml; cuda.yaml with DEVICE=cuda; generation.yaml for tokens)",
     ),
     Variable("DEVICE", "--device", ("plan", "reproduce", "ab"), "cpu or cuda, instead of the configuration's"),
     Variable(
@@ -55,12 +58,17 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "BACKENDS", "--backends", ("plan", "ab"), "comma-separated backends; entries without any of them are left out"
     ),
-    Variable("PRECISIONS", "--precisions", ("plan", "ab"), "comma-separated: fp32,tf32,fp16,bf16,fp8,int8"),
+    Variable(
+        "PRECISIONS",
+        "--precisions",
+        ("plan", "ab"),
+        "comma-separated: fp32,tf32,fp16,bf16,fp8,int8; tokens: int4",
+    ),
     Variable("BATCHES", "--batches", ("plan", "ab"), "comma-separated batch sizes"),
     Variable("SEQ_LENGTHS", "--seq-lengths", ("plan", "ab"), "comma-separated sequence lengths of text models"),
     Variable("BOUNDARIES", "--boundaries", ("plan", "ab"), "comma-separated: compute,transfer,e2e"),
     Variable("MODES", "--modes", ("plan", "ab"), "comma-separated: sync,pipelined,offline"),
-    Variable("SETTINGS", "--settings", ("plan", "ab"), "comma-separated named settings of the backends"),
+    Variable("SETTINGS", "--settings", ("plan", "ab"), "comma-separated named settings of the backends; not with TUNE"),
     Variable(
         "INPUTS",
         "--inputs",
@@ -123,9 +131,14 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("ONLY", "--model", ("report",), "report: of this model alone, with all tables and charts"),
     Variable("PLAIN_CHARTS", "--plain-charts", ("report",), "charts without title and caption", switch=True),
     Variable("BASELINE", "--baseline", ("compare",), "earlier results folder, its summary.json, or a store of runs"),
-    Variable("THRESHOLD", "--threshold", ("compare", "ab"), "limits, as latency_p50<100ms"),
-    Variable("MAX_REGRESSION", "--max-regression", ("compare", "ab"), "slow-down that is accepted, as 5%%"),
-    Variable("EQUIVALENCE", "--equivalence", ("compare", "ab"), "difference that counts as none, as 1%%"),
+    Variable("THRESHOLD", "--threshold", ("compare", "ab"), "limits, separated by ;, as latency_p50<100ms"),
+    Variable(
+        "MAX_REGRESSION",
+        "--max-regression",
+        ("compare", "ab"),
+        "slow-down that is accepted, as 5%% (EQUIVALENCE)",
+    ),
+    Variable("EQUIVALENCE", "--equivalence", ("compare", "ab"), "change that counts as none, as 2%% (1%%)"),
     Variable("ACROSS", "--across", ("compare",), "compare ratios across machines or versions", switch=True),
     Variable("AGAINST", "--against", ("ab",), "commit, folder or backend=python to measure against"),
     Variable("STORE", "--store", ("history",), "folder that keeps runs over time, or its URL"),
@@ -160,6 +173,7 @@ VARIABLES: tuple[Variable, ...] = (
 """Every variable that becomes an option of a stage."""
 
 BY_NAME: Mapping[str, Variable] = {variable.name: variable for variable in VARIABLES}
+TEXTS: Mapping[str, str] = {variable.option: variable.text for variable in VARIABLES}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""plan: expand the configuration's matrix into all cases, each of which gets a result.
+"""Expand the configuration's matrix into all cases, each of which gets a result.
 
 reads   configs/<name>.yaml
 writes  results/plan.json, command.txt, written/plan.json
@@ -39,6 +39,7 @@ from harness.core.schemas import (
 )
 from harness.core.schemas.load_record import Batching
 from harness.core.text import portable, portable_path, short_names, shortened, unknown_name
+from harness.pipeline import TEXTS
 from harness.planning.config import MOST, Config, configuration, duration_s, price, rate, read_config, share
 from harness.planning.load_cases import estimate_load
 from harness.planning.matrix import make_plan
@@ -202,75 +203,50 @@ def _prompts(text: str) -> tuple[tuple[int, ...], str | None]:
 
 def _parser() -> cli.Parser:
     parser = cli.parser("harness.plan", __doc__)
-    parser.add_argument(
-        "--config",
-        type=cli.path,
-        default=Path("configs/quickstart.yaml"),
-        help="configuration (configs/quickstart.yaml)",
-    )
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="instead of the configuration's")
-    text = "comma-separated, instead of the configuration's"
-    parser.add_argument("--models", type=_models, default=(), help=f"{text}; `name@seeded` names the weights")
-    text_backends = "comma-separated: entries of the configuration without any of them are left out"
-    parser.add_argument("--backends", type=_list(str), default=(), help=text_backends)
-    parser.add_argument("--precisions", type=_list(_one_of("precision", Precision)), default=(), help=text)
-    parser.add_argument("--batches", type=_list(_positive), default=(), help=text)
-    parser.add_argument("--seq-lengths", type=_list(_positive), default=(), help=text)
-    parser.add_argument("--boundaries", type=_list(_one_of("boundary", Boundary)), default=(), help=text)
-    parser.add_argument("--modes", type=_list(_one_of("mode", ModeName)), default=(), help=text)
-    parser.add_argument(
-        "--settings", type=_list(str), default=(), help="named settings of the backends; excludes --tune"
-    )
-    parser.add_argument("--tune", action="store_true", help="try each backend's settings and measure the fastest fully")
-    parser.add_argument("--rounds", type=_positive, help="fresh processes per case, instead of the configuration's")
-    parser.add_argument("--max-rounds", type=_positive, help="further rounds, up to this, where the interval is wide")
-    parser.add_argument(
-        "--target-interval", type=share, help="half-width of the 95%% CI that ends a case's rounds, as 0.5%%"
-    )
-    parser.add_argument("--budget", type=duration_s, help="time after which no further round begins, as 10m")
-    parser.add_argument(
-        "--inputs", type=_files, default=(), help="own inputs, .npz files by input name, comma-separated: one per shape"
-    )
-    parser.add_argument(
-        "--exporter", type=_one_of("exporter", Exporter), help="what writes ONNX files: dynamo or torchscript"
-    )
-    parser.add_argument(
-        "--prompts", type=_prompts, default=((), None), help="generation: tokens of prompts, or a file of prompts"
-    )
-    parser.add_argument("--tokens", type=_list(_positive), default=(), help="generation: new tokens, comma-separated")
-    _add_load(parser)
+    usual = Path("configs/quickstart.yaml")
+    parser.add_argument("--config", type=cli.path, default=usual, help=f"configuration ({usual})")
+
+    def add(option: str, **how: Any) -> None:
+        parser.add_argument(option, help=TEXTS[option], **how)
+
+    add("--device", choices=("cpu", "cuda"))
+    add("--models", type=_models, default=())
+    add("--backends", type=_list(str), default=())
+    add("--precisions", type=_list(_one_of("precision", Precision)), default=())
+    add("--batches", type=_list(_positive), default=())
+    add("--seq-lengths", type=_list(_positive), default=())
+    add("--boundaries", type=_list(_one_of("boundary", Boundary)), default=())
+    add("--modes", type=_list(_one_of("mode", ModeName)), default=())
+    add("--settings", type=_list(str), default=())
+    add("--inputs", type=_files, default=())
+    add("--exporter", type=_one_of("exporter", Exporter))
+    add("--prompts", type=_prompts, default=((), None))
+    add("--tokens", type=_list(_positive), default=())
+    add("--tune", action="store_true")
+    add("--rounds", type=_positive)
+    add("--max-rounds", type=_positive)
+    add("--target-interval", type=share)
+    add("--budget", type=duration_s)
+    add("--scenarios", type=_list(_one_of("scenario", Scenario)), default=())
+    add("--bound")
+    add("--rates", type=_list(rate), default=())
+    add("--max-batch", type=_list(_positive), default=())
+    add("--batching", type=_list(_one_of("batching", Batching)), default=())
+    add("--max-delay", type=_list(str), default=())
+    add("--workers", type=_list(_positive), default=())
+    add("--in-flight", type=_list(_positive), default=())
+    add("--clients", type=_list(_positive), default=())
+    add("--samples", type=_positive)
+    add("--replications", type=_positive)
+    add("--requests", type=_positive)
+    add("--duration")
+    add("--price", type=price)
+    add("--loadgen", action="store_true")
+    add("--endpoint")
+    parser.add_argument("--load", action="store_true", help="plan the scenarios alone; server where none is named")
     parser.add_argument("--list", action="store_true", help="print every case")
     cli.add_folders(parser)  # a plan does not depend on exports, but command.txt records their folder
     return parser
-
-
-def _add_load(parser: cli.Parser) -> None:
-    """Options of the scenarios, which `load` measures."""
-    text = "comma-separated"
-    parser.add_argument(
-        "--scenarios",
-        type=_list(_one_of("scenario", Scenario)),
-        default=(),
-        help=f"{text}: {', '.join(get_args(Scenario))}",
-    )
-    parser.add_argument("--bound", help="server: a percentile and its limit, as p99<50ms; in quotes in a shell")
-    parser.add_argument("--rates", type=_list(rate), default=(), help="server: requests a second")
-    parser.add_argument("--max-batch", type=_list(_positive), default=(), help=f"most requests of a batch, {text}")
-    text_batching = f"generation: {', '.join(get_args(Batching))}; {text}"
-    parser.add_argument("--batching", type=_list(_one_of("batching", Batching)), default=(), help=text_batching)
-    parser.add_argument("--max-delay", type=_list(str), default=(), help="server: longest wait for a batch, as 0,2ms")
-    parser.add_argument("--workers", type=_list(_positive), default=(), help=f"threads that take batches, {text}")
-    text_in_flight = f"batches in flight that one thread issues, in place of workers, {text}"
-    parser.add_argument("--in-flight", type=_list(_positive), default=(), help=text_in_flight)
-    parser.add_argument("--clients", type=_list(_positive), default=(), help=f"concurrency: numbers of clients, {text}")
-    parser.add_argument("--samples", type=_positive, help="multi-stream: samples of a query (8)")
-    parser.add_argument("--replications", type=_positive, help="runs of each load, each with a seed of its own (10)")
-    parser.add_argument("--requests", type=_positive, help="most requests of a replication (2000)")
-    parser.add_argument("--duration", help="longest replication, as 4s")
-    parser.add_argument("--endpoint", help="running service to load, as kserve+http://127.0.0.1:8000/v2/models/<name>")
-    parser.add_argument("--price", type=price, help="price of the machine an hour, for the cost of requests")
-    parser.add_argument("--loadgen", action="store_true", help="one long run a load, by LoadGen's rules")
-    parser.add_argument("--load", action="store_true", help="plan the scenarios alone; server where none is named")
 
 
 def _describe(plan: Plan, path: Path, changed: bool) -> None:
@@ -287,7 +263,7 @@ def _describe(plan: Plan, path: Path, changed: bool) -> None:
     if every:
         cli.say(
             f"  cases     {len(runnable)} to measure in {units.count(plan.measurement.rounds, 'round')}"
-            + (f", {skipped} skipped with their reason in the report" if skipped else "")
+            + (f", {skipped} skipped, with the reason in the report" if skipped else "")
         )
     if plan.cases and (further := further_in_words(plan.measurement)):
         cli.say(f"  further   {further}")
@@ -300,7 +276,7 @@ def _describe(plan: Plan, path: Path, changed: bool) -> None:
         cli.say(f"  time      {in_words(estimate(plan))} to measure, besides {besides}")
     if plan.loads:
         skipped = sum(load.skip_reason is not None for load in plan.loads)
-        left_out = f", {skipped} skipped with their reason in the report" if skipped else ""
+        left_out = f", {skipped} skipped, with the reason in the report" if skipped else ""
         cli.say(f"  loads     {units.count(len(plan.loads) - skipped, 'load case')}{left_out}")
         cli.say(f"  load time {in_words(estimate_load(plan.loads))} to measure, besides export")
 

@@ -1,4 +1,4 @@
-"""profile_ops: profile the cost of each case's model in a separate pass, by layer where the backend can.
+"""Profile the cost of each case's model in a separate pass, by layer where the backend can.
 
 Every level of every case has a fresh process: counting, one pass whose allocations are recorded, and some passes under
 the backend's own profiler. The last level is repeated, each time in a fresh process beside a monitor, until the sums

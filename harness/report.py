@@ -29,7 +29,6 @@ from harness.core import (
 from harness.core.errors import FormatError, MissingInputError, UsageError
 from harness.core.layout import Results
 from harness.core.parallel import map_forked
-from harness.core.safe_files import SizeLimit, read_text
 from harness.core.schemas import Comparison, Plan, SelfTest, Summary
 from harness.core.timestamps import utc_now
 from harness.profiling.phases import with_phases
@@ -85,7 +84,7 @@ def _write(results: Results, options: argparse.Namespace, whole: Summary, place:
     """The report of rows that are in memory together."""
     summary = with_short_names(whole)
     file_sums.check(results, "plan", [results.command], "make plan")
-    asked = hints.of_command(read_text(results.command, SizeLimit.TEXT) if results.command.is_file() else None)
+    asked = hints.of_file(results.command)
     drawing = summary.charts and not options.no_charts
     selected = selection.select(summary) if drawing else selection.Selection()
     of_tokens = selection.of_generation(summary) if drawing else {}
@@ -197,7 +196,7 @@ def _of_model(results: Results, name: str) -> tuple[Summary, _Place]:
 def _by_model(run: file_sums.ByModel, results: Results, no_charts: bool) -> None:
     """The report of a large run: a line a model, and a page that opens the rows of one."""
     file_sums.check(results, "plan", [results.command], "make plan")
-    asked = hints.of_command(read_text(results.command, SizeLimit.TEXT) if results.command.is_file() else None)
+    asked = hints.of_file(results.command)
     summary, with_plots = run.head, run.head.charts and not no_charts and can_draw()
     parts = list(map_forked(lambda name: model_part(run.of(name), with_plots), run.models))
     compared = _comparison(summary, results)

@@ -1,4 +1,4 @@
-"""run: measure every case of the plan, each in a fresh process per round, and keep the raw samples.
+"""Measure every case of the plan, each in a fresh process per round, and keep the raw samples.
 
 reads   results/plan.json, exports/<slug>/export.json and the files that it names, models/<slug>/engines/*.json
 writes  results/raw/<case_id>/<round>.json, results/environments/<id>.json; results/running.json meanwhile; at its start
@@ -147,7 +147,7 @@ def _announcement(plan: Plan, planned: int, todo: Sequence[Turn], threads: int) 
     kept = planned - len(todo)
     before = f"; {kept} measured before are kept (`make run FORCE=1` measures again)" if kept > 0 else ""
     each = either([threads_of(case, threads) for _, case in todo] or [threads], "thread")
-    return f"Plan {plan.plan_id}: {len(todo)} processes to run with {each} each{before}."
+    return f"Plan {plan.plan_id}: {count(len(todo), 'process', 'processes')} to run with {each} each{before}."
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from harness.core.layout import Results
 from harness.core.schemas import ComparedRow, Comparison, Plan, SelfTest, SelfTestKind, Summary
 from harness.core.timestamps import utc_now
 from harness.core.units import count
-from harness.planning.config import read_config, share
+from harness.planning.config import configuration, read_config, share
 from harness.planning.matrix import make_plan
 from harness.planning.schedule import duration
 from harness.reporting.tables.harness_error_tables import selftest_table
@@ -55,10 +55,12 @@ def stage(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--trials", type=int, help="trials of each duration; more than the rate needs allow a wrong verdict"
     )
-    parser.add_argument("--config", type=Path, default=Path("configs/selftest.yaml"))
+    parser.add_argument(
+        "--config", type=Path, default=Path("configs/selftest.yaml"), help="durations (configs/selftest.yaml)"
+    )
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
-    config = read_config(options.config)
+    config = read_config(configuration(options.config))
     plan = make_plan(config, str(options.config), "")
     number, rate = trials_and_rate(options.trials, options.rate, durations(plan))
     results, findings = Results(options.results), Findings()

@@ -1,4 +1,4 @@
-"""watch: show the live progress of a run, in the terminal or as a page that only this machine can open.
+"""Show the live progress of a run, in the terminal or as a page that only this machine can open.
 
 reads   results/plan.json, running.json, raw/<case_id>/<round>.json and .usage.json, again and again
 writes  nothing

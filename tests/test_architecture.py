@@ -184,12 +184,12 @@ OWN_NAMES = (HARNESS / "backends", HARNESS / "zoo/families")
 """Each library below may have its runtime, its profile, its decoder."""
 
 
-def test_no_file_name_stands_for_two_things() -> None:
+def test_no_file_name_has_two_meanings() -> None:
     shared = [path for path in FILES if path.stem != "__init__" and not any(own in path.parents for own in OWN_NAMES)]
     assert [name for name, times in Counter(path.stem for path in shared).items() if times > 1] == []
 
 
-def test_no_public_class_name_stands_for_two_things() -> None:
+def test_no_public_class_name_has_two_meanings() -> None:
     shared = [path for path in FILES if HARNESS / "zoo/families" not in path.parents]
     classes = [node.name for path in shared for node in nodes(path) if isinstance(node, ast.ClassDef)]
     assert [name for name, times in Counter(classes).items() if times > 1 and not name.startswith("_")] == []

@@ -116,7 +116,7 @@ def test_a_readme_without_a_place_for_it_is_refused() -> None:
         with_headline("# Title\n", cuda_summary(), FOLDER)
 
 
-def test_everything_a_gpu_run_rests_on_is_copied(tmp_path: Path) -> None:
+def test_everything_a_gpu_run_is_based_on_is_copied(tmp_path: Path) -> None:
     results, models, target = tmp_path / "results", tmp_path / "models", tmp_path / "published"
     run = cuda_run()
     run.write(results, models)

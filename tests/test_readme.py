@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
 import re
 import subprocess
@@ -61,6 +63,31 @@ def test_every_stage_that_is_named_exists() -> None:
     for page in PAGES:
         for name in re.findall(r"python -m harness\.(\w+)", page.read_text()):
             assert (ROOT / f"harness/{name}.py").is_file(), (named(page), name)
+
+
+def test_every_import_of_a_notebook_and_of_a_document_exists() -> None:
+    sources = [
+        ("".join(cell["source"]), path)
+        for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
+        for cell in json.loads(path.read_text())["cells"]
+        if cell["cell_type"] == "code"
+    ]
+    sources += [
+        (text, page) for page in PAGES for text in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S)
+    ]
+    imports = [
+        (match[1], name.strip(), path)
+        for text, path in sources
+        for match in re.finditer(r"^(?:>>> )?from (harness[\w.]*) import (.+)$", text, re.M)
+        for name in match[2].split(",")
+    ]
+    assert len({path for _, _, path in imports}) > 4
+    missing = [
+        f"{named(path)}: {module}.{name}"
+        for module, name, path in imports
+        if not hasattr(importlib.import_module(module), name)
+    ]
+    assert missing == []
 
 
 def test_every_variable_of_a_make_command_exists() -> None:
@@ -232,7 +259,7 @@ def settings_table() -> str:
     return "\n".join([*head, *rows])
 
 
-def test_every_setting_stands_in_the_documentation() -> None:
+def test_every_setting_is_in_the_documentation() -> None:
     text = (ROOT / "configs/README.md").read_text()
     result = re.search(r"<!-- settings -->\n(.*?)\n?<!-- /settings -->", text, re.DOTALL)
     assert result is not None

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.core import hints
 from harness.core.file_sums import load_summary
 from harness.core.layout import Results
 from harness.core.schemas import LoadRow, Row, Summary
@@ -50,7 +51,7 @@ class Result(ABC):
 
     def markdown(self) -> str:
         """The result as Markdown."""
-        return blocks_text(self.blocks())
+        return self._typed(blocks_text(self.blocks()))
 
     @abstractmethod
     def records(self) -> list[dict[str, Any]]:
@@ -72,7 +73,12 @@ class Result(ABC):
         return self.markdown()
 
     def _repr_html_(self) -> str:
-        return _CLASS.sub(lambda match: f'{match[0]} style="{_STYLES[match[1]]}"', str(html.blocks(self.blocks())))
+        page = hints.typed_html(str(html.blocks(self.blocks())), hints.of_file(Results(self.folder).command))
+        return _CLASS.sub(lambda match: f'{match[0]} style="{_STYLES[match[1]]}"', page)
+
+    def _typed(self, text: str) -> str:
+        """The text with commands of the API, or of the run that wrote the folder."""
+        return hints.typed(text, hints.of_file(Results(self.folder).command))
 
 
 @dataclass(frozen=True, repr=False)
@@ -120,7 +126,7 @@ class Benchmark(Result):
         measured = [row for row in shown.rows if row.status == "measured"]
         parts = [short_conditions(shown, measured), terminal_table(shown)] if measured else []
         unmeasured = table_text(unmeasured_table(shown.rows))
-        return "\n\n".join(part for part in ("\n".join(parts), unmeasured, *self.remarks) if part)
+        return self._typed("\n\n".join(part for part in ("\n".join(parts), unmeasured, *self.remarks) if part))
 
 
 @dataclass(frozen=True, repr=False)

@@ -72,6 +72,11 @@ def of_command(text: str | None) -> HintContext:
     return HintContext(by, choices_in(words))
 
 
+def of_file(command: Path) -> HintContext:
+    """The context of the run that wrote this command.txt. Raises as read_text."""
+    return of_command(read_text(command, SizeLimit.TEXT) if command.is_file() else None)
+
+
 def command_line(by: Front, arguments: Sequence[str]) -> str:
     """The text of command.txt: the command line of the plan stage, which makes the same plan again."""
     program = ("inferometer", "plan") if by == "inferometer" else ("python", "-m", "harness.plan")
@@ -96,7 +101,7 @@ def of_stage(stage: str, words: Sequence[str], by: Front) -> HintContext:
 
 _TARGETS = {*pipeline.PIPELINES, *pipeline.ALIASES, *(stage for variable in VARIABLES for stage in variable.stages)}
 _WORD = f"(?:{'|'.join(sorted(_TARGETS, key=len, reverse=True))})(?![\\w-])"
-_VALUE = r"(?:'[^']*'|<[^>]*>|[^\s`'\"<>&]*[^\s`'\"<>&.,;:)])+"
+_VALUE = r"(?:'[^']*'|<[^/>][^>]*>|&lt;[^&]*&gt;|[^\s`'\"<>&]*[^\s`'\"<>&.,;:)])+"
 _ASSIGNED = rf"[A-Z][A-Z_]+={_VALUE}"
 _COMMAND = re.compile(rf"(?<![\w-])make (?P<targets>{_WORD}(?: {_WORD})*)(?P<given>(?: {_ASSIGNED})*)")
 _ALONE = re.compile(rf"(?<![\w-])(?P<name>{'|'.join(BY_NAME)})=(?P<value>{_VALUE})")

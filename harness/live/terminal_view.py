@@ -11,6 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from harness.core import cli
 from harness.core.text import one_line
 from harness.core.units import ABSENT, MILLISECOND, significant
 from harness.live.progress import (
@@ -53,7 +54,7 @@ _RIGHT = frozenset({"batch", "seq", "rounds", "ms", "range"})
 def view(progress: Progress | None, height: int | None = None) -> RenderableType:
     """The whole progress. height: lines of the terminal; None: every row is shown with all of its remarks."""
     if progress is None:
-        return Text(NO_PLAN)
+        return Text(cli.typed(NO_PLAN))
     cut: OverflowMethod = "fold" if height is None else "ellipsis"
     say = partial(Text, no_wrap=height is not None, overflow=cut)
     parts: list[RenderableType] = [say(headline(progress), style="bold")]
@@ -105,7 +106,7 @@ def changes(before: Progress | None, after: Progress) -> list[str]:
 def headline(progress: Progress) -> str:
     """Plan, configuration, device and state."""
     sentence = _STATES[progress.state].format(command=progress.command)
-    return f"Plan {progress.plan_id} · {one_line(progress.config)} · {progress.device} · {sentence}"
+    return cli.typed(f"Plan {progress.plan_id} · {one_line(progress.config)} · {progress.device} · {sentence}")
 
 
 def counts(progress: Progress) -> str:

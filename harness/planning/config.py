@@ -36,6 +36,8 @@ from harness.core.text import shortened, unknown_name
 from harness.zoo.sources import portable_name, with_prefix
 
 FOLDER = Path("configs")
+_PACKAGED = Path(__file__).parents[1] / FOLDER
+"""The same folder, packed into the wheel."""
 MAX_BYTES = int(SizeLimit.TEXT)
 
 
@@ -116,11 +118,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
         with open_to_read(path) as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
-        beside = sorted(path.parent.glob("*.yaml")) or sorted(FOLDER.glob("*.yaml"))
-        others = ", ".join(map(str, beside)) or f"none in {path.parent} and {FOLDER}"
+        beside = sorted(path.parent.glob("*.yaml")) or [
+            FOLDER / place.name for place in sorted(_PACKAGED.glob("*.yaml"))
+        ]
         raise MissingInputError(
             f"The configuration {path} cannot be read: {error.strerror}.",
-            f"Name one with CONFIG=…; there are: {others}.",
+            f"Name one with CONFIG=…; there are: {', '.join(map(str, beside))}.",
         ) from error
     if len(content) > MAX_BYTES:
         raise ConfigError(f"{path} is larger than {MAX_BYTES:,} bytes.", "A configuration is a page of YAML text.")
@@ -395,18 +398,14 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
 
 
 def configuration(path: Path) -> Path:
-    """The file of a configuration: the path itself, else the file of this name in the package.
+    """The file or folder itself, else the one of this name in the package.
 
-    `configs/quickstart.yaml` and `quickstart` are known in every folder.
+    `configs/quickstart.yaml`, `quickstart` and `configs/published` are known in every folder.
     """
-    name = f"{path.name.removesuffix('.yaml')}.yaml"
-    if path.exists() or path.parent not in (Path(), Path("configs")):
+    if path.exists() or path.parent not in (Path(), FOLDER):
         return path
-    places = (_PACKAGE / "configs" / name, _PACKAGE.parent / "configs" / name)
-    return next((place for place in places if place.is_file()), path)
-
-
-_PACKAGE = Path(__file__).parents[1]
+    places = (_PACKAGED / f"{path.name.removesuffix('.yaml')}.yaml", _PACKAGED / path.name)
+    return next((place for place in places if place.exists()), path)
 
 
 def read_config(path: Path) -> Config:

@@ -65,14 +65,16 @@ def is_sound(row: LoadRow) -> bool:
 
 
 def batching(row: LoadRow) -> str:
-    """`none`, `up to 8`, `up to 8, waits 2 ms`, `up to 8, continuous`: largest batch and largest delay; multi-stream:
-    samples of a query. Of a running service its own, which is unknown."""
+    """`none`, `up to 8`, `up to 8, waits 2 ms`: largest batch and largest delay; multi-stream: samples of a query.
+
+    Of generation `up to 8, static` or `continuous`. Of a running service its own, which is unknown.
+    """
     if row.endpoint is not None:
         return "its own"
     if row.max_batch == 1:
         return "none"
     delay = f", waits {delay_text(row.max_delay_ns)}" if row.max_delay_ns else ""
-    return f"up to {row.max_batch}{delay}{', continuous' if row.batching == 'continuous' else ''}"
+    return f"up to {row.max_batch}{delay}{f', {row.batching}' if row.new_tokens is not None else ''}"
 
 
 def computing(row: LoadRow) -> str:

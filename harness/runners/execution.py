@@ -116,7 +116,7 @@ def _measured(request: UnitRequest, folder: Path) -> bytes:
         for path in sorted((results / kept).rglob("*"))
         if path.is_file() and not path.is_symlink()
     }
-    return archive.pack({REPORT: report.model_dump_json().encode(), **files}, request.unit_id)
+    return archive.pack({REPORT: store.encoded(report), **files}, request.unit_id)
 
 
 def machine_id() -> str:

@@ -315,7 +315,7 @@ def test_the_button_changes_the_theme_of_page_and_charts(opened: Open) -> None:
     assert opened(scheme="dark").evaluate("getComputedStyle(document.body).backgroundColor") == dark[0]
 
 
-def test_a_case_that_advice_rests_on_is_one_click_away(opened: Open) -> None:
+def test_a_case_that_advice_is_based_on_is_one_click_away(opened: Open) -> None:
     tab = opened()
     rests = tab.locator(".rests").first
     tab.locator(".fold").first.evaluate("(one) => { one.open = true; }")
@@ -517,7 +517,7 @@ def test_hostile_names_stay_text(opened: Open, one_model: Summary, tmp_path: Pat
     assert tab.locator("main img").count() == 0
 
 
-def test_without_scripts_every_figure_and_reason_stands_there(opened: Open) -> None:
+def test_without_scripts_every_figure_and_reason_is_there(opened: Open) -> None:
     tab = opened(java_script_enabled=False)
     assert tab.locator("table.cases > tbody").count() == 24
     assert tab.locator(".why").first.is_visible()

@@ -66,7 +66,7 @@ def test_it_shows_the_state_and_follows_the_run(opened: Open, source: Source) ->
     assert tab.locator("#left").inner_text() == "0:00:12"
     assert tab.title() == "4/9 running · Inferometer"
     source.found = state(everything())
-    tab.get_by_text("Complete: make aggregate report").wait_for()
+    tab.get_by_text("Complete").wait_for()
     assert tab.locator("progress").evaluate("(bar) => bar.value / bar.max") == 1
     assert tab.locator("#now li").count() == 0
     assert [row.inner_text() for row in tab.locator(".badge").all()] == ["done"] * 3 + ["skipped"]

@@ -91,7 +91,7 @@ def test_one_cpu_is_one_thread_and_on_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_that_was_told_to_end_goes_on_from_there(tmp_path: Path) -> None:
+def test_a_run_that_was_ended_continues_from_there(tmp_path: Path) -> None:
     job = new_job(tmp_path, SPIN, rounds=6, max_s=1.0)
     assert job("plan", "--config", "config.yaml").returncode == 0
     name = f"inferometer-test-{uuid.uuid4().hex[:12]}"

@@ -31,7 +31,7 @@ def measured(summary: Summary, rows: int) -> list[Row]:
     return list(summary.rows)
 
 
-def test_known_durations_are_found_and_never_above_the_hosts(
+def test_known_durations_are_measured_and_never_above_the_hosts(
     spun: Summary, gpu: Gpu, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong = []

@@ -10,7 +10,7 @@ from harness.core.schemas.profile_record import MemoryTimeline
 from tests.gpu.conftest import Gpu
 
 
-def test_a_pass_is_told_from_the_first_allocation_to_the_snapshot(gpu: Gpu) -> None:
+def test_a_pass_is_recorded_from_the_first_allocation_to_the_snapshot(gpu: Gpu) -> None:
     plan = gpu.prepare({"backends": ["torch-eager"], "precisions": ["fp32"], "batch_sizes": [4]})
     gpu.must("profile_ops", "--runs", "3")
     (case,) = plan.cases

@@ -138,7 +138,7 @@ def test_the_latest_result_goes_into_files(session: Session) -> None:
     assert "https://" not in page.partition("</head>")[0]
 
 
-def test_memory_is_told_allocation_by_allocation(session: Session) -> None:
+def test_memory_is_reported_allocation_by_allocation(session: Session) -> None:
     result = session.names["profiler"].memory_profile()
     (timeline,) = result.timelines.values()
     assert timeline.allocations > 0

@@ -93,7 +93,7 @@ def test_what_does_not_pickle_is_an_error_with_the_other_way(models: Models) -> 
     assert "module:<python path>:<function>" in raised.value.hint
 
 
-def test_a_module_that_cannot_be_read_back_is_told_so(models: Models) -> None:
+def test_a_module_that_cannot_be_read_back_is_reported(models: Models) -> None:
     name = hand_over(Unreadable(), {"x": np.ones((1, 4), np.float32)}, models)
     with pytest.raises(ConfigError, match="ValueError: not here"):
         pickled_module.load(request_of(name, models))
@@ -131,7 +131,7 @@ def test_inputs_that_cannot_be(data: object, problem: str) -> None:
         arrays_of(Pair(), data)
 
 
-def test_a_scalar_is_shared_by_all_items(models: Models) -> None:
+def test_a_scalar_is_shared_by_all_samples(models: Models) -> None:
     given = arrays_of(Pair(), (torch.ones(300, 3), torch.tensor(0.5)))
     assert {name: values.shape for name, values in given.items()} == {"ids": (300, 3), "mask": ()}
     subject = subject_of(Pair(), (torch.ones(300, 3), torch.tensor(0.5)), None, models)
@@ -140,7 +140,7 @@ def test_a_scalar_is_shared_by_all_items(models: Models) -> None:
         arrays_of(Pair(), (torch.ones(2, 3), torch.ones(3, 3)))
 
 
-def test_items_come_first_and_variations_make_up_for_the_rest() -> None:
+def test_samples_come_first_and_variations_make_up_for_the_rest() -> None:
     given = {"x": np.array([[1.0, 2.0], [1.0, 2.0], [3.0, 5.0]], np.float32)}
     made = rotation(given, 8)
     assert made.arrays["x"][:2].tolist() == [[1.0, 2.0], [3.0, 5.0]]
@@ -194,7 +194,7 @@ def test_a_folder_of_a_models_name_does_not_hide_the_model(
     ("path", "problem"),
     [("absent.onnx", "no file absent.onnx"), ("a/b", "a/b is no folder"), (Path("ab.txt"), "ab.txt is no folder")],
 )
-def test_a_path_where_nothing_is_is_told_at_once(path: str | Path, problem: str, models: Models) -> None:
+def test_a_missing_path_is_reported_at_once(path: str | Path, problem: str, models: Models) -> None:
     with pytest.raises(MissingInputError, match=problem):
         subject_of(path, None, None, models)
 

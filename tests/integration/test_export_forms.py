@@ -116,7 +116,7 @@ def test_the_fused_form_answers_the_same_where_rows_are_padded(exported: Path) -
 
 
 @pytest.mark.slow
-def test_a_form_that_ignores_the_mask_is_found_out(exported: Path, tmp_path: Path) -> None:
+def test_a_form_that_ignores_the_mask_is_detected(exported: Path, tmp_path: Path) -> None:
     plain, deaf = path_of(exported, "fp32-opset17"), tmp_path / "deaf.onnx"
     model = onnx.load(plain)
     assert read_masks(model.graph) == LAYERS

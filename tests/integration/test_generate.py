@@ -51,7 +51,7 @@ def stage(name: str, root: Path, *arguments: str) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
-def test_the_tokens_are_right_and_the_known_durations_are_found(ran: Path) -> None:
+def test_the_tokens_are_right_and_the_known_durations_are_measured(ran: Path) -> None:
     rows = store.load(Results(ran / "results").summary, Summary, "").generations
     measured = [row for row in rows if row.status == "measured"]
     assert {row.backend for row in measured} == {"torch-eager", "spin"}

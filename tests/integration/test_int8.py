@@ -86,7 +86,7 @@ def test_operators_are_those_of_the_method(exported: Folder) -> None:
 @pytest.mark.parametrize(
     ("model", "backend"), [(TEXT, "onnxruntime"), (PICTURES, "onnxruntime"), (PICTURES, "openvino")]
 )
-def test_it_runs_in_int8_within_its_gate(
+def test_it_runs_in_int8_within_its_tolerance(
     exported: Folder, rows: dict[tuple[str, str], Row], model: str, backend: str
 ) -> None:
     row = rows[model, backend]

@@ -175,7 +175,7 @@ def test_the_bundle_has_every_record_and_verify_makes_the_same_report(root: Path
     assert len(names) == 3 + 1 + 6 + 2 + 1  # service times, prediction, replications
 
 
-def test_another_bound_is_predicted_anew_on_the_same_service_times(root: Path) -> None:
+def test_another_bound_is_predicted_again_on_the_same_service_times(root: Path) -> None:
     results = planned(root, "--scenarios", "server", "--bound", "p60<9s")
     (case,) = store.load(results.plan, Plan, "make plan").loads
     files = results.load(case.load_id)

@@ -40,7 +40,7 @@ def tool(tmp_path: Path) -> Path:
     return library
 
 
-def test_a_tool_is_told_every_module_inside_its_parents_and_nothing_afterwards(tool: Path, tmp_path: Path) -> None:
+def test_a_tool_gets_every_module_inside_its_parents_and_nothing_afterwards(tool: Path, tmp_path: Path) -> None:
     log = tmp_path / "ranges.txt"
     environment = {**os.environ, "NVTX_INJECTION64_PATH": str(tool), "NVTX_TOOL_LOG": str(log)}
     subprocess.run([sys.executable, "-c", TWO_PASSES], cwd=ROOT, env=environment, check=True)

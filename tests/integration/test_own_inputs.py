@@ -61,7 +61,7 @@ def test_a_module_in_two_shapes_of_bytes(own: Folder) -> None:
     assert np.array_equal(stored["image"], pictures[1])
 
 
-def test_a_file_is_exported_anew_when_its_inputs_change(own: Folder) -> None:
+def test_a_file_is_exported_again_when_its_inputs_change(own: Folder) -> None:
     name = f"onnx:{files.stepping(own.root / 'stepping.onnx')}"
     items = {"x": NUMBERS.standard_normal((8, 8)), "state": NUMBERS.standard_normal((8, 2, 4))}
     items = {key: values.astype(np.float32) for key, values in items.items()}

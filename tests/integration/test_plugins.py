@@ -93,7 +93,7 @@ def test_row_and_environment_name_the_package_and_its_version(ran: Folder, summa
     assert all("inferometer-example-plugin" not in other.libraries for other in others)
 
 
-def test_the_metric_stands_in_summary_csv_and_report(ran: Folder, summary: Summary) -> None:
+def test_the_metric_is_in_summary_csv_and_report(ran: Folder, summary: Summary) -> None:
     assert summary.custom["throughput_per_thread"].plugin == ORIGIN
     for row in summary.rows:
         assert row.throughput_per_s is not None

@@ -158,7 +158,7 @@ def test_the_stage_profiles_each_case_once(profiled: Folder) -> None:
 
 
 @pytest.mark.slow
-def test_a_library_that_tells_no_memory_has_none_and_the_reason(folder: Folder) -> None:
+def test_a_library_that_reports_no_memory_has_none_and_the_reason(folder: Folder) -> None:
     folder.plan({"backends": ["openvino"]})
     done = folder("profile_ops", "--runs", "2")
     assert (done.returncode, done.stderr) == (0, "")
@@ -169,7 +169,7 @@ def test_a_library_that_tells_no_memory_has_none_and_the_reason(folder: Folder) 
 
 
 @pytest.mark.slow
-def test_a_profile_of_fewer_runs_or_of_another_export_is_made_anew(folder: Folder, tmp_path: Path) -> None:
+def test_a_profile_of_fewer_runs_or_of_another_export_is_made_again(folder: Folder, tmp_path: Path) -> None:
     changed = Folder(folder.root, Models(tmp_path / "changed"))
     shutil.copytree(folder.models.root, changed.models.root)
     changed.plan({"backends": ["onnxruntime"]}, models=(TINY,))

@@ -60,7 +60,7 @@ def test_without_a_module_the_graph_is_what_is_counted(export: ExportRecord, tmp
     assert (lower.activation_bytes, lower.activation_bytes_by) == (None, "not estimated: fp32 only")
 
 
-def test_counts_that_disagree_are_both_told(export: ExportRecord, tmp_path: Path) -> None:
+def test_counts_that_disagree_are_both_reported(export: ExportRecord, tmp_path: Path) -> None:
     from harness.zoo.cost.counting import counts_of
 
     agreeing = counts_of(case(), export.model_copy(update={"work": (WORK,)}), tmp_path, BATCH)

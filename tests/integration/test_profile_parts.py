@@ -70,7 +70,7 @@ def test_modules_of_torch_eager_add_up_to_the_model_itself(eager: tuple[PartsPro
     assert set(by_group(result.layers)) == {"linear", "activation", "other"}
 
 
-def test_torch_eager_tells_operators_and_both_traces(eager: tuple[PartsProfile, Path]) -> None:
+def test_torch_eager_reports_operators_and_both_traces(eager: tuple[PartsProfile, Path]) -> None:
     result, out = eager
     addmm = [row for row in result.operators if row.name == "aten::addmm"]
     assert {row.shapes for row in addmm} == {"[64] [2,16] [16,64]", "[4] [2,64] [64,4]"}
@@ -101,7 +101,7 @@ def test_torch_script_says_why_it_has_no_layers(exports: Models, tmp_path: Path)
     assert result.notes[0].startswith("No layers: ")
 
 
-def test_nodes_of_onnxruntime_are_told_by_module(exports: Models, tmp_path: Path) -> None:
+def test_nodes_of_onnxruntime_are_reported_by_module(exports: Models, tmp_path: Path) -> None:
     result = profiled("onnxruntime", exports, tmp_path)
     assert [(row.parent, row.group, row.output_shapes) for row in result.layers] == [
         ("layers.0", "linear", ((2, 64),)),
@@ -113,7 +113,7 @@ def test_nodes_of_onnxruntime_are_told_by_module(exports: Models, tmp_path: Path
     assert {f"{row.name}_kernel_time" for row in result.layers} <= names(events)
 
 
-def test_nodes_of_openvino_are_told_by_module(exports: Models, tmp_path: Path) -> None:
+def test_nodes_of_openvino_are_reported_by_module(exports: Models, tmp_path: Path) -> None:
     """A large batch: of a kernel below 1 µs OpenVINO tells nothing. How many kernels it makes is the processor's."""
     result = profiled("openvino", exports, tmp_path, batch=4096)
     assert result.layers[-1].output_shapes == ((4096, 4),)
@@ -206,7 +206,7 @@ def on_a_gpu(folder: Path, **options: Any) -> PartsProfile:
 
 
 @pytest.mark.parametrize("graph", [True, False])
-def test_onnxruntime_on_a_gpu_tells_nodes_by_what_they_launched(played: Played, tmp_path: Path, graph: bool) -> None:
+def test_onnxruntime_on_a_gpu_reports_nodes_by_what_they_launched(played: Played, tmp_path: Path, graph: bool) -> None:
     result = on_a_gpu(tmp_path, graph=graph)
     assert [(row.name, row.kind, row.parent, row.self_ns, row.calls) for row in result.layers] == [
         ("0", "MatMul", "block.part0", 5_000, 1),
@@ -219,14 +219,14 @@ def test_onnxruntime_on_a_gpu_tells_nodes_by_what_they_launched(played: Played, 
     assert result.notes[-1] == "No names."
 
 
-def test_launches_that_stand_in_no_node_leave_the_kernels_alone(played: Played, tmp_path: Path) -> None:
+def test_launches_that_are_in_no_node_leave_the_kernels_alone(played: Played, tmp_path: Path) -> None:
     played.late_us = NODE_US
     result = on_a_gpu(tmp_path)
     assert (result.layers, result.window_ns, [row.name for row in result.operators]) == ((), 7, ["gemm"])
     assert result.notes == ("No layers: only 0% of the GPU's time was launched within a node.",)
 
 
-def test_why_nodes_are_not_told_stands_with_the_kernels(
+def test_the_reason_for_missing_nodes_is_with_the_kernels(
     played: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(job: object) -> None:

@@ -188,7 +188,7 @@ def test_a_server_has_one_thread_when_it_forks(backend: str, tmp_path: Path) -> 
     assert event.threads == 1
 
 
-def test_started_anew_instead_of_forked_gives_the_same_records(folder: Folder) -> None:
+def test_a_fresh_interpreter_gives_the_same_records_as_a_fork(folder: Folder) -> None:
     plan = folder.plan({"backends": ["noop", "onnxruntime"]})
     assert folder("run", "--isolation", "spawn").returncode == 0
     assert {case for case, _ in folder.records()} == {case.case_id for case in plan.cases}
@@ -266,7 +266,7 @@ def test_a_failed_case_says_what_where_and_what_to_do(
     assert all(part in record.stderr_tail for part in tail)
 
 
-def test_nan_that_only_later_calls_return_is_found_in_the_timed_run(broken: Broken) -> None:
+def test_nan_that_only_later_calls_return_is_detected_in_the_timed_run(broken: Broken) -> None:
     record = batch(broken[0], 6)
     assert isinstance(record, Measured)
     assert record.parity_before is not None
@@ -274,7 +274,7 @@ def test_nan_that_only_later_calls_return_is_found_in_the_timed_run(broken: Brok
     assert (record.parity_before.nonfinite, record.parity_timed.nonfinite > 0) == (0, True)
 
 
-def test_the_summary_tells_the_failures(broken: Broken) -> None:
+def test_the_summary_reports_the_failures(broken: Broken) -> None:
     rows = {row.batch_size: row for row in broken[0].summary().rows}
     assert [rows[size].status for size in range(1, 9)] == [
         *("measured", "failed", "failed", "failed", "failed", "measured", "failed", "measured")
@@ -414,7 +414,7 @@ def test_ctrl_c_keeps_what_was_measured(folder: Folder) -> None:
     assert {record.status for record in folder.records().values()} == {"measured"}
 
 
-def test_force_measures_anew(folder: Folder) -> None:
+def test_force_measures_again(folder: Folder) -> None:
     folder.plan(NOOP, rounds=2)
     assert folder("run").returncode == 0
     before = folder.files()

@@ -41,7 +41,7 @@ def run(results: Results, *options: str) -> None:
     share.stage(["--results", str(results.root), *options])
 
 
-def test_tables_and_metrics_stand_beside_the_summary(results: Results, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_and_metrics_are_beside_the_summary(results: Results, capsys: pytest.CaptureFixture[str]) -> None:
     run(results)
     names = {path.stem for path in results.tables.iterdir()}
     assert names >= {"results", "cold_start", "flags", "usage", "not_measured", "environments"}
@@ -168,7 +168,7 @@ def test_the_same_figures_are_logged_once_and_others_again(
 
 
 @pytest.mark.slow
-def test_what_was_interrupted_is_logged_anew(
+def test_what_was_interrupted_is_logged_again(
     results: Results, summary: Summary, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from mlflow.tracking import MlflowClient

@@ -94,5 +94,5 @@ def test_a_model_whose_folder_is_gone_keeps_what_was_measured(own: Folder) -> No
     shutil.move(aside, own.models.folder(tiny.slug).root)
     ran = own("run")
     assert ran.returncode == 0, ran.stderr
-    assert "1 processes to run" in ran.stdout
+    assert "1 process to run" in ran.stdout
     assert isinstance(store.load_raw(own.results.raw_file(eager, 2)), Measured)

@@ -109,7 +109,7 @@ def test_counts_grow_while_a_run_works_until_it_is_complete(folder: Folder) -> N
     assert not folder.results.running.exists()
 
 
-def test_a_killed_run_is_told_as_such_and_the_next_one_takes_its_place(folder: Folder) -> None:
+def test_a_killed_run_is_reported_as_such_and_the_next_one_takes_its_place(folder: Folder) -> None:
     with folder.started("run") as run:
         assert until(folder.results.running.exists)
         os.killpg(run.pid, signal.SIGKILL)
@@ -174,7 +174,7 @@ def test_follow_goes_on_when_a_run_is_complete(folder: Folder) -> None:
         assert log.wait(300) == 0
 
 
-def test_the_page_tells_what_is_on_disk(folder: Folder) -> None:
+def test_the_page_reports_what_is_on_disk(folder: Folder) -> None:
     with watching(folder, "--web", "--port", "0") as server:
         assert server.stdout is not None
         address = re.search(r"http://127\.0\.0\.1:\d+/", server.stdout.readline())

@@ -27,7 +27,7 @@ CONFIG = '{"model_type": "bert", "hidden_size": 8, "num_hidden_layers": 1, "num_
     ],
     ids=["torn safetensors", "empty safetensors", "torn pickle", "torn configuration"],
 )
-def test_a_damaged_file_of_a_folder_is_told(files: dict[str, str | bytes], what: str, tmp_path: Path) -> None:
+def test_a_damaged_file_of_a_folder_is_reported(files: dict[str, str | bytes], what: str, tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
     for name, content in files.items():

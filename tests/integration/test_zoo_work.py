@@ -164,7 +164,7 @@ def test_an_operator_of_another_library_is_named() -> None:
     assert (work.flops_per_item, work.uncounted) == (0, ("mystery",))
 
 
-def test_a_table_that_is_also_the_output_layer_is_read_and_winograds_convolutions_are_told() -> None:
+def test_a_table_that_is_also_the_output_layer_is_read_and_winograds_convolutions_are_reported() -> None:
     class Tied(torch.nn.Module):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:
             super().__init__()

@@ -199,7 +199,7 @@ def test_artifact_mismatch_leaves_only_that_round_out(tmp_path: Path, artifacts:
     assert says in summary.notes[0]
 
 
-def test_what_export_said_of_a_model_stands_there_in_its_words(tmp_path: Path) -> None:
+def test_the_reason_of_a_failed_export_is_in_the_notes(tmp_path: Path) -> None:
     folder = Folder(tmp_path, models=(RESNET, MINILM))
     own = folder.models.folder("resnet50")
     own.record.unlink()
@@ -209,7 +209,7 @@ def test_what_export_said_of_a_model_stands_there_in_its_words(tmp_path: Path) -
     assert [note for note in notes if "make export" in note] == []
 
 
-def test_without_a_readable_export_what_was_measured_cannot_be_told(tmp_path: Path) -> None:
+def test_without_a_readable_export_the_measured_artifact_is_unknown(tmp_path: Path) -> None:
     folder = Folder(tmp_path, models=(RESNET, MINILM))
     folder.models.folder("resnet50").record.write_text("{}")
     summary = folder.summary()
@@ -380,7 +380,7 @@ def test_a_plan_without_further_rounds_stops_as_planned(tmp_path: Path) -> None:
 # --- what the monitor saw -----------------------------------------------------------------------------------------
 
 
-def test_usage_of_the_timed_loops_stands_in_the_row(tmp_path: Path) -> None:
+def test_usage_of_the_timed_loops_is_in_the_row(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     usage = folder.row().usage
     assert usage is not None

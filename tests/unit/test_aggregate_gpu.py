@@ -46,7 +46,7 @@ def summary(results: Results, models: Models) -> Summary:
     return store.load(results.summary, Summary, "make aggregate")
 
 
-def test_limits_and_engines_stand_in_the_summary(folders: tuple[Results, Models]) -> None:
+def test_limits_and_engines_are_in_the_summary(folders: tuple[Results, Models]) -> None:
     result = summary(*folders)
     assert [row.status for row in result.rows] == ["measured"]
     assert result.engines == {f"{RESNET.name}/{PATH}": ENGINE}
@@ -54,7 +54,7 @@ def test_limits_and_engines_stand_in_the_summary(folders: tuple[Results, Models]
     assert result.notes == ()
 
 
-def test_damaged_files_are_named_and_cost_what_rests_on_them(folders: tuple[Results, Models]) -> None:
+def test_damaged_files_are_named_and_cost_what_is_based_on_them(folders: tuple[Results, Models]) -> None:
     results, models = folders
     results.roof.write_text("{")
     models.folder(RESNET.name).engine_record(NAME).write_text("{")

@@ -152,7 +152,7 @@ def test_only_what_changed_is_built_again(folder: Folder, capsys: pytest.Capture
     assert len(made) == 4
 
 
-def test_a_new_driver_makes_every_engine_anew(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_driver_makes_every_engine_again(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.build()
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(SystemGetDriverVersion="590.2"))  # type: ignore[arg-type]
     folder.build()
@@ -264,7 +264,7 @@ def test_an_engine_that_cannot_be_checked_does_not_keep_the_others_from_being_bu
     assert gpu.contexts == 0  # one that is left pushed aborts the process at its end
 
 
-def test_a_card_without_room_for_one_batch_still_builds_the_others(folder: Folder, gpu: FakeGpu) -> None:
+def test_a_gpu_without_room_for_one_batch_still_builds_the_others(folder: Folder, gpu: FakeGpu) -> None:
     folder.plan(("tensorrt", 64, STATIC), ("tensorrt", 1, STATIC))
     gpu.room_bytes = 2000
     with pytest.raises(ExportError, match="Out of GPU memory at batch 64"):

@@ -288,7 +288,7 @@ def test_damage_is_named(copy: Run, packed: tuple[Run, Files], damage: Callable[
         (lambda files: {**files, "matplotlibrc": b""}, "matplotlibrc does not belong in a bundle"),
     ],
 )
-def test_a_forgery_with_right_checksums_is_found(
+def test_a_forgery_with_right_checksums_is_detected(
     copy: Run, packed: tuple[Run, Files], forgery: Callable[[Files], Files], words: str
 ) -> None:
     copy.replace(listed(forgery(packed[1])))

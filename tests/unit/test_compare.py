@@ -402,6 +402,7 @@ def test_the_figure_is_the_rows_own(after: Summary) -> None:
     name = "resnet50/openvino/fp32"
     expected = {
         "latency_median<1s": row.latency_ns.median,
+        "latency_median<1e3ms": row.latency_ns.median,
         "latency_p95<1s": row.latency_ns.p95,
         "throughput>1/s": row.throughput_per_s,
         "memory<1GiB": row.memory_bytes,
@@ -488,6 +489,11 @@ def test_an_offline_row_has_a_throughput_and_no_latency(after: Summary) -> None:
     assert (result.outcome, result.reason) == ("UNKNOWN", "offline mode has no latency of single batches")
 
 
+def test_a_figure_that_a_row_on_a_cpu_lacks_is_not_called_a_matter_of_offline_mode(after: Summary) -> None:
+    result = judged(after, "resnet50/openvino/fp32:device_median<1ms")[SLOWED]
+    assert (result.outcome, result.reason) == ("UNKNOWN", "this row has no such figure")
+
+
 def test_a_percentile_that_one_process_withholds_names_how_many_samples_each_needs() -> None:
     def event(case: Case, record: Measured) -> Measured:
         return record if record.round > 1 else measured(case, RESNET, 1, SAMPLES)
@@ -506,7 +512,7 @@ def test_a_percentile_has_its_own_interval(after: Summary) -> None:
     assert [judged(known, f"latency_{name}<1s")[SLOWED].clear for name in ("p90", "p95", "p50")] == [None, False, True]
 
 
-def test_thresholds_gate_without_a_baseline(equal: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+def test_thresholds_are_judged_without_a_baseline(equal: Folders, capsys: pytest.CaptureFixture[str]) -> None:
     result = equal.judge("resnet50:latency_p50<10s", "throughput>0.001/s;memory<100GiB")
     assert (result.baseline, result.rows) == (None, ())
     assert {judgement.outcome for judgement in result.judgements} == {"PASS"}
@@ -572,7 +578,7 @@ def test_the_whole_document(eventful: Folders) -> None:
     assert text == GOLDEN.read_text(), "comparison.md differs; look at it, then UPDATE_GOLDEN=1 pytest tests/unit"
 
 
-def test_conditions_stand_directly_above_each_table_of_figures(eventful: Folders) -> None:
+def test_conditions_are_directly_above_each_table_of_figures(eventful: Folders) -> None:
     with pytest.raises(RegressionError):
         eventful(*LIMITS)
     blocks = eventful.current.comparison_report.read_text().split("\n\n")

@@ -9,7 +9,7 @@ import pytest
 from harness import compare
 from harness.comparison.paired import ENOUGH_ROUNDS
 from harness.core import store
-from harness.core.errors import MissingInputError, RegressionError, UsageError
+from harness.core.errors import MissingInputError, NotComparableError, RegressionError, UsageError
 from harness.core.schemas import Case, Failed, Measured, StateId, States, Summary
 from harness.reporting.writers.github import MARKER, MAX_LINES, pr_comment
 from tests.fixtures.comparing import CASES, SLOWED, Folders, slower, summary
@@ -159,8 +159,15 @@ def test_a_comment_is_short_and_names_what_changed_first() -> None:
 def test_a_comment_on_equal_runs_says_so(folders: Folders) -> None:
     folders.put(summary(1), summary(2))()
     text = folders.current.pr_comment.read_text()
-    assert "### Performance: no regression found" in text
+    assert "### Performance: no regression detected\n" in text
     assert len(text.splitlines()) <= MAX_LINES
+
+
+def test_a_comment_on_two_runs_without_a_comparable_row_says_so(folders: Folders) -> None:
+    same = summary(1)
+    with pytest.raises(NotComparableError, match="Nothing could be compared; most often: the very same samples"):
+        folders.put(same, same)()
+    assert "### Performance: nothing compared\n" in folders.current.pr_comment.read_text()
 
 
 def test_a_file_whose_name_is_not_its_cases_is_compared_with_itself(folders: Folders) -> None:

@@ -14,6 +14,7 @@ from harness.core import archive, store
 from harness.core.errors import MalformedFileError, UsageError
 from harness.core.layout import Models, Results
 from harness.core.schemas import Attempt, AttemptReport, Failed, Fleet, Measured, Plan, UnitFile, UnitRequest
+from harness.core.seal import opened
 from harness.dispatch import MOST_ATTEMPTS, dispatch, stage, write_report
 from harness.planning.exports import read_exports
 from harness.planning.work_units import units_of
@@ -45,7 +46,7 @@ def packed(request: UnitRequest, exit_code: int = 0, rounds: int = 2, machine: s
         f"raw/{case.case_id}/{number}.json": store.encoded_raw(made.measured(case, MINILM, number))
         for number in range(1, rounds + 1)
     }
-    return archive.pack({"attempt.json": report.model_dump_json().encode(), **records, **files}, request.unit_id)
+    return archive.pack({"attempt.json": store.encoded(report), **records, **files}, request.unit_id)
 
 
 class Scripted(Runner):
@@ -219,6 +220,14 @@ def test_a_worker_refuses_another_version_and_a_changed_file() -> None:
     file = UnitFile(path="results/plan.json", sha256="0" * 64)
     with pytest.raises(MalformedFileError, match="differs from the file that the request names"):
         execute(request(files=(file,)), lambda _digest: b"changed")
+
+
+def test_the_report_of_a_worker_is_sealed(tmp_path: Path) -> None:
+    packed_file = tmp_path / "unit.tar.xz"
+    packed_file.write_bytes(execute(request(), lambda _digest: b""))
+    report = opened(archive.unpack(packed_file)[execution.REPORT])
+    assert report.seal is not None
+    assert not report.broken
 
 
 def test_a_worker_unpickles_nothing(tmp_path: Path) -> None:

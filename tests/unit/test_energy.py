@@ -104,7 +104,7 @@ def test_a_plan_for_a_cpu_and_a_short_window_are_refused(results: Results) -> No
         run(results)
 
 
-def test_a_card_without_a_counter_and_a_card_in_use_are_refused() -> None:
+def test_a_gpu_without_a_counter_and_a_gpu_in_use_are_refused() -> None:
     blind = GpuHandle(
         FakeNvml(DeviceGetTotalEnergyConsumption=NVMLError_NotSupported(), DeviceGetComputeRunningProcesses=[]), "card"
     )

@@ -37,3 +37,7 @@ def test_downloaded_weights_are_found(tmp_path: Path, monkeypatch: pytest.Monkey
     assert availability(MODELS["resnet50"]) == "here (cache)"
     assert availability(MODELS["gpt2"]) == "here (cache)"
     assert availability(MODELS["resnet18"]) == "download"
+
+
+def test_a_model_without_pretrained_weights_has_nothing_to_download() -> None:
+    assert availability(MODELS["llama-1b"]) == "none"

@@ -39,6 +39,12 @@ def planned(*models: str) -> list[str]:
     return [model.name for model in store.load(Results(Path("results")).plan, Plan, "make plan").models]
 
 
+def test_a_missing_configuration_lists_those_of_the_package(here: Path) -> None:
+    with pytest.raises(MissingInputError) as caught:
+        plan.stage(["--config", "smok"])
+    assert "configs/smoke.yaml" in caught.value.hint
+
+
 def test_files_and_folders_need_no_prefix_and_may_hold_spaces(here: Path) -> None:
     assert planned("my nets/model.onnx", "my nets/model.pt2", " ./saved", "resnet18@seeded minilm-l6") == [
         "onnx:my nets/model.onnx",

@@ -59,7 +59,7 @@ def _is_of(row: Row, backend: str) -> bool:
     return row.backend == backend and case == ("resnet50", "fp16", 1, "compute", False, "measured")
 
 
-def test_the_comparison_stands_in_the_report_with_its_chart_and_gaps(reported: Results) -> None:
+def test_the_comparison_is_in_the_report_with_its_chart_and_gaps(reported: Results) -> None:
     text = reported.report_details.read_text()
     name = "resnet50-fp16-batch-1-seeded-layers.png"
     assert f"](charts/{name})" in text

@@ -94,7 +94,7 @@ def test_what_is_not_reproduced_ends_with_eleven(place: Place) -> None:
     assert [row.verdict for row in place.saved().rows].count("NOT REPRODUCED") == 2
 
 
-def test_another_card_ends_with_zero_and_is_named(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_gpu_ends_with_zero_and_is_named(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.put(cards=["NVIDIA H100 80GB HBM3"], ratios=[])
     place.judge(summary())
     assert "a-claim: 2 NOT COMPARABLE." in capsys.readouterr().out
@@ -141,6 +141,14 @@ def test_the_list_names_every_claim_with_its_conditions(place: Place, capsys: py
     assert "2 values, 1 ratio\n" in printed
     assert "2 values, context only\n" in printed
     assert "median | of five" in printed
+
+
+def test_the_claims_of_the_package_are_known_in_every_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    reproduce.stage(["--claim", "list"])
+    assert "own-epyc: " in capsys.readouterr().out
 
 
 def test_a_claim_that_is_context_starts_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ def run(results: Results, *more: str) -> Roof:
     return store.load(results.roof, Roof, "make roof")
 
 
-def test_limits_are_saved_with_the_card_and_the_environment(
+def test_limits_are_saved_with_the_gpu_and_the_environment(
     tmp_path: Path, peaks: FakePeaks, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = planned(tmp_path)
@@ -83,7 +83,7 @@ def test_limits_are_saved_with_the_card_and_the_environment(
     assert said == "A GPU: 50 fp32, 700 fp16 TFLOP/s, copies 3,000 GB/s, 1.15 µs a kernel.\n"
 
 
-def test_limits_of_this_card_are_kept_and_of_another_or_forced_are_not(tmp_path: Path, peaks: FakePeaks) -> None:
+def test_limits_of_this_gpu_are_kept_and_of_another_or_forced_are_not(tmp_path: Path, peaks: FakePeaks) -> None:
     results = planned(tmp_path)
     first = run(results)
     peaks.answers["launch_ns"] = 900.0
@@ -166,7 +166,7 @@ def test_every_number_of_threads_and_precision_of_the_plan_is_measured_once(
     assert len(cpu.asked) == 1
 
 
-def test_the_limits_of_a_cpu_are_measured_anew_where_they_do_not_fit(
+def test_the_limits_of_a_cpu_are_measured_again_where_they_do_not_fit(
     tmp_path: Path, cpu: FakeCpu, peaks: FakePeaks
 ) -> None:
     results = planned_on_cpu(tmp_path, FP32)

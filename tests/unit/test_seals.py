@@ -200,7 +200,7 @@ def test_a_record_that_was_changed_before_it_was_packed_is_refused_by_verify(who
         verify.stage(["--bundle", str(path)])
 
 
-def test_a_file_that_was_measured_anew_makes_the_summary_old(whole: Run, tmp_path: Path) -> None:
+def test_a_file_that_was_measured_again_makes_the_summary_old(whole: Run, tmp_path: Path) -> None:
     """Its own checksum is right: only the chain tells."""
     run = whole.copy(tmp_path / "again")
     path = next(path for path in run.inputs() if path.name == "1.json")
@@ -213,7 +213,7 @@ def test_a_file_that_was_measured_anew_makes_the_summary_old(whole: Run, tmp_pat
     report.stage([*run.only, "--no-charts"])
 
 
-def test_a_seal_made_anew_by_hand_is_found_by_the_chain(whole: Run, tmp_path: Path) -> None:
+def test_a_seal_made_again_by_hand_is_detected_by_the_chain(whole: Run, tmp_path: Path) -> None:
     run = whole.copy(tmp_path / "forged")
     path = next(path for path in run.inputs() if path.parent.name == "environments")
     path.write_bytes(sealed(opened(path.read_bytes()).content.replace(b"Intel", b"Other")))

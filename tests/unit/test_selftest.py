@@ -355,7 +355,7 @@ def test_a_factor_that_cannot_be_is_an_error(monkeypatch: pytest.MonkeyPatch, va
         slowdown.slowdown_of("openvino")
 
 
-def test_a_stage_that_fails_is_told_in_its_own_two_lines(tmp_path: Path) -> None:
+def test_a_stage_that_fails_is_reported_in_its_own_two_lines(tmp_path: Path) -> None:
     with pytest.raises(CasesFailedError) as caught:
         selftest._stage("aggregate", ["--results", str(tmp_path)])
     assert caught.value.problem == f"The self-test's aggregate stage failed: {tmp_path}/plan.json does not exist."
@@ -363,6 +363,7 @@ def test_a_stage_that_fails_is_told_in_its_own_two_lines(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("trials", ["0", "-1"])
-def test_no_trials_are_refused(tmp_path: Path, trials: str) -> None:
+def test_no_trials_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trials: str) -> None:
+    monkeypatch.chdir(tmp_path)  # the configuration of the package is known in every folder
     with pytest.raises(UsageError, match="exclude no rate"):
         selftest.stage(["--trials", trials, "--results", str(tmp_path)])

@@ -33,7 +33,7 @@ def pinned(*names: str, cpus: bool = True) -> list[DeviceSlot]:
     return results
 
 
-def test_a_card_runs_one_stage_at_a_time_and_every_stage_runs_once(tmp_path: Path) -> None:
+def test_a_gpu_runs_one_stage_at_a_time_and_every_stage_runs_once(tmp_path: Path) -> None:
     busy: set[str] = set()
     seen: list[tuple[str, str]] = []
     guard = threading.Lock()
@@ -58,7 +58,7 @@ def test_a_card_runs_one_stage_at_a_time_and_every_stage_runs_once(tmp_path: Pat
     assert {card for _, card in seen} == {"0", "3"}
 
 
-def test_a_stage_runs_on_the_cpus_of_its_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_runs_on_the_cpus_of_its_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[int, tuple[int, ...]] = {}
     monkeypatch.setattr(
         device_slots.os, "sched_setaffinity", lambda _pid, cpus: asked.update({threading.get_ident(): cpus})
@@ -94,7 +94,7 @@ def test_a_plan_for_a_cpu_is_not_spread(tmp_path: Path) -> None:
         spread.stage(["--cards", "0,1", "--results", str(tmp_path)])
 
 
-def test_a_card_that_stands_twice_would_measure_two_models_at_once(tmp_path: Path) -> None:
+def test_a_duplicate_gpu_would_measure_two_models_at_once(tmp_path: Path) -> None:
     plan = made.plan_of([MINILM], [made.case_of(MINILM, "onnxruntime", "fp32", 1, 32)], device="cuda")
     Results(tmp_path).plan.write_text(plan.model_dump_json())
     with pytest.raises(UsageError, match="twice"):

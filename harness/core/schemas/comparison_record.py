@@ -153,6 +153,12 @@ class Comparison(Record):
         regressed = any(row.fails for row in self.rows) or any(load.fails for load in self.loads)
         return regressed or any(judgement.outcome != "PASS" for judgement in self.judgements)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row or load was compared and no threshold judged."""
+        ratios = [*(row.ratio for row in self.rows), *(load.ratio for load in self.loads)]
+        return not self.judgements and all(ratio is None for ratio in ratios)
+
 
 class StateId(Record):
     """One state of the code."""

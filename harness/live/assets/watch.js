@@ -6,7 +6,7 @@ const STATES = {
   exporting: "Exporting models",
   running: "Running",
   stopped: "Stopped, and some turns have no result: {command} continues",
-  complete: "Complete: make aggregate report",
+  complete: "Complete",
 };
 const ABSENT = "–";
 const EVERY_MS = 1000;

@@ -6,6 +6,7 @@ A line for each backend, precision and setting.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from harness.aggregation.grades import RANKED
 from harness.core.schemas import GenerationRow, Interval
@@ -40,9 +41,8 @@ def ttft_against_prompt(rows: Sequence[GenerationRow], conditions: str) -> Lines
     shown = [row for row in rows if row.ttft_ns is not None]
     if len({row.prompt_length for row in shown}) < 2:
         return None
-    sizes = sorted({row.batch_size for row in shown})[:MAX_PANELS]
-    panels = [_ttft_panel([row for row in shown if row.batch_size == size], size) for size in sizes]
-    legend = series_of(shown, _ttft_points, lambda row: row.points[-1].mark.value)
+    legend, shown = _legend(shown, _ttft_points, lambda line: line.points[-1].mark.value)
+    panels = [_ttft_panel(legend, [row for row in shown if row.batch_size == size], size) for size in _sizes(shown)]
     title = "time to the first token against prompt length"
     reading = "Median of the process medians, with the 95% interval over processes. Hollow: not ranked."
     return Lines(
@@ -50,8 +50,8 @@ def ttft_against_prompt(rows: Sequence[GenerationRow], conditions: str) -> Lines
     )
 
 
-def _ttft_panel(rows: Sequence[GenerationRow], size: int) -> LinePanel:
-    series = series_of(rows, _ttft_points, lambda row: row.points[-1].mark.value)
+def _ttft_panel(legend: Sequence[Series], rows: Sequence[GenerationRow], size: int) -> LinePanel:
+    series = _drawn(legend, rows, _ttft_points)
     values = [point.mark.value for row in series for point in row.points]
     y = decades("ms to the first token, log scale", *widened(values))
     x = numbers_axis("tokens of the prompt", [row.prompt_length for row in rows])
@@ -72,12 +72,14 @@ def tokens_against_batch(rows: Sequence[GenerationRow], conditions: str) -> Line
     shown = [row for row in rows if row.rates is not None and row.rates.total > 0]
     if len({row.batch_size for row in shown}) < 2:
         return None
+    legend, shown = _legend(shown, _rate_points, lambda line: -line.points[-1].mark.value)
     lengths = sorted({row.prompt_length for row in shown})[:MAX_PANELS]
     rates = [row.rates.total for row in shown if row.rates is not None]
     # One scale for all panels, which share the label of the first.
     log = max(rates) > LOG_BATCHES_FROM * min(rates)
-    panels = [_rate_panel([row for row in shown if row.prompt_length == length], length, log) for length in lengths]
-    legend = series_of(shown, _rate_points, lambda row: -row.points[-1].mark.value)
+    panels = [
+        _rate_panel(legend, [row for row in shown if row.prompt_length == length], length, log) for length in lengths
+    ]
     title = "tokens a second against batch size"
     reading = (
         "Every token of the batch by the time from its prompts to its last token, prefill included, median over "
@@ -88,8 +90,8 @@ def tokens_against_batch(rows: Sequence[GenerationRow], conditions: str) -> Line
     )
 
 
-def _rate_panel(rows: Sequence[GenerationRow], length: int, log: bool) -> LinePanel:
-    series = series_of(rows, _rate_points, lambda row: -row.points[-1].mark.value)
+def _rate_panel(legend: Sequence[Series], rows: Sequence[GenerationRow], length: int, log: bool) -> LinePanel:
+    series = _drawn(legend, rows, _rate_points)
     rates = [point.mark.value for row in series for point in row.points]
     label = f"tokens per second{', log scale' if log else ''}"
     y = decades(label, min(rates) / 1.25, max(rates) * 1.25) if log else from_zero(label, max(rates), 1.08, most=5)
@@ -107,8 +109,8 @@ def itl_against_context(rows: Sequence[GenerationRow], conditions: str) -> Lines
     shown = [row for row in rows if row.context is not None and row.context.quarters is not None]
     if not shown:
         return None
-    panels = [_itl_panel([row for row in shown if row.batch_size == size], size) for size in _sizes(shown)]
-    legend = series_of(shown, _itl_points, lambda row: min(point.mark.value for point in row.points))
+    legend, shown = _legend(shown, _itl_points, lambda line: min(point.mark.value for point in line.points))
+    panels = [_itl_panel(legend, [row for row in shown if row.batch_size == size], size) for size in _sizes(shown)]
     title = "time between tokens against context"
     reading = (
         "Mean time between tokens in each quarter of the output, at the middle of its context (prompt and tokens so "
@@ -117,8 +119,8 @@ def itl_against_context(rows: Sequence[GenerationRow], conditions: str) -> Lines
     return Lines(f"{shown[0].model}: {title}", title.capitalize(), reading, conditions, tuple(panels), legend)
 
 
-def _itl_panel(rows: Sequence[GenerationRow], size: int) -> LinePanel:
-    series = series_of(rows, _itl_points, lambda row: min(point.mark.value for point in row.points))
+def _itl_panel(legend: Sequence[Series], rows: Sequence[GenerationRow], size: int) -> LinePanel:
+    series = _drawn(legend, rows, _itl_points)
     points = [point for row in series for point in row.points]
     low, high = min(point.x for point in points), max(point.x for point in points)
     # Contexts of one prompt lie close together: from 0 on, they would fill a corner of the panel.
@@ -144,24 +146,37 @@ def _sizes(rows: Sequence[GenerationRow]) -> list[int]:
     return sorted({row.batch_size for row in rows})[:MAX_PANELS]
 
 
-def series_of(
-    rows: Iterable[GenerationRow], points: Callable[[GenerationRow], Sequence[Point]], best: Callable[[Series], float]
-) -> tuple[Series, ...]:
-    """A line for each name, the best first. points: of one row."""
+def _legend(
+    rows: Sequence[GenerationRow],
+    points: Callable[[GenerationRow], Sequence[Point]],
+    best: Callable[[Series], float],
+) -> tuple[tuple[Series, ...], list[GenerationRow]]:
+    """(a line for each name, the best first; their rows). points: of one row."""
     lines: dict[str, list[GenerationRow]] = {}
     for row in rows:
         lines.setdefault(named(row), []).append(row)
     numbers = _numbers(lines)
+    entries = []
+    for name, (first, *_) in lines.items():
+        fill: Fill = "solid" if first.precision == "fp32" else "tint"
+        style = dashes(first.precision, numbers[name])
+        tags: Tags = (first.model, first.backend, first.precision, None, None)
+        entries.append(Series(name, look(first.backend, numbers[name]), fill, (), True, style, tags))
+    legend = tuple(sorted(_drawn(entries, rows, points), key=best)[:MAX_SERIES])
+    return legend, [row for line in legend for row in lines[line.name]]
+
+
+def _drawn(
+    legend: Sequence[Series], rows: Sequence[GenerationRow], points: Callable[[GenerationRow], Sequence[Point]]
+) -> tuple[Series, ...]:
+    """The lines of the legend that have points in these rows, each in its look."""
     drawn = []
-    for name, ours in lines.items():
-        first = ours[0]
-        marks = tuple(sorted((point for row in ours for point in points(row)), key=lambda point: point.x))
-        if marks:
-            fill: Fill = "solid" if first.precision == "fp32" else "tint"
-            style = dashes(first.precision, numbers[name])
-            tags: Tags = (first.model, first.backend, first.precision, None, None)
-            drawn.append(Series(name, look(first.backend), fill, marks, True, style, tags))
-    return tuple(sorted(drawn, key=best)[:MAX_SERIES])
+    for line in legend:
+        own = sorted((point for row in rows if named(row) == line.name for point in points(row)), key=lambda at: at.x)
+        if own:
+            marks = tuple(replace(point, mark=replace(point.mark, look=line.look)) for point in own)
+            drawn.append(replace(line, points=marks))
+    return tuple(drawn)
 
 
 def mark(row: GenerationRow, value: float, interval: Interval | None = None) -> Mark:

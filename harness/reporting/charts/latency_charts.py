@@ -37,7 +37,7 @@ from harness.reporting.charts.spec import (
     decades,
     from_zero,
 )
-from harness.reporting.charts.style import dashes, look
+from harness.reporting.charts.style import Look, dashes, look
 from harness.reporting.ranking import drawable, labels
 
 LOG_TIMES_FROM = 8
@@ -101,7 +101,8 @@ def time_axis(label: str, marks: Sequence[Mark], log: bool) -> Axis:
         return from_zero(label, high, room=1.2)
     low = max(min(map(of_rows.lowest, marks), default=1.0), min((mark.value for mark in marks), default=1.0) / 4)
     span = max(high / low, 1.5)
-    return decades(label, low / span**0.08, high * span**0.3)
+    # Arrows of a wide interval are longer than its marker.
+    return decades(label, low / span ** (0.15 if any(mark.wide for mark in marks) else 0.08), high * span**0.3)
 
 
 def beside_quantised(rows: Sequence[Row]) -> str:
@@ -187,7 +188,9 @@ def _panel(
     drawn = []
     for series in legend:
         mine = [row for row in rows if labels[row.case_id] == series.name and row.case_id in ours]
-        points = tuple(Point(row.batch_size, _mark(row)) for row in sorted(mine, key=lambda row: row.batch_size))
+        points = tuple(
+            Point(row.batch_size, _mark(row, series.look)) for row in sorted(mine, key=lambda row: row.batch_size)
+        )
         if points:
             drawn.append(
                 Series(series.name, series.look, series.fill, points, series.joined, series.dashes, series.tags)
@@ -200,12 +203,18 @@ def _series(label: str, rows: Sequence[Row], number: int) -> Series:
     solid = first.precision == "fp32"
     entry = (first.model, first.backend, first.precision, None, None)
     return Series(
-        label, look(first.backend), "solid" if solid else "tint", (), True, dashes(first.precision, number), entry
+        label,
+        look(first.backend, number),
+        "solid" if solid else "tint",
+        (),
+        True,
+        dashes(first.precision, number),
+        entry,
     )
 
 
-def _mark(row: Row) -> Mark:
-    return in_colour(Mark(row.throughput_per_s or 0, look(row.backend), fill(row), hover=hover(row), tags=tags(row)))
+def _mark(row: Row, own: Look) -> Mark:
+    return in_colour(Mark(row.throughput_per_s or 0, own, fill(row), hover=hover(row), tags=tags(row)))
 
 
 def _batches(rows: Sequence[Row]) -> Axis:

@@ -112,7 +112,7 @@ def load_curve(key: LoadGroup, rows: Sequence[LoadRow], conditions: str) -> Line
 
 def _reading(rows: Sequence[LoadRow], panels: Sequence[LinePanel]) -> str:
     parts = ["Markers: measured loads, median over replications with its 95% interval."]
-    if _curves(rows):
+    if _has_lines(rows):
         parts.append("Lines: replay of the measured service times.")
     parts.append("Filled: PASS; tinted: undecided; open: FAIL.")
     if any(point.verdict == "LOAD NOT REACHED" for row in rows for point in row.points):
@@ -125,7 +125,7 @@ def _reading(rows: Sequence[LoadRow], panels: Sequence[LinePanel]) -> str:
     return " ".join(parts)
 
 
-def _curves(rows: Sequence[LoadRow]) -> bool:
+def _has_lines(rows: Sequence[LoadRow]) -> bool:
     return any(row.predicted for row in rows)
 
 
@@ -155,7 +155,7 @@ def _series(rows: Sequence[LoadRow], called: Mapping[str, str], of: _Quantity) -
     """For each row its curve, its knee, and its measured loads."""
     drawn = []
     for row in rows:
-        name, style, line = called[row.load_id], look(deployment(row)), _dashes(row, rows)
+        name, style, line = called[row.load_id], _look(row, rows), _dashes(row, rows)
         curve = [
             Point(
                 predicted.rate_per_s, Mark(of.replayed(predicted), style, hover=_hover(name, predicted), tags=tags(row))
@@ -202,12 +202,21 @@ def _knee(row: LoadRow, name: str, style: Look, curve: Sequence[Point], knee: fl
 
 
 def _entry(row: LoadRow, name: str, rows: Sequence[LoadRow]) -> Series:
-    return Series(name, look(deployment(row)), "solid", (), True, _dashes(row, rows), tags(row))
+    return Series(name, _look(row, rows), "solid", (), _has_lines(rows), _dashes(row, rows), tags(row))
+
+
+def _look(row: LoadRow, rows: Sequence[LoadRow]) -> Look:
+    return look(deployment(row), _number(row, rows))
 
 
 def _dashes(row: LoadRow, rows: Sequence[LoadRow]) -> tuple[float, ...]:
+    return dashes(row.precision, _number(row, rows))
+
+
+def _number(row: LoadRow, rows: Sequence[LoadRow]) -> int:
+    """Number of a row among those of its backend and precision."""
     same = [other.load_id for other in rows if (other.backend, other.precision) == (row.backend, row.precision)]
-    return dashes(row.precision, same.index(row.load_id))
+    return same.index(row.load_id)
 
 
 def tags(row: LoadRow) -> Tags:

@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
+from matplotlib.patheffects import withStroke
 from matplotlib.textpath import TextPath
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
@@ -334,7 +335,9 @@ def _lines(spec: Lines, plain: bool) -> Figure:
             across, up, *how = _SIDES[side]
             ax.annotate(
                 point.mark.text, (point.x, point.mark.value), (across, up), textcoords="offset points", ha=how[0],
-                va=how[1], fontsize=_LABEL_PT, color=INK, zorder=4,
+                va=how[1], fontsize=_LABEL_PT, color=INK, zorder=1.5,
+                # A white edge interrupts the gridlines and the line of the baseline, which are below it.
+                path_effects=[withStroke(linewidth=2.5, foreground="white")],
             )  # fmt: skip
     _x_labels(figure, axes, [panel.x.label for panel in spec.panels], len(axes))
     axes[0].set_ylabel(spec.panels[0].y.label)

@@ -346,10 +346,11 @@ def even_ticks(low: float, high: float, most: int = 4) -> list[float]:
 
 
 def decades(label: str, low: float, high: float, suffix: str = "") -> Axis:
-    """A logarithmic axis with 1, 2 and 5 of each decade where they have room, otherwise only 1."""
+    """A logarithmic axis with 1, 2 and 5 of each decade where they have room, else 1 alone if two of them are in it."""
     ticks = log_ticks(low, high, 10)
-    if high / low >= MAX_FINE_SPAN:
-        ticks = [tick for tick in ticks if math.isclose(math.log10(tick), round(math.log10(tick)), abs_tol=1e-9)]
+    powers = [tick for tick in ticks if math.isclose(math.log10(tick), round(math.log10(tick)), abs_tol=1e-9)]
+    if high / low >= MAX_FINE_SPAN and sum(low <= power <= high for power in powers) > 1:
+        ticks = powers
     return Axis(label, low, high, tuple(ticks), "log", suffix)
 
 

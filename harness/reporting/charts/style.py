@@ -42,10 +42,11 @@ LOOKS: Mapping[str, Look] = {
     "cudnn": Look("#009E73", "h"),  # the colour of openvino, which runs on CPUs
 }
 """Okabe and Ito's palette, distinct with every common colour blindness (jfly.uni-koeln.de/color); the markers are
-distinct in print. A backend has the same look in every figure."""
+distinct in print. A backend has the same colour in every figure, and its usual setting the same marker."""
 
 _OTHER_COLOURS = ("#56B4E9", "#CC79A7", "#0072B2", "#D55E00", "#E69F00", "#009E73")
 _OTHER_MARKERS = ("X", "h", "p", "<", ">", "*", "8")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "h", "<", ">", "8")
 
 _TINT = 0.35
 """Share of the colour in a tint; the rest is white."""
@@ -96,12 +97,18 @@ def drawing() -> Iterator[None]:
         yield
 
 
-def look(backend: str) -> Look:
-    """The look of a backend. A backend that is not in the table gets a fixed look, derived from its name."""
-    if backend in LOOKS:
-        return LOOKS[backend]
+def look(backend: str, number: int = 0) -> Look:
+    """The look of a backend. A backend that is not in the table gets a fixed look, derived from its name.
+
+    number: of the line among those of its backend and precision; further ones have other markers.
+    """
     digest = hashlib.sha256(backend.encode()).digest()
-    return Look(_OTHER_COLOURS[digest[0] % len(_OTHER_COLOURS)], _OTHER_MARKERS[digest[1] % len(_OTHER_MARKERS)])
+    other = Look(_OTHER_COLOURS[digest[0] % len(_OTHER_COLOURS)], _OTHER_MARKERS[digest[1] % len(_OTHER_MARKERS)])
+    own = LOOKS.get(backend, other)
+    if number == 0:
+        return own
+    further = [marker for marker in _MARKERS if marker != own.marker]
+    return Look(own.colour, further[(number - 1) % len(further)])
 
 
 def dashes(precision: str, number: int) -> tuple[float, ...]:

@@ -223,12 +223,15 @@ def _joined(texts: Iterable[str]) -> str:
 
 def with_short_names(summary: Summary) -> Summary:
     """The summary with short names, for tables and charts; its exports keep the whole names."""
-    short = short_names([*(row.model for row in summary.rows), *summary.exports])
+    tokens, loads = (row.model for row in summary.generations), (row.model for row in summary.loads)
+    short = short_names([*(row.model for row in summary.rows), *tokens, *loads, *summary.exports])
     if all(name == shown for name, shown in short.items()):
         return summary
     return summary.model_copy(
         update={
             "rows": tuple(row.model_copy(update={"model": short[row.model]}) for row in summary.rows),
+            "generations": tuple(row.model_copy(update={"model": short[row.model]}) for row in summary.generations),
+            "loads": tuple(row.model_copy(update={"model": short[row.model]}) for row in summary.loads),
             "exports": {short[name]: record for name, record in summary.exports.items()},
         }
     )

@@ -77,12 +77,13 @@ _QUIET = ("SAME", "AMBIGUOUS")
 
 def pr_comment(comparison: Comparison) -> str:
     """The verdict, the changed rows, then other rows up to the limit, and the two sides of the comparison."""
-    failing = comparison.fails
-    title = "Performance: regressed" if failing else "Performance: no regression found"
+    outcome = (
+        "regressed" if comparison.fails else "nothing compared" if comparison.is_empty else "no regression detected"
+    )
     rows = [row for row in comparison_table.worst_first(comparison.rows) if row.ratio is not None]
     rows.sort(key=lambda row: row.verdict in _QUIET)  # stable: what changed first
     parts = [
-        f"{MARKER}\n### {title}",
+        f"{MARKER}\n### Performance: {outcome}",
         f"**{escape(headline(comparison))}**",
         _between(comparison),
         _table(rows),

@@ -23,7 +23,7 @@ def on(uuid: str, name: str = "A GPU") -> Environment:
     return made.environment().model_copy(update={"gpu": card})
 
 
-def test_models_may_be_on_equal_cards_and_one_model_on_one() -> None:
+def test_models_may_be_on_equal_gpus_and_one_model_on_one() -> None:
     environments = {"one": on("GPU-1"), "two": on("GPU-2")}
     used = [(MINILM, "one", "t1"), (MINILM, "one", "t2"), (MINILM, "two", "t3"), (RESNET, "two", "t1")]
     agreed = references(used, environments)
@@ -32,7 +32,7 @@ def test_models_may_be_on_equal_cards_and_one_model_on_one() -> None:
     assert "gpu.uuid GPU-2 instead of GPU-1" in (foreign_machine("two", MINILM, environments, agreed) or "")
 
 
-def test_cases_that_were_spread_may_be_on_equal_cards_and_compared_cases_on_one() -> None:
+def test_cases_that_were_spread_may_be_on_equal_gpus_and_compared_cases_on_one() -> None:
     environments = {"one": on("GPU-1"), "two": on("GPU-2")}
     larger = made.case_of(made.MINILM, "onnxruntime", "fp16", 8, 32)
     rival = made.case_of(made.MINILM, "openvino", "fp32", 1, 32)
@@ -43,7 +43,7 @@ def test_cases_that_were_spread_may_be_on_equal_cards_and_compared_cases_on_one(
     assert "gpu.uuid GPU-2 instead of GPU-1" in (foreign_machine("two", rival, environments, agreed) or "")
 
 
-def test_cards_of_another_type_are_another_machine() -> None:
+def test_gpus_of_another_type_are_another_machine() -> None:
     environments = {"one": on("GPU-1"), "two": on("GPU-2", "Another GPU")}
     used = [(MINILM, "one", "t1"), (MINILM, "one", "t2"), (RESNET, "two", "t1")]
     agreed = references(used, environments)

@@ -83,7 +83,7 @@ def test_a_minority_of_rounds_cannot_move_the_median_far(rounds: int, caps: str)
     assert found(*disturbed)["CPU_SHARED"].caps_at == caps
 
 
-def test_the_numbers_stand_in_the_detail() -> None:
+def test_the_numbers_are_in_the_detail() -> None:
     flag = found(usage(), usage(others_percent=48.0), usage())["CPU_SHARED"].flag
     assert flag.detail == "round 2: other processes used 0.48 CPUs with all 2 CPUs wanted: 24% lost, 5% allowed"
     assert flag.remedy.endswith(".")
@@ -139,7 +139,7 @@ def test_heat_is_known_where_the_processor_counts_it() -> None:
 
 
 @pytest.mark.parametrize(("faults", "flagged"), [(10, False), (11, True)])
-def test_a_few_pages_tell_nothing_and_more_are_a_flag(faults: int, flagged: bool) -> None:
+def test_a_few_pages_are_no_evidence_and_more_are_a_flag(faults: int, flagged: bool) -> None:
     single = usage().model_copy(update={"major_faults": faults})  # 200 inferences
     assert ("MAJOR_FAULTS" in found(single, single, single)) == flagged
 
@@ -320,7 +320,7 @@ def test_more_threads_than_room() -> None:
 
 
 @pytest.mark.parametrize(("ran", "device", "flagged"), [(4, "cpu", True), (8, "cpu", False), (1, "cuda:0", False)])
-def test_a_library_that_takes_other_threads_than_it_is_given_is_told_and_costs_no_grade(
+def test_a_library_that_takes_other_threads_than_it_is_given_is_reported_and_costs_no_grade(
     ran: int, device: str, flagged: bool
 ) -> None:
     record = measured(CASE, EFFICIENTNET, 1, 200, threads=8)

@@ -51,7 +51,7 @@ def found(*cards: GpuUsage | None, **conditions: Any) -> dict[str, Finding]:
 ON_CARD = {"THERMAL", "HW_SLOWDOWN", "POWER_CAP", "CLOCK_DRIFT"}
 
 
-def test_a_quiet_card_has_nothing_to_say() -> None:
+def test_a_quiet_gpu_has_nothing_to_say() -> None:
     findings, made = judged(card(), card(), card())
     assert findings == {}
     assert checks.unchecked(made) == []
@@ -59,13 +59,13 @@ def test_a_quiet_card_has_nothing_to_say() -> None:
     assert "THREADS" not in made  # the card decides how fast such a row is
 
 
-def test_a_card_that_was_not_seen_was_not_checked() -> None:
+def test_a_gpu_that_was_not_seen_was_not_checked() -> None:
     findings, made = judged(None, card(), card())
     assert findings == {}
     assert {name for name, check in made.items() if check.rounds == 2} == {*ON_CARD, "GPU_SHARED"}
 
 
-def test_a_set_clock_and_an_idle_card_are_no_disturbance() -> None:
+def test_a_set_clock_and_an_idle_gpu_are_no_disturbance() -> None:
     quiet = card(*[("gpu_idle", "applications_clocks_setting")] * 10)
     assert found(quiet, quiet, quiet) == {}
 
@@ -80,7 +80,7 @@ def test_a_set_clock_and_an_idle_card_are_no_disturbance() -> None:
     ],
 )
 @pytest.mark.parametrize(("rounds", "caps"), [(1, "B"), (2, "C")])
-def test_one_look_is_enough_to_know_that_the_card_was_held_back(reason: str, name: str, rounds: int, caps: str) -> None:
+def test_one_look_is_enough_to_know_that_the_gpu_was_held_back(reason: str, name: str, rounds: int, caps: str) -> None:
     flags = found(*[card((reason,))] * rounds, *[card()] * (3 - rounds))
     assert set(flags) == {name}
     assert flags[name].caps_at == caps
@@ -103,7 +103,7 @@ def test_a_power_cap_costs_the_a_and_never_the_rank(capped: int, flagged: bool) 
 
 
 @pytest.mark.parametrize(("slowest", "flagged"), [(1_921, False), (1_920, True)])
-def test_the_clock_of_the_card_may_not_drift_between_rounds(slowest: int, flagged: bool) -> None:
+def test_the_clock_of_the_gpu_may_not_drift_between_rounds(slowest: int, flagged: bool) -> None:
     flags = found(card(), card(sm_mhz=slowest), card())
     assert ("CLOCK_DRIFT" in flags) == flagged
     if flagged:
@@ -120,7 +120,7 @@ def test_a_single_look_gives_no_mean_clock_and_says_so() -> None:
     assert "CLOCK_DRIFT" in lacking.flag.detail
 
 
-def test_the_clock_of_the_processor_does_not_decide_a_row_on_a_card() -> None:
+def test_the_clock_of_the_processor_does_not_decide_a_row_on_a_gpu() -> None:
     rounds = [
         usage(frequency_mhz=mhz, cpu_percent=98.0).model_copy(update={"gpu": card()}) for mhz in (3_000.0, 2_000.0)
     ]
@@ -141,7 +141,7 @@ def test_the_clock_of_the_processor_does_not_decide_a_row_on_a_card() -> None:
 
 
 @pytest.mark.parametrize(("rounds", "caps"), [(1, "B"), (3, "C")])
-def test_company_on_the_card(rounds: int, caps: str) -> None:
+def test_company_on_the_gpu(rounds: int, caps: str) -> None:
     flags = found(*[card(other_processes=2)] * rounds, *[card()] * (3 - rounds))
     assert flags["GPU_SHARED"].caps_at == caps
     assert "2 other processes" in flags["GPU_SHARED"].flag.detail
@@ -159,7 +159,7 @@ MIB = 1 << 20
         (None, None, False),
     ],
 )
-def test_memory_betrays_company_where_processes_cannot_be_told_apart(
+def test_memory_betrays_company_where_processes_cannot_be_distinguished(
     before: int | None, others: int | None, flagged: bool
 ) -> None:
     first = card(other_processes=others, before=before)
@@ -178,5 +178,5 @@ def test_memory_betrays_company_where_processes_cannot_be_told_apart(
         ({"steal_percent": 5.1, "cpu_percent": 95.0, "others_percent": 0.0}, "STEAL"),
     ],
 )
-def test_a_row_on_a_card_needs_the_cpu_that_submits(changes: dict[str, float], flag: str | None) -> None:
+def test_a_row_on_a_gpu_needs_the_cpu_that_submits(changes: dict[str, float], flag: str | None) -> None:
     assert set(found(card(), card(), card(), **changes)) == ({flag} if flag else set())

@@ -32,7 +32,7 @@ def test_one_window() -> None:
     assert (result.reasons, result.other_processes_max, result.samples) == ({"sw_power_cap": 0.25}, 1, 4)
 
 
-def test_what_no_look_tells_is_unknown() -> None:
+def test_what_no_look_reports_is_unknown() -> None:
     dark = {name: None for name in GpuSample.model_fields if name != "reasons"}
     result = seen(look(**dark))
     assert {getattr(result, name) for name in GpuUsage.model_fields if name not in ("reasons", "samples")} == {
@@ -77,7 +77,7 @@ def test_only_looks_of_the_timed_phase_count() -> None:
     assert merged.gpu == usage.gpu_usage_over([result.gpu, result.gpu])
 
 
-def test_a_cpu_has_no_card() -> None:
+def test_a_cpu_has_no_gpu() -> None:
     result = usage.timed(usage_of("a-case", 1, [sample(250, "measure", None)]))
     assert result is not None
     assert result.gpu is None

@@ -74,7 +74,7 @@ def test_every_flag_says_what_was_seen_and_what_to_do() -> None:
 
 
 @pytest.mark.parametrize(("distance", "grade"), [(0.99e-4, "A"), (1.01e-4, "F")])
-def test_parity_gate(distance: float, grade: str) -> None:
+def test_parity_tolerance(distance: float, grade: str) -> None:
     results = findings(quiet(parity_timed=parity_of(CASE, EFFICIENTNET, relative_l2=distance)))
     assert grades.grade(results.values()) == grade
     assert ("PARITY_FAIL" in results) == (grade == "F")
@@ -86,7 +86,7 @@ def test_parity_of_one_round_before_timing_is_enough_to_void() -> None:
     assert "5.00e-01" in findings(records)["PARITY_FAIL"].flag.detail
 
 
-def test_the_worst_item_is_held_against_the_gate() -> None:
+def test_the_worst_sample_is_compared_with_the_tolerance() -> None:
     wrong = parity_of(CASE, EFFICIENTNET).model_copy(update={"item_relative_l2": 1.4, "item_cosine": 0.1})
     detail = findings(quiet(parity_before=wrong, parity_timed=wrong))["PARITY_FAIL"].flag.detail
     assert detail == "relative L2 distance of the worst sample 1.40e+00 is above the tolerance of 1e-04"
@@ -116,7 +116,7 @@ def test_top1_is_judged_only_where_it_means_something(judged: bool, flagged: boo
 
 
 @pytest.mark.parametrize(("cosine", "flagged"), [(0.969, True), (0.97, False)])
-def test_cosine_gate(cosine: float, flagged: bool) -> None:
+def test_cosine_tolerance(cosine: float, flagged: bool) -> None:
     parity = parity_of(CASE, EFFICIENTNET, relative_l2=0.2, cosine=cosine)
     tolerance = Tolerance(relative_l2=0.3, cosine=0.97)
     checks = Criteria(tolerance=tolerance, judge_top1=False, target_ci=0.01, calibration=False)
@@ -241,7 +241,7 @@ def test_stopping_at_the_limit_counts_only_where_the_width_was_not_reached() -> 
     assert "at ±8.7%" in finding.flag.detail
 
 
-def test_too_few_blocks_to_tell_is_not_met() -> None:
+def test_too_few_blocks_to_decide_is_not_met() -> None:
     one_block = (Block(iterations=200, wall_ns=2_000_000_000),)
     assert "too few blocks" in findings(quiet(stop="time limit", blocks=one_block))["NOT_CONVERGED"].flag.detail
 
@@ -357,7 +357,7 @@ def test_two_rounds_cannot_drift() -> None:
 
 
 @pytest.mark.parametrize(("cached", "flagged"), [((True, True), True), ((False, True), False), ((None, None), False)])
-def test_compile_cache_is_told_and_costs_no_grade(cached: tuple[bool | None, ...], flagged: bool) -> None:
+def test_compile_cache_is_reported_and_costs_no_grade(cached: tuple[bool | None, ...], flagged: bool) -> None:
     records = []
     for number, hit in enumerate(cached, 1):
         cold = ColdCosts(load=1, compile=None if hit is None else 5, compile_cached=hit, first_inference=1)

@@ -114,7 +114,7 @@ def test_a_row_that_is_faster_than_can_be_is_void() -> None:
     assert "ABOVE_ROOF" in [flag.name for flag in row.flags]
 
 
-def test_limits_of_another_card_are_not_used_and_it_is_said() -> None:
+def test_limits_of_another_gpu_are_not_used_and_it_is_said() -> None:
     summary, notes = joined(device_ns=9_000, roof=ROOF.model_copy(update={"device": "B GPU"}))
     assert summary.roof is None
     assert [row.roofline for row in summary.rows] == [None, None]

@@ -233,7 +233,7 @@ def test_reality_is_compared_with_replay_at_the_same_rate(clock: SimulatedClock)
     assert point.in_band is not None
 
 
-def test_by_loadgen_s_rules_both_verdicts_stand_side_by_side(clock: SimulatedClock) -> None:
+def test_by_loadgen_s_rules_both_verdicts_are_side_by_side(clock: SimulatedClock) -> None:
     load = case(rates=(60, 230), method="loadgen", replications=1, replication_s=20.0, load_id="x")
     result = row(load, served(clock, load, lambda *_: 5 * MS, 4_000, 1))
     assert [(point.loadgen, point.verdict) for point in result.points] == [("VALID", "PASS"), ("INVALID", "FAIL")]

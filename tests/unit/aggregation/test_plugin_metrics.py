@@ -35,7 +35,7 @@ def having(summary: Summary, value: Callable[[Row], Any]) -> Summary:
     return with_custom(summary, {"mine": Installed(Metric(value, "GB", "lower", "Mine."), "pack 1.0")})
 
 
-def test_a_metric_is_found_with_who_brought_it(site: Path) -> None:
+def test_a_metric_is_listed_with_its_package(site: Path) -> None:
     write_plugin(site, "metric_fine", FINE, {GROUP: {"one_more": "metric_fine:M"}})
     result, problems = installed_metrics()
     assert (list(result), result["one_more"].plugin, problems) == (["one_more"], "metric_fine 1.0", [])

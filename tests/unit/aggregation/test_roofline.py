@@ -109,7 +109,7 @@ def test_a_limit_that_is_near_needs_no_neighbour() -> None:
     assert limits((1, 0.4), (8, 0.5), enqueue_ms=0.45) == ["host", "host"]
 
 
-def test_rows_of_another_setting_or_void_ones_tell_nothing_about_growth() -> None:
+def test_rows_of_another_setting_or_void_ones_do_not_count_for_growth() -> None:
     other = row(0.5, 8, case_id="other", setting="graph")
     void = row(0.5, 8, case_id="void", grade="F")
     export = export_record(RESNET).model_copy(update={"work": (WORK,)})
@@ -229,7 +229,7 @@ def on_card(name: str) -> Environment:
     return environment().model_copy(update={"gpu": card})
 
 
-def test_limits_of_another_card_are_told_apart() -> None:
+def test_limits_of_another_gpu_are_distinguished() -> None:
     assert other_gpu(ROOF, [on_card("A GPU"), environment()]) is None
     assert other_gpu(ROOF, [environment()]) is None
     assert "another GPU (A GPU)" in (other_gpu(ROOF, [on_card("A GPU"), on_card("B GPU")]) or "")
@@ -359,7 +359,7 @@ def test_the_time_of_a_pass_is_what_the_mode_and_boundary_leave_of_it() -> None:
     assert pass_ns(on_cpu(1.0, latency_ns=None)) is None
 
 
-def test_limits_of_another_machine_are_told_apart() -> None:
+def test_limits_of_another_machine_are_distinguished() -> None:
     here = environment()
     assert other_cpu(CPU_ROOF, [here, here]) is None
     assert other_cpu(CPU_ROOF, []) is None

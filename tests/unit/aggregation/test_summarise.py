@@ -23,7 +23,7 @@ def test_headline_is_the_median_of_process_medians_not_of_pooled_samples() -> No
     assert latency.max == 12
 
 
-def test_what_few_samples_cannot_tell_is_absent() -> None:
+def test_statistics_of_one_sample_are_absent() -> None:
     latency = summarise.latency_of([measured(CASE, RESNET, 1, latency_ns=(5,))])
     assert (latency.p90, latency.p99, latency.ci95, latency.cv, latency.lag1_autocorrelation) == (None,) * 5
 

@@ -128,7 +128,7 @@ def test_a_minority_of_rounds_with_long_iterations_costs_the_a_alone() -> None:
     assert (result.caps_at, result.flag.detail[:8]) == ("B", "round 2:")
 
 
-def test_blocks_of_the_offline_mode_stand_for_its_iterations() -> None:
+def test_blocks_of_the_offline_mode_count_as_its_iterations() -> None:
     blocks = tuple(Block(iterations=20, wall_ns=20 * MS * (8 if number == 3 else 1)) for number in range(10))
     (result,) = flags.long_iterations([record((), blocks)])
     assert result.caps_at == "C"

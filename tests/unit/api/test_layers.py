@@ -43,6 +43,6 @@ def test_a_name_that_matches_nothing_lists_near_ones() -> None:
     assert "`head`" in raised.value.hint
 
 
-def test_a_backend_that_tells_no_layers_is_told_so() -> None:
+def test_a_backend_without_layers_is_an_error() -> None:
     with pytest.raises(UnavailableError, match="has no per-layer profile"):
         some_layers(FOLDER, CaseProfile(MODEL, None, None), None, None)

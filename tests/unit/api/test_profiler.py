@@ -72,7 +72,7 @@ def test_a_row_without_a_figure_is_an_error(status: str, kind: type[InferometerE
         ModelProfiler("resnet18")._profiled(run, plan, None, Profile)
 
 
-def test_a_model_that_is_not_known_is_told_at_once() -> None:
+def test_a_model_that_is_not_known_is_reported_at_once() -> None:
     with pytest.raises(ConfigError) as raised:
         ModelProfiler("resnet19")
     assert "Did you mean `resnet18`?" in raised.value.hint
@@ -122,7 +122,7 @@ def test_int8_is_for_the_backends_of_a_benchmark() -> None:
     assert ModelProfiler("resnet18", precision="int8").precision == "int8"
 
 
-def test_no_items_are_not_taken_for_the_usual_number(tmp_path: Path) -> None:
+def test_no_samples_are_not_taken_for_the_usual_number(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"batch_sizes\[0\]: input should be greater"):
         ModelProfiler("resnet18", batch_size=0, folder=tmp_path).memory_profile()
 
@@ -159,7 +159,7 @@ def test_it_says_what_it_is(tmp_path: Path) -> None:
     assert repr(profiler) == f"ModelProfiler(resnet18, openvino, bf16 on cpu, folder={tmp_path})"
 
 
-def test_later_calls_go_on_with_what_the_profile_was_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_later_calls_use_the_inputs_of_the_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     planned: list[dict[str, Any]] = []
 
     class PlannedError(Exception):

@@ -21,7 +21,7 @@ from harness.planning.config import parse_config
 USUAL = {"backend": "torch-eager", "precision": "fp32", "batch_size": 4, "sequence_length": 128}
 
 
-def test_a_choice_stands_over_what_is_usual_and_none_leaves_it() -> None:
+def test_a_choice_replaces_the_usual_value_and_none_keeps_it() -> None:
     assert block({"batch_size": [1, 8], "backend": None}, USUAL) == {
         "backends": ["torch-eager"],
         "precisions": ["fp32"],

@@ -164,7 +164,24 @@ def test_a_profile_is_row_model_and_parts(summary: Summary) -> None:
         assert part in repr(result)
 
 
-def test_a_backend_that_tells_nothing_has_a_profile_too(summary: Summary) -> None:
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        ("python -m harness.plan  # harness.api", "again: `force=True`"),
+        ("inferometer plan", "again: `inferometer profile --force`"),
+    ],
+)
+def test_hints_of_a_result_are_of_the_interface_that_made_it(
+    summary: Summary, tmp_path: Path, command: str, hint: str
+) -> None:
+    Results(tmp_path).command.write_text(f"{command}\n")
+    result = Profile(tmp_path, one_row(summary), model_of(one_row(summary)), PARTS)
+    assert hint in repr(result)
+    assert "make profile" not in result._repr_html_()
+    assert "make profile" not in repr(result)
+
+
+def test_a_backend_without_layers_has_a_profile_too(summary: Summary) -> None:
     result = Profile(FOLDER, one_row(summary), model_of(one_row(summary)), None)
     assert (result.layers, result.operators, result.reconciliation) == ((), (), None)
     assert "parts" not in repr(result)
@@ -185,7 +202,7 @@ def test_some_layers_keep_their_share_of_the_whole(summary: Summary) -> None:
     assert repr(result).startswith(f"{summary.rows[0].model} · ")
 
 
-def test_memory_is_told_a_batch_size_a_record(summary: Summary) -> None:
+def test_memory_has_a_record_for_each_batch_size(summary: Summary) -> None:
     result = MemoryProfile(FOLDER, (model_of(summary),), {})
     (record,) = result.records()
     assert (record["weight_bytes"], record["activation_measured_bytes"]) == (40, 16)
@@ -194,7 +211,7 @@ def test_memory_is_told_a_batch_size_a_record(summary: Summary) -> None:
         result.figure()
 
 
-def test_a_gpu_profile_has_kernels_gaps_and_the_card() -> None:
+def test_a_gpu_profile_has_kernels_gaps_and_the_gpu() -> None:
     summary = cuda_summary()
     row = next(row for row in summary.rows if row.status == "measured" and row.roofline and row.usage)
     alone = summary.model_copy(update={"rows": (row,)})

@@ -93,7 +93,7 @@ def test_a_damaged_file_of_arrays_is_named_with_the_way_to_a_whole_one(keep: int
     assert "make export" in raised.value.hint
 
 
-def test_a_changed_byte_of_arrays_is_found(tmp_path: Path) -> None:
+def test_a_changed_byte_of_arrays_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "inputs.npz"
     np.savez(path, x=np.zeros(64, dtype=np.float32))
     content = bytearray(path.read_bytes())
@@ -103,6 +103,6 @@ def test_a_changed_byte_of_arrays_is_found(tmp_path: Path) -> None:
         read_arrays(path)
 
 
-def test_a_file_of_arrays_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_of_arrays_is_reported(tmp_path: Path) -> None:
     with pytest.raises(MalformedFileError, match="FileNotFoundError"):
         read_arrays(tmp_path / "inputs.npz")

@@ -30,7 +30,7 @@ def test_the_peak_is_that_of_the_last_run_beyond_what_was_there_before_the_first
     assert peak_of([run(900, 1_200, change=-100)]) == 200
 
 
-def test_what_is_not_told_is_an_error_and_no_zero() -> None:
+def test_an_unknown_peak_is_an_error_and_no_zero() -> None:
     with pytest.raises(UnavailableError, match="reports no memory"):
         peak_of([ProfiledRun(1, [{"args": {"op_name": "MatMul"}}])])
 

@@ -42,7 +42,7 @@ def problem(table: PluginTable, name: str = "new") -> str:
 
 
 @pytest.mark.parametrize("to", ["FINE", "made"])
-def test_an_entry_stands_behind_the_built_in_ones(site: Path, to: str) -> None:
+def test_an_entry_is_behind_the_built_in_ones(site: Path, to: str) -> None:
     table = plug(site, f"plugin_{to.lower()}_entry", to=to)
     assert list(table) == [*BUILT_IN, "new"]
     assert len(table) == len(BUILT_IN) + 1

@@ -114,7 +114,7 @@ def test_a_convolution_with_the_scope_of_the_folded_normalisation_is_a_convoluti
     assert place_of((own,), "Transpose") == ("layer.0.attention", "attention")
 
 
-def test_a_kernel_of_several_modules_stands_in_what_they_have_in_common() -> None:
+def test_a_kernel_of_several_modules_is_in_what_they_have_in_common() -> None:
     query = node("MatMul", "x w", "q", "layer.0.attention.query", "attention", "Linear")
     key = node("MatMul", "x v", "k", "layer.0.attention.key", "attention", "Linear")
     dense = node("MatMul", "k u", "d", "layer.0.mlp.fc1", "mlp", "Linear")
@@ -172,14 +172,14 @@ def test_scopes_are_read_from_a_file_and_weights_know_better(tmp_path: Path) -> 
         ("/layer1/layer1.0/downsample/downsample.0/Conv", "layer1.0.downsample.0", "convolution"),
     ],
 )
-def test_a_name_of_the_older_exporter_tells_module_and_group(name: str, module: str, group: str) -> None:
+def test_a_name_of_the_older_exporter_has_module_and_group(name: str, module: str, group: str) -> None:
     result = named(name)
     assert result is not None
     assert place_of((result,), result.operator) == (module, group)
     assert named(name[1:]) is None
 
 
-def test_what_a_library_fused_stands_where_its_last_member_stood(tmp_path: Path) -> None:
+def test_a_fused_kernel_is_at_the_place_of_its_last_member(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     made = ["/layer.0/attention/self/Reshape_3_output_0"]
     graph = onnx.helper.make_graph(
@@ -203,7 +203,7 @@ def run(start: int, first: int, second: int) -> list[dict[str, Any]]:
     ]
 
 
-def test_nodes_are_counted_in_the_runs_that_they_stand_in() -> None:
+def test_nodes_are_counted_in_the_runs_that_have_them() -> None:
     events = [event("outside_kernel_time", 5, 1), *run(100, 10, 20), *run(200, 12, 22)]
     runs = runs_of(events)
     assert [[entry["name"] for entry in each.nodes] for each in runs] == [["a_kernel_time", "b_kernel_time"]] * 2
@@ -229,7 +229,7 @@ def test_rows_are_means_over_the_runs_of_typical_length_in_the_order_of_the_grap
     assert (rows[0].output_shapes, rows[0].output_bytes, rows[0].flops) == (((1, 8),), 32, None)
 
 
-def test_every_kernel_of_one_launch_counts_and_work_without_a_launch_stands_in_no_node() -> None:
+def test_every_kernel_of_one_launch_counts_and_work_without_a_launch_is_in_no_node() -> None:
     def traced(category: str, dur: float, **args: int) -> dict[str, Any]:
         return {"ph": "X", "cat": category, "name": category, "ts": 5.0, "dur": dur, "args": args}
 

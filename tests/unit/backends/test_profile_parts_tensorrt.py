@@ -37,7 +37,7 @@ REGION = "{ForeignNode[/model/Cast.../model/Add (Unnamed Layer* 1440) [Normaliza
         (REGION, ("/model/Cast", "/model/Add (Unnamed Layer* 1440) [Normalization]"), "ForeignNode"),
     ],
 )
-def test_names_tell_members(name: str, members: tuple[str, ...], kind: str) -> None:
+def test_members_follow_from_names(name: str, members: tuple[str, ...], kind: str) -> None:
     assert members_of(name) == members
     assert kind_of(name) == kind
 
@@ -69,7 +69,9 @@ def test_a_region_holds_everything_between_its_ends() -> None:
         (REGION, None, "other"),
     ],
 )
-def test_names_tell_modules_where_this_python_cannot_read_the_file(name: str, module: str | None, group: str) -> None:
+def test_modules_follow_from_names_where_this_python_cannot_read_the_file(
+    name: str, module: str | None, group: str
+) -> None:
     assert place_of(nodes_of(name, NodeIndex(())), kind_of(name)) == (module, group)
 
 
@@ -88,7 +90,7 @@ def job(folder: Path, times: dict[str, float]) -> BackendJob:
     return BackendJob(case("compute"), export(), folder, BATCHES[:2], 1, folder, graph, engine=record())
 
 
-def test_layers_are_told_in_order_with_what_they_were_fused_from(profiler: Any, tmp_path: Path) -> None:
+def test_layers_are_listed_in_order_with_their_members(profiler: Any, tmp_path: Path) -> None:
     given = job(tmp_path, {COPY: 0.25, "/conv1/Conv + /relu/Relu": 1.5, "reshape_after_/fc/Gemm": 0.0})
     result = profiler.profile(given, given.batches, tmp_path / "out", 4)
     assert [(row.name, row.self_ns, row.members, row.group) for row in result.layers] == [
@@ -102,7 +104,7 @@ def test_layers_are_told_in_order_with_what_they_were_fused_from(profiler: Any, 
     assert [entry["dur"] for entry in trace if entry["ph"] == "X"] == [250, 1500, 0]
 
 
-def test_why_a_layer_is_not_told_by_module(profiler: Any, tmp_path: Path) -> None:
+def test_a_layer_without_a_module_has_a_reason(profiler: Any, tmp_path: Path) -> None:
     given = job(tmp_path, {"node_conv2d_3": 1.5})
     result = profiler.profile(given, given.batches, tmp_path / "out", 2)
     assert result.notes[-1].startswith("The export has no fp32 file")

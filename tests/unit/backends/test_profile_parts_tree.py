@@ -38,7 +38,7 @@ def test_a_part_that_is_called_twice_is_one_row() -> None:
     assert times_of_run(marks("m( relu( 4 relu) 1 relu( 6 relu) m)"))["relu"] == PartTimes(2, 10, 10)
 
 
-def test_self_times_add_up_even_where_a_part_stands_in_itself() -> None:
+def test_self_times_add_up_even_where_a_part_is_in_itself() -> None:
     times = times_of_run(marks("m( 1 m( 2 m) 3 m)"))
     assert times["m"].calls == 2
     assert times["m"].self_ns == 6

@@ -266,7 +266,7 @@ def test_inputs_and_outputs_in_fp16_are_converted_outside_of_the_inference(gpu: 
     np.testing.assert_array_equal(output, [[0.5, 3.0]])
 
 
-def test_what_ran_is_told_by_the_engine_and_not_by_the_label(gpu: FakeGpu, make: Make) -> None:
+def test_placement_is_read_from_the_engine_and_not_from_the_label(gpu: FakeGpu, make: Make) -> None:
     backend = make(options=GRAPH, precisions={"fp32": 5, "fp16": 1}, kept_fp32=("softmax",))
     backend.load()
     placement = backend.placement()
@@ -329,7 +329,7 @@ def test_a_refusal_gives_the_librarys_reason_and_leaves_no_context(gpu: FakeGpu,
     assert gpu.contexts == 0
 
 
-def test_memory_that_the_card_does_not_have_names_the_batch_to_try(gpu: FakeGpu, make: Make) -> None:
+def test_memory_that_the_gpu_does_not_have_names_the_batch_to_try(gpu: FakeGpu, make: Make) -> None:
     gpu.room_bytes = 10
     with pytest.raises(CaseError, match="Out of GPU memory at batch 2") as caught:
         make(options=GRAPH).load()

@@ -72,7 +72,7 @@ def test_a_precision_without_a_flag_is_refused(library: Any, tmp_path: Path) -> 
     assert library.Builder.made == []
 
 
-def test_without_cudnn_the_sources_that_need_it_are_left_out_and_this_is_told(library: Any, tmp_path: Path) -> None:
+def test_without_cudnn_the_sources_that_need_it_are_left_out_and_this_is_reported(library: Any, tmp_path: Path) -> None:
     told = build(tmp_path).builder
     assert library.Builder.made[0][1].sources == 1 << 3 | 1 << 4
     assert told["tactic_sources"] == "EDGE_MASK_CONVOLUTIONS, JIT_CONVOLUTIONS"
@@ -89,7 +89,7 @@ class Library:
 
 
 @pytest.mark.parametrize(("version", "restricted"), [(8900, False), (1, True)], ids=["real", "a stub"])
-def test_a_library_that_does_nothing_is_told_from_a_real_one(
+def test_a_library_that_does_nothing_is_distinguished_from_a_real_one(
     library: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, restricted: bool
 ) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda _name: Library(version))

@@ -73,6 +73,6 @@ def test_counters_are_read_by_dynamos_names_and_absent_ones_count_nothing() -> N
     assert compiled_of(counters, 4, 5) == Compiled(2, 3, skips=1, input_copies=2, recorded=4, recorded_before=5)
 
 
-def test_cuda_graphs_stand_in_the_row_only_where_they_were_asked_for() -> None:
+def test_cuda_graphs_are_in_the_row_only_where_they_were_requested() -> None:
     assert Compiled(graphs=1, breaks=0).settings() == {"graphs": 1, "graph_breaks": 0}
     assert Compiled(graphs=1, breaks=0, input_copies=2, recorded=1).settings()["cuda_graph_input_copies"] == 2

@@ -60,7 +60,7 @@ def test_what_was_measured_as_published_is_reproduced() -> None:
     assert rows["eager"].case_ids == ("resnet50-torch-eager-cpu-fp32-b1",)
 
 
-def test_items_per_second_are_the_rows_own_with_their_interval() -> None:
+def test_samples_per_second_are_the_rows_own_with_their_interval() -> None:
     [results] = [row for row in SUMMARY.rows if row.backend == "onnxruntime"]
     row = judged(claim())["ort"]
     assert (row.measured, row.ci95) == (results.throughput_per_s, results.throughput_ci95)
@@ -83,7 +83,7 @@ def test_its_own_tolerance_counts() -> None:
         assert row.verdict == verdict
 
 
-def test_on_another_card_values_are_not_comparable_and_ratios_are_judged() -> None:
+def test_on_another_gpu_values_are_not_comparable_and_ratios_are_judged() -> None:
     rows = judged(claim(cards=["NVIDIA A100-SXM4-80GB"]))
     device = rows["eager"].differences[0]
     assert (device.name, device.published, device.here, device.refuses) == (
@@ -127,7 +127,7 @@ def test_both_sides_in_one_case_make_no_ratio() -> None:
     assert (row.verdict, row.reason) == ("NOT COMPARABLE", "both sides are the same case here")
 
 
-def test_a_ratio_is_per_item_where_the_published_batches_differ() -> None:
+def test_a_ratio_is_per_sample_where_the_published_batches_differ() -> None:
     eager = {"batch_size": 1024, "latency_ms": None, "items_per_s": 4218.0}
     ort = {"batch_size": 256, "items_per_s": 8237.0}
     values = [claim().values[0].model_copy(update=eager), claim().values[1].model_copy(update=ort)]

@@ -103,7 +103,9 @@ CLEAR, TURNED, EVEN, VAGUE = (1.2, 1.3), (0.7, 0.8), (0.98, 1.03), (0.5, 2.0)
         ([CLEAR, None], "NOT COMPARABLE", "one round"),
     ],
 )
-def test_an_order_stands_step_by_step(steps: list[tuple[float, float] | None], verdict: str, said: str | None) -> None:
+def test_an_order_is_judged_step_by_step(
+    steps: list[tuple[float, float] | None], verdict: str, said: str | None
+) -> None:
     named = [(name, step and interval(*step)) for name, step in zip("ab", steps, strict=True)]
     judged = judge_order(named)
     assert judged.verdict == verdict

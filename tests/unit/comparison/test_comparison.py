@@ -175,7 +175,7 @@ def test_too_few_rounds_are_named_with_the_command_that_gives_more(before: int, 
     assert result.ratio == pytest.approx(2, rel=0.02)
 
 
-def test_one_slowed_backend_is_found_and_only_that() -> None:
+def test_one_slowed_backend_is_detected_and_only_that() -> None:
     rows = compare(summary_of(1), summary_of(2, slowed("openvino", 1.05)))
     assert rows["openvino"].verdict == "SLOWER"
     assert rows["openvino"].fails
@@ -413,7 +413,7 @@ def test_nor_from_fewer_than_five_rounds(rounds: int) -> None:
     assert alarms("all rows at two speeds, 50:50", rounds, tables=20) == 0
 
 
-def test_a_slow_down_of_five_per_cent_is_found_with_five_rounds() -> None:
+def test_a_slow_down_of_five_per_cent_is_detected_with_five_rounds() -> None:
     rng, result = np.random.default_rng(20261127), 0
     for _ in range(200):
         baseline, current = (KINDS["normal, 1%"](rng, ROWS, 5) for _ in range(2))
@@ -450,7 +450,7 @@ def outcomes(baseline: Summary, current: Summary) -> list[str]:
     return [row.verdict for row in comparison.compare(baseline, current, differences, Margins())]
 
 
-def test_two_states_of_one_class_are_compared_and_the_difference_is_told() -> None:
+def test_two_states_of_one_class_are_compared_and_the_difference_is_reported() -> None:
     before, after = net(OLD), net(NEW, seed=2)
     (row,) = comparison.compare(before, after, (), Margins())
     assert row.ratio is not None

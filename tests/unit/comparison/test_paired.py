@@ -68,7 +68,7 @@ def test_the_order_that_is_drawn_meets_what_a_place_in_the_run_costs(kind: str) 
     assert alarms <= BOUND
 
 
-def test_a_5_percent_slow_down_behind_slow_rounds_is_found() -> None:
+def test_a_5_percent_slow_down_behind_slow_rounds_is_detected() -> None:
     _, hits, _ = simulate(KINDS["whole rounds, correlating by 0.5"], 50, rows=3, rounds=10, seed=3)
     assert hits >= 0.9
 

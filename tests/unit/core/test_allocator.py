@@ -16,5 +16,5 @@ from harness.core.host.environment import ALLOCATOR, allocator_settings
         ({"LD_PRELOAD": "/home/me/libjemalloc.so.2:/usr/lib/libcuda.so.1"}, "LD_PRELOAD=libjemalloc.so.2"),
     ],
 )
-def test_what_is_told(variables: dict[str, str], told: str | None) -> None:
+def test_allocator_variables_are_recorded(variables: dict[str, str], told: str | None) -> None:
     assert allocator_settings(variables) == ({} if told is None else {ALLOCATOR: told})

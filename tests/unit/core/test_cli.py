@@ -131,7 +131,7 @@ def test_folder_options_are_the_same_in_every_stage() -> None:
 
 
 @pytest.mark.parametrize("option", ["--results", "--models-dir"])
-def test_an_empty_folder_name_is_not_the_folder_that_one_stands_in(option: str) -> None:
+def test_an_empty_folder_name_is_not_the_current_folder(option: str) -> None:
     parser = cli.parser("harness.run", None)
     cli.add_folders(parser)
     with pytest.raises(UsageError, match="empty"):

@@ -78,7 +78,7 @@ def test_the_first_device_has_a_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Driver.start().first_uuid() == CARD
 
 
-def test_a_driver_from_before_mig_tells_it_by_the_older_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_driver_reports_mig_by_the_older_call(monkeypatch: pytest.MonkeyPatch) -> None:
     other = UUID(int=7)
 
     class Older(FakeDriver):

@@ -49,7 +49,7 @@ def test_the_exit_codes_below_the_tree_are_real(name: str, code: int) -> None:
     assert getattr(errors, name).exit_code == code
 
 
-def test_exit_codes_tell_the_branches_apart_and_leave_the_shells_alone() -> None:
+def test_exit_codes_distinguish_the_branches_and_leave_the_shells_alone() -> None:
     branches = [entry.exit_code for entry in ours().values() if entry.__base__ is InferometerError]
     assert len(set(branches)) == len(branches)
     assert InferometerError.exit_code == cli.CRASHED

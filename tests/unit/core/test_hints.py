@@ -10,6 +10,7 @@ import pytest
 
 from harness.core import hints
 from harness.core.hints import (
+    Front,
     HintContext,
     choices_in,
     command_line,
@@ -88,6 +89,23 @@ def test_a_page_changes_in_its_text_alone() -> None:
         "<script>\"make run\"</script><p>make run RESULTS='a&lt;b'</p><style>make run</style>"
         "<code>make roof RESULTS='a&lt;b'</code>"
     )
+
+
+@pytest.mark.parametrize(
+    ("page", "by", "expected"),
+    [
+        ("<code>make run FORCE=1</code>.", "inferometer", "<code>inferometer run --force</code>."),
+        ("<code>make run FORCE=1</code>.", "api", "<code>force=True</code>."),
+        ("<code>ROUNDS=5</code>", "inferometer", "<code>--rounds 5</code>"),
+        (
+            "<code>make compare BASELINE=&lt;folder&gt;</code>",
+            "inferometer",
+            "<code>inferometer compare --baseline &lt;folder&gt;</code>",
+        ),
+    ],
+)
+def test_a_command_of_a_page_ends_before_the_next_tag(page: str, by: Front, expected: str) -> None:
+    assert typed_html(page, HintContext(by)) == expected
 
 
 @pytest.mark.parametrize(

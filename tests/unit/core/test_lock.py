@@ -28,7 +28,7 @@ def holder(path: Path) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_second_holder_is_told_who_holds_and_a_killed_one_gives_back(tmp_path: Path) -> None:
+def test_a_second_holder_gets_the_name_of_the_first_and_a_killed_one_releases_it(tmp_path: Path) -> None:
     path = tmp_path / "results" / ".lock"
     with holder(path) as process:
         with pytest.raises(BusyError, match=rf"process {process.pid}\b.*{path.parent}") as caught, exclusive(path):

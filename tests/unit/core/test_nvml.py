@@ -35,14 +35,14 @@ def installed(monkeypatch: pytest.MonkeyPatch, **answers: Any) -> FakeNvml:
 
 
 @pytest.mark.usefixtures("driver")
-def test_the_card_is_the_one_that_cuda_calls_its_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gpu_is_the_one_that_cuda_calls_its_first(monkeypatch: pytest.MonkeyPatch) -> None:
     library = installed(monkeypatch)
     assert first_gpu() == GpuHandle(library, "the card")
     assert library.calls == [("Init",), ("DeviceGetHandleByUUID", f"GPU-{CARD}")]
 
 
 @pytest.mark.usefixtures("driver")
-def test_of_a_mig_instance_the_whole_card_is_looked_at_and_the_instance_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_mig_instance_the_whole_gpu_is_looked_at_and_the_instance_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def handle(uuid: str) -> str:
         if uuid.startswith("GPU-"):
             raise NVMLError_NotFound
@@ -60,7 +60,7 @@ def test_of_a_mig_instance_the_whole_card_is_looked_at_and_the_instance_named(mo
 
 
 @pytest.mark.usefixtures("driver")
-def test_a_card_that_nvml_does_not_give_is_two_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_nvml_does_not_give_is_two_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, DeviceGetHandleByUUID=NVMLError_NoPermission())
     with pytest.raises(UnavailableError) as caught:
         first_gpu()
@@ -78,7 +78,7 @@ def test_nvidia_ml_py_may_not_be_installed(monkeypatch: pytest.MonkeyPatch) -> N
     assert caught.value.hint.startswith("pip install nvidia-ml-py")
 
 
-def test_every_fact_of_the_card() -> None:
+def test_every_fact_of_the_gpu() -> None:
     assert gpu.facts_of(GpuHandle(FakeNvml(), "the card")) == Gpu(
         name="A GPU",
         uuid=f"GPU-{CARD}",
@@ -99,7 +99,7 @@ def test_every_fact_of_the_card() -> None:
     )
 
 
-def test_a_fact_that_is_not_told_says_why() -> None:
+def test_a_fact_that_is_not_reported_says_why() -> None:
     library = FakeNvml(
         DeviceGetMigMode=NVMLError_NotSupported(),
         DeviceGetEnforcedPowerLimit=NVMLError_NoPermission(),
@@ -113,13 +113,13 @@ def test_a_fact_that_is_not_told_says_why() -> None:
     assert Gpu.model_validate_json(facts.model_dump_json()) == facts
 
 
-def test_a_card_without_a_name_is_no_card() -> None:
+def test_a_gpu_without_a_name_is_no_gpu() -> None:
     with pytest.raises(UnavailableError, match="nvmlDeviceGetName: Not Supported"):
         gpu.facts_of(GpuHandle(FakeNvml(DeviceGetName=NVMLError_NotSupported()), "the card"))
 
 
 @pytest.mark.usefixtures("driver")
-def test_only_on_cuda_does_the_environment_hold_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_on_cuda_does_the_environment_hold_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     library = installed(monkeypatch)
     assert environment.collect({}).gpu is None
     assert library.calls == []

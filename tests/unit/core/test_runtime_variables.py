@@ -18,11 +18,11 @@ from harness.processes.launcher import process_environment
         ({"NVIDIA_TF32_OVERRIDE": "1"}, "NVIDIA_TF32_OVERRIDE=1"),
     ],
 )
-def test_what_is_told(variables: dict[str, str], told: str | None) -> None:
+def test_runtime_variables_are_recorded(variables: dict[str, str], told: str | None) -> None:
     assert runtime_variables(variables) == ({} if told is None else {VARIABLES: told})
 
 
-def test_a_worker_s_own_variables_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_s_own_variables_are_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in runtime_variables().get(VARIABLES, "").split(", "):
         monkeypatch.delenv(name.partition("=")[0], raising=False)
     own = {name: value for info in BACKENDS.values() for name, value in info.environment.items()}

@@ -208,7 +208,7 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_every_single_damaged_byte_is_found(sealed: Path) -> None:
+def test_every_single_damaged_byte_is_detected(sealed: Path) -> None:
     whole = sealed.read_bytes()
     damaged = sealed.with_name("damaged.json")
     for place in range(len(whole)):
@@ -220,7 +220,7 @@ def test_every_single_damaged_byte_is_found(sealed: Path) -> None:
 
 
 @given(data=st.data())
-def test_any_cut_insertion_or_change_is_found(sealed: Path, data: st.DataObject) -> None:
+def test_any_cut_insertion_or_change_is_detected(sealed: Path, data: st.DataObject) -> None:
     whole = sealed.read_bytes()
     start = data.draw(st.integers(0, len(whole)))
     end = data.draw(st.integers(start, min(len(whole), start + 100)))

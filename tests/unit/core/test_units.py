@@ -78,7 +78,7 @@ def test_intervals_sizes_and_counts() -> None:
     assert [units.count(number, "case") for number in (1, 2)] == ["1 case", "2 cases"]
 
 
-def test_different_numbers_of_one_thing_stand_before_its_name_once() -> None:
+def test_different_numbers_of_one_thing_are_before_its_name_once() -> None:
     assert units.either([2, 2], "thread") == "2 threads"
     assert units.either([1], "thread") == "1 thread"
     assert units.either([4, 1, 2, 1], "thread") == "1 or 2 or 4 threads"

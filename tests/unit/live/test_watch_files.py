@@ -161,7 +161,7 @@ def test_a_run_of_another_plan_and_a_damaged_file_are_named(results: Results) ->
     assert str(results.running) in result.notes[0]
 
 
-def test_models_that_are_spread_over_cards_are_seen_in_the_folders_of_the_cards(results: Results) -> None:
+def test_models_that_are_spread_over_gpus_are_seen_in_the_folders_of_the_gpus(results: Results) -> None:
     for place, case in enumerate((EAGER, ONNX)):
         put(results.gpu_folder(place), record(case, 1))
         store.save(results.gpu_folder(place).running, running(case, 2, done=1, since=utc_now()))

@@ -72,7 +72,7 @@ def test_a_file_of_a_run_that_is_gone_makes_nothing_run() -> None:
     assert (result.elapsed_s, result.run_turns) == (None, None)
 
 
-def test_a_run_of_which_nobody_can_tell_counts_as_at_work() -> None:
+def test_a_run_in_an_unknown_state_counts_as_running() -> None:
     result = state([], [(running(EAGER, 1, done=0), None)])
     assert (result.state, result.turning[0].lives) == ("running", None)
 
@@ -112,7 +112,7 @@ def test_answers_of_cases_that_the_plan_skips_or_lacks_are_none() -> None:
     assert (result.state, result.done, row(result, SKIPPED).done) == ("waiting", 0, 0)
 
 
-def test_the_card_is_shown_as_it_was_at_the_end_of_the_last_turn() -> None:
+def test_the_gpu_is_shown_as_it_was_at_the_end_of_the_last_turn() -> None:
     hot = GpuSample(
         sm_mhz=1_530,
         memory_mhz=2_619,

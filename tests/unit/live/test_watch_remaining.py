@@ -27,7 +27,7 @@ def test_nothing_is_said_while_no_turn_is_known() -> None:
     assert left_s(running(EAGER, 1, done=0), [(EAGER, 1)], {}, NOW) is None
 
 
-def test_what_is_owed_is_added_up_less_what_the_running_turn_has_taken() -> None:
+def test_pending_turns_are_added_up_less_the_time_of_the_running_one() -> None:
     expected = {EAGER.case_id: 5.0, ONNX.case_id: 3.0}
     pending = [(EAGER, 2), (ONNX, 2)]
     assert left_s(running(EAGER, 2, done=2, turns=4), pending, expected, NOW) == 7.0  # of 8 s, 1 s has passed

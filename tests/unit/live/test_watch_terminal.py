@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from harness.core import cli
+from harness.core.hints import HintContext
 from harness.core.schemas import Plan
 from harness.live.progress import Progress, TurnMachine
 from harness.live.terminal_view import (
@@ -125,7 +127,7 @@ def test_a_log_has_a_line_for_each_thing_that_is_new() -> None:
     assert changes(second, state(everything()))[-1].endswith("complete: `make aggregate report`")
 
 
-def test_a_run_that_left_without_a_word_is_told_so() -> None:
+def test_a_run_that_ended_unexpectedly_is_reported() -> None:
     gone = state([], [(running(EAGER, 1, done=0), False)])
     assert f"gone: the run that measured round 1  {EAGER.case_id} ended without a word" in shown(gone)
     elsewhere = state([], [(running(EAGER, 1, done=0), None)])
@@ -138,7 +140,7 @@ def test_a_run_that_measures_again_says_how_far_it_is_itself() -> None:
     assert counts(state([])) == "0 of 9 turns"
 
 
-def test_the_machine_is_told_as_far_as_it_tells() -> None:
+def test_the_machine_is_shown_as_far_as_it_is_known() -> None:
     hot = TurnMachine(of="GPU", mhz=1530.0, temperature_c=81.0, power_w=692.5, held_back=("sw_power_cap",))
     told = machine(state([]).model_copy(update={"seen": hot}))
     assert told == "GPU at the end of the last turn: 1,530 MHz · 81 °C · 692 W · held back: sw_power_cap"
@@ -165,3 +167,8 @@ def test_an_export_at_work_is_named_with_its_model_and_time() -> None:
 def test_a_run_at_work_goes_before_an_export_and_an_old_failed_export_is_no_news() -> None:
     assert state([], [(running(EAGER, 1, done=0), True)], exports=[(exporting(), True)]).state == "running"
     assert state(everything(), exports=[(exporting(), False)]).exporting == ()
+
+
+def test_the_next_command_has_the_folder_that_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli._reader, "context", HintContext(planned={"RESULTS": "/r"}))
+    assert headline(state(everything())).endswith("complete: `make aggregate report RESULTS=/r`")

@@ -19,7 +19,7 @@ def probe(**answers: Any) -> GpuProbe:
     return GpuProbe(GpuHandle(FakeNvml(**answers), "the card"))
 
 
-def test_everything_that_a_card_tells() -> None:
+def test_everything_that_a_gpu_reports() -> None:
     result = probe(
         DeviceGetClockInfo=lambda _card, kind: {1: 1_755, 2: 2_619}[kind],
         DeviceGetCurrentClocksEventReasons=0x4,
@@ -51,7 +51,7 @@ def test_reasons_by_the_bits_of_nvml(bits: int, names: tuple[str, ...]) -> None:
     assert reasons_of(bits) == names
 
 
-def test_what_is_not_told_is_unknown_and_says_why() -> None:
+def test_what_is_not_reported_is_unknown_and_says_why() -> None:
     library = FakeNvml(
         DeviceGetPowerUsage=NVMLError_NotSupported(),
         DeviceGetUtilizationRates=NVMLError_NotSupported(),  # MIG

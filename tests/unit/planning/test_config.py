@@ -48,7 +48,7 @@ def test_the_defaults_are_those_of_the_schema() -> None:
     assert (config.matrix[0].precisions, config.matrix[0].batch_sizes) == (("fp32",), (1,))
 
 
-def test_a_gate_of_the_file_replaces_the_default_of_its_precision_alone() -> None:
+def test_a_tolerance_of_the_file_replaces_the_default_of_its_precision_alone() -> None:
     gates = parse_config({**SMALL, "gates": {"bf16": {"relative_l2": 0.5}}}, "my.yaml").all_tolerances()
     assert gates["bf16"].relative_l2 == 0.5
     assert gates["bf16"].top1_agreement is None
@@ -122,7 +122,7 @@ def test_an_unknown_word_is_named_with_the_nearest(
         ({"device": 1}, "device"),
     ],
 )
-def test_a_wrong_type_or_value_is_refused_where_it_stands(changes: dict[str, Any], path: str) -> None:
+def test_a_wrong_type_or_value_is_refused_where_it_is(changes: dict[str, Any], path: str) -> None:
     assert refused(**changes).problem.startswith(f"my.yaml: {path}: ")
 
 
@@ -178,7 +178,7 @@ JSON = st.recursive(
 
 
 @given(key=st.sampled_from([*Config.model_fields]), value=JSON)
-def test_whatever_stands_there_it_is_parsed_or_explained(key: str, value: Any) -> None:
+def test_whatever_is_there_it_is_parsed_or_explained(key: str, value: Any) -> None:
     said = ""
     try:
         parse_config({**SMALL, key: value}, "my.yaml")
@@ -269,7 +269,7 @@ def test_the_readme_of_configs_names_every_key_and_its_default() -> None:
             assert str(field.default) in row or f"{field.default:g}" in row, row
 
 
-def test_a_model_may_have_gates_of_its_own() -> None:
+def test_a_model_may_have_tolerances_of_its_own() -> None:
     gates = {"fp16": {"relative_l2": 0.06}}
     config = parse_config({**SMALL, "models": [{"name": "resnet18", "gates": gates}, "minilm-l6"]}, "my.yaml")
     config = config.model_copy(update={"matrix": (MatrixBlock(backends=("torch-eager",), precisions=("bf16",)),)})
@@ -284,7 +284,7 @@ def test_a_model_may_have_gates_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("text", "kept"), [("resnet18", True), ("resnet18@seeded", True), ("resnet18@pretrained", False)]
 )
-def test_gates_of_a_model_go_with_its_weights(text: str, kept: bool) -> None:
+def test_tolerances_of_a_model_go_with_its_weights(text: str, kept: bool) -> None:
     entry = {"name": "resnet18", "weights": "seeded", "gates": {"fp16": {"relative_l2": 0.06}}}
     config = parse_config({**SMALL, "models": [entry]}, "my.yaml")
     (model,) = apply(config, Overrides(models=(text,))).models

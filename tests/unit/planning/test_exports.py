@@ -91,7 +91,7 @@ def recorded(**changes: Any) -> ExportRecord:
         ({"model": "resnet18"}, "resnet18, and the plan asks for resnet50"),
     ],
 )
-def test_an_export_of_another_request_is_told(changes: dict[str, Any], says: str | None) -> None:
+def test_an_export_of_another_request_is_reported(changes: dict[str, Any], says: str | None) -> None:
     result = another_request(recorded(**changes), PLAN, PLANNED)
     assert (result is None) if says is None else (result is not None and says in result)
 

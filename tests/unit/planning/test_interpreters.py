@@ -25,7 +25,7 @@ def test_without_a_word_every_backend_runs_in_this_python() -> None:
     assert interpreters([""]) == {}
 
 
-def test_several_stand_in_one_text_or_in_several_and_the_last_word_counts(python: Path) -> None:
+def test_several_are_in_one_text_or_in_several_and_the_last_word_counts(python: Path) -> None:
     other = Path(sys.executable)
     given = [f"tensorrt={python},onnxruntime={other}", f"torch-eager={python}", f"onnxruntime={python}"]
     assert interpreters(given) == dict.fromkeys(("tensorrt", "onnxruntime", "torch-eager"), python)

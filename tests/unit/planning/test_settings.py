@@ -27,7 +27,7 @@ def test_without_a_word_every_backend_runs_in_its_usual_setting_and_the_id_stays
     assert not any(case.tuned for case in cases)
 
 
-def test_named_settings_reach_the_backends_that_have_them_and_stand_in_the_id() -> None:
+def test_named_settings_reach_the_backends_that_have_them_and_are_in_the_id() -> None:
     cases = plan(backends=["onnxruntime", "tensorrt"], settings=["plain", "nhwc+graph"]).cases
     assert [(case.backend, case.setting) for case in cases] == [
         ("onnxruntime", "plain"),

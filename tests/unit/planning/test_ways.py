@@ -96,7 +96,7 @@ def test_every_backend_of_a_gpu_has_every_mode() -> None:
     ("boundary", "mode", "able"),
     [("transfer", "offline", "sync or pipelined"), ("e2e", "offline", "sync"), ("e2e", "pipelined", "sync")],
 )
-def test_a_boundary_with_parts_is_measured_where_they_can_be_told_apart(boundary: str, mode: str, able: str) -> None:
+def test_a_boundary_with_parts_is_measured_where_they_can_be_distinguished(boundary: str, mode: str, able: str) -> None:
     with pytest.raises(ConfigError) as caught:
         on_gpu(boundaries=[boundary], modes=["sync", mode])
     assert f"the {boundary} boundary is measured in {able} mode, not in {mode} mode" in caught.value.problem

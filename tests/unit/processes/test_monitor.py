@@ -115,7 +115,7 @@ def test_a_record_goes_where_the_message_says(tmp_path: Path) -> None:
         assert store.load(expected, Usage, "").case_id == "a-case"
 
 
-def test_a_look_at_the_card_belongs_to_the_phase_in_which_it_is_taken() -> None:
+def test_a_look_at_the_gpu_belongs_to_the_phase_in_which_it_is_taken() -> None:
     library = FakeNvml(DeviceGetComputeRunningProcesses=[SimpleNamespace(pid=WATCH.pid)])
     result = watched(FakeProbe())
     result.gpu = GpuProbe(GpuHandle(library, "the card"))
@@ -126,7 +126,7 @@ def test_a_look_at_the_card_belongs_to_the_phase_in_which_it_is_taken() -> None:
     assert looks == [("start", False), ("measure", True), ("measure", False)]
 
 
-def test_memory_of_the_card_is_read_before_the_process_comes_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_the_gpu_is_read_before_the_process_comes_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     library, order = FakeNvml(), list[str]()
 
     def probe(_pid: int) -> FakeProbe:
@@ -139,7 +139,7 @@ def test_memory_of_the_card_is_read_before_the_process_comes_to_it(monkeypatch: 
     assert result.record(View()).gpu_memory_before_bytes == 5 << 30
 
 
-def test_a_card_that_cannot_be_read_is_said_once_and_stands_in_every_record(
+def test_a_gpu_that_cannot_be_read_is_said_once_and_is_in_every_record(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda _name: FakeDriver())
@@ -173,7 +173,7 @@ def test_other_processes_are_looked_at_at_both_ends_of_what_is_judged_and_the_bu
     assert busy.cpu_percent == pytest.approx(90)
 
 
-def test_a_program_that_works_beside_is_found_by_its_name() -> None:
+def test_a_program_that_runs_beside_is_reported_by_its_name() -> None:
     code = "import time; end = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
     with subprocess.Popen([sys.executable, "-c", code]) as busy:
         try:

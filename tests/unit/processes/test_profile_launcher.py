@@ -122,7 +122,7 @@ def test_without_its_record_nothing_was_seen(tmp_path: Path, monkeypatch: pytest
         ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)", "Crashed with signal 11."),
     ],
 )
-def test_an_end_without_an_answer_is_told_with_its_log(body: str, problem: str, tmp_path: Path) -> None:
+def test_an_end_without_an_answer_is_reported_with_its_log(body: str, problem: str, tmp_path: Path) -> None:
     log = tmp_path / "parts.log"
     with pytest.raises(CaseError) as caught:
         profile_in_a_process(asked(tmp_path), log, python(tmp_path, body))

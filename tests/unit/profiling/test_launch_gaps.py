@@ -79,7 +79,7 @@ def test_a_kernel_that_starts_before_its_launch_returns_waited_until_it_started(
     assert result.waited_ns == 6_000
 
 
-def test_without_launches_nobody_tells_for_whom_it_waited() -> None:
+def test_without_launches_the_cause_of_waiting_is_unknown() -> None:
     result = launch_gaps_of([event("kernel", 0, 10, 7), event("kernel", 20, 10, 8)])
     assert result is not None
     assert idle(result) == pytest.approx(1 / 3)
@@ -91,7 +91,7 @@ def test_a_trace_of_a_cpu_has_no_gaps() -> None:
     assert launch_gaps_of([]) is None
 
 
-def test_work_that_took_no_time_tells_no_gaps() -> None:
+def test_work_that_took_no_time_has_no_gaps() -> None:
     assert launch_gaps_of([event("kernel", 0, 0), event("kernel", 20, 0)]) is None
     assert launch_gaps_of([event("kernel", 0, 0)]) is None
 

@@ -60,7 +60,7 @@ def test_words_are_groups_classes_and_paths(word: str, expected: list[str]) -> N
     assert names(LayerChoice((word,))) == expected
 
 
-def test_a_graphs_nodes_are_found_by_the_module_that_they_came_from_and_their_own_name() -> None:
+def test_nodes_of_a_graph_are_chosen_by_their_module_and_their_own_name() -> None:
     assert names(LayerChoice(("layer.0",)), GRAPH) == ["node_1", "node_2"]
     assert names(LayerChoice(("node_2", "layout")), GRAPH) == ["node_2", "Reorder_1"]
     assert not matches(GRAPH[2], "model")

@@ -111,7 +111,7 @@ def test_others_count_where_they_take_what_the_profile_wants() -> None:
     assert graded(WHOLE, usage(others_percent=150.0), threads=2, on_gpu=True, environment=TWO).grade == "C"
 
 
-def test_what_else_uses_the_card_counts_on_a_gpu() -> None:
+def test_what_else_uses_the_gpu_counts_on_a_gpu() -> None:
     fields: dict[str, Any] = dict.fromkeys(GpuUsage.model_fields)
     busy = GpuUsage(**{**fields, "reasons": {"hw_thermal": 0.5}, "other_processes_max": 1, "samples": 8})
     watched = profile_grades.timed(usage())

@@ -13,7 +13,7 @@ from tests.synthetic_results import MINILM, RESNET, case_of, voided
 from tests.synthetic_roof import BASE, CPU_ROOF, ROOF, WORK, profile, row
 
 
-def test_figures_of_a_batch_follow_from_those_of_an_item() -> None:
+def test_figures_of_a_batch_follow_from_those_of_a_sample() -> None:
     result = profile(case_of(RESNET, "onnxruntime", "fp16", 8))
     assert (result.macs, result.macs_per_batch, result.flops_per_batch) == (35 * 10**8, 28 * 10**9, 56 * 10**9)
     assert result.least_bytes == 50_000_000 + 8 * (300_000 + 2_000)
@@ -50,7 +50,7 @@ def test_rates_are_taken_over_the_device_time_where_it_is_known() -> None:
     assert (held.device_ns, held.notes) == (None, ())
 
 
-def test_tokens_are_items_times_the_sequence() -> None:
+def test_tokens_are_samples_times_the_sequence() -> None:
     text = BASE.model_copy(update={"sequence_length": 128, "throughput_per_s": 10.0})
     assert achieved(text, None, None).tokens_per_s == 1280
     assert achieved(text, None, None).flops_per_s is None

@@ -98,14 +98,14 @@ def test_the_reason_has_both_figures_of_a_gap() -> None:
     )
 
 
-def test_a_plain_latency_far_from_the_measured_one_is_told_and_changes_no_outcome() -> None:
+def test_a_plain_latency_far_from_the_measured_one_is_reported_and_changes_no_outcome() -> None:
     result = reconcile(profile(100, 100, 100), False, measured_ns=50)
     assert result is not None
     assert result.outcome == "adds up"
     assert "2.00 times the measured one" in result.reasons[0]
 
 
-def test_operators_stand_in_for_layers_by_the_device_that_computes() -> None:
+def test_operators_replace_layers_by_the_device_that_computes() -> None:
     operators = (
         OperatorRow(name="aten::mm", shapes="", calls=1, self_cpu_ns=10, self_device_ns=0),
         OperatorRow(name="gemm_kernel", shapes="", calls=1, self_cpu_ns=0, self_device_ns=95),

@@ -32,7 +32,7 @@ def times(found: SideBySide) -> dict[str, tuple[int | None, ...]]:
     return {line.name: line.times_ns for line in found.lines}
 
 
-def test_groups_add_up_and_stand_by_what_they_gain() -> None:
+def test_groups_add_up_and_are_ordered_by_gain() -> None:
     result = by_group(columns())
     assert result is not None
     adds_up(result)
@@ -48,7 +48,7 @@ def test_groups_add_up_and_stand_by_what_they_gain() -> None:
     assert [line.name for line in result.lines] == ["mlp", "attention", "normalisation", "embedding", "layout", "other"]
 
 
-def test_what_a_graph_fused_stands_in_one_line_with_what_it_was_fused_into() -> None:
+def test_what_a_graph_fused_is_in_one_line_with_what_it_was_fused_into() -> None:
     result = by_module(columns()[:2])
     assert result is not None
     adds_up(result)
@@ -99,7 +99,7 @@ def operator(name: str, cpu: int, device: int | None = None) -> OperatorRow:
     return OperatorRow(name=name, shapes="", calls=1, self_cpu_ns=cpu, self_device_ns=device)
 
 
-def test_a_backend_with_operators_alone_is_grouped_as_far_as_names_tell() -> None:
+def test_a_backend_with_operators_alone_is_grouped_as_far_as_names_show() -> None:
     told = parts(operators=(operator("aten::addmm", 80), operator("aten::native_layer_norm", 9), operator("x", 0)))
     result = by_group([column("eager", EAGER), column("script", told)])
     assert result is not None
@@ -151,7 +151,7 @@ def test_kernels_are_counted_by_the_device() -> None:
         ("void cudnn::pooling_fw_kernel_max_nhwc<__half, float, 3>", False, "pooling"),
     ],
 )
-def test_groups_that_operator_names_tell(name: str, in_blocks: bool, group: str) -> None:
+def test_groups_follow_from_operator_names(name: str, in_blocks: bool, group: str) -> None:
     assert group_of_operator(name, in_blocks) == group
 
 
@@ -181,7 +181,7 @@ def test_only_cases_that_differ_in_the_backend_alone_are_compared() -> None:
     assert result[0].shape == "resnet50, fp32, batch 1"
 
 
-def test_of_several_settings_the_fastest_measured_one_stands_for_its_backend() -> None:
+def test_of_several_settings_the_fastest_measured_one_represents_its_backend() -> None:
     (result,) = alike(
         [
             profiled("torch-eager", EAGER, latency_ns=200.0),
@@ -193,7 +193,7 @@ def test_of_several_settings_the_fastest_measured_one_stands_for_its_backend() -
     assert [entry.name for entry in result.groups.columns] == ["tensorrt quick", "torch-eager"]
 
 
-def test_a_profile_that_shows_nothing_stands_beside_no_other_and_says_why() -> None:
+def test_an_unexplained_profile_is_compared_with_no_other_and_says_why() -> None:
     disturbed = GRAPH.model_copy(update={"grade": "C", "flags": (CPU_SHARED,)})
     covers_a_fifth = FUSED.model_copy(update={"plain_ns": 305})
     cases = [
@@ -221,7 +221,7 @@ def test_a_profile_that_shows_nothing_stands_beside_no_other_and_says_why() -> N
     assert not_compared(cases[:1]) == []
 
 
-def test_another_setting_stands_in_for_one_that_shows_nothing() -> None:
+def test_another_setting_replaces_an_unexplained_one() -> None:
     covers_a_fifth = FUSED.model_copy(update={"plain_ns": 305})
     (result,) = alike(
         [

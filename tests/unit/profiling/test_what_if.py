@@ -34,7 +34,7 @@ def test_only_the_best_row_of_a_rule_is_named() -> None:
     assert change.end == ORT.case_id
 
 
-def test_a_batch_is_compared_by_the_item() -> None:
+def test_a_batch_is_compared_by_the_sample() -> None:
     larger = row("torch-eager", 4, 40)
     (change,) = changes(EAGER, larger)
     assert (change.rule, change.end) == ("batch size", larger.case_id)
@@ -163,7 +163,7 @@ def test_launch_gaps_count_on_a_gpu_alone() -> None:
     assert "no profile of theirs" in reason(EAGER, profiles=gaps)
 
 
-def test_modules_count_as_fused_only_where_the_graph_tells_its_modules() -> None:
+def test_modules_count_as_fused_only_where_the_graph_has_modules() -> None:
     assert [entry.name for entry in fused_away(TREE, GRAPH)] == ["act"]
     untold = (*GRAPH, layer("node_3", 5))
     assert fused_away(TREE, untold) == []

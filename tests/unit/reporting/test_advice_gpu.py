@@ -37,7 +37,7 @@ def found(rule: Callable[[Candidates], Iterable[Recommendation]], *rows: Row) ->
     return list(rule(group))
 
 
-def test_who_waits_for_launches_is_told_of_graphs() -> None:
+def test_rows_that_wait_for_launches_get_the_advice_of_graphs() -> None:
     (single,) = found(launches, EAGER)
     assert single.rule == "launches"
     assert "torch-eager fp16 at batch 1: a setting with a CUDA graph" in single.text
@@ -50,7 +50,7 @@ def test_small_kernels_are_another_matter() -> None:
     assert "tensorrt fp16 at batch 1 neither" in single.text
 
 
-def test_slow_kernels_are_told_apart_from_small_ones() -> None:
+def test_slow_kernels_are_distinguished_from_small_ones() -> None:
     assert ENGINE.roofline is not None
     slow = ENGINE.model_copy(update={"roofline": ENGINE.roofline.model_copy(update={"limit": "kernels"})})
     (single,) = found(launches, slow)

@@ -25,7 +25,7 @@ def said(*rows: Row) -> list[str]:
     return [page_fault.text for page_fault in page_faults(Candidates("a model", rows, {}, None, None))]
 
 
-def test_many_are_told_with_what_would_keep_the_memory() -> None:
+def test_advice_on_memory_names_the_means_to_keep_it() -> None:
     (text,) = said(faulting(2071.4), faulting(9186, batch_size=8))
     assert "2,070 with " in text
     assert "9,190 with " in text

@@ -63,7 +63,7 @@ def test_both_drawers_draw_every_segment_every_latency_and_the_legend() -> None:
     assert plot.layout.get("showlegend", True)
 
 
-def test_bars_are_as_long_as_the_parts_and_marks_stand_at_the_latency() -> None:
+def test_bars_are_as_long_as_the_parts_and_marks_are_at_the_latency() -> None:
     (ax,) = figure().axes
     ends = dict.fromkeys(range(3), 0.0)
     for bar in ax.patches:
@@ -93,7 +93,7 @@ def test_modules_whose_times_are_kernels_leave_out_the_same() -> None:
     assert [ComparedColumn("x", "x", entry, None).kernels_alone for entry in (told, host)] == [True, False]
 
 
-def test_labels_stand_where_they_fit() -> None:
+def test_labels_are_where_they_fit() -> None:
     (ax,) = figure().axes
     texts = [text.get_text() for text in ax.texts if text.get_text()]
     assert "attention 62.0" in texts

@@ -16,7 +16,7 @@ from harness.reporting.charts import selection, style
 from harness.reporting.charts.latency_charts import far_apart, latency, overview, throughput, time_axis
 from harness.reporting.charts.rows import TableRows, hover, tags
 from harness.reporting.charts.spec import Absent, Axis, DotPanel, Dots, Lines, Mark, Spec
-from harness.reporting.charts.speedup_charts import cold_start, ratio_axis, speedup
+from harness.reporting.charts.speedup_charts import cold_start, machines_chart, ratio_axis, speedup
 from tests.fixtures.charting import named, of_own_models
 from tests.synthetic_cuda import cuda_summary
 from tests.synthetic_results import FakeModel, Synthetic, matrix, with_baseline_grades
@@ -170,7 +170,7 @@ def test_an_interval_wider_than_1_5_is_not_drawn_to_scale(summary: Summary, high
 
 
 @pytest.mark.parametrize("chart", [speedup, cold_start])
-def test_what_rests_on_grade_c_or_a_warm_cache_says_so(
+def test_what_is_based_on_grade_c_or_a_warm_cache_says_so(
     summary: Summary, chart: Callable[[TableRows], Dots | Lines | None]
 ) -> None:
     def warm(row: Row) -> Row:
@@ -236,6 +236,15 @@ def test_accuracy_is_beside_int8_in_every_chart_and_beside_nothing_else(summary:
     }
     titles = [panel.title for panel in overview([("minilm-l6", pretrained.rows)], "Conditions.").panels]
     assert [title.splitlines()[-1] for title in titles] == ["int8: top-1 90.6%"]
+
+
+def test_the_chart_of_machines_does_not_explain_accuracies_that_it_lacks(summary: Summary) -> None:
+    rows = tuple(int8(row) if row.precision == "bf16" and row.parity else row for row in summary.rows)
+    quantised = summary.model_copy(update={"rows": rows})
+    spec = machines_chart({"a": quantised, "b": quantised})
+    assert spec is not None
+    assert any("int8" in label for label in spec.labels)
+    assert "Beside" not in spec.reading
 
 
 def test_fp8_has_its_accuracy_beside_it_and_int8_its_own(summary: Summary) -> None:

@@ -47,7 +47,7 @@ def test_every_line_says_its_conditions(tables: dict[str, list[dict[str, str]]],
         assert all((line["model"], line["weights"]) == ("resnet50", "seeded") for line in tables[f"profile_{name}"])
 
 
-def test_a_model_stands_once_and_every_case_for_itself(tables: dict[str, list[dict[str, str]]]) -> None:
+def test_a_model_has_one_line_and_every_case_its_own(tables: dict[str, list[dict[str, str]]]) -> None:
     (model,) = tables["profile_models"]
     assert (model["macs_per_item"], model["flops_per_item"]) == ("3500000000", "7000000000")
     assert (model["weights_fp32_bytes"], model["weights_fp16_bytes"]) == ("100000000", "")
@@ -124,7 +124,7 @@ def test_sums_say_whether_the_parts_explain_the_latency(
     assert (float(eager["repeats_spread"]), onnx["repeats_spread"]) == (pytest.approx(1 / 0.98 - 1), "")
 
 
-def test_a_profile_that_shows_nothing_stands_beside_no_other(summary: Summary, profiled: list[Profiled]) -> None:
+def test_an_unexplained_profile_is_compared_with_no_other(summary: Summary, profiled: list[Profiled]) -> None:
     eager, onnx, _ = profiled
     a_fifth = Profiled(onnx.row, onnx.model, ORT.model_copy(update={"plain_ns": 40_000_000}))
     texts = csv_tables(summary, [eager, a_fifth])

@@ -180,7 +180,7 @@ def test_break_even_is_the_tables_figure(gpu: dict[str, list[dict[str, str]]], o
     assert any(float(line["engine_build_s"] or 0) > 0 for line in told)
 
 
-def test_intervals_too_wide_to_print_stand_in_full_and_ratios_to_grade_c_are_told(summary: Summary) -> None:
+def test_intervals_too_wide_to_print_are_in_full_and_ratios_to_grade_c_are_reported(summary: Summary) -> None:
     def wide(row: Row) -> Row:
         ci95 = Interval(low=1.0, high=9e9)
         return row.model_copy(
@@ -199,7 +199,7 @@ def test_intervals_too_wide_to_print_stand_in_full_and_ratios_to_grade_c_are_tol
     assert flat_line["speedup_baseline_grade"] == "C"
 
 
-def test_checks_are_told_row_by_row(gpu: dict[str, list[dict[str, str]]], on_gpu: Summary) -> None:
+def test_checks_are_reported_row_by_row(gpu: dict[str, list[dict[str, str]]], on_gpu: Summary) -> None:
     case_id = gpu["results"][0]["case_id"]
     told = [line for line in gpu["checks"] if line["case_id"] == case_id]
     results = [(line["check"], line["rounds"], line["of"], line["missing"]) for line in told]
@@ -319,7 +319,7 @@ def test_every_file_is_documented() -> None:
     assert {*RESULTS, *WITH_PROFILES} == listed
 
 
-def test_figures_of_plugins_stand_with_the_results_and_not_for_a_void_row(summary: Summary) -> None:
+def test_figures_of_plugins_are_with_the_results_and_not_for_a_void_row(summary: Summary) -> None:
     metric = CustomMetric(unit="items/W", better="higher", summary="Economy.", plugin="ours 1.0")
     rows = tuple(
         row.model_copy(update={"custom": {"economy": 2.5}}) if row.void is None else row for row in summary.rows

@@ -102,7 +102,7 @@ def test_terminal_table(golden: Golden) -> None:
 # --- device columns -----------------------------------------------------------------------------------------------
 
 
-def test_the_parts_of_a_transfer_stand_only_where_there_are_any() -> None:
+def test_the_parts_of_a_transfer_are_only_where_there_are_any() -> None:
     assert not {"H2D ms", "compute ms", "D2H ms"} & set(header_of(latency(BERT)))
     assert {"device ms", "enqueue ms"} <= set(header_of(latency(BERT)))
     assert {"device ms", "H2D ms", "compute ms", "D2H ms", "enqueue ms"} <= set(header_of(latency(COPIED)))
@@ -148,7 +148,7 @@ def test_a_run_without_a_gpu_has_none_of_it(summary: Summary) -> None:
 # --- settings that were tried -------------------------------------------------------------------------------------
 
 
-def test_tried_rows_stand_in_their_own_section_alone() -> None:
+def test_tried_rows_are_in_their_own_section_alone() -> None:
     tried = {row.case_id: row for row in SUMMARY.rows if row.tried}
     assert tried
     assert not tried.keys() & {row.case_id for rows in TABLES.values() for row in rows}
@@ -216,7 +216,7 @@ def test_the_terminal_shows_the_device_where_it_fits() -> None:
     assert "setting" in wide
 
 
-def test_csv_has_settings_device_limits_and_card() -> None:
+def test_csv_has_settings_device_limits_and_gpu() -> None:
     lines = {line["case_id"]: line for line in csv.DictReader(io.StringIO(summary_text(SUMMARY)))}
     line = lines["bert-base-onnxruntime-cuda-fp16-b8-s128-fused+graph"]
     assert (line["setting"], line["tried"], line["roofline_limit"]) == ("fused+graph", "False", "launch")
@@ -228,7 +228,7 @@ def test_csv_has_settings_device_limits_and_card() -> None:
     assert "gpu" not in COLUMNS
 
 
-def test_settings_from_outside_stand_among_the_conditions() -> None:
+def test_settings_from_outside_are_among_the_conditions() -> None:
     def with_build(build: dict[str, str]) -> Summary:
         results = {
             name: environment.model_copy(update={"software": environment.software.model_copy(update={"build": build})})

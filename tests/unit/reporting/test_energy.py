@@ -14,7 +14,7 @@ def measured() -> list[Row]:
     return [row for row in cuda_summary().rows if row.latency_ns and row.model == "resnet50" and row.grade != "F"]
 
 
-def test_a_row_shows_joules_a_batch_and_an_item_and_the_power_of_the_card() -> None:
+def test_a_row_shows_joules_a_batch_and_a_sample_and_the_power_of_the_gpu() -> None:
     row = next(row for row in measured() if row.batch_size == 8)
     text = table_text(energy_table([row], {row.case_id: metered(row)}))
     line = text.splitlines()[-1]
@@ -34,7 +34,7 @@ def test_rows_that_were_not_metered_have_no_line_and_without_any_there_is_no_tab
     assert "Without a figure" not in table_text(energy_table([second], {second.case_id: metered(second)}))
 
 
-def test_a_void_row_costs_nothing_that_could_be_told() -> None:
+def test_a_void_row_has_no_energy() -> None:
     row = voided(measured()[0].model_copy(update={"grade": "F"}))
     assert table_text(energy_table([row], {row.case_id: metered(row)})) == ""
 

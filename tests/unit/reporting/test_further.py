@@ -47,7 +47,7 @@ def test_the_command_its_time_and_the_number_of_wide_rows() -> None:
     assert said == ("2 of 3 rows are wider than ±5%. To be surer: `make bench INTERVAL=5% BUDGET=2m`, about 2 min.")
 
 
-def test_rows_that_no_number_of_rounds_narrows_are_told_apart() -> None:
+def test_rows_that_no_number_of_rounds_narrows_are_distinguished() -> None:
     said = further(summary(row(0, WIDE), row(1, TWO_SPEEDS)))
     assert said.startswith("2 of 2 rows are wider than ±5%.")
     assert said.endswith("For 1 of them 20 rounds would not be enough.")

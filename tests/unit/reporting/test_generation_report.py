@@ -17,6 +17,7 @@ from harness.reporting.charts import generation_charts, matplotlib_drawer, plotl
 from harness.reporting.charts.generation_charts import ttft_against_prompt
 from harness.reporting.charts.spec import Lines
 from harness.reporting.html.page import page
+from harness.reporting.prose.conditions import with_short_names
 from harness.reporting.prose.generation_text import generation_first, generation_section, terminal_generation
 from harness.reporting.tables.generation_table import generation_table, tokens
 from harness.reporting.writers.csv import csv_tables
@@ -150,6 +151,25 @@ def test_a_comparison_reads_itl_and_ttft_as_rows() -> None:
     assert [entry.case_id.rpartition(":")[2] for entry in rows] == ["itl", "ttft"]
     assert rows[1].latency_ns is not None
     assert rows[1].latency_ns.median == 1_000_000
+
+
+def test_each_setting_has_a_look_of_its_own_the_same_in_every_panel_and_in_the_legend() -> None:
+    default, graph = row(8), row(8, setting="graph")
+    # At batch 1 only the setting that is the second at batch 8.
+    chart = generation_charts.itl_against_context([row(1, setting="graph"), default, graph], "")
+    assert chart is not None
+    legend = {line.name: (line.look, line.dashes) for line in chart.legend}
+    assert len(legend) == len(set(legend.values())) == 2
+    assert len({look.marker for look, _ in legend.values()}) == 2
+    assert [len(panel.series) for panel in chart.panels] == [1, 2]
+    for line in (line for panel in chart.panels for line in panel.series):
+        assert (line.look, line.dashes) == legend[line.name]
+        assert {point.mark.look for point in line.points} == {line.look}
+
+
+def test_a_model_of_a_user_has_its_short_name() -> None:
+    short = with_short_names(summary(row(model="hf:./my-model")))
+    assert {entry.model for entry in short.generations} == {"my-model"}
 
 
 def test_contexts_of_one_prompt_fill_the_panel_and_panels_share_one_scale() -> None:

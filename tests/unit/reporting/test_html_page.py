@@ -121,7 +121,7 @@ def plain(cell: str) -> str:
 
 
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.parts[-3])
-def test_every_case_stands_there_with_the_figures_of_the_other_report(path: Path) -> None:
+def test_every_case_is_there_with_the_figures_of_the_other_report(path: Path) -> None:
     summary = load(path)
     cases = Seen(page(summary)).cases
     expected = {}
@@ -205,7 +205,7 @@ def test_the_policy_allows_these_scripts_and_no_others(small: Summary) -> None:
     assert rules["script-src"] == [f"'sha256-{digest}'" for digest in digests]
 
 
-def test_the_program_may_stand_in_a_page() -> None:
+def test_the_program_may_be_in_a_page() -> None:
     assert "</script" not in program().lower()
     assert "<!--" not in program()
 
@@ -255,7 +255,7 @@ def test_the_navigation_leads_to_every_section(summary: Summary) -> None:
     assert "Proof stands here." in page(summary, "Proof stands here.")
 
 
-def test_a_recommendation_rests_on_rows_that_are_there(rows: dict[str, Row], summary: Summary) -> None:
+def test_a_recommendation_is_based_on_rows_that_are_there(rows: dict[str, Row], summary: Summary) -> None:
     seen = Seen(page(summary))
     named = {attrs["href"] or "" for tag, attrs in seen.tags if tag == "a"}
     cases = {link.removeprefix("#case-") for link in named if link.startswith("#case-")}

@@ -35,14 +35,14 @@ def drawn(lines: list[TreeLine]) -> list[tuple[int, str, int]]:
     return [(depth, line.label, line.total_ns) for depth, line in flat(lines)[0]]
 
 
-def test_modules_stand_as_they_ran_each_named_without_what_it_stands_in() -> None:
+def test_modules_are_below_their_parents_without_the_name_of_the_parent() -> None:
     expected = [(0, "(model)", 10_000), (1, "encoder", 9_000), (2, "layer.0", 9_000), (3, "mlp", 5_000)]
     assert drawn(tree(MODULES)) == expected
     # A module that runs again later, after others, still stands where it belongs.
     assert drawn(tree((*MODULES[:2], *MODULES[:1:-1]))) == expected
 
 
-def test_nodes_of_a_graph_stand_below_their_modules_and_nothing_is_lost() -> None:
+def test_nodes_of_a_graph_are_below_their_modules_and_nothing_is_lost() -> None:
     assert drawn(tree(GRAPH)) == [
         (0, "encoder.layer.0", 6_000),
         (1, "mlp", 3_000),
@@ -63,12 +63,12 @@ def test_nodes_of_a_graph_stand_below_their_modules_and_nothing_is_lost() -> Non
     }
 
 
-def test_a_graph_that_tells_no_module_is_a_list() -> None:
+def test_a_graph_that_reports_no_module_is_a_list() -> None:
     bare = [row.model_copy(update={"parent": None}) for row in GRAPH]
     assert drawn(tree(bare)) == [(0, row.name, row.total_ns) for row in GRAPH]
 
 
-def test_of_too_many_lines_the_longest_stay_with_what_they_stand_in() -> None:
+def test_of_too_many_lines_the_longest_stay_with_their_parents() -> None:
     shown, more = flat(tree(GRAPH), most=4)
     assert [line.label for _, line in shown] == ["encoder.layer.0", "mlp", "MatMul_0", "attention"]
     assert more == 4
@@ -103,7 +103,7 @@ def test_layers_have_the_columns_in_which_something_is_known() -> None:
     assert (total, alone) == (pytest.approx(3_000 / 6_500, rel=1e-5),) * 2
 
 
-def test_the_longest_operators_stand_there_and_the_rest_is_counted() -> None:
+def test_the_longest_operators_are_there_and_the_rest_is_counted() -> None:
     rows = [
         OperatorRow(name=f"op{at}", shapes="[4,8]", calls=2, self_cpu_ns=9_000 - at, self_device_ns=None)
         for at in range(TOP_OPERATORS + 7)
@@ -123,7 +123,7 @@ def profiles(rows: dict[str, Row]) -> RunProfiles:
     )
 
 
-def test_cases_of_one_shape_share_a_scale_and_say_what_stands_in_no_part(profiles: RunProfiles) -> None:
+def test_cases_of_one_shape_share_a_scale_and_say_what_is_in_no_part(profiles: RunProfiles) -> None:
     (group,) = profile_groups(profiles)
     assert group.title == "minilm-l6, batch 1, sequence length 128"
     eager, graph, compiled = group.cases
@@ -201,7 +201,7 @@ def test_the_same_modules_of_two_backends_are_one_chart(profiles: RunProfiles) -
     assert "onnxruntime loses 500 ns here to torch-eager" in bars[2]["hovertext"][0]
 
 
-def test_a_profile_that_shows_nothing_is_marked_and_stands_in_no_chart(profiles: RunProfiles) -> None:
+def test_a_profile_that_shows_nothing_is_marked_and_is_in_no_chart(profiles: RunProfiles) -> None:
     first, second, third = profiles.cases
     a_fifth = Profiled(second.row, second.model, parts(GRAPH, plain_ns=32_500, window_ns=32_500))
     (group,) = profile_groups(RunProfiles("profiles", [first, a_fifth, third]))
@@ -238,7 +238,7 @@ def test_the_time_in_which_no_kernel_ran_is_drawn_behind_the_kernels(profiles: R
         (NO_MODULE, NO_MODULE),
     ],
 )
-def test_segments_are_named_by_what_tells_them_apart(name: str, shown: str) -> None:
+def test_segments_are_named_by_their_differences(name: str, shown: str) -> None:
     assert short_name(SideBySideLine(name, ())) == shown
 
 

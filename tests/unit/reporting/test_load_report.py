@@ -105,6 +105,15 @@ def test_the_curve_has_bound_knee_and_every_measured_load() -> None:
     ]
 
 
+def test_rows_of_one_backend_have_markers_of_their_own() -> None:
+    key, rows = server()
+    first = next(row for row in rows if row.points)
+    second = first.model_copy(update={"load_id": f"{first.load_id}-2", "max_batch": 2 * first.max_batch})
+    spec = load_curve(key, [first, second], "")
+    assert spec is not None
+    assert len({line.look.marker for line in spec.legend}) == 2
+
+
 def test_the_map_has_every_policy_the_best_bold_and_the_measured_one_framed() -> None:
     spec = batching_map(*server(), conditions="")
     assert isinstance(spec, Heat)
@@ -177,10 +186,13 @@ def test_csv_has_every_load_point_and_replayed_load(with_loads: Summary) -> None
     assert len(replayed) == sum(len(row.predicted) + sum(len(cell.points) for cell in row.map) for row in load_rows())
 
 
-def test_continuous_batching_is_in_the_name_of_a_row(with_loads: Summary) -> None:
-    static = next(row for row in with_loads.loads if row.max_batch > 1)
+def test_the_name_of_a_row_of_generation_has_its_batching(with_loads: Summary) -> None:
+    plain = next(row for row in with_loads.loads if row.max_batch > 1)
+    static = plain.model_copy(update={"prompt_length": 32, "new_tokens": 8})
     joining = static.model_copy(update={"load_id": f"{static.load_id}-continuous", "batching": "continuous"})
-    assert batching(joining) == f"{batching(static)}, continuous"
+    assert [batching(row) for row in (static, joining)] == [
+        f"{batching(plain)}, {of}" for of in ("static", "continuous")
+    ]
     results = names([static, joining])
     assert ["continuous" in results[row.load_id] for row in (static, joining)] == [False, True]
     assert [who_loaded(row)["batching"] for row in (static, joining)] == ["static", "continuous"]

@@ -31,12 +31,12 @@ def table(*cards: GpuUsage | None) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in (lines[0], *lines[2:])]
 
 
-def test_rows_on_a_cpu_have_no_columns_of_a_card() -> None:
+def test_rows_on_a_cpu_have_no_columns_of_a_gpu() -> None:
     assert not set(table(None)[0]) & OF_A_CARD
     assert EXPLAINED_GPU not in table_text(machine_load_table([row(None)]))
 
 
-def test_every_figure_of_a_card_stands_under_its_header() -> None:
+def test_every_figure_of_a_gpu_is_under_its_header() -> None:
     seen = usage.gpu_usage_of([look(sm_mhz=1_740, power_w=500.0, reasons=("sw_power_cap",)), look()], 1 << 30)
     head, line, other = table(seen, None)
     cells = dict(zip(head, line, strict=True))

@@ -9,6 +9,7 @@ from harness.core.text import short_names
 from harness.reporting.details import provenance
 from harness.reporting.prose.conditions import whole_names, with_short_names
 from harness.zoo import PREFIXES
+from tests.synthetic_loads import closed_row
 from tests.synthetic_results import RESNET, Synthetic, case_of
 
 
@@ -48,7 +49,7 @@ def test_every_kind_of_name_of_ones_own_is_shortened() -> None:
     assert shown("spin:1ms") == ["spin:1ms"]
 
 
-def test_the_least_that_differs_tells_equal_ones_apart() -> None:
+def test_the_least_that_differs_distinguishes_equal_ones() -> None:
     assert shown("pickle:Tower-0123456789abcdef", "pickle:Tower-0f23456789abcdef") == ["Tower-01", "Tower-0f"]
     assert shown("pt2:/a/m.pt2", "pt2:/b/m.pt2", "timm:resnet18", "resnet18") == [
         "a/m.pt2",
@@ -85,3 +86,10 @@ def test_tables_have_the_short_name_and_the_last_section_the_whole_one() -> None
     assert whole_names(short) == "`Tower` is `pickle:Tower-0123456789abcdef`."
     assert whole_names(short) in provenance(short)
     assert whole_names(summary) == ""
+
+
+def test_loads_have_short_names_too() -> None:
+    loads = (closed_row("onnx:/data/nets/model.onnx", "onnxruntime", "single-stream", 1e6),)
+    summary = Synthetic((RESNET,), [case_of(RESNET, "torch-eager", "fp32", 1)]).summary()
+    short = with_short_names(summary.model_copy(update={"loads": loads}))
+    assert {row.model for row in short.loads} == {"model.onnx"}

@@ -30,14 +30,14 @@ def test_a_case_begins_with_whether_its_parts_add_up() -> None:
     assert text.endswith("- A note.")
 
 
-def test_what_was_measured_beside_the_parts_stands_with_what_it_makes_of_them() -> None:
+def test_corrections_are_shown_with_the_sum_that_they_explain() -> None:
     stretched = EAGER.model_copy(update={"window_ns": 21_000_000, "plain_ns": 10_000_000})
     text = blocks_text(profile_blocks(stretched, on_gpu=False))
     assert "2.00 of the plain latency of 10.0 ms: explained, 0.95 with what was measured beside them." in text
     assert "Profiler overhead: profiled runs took 2.10 times the plain latency." in text
 
 
-def test_a_profile_that_shows_nothing_is_marked_wherever_its_times_stand() -> None:
+def test_a_profile_that_shows_nothing_is_marked_wherever_its_times_are() -> None:
     flag = Flag(name="CPU_SHARED", detail="others used 0.9 CPUs", remedy="Stop them.")
     disturbed = EAGER.model_copy(update={"grade": "C", "flags": (flag,)})
     a_fifth = EAGER.model_copy(update={"plain_ns": 100_000_000, "window_ns": 100_000_000})
@@ -109,7 +109,7 @@ def test_groups_and_sums_of_a_case_are_those_of_all_its_layers() -> None:
     assert "1 layer matching `attention` (of 4)" in text
 
 
-def test_a_graph_tells_modules_and_members_and_no_flops() -> None:
+def test_a_graph_has_modules_and_members_and_no_flops() -> None:
     rows = lines(blocks_text([layers_block(ORT.layers)]))
     assert rows[0] == ["layer", "kind", "from module", "group", "self ms", "share", "output", "fused from"]
     assert rows[2][2] == "mlp.act"

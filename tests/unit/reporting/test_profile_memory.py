@@ -48,7 +48,7 @@ ON_GPU = FOUND.model_copy(
 )
 
 
-def test_the_peak_is_told_by_who_holds_it_and_adds_up() -> None:
+def test_the_parts_of_the_peak_add_up() -> None:
     text = blocks_text(memory_blocks(FOUND, "memory.png"))
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
     assert ["temporaries", "9.00", "15.0%"] in rows
@@ -61,13 +61,13 @@ def test_the_peak_is_told_by_who_holds_it_and_adds_up() -> None:
     assert text.endswith("(memory.png)")
 
 
-def test_activations_that_are_not_told_apart_get_no_figure() -> None:
+def test_activations_that_are_not_distinguished_get_no_figure() -> None:
     text = blocks_text(memory_blocks(FOUND.model_copy(update={"activations_peak_bytes": None})))
     assert "activations alone" not in text
     assert "memory.png" not in text
 
 
-def test_fragmentation_and_snapshot_are_told_where_there_are_any() -> None:
+def test_fragmentation_and_snapshot_are_reported_where_there_are_any() -> None:
     assert "reserved" not in blocks_text(memory_blocks(FOUND))
     text = blocks_text(memory_blocks(ON_GPU))
     assert "64.0 MiB reserved and 48.0 MiB allocated: 16.0 MiB (25.0%) are unused" in text

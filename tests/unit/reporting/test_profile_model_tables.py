@@ -44,7 +44,7 @@ def test_nothing_profiled_is_no_section() -> None:
     assert blocks_text(profile_section([], {}, "profiles")) == ""
 
 
-def test_models_stand_once_and_cases_each_with_their_links() -> None:
+def test_models_are_listed_once_and_cases_with_their_links() -> None:
     text = blocks_text(profile_section([EAGER, ORT], {EAGER.case_id: PARTS}, "profiles"))
     assert text.count("3.500") == 1  # GMAC a sample
     assert f"[model.json](profiles/{ORT.case_id}/model.json)" in text
@@ -99,7 +99,7 @@ def test_a_line_for_the_terminal() -> None:
     )
 
 
-def test_activations_stand_beside_their_estimate_and_apart_from_all_that_is_allocated() -> None:
+def test_activations_are_beside_their_estimate_and_apart_from_all_that_is_allocated() -> None:
     told = ORT.model_copy(update={"activation_measured_bytes": 10 << 20, "activation_alone_bytes": 6 << 20})
     lines = [line for line in blocks_text(model_tables([told], {})).splitlines() if line.startswith("|")]
     place = next(index for index, line in enumerate(lines) if "MiB at most" in line)
@@ -108,7 +108,7 @@ def test_activations_stand_beside_their_estimate_and_apart_from_all_that_is_allo
     assert (row["MiB at most"], row["activations MiB"], row["estimated"]) == ("10.0", "6.00", "9.54")
 
 
-def test_a_file_from_before_memory_was_told_apart_still_loads_and_links_to_nothing_new() -> None:
+def test_a_file_of_an_older_memory_profile_still_loads_and_links_to_nothing_new() -> None:
     older = ORT.model_dump(mode="json", exclude={"activation_alone_bytes", "memory_files"})
     result = ModelProfile.model_validate(older)
     assert (result.activation_alone_bytes, result.memory_files) == (None, ())

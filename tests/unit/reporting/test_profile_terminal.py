@@ -7,7 +7,7 @@ from harness.reporting.tables.profile_tables import terminal_layers
 from tests.synthetic_layers import EAGER, ORT
 
 
-def test_layers_stand_longest_first_and_add_up() -> None:
+def test_layers_are_longest_first_and_add_up() -> None:
     assert terminal_layers("case", EAGER, top=2).splitlines() == [
         "case: layers, grade A, 1.00 of the plain latency: adds up, 2 repeats within 2.0%",
         "module or layer    kind    group        self ms    share",

@@ -29,7 +29,7 @@ def families(summary: Summary) -> dict[str, list[Sample]]:
     return read(summary)
 
 
-def test_a_figure_stands_in_base_units_under_its_conditions(
+def test_a_figure_is_in_base_units_under_its_conditions(
     families: dict[str, list[Sample]], rows: dict[str, Row]
 ) -> None:
     row = rows["minilm-l6-onnxruntime-cpu-fp32-b4-s128"]
@@ -89,7 +89,7 @@ def test_names_end_in_base_units(families: dict[str, list[Sample]]) -> None:
         assert name.endswith((*BASE_UNITS, "_info")), name
 
 
-def test_a_ratio_that_rests_on_grade_c_has_a_gauge_beside_it(summary: Summary) -> None:
+def test_a_ratio_that_is_based_on_grade_c_has_a_gauge_beside_it(summary: Summary) -> None:
     baselines = {row.speedup.baseline for row in summary.rows if row.speedup}
     rows = [row.model_copy(update={"grade": "C"}) if row.case_id in baselines else row for row in summary.rows]
     result = read(summary.model_copy(update={"rows": tuple(with_baseline_grades(rows))}))

@@ -122,7 +122,7 @@ def test_fixed_cost_where_latency_hardly_grows() -> None:
         (row("torch-eager", 1, 10, mode="offline"), row("torch-eager", 4, 13, mode="offline")),
     ],
 )
-def test_fixed_cost_that_cannot_be_told(rows: tuple[Row, ...]) -> None:
+def test_an_unknown_fixed_cost(rows: tuple[Row, ...]) -> None:
     assert said(recommendations.fixed_cost, *rows) == ""
 
 
@@ -137,7 +137,7 @@ def test_the_fastest_backend_and_how_far_it_is_ahead() -> None:
     assert named(recommendations.backend_choice, *rows) == {"openvino fp32 b1", "onnxruntime fp32 b1"}
 
 
-def test_backends_that_cannot_be_told_apart() -> None:
+def test_backends_without_a_significant_difference() -> None:
     rows = (row("openvino", 1, 10), row("onnxruntime", 1, 10.1), row("torch-eager", 1, 30))
     text = said(recommendations.backend_choice, *rows)
     assert text.startswith(

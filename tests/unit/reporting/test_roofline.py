@@ -32,7 +32,7 @@ def limited() -> Summary:
     return Synthetic(models=(RESNET,), cases=CASES, export=with_work, roof=CPU_ROOF).summary()
 
 
-def test_the_limits_stand_above_by_threads() -> None:
+def test_the_limits_are_listed_by_threads() -> None:
     assert roof_line(CPU_ROOF) == (
         f"Measured limits of {CPU_ROOF.device} "
         "with 1 thread: best matrix product fp32 100, int8 400, bf16 50.0 GFLOP/s, copy 10.0 GB/s (read + written); "

@@ -37,7 +37,7 @@ def test_a_series_may_change_its_setting_with_the_batch() -> None:
     assert set(labels([STATIC, larger]).values()) == {"tensorrt fp16"}
 
 
-def test_two_settings_of_one_shape_are_told_apart_at_every_batch() -> None:
+def test_two_settings_of_one_shape_are_distinguished_at_every_batch() -> None:
     larger = changed(STATIC, batch_size=32)
     results = labels([STATIC, DYNAMIC, larger, EAGER])
     assert results[larger.case_id] == results[STATIC.case_id] == "tensorrt fp16 static+graph"

@@ -50,7 +50,7 @@ def both(fast_ns: float | None = 110.0 * MS, slow_ns: float | None = 200.0 * MS)
     return result
 
 
-def test_lines_gains_and_sums_stand_beside_the_measured_latency() -> None:
+def test_lines_gains_and_sums_are_beside_the_measured_latency() -> None:
     assert lines(table_text(gains_table(both(), "group")))[0] == [
         "group",
         "onnxruntime ms",
@@ -71,7 +71,7 @@ def test_lines_gains_and_sums_stand_beside_the_measured_latency() -> None:
     ]
 
 
-def test_without_a_measured_latency_nothing_stands_in_for_it() -> None:
+def test_without_a_measured_latency_nothing_replaces_it() -> None:
     assert [line[0] for line in lines(table_text(gains_table(both(None, None), "group")))[-2:]] == [
         "sum of the parts", "plain latency",
     ]  # fmt: skip
@@ -135,7 +135,7 @@ def test_kernels_beside_layers_are_no_like_for_like() -> None:
     assert gain_sentence(mixed).endswith("torch-compile reports operators only.")
 
 
-def test_a_gpu_that_waits_for_its_host_is_told_as_what_the_difference_comes_from() -> None:
+def test_a_gpu_that_waits_for_its_host_is_the_reported_cause() -> None:
     def kernels(name: str, spent: int, plain: int) -> ComparedColumn:
         kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=spent)
         return ComparedColumn(name, name, parts(operators=(kernel,)).model_copy(update={"plain_ns": plain}), None)
@@ -164,7 +164,7 @@ def test_columns_of_kernels_alone_are_compared_like_with_like() -> None:
     assert doubts(like) == ""
 
 
-def test_a_gpu_that_waits_is_told_with_and_without_the_profiler() -> None:
+def test_the_waiting_of_a_gpu_is_reported_with_and_without_the_profiler() -> None:
     kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=600)
     gaps = LaunchGaps(window_ns=2000, busy_ns=1250, waited_ns=500, work_ns=1250, kernels_ns=600)
     told = parts(operators=(kernel,)).model_copy(update={"plain_ns": 1000, "launch_gaps": gaps})
@@ -191,7 +191,7 @@ def test_a_section_has_its_conditions_above_each_table_and_its_image() -> None:
     assert "Conditions: these.\n\n|" in blocks_text(side_by_side_section(result, "Conditions: these.", ""))
 
 
-def test_profiles_that_show_nothing_are_named_below_the_sentence_and_stand_in_a_table_of_their_own() -> None:
+def test_profiles_that_show_nothing_are_named_below_the_sentence_and_are_in_a_table_of_their_own() -> None:
     a_fifth = GRAPH.model_copy(update={"plain_ns": 510})
     cases = [profiled("torch-eager", EAGER), profiled("onnxruntime", a_fifth), profiled("openvino", FUSED)]
     (result,) = alike(cases)
@@ -210,7 +210,7 @@ def test_profiles_that_show_nothing_are_named_below_the_sentence_and_stand_in_a_
     )
 
 
-def test_every_profile_stands_in_the_report_with_its_grade_and_how_it_adds_up() -> None:
+def test_every_profile_is_in_the_report_with_its_grade_and_how_it_adds_up() -> None:
     repeated = EAGER.model_copy(update={"ratios": (0.96, 0.94), "steady": True})
     disturbed = GRAPH.model_copy(update={"grade": "C", "flags": (CPU_SHARED,), "ratios": (1.2, 0.96), "steady": False})
     kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=60)
@@ -246,7 +246,7 @@ def test_a_title_leaves_settings_to_the_columns() -> None:
     assert "tensorrt static+graph ns" in blocks_text(side_by_side_section(result, "", ""))
 
 
-def test_groups_are_not_told_twice() -> None:
+def test_groups_are_not_reported_twice() -> None:
     cases = [profiled("torch-eager", EAGER), profiled("onnxruntime", GRAPH)]
     models = [entry.model for entry in cases]
     told = {entry.model.case_id: entry.parts for entry in cases if entry.parts}

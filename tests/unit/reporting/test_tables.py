@@ -115,7 +115,7 @@ def header_of(text: str) -> list[str]:
     return [cell.strip() for cell in text.splitlines()[0].split("|")[1:-1]]
 
 
-def test_cosine_and_file_size_stand_only_where_precisions_differ(summary: Summary) -> None:
+def test_cosine_and_file_size_are_only_where_precisions_differ(summary: Summary) -> None:
     rows, export = rows_of(summary, "minilm-l6"), summary.exports["minilm-l6"]
     both = table_text(latency_table(rows, export))
     assert {"cosine", "file MiB"} <= set(header_of(both))
@@ -172,7 +172,7 @@ def test_break_even(rows: ROWS, load_s: float, ms: tuple[float, ...], expected: 
     assert cold.break_even(baseline, baseline, None) is None
 
 
-def test_break_even_says_what_it_rests_on(rows: ROWS) -> None:
+def test_break_even_says_what_it_is_based_on(rows: ROWS) -> None:
     baseline, fast = with_cold(rows[BASELINE], 1.0, (20, 19.7, 20.3)), (10.0, 9.7, 10.3)
     warm = with_cold(rows[NAME], 2.0, fast, cached=True)
     assert str(cold.break_even(warm, baseline, None)) == "100 [96, 105] (cached)"

@@ -10,7 +10,7 @@ EMBEDDING = LayerRow(name="words", kind="Embedding", self_ns=45_600, total_ns=45
 PARTS = PartsProfile(layers=(EMBEDDING,), operators=(), traces=(), window_ns=1, plain_ns=1, tokenising=TOLD)
 
 
-def test_both_are_told_with_their_own_unit() -> None:
+def test_both_are_reported_with_their_own_unit() -> None:
     line = tokenising_line(PARTS)
     assert line.startswith("Tokenising 8 texts of 128 tokens takes 1.23 ms on the host")
     assert line.endswith("Embedding takes 45.6 µs, as part of it.")

@@ -69,7 +69,7 @@ def tables(summary: Summary) -> dict[str, list[Row]]:
     return {" ".join((key.model, *way_of(key))): rows for key, rows in ranking.by_table(summary.rows)}
 
 
-def test_tables_are_by_boundary_and_mode_and_stand_together_by_model(mixed: Summary) -> None:
+def test_tables_are_by_boundary_and_mode_and_together_by_model(mixed: Summary) -> None:
     results = [(key.model, way_of(key)) for key, _ in ranking.by_table(mixed.rows)]
     assert [model for model, _ in results] == ["efficientnet-lite0"] * 4 + ["resnet50"] * 4
     assert len(set(results)) == 8
@@ -166,7 +166,7 @@ def test_no_chart_mixes_boundaries_or_modes(mixed: Summary, monkeypatch: pytest.
     assert "resnet50 (e2e): latency by backend" in dict(drawn)
 
 
-def test_recommendations_rest_on_rows_of_one_boundary_and_mode(mixed: Summary) -> None:
+def test_recommendations_are_based_on_rows_of_one_boundary_and_mode(mixed: Summary) -> None:
     by_id = {row.case_id: row for row in mixed.rows}
     result = recommendations.recommend(mixed)
     assert result

@@ -31,7 +31,7 @@ def stepped(before: int, after: int, shift: float, seed: int = 0) -> list[float]
     return [value * (1 + shift if place >= before else 1) for place, value in enumerate(values)]
 
 
-def test_a_step_is_found_where_it_is_with_its_size() -> None:
+def test_a_step_is_detected_at_its_place_with_its_size() -> None:
     result = largest_split(stepped(30, 10, 0.05), [0.0] * 40)
     assert result is not None
     assert result.at == 30
@@ -59,7 +59,7 @@ def test_noise_alone_raises_no_alarm_in_most_nights() -> None:
     assert alarms <= 2  # at a rate of 5% more than two of ten have probability 1.2%; the seeds are fixed
 
 
-def test_a_two_percent_step_among_many_series_is_found_within_five_runs() -> None:
+def test_a_two_percent_step_among_many_series_is_detected_within_five_runs() -> None:
     count = 0
     for night in range(5):
         series = [RunSeries(noise(30, 77 + 1000 * night + number), [0.0] * 30) for number in range(19)]
@@ -153,7 +153,7 @@ def test_what_a_restless_or_correlated_machine_shows_is_less_likely_a_shift() ->
     assert wandering.high - wandering.low > plain.high - plain.low
 
 
-def test_several_steps_are_found_by_segmentation() -> None:
+def test_several_steps_are_detected_by_segmentation() -> None:
     values = stepped(20, 40, 0.05)
     values = [value * (1.05 if place >= 40 else 1) for place, value in enumerate(values)]
     (splits,) = changes_of_a_night([RunSeries(values, [0.0] * 60)])

@@ -131,7 +131,7 @@ def test_another_shape_is_never_broadcast(shape: tuple[int, ...]) -> None:
         one(np.zeros(shape), np.zeros((2, 3)))
 
 
-def test_one_wholly_wrong_item_is_seen_in_a_batch_that_is_near_enough() -> None:
+def test_one_wholly_wrong_sample_is_seen_in_a_batch_that_is_near_enough() -> None:
     reference = np.random.default_rng(1).normal(size=(64, 384))
     output = reference + 0.15 * np.random.default_rng(2).normal(size=(64, 384))
     output[3] = reference[5]
@@ -147,13 +147,13 @@ def test_one_wholly_wrong_item_is_seen_in_a_batch_that_is_near_enough() -> None:
 
 
 @given(nonzero)
-def test_of_one_item_both_distances_are_the_same(array: Array) -> None:
+def test_of_one_sample_both_distances_are_the_same(array: Array) -> None:
     result = one(array[:1] * np.float32(1.5), array[:1])
     assert result.item_relative_l2 == pytest.approx(result.relative_l2)
     assert result.item_cosine == pytest.approx(result.cosine)
 
 
-def test_an_item_of_almost_nothing_is_measured_against_the_others() -> None:
+def test_a_sample_of_almost_nothing_is_measured_against_the_others() -> None:
     reference = np.ones((10, 4))
     reference[7] = 1e-9
     result = one(reference + 1e-3, reference)
@@ -162,7 +162,7 @@ def test_an_item_of_almost_nothing_is_measured_against_the_others() -> None:
     assert result.item_cosine == pytest.approx(1.0)
 
 
-def test_an_output_without_a_batch_axis_is_one_item() -> None:
+def test_an_output_without_a_batch_axis_is_one_sample() -> None:
     reference = {"y": np.ones((4, 2)), "length": np.array(3.0), "other": np.ones(7)}
     assert compare(reference, reference, False).item_relative_l2 == 0.0
     wrong = {**reference, "other": np.array([2.0, *[1.0] * 6])}
@@ -199,7 +199,7 @@ def test_one_part_that_is_not_finite_spoils_the_whole() -> None:
     assert result == part(samples=12, **nothing, nonfinite=3)
 
 
-def test_the_worst_item_of_all_counts_and_none_where_one_part_did_not_look() -> None:
+def test_the_worst_sample_of_all_counts_and_none_where_one_part_did_not_look() -> None:
     result = worst([part(item_relative_l2=0.7), part(item_cosine=0.1), part()])
     assert result == part(samples=12, item_relative_l2=0.7, item_cosine=0.1)
     older = worst([part(), part(item_relative_l2=None, item_cosine=None)])

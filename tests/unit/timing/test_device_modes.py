@@ -58,7 +58,7 @@ def test_sync_does_nothing_else_between_start_and_end(gpu: Make) -> None:
     assert backend.selected == [0, 1, 2, 3, 4]
 
 
-def test_sync_tells_host_device_and_enqueue_apart(gpu: Make) -> None:
+def test_sync_distinguishes_host_device_and_enqueue(gpu: Make) -> None:
     mode = DeviceSync(gpu(), 8)
     samples = room()
     mode.block(samples, 0, 0, 5)

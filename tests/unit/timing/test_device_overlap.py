@@ -115,7 +115,7 @@ def test_parts_lie_within_the_device_time_and_that_within_the_hosts(work: list[i
         assert 0 < result.enqueue_ns[n] <= samples[n]
 
 
-def test_what_ran_last_is_what_the_check_is_told(gpu: Make) -> None:
+def test_the_check_gets_the_last_batch_that_ran(gpu: Make) -> None:
     backend = gpu()
     last: list[tuple[int, int]] = []
     mode = DeviceOverlapped(backend, 8)

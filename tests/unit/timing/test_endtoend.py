@@ -136,11 +136,11 @@ def test_the_parts_are_the_calls_own_time_and_add_up_to_the_sample(run: Run) -> 
     assert set(parts) == {(3 * MS, 8 * MS + MS // 2, MS // 4)}
 
 
-def test_the_first_answer_is_timed_from_the_items_to_the_answer(run: Run) -> None:
+def test_the_first_answer_is_timed_from_the_samples_to_the_answer(run: Run) -> None:
     assert run(Recording()).cold_ns.first_inference == sum(COST_NS.values())
 
 
-def test_every_batch_is_prepared_anew_and_answered_from_its_own_outputs(run: Run) -> None:
+def test_every_batch_is_prepared_again_and_answered_from_its_own_outputs(run: Run) -> None:
     backend = Recording()
     result = run(backend)
     assert result.parity_before is not None
@@ -151,7 +151,7 @@ def test_every_batch_is_prepared_anew_and_answered_from_its_own_outputs(run: Run
     assert {int(batch["ids"][0]) for _, batch in backend.answered} == set(range(BATCHES))
 
 
-def test_a_backend_that_keeps_its_old_inputs_is_found_out(run: Run) -> None:
+def test_a_backend_that_keeps_its_old_inputs_is_detected(run: Run) -> None:
     backend = Recording()
     backend.forget = True
     result = run(backend)

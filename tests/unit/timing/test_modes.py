@@ -161,7 +161,7 @@ def test_a_block_is_back_to_back_with_one_synchronise_at_its_end(device: Make) -
     assert {reads - before for reads in result.clock_reads} == {0, block.iterations}
 
 
-def test_the_block_before_tells_how_many_batches_fill_the_time(device: Make) -> None:
+def test_the_block_before_decides_how_many_batches_fill_the_time(device: Make) -> None:
     mode = warmed(device())
     block = mode.block(room(), 0, 500 * MS, 20)
     assert block.iterations == pytest.approx(50, abs=1)

@@ -171,7 +171,7 @@ def after_check(wrong: Callable[[int], Any]) -> Callable[[int, int], Any]:
     return lambda index, number: reference(index) if number <= 1 + BATCHES else wrong(index)
 
 
-def test_an_answer_that_goes_wrong_while_timing_is_found(run: Run) -> None:
+def test_an_answer_that_goes_wrong_while_timing_is_detected(run: Run) -> None:
     result = run(Recording(answer=after_check(lambda index: {"logits": -reference(index)["logits"]})))
     assert result.parity_before is not None
     assert result.parity_timed is not None
@@ -179,7 +179,7 @@ def test_an_answer_that_goes_wrong_while_timing_is_found(run: Run) -> None:
     assert result.parity_timed.relative_l2 == pytest.approx(2.0)
 
 
-def test_nan_that_only_the_timed_path_shows_is_found(run: Run) -> None:
+def test_nan_that_only_the_timed_path_shows_is_detected(run: Run) -> None:
     result = run(Recording(answer=after_check(lambda index: {"logits": np.full((2, 5), np.nan)})))
     assert result.parity_before is not None
     assert result.parity_timed is not None

@@ -63,7 +63,7 @@ def good(count: int = 10) -> dict[str, Any]:
     }
 
 
-def test_eight_items_are_taken_as_they_are_in_the_models_types(tmp_path: Path) -> None:
+def test_eight_samples_are_taken_as_they_are_in_the_models_types(tmp_path: Path) -> None:
     made = of_file(write(tmp_path / "own.npz", **good()))
     assert {name: (values.dtype, values.shape) for name, values in made.arrays.items()} == {
         "image": (np.uint8, (10, 2, 2)),
@@ -124,7 +124,7 @@ def test_a_file_that_is_none_is_refused(content: bytes | None, tmp_path: Path) -
     assert "own.npz" in caught.value.problem
 
 
-def test_a_changed_file_is_told_from_the_planned_one(tmp_path: Path) -> None:
+def test_a_changed_file_is_distinguished_from_the_planned_one(tmp_path: Path) -> None:
     path = write(tmp_path / "own.npz", **good())
     planned = describe_inputs((path,), "tensor")
     write(tmp_path / "own.npz", **good(9))
@@ -132,7 +132,7 @@ def test_a_changed_file_is_told_from_the_planned_one(tmp_path: Path) -> None:
         with_own_inputs(model(), planned)
 
 
-def test_several_files_are_told_apart_by_their_shapes_and_free_the_axes_that_differ(tmp_path: Path) -> None:
+def test_several_files_are_distinguished_by_their_shapes_and_free_the_axes_that_differ(tmp_path: Path) -> None:
     files = [
         write(
             tmp_path / f"{size}.npz", x=floats(9, 3, size, size + 8), mask=np.ones((9, size), bool), state=floats(9, 2)
@@ -192,7 +192,7 @@ def test_batch_axes_by_examples_and_by_what_a_file_declares() -> None:
     assert axes_of_graph({"x": (None, 3), "y": ("unk__1", 3)}) == {}
 
 
-def test_items_are_laid_out_as_the_model_takes_them_and_back() -> None:
+def test_samples_are_laid_out_as_the_model_takes_them_and_back() -> None:
     axes: dict[str, int | None] = {"state": 1, "scale": None}
     items = {"x": floats(4, 3), "state": floats(4, 2, 5), "scale": np.full(4, 0.5, np.float32)}
     taken = as_taken(items, axes)

@@ -33,7 +33,7 @@ def of_node(kind: str, path: Path) -> Path:
         ("MatMul", None),
     ],
 )
-def test_operators_tell(kind: str, expected: Quantisation | None, tmp_path: Path) -> None:
+def test_operators_decide_whether_a_file_is_quantised(kind: str, expected: Quantisation | None, tmp_path: Path) -> None:
     assert quantisation_of(of_node(kind, tmp_path / "m.onnx")) == expected
 
 

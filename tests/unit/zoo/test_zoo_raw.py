@@ -28,7 +28,7 @@ FLOAT = {"pixels": np.dtype(np.float32)}
 
 
 @pytest.mark.parametrize("items", [(b"a", b"", b"three"), (b"\x00\xff" * 500,), ("späte Äpfel".encode(), b"x")])
-def test_items_come_back_as_they_were_and_make_the_same_file(tmp_path: Path, items: tuple[bytes, ...]) -> None:
+def test_samples_come_back_as_they_were_and_make_the_same_file(tmp_path: Path, items: tuple[bytes, ...]) -> None:
     save_samples(items, tmp_path / "one.npz")
     save_samples(items, tmp_path / "two.npz")
     assert load_samples(tmp_path / "one.npz") == list(items)

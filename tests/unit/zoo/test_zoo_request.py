@@ -128,7 +128,7 @@ def test_an_export_serves_a_plan_that_asks_for_no_more(tmp_path: Path) -> None:
     assert not covers(record, wider)
 
 
-def test_a_form_that_was_not_written_is_owed_and_one_that_was_is_vouched_for(tmp_path: Path) -> None:
+def test_a_form_that_was_not_written_is_pending(tmp_path: Path) -> None:
     record = saved_record(tmp_path / "minilm-l6", "abc")
     wanted = planned().model_copy(update={"onnx_variants": ("fp16-fused",)})
     assert not covers(record, wanted)

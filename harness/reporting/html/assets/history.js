@@ -9,6 +9,7 @@
     return getComputedStyle(probe).color;
   };
   const left = 62, top = 8, bottom = 18;
+  const MOST_DOTS = 60;
 
   // Milliseconds with three digits, in the unit that needs no zeros before them.
   const time = (ms) => {
@@ -42,12 +43,12 @@
     const at = scales(series, canvas);
     pen.font = "11px sans-serif";
     pen.fillStyle = colour("--muted");
-    for (const value of [at.low, at.high]) pen.fillText(time(value), 0, at.y(value) + 4);
+    for (const value of new Set([at.low, at.high])) pen.fillText(time(value), 0, at.y(value) + 4);
     const ends = [series.values[0], series.values[series.values.length - 1]].map((value) => data.runs[value[0]][0]);
     const day = (text) => text.slice(0, 10);
     const [begin, end] = ends.map(day(ends[0]) === day(ends[1]) ? (text) => text : day);
     pen.fillText(begin, left, canvas.clientHeight - 4);
-    pen.fillText(end, canvas.clientWidth - 8 - pen.measureText(end).width, canvas.clientHeight - 4);
+    if (end !== begin) pen.fillText(end, canvas.clientWidth - 8 - pen.measureText(end).width, canvas.clientHeight - 4);
     pen.fillStyle = colour("--fair-soft");
     pen.beginPath();
     for (const value of series.values) pen.lineTo(at.x(value[0]), at.y(value[3]));
@@ -58,6 +59,20 @@
     pen.beginPath();
     for (const value of series.values) pen.lineTo(at.x(value[0]), at.y(value[1]));
     pen.stroke();
+    if (series.values.length <= MOST_DOTS) {
+      // One run is no line and no band: its interval is a stroke, its median a dot.
+      for (const [run, median, low, high] of series.values) {
+        pen.fillStyle = colour("--accent");
+        pen.beginPath();
+        pen.arc(at.x(run), at.y(median), 2.5, 0, 2 * Math.PI);
+        pen.fill();
+        if (series.values.length > 1) continue;
+        pen.beginPath();
+        pen.moveTo(at.x(run), at.y(low));
+        pen.lineTo(at.x(run), at.y(high));
+        pen.stroke();
+      }
+    }
     const line = (run, name, dashes) => {
       pen.strokeStyle = colour(name);
       pen.setLineDash(dashes);

@@ -90,7 +90,7 @@ def test_the_profiler_plugin_finds_the_trace(ask: Ask) -> None:
     assert ask("plugin/pytorch_profiler/workers", run=CASE, view="Operator") == ["operators"]
 
 
-def test_figures_stand_among_the_scalars(ask: Ask) -> None:
+def test_figures_are_among_the_scalars(ask: Ask) -> None:
     assert until(lambda: CASE in ask("plugin/scalars/tags"), guard_s=600)
     tags = ask("plugin/scalars/tags")[CASE]
     assert {"latency/beside_the_profiler_ms", "latency/under_the_profiler_ms", "cost/gflop"} <= set(tags)

@@ -77,7 +77,7 @@ def test_a_cpu_is_watched_by_the_profiler_itself(tmp_path: Path) -> None:
     assert made[0].passes == 3
 
 
-def test_on_a_gpu_the_allocator_tells_what_was_there_and_what_is_reserved(
+def test_on_a_gpu_the_allocator_reports_earlier_and_reserved_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = [
