@@ -289,17 +289,18 @@ def _write(comparison: Comparison, current: file_sums.ByModel, results: Results)
     shown = current.of(current.models[0]) if current.is_large else current.head
     measured = [row for row in shown.rows if row.status == "measured"]
     large = len(comparison.rows) > packed.PACK_FROM
-    writers: dict[Path, Callable[[], str]] = {
+    writers: dict[Path, Callable[[], bytes]] = {
         results.comparison_report: lambda: document_text(
             tables.document(comparison, short_conditions(shown, measured))
-        ),
-        results.pr_comment: lambda: pr_comment(comparison),
-        results.junit: lambda: junit(comparison),
+        ).encode(),
+        results.junit: lambda: junit(comparison).encode(),
+        results.comparison: lambda: store.encoded(comparison, indent=None if large else 2),
+        results.pr_comment: lambda: pr_comment(comparison).encode(),
     }
     # One after the other they would take as long as all comparing by several processes.
-    written = (map_forked if large else map)(lambda path: writers[path]().encode(), list(writers))
+    written = (map_forked if large else map)(lambda path: writers[path](), list(writers))
     texts = dict(zip(writers, written, strict=True))
-    store.save(results.comparison, comparison, indent=None if large else 2)
+    store.save_encoded(results.comparison, texts.pop(results.comparison))
     file_sums.save(results, "compare", texts)
     document = texts[results.comparison_report].decode()
     if os.environ.get("GITHUB_ACTIONS"):

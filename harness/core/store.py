@@ -75,7 +75,11 @@ def save(path: Path, record: BaseModel, indent: int | None = 2) -> bool:
     Raises StorageError when the disk is full or the folder is not writable, and UsageError where the file would be too
     large for any stage to read.
     """
-    content = encoded(record, indent)
+    return save_encoded(path, encoded(record, indent))
+
+
+def save_encoded(path: Path, content: bytes) -> bool:
+    """The same for the content of a record's file (`encoded`)."""
     _check_fits(path, len(content))
     return save_bytes(path, content)
 
