@@ -32,7 +32,7 @@ from harness.core import (
 from harness.core.errors import MissingInputError, NotComparableError, RegressionError, UsageError
 from harness.core.layout import Results, RunStore
 from harness.core.lock import exclusive
-from harness.core.parallel import map_forked
+from harness.core.parallel import map_forked, uncollected
 from harness.core.schemas import Comparison, Design, Difference, Judgement, Row, Side, States, Summary
 from harness.core.timestamps import utc_now
 from harness.planning.run_store import RemoteStore, baseline_in, is_store, is_url
@@ -47,6 +47,7 @@ from harness.reporting.writers.junit import junit
 from harness.reporting.writers.markdown import document_text, section
 
 
+@uncollected()
 def stage(arguments: Sequence[str]) -> None:
     """Read both, judge, write, and fail where a row or a threshold fails."""
     options = _options(arguments)

@@ -28,7 +28,7 @@ from harness.core import (
 )
 from harness.core.errors import FormatError, MissingInputError, UsageError
 from harness.core.layout import Results
-from harness.core.parallel import map_forked
+from harness.core.parallel import map_forked, uncollected
 from harness.core.safe_files import SizeLimit, read_text
 from harness.core.schemas import Comparison, Plan, SelfTest, Summary
 from harness.core.timestamps import utc_now
@@ -194,6 +194,7 @@ def _of_model(results: Results, name: str) -> tuple[Summary, _Place]:
     return summary, _Place(f"report-{slug}", own.report, own.report_details, own.report_page, own.charts)
 
 
+@uncollected()
 def _by_model(run: file_sums.ByModel, results: Results, no_charts: bool) -> None:
     """The report of a large run: a line a model, and a page that opens the rows of one."""
     file_sums.check(results, "plan", [results.command], "make plan")

@@ -9,7 +9,7 @@ from operator import attrgetter, mul, sub
 from statistics import median
 from typing import Any, TypeVar
 
-from harness.core.schemas import BusyProcess, GpuSample, GpuUsage, Record, Usage, UsageSample, UsageSummary
+from harness.core.schemas import BusyProcess, GpuSample, GpuUsage, Record, Usage, UsageSummary
 from harness.monitoring.cpu_probe import MAX_BUSIEST
 
 N = TypeVar("N", int, float)
