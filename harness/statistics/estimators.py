@@ -206,8 +206,8 @@ FEW = 500
 def median(values: ArrayLike) -> float:
     """The median of samples; of process medians it is the headline latency."""
     if isinstance(values, tuple | list) and len(values) <= FEW:
-        ordered = sorted(values)  # an array costs more than it saves
-        return (float(ordered[(len(ordered) - 1) // 2]) + float(ordered[len(ordered) // 2])) / 2
+        ordered, half = sorted(values), len(values) // 2  # an array costs more than it saves
+        return float(ordered[half]) if len(values) % 2 else (float(ordered[half - 1]) + float(ordered[half])) / 2
     return float(_middle(np.sort(np.asarray(values, dtype=np.float64))))
 
 
