@@ -45,7 +45,7 @@ from harness.reporting.html.comparison_section import is_of
 from harness.reporting.html.embedded import can_draw
 from harness.reporting.html.page import page, stamp
 from harness.reporting.html.profile_section import RunProfiles
-from harness.reporting.prose.conditions import conditions, with_short_names
+from harness.reporting.prose.conditions import conditions, shared_conditions, with_short_names
 from harness.reporting.prose.generation_text import generation_section, terminal_generation
 from harness.reporting.prose.load_answer import load_section, terminal_loads
 from harness.reporting.table import DocumentBlock
@@ -234,11 +234,12 @@ def _profile(
 ) -> list[DocumentBlock]:
     """The section on the profiles that belong to the summary's plan. images: of the first comparisons."""
     parts = {case.row.case_id: case.parts for case in profiled.cases if case.parts}
+    shared = shared_conditions(summary)
     compared = [
         block
         for place, group in enumerate(beside)
         for block in side_by_side_section(
-            group, conditions(summary, group.rows), images[place] if place < len(images) else ""
+            group, conditions(summary, group.rows, shared), images[place] if place < len(images) else ""
         )
     ]
     compared += (block for group in not_compared(profiled.cases) for block in not_compared_section(group))

@@ -14,7 +14,7 @@ from harness.core.schemas import Check, ColdCosts, Flag, Grade, Interval, Row, S
 from harness.reporting import ranking
 from harness.reporting.figures import MEMORY, Figure
 from harness.reporting.first_page import answer_table, case_table
-from harness.reporting.prose.conditions import conditions, environment_table, run_conditions
+from harness.reporting.prose.conditions import conditions, environment_table, run_conditions, shared_conditions
 from harness.reporting.table import texts
 from harness.reporting.tables import cold_start_table as cold
 from harness.reporting.tables import latency_table as latency
@@ -60,7 +60,7 @@ def test_flag_notes(summary: Summary, golden: Golden) -> None:
 
 
 def test_conditions_and_environment(summary: Summary, golden: Golden) -> None:
-    own = conditions(summary, rows_of(summary, "minilm-l6"))
+    own = conditions(summary, rows_of(summary, "minilm-l6"), shared_conditions(summary))
     text = f"{run_conditions(summary)}\n\n{own}\n\n" + blocks_text([environment_table(summary.environments)])
     golden("conditions.md", text + "\n")
 
