@@ -60,6 +60,7 @@ FORMS: tuple[Literal["png", "svg"], ...] = ("png", "svg")
 """Formats of each chart: the report shows the first; the second is for documents that scale it."""
 
 
+@uncollected()
 def stage(arguments: Sequence[str]) -> None:
     """Read, draw, write."""
     parser = cli.parser("harness.report", __doc__)
@@ -194,7 +195,6 @@ def _of_model(results: Results, name: str) -> tuple[Summary, _Place]:
     return summary, _Place(f"report-{slug}", own.report, own.report_details, own.report_page, own.charts)
 
 
-@uncollected()
 def _by_model(run: file_sums.ByModel, results: Results, no_charts: bool) -> None:
     """The report of a large run: a line a model, and a page that opens the rows of one."""
     file_sums.check(results, "plan", [results.command], "make plan")
