@@ -32,7 +32,7 @@ from harness.core import (
 from harness.core.errors import MissingInputError, NotComparableError, RegressionError, UsageError
 from harness.core.layout import Results, RunStore
 from harness.core.lock import exclusive
-from harness.core.parallel import map_forked
+from harness.core.parallel import map_forked, uncollected
 from harness.core.schemas import Comparison, Design, Difference, Judgement, Row, Side, States, Summary
 from harness.core.timestamps import utc_now
 from harness.pipeline import TEXTS
@@ -48,6 +48,7 @@ from harness.reporting.writers.junit import junit
 from harness.reporting.writers.markdown import document_text, section
 
 
+@uncollected()
 def stage(arguments: Sequence[str]) -> None:
     """Read both, judge, write, and fail where a row or a threshold fails."""
     options = _options(arguments)
@@ -284,17 +285,18 @@ def _write(comparison: Comparison, current: file_sums.ByModel, results: Results)
     shown = current.of(current.models[0]) if current.is_large else current.head
     measured = [row for row in shown.rows if row.status == "measured"]
     large = len(comparison.rows) > packed.PACK_FROM
-    writers: dict[Path, Callable[[], str]] = {
+    writers: dict[Path, Callable[[], bytes]] = {
         results.comparison_report: lambda: document_text(
             tables.document(comparison, short_conditions(shown, measured))
-        ),
-        results.pr_comment: lambda: pr_comment(comparison),
-        results.junit: lambda: junit(comparison),
+        ).encode(),
+        results.junit: lambda: junit(comparison).encode(),
+        results.comparison: lambda: store.encoded(comparison, indent=None if large else 2),
+        results.pr_comment: lambda: pr_comment(comparison).encode(),
     }
     # One after the other they would take as long as all comparing by several processes.
-    written = (map_forked if large else map)(lambda path: writers[path]().encode(), list(writers))
+    written = (map_forked if large else map)(lambda path: writers[path](), list(writers))
     texts = dict(zip(writers, written, strict=True))
-    store.save(results.comparison, comparison, indent=None if large else 2)
+    store.save_encoded(results.comparison, texts.pop(results.comparison))
     file_sums.save(results, "compare", texts)
     document = texts[results.comparison_report].decode()
     if os.environ.get("GITHUB_ACTIONS"):

@@ -28,7 +28,7 @@ from harness.core import (
 )
 from harness.core.errors import FormatError, MissingInputError, UsageError
 from harness.core.layout import Results
-from harness.core.parallel import map_forked
+from harness.core.parallel import map_forked, uncollected
 from harness.core.schemas import Comparison, Plan, SelfTest, Summary
 from harness.core.timestamps import utc_now
 from harness.profiling.phases import with_phases
@@ -44,7 +44,7 @@ from harness.reporting.html.comparison_section import is_of
 from harness.reporting.html.embedded import can_draw
 from harness.reporting.html.page import page, stamp
 from harness.reporting.html.profile_section import RunProfiles
-from harness.reporting.prose.conditions import conditions, with_short_names
+from harness.reporting.prose.conditions import conditions, shared_conditions, with_short_names
 from harness.reporting.prose.generation_text import generation_section, terminal_generation
 from harness.reporting.prose.load_answer import load_section, terminal_loads
 from harness.reporting.table import DocumentBlock
@@ -59,6 +59,7 @@ FORMS: tuple[Literal["png", "svg"], ...] = ("png", "svg")
 """Formats of each chart: the report shows the first; the second is for documents that scale it."""
 
 
+@uncollected()
 def stage(arguments: Sequence[str]) -> None:
     """Read, draw, write."""
     parser = cli.parser("harness.report", __doc__)
@@ -232,11 +233,12 @@ def _profile(
 ) -> list[DocumentBlock]:
     """The section on the profiles that belong to the summary's plan. images: of the first comparisons."""
     parts = {case.row.case_id: case.parts for case in profiled.cases if case.parts}
+    shared = shared_conditions(summary)
     compared = [
         block
         for place, group in enumerate(beside)
         for block in side_by_side_section(
-            group, conditions(summary, group.rows), images[place] if place < len(images) else ""
+            group, conditions(summary, group.rows, shared), images[place] if place < len(images) else ""
         )
     ]
     compared += (block for group in not_compared(profiled.cases) for block in not_compared_section(group))

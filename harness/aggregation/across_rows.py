@@ -5,7 +5,6 @@ baseline.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 from harness.aggregation.flags import GroupKey, is_calibration, medians_by_round
@@ -51,16 +50,20 @@ def contexts(
     sound = [draft for draft in drafts if draft.is_sound and not _is_above_roof(draft, judged)]
     beaten = losers(cases, {draft.row.case_id: medians_by_round(draft.row) for draft in sound})
     slower = nonmonotone([draft.row for draft in sound if not draft.calibration])
-    alone = {name: _context(name, judged, slower, beaten) for name in (draft.row.case_id for draft in drafts)}
-    grades = {draft.row.case_id: grade_of(draft, alone[draft.row.case_id]) for draft in sound}
     bases = baselines([draft.row for draft in sound if draft.row.case_id not in beaten], baseline_backend)
+    divisors = {base.case_id for base in bases.values()}
+    grades = {
+        draft.row.case_id: grade_of(draft, _context(draft.row.case_id, judged, slower, beaten))
+        for draft in sound
+        if draft.row.case_id in divisors
+    }
     ratios = {
         draft.row.case_id: speedup(draft.row, base, grades[base.case_id])
         for draft in sound
         if not draft.calibration and (base := bases.get(_peers(draft.row)))
     }
     names = [draft.row.case_id for draft in drafts]
-    return [replace(alone[name], speedup=ratios.get(name)) for name in names]
+    return [_context(name, judged, slower, beaten, ratios.get(name)) for name in names]
 
 
 def _is_above_roof(draft: Draft, judged: Mapping[str, JudgedRoofline]) -> bool:
@@ -68,7 +71,11 @@ def _is_above_roof(draft: Draft, judged: Mapping[str, JudgedRoofline]) -> bool:
 
 
 def _context(
-    case_id: str, judged: Mapping[str, JudgedRoofline], slower: Mapping[str, Finding], beaten: frozenset[str]
+    case_id: str,
+    judged: Mapping[str, JudgedRoofline],
+    slower: Mapping[str, Finding],
+    beaten: frozenset[str],
+    ratio: Speedup | None = None,
 ) -> Context:
     limits = judged.get(case_id, JudgedRoofline(None, (), {}))
     return Context(
@@ -77,6 +84,7 @@ def _context(
         checks=limits.checks,
         slower=slower.get(case_id),
         tried=case_id in beaten,
+        speedup=ratio,
     )
 
 

@@ -9,7 +9,7 @@ from operator import attrgetter, mul, sub
 from statistics import median
 from typing import Any, TypeVar
 
-from harness.core.schemas import BusyProcess, GpuSample, GpuUsage, Record, Usage, UsageSample, UsageSummary
+from harness.core.schemas import BusyProcess, GpuSample, GpuUsage, Record, Usage, UsageSummary
 from harness.monitoring.cpu_probe import MAX_BUSIEST
 
 N = TypeVar("N", int, float)
@@ -113,7 +113,6 @@ MIN_PEAK_SHARE = 0.5
 CPU time in ticks of 10 ms, and one tick in a sample of 5 ms would look like two CPUs."""
 
 
-_USED = tuple(name for name in UsageSample.model_fields if name not in ("at_ns", "phase"))
 PEAKS = ("cpu_percent", "others_percent", "steal_percent")
 
 
@@ -126,7 +125,8 @@ def timed(usage: Usage) -> UsageSummary | None:
     times = list(compress(map(sub, every["at_ns"], (0, *every["at_ns"])), judged))
     if not sum(times):
         return None
-    seen = {name: tuple(compress(every[name], judged)) for name in _USED}
+    looks = compress(zip(*every.values(), strict=True), judged)
+    seen = dict(zip(every, zip(*looks, strict=True), strict=True))
     shortest = MIN_PEAK_SHARE * usage.interval_ns
     long = seen
     if min(times) < shortest:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from harness.aggregation import flags, grades
 from harness.aggregation.flags import CALIBRATION, medians_by_round
@@ -338,6 +339,7 @@ def _judge(change: Change, t_p: float, rank_p: float, equivalence: float, compar
     return Judged("AMBIGUOUS", t_p, rank_p, doubt)
 
 
+@cache
 def _too_few(rounds: tuple[int, int], rules: Rules) -> str:
     have = [f"{count} {side}" for count, side in zip(rounds, ("in the baseline", "now"), strict=True)]
     counts = " and ".join(text for text, count in zip(have, rounds, strict=True) if count < rules.enough)

@@ -53,8 +53,8 @@ def load_summary(path: Path, made_by: str = "make aggregate") -> Summary:
 
 
 def is_large(path: Path) -> bool:
-    """Whether a summary has its rows in a file of their own. False where there is none: its reader says so."""
-    return path.is_file() and isinstance(store.load_head(path, "make aggregate"), PackedSummary)
+    """Whether a summary has its rows in a file of their own. False where there is no summary: its reader says so."""
+    return path.is_file() and store.is_packed(store.read_bytes(path, "make aggregate"))
 
 
 class ByModel:

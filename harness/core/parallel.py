@@ -1,4 +1,5 @@
-"""Maps a function over many items in forked processes, which share what the function refers to."""
+"""Maps a function over many items in forked processes, which share what the function refers to; turns the collector of
+cycles off for work on many records."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import multiprocessing
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.pool import AsyncResult
 from typing import Any, TypeVar
 
@@ -14,7 +16,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 MOST = 4
-"""Processes at most: each holds the items that it works on, and collects no cycles, which records do not form."""
+"""Processes at most: each holds the items that it works on."""
 
 AHEAD = 2
 """Results of each process that may wait for the caller: without a bound they were the memory of a large run."""
@@ -33,13 +35,8 @@ def map_forked(work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
         yield from map(work, items)
         return
     _WORK.append(work)
-    # The collector of the processes leaves alone what they share: looking at it would copy it. Here it would look at
-    # every result again and again.
-    collects = gc.isenabled()
-    gc.freeze()
-    gc.disable()
     try:
-        with multiprocessing.get_context("fork").Pool(processes) as pool:
+        with uncollected(), multiprocessing.get_context("fork").Pool(processes) as pool:
             waiting: deque[AsyncResult[R]] = deque()
             for item in items:
                 waiting.append(pool.apply_async(_call, (item,)))
@@ -48,11 +45,21 @@ def map_forked(work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
             while waiting:
                 yield waiting.popleft().get()
     finally:
-        gc.unfreeze()
-        if collects:
-            gc.enable()
         _WORK.pop()
 
 
 def _call(item: Any) -> Any:
     return _WORK[-1](item)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without the collector of cycles, here and in processes that are forked meanwhile. Records form no cycles, and it
+    would look at all of them again and again."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()

@@ -75,7 +75,11 @@ def save(path: Path, record: BaseModel, indent: int | None = 2) -> bool:
     Raises StorageError when the disk is full or the folder is not writable, and UsageError where the file would be too
     large for any stage to read.
     """
-    content = encoded(record, indent)
+    return save_encoded(path, encoded(record, indent))
+
+
+def save_encoded(path: Path, content: bytes) -> bool:
+    """The same for the content of a record's file (`encoded`)."""
     _check_fits(path, len(content))
     return save_bytes(path, content)
 
@@ -168,7 +172,7 @@ def parse(path: Path, content: bytes, kind: type[R], made_by: str, sums: dict[Pa
     if sums is not None:
         sums[path] = record.digest
     try:
-        if kind is Summary and _version(record.content) == PACKED:
+        if kind is Summary and is_packed(record.content):
             return _with_rows(path, PackedSummary.model_validate_json(record.content))  # type: ignore[return-value]
         return kind.model_validate_json(record.content)
     except ValidationError as error:
@@ -188,10 +192,12 @@ def _with_rows(path: Path, summary: PackedSummary) -> PackedSummary:
 def load_head(path: Path, made_by: str) -> Summary:
     """A summary; of a large run a PackedSummary without its rows. Raises as load."""
     content = read_bytes(path, made_by)
-    packed = _version(content) == PACKED
-    if not packed:
-        return parse(path, content, Summary, made_by)
-    return parse(path, content, PackedSummary, made_by)
+    return parse(path, content, PackedSummary if is_packed(content) else Summary, made_by)
+
+
+def is_packed(content: bytes) -> bool:
+    """Whether the content of a summary's file is that of a PackedSummary."""
+    return _version(content) == PACKED
 
 
 def content_sum(path: Path, made_by: str) -> str:

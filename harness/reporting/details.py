@@ -12,7 +12,13 @@ from harness.core import units
 from harness.core.schemas import Row, Summary
 from harness.reporting import ranking
 from harness.reporting.prose import boundaries
-from harness.reporting.prose.conditions import conditions, environment_table, run_conditions, whole_names
+from harness.reporting.prose.conditions import (
+    conditions,
+    environment_table,
+    run_conditions,
+    shared_conditions,
+    whole_names,
+)
 from harness.reporting.prose.guide import guide
 from harness.reporting.prose.recommendations import recommendations_text
 from harness.reporting.ranking import TableKey
@@ -48,7 +54,8 @@ def document(
     opening: heading and first paragraphs. chart_note: which charts were not drawn, and why. proof: the result of the
     self-test. profile, what_if, load, generation: the sections with these names.
     """
-    by_id = {row.case_id: row for row in summary.rows}
+    by_id, every = {row.case_id: row for row in summary.rows}, ranking.every_by_table(summary.rows)
+    shared = shared_conditions(summary)
     tables = ranking.by_table(summary.rows)
     titles = table_titles([key for key, _ in tables])
     parts = [
@@ -58,7 +65,13 @@ def document(
         _optional("Recommendations", recommendations_text(summary)),
         _optional("What if", *what_if),
         *(
-            _table_section(summary, titles[key], key, rows, details(summary, key, rows, by_id), charts)
+            section(
+                titles[key],
+                conditions(summary, rows, shared),
+                latency_table(rows, summary.exports.get(rows[0].model), summary.engines, summary.custom),
+                _images(charts.get(key, ())),
+                *(section(title, *blocks, level=3) for title, blocks in details(summary, rows, every[key], by_id)),
+            )
             for key, rows in tables
         ),
         blocks_text(over_devices(summary)),
@@ -74,38 +87,21 @@ def document(
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _table_section(
-    summary: Summary,
-    title: str,
-    key: TableKey,
-    rows: Sequence[Row],
-    below: Sequence[tuple[str, Sequence[DocumentBlock]]],
-    charts: Charts,
-) -> str:
-    return section(
-        title,
-        conditions(summary, rows),
-        latency_table(rows, summary.exports.get(rows[0].model), summary.engines, summary.custom),
-        _images(charts.get(key, ())),
-        *(section(title, *blocks, level=3) for title, blocks in below),
-    )
-
-
 def details(
-    summary: Summary, key: TableKey, rows: Sequence[Row], by_id: Mapping[str, Row]
+    summary: Summary, rows: Sequence[Row], every: Sequence[Row], by_id: Mapping[str, Row]
 ) -> list[tuple[str, list[DocumentBlock]]]:
     """(heading, blocks) of the parts below the latency table of one table; empty parts are left out.
 
-    by_id: all rows of the summary, for baselines.
+    rows: of the latency table. every: those and the rows that are not in it. by_id: all rows of the summary, for
+    baselines.
     """
     export = summary.exports.get(rows[0].model)
-    of_key = [row for row in summary.rows if ranking.table_key(row) == key]
     cold = cold_table(rows, by_id, export, summary.engines)
     parts: dict[str, tuple[DocumentBlock | None, ...]] = {
-        "Cold start": (cold, engines_table(of_key, export, summary.engines)) if cold else (),
+        "Cold start": (cold, engines_table(every, export, summary.engines)) if cold else (),
         "Roofline": (roofline_table(rows, summary.roof),),
         "Energy": (energy_table(rows, summary.energies),),
-        "Settings that were tried": (tried_table(summary.rows, key),),
+        "Settings that were tried": (tried_table(every),),
         "Flags": (flags_table(rows),),
         "Checks made": (checks_table(rows),),
         "Machine load while timing": (machine_load_table(rows),),

@@ -71,6 +71,14 @@ def by_table(rows: Iterable[Row]) -> list[tuple[TableKey, list[Row]]]:
     return [(key, sorted(tables[key], key=_reading_order)) for key in keys]
 
 
+def every_by_table(rows: Iterable[Row]) -> dict[TableKey, list[Row]]:
+    """All rows by table, also those that are not in it."""
+    tables: dict[TableKey, list[Row]] = {}
+    for row in rows:
+        tables.setdefault(table_key(row), []).append(row)
+    return tables
+
+
 def by_shape(rows: Sequence[Row]) -> list[tuple[tuple[int, int], list[Row]]]:
     """Rows of one table by shape, smallest first."""
     return [(key, list(group)) for key, group in groupby(sorted(rows, key=_reading_order), key=shape)]

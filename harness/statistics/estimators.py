@@ -153,14 +153,15 @@ def _between(count: int, quantile: float) -> tuple[int, int, float]:
 
 def block_medians(latency_ns: ArrayLike, blocks: Sequence[Block]) -> list[float]:
     """Median of each stretch of the timed loop, in ns; samples beyond the blocks' iterations are left out."""
-    values = np.asarray(latency_ns, dtype=np.float64)
+    values = np.array(latency_ns, dtype=np.float64)  # a copy: its parts are sorted in place
     medians: list[float] = []
     start = 0
     for block in blocks:
         part = values[start : start + block.iterations]
         start += block.iterations
-        if part.size:
-            medians.append(median(part))
+        if count := len(part):
+            part.sort()
+            medians.append((part.item((count - 1) // 2) + part.item(count // 2)) / 2)
     return medians
 
 
@@ -173,11 +174,11 @@ def relative_half_width(block_medians: Sequence[float]) -> float | None:
     count = len(block_medians)
     if count < MIN_BLOCKS:
         return None
-    values = np.asarray(block_medians, dtype=np.float64)
-    centre = median(values)
+    centre, mean = median(block_medians), math.fsum(block_medians) / count
     if centre <= 0:
         return None
-    return t_critical(count - 1) * float(values.std(ddof=1)) / math.sqrt(count) / centre
+    variance = math.fsum([(value - mean) ** 2 for value in block_medians]) / (count - 1)
+    return t_critical(count - 1) * math.sqrt(variance / count) / centre
 
 
 def _lag1(
@@ -205,8 +206,8 @@ FEW = 500
 def median(values: ArrayLike) -> float:
     """The median of samples; of process medians it is the headline latency."""
     if isinstance(values, tuple | list) and len(values) <= FEW:
-        ordered = sorted(values)  # an array costs more than it saves
-        return (float(ordered[(len(ordered) - 1) // 2]) + float(ordered[len(ordered) // 2])) / 2
+        ordered, half = sorted(values), len(values) // 2  # an array costs more than it saves
+        return float(ordered[half]) if len(values) % 2 else (float(ordered[half - 1]) + float(ordered[half])) / 2
     return float(_middle(np.sort(np.asarray(values, dtype=np.float64))))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import gzip
 import hashlib
 import os
@@ -314,6 +315,23 @@ def test_results_of_forked_processes_come_in_order_and_few_at_a_time(tmp_path: P
     processes = min(parallel.MOST, len(os.sched_getaffinity(0)))
     assert len(list(tmp_path.iterdir())) <= (parallel.AHEAD + 1) * processes + 1
     assert list(result) == [number * number for number in range(1, 60)]
+
+
+def test_work_on_records_has_no_collector_of_cycles_and_leaves_one_behind() -> None:
+    collects = gc.isenabled()
+    gc.enable()
+    try:
+        with suppress(UsageError), parallel.uncollected():
+            assert list(parallel.map_forked(lambda _: gc.isenabled(), range(4))) == [False] * 4
+            assert not gc.isenabled()
+            raise UsageError("as a stage may", "in its middle")
+        assert gc.isenabled()
+        gc.disable()
+        with parallel.uncollected():
+            pass
+        assert not gc.isenabled()
+    finally:
+        (gc.enable if collects else gc.disable)()
 
 
 def test_a_store_behind_a_url_has_the_rows_of_a_large_run(large: Run, tmp_path: Path) -> None:

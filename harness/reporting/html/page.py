@@ -37,6 +37,7 @@ from harness.reporting.prose.conditions import (
     conditions,
     environment_table,
     run_conditions,
+    shared_conditions,
     short_conditions,
 )
 from harness.reporting.prose.generation_text import generation_conditions, of_model, of_no_model
@@ -274,7 +275,8 @@ def chapters(
 
     anchor: start of the anchors. explained: cases whose profile is in the page.
     """
-    by_id = {row.case_id: row for row in summary.rows}
+    by_id, shared = {row.case_id: row for row in summary.rows}, shared_conditions(summary)
+    every = ranking.every_by_table(summary.rows)
     drawn = selection.tables_drawn(tables) if with_plots else 0
     joined: list[tuple[TableKey, str, list[dict[str, Any]]]] = []
     for number, (key, rows) in enumerate(tables):
@@ -282,11 +284,13 @@ def chapters(
         part = {
             "title": short(rows[0]) if joins else "",
             "caption": short_conditions(summary, rows),
-            "conditions": html.inline(conditions(summary, rows)),
+            "conditions": html.inline(conditions(summary, rows, shared)),
             "groups": _plots(summary, key, rows) if number < drawn else [],
             "table": case_table(summary, rows),
             "explained": explained,
-            "details": [(title, html.blocks(blocks)) for title, blocks in details.details(summary, key, rows, by_id)],
+            "details": [
+                (title, html.blocks(blocks)) for title, blocks in details.details(summary, rows, every[key], by_id)
+            ],
         }
         if joins:
             joined[-1][2].append(part)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 
 from harness.core import units
@@ -27,15 +27,19 @@ def run_conditions(summary: Summary) -> str:
     return f"Conditions: {' · '.join(_of_run(summary, [*chain(*tables)]) + shared)}." if tables else ""
 
 
-def conditions(summary: Summary, rows: Sequence[Row]) -> str:
+def conditions(summary: Summary, rows: Sequence[Row], shared: Collection[str]) -> str:
     """One line with the conditions of one table that `run_conditions` does not have; empty where there are none.
 
-    rows: of one table (ranking.by_table), or of one comparison.
+    rows: of one table (ranking.by_table), or of one comparison. shared: shared_conditions(summary).
     """
-    tables = _tables(summary)
-    shared = {*_shared(summary, tables), *_of_run(summary, [*chain(*tables)])}
     parts = [part for part in (threads(rows), *_of_table(summary, rows)) if part and part not in shared]
     return " · ".join(parts) + "." if parts else ""
+
+
+def shared_conditions(summary: Summary) -> frozenset[str]:
+    """The conditions that `run_conditions` names."""
+    tables = _tables(summary)
+    return frozenset([*_shared(summary, tables), *_of_run(summary, [*chain(*tables)])])
 
 
 def page_conditions(summary: Summary) -> str:

@@ -8,7 +8,6 @@ from harness.aggregation.flags import GroupKey
 from harness.core import units
 from harness.core.schemas import Row, Summary
 from harness.core.units import ABSENT, MILLISECOND
-from harness.reporting import ranking
 from harness.reporting.csv_identity import Line, about, per
 from harness.reporting.table import Column, Table, case_columns, words
 
@@ -18,9 +17,10 @@ EXPLAINED = (
 )
 
 
-def tried_table(rows: Iterable[Row], key: ranking.TableKey) -> Table[Row] | None:
-    """All tried settings of one table, the chosen setting of each group first; None where nothing was tried."""
-    groups = tried_groups(row for row in rows if ranking.table_key(row) == key)
+def tried_table(rows: Iterable[Row]) -> Table[Row] | None:
+    """All tried settings of the rows of one table, the chosen setting of each group first; None where nothing was
+    tried."""
+    groups = tried_groups(rows)
     if not groups:
         return None
     tried = [row for group in groups for row in group]

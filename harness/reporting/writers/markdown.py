@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from harness.core import text as sanitize
@@ -55,7 +56,7 @@ _TARGET = re.compile(r"(?m)^( {0,3})\[(?=[^\]\n]+\]:)")
 _ADDRESS = re.compile(r"(?i)\b(https?|ftp)://|\bwww\.")
 
 
-_MARKS = ("<", "](", "][", "]:", "://", "www.")
+_MARKED = re.compile(r"(?i)[`<]|\]\(|\]\[|\]:|://|www\.")
 """A text without any of them is the same as text."""
 
 
@@ -73,13 +74,14 @@ def _block(block: str, addresses: bool) -> str:
     paragraph are single and in pairs."""
     if not block.startswith("|"):
         return _inline(block, addresses)
-    low = block.lower()
-    if "`" not in low and not any(mark in low for mark in _MARKS):  # a table of a large run has a million cells
+    if not _MARKED.search(block):  # a table of a large run has a million cells
         return block
-    return "".join(part if part == "|" else _inline(part, addresses) for part in _CELLS.split(block))
+    return "".join(_inline(part, addresses) if _MARKED.search(part) else part for part in _CELLS.split(block))
 
 
+@lru_cache(maxsize=4_096)
 def _inline(text: str, addresses: bool) -> str:
+    """Many rows of a table have the same remark."""
     paired = text.count("`") % 2 == 0 and "``" not in text and "\\`" not in text
     if not paired:
         # Of an odd number it is unknown which belong together: none of them marks code.

@@ -23,6 +23,7 @@ from harness.reporting.prose.conditions import (
     conditions,
     environment_table,
     run_conditions,
+    shared_conditions,
     short_conditions,
 )
 from harness.reporting.tables import cold_start_table as cold
@@ -74,7 +75,7 @@ def test_tables_besides(golden: Golden) -> None:
         table_text(cold_table(TABLES[BERT], BY_ID, export, SUMMARY.engines)),
         table_text(engines_table([row for row in SUMMARY.rows if row.model == "bert-base"], export, SUMMARY.engines)),
         table_text(roofline_table(TABLES[BERT], SUMMARY.roof)),
-        table_text(tried_table(SUMMARY.rows, BERT)),
+        table_text(tried_table(ranking.every_by_table(SUMMARY.rows)[BERT])),
         blocks_text([environment_table(SUMMARY.environments)]),
         "\n".join(guide_lines(SUMMARY.rows)),
     ]
@@ -85,7 +86,7 @@ def test_sentences(golden: Golden) -> None:
     parts = [
         answer(SUMMARY),
         run_conditions(SUMMARY),
-        conditions(SUMMARY, TABLES[BERT]),
+        conditions(SUMMARY, TABLES[BERT], shared_conditions(SUMMARY)),
         recommendations.recommendations_text(SUMMARY),
     ]
     golden("cuda-sentences.md", "\n\n".join(parts) + "\n")
@@ -139,7 +140,7 @@ def test_a_run_without_a_gpu_has_none_of_it(summary: Summary) -> None:
     assert figure_columns(DEVICE, rows, MILLISECOND) == []
     assert guide_lines(summary.rows) == []
     assert table_text(roofline_table(rows, None)) == ""
-    assert table_text(tried_table(summary.rows, ranking.table_key(rows[0]))) == ""
+    assert table_text(tried_table(ranking.every_by_table(summary.rows)[ranking.table_key(rows[0])])) == ""
     assert table_text(engines_table(rows, summary.exports[rows[0].model], summary.engines)) == ""
     assert "clocks" not in short_conditions(summary, rows)
     assert "GPU" not in document(summary, {})
@@ -153,7 +154,7 @@ def test_tried_rows_are_in_their_own_section_alone() -> None:
     assert tried
     assert not tried.keys() & {row.case_id for rows in TABLES.values() for row in rows}
     assert not tried.keys() & {case_id for entry in recommendations.recommend(SUMMARY) for case_id in entry.case_ids}
-    text = table_text(tried_table(SUMMARY.rows, BERT))
+    text = table_text(tried_table(ranking.every_by_table(SUMMARY.rows)[BERT]))
     count = sum(row.model == "bert-base" for row in tried.values())
     assert sum(cell.startswith("+") for cell in column(text, "against the chosen one")) == count
     assert document(SUMMARY, {}).count("### Settings that were tried") == 3
@@ -167,7 +168,7 @@ def test_a_tried_setting_is_held_against_round_1_of_the_chosen_one() -> None:
 
     chosen = first_ns(BY_ID["bert-base-tensorrt-cuda-fp16-b8-s128-static+graph"], 1e6)
     behind = first_ns(BY_ID["bert-base-tensorrt-cuda-fp16-b8-s128-dynamic+graph"], 1.25e6)
-    text = table_text(tried_table([behind, chosen], BERT))
+    text = table_text(tried_table([behind, chosen]))
     assert column(text, "setting") == ["static+graph", "dynamic+graph"]
     assert column(text, "against the chosen one") == ["chosen", "+25.0%"]
 

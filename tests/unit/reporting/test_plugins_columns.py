@@ -15,6 +15,7 @@ from harness.reporting.prose.conditions import (
     conditions,
     environment_table,
     run_conditions,
+    shared_conditions,
     short_conditions,
 )
 from harness.reporting.tables import custom_metrics_table as custom
@@ -94,7 +95,7 @@ def test_conditions_name_the_plugin_of_the_rows_that_it_brought(plugged: Summary
         assert " · plugin pack 1.0 · " in text
         assert text.count("plugin") == 1
     own = [row for row in rows if row.plugin is None]
-    assert "plugin" not in conditions(plugged, own)
+    assert "plugin" not in conditions(plugged, own, shared_conditions(plugged))
 
 
 def test_the_environment_names_it_under_its_own_name(plugged: Summary) -> None:

@@ -12,9 +12,11 @@ import pytest
 
 from harness.core.schemas import Check, ColdCosts, Flag, Grade, Interval, Row, Speedup, Summary
 from harness.reporting import ranking
+from harness.reporting.details import document
 from harness.reporting.figures import MEMORY, Figure
 from harness.reporting.first_page import answer_table, case_table
-from harness.reporting.prose.conditions import conditions, environment_table, run_conditions
+from harness.reporting.html.page import page
+from harness.reporting.prose.conditions import conditions, environment_table, run_conditions, shared_conditions
 from harness.reporting.table import texts
 from harness.reporting.tables import cold_start_table as cold
 from harness.reporting.tables import latency_table as latency
@@ -60,9 +62,30 @@ def test_flag_notes(summary: Summary, golden: Golden) -> None:
 
 
 def test_conditions_and_environment(summary: Summary, golden: Golden) -> None:
-    own = conditions(summary, rows_of(summary, "minilm-l6"))
+    own = conditions(summary, rows_of(summary, "minilm-l6"), shared_conditions(summary))
     text = f"{run_conditions(summary)}\n\n{own}\n\n" + blocks_text([environment_table(summary.environments)])
     golden("conditions.md", text + "\n")
+
+
+def test_a_report_looks_as_often_at_a_row_of_many_models_as_of_few(
+    summary: Summary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Row] = []
+    key_of = ranking.table_key
+    monkeypatch.setattr(ranking, "table_key", lambda row: (seen.append(row), key_of(row))[1])
+
+    def looks(copies: int) -> float:
+        rows = [
+            row.model_copy(update={"model": f"{row.model}-{copy}", "case_id": f"{row.case_id}-{copy}"})
+            for copy in range(copies)
+            for row in summary.rows
+        ]
+        seen.clear()
+        document(summary.model_copy(update={"rows": tuple(rows), "exports": {}}), {})
+        page(summary.model_copy(update={"rows": tuple(rows), "exports": {}}), with_plots=False)
+        return len(seen) / len(rows)
+
+    assert looks(8) == looks(2)
 
 
 @pytest.mark.parametrize(("shown", "faults", "column"), [("always", None, ["–"]), ("where known", 3, ["3"])])
