@@ -93,6 +93,8 @@ def stage(arguments: Sequence[str]) -> None:
     _describe(plan, results.plan, changed)
     for line in _left_out(left_out(config, chosen), final, plan):
         cli.say(f"  left out  {line}")
+    for name in () if chosen.models else config.models_without_block():
+        cli.warn(f"{source} lists {name}, and no block has it: it is not measured. Add it to a block's `models`.")
     if options.list:
         _list_cases(plan)
 

@@ -64,6 +64,13 @@ def test_models_of_a_configuration_need_no_prefix_either(here: Path) -> None:
     assert Results(Path("results")).plan.is_file()
 
 
+def test_a_model_that_no_block_has_is_said_to_be_unmeasured(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = {"models": ["resnet18", "resnet50"], "matrix": [{"backends": ["noop"], "models": ["resnet18"]}]}
+    (here / "own.yaml").write_text(json.dumps(text))
+    plan.stage(["--config", "own.yaml"])
+    assert "own.yaml lists resnet50, and no block has it: it is not measured." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("model", "problem", "hint"),
     [
