@@ -7,6 +7,7 @@ family (torchvision, transformers) are imported when one of its models is built.
 from __future__ import annotations
 
 import importlib
+import random
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -38,6 +39,8 @@ def build_module(record: ExportRecord, folder: Path) -> nn.Module:
     if record.module is None:
         raise CaseError(f"{record.model} is an ONNX file without a PyTorch module.", "Choose ONNX backends for it.")
     info = model_info(record.model)
+    if record.request is not None:
+        seed_everything(record.request.seed)
     try:
         module = family_of(info).architecture(info, folder)
         load_weights(module, folder / record.module.path)
@@ -54,6 +57,13 @@ def build_module(record: ExportRecord, folder: Path) -> nn.Module:
         )
     names = [spec.name for spec in record.inputs]
     return with_own_inputs(frozen(module), names, record.written_inputs)
+
+
+def seed_everything(seed: int) -> None:
+    """Seed all that a user's code may draw from: what it draws besides its weights must be equal in each process."""
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
 
 
 class OwnInputs(nn.Module):
