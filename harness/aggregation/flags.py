@@ -38,6 +38,7 @@ from harness.core.schemas import (
 )
 from harness.core.units import MAX_PRINTED_FACTOR, duration
 from harness.statistics import estimators
+from harness.zoo.families.known_duration import is_spin
 
 MAX_INTERVAL_HALF_WIDTH = 0.05
 """Between processes. Twice the 2.5% that three processes reach when their medians scatter by 1% (4.30 / sqrt(3) x 1%),
@@ -374,6 +375,9 @@ def made_on_purpose(records: Sequence[TimedRecord]) -> list[Finding]:
 
 
 def _calibration(case: Case) -> Finding:
+    if is_spin(case.model):
+        detail = f"{case.backend} waits the time that its model names: what is beside it is the harness's error"
+        return finding("A", CALIBRATION, detail, "Nothing to do: `make selftest` judges such work.")
     detail = f"{case.backend} computes nothing: its latency is the overhead of the harness"
     return finding("A", "CALIBRATION", detail, "Nothing to do: read it as the smallest latency that can be measured.")
 
