@@ -44,9 +44,11 @@ def call(module: nn.Module, arguments: Sequence[torch.Tensor]) -> Any:
         given = ", ".join(
             f"{str(argument.dtype).removeprefix('torch.')}{list(argument.shape)}" for argument in arguments
         )
+        hint = "Call the module with inputs of these shapes: it must take a batch of any size, in fp32 on the CPU."
+        if torch.is_inference_mode_enabled() and "does not require grad" in str(error):
+            hint = "Models are measured in torch.inference_mode(), without autograd: use torch.func.grad in forward."
         raise ConfigError(
-            f"The forward of {type(module).__name__} raised {reason(error)} (its inputs: {given}).",
-            "Call the module with inputs of these shapes: it must take a batch of any size, in fp32 on the CPU.",
+            f"The forward of {type(module).__name__} raised {reason(error)} (its inputs: {given}).", hint
         ) from error
 
 

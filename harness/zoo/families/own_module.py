@@ -167,7 +167,9 @@ def _call(info: ModelInfo) -> tuple[nn.Module, dict[str, torch.Tensor]]:
             f"{info.name} raised {reason(error)}.", f"Call it yourself: `python -c 'import {path}; {path}.{name}()'`."
         ) from error
     if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module)):
-        raise ConfigError(f"{info.name} returned {type(made).__name__}.", _FORM)
+        kinds = ", ".join(type(part).__name__ for part in made) if isinstance(made, tuple) else ""
+        what = f"({kinds})" if kinds else type(made).__name__
+        raise ConfigError(f"{info.name} returned {what}.", _FORM)
     if isinstance(made[1], Sized) and not len(made[1]):
         raise ConfigError(f"{info.name} returned no example inputs.", _FORM)
     model, examples = from_tensors(info.name, uncompiled(made[0]), made[1])
