@@ -338,6 +338,21 @@ class ScenarioBlock(_Section):
         return bool(self.prompt_lengths or self.new_tokens or self.lengths)
 
 
+READ_BY: Mapping[str, tuple[Scenario, ...]] = {
+    "bound": ("server",),
+    "rates": ("server",),
+    "factors": ("server",),
+    "batching": ("server",),
+    "max_delay": ("server",),
+    "max_batch": ("server", "offline"),
+    "workers": ("server", "offline"),
+    "in_flight": ("server", "offline"),
+    "clients": ("concurrency",),
+    "samples": ("multi-stream",),
+}
+"""Keys of a scenario that the other scenarios do not have: a closed loop has no rate."""
+
+
 class Config(_Section):
     """A whole configuration file."""
 
@@ -441,7 +456,19 @@ def parse_config(data: Mapping[str, Any], source: str) -> Config:
             "Write a block under one of them: configs/quickstart.yaml and configs/generation.yaml have examples.",
         )
     _refuse_contradictions(config.measurement, source)
+    for index, block in enumerate(config.scenarios):
+        _refuse_unread(block, f"{source}: scenarios[{index}]")
     return config
+
+
+def _refuse_unread(block: ScenarioBlock, where: str) -> None:
+    """Raise ConfigError for a key that the scenario does not read: it would change nothing, without a word."""
+    for key in sorted(block.model_fields_set & READ_BY.keys() - {"rates", "batching", "in_flight"}):
+        if getattr(block, key) is not None and block.scenario not in READ_BY[key]:
+            raise ConfigError(
+                f"{where}.{key}: the {block.scenario} scenario does not read it.",
+                f"Leave it out; it is of {' and '.join(READ_BY[key])}.",
+            )
 
 
 def _refuse_contradictions(asked: Measurement, source: str) -> None:

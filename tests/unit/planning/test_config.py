@@ -262,6 +262,23 @@ def test_the_file_says_the_same_as_its_data(tmp_path: Path) -> None:
     assert read_config(written(tmp_path, json.dumps(data))) == parse_config(data, "my.yaml")
 
 
+@pytest.mark.parametrize(
+    ("scenario", "keys", "reader"),
+    [
+        ("offline", {"clients": [7]}, "concurrency"),
+        ("offline", {"bound": "p99<1s"}, "server"),
+        ("concurrency", {"max_batch": [4]}, "server and offline"),
+        ("single-stream", {"workers": [2]}, "server and offline"),
+        ("offline", {"max_delay": ["2ms"]}, "server"),
+        ("server", {"samples": 3}, "multi-stream"),
+    ],
+)
+def test_a_key_that_a_scenario_does_not_read_is_refused(scenario: str, keys: dict[str, Any], reader: str) -> None:
+    error = refused(scenarios=[{"scenario": scenario, **keys}])
+    assert error.problem == f"my.yaml: scenarios[0].{next(iter(keys))}: the {scenario} scenario does not read it."
+    assert error.hint == f"Leave it out; it is of {reader}."
+
+
 @pytest.mark.parametrize("text", ["1e-3", "1.e-3", "1.0e-3", "0.001", "1E-03", ".1e-2", "+1e-3"])
 def test_a_number_may_have_an_exponent_without_a_point(tmp_path: Path, text: str) -> None:
     path = written(tmp_path, f"models: [a]\nmatrix: [{{backends: [noop]}}]\ngates: {{fp32: {{relative_l2: {text}}}}}\n")
