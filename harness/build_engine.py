@@ -227,23 +227,14 @@ def _built_at_once(missing: Sequence[_Missing], options: argparse.Namespace) -> 
     common = [*COMMAND, "--results", str(options.results), "--models-dir", str(options.models_dir)]
     common += ["--force"] * options.force
     commands = [[*common, "--models", engine.model.export.model, "--engines", engine.name] for engine in missing]
-    ended = at_once.run(commands, options.engine_jobs, _show)
+    ended = at_once.run(commands, options.engine_jobs, cli.relay)
     return [_reason(engine, end) for engine, end in zip(missing, ended, strict=True) if end.code]
-
-
-def _show(line: str) -> None:
-    """Print a line of a build; its last two, the error and the hint, are those of all builds together."""
-    if line.startswith("Warning: "):
-        cli.warn(line.removeprefix("Warning: "))
-    elif not line.startswith(("Error: ", "Hint:  ")):
-        cli.say(line)
 
 
 def _reason(missing: _Missing, end: at_once.EndedCommand) -> str:
     error = cli.last_error(end.printed)
     if error is None:
-        ending = f"exit code {end.code}" if end.code > 0 else f"signal {-end.code}"
-        return f"{missing.slug} {missing.name}: its build ended with {ending}"
+        return f"{missing.slug} {missing.name}: its build ended with {end.ending()}"
     return error[0].partition(NOT_BUILT)[2] or f"{missing.slug} {missing.name}: {error[0]}"
 
 

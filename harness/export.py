@@ -16,6 +16,7 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import signal
+import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -40,12 +41,13 @@ from harness.core.errors import (
 )
 from harness.core.host import orphans
 from harness.core.layout import ExportFiles, ModelFolder, Models, Results
-from harness.core.lock import exclusive
+from harness.core.lock import exclusive, waiting
 from harness.core.safe_files import SizeLimit, read
 from harness.core.schemas import ExportFailure, ExportRecord, GenerationExport, Plan, PlannedModel, Precision
 from harness.core.text import portable, unknown_name
 from harness.planning.exports import refusal_of
 from harness.planning.generation_cases import GenerationNeeds, generation_needs
+from harness.processes import at_once
 from harness.processes.presence import ExportPresence
 from harness.statistics.parity import compare
 from harness.timing.clock import now_ns
@@ -61,6 +63,8 @@ from harness.zoo.identity import (
 DEFAULT_OPSET = 20
 """Chosen by measurement, as the default exporter: docs/decisions/0002-exporter.md."""
 
+MOST_JOBS = 64
+
 LAST_WORDS_S = 30.0
 """Time for the exit handlers of a process that has sent its answer."""
 
@@ -71,21 +75,34 @@ def export(arguments: Sequence[str]) -> None:
     plan = store.load(Results(given.results).plan, Plan, "make plan")
     if given.max_length is not None and given.max_length < 1:
         raise UsageError(f"--max-length {given.max_length} leaves no token.", "At least 1: --max-length 128.")
+    if not 1 <= given.export_jobs <= MOST_JOBS:
+        raise UsageError(
+            f"{given.export_jobs} models cannot be exported at the same time.", f"1 to {MOST_JOBS}: EXPORT_JOBS=3."
+        )
     options = ExportChoices(plan.export.exporter, given.opset, given.output_name, given.max_length, given.cache_dir)
     selected = _selected(plan, given.models)
     results, models = Results(given.results), Models(given.models_dir)
     generating = _generating(plan, given.models)
-    tasks = [
-        *(
-            (planned.name, partial(_matrix_export, plan, planned, results, models, options, given))
-            for planned in selected
-        ),
-        *((name, partial(_decoder_export, plan, needs, results, models, given)) for name, needs in generating.items()),
-    ]
+    tasks: dict[str, list[Callable[[], bool]]] = {}
+    for planned in selected:
+        tasks.setdefault(planned.name, []).append(
+            partial(_matrix_export, plan, planned, results, models, options, given)
+        )
+    for name, needs in generating.items():
+        tasks.setdefault(name, []).append(partial(_decoder_export, plan, needs, results, models, given))
+    if given.export_jobs > 1 and len(tasks) > 1:
+        _export_at_once(list(tasks), plan.plan_id, results, given)
+    else:
+        _export_in_turn([(name, task) for name, own in tasks.items() for task in own], plan.plan_id, results, given)
+
+
+def _export_in_turn(
+    tasks: Sequence[tuple[str, Callable[[], bool]]], plan_id: str, results: Results, given: argparse.Namespace
+) -> None:
     failed = partly = 0
-    with closing(ExportPresence(results, plan.plan_id, len(tasks))) as presence:
+    with closing(ExportPresence(results, plan_id, len(tasks), written=not given.beside)) as presence:
         for done, (name, task) in enumerate(tasks):
-            presence.model(name, done)
+            presence.models(name, done)
             try:
                 partly += task()
             except StorageError:
@@ -93,10 +110,54 @@ def export(arguments: Sequence[str]) -> None:
             except InferometerError as error:
                 if len(tasks) == 1:
                     raise
-                cli.say(f"{name}: not exported")
-                cli.show(error)
+                _say_failed(name, error)
                 failed += 1
     _end(failed, partly, len(tasks))
+
+
+def _export_at_once(names: Sequence[str], plan_id: str, results: Results, given: argparse.Namespace) -> None:
+    """Export models at the same time, each in a process of its own with its share of the CPUs."""
+    cli.say(f"{len(names)} models to export, {given.export_jobs} at the same time")
+    commands = [[sys.executable, "-m", "harness.export", *_options_of(given), "--models", name] for name in names]
+    with closing(ExportPresence(results, plan_id, len(names))) as presence:
+
+        def progress(running: Sequence[int], ended: int) -> None:
+            presence.models(", ".join(names[number] for number in running), ended)
+
+        all_ended = at_once.run(commands, given.export_jobs, cli.relay, progress, apart=True)
+    failed = partly = 0
+    for name, ended in zip(names, all_ended, strict=True):
+        if ended.code == CasesFailedError.exit_code:
+            partly += 1
+        elif ended.code:
+            problem, hint = cli.last_error(ended.printed) or (
+                f"The export of {name} ended with {ended.ending()}.",
+                f"Export it alone to see more: python -m harness.export --models {name}.",
+            )
+            if ended.code == StorageError.exit_code:
+                raise StorageError(problem, hint)
+            _say_failed(name, ExportError(problem, hint))
+            failed += 1
+    _end(failed, partly, len(names))
+
+
+def _options_of(given: argparse.Namespace) -> list[str]:
+    """The options of a process that exports one model beside others."""
+    values = {
+        "--results": given.results,
+        "--models-dir": given.models_dir,
+        "--opset": given.opset,
+        "--output-name": given.output_name,
+        "--max-length": given.max_length,
+        "--cache-dir": given.cache_dir,
+    }
+    words = [f"{option}={value}" for option, value in values.items() if value is not None]
+    return [*words, "--beside", *(["--force"] if given.force else [])]
+
+
+def _say_failed(name: str, error: InferometerError) -> None:
+    cli.say(f"{name}: not exported")
+    cli.show(error)
 
 
 def _matrix_export(
@@ -136,6 +197,13 @@ def _recorded(path: Path) -> Iterator[None]:
     except InferometerError as error:
         store.save(path, ExportFailure(error=portable(error.problem), hint=portable(error.hint)))
         raise
+
+
+@contextmanager
+def _recording(results: Results) -> Iterator[None]:
+    """Hold the results folder. Raises BusyError where a run holds it; waits for an export beside this one."""
+    with waiting(results.export_lock), exclusive(results.lock):
+        yield
 
 
 def _exported_for_generation(
@@ -207,7 +275,7 @@ def _keep_generation(record: GenerationExport, own: ExportFiles, results: Result
                 path.unlink()
     if own.generation.is_file() and read(own.generation, SizeLimit.RECORD) == store.encoded(record):
         return
-    with exclusive(results.lock):
+    with _recording(results):
         store.save(own.generation, record)
 
 
@@ -279,7 +347,7 @@ def keep_export(record: ExportRecord, own: ExportFiles, results: Results) -> Non
                 path.unlink()
     if own.record.is_file() and read(own.record, SizeLimit.RECORD) == store.encoded(record):
         return
-    with exclusive(results.lock):
+    with _recording(results):
         store.save(own.record, record)
 
 
@@ -487,7 +555,7 @@ def _end(failed: int, partly: int, selected: int) -> None:
     """Raise the error that the stage ends with: ExportError where no later stage can continue."""
     if not failed and partly:
         raise CasesFailedError(
-            f"{partly} of {selected} models lack an ONNX file that rows of the plan need.",
+            f"{partly} of {selected} models lack a file that rows of the plan need.",
             "Those rows will fail with the reason above; the rows of PyTorch can be measured.",
         )
     if not failed:
@@ -510,6 +578,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--cache-dir", type=Path, help="where downloaded weights are kept (the libraries' own folders)")
     parser.add_argument("--force", action="store_true", help="export again even where nothing changed")
+    parser.add_argument("--export-jobs", type=int, default=1, metavar="N", help="models to export at the same time (1)")
+    parser.add_argument("--beside", action="store_true", help="leave results/exporting.json to the export beside it")
     return parser
 
 

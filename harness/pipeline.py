@@ -111,6 +111,7 @@ VARIABLES: tuple[Variable, ...] = (
         "running service to load in place of a backend, as kserve+http://127.0.0.1:8000/v2/models/<name>",
     ),
     Variable("BACKEND_PYTHONS", "--python", _PROCESSES, "backend=path of a Python that has its libraries"),
+    Variable("EXPORT_JOBS", "--export-jobs", ("export",), "models to export at the same time (1)"),
     Variable("ENGINE_JOBS", "--engine-jobs", ("build_engine",), "TensorRT engines to build at the same time (1)"),
     Variable("CARDS", "--cards", ("spread",), "GPUs to measure on at the same time: all, or as 0,1,2,3"),
     Variable("LAYOUT", "--layout", ("spread",), "what CARDS share: models, cases, or copies of each case"),

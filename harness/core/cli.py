@@ -252,6 +252,14 @@ def last_error(output: str) -> tuple[str, str] | None:
     return (pairs[-1][0].removeprefix("Error: "), pairs[-1][1].removeprefix("Hint:  ")) if pairs else None
 
 
+def relay(line: str) -> None:
+    """Print a line of a stage that runs beside others; the error and the hint that end it are left to the caller."""
+    if line.startswith("Warning: "):
+        warn(line.removeprefix("Warning: "))
+    elif not line.startswith(("Error: ", "Hint:  ")):
+        say(line)
+
+
 class _Reader:
     """The reader of this process's output: the interface in use and the notebook's cell."""
 

@@ -268,6 +268,11 @@ class Results:
         return self.root / ".lock"
 
     @property
+    def export_lock(self) -> Path:
+        """Held by one of several exports at the same time, while it records a model."""
+        return self.root / ".export-lock"
+
+    @property
     def running(self) -> Path:
         return self.root / "running.json"
 

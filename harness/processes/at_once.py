@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import selectors
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
-from harness.core.host import orphans
+from harness.core.host import limits, orphans
+from harness.processes.device_slots import parts
 
 Command = Sequence[str]
 _CHUNK = 1 << 16
@@ -22,11 +23,16 @@ class EndedCommand:
     code: int
     printed: str
 
+    def ending(self) -> str:
+        """Its exit code or signal, in words."""
+        return f"exit code {self.code}" if self.code >= 0 else f"signal {-self.code}"
+
 
 @dataclass
 class _Running:
     number: int
     process: subprocess.Popen[bytes]
+    cpus: tuple[int, ...]
     printed: bytearray = field(default_factory=bytearray)
     shown: int = 0
 
@@ -38,13 +44,21 @@ class _Running:
         return iter(text.splitlines())
 
 
-def run(commands: Sequence[Command], most: int, show: Callable[[str], None]) -> list[EndedCommand]:
+def run(
+    commands: Sequence[Command],
+    most: int,
+    show: Callable[[str], None],
+    progress: Callable[[Sequence[int], int], None] = lambda running, ended: None,
+    apart: bool = False,
+) -> list[EndedCommand]:
     """Run every command to its end, at most so many at once; in their order, how they ended.
 
-    show: gets each line of each command's output and errors. All end with this process, however it ends, and before an
-    exception leaves this function.
+    show: gets each line of each command's output and errors. progress: gets the places of the running commands and the
+    number of those that ended, whenever one starts or ends. apart: each runs on an equal share of the CPUs, where every
+    share has one. All end with this process, however it ends, and before an exception leaves this function.
     """
     waiting = list(enumerate(commands))
+    shares = parts(sorted(limits.affinity()), min(most, len(commands)), 1) if apart else [()] * most
     ended: dict[int, EndedCommand] = {}
     orphans.adopt()
     others = orphans.children()
@@ -52,31 +66,59 @@ def run(commands: Sequence[Command], most: int, show: Callable[[str], None]) -> 
         with closing(selectors.DefaultSelector()) as selector:
             while len(ended) < len(commands):
                 while waiting and len(selector.get_map()) < most:
-                    _start(*waiting.pop(0), selector)
-                for key, _ in selector.select():
-                    running: _Running = key.data
-                    chunk = os.read(key.fd, _CHUNK)
-                    running.printed += chunk
-                    for line in running.lines(ended=not chunk):
-                        show(line)
-                    if not chunk:
-                        selector.unregister(key.fd)
-                        with running.process as process:  # closes its pipe
-                            code = process.wait()
-                        ended[running.number] = EndedCommand(code, running.printed.decode(errors="replace"))
+                    _start(*waiting.pop(0), selector, shares.pop(0))
+                progress(sorted(key.data.number for key in selector.get_map().values()), len(ended))
+                before = len(ended)
+                while len(ended) == before:
+                    for key, _ in selector.select():
+                        if end := _read(key, selector, show):
+                            ended[key.data.number] = end
+                            shares.append(key.data.cpus)
     finally:
         orphans.sweep(keep=others)
     return [ended[number] for number in range(len(commands))]
 
 
-def _start(number: int, command: Command, selector: selectors.BaseSelector) -> None:
-    process = subprocess.Popen(  # noqa: S603 - the caller's own command, no shell
-        orphans.guarded(command),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        # Its own session: Ctrl-C on the terminal reaches only the caller, which then ends all commands.
-        start_new_session=True,
-    )
+def _read(
+    key: selectors.SelectorKey, selector: selectors.BaseSelector, show: Callable[[str], None]
+) -> EndedCommand | None:
+    """Show what a command printed; how it ended, if it did."""
+    running: _Running = key.data
+    chunk = os.read(key.fd, _CHUNK)
+    running.printed += chunk
+    for line in running.lines(ended=not chunk):
+        show(line)
+    if chunk:
+        return None
+    selector.unregister(key.fileobj)
+    with running.process as process:  # closes its pipe
+        code = process.wait()
+    return EndedCommand(code, running.printed.decode(errors="replace"))
+
+
+def _start(number: int, command: Command, selector: selectors.BaseSelector, cpus: tuple[int, ...]) -> None:
+    with _pinned(cpus):
+        process = subprocess.Popen(  # noqa: S603 - the caller's own command, no shell
+            orphans.guarded(command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            # Its own session: Ctrl-C on the terminal reaches only the caller, which then ends all commands.
+            start_new_session=True,
+        )
     assert process.stdout is not None  # noqa: S101 - a pipe was asked for
-    selector.register(process.stdout, selectors.EVENT_READ, _Running(number, process))
+    selector.register(process.stdout, selectors.EVENT_READ, _Running(number, process, cpus))
+
+
+@contextmanager
+def _pinned(cpus: Collection[int]) -> Iterator[None]:
+    """A process that starts in the block inherits these CPUs; where there are none, all of this process."""
+    if not cpus:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

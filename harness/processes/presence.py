@@ -41,16 +41,20 @@ class Presence:
 
 
 class ExportPresence:
-    """The file of a running export, written before each model."""
+    """The file of a running export, written before each model. written: False where another export writes it."""
 
-    def __init__(self, results: Results, plan_id: str, models: int) -> None:
+    def __init__(self, results: Results, plan_id: str, models: int, *, written: bool = True) -> None:
+        self._written = written
         self._path = results.exporting
         self._started_at = utc_now()
         self._plan_id = plan_id
         self._models = models
 
-    def model(self, name: str, done: int) -> None:
-        """A model begins. Raises StorageError where the file cannot be written."""
+    def models(self, names: str, done: int) -> None:
+        """A model begins, or one of several at the same time ends. Raises StorageError where the file cannot be
+        written."""
+        if not self._written:
+            return
         exporting = Exporting(
             plan_id=self._plan_id,
             pid=os.getpid(),
@@ -58,12 +62,14 @@ class ExportPresence:
             started_at=self._started_at,
             models=self._models,
             done=done,
-            model=name,
+            model=names,
             since=utc_now(),
         )
         store.save(self._path, exporting)
 
     def close(self) -> None:
         """The stage is over."""
+        if not self._written:
+            return
         with store.translate_storage_errors(self._path):
             self._path.unlink(missing_ok=True)

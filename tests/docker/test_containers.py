@@ -48,7 +48,7 @@ def test_what_it_wrote_is_the_users_and_everybody_may_read_it(
     files = [path for path in job.results.root.rglob("*") if path.is_file()]
     assert files
     assert {path.stat().st_uid for path in files} == {OTHER}
-    assert all(path.stat().st_mode & 0o044 for path in files if path.name != ".lock")
+    assert all(path.stat().st_mode & 0o044 for path in files if not path.name.endswith("lock"))
 
 
 def test_too_little_memory_is_a_failed_row_or_a_clear_exit(

@@ -60,7 +60,7 @@ def test_an_exporter_that_refuses_a_model_fails_only_the_rows_that_need_its_file
     exported = own("export")
     assert exported.returncode == 10
     assert f"Warning: {OWN}unexportable: no fp32 ONNX file." in exported.stderr
-    assert "Error: 1 of 2 models lack an ONNX file that rows of the plan need." in exported.stderr
+    assert "Error: 1 of 2 models lack a file that rows of the plan need." in exported.stderr
     again = own("export")
     assert (again.returncode, again.stdout.count("up to date")) == (10, 2)
     ran = own("run")
@@ -78,6 +78,25 @@ def test_an_exporter_that_refuses_a_model_fails_only_the_rows_that_need_its_file
     assert record.refused["fp32"].error.startswith("The dynamo exporter failed (opset ")
     assert record.refused["fp32"].hint.startswith("The torchscript exporter was tried, too: ")
     assert "no exporter takes this" in record.refused["fp32"].hint
+
+
+def test_models_are_exported_at_the_same_time_and_one_that_fails_does_not_stop_the_others(
+    own: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = own.root / "meeting"
+    place.mkdir()
+    monkeypatch.setenv("MEETING", str(place))
+    names = (f"{OWN}meeting_left", f"{OWN}undefined", f"{OWN}meeting_right", f"{OWN}unexportable")
+    own.plan({"backends": ["torch-eager", "onnxruntime"]}, models=names, parity_samples=8, threads=1)
+    exported = own("export", "--export-jobs", "2")
+    assert exported.returncode == 10, exported.stderr
+    assert "4 models to export, 2 at the same time" in exported.stdout
+    assert f"{OWN}undefined: not exported" in exported.stdout
+    assert exported.stderr.count("Hint: ") == 2  # of the model that failed, and of the stage
+    assert "Error: 1 of 4 models were not exported." in exported.stderr
+    assert not own.results.exporting.exists()
+    again = own("export", "--export-jobs", "4")
+    assert (again.returncode, again.stdout.count("up to date")) == (10, 3)
 
 
 @pytest.mark.slow

@@ -75,3 +75,11 @@ def test_a_watcher_sees_which_model_is_exported_and_nothing_once_the_stage_is_ov
         export.export(["--results", str(tmp_path), "--models-dir", str(tmp_path / "models")])
     assert seen == [(RESNET.name, 0, 2), (MINILM.name, 1, 2)]
     assert not results.exporting.exists()
+
+
+@pytest.mark.parametrize("number", ["0", "65"])
+def test_a_number_of_exports_out_of_range_is_refused(tmp_path: Path, number: str) -> None:
+    store.save(Results(tmp_path).plan, plan_of((RESNET,), [case_of(RESNET, "torch-eager", "fp32", 1)]))
+    with pytest.raises(UsageError, match=f"^{number} models cannot be exported at the same time") as caught:
+        export.export(["--results", str(tmp_path), "--export-jobs", number])
+    assert "EXPORT_JOBS=3" in caught.value.hint

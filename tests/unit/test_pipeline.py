@@ -145,6 +145,7 @@ ALL = {
     "MODELS_DIR": "m",
     "FORCE": "1",
     "BACKEND_PYTHONS": "x=/p",
+    "EXPORT_JOBS": "2",
     "ENGINE_JOBS": "3",
     "LAYERS": "attention",
     "DEPTH": "2",

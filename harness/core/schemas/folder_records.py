@@ -49,8 +49,9 @@ class Exporting(Record):
     done: int
     """Models that are finished."""
     model: str
+    """Name of the model; the names of those that are exported at the same time, with commas."""
     since: str
-    """Start of the model's export."""
+    """Time at which the last of them started, or another one ended."""
 
 
 class BundledFile(Record):

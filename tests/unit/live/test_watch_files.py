@@ -194,7 +194,7 @@ def test_a_run_says_what_it_measures_and_takes_its_file_away(results: Results) -
 
 def test_an_export_is_seen_while_its_process_lives(results: Results) -> None:
     presence = ExportPresence(results, "another plan", 2)
-    presence.model("resnet50", 0)
+    presence.models("resnet50", 0)
     result = WatchedFolder(results).look()
     assert result is not None
     assert (result.state, [(entry.model, entry.number, entry.lives) for entry in result.exporting]) == (
