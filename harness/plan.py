@@ -96,6 +96,8 @@ def stage(arguments: Sequence[str]) -> None:
     _describe(plan, results.plan, changed)
     for line in _left_out(left_out(config, chosen), final, plan):
         cli.say(f"  left out  {line}")
+    for name in () if chosen.models else config.models_without_block():
+        cli.warn(f"{source} lists {name}, and no block has it: it is not measured. Add it to a block's `models`.")
     if options.list:
         _list_cases(plan)
 
@@ -293,19 +295,27 @@ def _list(part_of: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
     """A converter of `a,b,c`; an empty text, as Make passes it, is an empty choice."""
 
     def convert(text: str) -> tuple[T, ...]:
-        return tuple(part_of(part) for part in dict.fromkeys(text.replace(" ", ",").split(",")) if part)
+        return tuple(part_of(part) for part in _parts(text.replace(" ", ",")))
 
     return convert
 
 
+def _parts(text: str) -> list[str]:
+    """What stands between commas, each once. Raises UsageError for commas alone: no choice would measure everything."""
+    parts = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if text.strip() and not parts:
+        raise UsageError(f"`{shortened(text, 40)}` names nothing.", "Name at least one, or leave the option out.")
+    return parts
+
+
 def _files(text: str) -> tuple[str, ...]:
     """Paths may hold spaces."""
-    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    return tuple(_parts(text))
 
 
 def _models(text: str) -> tuple[str, ...]:
     """Names of models; a path may hold spaces, and needs no prefix."""
-    parts = [part.strip() for part in text.split(",")]
+    parts = _parts(text)
     is_path = [is_model_file(part) or "/" in part for part in parts]
     names = [name for part, path in zip(parts, is_path, strict=True) for name in ([part] if path else part.split())]
     return tuple(dict.fromkeys(map(with_prefix, names)))

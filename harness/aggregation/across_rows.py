@@ -12,6 +12,7 @@ from harness.aggregation.grades import Finding, finding
 from harness.aggregation.roofline import JudgedRoofline, rooflines
 from harness.aggregation.row import Context, Draft, grade_of
 from harness.core.schemas import Case, CpuRoof, ExportRecord, Grade, Roof, Row, Speedup
+from harness.core.timestamps import seconds_between
 from harness.core.units import duration
 from harness.statistics.ratios import ratio_of
 
@@ -62,8 +63,9 @@ def contexts(
         for draft in sound
         if not draft.calibration and (base := bases.get(_peers(draft.row)))
     }
+    apart = measured_apart(sound, bases)
     names = [draft.row.case_id for draft in drafts]
-    return [_context(name, judged, slower, beaten, ratios.get(name)) for name in names]
+    return [_context(name, judged, slower, beaten, ratios.get(name), apart.get(name, ())) for name in names]
 
 
 def _is_above_roof(draft: Draft, judged: Mapping[str, JudgedRoofline]) -> bool:
@@ -76,11 +78,12 @@ def _context(
     slower: Mapping[str, Finding],
     beaten: frozenset[str],
     ratio: Speedup | None = None,
+    apart: tuple[Finding, ...] = (),
 ) -> Context:
     limits = judged.get(case_id, JudgedRoofline(None, (), {}))
     return Context(
         roofline=limits.roofline,
-        findings=limits.findings,
+        findings=(*limits.findings, *apart),
         checks=limits.checks,
         slower=slower.get(case_id),
         tried=case_id in beaten,
@@ -115,6 +118,40 @@ def speedup(row: Row, baseline: Row, grade: Grade | None) -> Speedup | None:
     ratio = ratio_of(over.median, over.ci95, under.median, under.ci95)
     interval = None if row is baseline else ratio.ci95
     return Speedup(ratio=ratio.value, ci95=interval, baseline=baseline.case_id, baseline_grade=grade)
+
+
+TOGETHER_S = 3600.0
+"""Rows of one run are measured in turn, and an adaptive one ends long before. Within an hour a machine is still in the
+state of the run; after it, or after a restart, its load, clocks and heat are another matter."""
+
+
+def measured_apart(drafts: Iterable[Draft], bases: Mapping[GroupKey, Row]) -> dict[str, tuple[Finding, ...]]:
+    """By case id, MEASURED_APART for each row whose processes all started more than an hour before or after those of
+    the row that it is compared with: its baseline, else the row of its peers that was measured last."""
+    groups: dict[GroupKey, list[Draft]] = {}
+    for draft in drafts:
+        if draft.started and not draft.calibration:
+            groups.setdefault(_peers(draft.row), []).append(draft)
+    found: dict[str, tuple[Finding, ...]] = {}
+    for key, group in groups.items():
+        base = bases.get(key)
+        chosen = next((draft for draft in group if base is not None and draft.row.case_id == base.case_id), None)
+        other = chosen or max(group, key=lambda draft: max(draft.started))
+        for draft in group:
+            if _gap_s(draft.started, other.started) > TOGETHER_S:
+                found[draft.row.case_id] = (_apart(draft, other),)
+    return found
+
+
+def _gap_s(ours: Sequence[str], theirs: Sequence[str]) -> float:
+    """Seconds between two spans of time; negative where they overlap."""
+    return max(seconds_between(max(theirs), min(ours)), seconds_between(max(ours), min(theirs)))
+
+
+def _apart(draft: Draft, other: Draft) -> Finding:
+    ours, theirs = (min(entry.started)[:16].replace("T", " ") for entry in (draft, other))
+    detail = f"measured from {ours} UTC on, and {other.row.case_id} from {theirs} UTC on: not in turn"
+    return finding("B", "MEASURED_APART", detail, "Measure them in one run: `make run FORCE=1`.")
 
 
 def nonmonotone(rows: Iterable[Row]) -> dict[str, Finding]:

@@ -38,6 +38,7 @@ from harness.core.schemas import (
 )
 from harness.core.units import MAX_PRINTED_FACTOR, duration
 from harness.statistics import estimators
+from harness.zoo.families.known_duration import is_spin
 
 MAX_INTERVAL_HALF_WIDTH = 0.05
 """Between processes. Twice the 2.5% that three processes reach when their medians scatter by 1% (4.30 / sqrt(3) x 1%),
@@ -70,12 +71,14 @@ class Criteria:
     judge_top1: the model is a classifier with trained weights, so that its arg-max has a meaning.
     target_ci: relative half-width at which a process was to stop.
     calibration: the backend computes nothing; its row shows the harness overhead and is never ranked.
+    exchanged: the reference's distance from itself with the answers of other samples; None where it is not known.
     """
 
     tolerance: Tolerance | None
     judge_top1: bool
     target_ci: float
     calibration: bool
+    exchanged: Parity | None = None
 
 
 def too_short(row: Row) -> bool:
@@ -141,8 +144,19 @@ def _parity(case: Case, parity: Parity | None, records: Sequence[Measured], chec
         detail = f"the plan has no tolerance for {case.precision}, so it is unknown how far outputs may be off"
         return [finding("C", "PARITY_UNCHECKED", detail, f"Add `gates.{case.precision}` to the configuration.")]
     findings = beyond_tolerance(case, parity, checks.tolerance, checks.judge_top1)
+    if not findings and _alike(case, checks):
+        detail = "all inputs have the same answer within the tolerance: a wrong answer would pass for a right one"
+        remedy = "Give inputs with different answers (INPUTS=<file>.npz), or return the numbers that they come from."
+        return [finding("C", "PARITY_UNCHECKED", detail, remedy)]
     fixed = next(filter(None, (record.placement.settings.get(FIXED_WHEN_TRACED) for record in records)), None)
     return findings if fixed is None else [_because(case, problem, str(fixed)) for problem in findings]
+
+
+def _alike(case: Case, checks: Criteria) -> bool:
+    """Whether the answers of other samples would pass for those of a sample."""
+    if checks.exchanged is None or checks.exchanged.nonfinite or checks.tolerance is None:
+        return False
+    return not beyond_tolerance(case, checks.exchanged, checks.tolerance, checks.judge_top1)
 
 
 def _because(case: Case, problem: Finding, fixed: str) -> Finding:
@@ -361,6 +375,9 @@ def made_on_purpose(records: Sequence[TimedRecord]) -> list[Finding]:
 
 
 def _calibration(case: Case) -> Finding:
+    if is_spin(case.model):
+        detail = f"{case.backend} waits the time that its model names: what is beside it is the harness's error"
+        return finding("A", CALIBRATION, detail, "Nothing to do: `make selftest` judges such work.")
     detail = f"{case.backend} computes nothing: its latency is the overhead of the harness"
     return finding("A", "CALIBRATION", detail, "Nothing to do: read it as the smallest latency that can be measured.")
 

@@ -263,12 +263,14 @@ def _loaded_engines(
 
 def checks_for(plan: Plan, case: Case, export: ExportRecord | None, calibration: frozenset[str]) -> Criteria:
     """The criteria for the row of a case."""
+    sets = () if export is None else export.input_sets
     return Criteria(
         tolerance=plan.tolerance(case.model, case.precision),
         # Near-tied logits of random weights flip by rounding alone: their arg-max means nothing.
         judge_top1=export is not None and export.classifier and case.weights != "seeded",
         target_ci=plan.measurement.target_ci,
         calibration=case.backend in calibration,
+        exchanged=next((made.exchanged for made in sets if made.sequence_length == case.sequence_length), None),
     )
 
 

@@ -165,13 +165,14 @@ class Draft:
     """The result of the records of one case by themselves.
 
     row: its figures, without grade, flags and checks, which also depend on a Context.
-    findings, checks: of the records. calibration: the backend computes nothing.
+    findings, checks: of the records. calibration: the backend computes nothing. started: its processes, as ISO 8601.
     """
 
     row: Row
     findings: tuple[Finding, ...] = ()
     checks: Mapping[str, Check] = field(default_factory=dict)
     calibration: bool = False
+    started: tuple[str, ...] = ()
 
     @cached_property
     def is_sound(self) -> bool:
@@ -390,7 +391,7 @@ def _measured(case: Case, kind: Kind, case_records: CaseRecords, settings: Measu
     happened, made = judge(case, seen)
     skipped, compared = skipped_work(case, records)
     findings = (*proof, *lost, *device_findings(case, latency, device), *happened, *skipped)
-    return Draft(row, findings, {**made, **compared})
+    return Draft(row, findings, {**made, **compared}, started=tuple(record.started_at for record in records))
 
 
 _OF_CASE = (

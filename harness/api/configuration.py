@@ -12,6 +12,7 @@ from harness.core.errors import UsageError
 from harness.core.host import gpu
 from harness.core.schemas import Device, Exporter, ExportOptions, Precision
 from harness.core.text import unknown_name
+from harness.planning.config import READ_BY
 
 Choices = Mapping[str, Any]
 """One entry of `configurations`: a value or a list for each of KEYS."""
@@ -144,24 +145,28 @@ SCENARIO_LISTS = ("rates", "factors", "max_batch", "batching", "max_delay", "wor
 
 
 def scenario_blocks(scenarios: Sequence[str] | str, keys: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The section `scenarios`: a block for each scenario, each with the same keys, bound and rates in the server
-    scenario alone.
+    """The section `scenarios`: a block for each scenario, with the keys that it reads. Raises UsageError for a key that
+    none of them reads.
 
     >>> from harness.api.configuration import scenario_blocks
     >>> scenario_blocks("server", {"bound": "p99<50ms", "max_batch": 8, "replications": None})
     [{'scenario': 'server', 'bound': 'p99<50ms', 'max_batch': [8]}]
     """
     given = {key: value for key, value in keys.items() if value is not None}
+    names = _listed(scenarios)
+    for key in given:
+        if key in READ_BY and not set(READ_BY[key]) & set(names):
+            raise UsageError(f"No scenario of this call reads `{key}`.", f"It is of {' and '.join(READ_BY[key])}.")
     return [
         {
             "scenario": name,
             **{
                 key: _listed(value) if key in SCENARIO_LISTS else value  # a list of its own: YAML would write an alias
                 for key, value in given.items()
-                if name == "server" or key not in ("bound", "rates")
+                if name in READ_BY.get(key, names)
             },
         }
-        for name in _listed(scenarios)
+        for name in names
     ]
 
 

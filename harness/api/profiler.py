@@ -237,8 +237,9 @@ class ModelProfiler(Latest):
         >>> profile.model.parameters, profile.model.macs
         (15914, 58016)
         """
-        self._timing = Timing(num_runs, warmup_runs, rounds)
-        run, plan = self._start(input_data, [{}], self._timing, force)
+        timing = Timing(num_runs, warmup_runs, rounds)
+        run, plan = self._start(input_data, [{}], timing, force)
+        self._timing = timing
         return self._keep(self._profiled(run, plan, num_runs, Profile), run)
 
     def benchmark(
@@ -264,7 +265,8 @@ class ModelProfiler(Latest):
         >>> [(row.backend, row.batch_size, row.status) for row in compared.rows]
         [('torch-eager', 1, 'measured'), ('onnxruntime', 1, 'measured'), ('torch-eager', 8, 'measured')]
         """
-        chosen = configurations or {"backend": every_backend(self.device, self.precision)}
+        every = {"backend": every_backend(self.device, self.precision)}
+        chosen = every if configurations is None else configurations
         chosen = [chosen] if isinstance(chosen, Mapping) else chosen
         run, _ = self._start(input_data, chosen, Timing(num_runs, warmup_runs, rounds), force)
         return self._keep(Benchmark(run.results.root, run.measure()), run)
@@ -300,7 +302,9 @@ class ModelProfiler(Latest):
         wanted = config(subject, self.device, self._weights, blocks, measured, self._exporter)
         wanted["scenarios"] = scenario_blocks(scenarios, {"bound": bound, **keys})
         run = Run(folder_of(self.folder, subject.label, wanted), self._models, force, self._show)
-        return self._keep(Load(run.results.root, run.load(wanted)), run)
+        rows = run.load(wanted)
+        self._remember(input_data)
+        return self._keep(Load(run.results.root, rows), run)
 
     def profile_layers(
         self,
@@ -420,7 +424,9 @@ class ModelProfiler(Latest):
         blocks = [block(kind, usual) for kind in chosen]
         wanted = config(subject, device or self.device, self._weights, blocks, measured, self._exporter)
         run = Run(folder_of(self.folder, subject.label, wanted), self._models, force, self._show)
-        return run, run.plan(wanted, every=list(chosen) == [{}])
+        plan = run.plan(wanted, every=list(chosen) == [{}])
+        self._remember(input_data)
+        return run, plan
 
     def _usual(self, subject: Subject) -> Choices:
         """Default choices of a configuration."""
@@ -432,9 +438,13 @@ class ModelProfiler(Latest):
         }
 
     def _subject(self, input_data: InputData | None) -> Subject:
+        given = self._input_data if input_data is None else input_data
+        return subject_of(self.model, given, self._input_shape, self._models)
+
+    def _remember(self, input_data: InputData | None) -> None:
+        """Inputs for later calls: those of a call that could not be planned are none."""
         if input_data is not None:
             self._input_data = input_data
-        return subject_of(self.model, self._input_data, self._input_shape, self._models)
 
     def _profiled(self, run: Run, plan: Plan, num_runs: int | None, kind: type[P]) -> P:
         summary = run.measure()

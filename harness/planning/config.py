@@ -52,7 +52,7 @@ _KEY_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:int")
 _BOOLEAN = re.compile(r"(?i)true|false|yes|no|on|off")
 _NOT_DATA = {
     "timestamp": "a date is not supported; put it in quotes",
-    "merge": "a key must be a word",
+    "merge": "merge keys (`<<`) are not supported",
     "binary": "`!!binary` is not supported",
 }
 
@@ -110,6 +110,10 @@ for _name, _constructor in (
     ("bool", _StrictLoader.construct_yaml_bool),
 ):
     _StrictLoader.add_constructor(f"tag:yaml.org,2002:{_name}", _constructor)
+
+# YAML 1.1 reads `1e-3` as text: its numbers with an exponent have a point and a sign.
+_WITH_EXPONENT = re.compile(r"[-+]?([0-9][0-9_]*(\.[0-9_]*)?|\.[0-9]+)[eE][-+]?[0-9]{1,4}\Z")
+_StrictLoader.add_implicit_resolver("tag:yaml.org,2002:float", _WITH_EXPONENT, list("-+.0123456789"))
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -291,25 +295,25 @@ class ScenarioBlock(_Section):
     """
 
     scenario: Scenario
-    models: tuple[str, ...] | None = None
+    models: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """None: all models of the matrix; likewise backends and precisions."""
-    backends: tuple[str, ...] | None = None
-    precisions: tuple[Precision, ...] | None = None
+    backends: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    precisions: Annotated[tuple[Precision, ...], Field(min_length=1)] | None = None
     bound: str | None = None
     """Server: `p99<50ms`; of generation also `ttft_p99<500ms,itl_p99<50ms`."""
     rates: Annotated[tuple[Annotated[float, Field(le=1e9)], ...], BeforeValidator(_as_list)] = ()
-    factors: tuple[Annotated[float, Field(gt=0, le=10)], ...] = (0.9, 1.0, 1.1)
-    max_batch: tuple[Annotated[int, Field(ge=1, le=MOST_BATCH)], ...] = (8,)
+    factors: Annotated[tuple[Annotated[float, Field(gt=0, le=10)], ...], Field(min_length=1)] = (0.9, 1.0, 1.1)
+    max_batch: Annotated[tuple[Annotated[int, Field(ge=1, le=MOST_BATCH)], ...], Field(min_length=1)] = (8,)
     """Server and offline."""
     batching: Annotated[tuple[Batching, ...], BeforeValidator(_as_list), Field(min_length=1)] = ("static",)
     """Server, of generation in a process of our own."""
-    max_delay: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ("0ms",)
+    max_delay: Annotated[tuple[str, ...], BeforeValidator(_as_list), Field(min_length=1)] = ("0ms",)
     """Server."""
     workers: tuple[Annotated[int, Field(ge=1, le=MOST_WORKERS)], ...] = ()
     """Server and offline: threads that serve; 1 where neither it nor in_flight is given."""
     in_flight: tuple[Annotated[int, Field(ge=1, le=MOST_WORKERS)], ...] = ()
     """Server and offline: batches in flight that one thread issues, besides the cases of `workers`."""
-    clients: tuple[Annotated[int, Field(ge=1, le=MOST_WORKERS)], ...] = (1, 2, 4)
+    clients: Annotated[tuple[Annotated[int, Field(ge=1, le=MOST_WORKERS)], ...], Field(min_length=1)] = (1, 2, 4)
     """Concurrency."""
     samples: Annotated[int, Field(ge=1, le=MOST_BATCH)] = 8
     """Of a query of multi-stream."""
@@ -335,6 +339,21 @@ class ScenarioBlock(_Section):
     def generates(self) -> bool:
         """Whether its requests are prompts."""
         return bool(self.prompt_lengths or self.new_tokens or self.lengths)
+
+
+READ_BY: Mapping[str, tuple[Scenario, ...]] = {
+    "bound": ("server",),
+    "rates": ("server",),
+    "factors": ("server",),
+    "batching": ("server",),
+    "max_delay": ("server",),
+    "max_batch": ("server", "offline"),
+    "workers": ("server", "offline"),
+    "in_flight": ("server", "offline"),
+    "clients": ("concurrency",),
+    "samples": ("multi-stream",),
+}
+"""Keys of a scenario that the other scenarios do not have: a closed loop has no rate."""
 
 
 class Config(_Section):
@@ -369,6 +388,14 @@ class Config(_Section):
         ]
         update = {"models": tuple(entries), "matrix": tuple(blocks), "scenarios": tuple(loads)}
         return self.model_copy(update={**update, "generation": tuple(generation)})
+
+    def models_without_block(self) -> list[str]:
+        """Models that no block has, so that nothing of them is measured."""
+        own = [*(block.models for block in self.matrix), *(block.models for block in self.generation)]
+        if None in own:
+            return []
+        named = {name for models in own for name in models or ()}
+        return [entry.name for entry in self.models if entry.name not in named]
 
     def all_tolerances(self) -> dict[Precision, Tolerance]:
         """The default tolerances, replaced by those of the file where it has any; of the later precisions int4 and fp8
@@ -428,7 +455,19 @@ def parse_config(data: Mapping[str, Any], source: str) -> Config:
             "Write a block under one of them: configs/quickstart.yaml and configs/generation.yaml have examples.",
         )
     _refuse_contradictions(config.measurement, source)
+    for index, block in enumerate(config.scenarios):
+        _refuse_unread(block, f"{source}: scenarios[{index}]")
     return config
+
+
+def _refuse_unread(block: ScenarioBlock, where: str) -> None:
+    """Raise ConfigError for a key that the scenario does not read: it would change nothing, without a word."""
+    for key in sorted(block.model_fields_set & READ_BY.keys() - {"rates", "batching", "in_flight"}):
+        if getattr(block, key) is not None and block.scenario not in READ_BY[key]:
+            raise ConfigError(
+                f"{where}.{key}: the {block.scenario} scenario does not read it.",
+                f"Leave it out; it is of {' and '.join(READ_BY[key])}.",
+            )
 
 
 def _refuse_contradictions(asked: Measurement, source: str) -> None:

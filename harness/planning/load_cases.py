@@ -12,11 +12,11 @@ from typing import Any
 from harness.backends import BACKENDS, backend_info
 from harness.core.errors import ConfigError, UsageError
 from harness.core.layout import case_id
-from harness.core.schemas import Case, GenerationCase, LatencyBound, LoadCase, Scenario
+from harness.core.schemas import Case, GenerationCase, LatencyBound, LoadCase
 from harness.core.schemas.load_record import MOST_LENGTHS, Batching
 from harness.core.store import digest_of
 from harness.endpoints.target import parse_target
-from harness.planning.config import ScenarioBlock, delay_ns, duration_s
+from harness.planning.config import READ_BY, ScenarioBlock, delay_ns, duration_s
 from harness.serving.load_case import points_of, requests_at, rounded_rate, sizes_of
 from harness.serving.load_verdict import parse_bounds
 from harness.zoo import model_info
@@ -32,7 +32,7 @@ CLOSED_S = 2.0
 LOADGEN_S = 600.0
 """Shortest run by LoadGen's rules (mlcommons/inference, loadgen/mlperf.conf and test_settings.h)."""
 
-ISSUING: tuple[Scenario, ...] = ("server", "offline")
+ISSUING = READ_BY["in_flight"]
 """Scenarios with workers, or batches in flight."""
 
 LOADGEN_MOST = 500_000

@@ -19,15 +19,23 @@ from harness.core.errors import UsageError
 from harness.core.schemas import Boundary, Device, Exporter, ExportOptions, Measurement, ModeName, Precision, Scenario
 from harness.core.schemas.load_record import Batching
 from harness.core.text import shortened
-from harness.planning.config import Config, GenerationBlock, MatrixBlock, ModelEntry, ScenarioBlock
-from harness.planning.load_cases import ISSUING
+from harness.planning.config import READ_BY, Config, GenerationBlock, MatrixBlock, ModelEntry, ScenarioBlock
 
 Name = TypeVar("Name", bound=str)
 
 _SCENARIOS: tuple[Scenario, ...] = get_args(Scenario)
-_ONLY: Mapping[str, tuple[Scenario, ...]] = {"rates": ("server",), "batching": ("server",), "in_flight": ISSUING}
-"""Options that the other scenarios do not have: a closed loop has no rate."""
-_WORDS: Mapping[str, str] = {"rates": "rates", "batching": "a choice of batching", "in_flight": "batches in flight"}
+_WORDS: Mapping[str, str] = {
+    "rates": "rates",
+    "bound": "a bound",
+    "batching": "a choice of batching",
+    "max_delay": "a delay of batches",
+    "max_batch": "batches of requests",
+    "workers": "a number of workers",
+    "in_flight": "batches in flight",
+    "clients": "a number of clients",
+    "samples": "samples of a query",
+}
+"""Options that not all scenarios have."""
 _LISTS = ("precisions", "batch_sizes", "sequence_lengths", "boundaries", "modes", "settings")
 
 
@@ -173,13 +181,15 @@ def _scenarios(blocks: Sequence[ScenarioBlock], chosen: Overrides) -> tuple[Scen
         blocks = [block.model_copy(update={"backends": None}) for block in blocks]
     if chosen.precisions:
         blocks = [block.model_copy(update={"precisions": None}) for block in blocks]
-    for name in _ONLY.keys() & replaced.keys():
-        if all(block.scenario not in _ONLY[name] for block in blocks):
+    for name in [name for name in _WORDS if name in replaced]:
+        if all(block.scenario not in READ_BY[name] for block in blocks):
             raise UsageError(
-                f"No scenario here has {_WORDS[name]}, as {' and '.join(_ONLY[name])}.", f"Leave {name.upper()} out."
+                f"No scenario here has {_WORDS[name]}, as {' and '.join(READ_BY[name])}.", f"Leave {name.upper()} out."
             )
     return tuple(
-        _changed(block, {key: value for key, value in replaced.items() if block.scenario in _ONLY.get(key, _SCENARIOS)})
+        _changed(
+            block, {key: value for key, value in replaced.items() if block.scenario in READ_BY.get(key, _SCENARIOS)}
+        )
         for block in blocks
     )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from harness.aggregation.flags import is_calibration
+from harness.aggregation.flags import is_calibration, median_ns
 from harness.core import units
 from harness.core.schemas import Row, Summary
 from harness.reporting import ranking
@@ -33,6 +33,7 @@ from harness.reporting.tables.scaling_tables import devices_table, neighbours_ta
 from harness.reporting.tables.tried_settings_table import tried_table
 from harness.reporting.tables.validity_tables import checks_table, flags_table, unmeasured_table
 from harness.reporting.writers.markdown import blocks_text, escape, section
+from harness.zoo.families.known_duration import is_spin
 
 Charts = Mapping[TableKey | None, Sequence[tuple[str, str]]]
 """Table → (alternative text, path relative to the report) of its charts; None: of the whole report."""
@@ -144,16 +145,19 @@ def over_devices(summary: Summary) -> list[DocumentBlock]:
 
 
 def calibrated(summary: Summary) -> list[DocumentBlock]:
-    """The harness overhead, from cases that compute nothing; empty where none was measured."""
-    rows = [row for row in summary.rows if row.status == "measured" and is_calibration(row)]
-    if not rows:
-        return []
-    worst = max(row.latency_ns.median for row in rows if row.latency_ns)
-    text = (
-        f"An inference that does nothing, through the same loop, takes {units.duration(worst)} or less: it is in every"
-    )
-    table = calibration_table(rows)
-    return [f"{text} latency above.", *([table] if table else [])]
+    """The harness overhead and error, from cases that compute nothing; empty where none was measured."""
+    rows = [row for row in summary.rows if row.latency_ns and is_calibration(row)]
+    known, idle = [row for row in rows if is_spin(row.model)], [row for row in rows if not is_spin(row.model)]
+    blocks: list[DocumentBlock] = []
+    if idle:
+        worst = units.duration(max(map(median_ns, idle)))
+        text = f"An inference that does nothing, through the same loop, takes {worst} or less"
+        blocks.append(f"{text}: it is in every latency above.")
+    if known:
+        took = ", ".join(f"`{row.model}` took {units.duration(median_ns(row))}" for row in known)
+        blocks.append(f"Work of known duration, through the same loop: {took}.")
+    table = calibration_table(idle)
+    return [*blocks, *([table] if table else [])]
 
 
 def _minutes(first: str, last: str) -> str:

@@ -229,6 +229,8 @@ def nothing(summary: Summary) -> str:
         return ""
     if all(row.status == "missing" for row in summary.rows):
         return "Nothing is measured yet."
+    if any(row.status == "measured" for row in summary.rows):
+        return "Only backends that compute nothing were measured. The details have their times."
     return "No case was measured. The details say why."
 
 

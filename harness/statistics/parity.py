@@ -25,6 +25,11 @@ Outputs = Mapping[str, NDArray[np.generic]]
 _INTEGERS = "iub"
 """Kinds of NumPy's types that may replace each other."""
 
+_NAMES = frozenset(("int32", "int64", "uint32", "uint64"))
+"""Types of a reference whose numbers are names (classes, tokens, places): the next number is no nearer than another.
+Each counts as a one-hot vector, so that the cosine is the share of equal numbers. Smaller integers are pixels or
+quantised numbers, and have a size."""
+
 PIECE = 1 << 16
 """Elements compared at a time. Whole arrays as float64 would count as the backend's peak memory, and page-fault."""
 
@@ -40,7 +45,8 @@ def compare(outputs: Outputs, reference: Outputs, classifier: bool) -> Parity:
     output, the worst over outputs; max_abs and cosine likewise. item_relative_l2 and item_cosine are those of the
     worst single sample: a batch of 64 hides one wholly wrong sample. top1_agreement is the share of equal arg-max
     over the last axis of the first output, for classifiers only. nonfinite counts values that are NaN in the outputs,
-    or infinite on one side only; the same infinity on both sides is equal and part of no distance.
+    or infinite on one side only; the same infinity on both sides is equal and part of no distance. The distance and
+    cosine of integers of 32 and 64 bits are those of one-hot vectors.
 
     Raises ValueError when an output is missing or has another shape or kind of elements, and when the reference
     contains NaN: such outputs cannot be compared at all.
@@ -147,7 +153,7 @@ class _Sums:
         samples: of the batch. An array whose first axis has another length counts as one sample.
         """
         # Not by numpy.linalg: unless BLAS threads are limited (`run` does), they take cores from a backend's threads.
-        rows = samples if output.ndim and output.shape[0] == samples else 1
+        rows = samples if samples and output.ndim and output.shape[0] == samples else 1
         ours, theirs = output.reshape(rows, -1), reference.reshape(rows, -1)
         sums = np.zeros((4, rows))
         max_abs, nonfinite, undefined = 0.0, 0, False
@@ -159,7 +165,11 @@ class _Sums:
             nonfinite += lost
             if nonfinite == 0:
                 difference = a - b
-                for number, squares in enumerate((difference * difference, a * a, b * b, a * b)):
+                products = (difference * difference, a * a, b * b, a * b)
+                if reference.dtype.name in _NAMES:
+                    equal = (ours[some, columns] == theirs[some, columns]).astype(np.float64)
+                    products = (2 - 2 * equal, np.ones_like(equal), np.ones_like(equal), equal)
+                for number, squares in enumerate(products):
                     sums[number, some] += squares.sum(axis=1)
                 max_abs = max(max_abs, float(np.max(np.abs(difference))))
         return cls(sums[0], sums[1], sums[2], sums[3], max_abs, nonfinite, undefined)

@@ -7,6 +7,9 @@ family (torchvision, transformers) are imported when one of its models is built.
 from __future__ import annotations
 
 import importlib
+import os
+import random
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -38,6 +41,8 @@ def build_module(record: ExportRecord, folder: Path) -> nn.Module:
     if record.module is None:
         raise CaseError(f"{record.model} is an ONNX file without a PyTorch module.", "Choose ONNX backends for it.")
     info = model_info(record.model)
+    if record.request is not None:
+        seed_everything(record.request.seed)
     try:
         module = family_of(info).architecture(info, folder)
         load_weights(module, folder / record.module.path)
@@ -54,6 +59,13 @@ def build_module(record: ExportRecord, folder: Path) -> nn.Module:
         )
     names = [spec.name for spec in record.inputs]
     return with_own_inputs(frozen(module), names, record.written_inputs)
+
+
+def seed_everything(seed: int) -> None:
+    """Seed all that a user's code may draw from: what it draws besides its weights must be equal in each process."""
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
 
 
 class OwnInputs(nn.Module):
@@ -79,7 +91,7 @@ def with_own_inputs(module: nn.Module, names: Sequence[str], written: Collection
 
 
 def save_weights(module: nn.Module, path: Path) -> None:
-    """Write a module's weights; equal views of one memory (tied weights) are stored once."""
+    """Write a module's weights; equal views of one memory (tied weights) are stored once. Raises OSError."""
     state = module.state_dict()
     kept = {names[0]: state[names[0]] for names in _tied(state)}
     storages = Counter(tensor.untyped_storage().data_ptr() for tensor in kept.values())
@@ -87,7 +99,12 @@ def save_weights(module: nn.Module, path: Path) -> None:
         # safetensors refuses parts of a larger memory, and other views of the same.
         shared = storages[tensor.untyped_storage().data_ptr()] > 1 or tensor.untyped_storage().nbytes() != tensor.nbytes
         kept[name] = tensor.clone(memory_format=torch.contiguous_format) if shared else tensor.contiguous()
-    save_file(kept, path)
+    try:
+        save_file(kept, path)
+    except SafetensorError as error:  # has the system's number in its text alone
+        if (number := re.search(r"\(os error (\d+)\)", str(error))) is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
     store.let_others_read(path)  # safetensors makes it private
 
 

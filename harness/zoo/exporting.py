@@ -25,6 +25,7 @@ from harness.core.schemas import (
     InputSet,
     OnnxArtifact,
     OnnxCheck,
+    Parity,
     PlannedModel,
     Precision,
     Preparation,
@@ -51,7 +52,15 @@ from harness.zoo.onnx.check import (
     hint_of_other_exporter,
     trials_of,
 )
-from harness.zoo.reference import Compare, check_comparable, diagnosed, in_chunks, reference_of, relative_l2
+from harness.zoo.reference import (
+    Compare,
+    check_comparable,
+    check_not_empty,
+    diagnosed,
+    in_chunks,
+    reference_of,
+    relative_l2,
+)
 
 MAX_JPEG_DISTANCE = 0.1
 """Largest relative L2 between a picture's inputs by way of JPEG and without: quality 95 gave 0.04 over the sample
@@ -189,7 +198,7 @@ def export_model(
             inputs = {length: _real_inputs(job, loaded, length) for length in job.lengths}
         with step("reference"):
             loaded = _diagnosed(job, loaded, inputs[job.lengths[0]].arrays, compare)
-            _write_references(job, loaded, inputs)
+            exchanged = _write_references(job, loaded, inputs, compare)
         raw = _raw_inputs(job, loaded, inputs, step)
         with step("work"):
             work = work_of(loaded, inputs)
@@ -236,7 +245,9 @@ def export_model(
         onnx_variants={name: file for name, file in variants.items() if name not in refusals.failures},
         refused=refusals.failures,
         work=work,
-        input_sets=tuple(_input_set(job, length, inputs[length], raw.get(length)) for length in job.lengths),
+        input_sets=tuple(
+            _input_set(job, length, inputs[length], raw.get(length), exchanged[length]) for length in job.lengths
+        ),
         checks=checks,
         versions=versions(),
         seconds=dict(seconds),
@@ -303,12 +314,21 @@ def _diagnosed(job: ExportJob, loaded: Loaded, inputs: Arrays, compare: Compare)
     return dataclasses.replace(loaded, batch_axes=diagnosed(job.info.name, loaded, answer, inputs, compare))
 
 
-def _write_references(job: ExportJob, loaded: Loaded, inputs: Mapping[int | None, Inputs]) -> None:
+def _write_references(
+    job: ExportJob, loaded: Loaded, inputs: Mapping[int | None, Inputs], compare: Compare
+) -> dict[int | None, Parity | None]:
+    """By length, how far the answers to different samples are apart; None for one sample."""
     answer = reference_of(loaded, limits.threads())
+    exchanged: dict[int | None, Parity | None] = {}
     for length, made in inputs.items():
         outputs = in_chunks(answer, made.arrays, loaded.fixed_batch)
         check_comparable(job.info.name, outputs)
+        check_not_empty(job.info.name, outputs)
         write_arrays(job.folder.reference(length), outputs)
+        others = {name: np.roll(values, 1, axis=0) for name, values in outputs.items()}
+        several = len(next(iter(outputs.values()))) > 1
+        exchanged[length] = compare(others, outputs, loaded.classifier) if several else None
+    return exchanged
 
 
 def _raw_inputs(
@@ -446,7 +466,9 @@ def _onnx_artifact(path: Path, exporter: str) -> OnnxArtifact:
     )
 
 
-def _input_set(job: ExportJob, length: int | None, made: Inputs, raw: RawInputs | None) -> InputSet:
+def _input_set(
+    job: ExportJob, length: int | None, made: Inputs, raw: RawInputs | None, exchanged: Parity | None
+) -> InputSet:
     return InputSet(
         sequence_length=length,
         samples=len(next(iter(made.arrays.values()))),
@@ -455,4 +477,5 @@ def _input_set(job: ExportJob, length: int | None, made: Inputs, raw: RawInputs 
         source=made.source,
         complete=len(next(iter(made.arrays.values()))) < job.samples,
         raw=raw,
+        exchanged=exchanged,
     )

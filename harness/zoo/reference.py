@@ -8,7 +8,6 @@ batch. Each is checked with a few samples; the error names the output that fails
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
@@ -25,8 +24,10 @@ from torch.utils._pytree import register_dataclass, tree_flatten_with_path
 
 from harness.core.errors import ConfigError, ExportError, UsageError, reason
 from harness.core.schemas import Parity
+from harness.core.units import count
+from harness.zoo.construct import seed_everything
 from harness.zoo.input_files import Arrays
-from harness.zoo.loaded import Loaded, as_taken, batch_first
+from harness.zoo.loaded import Axes, Loaded, as_taken, batch_first
 from harness.zoo.onnx.external_data import all_nodes
 
 
@@ -43,9 +44,11 @@ def call(module: nn.Module, arguments: Sequence[torch.Tensor]) -> Any:
         given = ", ".join(
             f"{str(argument.dtype).removeprefix('torch.')}{list(argument.shape)}" for argument in arguments
         )
+        hint = "Call the module with inputs of these shapes: it must take a batch of any size, in fp32 on the CPU."
+        if torch.is_inference_mode_enabled() and "does not require grad" in str(error):
+            hint = "Models are measured in torch.inference_mode(), without autograd: use torch.func.grad in forward."
         raise ConfigError(
-            f"The forward of {type(module).__name__} raised {reason(error)} (its inputs: {given}).",
-            "Call the module with inputs of these shapes: it must take a batch of any size, in fp32 on the CPU.",
+            f"The forward of {type(module).__name__} raised {reason(error)} (its inputs: {given}).", hint
         ) from error
 
 
@@ -160,6 +163,13 @@ def _torch_outputs(module: nn.Module, arrays: Arrays, loaded: Loaded) -> Arrays:
     with torch.inference_mode():
         # Copies: a module that changes its inputs in place must not change the inputs of later calls.
         outputs = forward(module, [torch.from_numpy(taken[name].copy()) for name in loaded.input_names])
+    if len(outputs) != len(loaded.output_names):
+        samples = len(next(iter(arrays.values())))
+        raise ExportError(
+            f"{type(module).__name__} gives {count(len(outputs), 'tensor')} for {count(samples, 'sample')}, and "
+            f"{len(loaded.output_names)} for its examples.",
+            "Return the same tensors for a batch of any size, such as one for all samples instead of one for each.",
+        )
     return {name: output.numpy() for name, output in zip(loaded.output_names, outputs, strict=True)}
 
 
@@ -266,8 +276,11 @@ def diagnosed(name: str, loaded: Loaded, answer: Forward, inputs: Arrays, compar
     _check_repeats(name, loaded, answer, samples, first, compare)
     if loaded.fixed_batch is not None:
         others = answer({key: values[-count:] for key, values in inputs.items()})
-        fixed = {key: _only_axis(name, key, values, others[key], count) for key, values in first.items()}
-        return _one_at_least(name, fixed)
+        fixed = _one_at_least(
+            name, {key: _only_axis(name, key, values, others[key], count) for key, values in first.items()}
+        )
+        _check_order(name, loaded, answer, samples, batch_first(first, fixed), fixed, compare)
+        return fixed
     alone = [answer({key: values[place : place + 1] for key, values in samples.items()}) for place in range(SAMPLES)]
     axes = _one_at_least(
         name, {key: _batch_axis(loaded, name, key, [own[key] for own in alone], first[key]) for key in first}
@@ -302,6 +315,15 @@ def check_comparable(name: str, outputs: Arrays) -> None:
                 f"Output `{key}` of {name} has no finite value: nothing can be compared with it.",
                 "Look for a division by zero or an overflow in it, and at the inputs that it gets.",
             )
+
+
+def check_not_empty(name: str, outputs: Arrays) -> None:
+    """Raise ExportError where no output has a value."""
+    if not any(values.size for values in outputs.values()):
+        raise ExportError(
+            f"No output of {name} has a value: {', '.join(outputs)}.",
+            "Return what it computes, or give it other inputs.",
+        )
 
 
 def _check_repeats(
@@ -339,6 +361,23 @@ def _check_apart(name: str, loaded: Loaded, alone: Arrays, together: Arrays, com
     )
 
 
+def _check_order(
+    name: str, loaded: Loaded, answer: Forward, samples: Arrays, first: Arrays, axes: Axes, compare: Compare
+) -> None:
+    """The samples of a fixed batch in reverse order must have the reverse answers: none can be asked alone. first: the
+    answers to samples; axes: of the outputs."""
+    turned = batch_first(answer({key: values[::-1].copy() for key, values in samples.items()}), axes)
+    difference = _difference(loaded, {key: values[::-1] for key, values in turned.items()}, first, compare)
+    if difference is None:
+        return
+    raise ExportError(
+        f"The answer of {name} to a sample depends on the rest of its batch, or on its place in it: with its batch of "
+        f"{loaded.fixed_batch} in reverse order {difference}.",
+        f"{_culprits(loaded)}Is the first axis of its inputs the batch? Export the file with a batch axis, and with an "
+        "answer for each sample.",
+    )
+
+
 def _difference(loaded: Loaded, outputs: Arrays, reference: Arrays, compare: Compare) -> str | None:
     """The first output that differs, in words; None where none does."""
     for key, values in reference.items():
@@ -356,9 +395,7 @@ def _difference(loaded: Loaded, outputs: Arrays, reference: Arrays, compare: Com
 
 
 def _seeded(answer: Forward, samples: Arrays, seed: int) -> Arrays:
-    torch.manual_seed(seed)
-    np.random.seed(seed)
-    random.seed(seed)
+    seed_everything(seed)
     return answer(samples)
 
 

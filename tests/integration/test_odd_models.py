@@ -59,7 +59,7 @@ def test_what_a_models_code_does_to_its_process_is_its_own_failed_row(names: tup
 @pytest.mark.parametrize(
     "names",
     [
-        ("in_place",),
+        ("in_place", "drawing"),
         ("batched", "answering", "any_number"),
         pytest.param(("masked", "pixels"), marks=pytest.mark.slow),
         pytest.param(("softmax", "digits", "states", "lazy"), marks=pytest.mark.slow),
@@ -96,6 +96,30 @@ def test_a_wrong_precision_stays_void(own: Folder) -> None:
         placement = record.placement.model_copy(update={"precision": swapped})
         store.save_raw(own.results.raw_file(case_id, number), record.model_copy(update={"placement": placement}))
     assert {row.grade for row in own.summary().rows} == {"F"}
+
+
+def test_equal_outputs_of_a_model_that_answers_all_inputs_alike_show_nothing(own: Folder) -> None:
+    (row,) = bench(own, f"{ODD}alike").values()
+    (flag,) = [flag for flag in row.flags if flag.name == "PARITY_UNCHECKED"]
+    assert (row.grade, flag.caps_at) == ("C", "C")
+    assert "a wrong answer would pass for a right one" in flag.detail
+
+
+@pytest.mark.slow
+def test_a_gradient_by_a_function_transform_is_measured(own: Folder) -> None:
+    (row,) = bench(own, f"{ODD}forced_by_function").values()
+    assert (row.status, row.grade != "F") == ("measured", True)
+
+
+def test_a_module_that_cannot_run_below_the_counter_has_no_count(tmp_path: Path) -> None:
+    from harness.zoo import model_info
+    from harness.zoo.construct import family_of
+    from harness.zoo.cost.torch_counts import work_of
+    from harness.zoo.loaded import Request
+
+    info = model_info(f"{ODD}forced_anywhere")
+    loaded = family_of(info).load(Request(info, "own", 0, None, tmp_path))
+    assert work_of(loaded, {None: loaded.make_inputs(8, None)}) == ()
 
 
 def test_what_a_trace_fixed_is_the_reason_of_wrong_answers(own: Folder) -> None:
@@ -164,6 +188,13 @@ def test_examples_may_be_given_by_the_names_of_forwards_parameters(tmp_path: Pat
         ("an_object", ("returned a object for its input `temperature`", "tuples and dictionaries")),
         ("no_samples", ("No example input", "batch axis with samples")),
         ("sparse", ("keeps `weight` as a tensor of sparse_coo, float32", "`.to_dense()`")),
+        (
+            "forced",
+            ("does not require grad", "use torch.func.grad in forward"),
+        ),
+        ("numbers_alone", ("returned (int, tuple)", "must return (nn.Module, (tensor, …))")),
+        ("per_sample", ("gives 3 tensors for 3 samples, and 16 for its examples", "for a batch of any size")),
+        ("chosen", ("Output `output`", "no batch axis: its shape is (0, 4) for 1 sample")),
         ("batch_second", ("depends on the rest of its batch", "Axis 1 is the batch of `recurrent` (GRU)")),
         ("not_a_number", ("Output `output`", "is NaN in", "logarithm of a negative number")),
     ],

@@ -119,6 +119,12 @@ def of_nodes(*nodes: Any) -> Callable[[Path], Path]:
     return write
 
 
+def without_batch(path: Path) -> Path:
+    """A picture of three channels, and nothing for its first axis to say so."""
+    mix = helper.make_node("MatMul", ["w", "x"], ["y"])
+    return files.save(path, [mix], [files.info("x", [3, 16])], [files.info("y", [3, 16])], [files.weight("w", 3, 3)])
+
+
 REFUSED: dict[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
     "an IR version that is too new": (
         lambda path: files.linear(path, ir_version=99),
@@ -147,6 +153,10 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
         of_nodes(helper.make_node("ReduceMean", ["x"], ["y"], keepdims=0)),
         ("Output `y`", "no batch axis: its shape is () for 1 sample"),
     ),
+    "channels in place of a batch": (
+        without_batch,
+        ("depends on the rest of its batch", "with its batch of 3 in reverse order", "Is the first axis of its inputs"),
+    ),
 }
 
 
@@ -171,7 +181,7 @@ def diagnose(path: Path) -> None:
 
     info = model_info(f"onnx:{path}")
     loaded = own_onnx.load(Request(info, "own", 0, None, path.parent))
-    diagnosed(info.name, loaded, reference_of(loaded, 1), loaded.make_inputs(8, None).arrays, compare)
+    diagnosed(info.name, loaded, reference_of(loaded, 1), loaded.make_inputs(9, None).arrays, compare)
 
 
 def test_values_are_made_up_for_every_type_within_what_the_graph_looks_up(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 from harness.core.errors import ConfigError, HubError
 from harness.zoo import model_info
@@ -62,6 +64,36 @@ def test_a_head_that_is_left_out_is_said(tmp_path: Path) -> None:
     loaded = of_folder(tmp_path, transformers.BertForMaskedLM(tiny_bert()))
     assert loaded.output_names == ("last_hidden_state",)
     assert loaded.weight_source.endswith("; its encoder, without the head of BertForMaskedLM")
+
+
+@pytest.mark.parametrize(
+    ("lost", "problem"),
+    [
+        ("classifier.weight", "lack the weights `classifier.weight`, which would be random"),
+        ("encoder.layer.0", r"lack the weights `bert.encoder.layer.0.\S+` and 15 more, which would be random"),
+    ],
+)
+def test_weights_that_the_files_lack_are_no_pretrained_weights(lost: str, problem: str, tmp_path: Path) -> None:
+    transformers.BertForSequenceClassification(tiny_bert()).save_pretrained(tmp_path / "mine")
+    file = tmp_path / "mine/model.safetensors"
+    save_file({name: values for name, values in load_file(file).items() if lost not in name}, file, {"format": "pt"})
+    with pytest.raises(HubError, match=problem) as raised:
+        load(Request(model_info(f"hf:{tmp_path / 'mine'}"), "pretrained", 0, None, tmp_path / "export"))
+    assert "@seeded" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: transformers.BertModel(tiny_bert(), add_pooling_layer=False),
+        lambda: transformers.GPT2LMHeadModel(
+            transformers.GPT2Config(vocab_size=40, n_positions=32, n_embd=16, n_layer=1, n_head=2)
+        ),
+    ],
+    ids=["no pooler", "one tensor for both embeddings"],
+)
+def test_weights_that_are_tied_or_not_read_are_not_missed(model: Callable[[], Any], tmp_path: Path) -> None:
+    assert of_folder(tmp_path, model()).weight_source
 
 
 def test_a_model_of_pictures_and_texts_is_refused(tmp_path: Path) -> None:

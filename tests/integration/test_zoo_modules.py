@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import resource
+import signal
 from pathlib import Path
 
 import pytest
@@ -41,6 +44,22 @@ def test_seeded_models_answer_with_numbers_of_ordinary_size(name: str, tmp_path:
         logits = loaded.require_module()(torch.from_numpy(inputs["pixel_values"]))
     assert 1e-2 < float(logits.std()) < 1e2
     assert not torch.equal(logits[0], logits[1])
+
+
+def test_weights_that_the_disk_does_not_take_are_an_error_of_the_disk(tmp_path: Path) -> None:
+    from torch import nn
+
+    from harness.zoo.construct import save_weights
+
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="weights") as caught:
+            save_weights(nn.Linear(100, 100), tmp_path / "weights.safetensors")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert caught.value.errno == errno.EFBIG
 
 
 def test_importing_build_runs_nothing() -> None:

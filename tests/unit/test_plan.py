@@ -9,7 +9,7 @@ import pytest
 
 from harness import plan
 from harness.core import store
-from harness.core.errors import ConfigError, MissingInputError
+from harness.core.errors import ConfigError, MissingInputError, UsageError
 from harness.core.layout import Results
 from harness.core.schemas import Plan
 
@@ -68,6 +68,37 @@ def test_models_of_a_configuration_need_no_prefix_either(here: Path) -> None:
     (here / "own.yaml").write_text(json.dumps(text))
     plan.stage(["--config", "own.yaml"])
     assert Results(Path("results")).plan.is_file()
+
+
+@pytest.mark.parametrize("option", ["--models", "--backends", "--batches", "--inputs", "--scenarios"])
+def test_commas_alone_are_no_choice_of_everything(option: str, here: Path) -> None:
+    with pytest.raises(UsageError, match="names nothing"):
+        plan.stage(["--config", "smoke", option, ", ,"])
+
+
+@pytest.mark.parametrize(
+    ("scenario", "option", "given", "said"),
+    [
+        ("offline", "--clients", "3", "No scenario here has a number of clients, as concurrency"),
+        ("offline", "--samples", "3", "No scenario here has samples of a query, as multi-stream"),
+        ("offline", "--bound", "p99<1s", "No scenario here has a bound, as server"),
+        ("concurrency", "--max-batch", "3", "No scenario here has batches of requests, as server and offline"),
+        ("concurrency", "--workers", "3", "No scenario here has a number of workers, as server and offline"),
+        ("offline", "--max-delay", "2ms", "No scenario here has a delay of batches, as server"),
+    ],
+)
+def test_an_option_that_no_scenario_reads_is_refused(
+    scenario: str, option: str, given: str, said: str, here: Path
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        plan.stage(["--config", "smoke", "--scenarios", scenario, option, given])
+
+
+def test_a_model_that_no_block_has_is_said_to_be_unmeasured(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = {"models": ["resnet18", "resnet50"], "matrix": [{"backends": ["noop"], "models": ["resnet18"]}]}
+    (here / "own.yaml").write_text(json.dumps(text))
+    plan.stage(["--config", "own.yaml"])
+    assert "own.yaml lists resnet50, and no block has it: it is not measured." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,9 @@ class InputSet(Record):
     """True where these are all the samples that the user gave: then fewer than the plan asks for are enough."""
     raw: RawInputs | None = None
     """None where no e2e case asked for them, or the model's preprocessing is unknown."""
+    exchanged: Parity | None = None
+    """Distance of the reference from itself where each sample has the answer of the sample before it: what is near
+    enough there, a comparison cannot tell from a wrong answer. None for one sample, and in older records."""
 
     def files(self, boundary: Boundary | None = None) -> tuple[Artifact, ...]:
         """The files that a case of that boundary loads; None: all."""

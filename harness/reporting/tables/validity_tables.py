@@ -45,6 +45,7 @@ MEANINGS: Mapping[str, str] = {
     "LAZY_OUTPUTS": "fetching the outputs takes a noticeable part of the time, and may compute",
     "LONG_ITERATIONS": "some iterations took many times as long as the median",
     "MAJOR_FAULTS": "parts of the process were read from disk while it was timed",
+    "MEASURED_APART": "it was measured an hour or more before or after the row that it is compared with",
     "NONFINITE": "outputs contain NaN or infinite values",
     "NONMONOTONE": "a larger batch takes less time",
     "NOT_WARMED_UP": "timing began before the warm-up was steady",

@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
+from harness.core.errors import ConfigError
 from harness.core.schemas import ELEMENT_BYTES, Precision, Work
 from harness.zoo.input_files import Arrays
 from harness.zoo.loaded import Inputs, Loaded, as_taken
@@ -98,13 +99,20 @@ _LOOKUPS = (nn.Embedding, nn.EmbeddingBag)
 
 
 def work_of(loaded: Loaded, inputs: Mapping[int | None, Inputs]) -> tuple[Work, ...]:
-    """The cost of one sample, by sequence length of the given inputs; () for a user's ONNX file: it has no module."""
+    """The cost of one sample, by sequence length of the given inputs.
+
+    () for a user's ONNX file, which has no module, and for a module that cannot run below the counter, whose hooks need
+    autograd, although it answered without it.
+    """
     if loaded.module is None:
         return ()
     module, counted = loaded.module, []
     with torch.no_grad(), _unfused(loaded):
         for length, made in inputs.items():
-            counted.append(_count(module, loaded, length, made.arrays))
+            try:
+                counted.append(_count(module, loaded, length, made.arrays))
+            except ConfigError:
+                return ()
     return tuple(counted)
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import importlib.util
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,20 +138,39 @@ def _gguf_option(origin: str | None) -> dict[str, str]:
 
 
 def weights(auto: Any, origin: str | None, request: Request, options: dict[str, Any]) -> Any:
-    """A model with its published weights, fp32; pickled weights are refused unless torch can read them as data only."""
+    """A model with its published weights, fp32; pickled weights are refused unless torch can read them as data only.
+
+    Raises HubError also for files that lack weights: the library would draw them at random.
+    """
     import torch  # noqa: PLC0415
 
     with _translated(request, "weights"):
-        loaded = auto.from_pretrained(
+        loaded, report = auto.from_pretrained(
             origin,
             cache_dir=request.cache,
             trust_remote_code=False,
             weights_only=True,
             dtype=torch.float32,
+            output_loading_info=True,
             **_gguf_option(origin),
             **options,
         )
+    _require_all(request, sorted(report["missing_keys"]))
     return loaded if gguf_of(origin) is None else _plain(loaded)
+
+
+_UNREAD = re.compile(r"(^|\.)(masked_spec_embed|mask_token|position_ids)$|^pooler\.")
+"""Of training alone, or of a pooler on top of an encoder, which is used up to its last states."""
+
+
+def _require_all(request: Request, missing: Sequence[str]) -> None:
+    read = [name for name in missing if not _UNREAD.search(name)]
+    if read:
+        more = f" and {len(read) - 1} more" if len(read) > 1 else ""
+        raise HubError(
+            f"The files of {request.info.name} lack the weights `{read[0]}`{more}, which would be random.",
+            f"Save the whole model there again, or measure random weights: `{request.info.name}@seeded`.",
+        )
 
 
 def _plain(quantised: Any) -> Any:

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from harness.core.errors import ConfigError, reason
 from harness.zoo import ModelInfo
-from harness.zoo.construct import frozen
+from harness.zoo.construct import frozen, seed_everything
 from harness.zoo.families.arguments import from_tensors
 from harness.zoo.input_files import Arrays
 from harness.zoo.inputs.own import rotation
@@ -35,7 +35,7 @@ _NOT_IN_NUMPY = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
 def load(request: Request) -> Loaded:
     """The user's module, with examples in order or by the names of forward's parameters. Raises ConfigError where the
     function is not there or returns something else."""
-    torch.manual_seed(request.seed)
+    seed_everything(request.seed)
     module, examples = _call(request.info)
     taken: Arrays = {name: example.numpy() for name, example in examples.items()}
     axes = axes_of_examples({name: values.shape for name, values in taken.items()})
@@ -167,7 +167,9 @@ def _call(info: ModelInfo) -> tuple[nn.Module, dict[str, torch.Tensor]]:
             f"{info.name} raised {reason(error)}.", f"Call it yourself: `python -c 'import {path}; {path}.{name}()'`."
         ) from error
     if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module)):
-        raise ConfigError(f"{info.name} returned {type(made).__name__}.", _FORM)
+        kinds = ", ".join(type(part).__name__ for part in made) if isinstance(made, tuple) else ""
+        what = f"({kinds})" if kinds else type(made).__name__
+        raise ConfigError(f"{info.name} returned {what}.", _FORM)
     if isinstance(made[1], Sized) and not len(made[1]):
         raise ConfigError(f"{info.name} returned no example inputs.", _FORM)
     model, examples = from_tensors(info.name, uncompiled(made[0]), made[1])

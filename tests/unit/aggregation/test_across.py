@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness.aggregation.across_rows import nonmonotone
+from harness.aggregation.across_rows import measured_apart, nonmonotone
+from harness.aggregation.flags import GroupKey
 from harness.aggregation.grades import finding
 from harness.aggregation.row import Context, Draft, build_row
 from harness.core.schemas import Interval, Row
@@ -65,3 +66,35 @@ def test_a_worse_grade_stays() -> None:
     disturbed = replace(DRAFT, findings=(finding("C", "DRIFT", "", ""),))
     result = build_row(disturbed, Context(slower=slower))
     assert (result.grade, [flag.name for flag in result.flags]) == ("C", ["DRIFT", "NONMONOTONE"])
+
+
+def at(case: Row, *times: str) -> Draft:
+    return Draft(case, started=tuple(f"2026-11-{time}:00+00:00" for time in times))
+
+
+@pytest.mark.parametrize(
+    ("times", "apart"),
+    [
+        (("27T10:00", "27T11:00"), False),
+        (("27T12:01", "27T12:30"), False),
+        (("27T12:02", "27T12:30"), True),
+        (("26T10:00", "26T11:00"), True),
+        (("26T10:00", "27T11:00"), False),
+    ],
+)
+def test_rows_that_were_not_measured_in_turn_are_less_certain(times: tuple[str, ...], apart: bool) -> None:
+    base, other = row(1, 6, 7), row(1, 8, 9, case_id="other")
+    drafts = [at(base, "27T10:00", "27T11:01"), at(other, *times)]
+    key = GroupKey.of(base).without("backend", "precision", "setting")
+    found = measured_apart(drafts, {key: base})
+    assert list(found) == (["other"] if apart else [])
+    if apart:
+        ((only,),) = found.values()
+        assert (only.flag.name, only.caps_at) == ("MEASURED_APART", "B")
+        assert f"and {base.case_id} from 2026-11-27 10:00 UTC on" in only.flag.detail
+
+
+def test_without_a_baseline_the_older_rows_are_less_certain() -> None:
+    old, new = row(1, 6, 7), row(1, 8, 9, case_id="new")
+    assert list(measured_apart([at(old, "20T10:00"), at(new, "27T10:00")], {})) == [old.case_id]
+    assert measured_apart([at(old, "20T10:00"), at(row(4, 8, 9), "27T10:00")], {}) == {}, "another batch size"

@@ -159,6 +159,26 @@ def test_outputs_that_were_never_compared_are_not_ranked() -> None:
     assert findings(quiet(), without_tolerance)["PARITY_UNCHECKED"].caps_at == "C"
 
 
+@pytest.mark.parametrize(
+    ("exchanged", "flagged"),
+    [
+        ({"relative_l2": 0.05, "item_relative_l2": 0.09}, True),
+        ({"relative_l2": 0.05, "item_relative_l2": 0.11}, False),
+        ({"relative_l2": None, "nonfinite": 1}, False),
+        (None, False),
+    ],
+)
+def test_outputs_that_are_alike_for_all_inputs_are_not_ranked(exchanged: dict[str, Any] | None, flagged: bool) -> None:
+    parity = exchanged and parity_of(CASE, EFFICIENTNET, **exchanged)
+    tolerance = Tolerance(relative_l2=0.1)
+    checks = Criteria(tolerance=tolerance, judge_top1=False, target_ci=0.01, calibration=False, exchanged=parity)
+    results = findings(quiet(), checks)
+    assert ("PARITY_UNCHECKED" in results) == flagged
+    if flagged:
+        assert results["PARITY_UNCHECKED"].caps_at == "C"
+        assert "PARITY_FAIL" in findings(quiet(parity_timed=parity_of(CASE, EFFICIENTNET, relative_l2=0.2)), checks)
+
+
 def test_outputs_of_a_trace_that_fixed_values_say_so() -> None:
     fixed = "Converting a tensor to a Python boolean (mine.py:7)"
     single = steady_record(1, 10_000_000)

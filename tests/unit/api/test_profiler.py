@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from harness.api import ModelProfiler, Profile
@@ -167,12 +168,45 @@ def test_later_calls_use_the_inputs_of_the_profile(monkeypatch: pytest.MonkeyPat
 
     def plan(_run: object, config: dict[str, Any], **_: Any) -> None:
         planned.append(config)
+
+    def stop(*_: Any) -> None:
         raise PlannedError
 
     monkeypatch.setattr(module.Run, "plan", plan)
+    monkeypatch.setattr(module.Run, "measure", stop)
+    monkeypatch.setattr(module.Run, "profile", stop)
     profiler = ModelProfiler("resnet18", folder=tmp_path)
     for call in (lambda: profiler.profile(num_runs=7), profiler.profile_layers, profiler.memory_profile):
         with pytest.raises(PlannedError):
             call()
     assert planned[0]["measurement"]["max_samples"] == 7
     assert planned[1] == planned[2] == planned[0]
+
+
+def test_a_call_that_cannot_be_planned_leaves_nothing_for_later_calls(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    planned: list[dict[str, Any]] = []
+
+    def plan(_run: object, config: dict[str, Any], **_: Any) -> None:
+        planned.append(config)
+        raise UsageError("no", "no")
+
+    monkeypatch.setattr(module.Run, "plan", plan)
+    profiler = ModelProfiler("resnet18", folder=tmp_path)
+    pictures = np.zeros((8, 3, 224, 224), np.float32)
+    for arguments in ({"warmup_runs": -1}, {"num_runs": 7}, {"input_data": pictures}, {}):
+        with pytest.raises(UsageError):
+            profiler.profile(**arguments)
+    with pytest.raises(UsageError, match="no"):
+        profiler.profile_layers()
+    used, own, usual, later = planned
+    assert (used["measurement"]["max_samples"], "inputs" in own["models"][0]) == (7, True)
+    assert usual == later
+    assert "inputs" not in later["models"][0]
+    assert "measurement" not in later
+
+
+def test_an_empty_list_of_configurations_is_not_every_backend(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="the list is empty"):
+        ModelProfiler("resnet18", folder=tmp_path).benchmark([])

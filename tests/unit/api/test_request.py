@@ -12,6 +12,7 @@ from harness.api.configuration import (
     config,
     every_backend,
     measurement,
+    scenario_blocks,
 )
 from harness.api.given_model import Subject
 from harness.api.runs import folder_of
@@ -91,3 +92,13 @@ def test_each_configuration_has_its_folder(tmp_path: Path) -> None:
     result, other = {"device": "cpu"}, {"device": "cuda"}
     assert folder_of(tmp_path, "net", result) == folder_of(tmp_path, "net", dict(result))
     assert folder_of(tmp_path, "net", result) != folder_of(tmp_path, "net", other)
+
+
+def test_each_scenario_has_the_keys_that_it_reads() -> None:
+    blocks = scenario_blocks(["server", "concurrency"], {"bound": "p99<1s", "max_batch": 4, "clients": [1, 2]})
+    assert blocks == [
+        {"scenario": "server", "bound": "p99<1s", "max_batch": [4]},
+        {"scenario": "concurrency", "clients": [1, 2]},
+    ]
+    with pytest.raises(UsageError, match="No scenario of this call reads `clients`"):
+        scenario_blocks("server", {"clients": [1]})

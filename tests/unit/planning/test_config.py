@@ -135,6 +135,13 @@ def test_a_wrong_type_or_value_is_refused_where_it_is(changes: dict[str, Any], p
         ({"matrix": block(precisions=[])}, "matrix[0].precisions"),
         ({"matrix": block(batch_sizes=[])}, "matrix[0].batch_sizes"),
         ({"matrix": block(sequence_lengths=[])}, "matrix[0].sequence_lengths"),
+        ({"scenarios": [{"scenario": "server", "models": []}]}, "scenarios[0].models"),
+        ({"scenarios": [{"scenario": "server", "backends": []}]}, "scenarios[0].backends"),
+        ({"scenarios": [{"scenario": "server", "precisions": []}]}, "scenarios[0].precisions"),
+        ({"scenarios": [{"scenario": "server", "factors": []}]}, "scenarios[0].factors"),
+        ({"scenarios": [{"scenario": "server", "max_batch": []}]}, "scenarios[0].max_batch"),
+        ({"scenarios": [{"scenario": "server", "max_delay": []}]}, "scenarios[0].max_delay"),
+        ({"scenarios": [{"scenario": "concurrency", "clients": []}]}, "scenarios[0].clients"),
     ],
 )
 def test_an_empty_list_is_said_to_be_empty(changes: dict[str, Any], path: str) -> None:
@@ -203,7 +210,7 @@ def written(tmp_path: Path, text: str | bytes) -> Path:
         ("models: [a\n", "line 2, column 1"),
         ("? [a, b]\n: c\n", "line 1, column 3: a key must be a word"),
         ("2026-01-01: c\n", "line 1, column 1: a date is not supported"),
-        ("<<: {models: [a]}\n", "line 1, column 1: a key must be a word"),
+        ("<<: {models: [a]}\n", "line 1, column 1: merge keys .* are not supported"),
         ("models: !!python/object/apply:os.system ['true']\n", "line 1, column 9: the tag .* is not supported"),
         ("a: 2026-99-99\n", "a date is not supported"),
         (b"models: [\xff\xfe]\n", "not valid YAML"),
@@ -253,6 +260,36 @@ def test_a_missing_file_lists_those_that_are_there(tmp_path: Path) -> None:
 def test_the_file_says_the_same_as_its_data(tmp_path: Path) -> None:
     data = {"models": ["resnet18", {"name": "b", "weights": "seeded"}], "matrix": block(batch_sizes=[1, 8])}
     assert read_config(written(tmp_path, json.dumps(data))) == parse_config(data, "my.yaml")
+
+
+@pytest.mark.parametrize(
+    ("scenario", "keys", "reader"),
+    [
+        ("offline", {"clients": [7]}, "concurrency"),
+        ("offline", {"bound": "p99<1s"}, "server"),
+        ("concurrency", {"max_batch": [4]}, "server and offline"),
+        ("single-stream", {"workers": [2]}, "server and offline"),
+        ("offline", {"max_delay": ["2ms"]}, "server"),
+        ("server", {"samples": 3}, "multi-stream"),
+    ],
+)
+def test_a_key_that_a_scenario_does_not_read_is_refused(scenario: str, keys: dict[str, Any], reader: str) -> None:
+    error = refused(scenarios=[{"scenario": scenario, **keys}])
+    assert error.problem == f"my.yaml: scenarios[0].{next(iter(keys))}: the {scenario} scenario does not read it."
+    assert error.hint == f"Leave it out; it is of {reader}."
+
+
+@pytest.mark.parametrize("text", ["1e-3", "1.e-3", "1.0e-3", "0.001", "1E-03", ".1e-2", "+1e-3"])
+def test_a_number_may_have_an_exponent_without_a_point(tmp_path: Path, text: str) -> None:
+    path = written(tmp_path, f"models: [a]\nmatrix: [{{backends: [noop]}}]\ngates: {{fp32: {{relative_l2: {text}}}}}\n")
+    assert read_config(path).gates["fp32"].relative_l2 == 0.001
+
+
+def test_a_model_in_no_block_is_known() -> None:
+    models, own = ["a", "b"], {"backends": ["noop"], "models": ["a"]}
+    assert parse_config({"models": models, "matrix": [own]}, "my.yaml").models_without_block() == ["b"]
+    everything = [own, {"backends": ["spin"]}]
+    assert parse_config({"models": models, "matrix": everything}, "my.yaml").models_without_block() == []
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)

@@ -186,7 +186,9 @@ def test_options_replace_keys_of_every_scenario() -> None:
     assert offline.rates == ()
     with pytest.raises(UsageError, match="No scenario here has rates, as server"):
         apply(config, Overrides(load=given, scenarios=("concurrency",)))
-    (only,) = apply(config, Overrides(load=replace(given, rates=()), scenarios=("concurrency",))).scenarios
+    with pytest.raises(UsageError, match="No scenario here has a bound, as server"):
+        apply(config, Overrides(load=replace(given, rates=()), scenarios=("concurrency",)))
+    (only,) = apply(config, Overrides(load=LoadOverrides(replications=3), scenarios=("concurrency",))).scenarios
     assert (only.scenario, only.replications) == ("concurrency", 3)
     flying = LoadOverrides(in_flight=(2,))
     assert [block.in_flight for block in apply(config, Overrides(load=flying)).scenarios] == [(2,), (2,)]

@@ -12,9 +12,9 @@ import pytest
 
 from harness.core.schemas import Check, ColdCosts, Flag, Grade, Interval, Row, Speedup, Summary
 from harness.reporting import ranking
-from harness.reporting.details import document
+from harness.reporting.details import calibrated, document
 from harness.reporting.figures import MEMORY, Figure
-from harness.reporting.first_page import answer_table, case_table
+from harness.reporting.first_page import answer_table, case_table, nothing
 from harness.reporting.html.page import page
 from harness.reporting.prose.conditions import conditions, environment_table, run_conditions, shared_conditions
 from harness.reporting.table import texts
@@ -275,3 +275,19 @@ def against_c(summary: Summary) -> Summary:
     baselines = {row.speedup.baseline for row in summary.rows if row.speedup}
     rows = [row.model_copy(update={"grade": "C"}) if row.case_id in baselines else row for row in summary.rows]
     return summary.model_copy(update={"rows": tuple(with_baseline_grades(rows))})
+
+
+def test_work_of_known_duration_is_no_overhead_of_the_harness(summary: Summary) -> None:
+    idle = next(row for row in summary.rows if row.backend == "noop" and row.latency_ns)
+    latency = idle.latency_ns and idle.latency_ns.model_copy(update={"median": 2e5})
+    known = idle.model_copy(update={"backend": "spin", "model": "spin:200us", "latency_ns": latency})
+    spun, both = (
+        blocks_text(calibrated(summary.model_copy(update={"rows": rows}))) for rows in ((known,), (idle, known))
+    )
+    assert spun == "Work of known duration, through the same loop: `spin:200us` took 200 µs."
+    assert "does nothing, through the same loop, takes 180 ns or less" in both
+
+
+def test_a_summary_of_what_computes_nothing_has_measured_something(summary: Summary) -> None:
+    idle = tuple(row for row in summary.rows if row.backend == "noop")
+    assert nothing(summary.model_copy(update={"rows": idle})).startswith("Only backends that compute nothing")

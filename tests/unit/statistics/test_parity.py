@@ -117,6 +117,31 @@ def test_integer_and_boolean_outputs_are_compared() -> None:
     assert one(np.array([[True, False]]), np.array([[True, True]])).max_abs == 1.0
 
 
+@pytest.mark.parametrize("kind", ["int32", "int64", "uint32", "uint64"])
+def test_the_numbers_of_classes_are_equal_or_different_and_never_near(kind: str) -> None:
+    classes = np.array([400, 401, 402, 403], kind)
+    near, far = one(np.array([400, 401, 402, 404], kind), classes), one(np.array([400, 401, 402, 1], kind), classes)
+    assert near.cosine == far.cosine == 0.75, "the share of equal ones"
+    assert near.relative_l2 == far.relative_l2 == pytest.approx(math.sqrt(2 * 0.25))
+    assert (near.item_cosine, near.item_relative_l2) == (0.0, pytest.approx(math.sqrt(2)))
+    assert one(classes, classes).item_relative_l2 == 0.0
+    zeros = np.zeros(4, kind)
+    assert one(zeros, zeros).cosine == 1.0
+
+
+def test_integers_beyond_the_digits_of_a_float_are_compared_exactly() -> None:
+    assert one(np.array([2**60 + 1]), np.array([2**60])).cosine == 0.0
+
+
+def test_pixels_have_a_size() -> None:
+    pixels = np.full((2, 50), 200, np.uint8)
+    assert one(pixels + np.uint8(1), pixels).relative_l2 == pytest.approx(1 / 200)
+
+
+def test_an_output_of_no_sample_is_equal_to_itself() -> None:
+    assert one(np.zeros((0, 4)), np.zeros((0, 4))).relative_l2 == 0.0
+
+
 def test_more_outputs_than_the_reference_are_fine_and_fewer_are_not() -> None:
     assert compare({"a": np.ones((1, 1)), "b": np.ones((9, 9))}, {"a": np.ones((1, 1))}, False).relative_l2 == 0.0
     with pytest.raises(ValueError, match="output `b` is missing; the backend gave: a"):
