@@ -318,7 +318,9 @@ def measured(
     }
     fields |= changes
     # No two processes agree in every nanosecond.
-    fields.setdefault("cpu_use", cpu_use(window_ns(fields["blocks"]) + int(rng.integers(1_000_000)), fields["threads"]))
+    wall_ns, threads = window_ns(fields["blocks"]) + int(rng.integers(1_000_000)), fields["threads"]
+    cpu_ns = int(0.98 * threads * wall_ns) - int(rng.integers(1_000_000))
+    fields.setdefault("cpu_use", cpu_use(wall_ns, threads, cpu_ns=cpu_ns))
     fields.setdefault("stops", Stops(suspended_ns=0))
     if not calibration:
         fields.setdefault("repeats", repeats_of(centre_ns))

@@ -44,7 +44,7 @@ LOG_TIMES_FROM = 8
 """Ratio (slowest over fastest median of a panel, or largest p95 over slowest) from which the axis is logarithmic."""
 
 MARKS = (
-    "Marker: median of process medians; bar: 95% CI over processes; small dots: the processes; line to the tick: p95 "
+    "Marker: median of process medians; bar: 95% CI over processes; small dots: the processes; tick: p95 "
     "(hidden where narrower than the marker)."
 )
 OFFLINE_MARKS = (
