@@ -30,7 +30,7 @@ GRAPH = (
 
 
 def module_tree(blocks: int) -> tuple[LayerRow, ...]:
-    """A model of so many blocks, each of attention and MLP, as a profiler of modules tells it."""
+    """A model of so many blocks, each of attention and MLP, as a profiler of modules reports it."""
     rows = [layer("(model)", 1_000, 1_000 + 10_000 * blocks)]
     for number in range(blocks):
         name = f"block.{number}"

@@ -87,7 +87,7 @@ REALISTIC = (MINILM, EFFICIENTNET, RESNET)
 
 
 def sha(text: str) -> str:
-    """A sha256 that stands for a file."""
+    """A sha256 in place of a file's."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -61,7 +61,7 @@ BASE = Synthetic(models=(RESNET,), cases=[case_of(RESNET, "torch-eager", "fp32",
 
 
 def row(device_ms: float, batch: int = 1, enqueue_ms: float = 0.0, **changes: Any) -> Row:
-    """A row on a GPU, fp16 unless told."""
+    """A row on a GPU, fp16 unless named."""
     clock = Clock(name="events", resolution_ns=500.0, overhead_ns=1_500)
     times = DeviceTimes(clock=clock, device=device_ms * MS, device_ci95=None, enqueue=enqueue_ms * MS)
     given = {"device": "cuda", "precision": "fp16", "batch_size": batch, "device_ns": times}

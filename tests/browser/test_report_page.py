@@ -366,7 +366,7 @@ def test_the_tree_of_a_profile_folds_by_mouse(opened: Open) -> None:
     block = tree.locator("tbody tr", has_text="block.3").first
     block.locator(".name").click()
     assert len(rows_shown(tree)) == 35
-    # What was folded stays so while what it stands in is folded and unfolded.
+    # What was folded stays so while its parent is folded and unfolded.
     model.locator(".name").click()
     model.locator(".name").click()
     assert len(rows_shown(tree)) == 35

@@ -108,7 +108,7 @@ def _imported(tree: ast.Module) -> dict[str, str]:
 
 
 def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
-    """Functions and methods; what stands in a class's head is none of them and uses nothing."""
+    """Functions and methods; what is in a class's head is none of them and uses nothing."""
     return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
 
@@ -126,7 +126,7 @@ def _loop_variables(function: ast.FunctionDef) -> Iterator[str]:
 
 
 def _assigned(nodes: Iterable[ast.AST], known: Mapping[str, str], own: bool) -> Iterator[tuple[str, str]]:
-    """(name, what it stands for) of plain assignments; own: those to `self.<name>`, else those to a name.
+    """(name, what it means) of plain assignments; own: those to `self.<name>`, else those to a name.
 
     `layer.__class__ = …`, by which the bindings' base classes are told what they are, assigns to `layer`.
     """
@@ -141,7 +141,7 @@ def _assigned(nodes: Iterable[ast.AST], known: Mapping[str, str], own: bool) -> 
 
 
 def _owner(node: ast.expr, known: Mapping[str, str]) -> str | None:
-    """The class, or the module, that an expression stands for; None where that is not known."""
+    """The class, or the module, that an expression means; None where that is not known."""
     if isinstance(node, ast.Call):
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         made = _owner(node.func, known) if isinstance(node.func, ast.Attribute) else None

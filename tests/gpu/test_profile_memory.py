@@ -1,4 +1,4 @@
-"""Memory of one pass on a GPU, as PyTorch's allocator tells it: sums, fragmentation, a snapshot for its viewer."""
+"""Memory of one pass on a GPU, as PyTorch's allocator reports it: sums, fragmentation, a snapshot for its viewer."""
 
 from __future__ import annotations
 

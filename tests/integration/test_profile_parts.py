@@ -1,4 +1,4 @@
-"""Every profiler of the table on a real model: parts add up, modules are told, traces open."""
+"""Every profiler of the table on a real model: parts add up, modules are reported, traces open."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_nodes_of_onnxruntime_are_reported_by_module(exports: Models, tmp_path: 
 
 
 def test_nodes_of_openvino_are_reported_by_module(exports: Models, tmp_path: Path) -> None:
-    """A large batch: of a kernel below 1 µs OpenVINO tells nothing. How many kernels it makes is the processor's."""
+    """A large batch: of a kernel below 1 µs OpenVINO reports nothing. How many kernels it makes is the processor's."""
     result = profiled("openvino", exports, tmp_path, batch=4096)
     assert result.layers[-1].output_shapes == ((4096, 4),)
     assert {row.parent for row in result.layers} in ({"layers"}, {"layers.0", "layers.2"})

@@ -42,7 +42,7 @@ def watch(folder: Folder, *arguments: str) -> list[str]:
 
 
 def one_turn(folder: Folder) -> None:
-    """Plan anew, and measure all of it."""
+    """Plan again, and measure all of it."""
     folder.plan({"backends": ["spin"], "batch_sizes": [1]}, models=("spin:1ms",))
     assert folder("run").returncode == 0
 

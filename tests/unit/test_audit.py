@@ -1,4 +1,4 @@
-"""The audit's report: what was found, and never "all well" where nobody was asked."""
+"""The audit's report: its results, and never "all well" where no service was asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stage with a GPU and a TensorRT that compute: what it builds, keeps, builds anew, and says."""
+"""The stage with a GPU and a TensorRT that compute: what it builds, keeps, builds again, and says."""
 
 from __future__ import annotations
 

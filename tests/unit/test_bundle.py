@@ -88,7 +88,7 @@ def listed(files: Files) -> Files:
 
 
 def in_manifest(old: bytes, new: bytes) -> Callable[[Files], Files]:
-    """A change under a seal that was made anew: what the reader of a whole file refuses by itself."""
+    """A change under a seal that was made again: what the reader of a whole file refuses by itself."""
 
     def change(files: Files) -> Files:
         content = opened(files[BUNDLE_MANIFEST]).content

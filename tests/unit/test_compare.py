@@ -1,4 +1,4 @@
-"""compare: exit codes, files and what CI is told, on synthetic summaries; the document against its golden file."""
+"""compare: exit codes, files and what CI gets, on synthetic summaries; the document against its golden file."""
 
 from __future__ import annotations
 

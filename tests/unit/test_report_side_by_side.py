@@ -1,4 +1,4 @@
-"""report: profiles of several backends stand side by side, with a chart, and launch gaps where a trace tells them."""
+"""report: profiles of several backends are side by side, with a chart, and launch gaps where a trace has them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 
 def profiled(root: Path) -> Results:
-    """Two profiled backends on a GPU, one with a trace and kernels of which it tells."""
+    """Two profiled backends on a GPU, one with a trace and kernels that it reports."""
     result, summary = Results(root), cuda_summary()
     store.save(result.summary, summary)
     for backend, parts in (("torch-eager", EAGER), ("tensorrt", GRAPH)):

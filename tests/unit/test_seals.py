@@ -201,7 +201,7 @@ def test_a_record_that_was_changed_before_it_was_packed_is_refused_by_verify(who
 
 
 def test_a_file_that_was_measured_again_makes_the_summary_old(whole: Run, tmp_path: Path) -> None:
-    """Its own checksum is right: only the chain tells."""
+    """Its own checksum is right: only the chain shows it."""
     run = whole.copy(tmp_path / "again")
     path = next(path for path in run.inputs() if path.name == "1.json")
     record = store.load_raw(path)

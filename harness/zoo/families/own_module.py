@@ -96,7 +96,7 @@ def loaded(
 
 
 def _storable(info: ModelInfo, module: nn.Module) -> nn.Module:
-    """The module itself. Raises ConfigError for weights that are no dense tensors: each process reads them anew."""
+    """The module itself. Raises ConfigError for weights that are no dense tensors: each process reads them again."""
     for name, value in module.state_dict().items():
         dense = isinstance(value, torch.Tensor) and value.layout == torch.strided and not value.is_quantized
         if not dense or is_traceable_wrapper_subclass(value):

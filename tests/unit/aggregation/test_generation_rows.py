@@ -95,7 +95,7 @@ def test_findings_from_tokens(found: TokenParity | None, expected: list[tuple[st
         # Where rounding makes less than the tolerance, the tolerance stays.
         (9e-3, 1e-3, []),
         (1.1e-2, 1e-3, [("PARITY_FAIL", "F")]),
-        # Beyond a tenth, rounding cannot be told from a fault.
+        # Beyond a tenth, rounding cannot be distinguished from a fault.
         (1.1e-1, 9e-2, [("PARITY_FAIL", "F")]),
     ],
 )

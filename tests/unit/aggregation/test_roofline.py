@@ -250,7 +250,7 @@ def test_a_part_of_the_work_is_a_lower_bound_and_none_of_it_no_roofline() -> Non
 
 
 def on_cpu(median_ms: float, **changes: Any) -> Row:
-    """A row on a CPU with 2 threads, fp32 unless told, grade A: 7 GFLOP take 17.5 ms at least."""
+    """A row on a CPU with 2 threads, fp32 unless named, grade A: 7 GFLOP take 17.5 ms at least."""
     assert BASE.latency_ns is not None
     latency = BASE.latency_ns.model_copy(update={"median": median_ms * MS})
     given = {"latency_ns": latency, "threads": 2, "grade": "A", "flags": (), "split": None}

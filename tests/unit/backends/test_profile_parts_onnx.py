@@ -46,7 +46,7 @@ BLOCK = NodeIndex(
 
 
 def test_what_was_fused_behind_a_convolution_without_a_name_belongs_to_it() -> None:
-    """ONNX Runtime's NCHWc kernels name their tensors anew, and one with a sum keeps the convolution's name."""
+    """ONNX Runtime's NCHWc kernels name their tensors again, and one with a sum keeps the convolution's name."""
     results = members(
         BLOCK,
         kernel("r1_nchwc", "Conv", "x reorder", "reorder_0"),

@@ -1,4 +1,4 @@
-"""ONNX → engine at the library's boundary: what the builder is told, and what is shown when it refuses."""
+"""ONNX → engine at the library's boundary: what the builder gets, and what is shown when it refuses."""
 
 from __future__ import annotations
 

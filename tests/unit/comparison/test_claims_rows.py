@@ -1,4 +1,4 @@
-"""Claims against synthetic summaries: which row stands beside a value, and what differs."""
+"""Claims against synthetic summaries: which row is beside a value, and what differs."""
 
 from __future__ import annotations
 

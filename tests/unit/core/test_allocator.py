@@ -1,4 +1,4 @@
-"""Settings of the memory allocator from outside are told; paths and other preloaded libraries are not."""
+"""Settings of the memory allocator from outside are recorded; paths and other preloaded libraries are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which card is looked at, what NVML tells of it, and what it does not."""
+"""Which GPU is looked at, what NVML reports of it, and what it does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tunes thread pools and kernels from outside is told; what the harness sets itself is not."""
+"""What tunes thread pools and kernels from outside is recorded; what the harness sets itself is not."""
 
 from __future__ import annotations
 

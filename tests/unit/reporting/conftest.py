@@ -26,7 +26,7 @@ def rows(summary: Summary) -> dict[str, Row]:
 
 @pytest.fixture
 def golden() -> Callable[[str, str], None]:
-    """Compare a text with tests/golden/<name>; `UPDATE_GOLDEN=1 pytest tests/unit/reporting` writes it anew."""
+    """Compare a text with tests/golden/<name>; `UPDATE_GOLDEN=1 pytest tests/unit/reporting` writes it again."""
 
     def check(name: str, text: str) -> None:
         path = GOLDEN / name

@@ -38,7 +38,7 @@ def drawn(lines: list[TreeLine]) -> list[tuple[int, str, int]]:
 def test_modules_are_below_their_parents_without_the_name_of_the_parent() -> None:
     expected = [(0, "(model)", 10_000), (1, "encoder", 9_000), (2, "layer.0", 9_000), (3, "mlp", 5_000)]
     assert drawn(tree(MODULES)) == expected
-    # A module that runs again later, after others, still stands where it belongs.
+    # A module that runs again later, after others, is still where it belongs.
     assert drawn(tree((*MODULES[:2], *MODULES[:1:-1]))) == expected
 
 
@@ -72,7 +72,7 @@ def test_of_too_many_lines_the_longest_stay_with_their_parents() -> None:
     shown, more = flat(tree(GRAPH), most=4)
     assert [line.label for _, line in shown] == ["encoder.layer.0", "mlp", "MatMul_0", "attention"]
     assert more == 4
-    # A mean of a child may be above that of its parent: no line may stand without what it stands in.
+    # A mean of a child may be above that of its parent: no line may be without its parent.
     odd = (
         layer("(model)", 1, 9_000),
         layer("a", 1, 10, depth=1, parent="(model)"),

@@ -1,4 +1,4 @@
-"""What MLflow is told of a summary, without MLflow."""
+"""What MLflow gets of a summary, without MLflow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Short display names: as short as tells them apart, and never two alike."""
+"""Short display names: as short as distinguishes them, and never two alike."""
 
 from __future__ import annotations
 

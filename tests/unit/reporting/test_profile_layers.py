@@ -137,7 +137,7 @@ def test_groups_side_by_side_leave_out_who_has_no_layers() -> None:
 
 
 def test_layers_that_took_no_time_have_no_share() -> None:
-    # OpenVINO tells whole microseconds as sums: what a tiny model's layers took in a few runs can be none.
+    # OpenVINO reports whole microseconds as sums: what a tiny model's layers took in a few runs can be none.
     none = PartsProfile(
         layers=(layer("a", 0, parent="m"), layer("b", 0)), operators=(), traces=(), window_ns=9_000, plain_ns=8_000
     )

@@ -1,4 +1,4 @@
-"""Names of rows: one series over batches, and settings told apart only where they must be."""
+"""Names of rows: one series over batches, and settings distinguished only where they must be."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_a_batch_takes_as_long_as_its_longest_stage_and_each_stage_is_timed_alon
 
 
 def test_on_one_stream_nothing_is_hidden(gpu: Make) -> None:
-    """The same calls where all three queues are one: the share tells it."""
+    """The same calls where all three queues are one: the share shows it."""
     backend = gpu(lambda n: WORK_NS, (200 * US, 100 * US))
     backend.copy_streams = backend.stream, backend.stream
     block, _, result = run(backend)
