@@ -279,7 +279,7 @@ def diagnosed(name: str, loaded: Loaded, answer: Forward, inputs: Arrays, compar
         fixed = _one_at_least(
             name, {key: _only_axis(name, key, values, others[key], count) for key, values in first.items()}
         )
-        _check_order(name, loaded, answer, samples, batch_first(first, fixed), fixed, compare)
+        _check_fixed(name, loaded, answer, inputs, batch_first(first, fixed), fixed, compare)
         return fixed
     alone = [answer({key: values[place : place + 1] for key, values in samples.items()}) for place in range(SAMPLES)]
     axes = _one_at_least(
@@ -361,18 +361,23 @@ def _check_apart(name: str, loaded: Loaded, alone: Arrays, together: Arrays, com
     )
 
 
-def _check_order(
-    name: str, loaded: Loaded, answer: Forward, samples: Arrays, first: Arrays, axes: Axes, compare: Compare
+def _check_fixed(
+    name: str, loaded: Loaded, answer: Forward, inputs: Arrays, first: Arrays, axes: Axes, compare: Compare
 ) -> None:
-    """The samples of a fixed batch in reverse order must have the reverse answers: none can be asked alone. first: the
-    answers to samples; axes: of the outputs."""
-    turned = batch_first(answer({key: values[::-1].copy() for key, values in samples.items()}), axes)
-    difference = _difference(loaded, {key: values[::-1] for key, values in turned.items()}, first, compare)
+    """No sample of a fixed batch can be asked alone: the batch in reverse order must have the reverse answers, and a
+    sample beside others its own. first: the answers to the first batch of inputs; axes: of the outputs."""
+    count = len(next(iter(first.values())))
+    turned = {key: values[:count][::-1].copy() for key, values in inputs.items()}
+    beside = {key: np.concatenate([values[:1], values[len(values) - count + 1 :]]) for key, values in inputs.items()}
+    reverse = {key: values[::-1] for key, values in batch_first(answer(turned), axes).items()}
+    other = {key: values[:1] for key, values in batch_first(answer(beside), axes).items()}
+    in_reverse = _difference(loaded, reverse, first, compare)
+    difference = in_reverse or _difference(loaded, other, {key: values[:1] for key, values in first.items()}, compare)
     if difference is None:
         return
     raise ExportError(
-        f"The answer of {name} to a sample depends on the rest of its batch, or on its place in it: with its batch of "
-        f"{loaded.fixed_batch} in reverse order {difference}.",
+        f"The answer of {name} to a sample depends on the rest of its batch, or on its place in it: in its batch of "
+        f"{count} {'in reverse order' if in_reverse else 'with other samples'} {difference}.",
         f"{_culprits(loaded)}Is the first axis of its inputs the batch? Export the file with a batch axis, and with an "
         "answer for each sample.",
     )

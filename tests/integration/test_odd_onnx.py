@@ -125,6 +125,15 @@ def without_batch(path: Path) -> Path:
     return files.save(path, [mix], [files.info("x", [3, 16])], [files.info("y", [3, 16])], [files.weight("w", 3, 3)])
 
 
+def centred(path: Path) -> Path:
+    """A fixed batch, of which each answer has the mean of all."""
+    nodes = [
+        helper.make_node("ReduceMean", ["x"], ["m"], axes=[0], keepdims=1),
+        helper.make_node("Sub", ["x", "m"], ["y"]),
+    ]
+    return files.save(path, nodes, [files.info("x", [4, 8])], [files.info("y", [4, 8])])
+
+
 REFUSED: dict[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
     "an IR version that is too new": (
         lambda path: files.linear(path, ir_version=99),
@@ -153,9 +162,13 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
         of_nodes(helper.make_node("ReduceMean", ["x"], ["y"], keepdims=0)),
         ("Output `y`", "no batch axis: its shape is () for 1 sample"),
     ),
+    "a mean over a fixed batch": (
+        centred,
+        ("depends on the rest of its batch", "in its batch of 4 with other samples", "output `y` differs"),
+    ),
     "channels in place of a batch": (
         without_batch,
-        ("depends on the rest of its batch", "with its batch of 3 in reverse order", "Is the first axis of its inputs"),
+        ("depends on the rest of its batch", "in its batch of 3 in reverse order", "Is the first axis of its inputs"),
     ),
 }
 

@@ -163,7 +163,13 @@ def _as_type(name: str, values: NDArray[np.generic], wanted: np.dtype[np.generic
     if wanted.kind == "U" and values.dtype.kind == "U":
         return values
     if values.dtype.kind != "U" and np.can_cast(values.dtype, wanted, "same_kind"):
-        cast = values.astype(wanted)
+        with np.errstate(over="ignore"):
+            cast = values.astype(wanted)
+        if wanted.kind == "f" and (np.isinf(cast) & np.isfinite(values)).any():
+            raise UsageError(
+                f"Input `{name}` in {path} has values that are too large for {wanted}, which the model takes.",
+                "Scale them: they would be infinite.",
+            )
         if wanted.kind == "f" or np.array_equal(cast, values):
             return cast
     elif values.dtype.kind in "iu" and wanted.kind in "iu" and np.array_equal(values.astype(wanted), values):

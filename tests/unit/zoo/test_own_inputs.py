@@ -105,6 +105,7 @@ def test_arrays_without_names_count_by_their_order(tmp_path: Path) -> None:
         ({"image": good()["image"].astype(np.int64) + 300}, "Input `image` in .* is int64"),
         ({"ids": np.arange(9).reshape(3, 3)}, "no number of samples in common: `image` 10, `ids` 3"),
         ({"ids": np.int64(3)}, "Input `ids` in .* is a scalar"),
+        ({"scale": np.float64(1e300)}, "Input `scale` in .* has values that are too large for float32"),
     ],
 )
 def test_what_does_not_fit_is_named(change: dict[str, Any], problem: str, tmp_path: Path) -> None:
