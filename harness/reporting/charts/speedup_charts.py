@@ -13,6 +13,7 @@ from harness.reporting import ranking
 from harness.reporting.charts import rows as of_rows
 from harness.reporting.charts.rows import (
     TableRows,
+    accuracy,
     by_label,
     common_labels,
     has_speedup,
@@ -168,9 +169,11 @@ def machines_chart(summaries: Mapping[str, Summary]) -> Dots | None:
     ]
     panels: dict[str, dict[str, Mark | Absent]] = {name: {} for name in names}
     for case in shown:
+        beside = accuracy(case.rows.values())
+        label = f"{case.label} ({beside})" if beside else case.label
         for name in names:
             row = case.rows.get(name)
-            panels[name][case.label] = Absent("not measured") if row is None else speedup_mark(row)
+            panels[name][label] = Absent("not measured") if row is None else speedup_mark(row)
     marks = [mark for panel in panels.values() for mark in panel.values() if isinstance(mark, Mark)]
     if not marks:
         return None
@@ -181,7 +184,7 @@ def machines_chart(summaries: Mapping[str, Summary]) -> Dots | None:
     return Dots(
         f"Speed-up over {baseline} fp32, by machine",
         f"Speed-up over {baseline} fp32, by machine",
-        reading(first, (), marks),  # its labels have no accuracy
+        reading(first, [row for case in shown for row in case.rows.values()], marks),
         " · ".join(f"{name}: {machine(summaries[name].environments)}" for name in names),
         tuple(DotPanel(name, axis, lines) for name, lines in panels.items()),
         common_labels(panels.values()),

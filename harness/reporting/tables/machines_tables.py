@@ -13,6 +13,7 @@ from harness.core import units
 from harness.core.schemas import Attempt, Fleet, FleetUnit, Row, Summary
 from harness.core.units import ABSENT, VOID
 from harness.reporting import ranking
+from harness.reporting.first_page import cost
 from harness.reporting.prose.conditions import machine
 from harness.reporting.table import Column, DocumentBlock, Table, words
 from harness.reporting.tables.scaling_tables import case_label
@@ -57,7 +58,7 @@ def machines_blocks(summaries: Mapping[str, Summary], image: str | None = None) 
     baselines = sorted({summary.baseline_backend for summary in summaries.values()})
     introduction = (
         f"Each number is the speed-up over {' or '.join(baselines)} fp32 on the same machine, with its 95% interval: "
-        "times of two machines are never compared. "
+        "times of two machines are never compared. What it costs: the loss of accuracy against fp32. "
         f"{units.count(common, 'case was', 'cases were')} measured on several machines."
     )
     further = len(cases) - MAX_ROWS
@@ -81,6 +82,7 @@ def _columns(machines: list[str]) -> list[Column[AcrossMachines]]:
 
     return [
         words("case", lambda case: case.label),
+        words("what it costs", lambda case: cost([*case.rows.values()])),
         *map(of, machines),
         Column("highest ÷ lowest", _spread),
     ]

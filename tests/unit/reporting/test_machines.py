@@ -44,9 +44,10 @@ def tables(summaries: dict[str, Summary]) -> list[Table[object]]:
 def test_a_machine_that_is_slower_in_everything_has_the_same_ratios() -> None:
     fast, slow = summary("A"), summary("B", slower=3.0)
     ratios, _ = tables({"one": fast, "two": slow})
-    assert ratios.headers == ["case", "one", "two", "highest ÷ lowest"]
+    assert ratios.headers == ["case", "what it costs", "one", "two", "highest ÷ lowest"]
     assert len(ratios.rows) == 2
-    for _, entry, two, spread in ratios.cells():
+    for _, loss, entry, two, spread in ratios.cells():
+        assert loss == "nothing"
         assert entry == two
         assert re.match(r"~?[\d.]+×", entry)
         assert spread == "1.00×"
@@ -66,7 +67,18 @@ def test_cases_of_one_machine_come_last_and_are_not_compared() -> None:
         ("onnxruntime", ["one"]),
     ]
     ratios, _ = tables({"one": summary("A"), "two": summary("B", EAGER, OPENVINO)})
-    assert ratios.cells()[1][2:] == [ABSENT, ABSENT]
+    assert ratios.cells()[1][3:] == [ABSENT, ABSENT]
+
+
+def test_a_quantised_case_has_its_loss_of_accuracy_beside_its_speed() -> None:
+    quantised = [
+        made.case_of(MINILM, name, precision, 1, 32)
+        for name, precision in (("torch-eager", "fp32"), ("openvino", "int8"))
+    ]
+    own = made.Synthetic(models=(MINILM,), cases=quantised).summary()
+    ratios, *_ = tables({"one": own, "two": own})
+    (row,) = ratios.cells()
+    assert re.fullmatch(r"(cosine .*|.*of answers change|no answer changes)( \(the least accurate\))?", row[1])
 
 
 def test_processors_and_libraries_that_differ_are_named() -> None:
