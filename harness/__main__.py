@@ -75,7 +75,7 @@ def start(arguments: Sequence[str]) -> None:
 
 def overview() -> str:
     """A line for each pipeline and for each stage."""
-    program = "inferometer" if hints.front() == "inferometer" else "python -m harness"
+    program = hints.PROGRAMS.get(hints.front(), hints.PROGRAMS["module"])
     named = (*PIPELINES.items(), *((name, summary(name)) for name in STAGES))
     lines = [f"  {name:<13} {text}" for name, text in named]
     usage = f"Usage: {program} <command> [option …]    (--help after a command: its options; --version)"
@@ -91,7 +91,7 @@ def summary(stage: str) -> str:
 
 def _pipeline(name: str, arguments: Sequence[str]) -> None:
     """Run a pipeline; exit with the code of the stage that stopped it, or of the stage that decides."""
-    options = parser(f"harness.{name}" if hints.front() == "inferometer" else f"harness {name}", PIPELINES[name])
+    options = parser(f"harness.{name}" if hints.front() in hints.PROGRAMS else f"harness {name}", PIPELINES[name])
     options.allow_abbrev = False
     options.add_argument("model", nargs="*", help="models, as in --models: names, ONNX files, folders")
     for variable in pipeline.options_of(pipeline.stages_of(name)):
@@ -165,4 +165,5 @@ def _outcome(code: int, results: Results) -> str:
 
 
 if __name__ == "__main__":
+    os.environ.setdefault(hints.FRONT, "module")
     main(start)

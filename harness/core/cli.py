@@ -43,9 +43,9 @@ class Parser(argparse.ArgumentParser):
 
 def parser(module: str, docstring: str | None) -> Parser:
     """A parser for `python -m harness.<stage>` whose description is the stage's own docstring."""
-    by_command = hints.front() == "inferometer"
+    program = hints.PROGRAMS.get(hints.front())
     return Parser(
-        prog=module.replace("harness.", "inferometer ") if by_command else f"python -m {module}",
+        prog=module.replace("harness.", f"{program} ") if program else f"python -m {module}",
         description=docstring,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -2,7 +2,8 @@
 
 Code names the next command in its short form, `make run FORCE=1`. When a text is printed or written, this command gets
 the folders and options of the run that it belongs to; for the command `inferometer` it becomes `inferometer run
---force`, and for the Python API `force=True`.
+--force`, for `python -m harness`, as in a container, `python -m harness run --force`, and for the Python API
+`force=True`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from harness.core.errors import MalformedFileError
 from harness.core.safe_files import SizeLimit, read_text
 from harness.pipeline import BY_NAME, VARIABLES
 
-Front = Literal["make", "inferometer", "api"]
+Front = Literal["make", "inferometer", "module", "api"]
+PROGRAMS: Mapping[Front, str] = {"inferometer": "inferometer", "module": "python -m harness"}
+"""Interfaces whose commands are names of stages with options."""
 FRONT = "INFEROMETER_FRONT"
 """Environment variable: the interface from which the user started this stage."""
 _API_MARK = "# harness.api"
@@ -68,7 +71,12 @@ def choices_in(words: Sequence[str]) -> dict[str, str]:
 def of_command(text: str | None) -> HintContext:
     """The context of a run from its command.txt, the command line of its plan stage; None: there is no such file."""
     words = shlex.split((text or "").partition(_API_MARK)[0])
-    by: Front = "api" if text and _API_MARK in text else "inferometer" if words[:1] == ["inferometer"] else "make"
+    if text and _API_MARK in text:
+        return HintContext("api", choices_in(words))
+    by: Front = "make"
+    for front, program in PROGRAMS.items():
+        if (text or "").startswith(f"{program} "):
+            by = front
     return HintContext(by, choices_in(words))
 
 
@@ -79,8 +87,8 @@ def of_file(command: Path) -> HintContext:
 
 def command_line(by: Front, arguments: Sequence[str]) -> str:
     """The text of command.txt: the command line of the plan stage, which makes the same plan again."""
-    program = ("inferometer", "plan") if by == "inferometer" else ("python", "-m", "harness.plan")
-    return f"{shlex.join([*program, *arguments])}{f'  {_API_MARK}' if by == 'api' else ''}\n"
+    program = f"{PROGRAMS[by]} plan" if by in PROGRAMS else "python -m harness.plan"
+    return f"{shlex.join([*program.split(), *arguments])}{f'  {_API_MARK}' if by == 'api' else ''}\n"
 
 
 def of_stage(stage: str, words: Sequence[str], by: Front) -> HintContext:
@@ -123,11 +131,11 @@ _OF_API = {*pipeline.PIPELINES, *pipeline.ALIASES, *pipeline.stages_of("bench"),
 def typed(text: str, context: HintContext) -> str:
     """The text, with each command in the form that its reader can type.
 
-    >>> typed("Measure again: `make run FORCE=1`.", Context(planned={"RESULTS": "results/x", "MODELS": "resnet18"}))
+    >>> typed("Measure again: `make run FORCE=1`.", HintContext(planned={"RESULTS": "results/x", "MODELS": "resnet18"}))
     'Measure again: `make run RESULTS=results/x FORCE=1`.'
-    >>> typed("Measure again: `make run FORCE=1`.", Context("inferometer", {"RESULTS": "results/x"}))
+    >>> typed("Measure again: `make run FORCE=1`.", HintContext("inferometer", {"RESULTS": "results/x"}))
     'Measure again: `inferometer run --results results/x --force`.'
-    >>> typed("Measure again: `make run FORCE=1`.", Context("api"))
+    >>> typed("Measure again: `make run FORCE=1`.", HintContext("api"))
     'Measure again: `force=True`.'
     """
     if "make " not in text and "=" not in text:
@@ -153,7 +161,7 @@ def _again(match: re.Match[str], context: HintContext) -> str:
     if context.front == "api" and _OF_API.issuperset(targets):
         choices = [_choice(name, value, "api") for name, value in given.items() if name in BY_NAME]
         return ", ".join(choices) or ("benchmark()" if "bench" in targets else "profile()")
-    commands = [targets] if context.front != "inferometer" else [[target] for target in targets]
+    commands = [[target] for target in targets] if context.front in PROGRAMS else [targets]
     return " && ".join(_command(command, given, context) for command in commands)
 
 
@@ -162,10 +170,11 @@ def _command(targets: Sequence[str], given: Mapping[str, str], context: HintCont
     taken = pipeline.options_of([stage for target in targets for stage in pipeline.stages_of(target)])
     names = {variable.name for variable in taken}
     own = {name: shlex.quote(value) for name, value in context.planned.items() if name in names and name not in given}
-    if context.front != "inferometer":
+    if context.front not in PROGRAMS:
         return " ".join(["make", *targets, *(f"{name}={value}" for name, value in {**own, **given}.items())])
     asked = {**own, **{name: value for name, value in given.items() if name in names}}
-    return " ".join(["inferometer", *targets, *(_choice(name, value, "inferometer") for name, value in asked.items())])
+    options = (_choice(name, value, context.front) for name, value in asked.items())
+    return " ".join([PROGRAMS[context.front], *targets, *options])
 
 
 def _choice(name: str, value: str, by: Front) -> str:

@@ -131,7 +131,14 @@ def test_the_plans_own_command_says_what_to_plan_again(command: str | None, plan
     assert of_command(command) == HintContext("make", planned)
 
 
-@pytest.mark.parametrize("by", ["make", "inferometer", "api"])
+def test_a_container_has_the_commands_of_its_module() -> None:
+    text = "`make run FORCE=1` again, or ROUNDS=5"
+    assert typed(text, HintContext("module", {"RESULTS": "r"})) == (
+        "`python -m harness run --results r --force` again, or --rounds 5"
+    )
+
+
+@pytest.mark.parametrize("by", ["make", "inferometer", "module", "api"])
 def test_who_planned_is_kept_with_the_command(by: hints.Front) -> None:
     text = command_line(by, ["--models", "a b.onnx", "--results=r"])
     assert of_command(text) == HintContext(by, {"MODELS": "a b.onnx", "RESULTS": "r"})
