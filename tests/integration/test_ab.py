@@ -20,7 +20,9 @@ from torch import nn
 
 def build():
     torch.manual_seed(0)
-    return nn.Sequential(*[nn.Sequential(nn.Linear(128, 128), nn.ReLU()) for _ in range({depth})]), torch.randn(8, 128)
+    # Without LayerNorm many layers give the same answer to all inputs.
+    layers = [nn.Sequential(nn.Linear(128, 128), nn.LayerNorm(128), nn.ReLU()) for _ in range({depth})]
+    return nn.Sequential(*layers), torch.randn(8, 128)
 """
 CONFIG = """
 models: [{name: "module:nets:build"}]

@@ -10,7 +10,6 @@ from torch import nn
 
 from harness.core.errors import ConfigError
 from harness.zoo import model_info
-from harness.zoo.cost.torch_counts import work_of
 from harness.zoo.families.own_module import load, loaded
 from harness.zoo.loaded import Inputs, Loaded, Request
 from harness.zoo.reference import forward, reference_of
@@ -39,9 +38,8 @@ def picky(examples: int) -> Loaded:
     [
         (2, lambda: picky(2)),
         (8, lambda: reference_of(picky(4), threads=1)(made(8, None).arrays)),
-        (1, lambda: work_of(picky(4), {None: made(8, None)})),
     ],
-    ids=["loading", "reference", "counting"],
+    ids=["loading", "reference"],
 )
 def test_a_forward_that_raises_is_named_with_what_it_was_given(items: int, where: object) -> None:
     with pytest.raises(ConfigError) as raised:
