@@ -25,7 +25,8 @@ def bench(folder: Folder, *names: str, backends: tuple[str, ...] = ("torch-eager
     """Plan, export, run, aggregate and report; by model (of one backend), or `model backend`."""
     folder.plan({"backends": list(backends)}, models=names)
     assert folder("export").returncode in (0, 8, 10)
-    ran = folder("run")
+    # In a worker that is a fork of the tests' server, a model does not see the worker's command line.
+    ran = (folder.subprocess if f"{ODD}leaving_late" in names else folder)("run")
     assert ran.returncode in (0, 10), ran.stderr
     rows = folder.summary().rows
     reported = folder("report", "--no-charts")
