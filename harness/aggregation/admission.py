@@ -22,6 +22,7 @@ from harness.core.schemas import (
     ExportRecord,
     Failed,
     GenerationCase,
+    GenerationExport,
     ServiceRun,
     TimedRecord,
 )
@@ -65,6 +66,11 @@ def known_artifacts(export: ExportRecord | None, engines: Iterable[EngineRecord]
     files += [file for inputs in export.input_sets for file in inputs.files()]
     code = {SOURCES: export.sources_sha256} if export.sources_sha256 else {}
     return {**{file.path: file.sha256 for file in files}, **code}
+
+
+def generation_files(export: GenerationExport | None) -> dict[str, str]:
+    """sha256 by path of every file of an export for generation."""
+    return {} if export is None else {file.path: file.sha256 for file in export.files()}
 
 
 def foreign_service(service: ServiceRun, export: ExportRecord, engines: Sequence[EngineRecord]) -> str | None:

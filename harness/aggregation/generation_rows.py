@@ -518,7 +518,7 @@ def _admitted(
 ) -> GenerationRecords:
     """Without records of other files or another machine."""
     export = source.exports.get(case.model)
-    known = {} if export is None else {file.path: file.sha256 for file in export.files()}
+    known = admission.generation_files(export)
     kept: list[Generated] = []
     for record in records.measured:
         reason = None

@@ -419,7 +419,7 @@ class _LoadRun:
         seed = seed_of(self.job.measurement.seed, number)
         clients = step.clients or load.parallel
         workers = service.dispatchers[:clients]
-        self._warm(workers, load)
+        self._warm(workers)
         for place, worker in enumerate(workers):
             worker.reorder(seed + place)
         self.enter(phase_of(step, number))
@@ -428,9 +428,9 @@ class _LoadRun:
         if load.scenario == "server":
             scheduled = schedule_of(load, step, seed)
             # Requests that wait longer count as not served.
-            dispatches = self._open(scheduled, load, workers, scheduled[-1] + patience_ns(load))
+            dispatches = self._open(scheduled, workers, scheduled[-1] + patience_ns(load))
         else:
-            dispatches = self._closed(load, workers)
+            dispatches = self._closed(workers)
         self.enter("outputs check")
         record = replication_of(
             self.job,
@@ -445,24 +445,24 @@ class _LoadRun:
         )
         store.save(self.files.replication(step.name, number), record, indent=None)
 
-    def _closed(self, load: LoadCase, workers: Sequence[Dispatcher]) -> Dispatches:
+    def _closed(self, workers: Sequence[Dispatcher]) -> Dispatches:
+        load = self.job.load
         duration_ns = round(load.replication_s * 1e9)
         if load.scenario == "offline":
             # One query of all samples: everything is there at the start.
             each = self.threads.in_turn([lambda: _offline_samples(load, workers[0].run, duration_ns)])[0]
             samples = each * load.parallel
-            return self._open([0] * samples, load, workers, 10 * duration_ns + DRAIN_NS)
+            return self._open([0] * samples, workers, 10 * duration_ns + DRAIN_NS)
         least = LOADGEN_LEAST.get(load.scenario, 1) if load.method == "loadgen" else LEAST_CLOSED
         return self._closed_loop(workers, load.max_batch, load.requests, duration_ns, least)
 
-    def _open(
-        self, scheduled: Sequence[int], load: LoadCase, workers: Sequence[Dispatcher], limit_ns: int
-    ) -> Dispatches:
+    def _open(self, scheduled: Sequence[int], workers: Sequence[Dispatcher], limit_ns: int) -> Dispatches:
         """The open loop, by workers that wait for their batches, or by one thread that issues them."""
-        if load.in_flight:
-            return issue(scheduled, policy_of(load), self._flight(workers), limit_ns, DRAIN_NS)
+        policy = policy_of(self.job.load)
+        if self.job.load.in_flight:
+            return issue(scheduled, policy, self._flight(workers), limit_ns, DRAIN_NS)
         runs = [worker.run for worker in workers]
-        return serve(scheduled, policy_of(load), runs, self.threads.all_at_once, limit_ns)
+        return serve(scheduled, policy, runs, self.threads.all_at_once, limit_ns)
 
     def _closed_loop(
         self, workers: Sequence[Dispatcher], size: int, requests: int, duration_ns: int, least: int = 1
@@ -480,9 +480,10 @@ class _LoadRun:
             return OnStreams([DispatcherOnStream(worker) for worker in workers])
         return CalledBack(workers[0].start, load.parallel)
 
-    def _warm(self, workers: Sequence[Dispatcher], load: LoadCase) -> None:
-        for size in sizes_of(load):
-            self._closed_loop(workers, size, 1 << 20, int(RE_WARM_S * 1e9 / len(sizes_of(load))))
+    def _warm(self, workers: Sequence[Dispatcher]) -> None:
+        sizes = sizes_of(self.job.load)
+        for size in sizes:
+            self._closed_loop(workers, size, 1 << 20, int(RE_WARM_S * 1e9 / len(sizes)))
 
     def _latest(self, workers: Sequence[Dispatcher]) -> list[Parity]:
         """The outputs of each backend object's last pass, which was timed, against the reference."""

@@ -22,7 +22,7 @@ from harness.reporting.charts import plotly_drawer, selection
 from harness.reporting.charts.plotly_drawer import PlotGroup
 from harness.reporting.charts.rows import tags
 from harness.reporting.charts.spec import Tags
-from harness.reporting.first_page import MAX_MODELS, AnswerCard, answer_table, verdicts
+from harness.reporting.first_page import MAX_MODELS, AnswerCard, answer_cards, answer_table
 from harness.reporting.html import embedded
 from harness.reporting.html.comparison_section import compared
 from harness.reporting.html.profile_section import (
@@ -217,7 +217,7 @@ def _sections(
         content = compared(comparison, short_conditions(summary, shown))
         content["groups"] = content["groups"] if with_plots else []
         yield Section("comparison", "Comparison", "compared.html.j2", content)
-    answers = verdicts(summary)
+    answers = answer_cards(summary)
     more = len(answers) - MAX_MODELS
     models = [key[0] for key, _ in tables]
     if answer := answer_table(summary):
