@@ -42,6 +42,7 @@ from harness.serving import arrivals
 from harness.serving.load_case import (
     LoadStep,
     patience_ns,
+    phase_of,
     places_of,
     replication_digest,
     schedule_of,
@@ -358,7 +359,7 @@ class _EndpointRun:
         load = self.job.load
         seed = seed_of(self.job.measurement.seed, number)
         self._closed(self.work.order(_count_for(WARM_UP_S, typical_ns, 1, WARM_UP), seed), 1)
-        self.enter(f"replication {number} of {step.name}")
+        self.enter(phase_of(step, number))
         started_at = utc_now()
         before = self.endpoint.totals(CHECK_NS)
         run, schedule_sha256 = self._replicate_once(step, seed, typical_ns)
