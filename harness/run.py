@@ -60,7 +60,7 @@ def stage(arguments: Sequence[str]) -> None:
         open_turns = [turn for turn in planned if not done.has(turn)]
         todo = split_off_unexported(plan, open_turns, exports, results)
         unexported = len(open_turns) - len(todo)
-        todo = [turn for turn in todo if not _lost(turn, plan, done)]
+        todo = [turn for turn in todo if not _is_slower_setting(turn, plan, done)]
         todo = todo or further_turns(plan.cases, done.medians, settings, before_s)
         threads = settings.threads or limits.threads()
         cli.say(_announcement(plan, len(planned) - unexported, todo, threads))
@@ -103,7 +103,7 @@ def measure_all(plan: Plan, todo: Sequence[Turn], done: Finished, pool: WorkerPo
     refused = 0
     while todo:
         for turn in todo:
-            if _lost(turn, plan, done):
+            if _is_slower_setting(turn, plan, done):
                 pool.progress.extend(-1)
                 continue
             if turn[0] > settings.rounds and is_over_budget(settings, (now_ns() - started) / 1e9):
@@ -120,7 +120,7 @@ def measure_all(plan: Plan, todo: Sequence[Turn], done: Finished, pool: WorkerPo
     return len(failed) - refused
 
 
-def _lost(turn: Turn, plan: Plan, done: Finished) -> bool:
+def _is_slower_setting(turn: Turn, plan: Plan, done: Finished) -> bool:
     """True for a further round of a setting that was slower than another one in round 1: it is reported as tried."""
     number, case = turn
     return number > FIRST_ROUND and case.tuned and case.case_id in losers(plan.cases, done.medians, done.unsound)

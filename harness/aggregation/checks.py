@@ -97,7 +97,7 @@ def _rules_of(kind: _Kind) -> tuple[RoundCheck, ...]:
     return tuple(rule for rule in RULES if rule.applies(kind))
 
 
-def _made(_timed_round: Round) -> None:
+def _always_made(_timed_round: Round) -> None:
     return None
 
 
@@ -146,7 +146,7 @@ STOPPED = RoundCheck("STOPPED", _always, flags_host.stopped_unmade, flags_host.s
 
 RULES: tuple[RoundCheck, ...] = (
     RoundCheck("PARITY", _always, _no_parity, _elsewhere),
-    RoundCheck("PLACEMENT", _always, _made, _elsewhere),
+    RoundCheck("PLACEMENT", _always, _always_made, _elsewhere),
     RoundCheck("CPU_SHARED", _always, flags_host.cotenant_unmade, in_usage(flags_host.cotenant), flags_host.QUIET),
     RoundCheck("GPU_SHARED", _on_gpu, needs_usage(_gpu_company_unknown), of_gpu(flags_gpu.company), flags_gpu.SHARED),
     RoundCheck("STEAL", _always, needs_usage(flags_host.steal_unmade), in_usage(flags_host.steal), flags_host.STOLEN),
@@ -172,8 +172,8 @@ RULES: tuple[RoundCheck, ...] = (
         "AFFINITY_CHANGED", _always, flags_host.cpu_use_unmade, flags_host.allowance_changed, flags_host.CHANGED
     ),
     STOPPED,
-    RoundCheck("SAMPLES_MISMATCH", _always, _made, in_usage(flags_host.other_clock), flags_host.CLOCKS),
-    RoundCheck("LONG_ITERATIONS", _always, _made, _elsewhere),
+    RoundCheck("SAMPLES_MISMATCH", _always, _always_made, in_usage(flags_host.other_clock), flags_host.CLOCKS),
+    RoundCheck("LONG_ITERATIONS", _always, _always_made, _elsewhere),
 )
 """Every check of rounds. A name that appears twice is one check with two parts."""
 

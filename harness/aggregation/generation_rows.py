@@ -181,7 +181,7 @@ def _measured(source: GenerationSource, case: GenerationCase, case_records: Gene
     parity = worst_token_parity([record.parity for record in records if record.parity is not None])
     reuse = _merged_reuse([record.reuse for record in records if record.reuse is not None])
     calibration = case.backend in source.calibration
-    findings, checks = _judged(source, case, case_records, parity, reuse, itl or ttft, calibration)
+    findings, checks = _findings_and_checks(source, case, case_records, parity, reuse, itl or ttft, calibration)
     grade = grades.grade(findings)
     void = VoidGeneration(**figures) if grade == "F" else None
     prompts = None if export is None else export.prompt_set(case.prompt_length, case.new_tokens)
@@ -275,7 +275,7 @@ def _energy(case: GenerationCase, energy: Energy | None) -> TokenEnergy | None:
     return TokenEnergy(joules_per_token=energy.joules_per_inference / tokens, idle_w=energy.idle_w, gpu=energy.gpu)
 
 
-def _judged(
+def _findings_and_checks(
     source: GenerationSource,
     case: GenerationCase,
     case_records: GenerationRecords,

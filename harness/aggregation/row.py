@@ -384,7 +384,7 @@ def _measured(case: Case, kind: Kind, case_records: CaseRecords, settings: Measu
         plugin=case_records.environment.software.build.get(PLUGIN) if case_records.environment else None,
     )
     proof = flags.flags_for(case, records, latency, parity, checks)
-    lost = _lost(case_records, _required_rounds(case, case_records, settings))
+    lost = _round_findings(case_records, _required_rounds(case, case_records, settings))
     seen = rounds_of(records, case_records.usage, case_records.unwatched, case_records.environment)
     if checks.calibration:
         return Draft(row, (*proof, *lost, *interrupted(seen)), calibration=True)
@@ -412,7 +412,7 @@ def _required_rounds(case: Case, records: CaseRecords, settings: Measurement) ->
     return 1 if only_tried else settings.rounds
 
 
-def _lost(records: CaseRecords, rounds: int) -> list[Finding]:
+def _round_findings(records: CaseRecords, rounds: int) -> list[Finding]:
     unused = {**dict(records.left_out), **{number: "damaged file" for number, _ in records.damaged}}
     return [*missing_rounds(rounds, records.measured, records.failed, unused, "make run"), *_damage(records)]
 

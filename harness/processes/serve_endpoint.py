@@ -84,7 +84,7 @@ class Workload(ABC):
         rounds = [number for _ in range(-(-count // stored)) for number in chance.sample(range(stored), stored)]
         return rounds[:count]
 
-    def asked(self, run: Timeline) -> tuple[int, ...]:
+    def tokens_asked(self, run: Timeline) -> tuple[int, ...]:
         """Tokens that each request asked for, where requests differ in it."""
         return ()
 
@@ -148,7 +148,7 @@ class PromptWorkload(Workload):
             used[pair] += 1
         return places
 
-    def asked(self, run: Timeline) -> tuple[int, ...]:
+    def tokens_asked(self, run: Timeline) -> tuple[int, ...]:
         """Of a distribution, tokens that each request asked for."""
         return tuple(self.samples[int(place)].new_tokens for place in run.sample) if len(self._distinct) > 1 else ()
 
@@ -403,7 +403,7 @@ class _EndpointRun:
             error=next((f"{kind}: {said}" for kind, said in run.details.items()), None),
             parity=judged.distance,
             client=client_times(run, judged.compared, judged.equal, server),
-            new_tokens=self.work.asked(run),
+            new_tokens=self.work.tokens_asked(run),
         )
         store.save(self.files.replication(step.name, number), record, indent=None)
 
