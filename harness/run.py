@@ -17,7 +17,7 @@ from harness.core.errors import CasesFailedError
 from harness.core.host import gpu, limits
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
-from harness.core.raw_files import pack
+from harness.core.raw_files import forget, pack
 from harness.core.schemas import Measured, Plan
 from harness.core.units import count, either
 from harness.planning.block_settings import interpreters, threads_of
@@ -46,7 +46,8 @@ def stage(arguments: Sequence[str]) -> None:
         settings = plan.measurement
         turns = schedule(plan.cases, max(settings.rounds, settings.max_rounds or 0), settings.seed)
         if options.force:
-            _forget(turns, whole, results)
+            forget(turns, results)
+            pack(whole, results, without={(case.case_id, number) for number, case in turns})
             _forget_compiled(turns, exports, models)
         damaged: list[str] = []
         engines = {
@@ -132,15 +133,6 @@ def _forget_compiled(turns: Sequence[Turn], exports: Exports, models: Models) ->
         if model in exports.intact:
             export = exports.intact[model]
             shutil.rmtree(models.folder(export.slug, export.folder).compile_cache / case_id, ignore_errors=True)
-
-
-def _forget(turns: Sequence[Turn], plan: Plan, results: Results) -> None:
-    """Remove the old records first: a forced run that is interrupted must not present them as new."""
-    for number, case in turns:
-        path = results.raw_file(case.case_id, number)
-        with store.translate_storage_errors(path):
-            path.unlink(missing_ok=True)
-    pack(plan, results, without={(case.case_id, number) for number, case in turns})
 
 
 def _announcement(plan: Plan, planned: int, todo: Sequence[Turn], threads: int) -> str:
