@@ -223,7 +223,7 @@ def read_generation_exports(
                 raise failure
             record = store.load(files.generation, GenerationExport, "make export")
             if models is not None:
-                store.check_generation_files(models.folder(record.slug, record.folder).root, record)
+                store.check_artifacts(models.folder(record.slug, record.folder).root, record)
         except (ExportError, FormatError, MissingInputError) as error:
             absent[name] = error
         else:
