@@ -29,7 +29,7 @@ from harness.core import store
 from harness.core.errors import CaseError, FormatError, MissingInputError
 from harness.core.host import environment
 from harness.core.host.environment import loaded_runtimes
-from harness.core.layout import LoadFiles, Models, Results
+from harness.core.layout import LoadFiles, ModelFolder, Models, Results
 from harness.core.protocol import Enter, Job, LoadJob
 from harness.core.schemas import (
     Environment,
@@ -200,50 +200,8 @@ class _Service:
             export, folder = nothing_exported(case_of(load, 1)), Models(Path(job.models)).folder(load.slug)
         else:
             export, folder = export_of(job_at(job, 1))
-
-        def load_worker(number: int) -> _Loaded:
-            backends: dict[int, Backend] = {}
-            batches: dict[int, BatchSet] = {}
-            load_ns: dict[int, int] = {}
-            distances: dict[int, Parity] = {}
-            placement: Placement | None = None
-            for size in sizes_of(load):
-                enter("load")
-                own = job_at(job, size)
-                batches[size] = (
-                    NO_BATCHES
-                    if info.artifact == "none"
-                    else load_batches(folder.root, export, own.case, job.measurement.parity_samples)
-                )
-                if info.setting(own.case.device, own.case.setting).own_core:
-                    raise CaseError(
-                        "A service has several threads that launch, and none gets a CPU of its own.",
-                        "Choose a setting without `own-core` for loads.",
-                    )
-                given = job_of(own, export, folder, batches[size].inputs, load.in_flight or 0)
-                files.update(artifacts(export, own.case, given.engine))
-                backends[size] = backend = construct(info.target_on(load.device), given)
-                factor = slowdown_of(load.backend)
-                if factor is not None:
-                    slow_down(backend, factor)
-                load_ns[size] = _start_cold(backend, enter)
-                if load.in_flight and load.device == "cuda" and backend.shares_outputs:
-                    raise CaseError(
-                        f"Passes of {load.backend} in {load.setting} write to the same memory: none may overlap.",
-                        "Serve with WORKERS in place of IN_FLIGHT, or in another setting (SETTINGS=…).",
-                    )
-                enter("reference check")
-                checked = batches_to_check(len(batches[size].inputs), number + 1)
-                distance = parity.worst(_compared(backend, batches[size], checked, export.classifier))
-                if distance is not None:
-                    distances[size] = distance
-                placement = backend.placement()  # some libraries report it of the object loaded last
-            if placement is None:
-                raise CaseError(f"{load.load_id} prepares no batch size.", "Write the plan again: make plan.")
-            counts = {size: (backend, len(batches[size].inputs)) for size, backend in backends.items()}
-            return _Loaded(backends, batches, load_ns, distances, placement, Dispatcher(counts))
-
-        bodies = [lambda number=number: load_worker(number) for number in range(load.sets)]
+        open_worker = partial(_open_worker, job, export, folder, files, enter)
+        bodies = [partial(open_worker, number) for number in range(load.sets)]
         return cls(threads.in_turn(bodies), export, files, job)
 
     @property
@@ -253,6 +211,53 @@ class _Service:
     def reference(self, size: int, index: int) -> Batch:
         """The fp32 outputs of an input batch of a prepared size."""
         return self.workers[0].batches[size].reference(index)
+
+
+def _open_worker(
+    job: LoadJob, export: ExportRecord, folder: ModelFolder, files: dict[str, str], enter: Enter, number: int
+) -> _Loaded:
+    """Load and check a worker's backend of each prepared size. files: gets the hashes of the files that were read."""
+    load, info = job.load, backend_info(job.load.backend)
+    backends: dict[int, Backend] = {}
+    batches: dict[int, BatchSet] = {}
+    load_ns: dict[int, int] = {}
+    distances: dict[int, Parity] = {}
+    placement: Placement | None = None
+    for size in sizes_of(load):
+        enter("load")
+        own = job_at(job, size)
+        batches[size] = (
+            NO_BATCHES
+            if info.artifact == "none"
+            else load_batches(folder.root, export, own.case, job.measurement.parity_samples)
+        )
+        if info.setting(own.case.device, own.case.setting).own_core:
+            raise CaseError(
+                "A service has several threads that launch, and none gets a CPU of its own.",
+                "Choose a setting without `own-core` for loads.",
+            )
+        given = job_of(own, export, folder, batches[size].inputs, load.in_flight or 0)
+        files.update(artifacts(export, own.case, given.engine))
+        backends[size] = backend = construct(info.target_on(load.device), given)
+        factor = slowdown_of(load.backend)
+        if factor is not None:
+            slow_down(backend, factor)
+        load_ns[size] = _start_cold(backend, enter)
+        if load.in_flight and load.device == "cuda" and backend.shares_outputs:
+            raise CaseError(
+                f"Passes of {load.backend} in {load.setting} write to the same memory: none may overlap.",
+                "Serve with WORKERS in place of IN_FLIGHT, or in another setting (SETTINGS=…).",
+            )
+        enter("reference check")
+        checked = batches_to_check(len(batches[size].inputs), number + 1)
+        distance = parity.worst(_compared(backend, batches[size], checked, export.classifier))
+        if distance is not None:
+            distances[size] = distance
+        placement = backend.placement()  # some libraries report it of the object loaded last
+    if placement is None:
+        raise CaseError(f"{load.load_id} prepares no batch size.", "Write the plan again: make plan.")
+    counts = {size: (backend, len(batches[size].inputs)) for size, backend in backends.items()}
+    return _Loaded(backends, batches, load_ns, distances, placement, Dispatcher(counts))
 
 
 def replication_of(
