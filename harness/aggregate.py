@@ -412,7 +412,7 @@ def load_exports(
             exports[planned.slug] = earlier
             continue
         try:
-            failure = failure_of(files)
+            failure = failure_of(files.failure)
             if failure is not None:
                 failed.add(planned.slug)
                 notes.other.append(f"{planned.name} was not exported. {failure.problem} {failure.hint}")

@@ -101,7 +101,7 @@ def judge(
     differences = () if baseline is None else compatibility.differences(baseline, current)
     before = None if baseline is None else renamed(with_token_rows(baseline), with_token_rows(current))
     parts = [_part(before, current, differences, wanted, design)]
-    return _judged(parts, (baseline, current), differences, sides, margins, design)
+    return _comparison_of_parts(parts, (baseline, current), differences, sides, margins, design)
 
 
 def judge_by_model(
@@ -118,10 +118,10 @@ def judge_by_model(
         return judge(head, current.head, sides, margins, wanted, design)
     differences = () if head is None else compatibility.differences(head, current.head)
     parts = list(_by_model(baseline, current, differences, wanted, design))
-    return _judged(parts, (head, current.head), differences, sides, margins, design)
+    return _comparison_of_parts(parts, (head, current.head), differences, sides, margins, design)
 
 
-def _judged(
+def _comparison_of_parts(
     parts: Sequence[PartVerdicts],
     summaries: tuple[Summary | None, Summary],
     differences: tuple[Difference, ...],

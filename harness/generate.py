@@ -13,6 +13,7 @@ from harness.core.errors import CasesFailedError, UsageError
 from harness.core.host import gpu, limits
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
+from harness.core.raw_files import forget
 from harness.core.schemas import Failed, Generated, Plan
 from harness.core.timestamps import utc_now
 from harness.core.units import count
@@ -48,7 +49,7 @@ def stage(arguments: Sequence[str]) -> None:
             store.sweep_temporary(folder)  # no other run writes here
         turns = generation_turns(plan.generations, plan.measurement.rounds, plan.measurement.seed)
         if options.force:
-            _forget(turns, records)
+            forget(turns, records)
         done = finished_generation(plan, turns, exports.intact, records, frozenset(others))
         for note in done.notes:
             cli.warn(note)
@@ -96,14 +97,6 @@ def _split_off(
         if not path.is_file() or not isinstance(store.load_generated(path), Generated):
             store.save_raw(path, record)
     return kept
-
-
-def _forget(turns: Sequence[GenerationTurn], records: Results) -> None:
-    """Remove the old records first: a forced run that is interrupted must not present them as new."""
-    for number, case in turns:
-        path = records.raw_file(case.case_id, number)
-        with store.translate_storage_errors(path):
-            path.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

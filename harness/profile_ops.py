@@ -288,8 +288,10 @@ class _ProfilePass:
         watched: list[Usage | None] = []
 
         def take(repeat: int) -> PartsProfile:
-            asked = self._asked("parts", subject, repeat)
-            answer, usage = watched_profile(asked, self.results.profile_log(case.case_id, "parts"), self._own(case))
+            asked = self._profile_job("parts", subject, repeat)
+            answer, usage = watched_profile(
+                asked, self.results.profile_log(case.case_id, "parts"), self._interpreter(case)
+            )
             watched.append(usage)
             return PartsProfile.model_validate_json(answer)
 
@@ -321,9 +323,11 @@ class _ProfilePass:
     def _ask(self, level: Level, subject: _Subject, own: bool) -> bytes:
         """The answer of a fresh process. own: in the backend's interpreter, which may differ from this one."""
         log = self.results.profile_log(subject.case.case_id, level)
-        return profile_in_a_process(self._asked(level, subject), log, self._own(subject.case) if own else None)
+        return profile_in_a_process(
+            self._profile_job(level, subject), log, self._interpreter(subject.case) if own else None
+        )
 
-    def _own(self, case: Case) -> Path | None:
+    def _interpreter(self, case: Case) -> Path | None:
         return self.interpreters.get(case.backend)
 
     def _threads(self, subject: _Subject) -> int:
@@ -332,7 +336,7 @@ class _ProfilePass:
             return threads_of(case, usual)
         return backend_info(case.backend).decoder_setting(case.device, case.setting).threads or usual
 
-    def _asked(self, level: Level, subject: _Subject, repeat: int = 1) -> ProfileJob:
+    def _profile_job(self, level: Level, subject: _Subject, repeat: int = 1) -> ProfileJob:
         case = subject.case
         if subject.generation is not None:
             task = GenerationTask(

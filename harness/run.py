@@ -17,7 +17,7 @@ from harness.core.errors import CasesFailedError
 from harness.core.host import gpu, limits
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
-from harness.core.raw_files import pack
+from harness.core.raw_files import forget, pack
 from harness.core.schemas import Measured, Plan
 from harness.core.units import count, either
 from harness.planning.block_settings import interpreters, threads_of
@@ -46,7 +46,8 @@ def stage(arguments: Sequence[str]) -> None:
         settings = plan.measurement
         turns = schedule(plan.cases, max(settings.rounds, settings.max_rounds or 0), settings.seed)
         if options.force:
-            _forget(turns, whole, results)
+            forget(turns, results)
+            pack(whole, results, without={(case.case_id, number) for number, case in turns})
             _forget_compiled(turns, exports, models)
         damaged: list[str] = []
         engines = {
@@ -60,7 +61,7 @@ def stage(arguments: Sequence[str]) -> None:
         open_turns = [turn for turn in planned if not done.has(turn)]
         todo = split_off_unexported(plan, open_turns, exports, results)
         unexported = len(open_turns) - len(todo)
-        todo = [turn for turn in todo if not _lost(turn, plan, done)]
+        todo = [turn for turn in todo if not _is_slower_setting(turn, plan, done)]
         todo = todo or further_turns(plan.cases, done.medians, settings, before_s)
         threads = settings.threads or limits.threads()
         cli.say(_announcement(plan, len(planned) - unexported, todo, threads))
@@ -103,7 +104,7 @@ def measure_all(plan: Plan, todo: Sequence[Turn], done: Finished, pool: WorkerPo
     refused = 0
     while todo:
         for turn in todo:
-            if _lost(turn, plan, done):
+            if _is_slower_setting(turn, plan, done):
                 pool.progress.extend(-1)
                 continue
             if turn[0] > settings.rounds and is_over_budget(settings, (now_ns() - started) / 1e9):
@@ -120,7 +121,7 @@ def measure_all(plan: Plan, todo: Sequence[Turn], done: Finished, pool: WorkerPo
     return len(failed) - refused
 
 
-def _lost(turn: Turn, plan: Plan, done: Finished) -> bool:
+def _is_slower_setting(turn: Turn, plan: Plan, done: Finished) -> bool:
     """True for a further round of a setting that was slower than another one in round 1: it is reported as tried."""
     number, case = turn
     return number > FIRST_ROUND and case.tuned and case.case_id in losers(plan.cases, done.medians, done.unsound)
@@ -132,15 +133,6 @@ def _forget_compiled(turns: Sequence[Turn], exports: Exports, models: Models) ->
         if model in exports.intact:
             export = exports.intact[model]
             shutil.rmtree(models.folder(export.slug, export.folder).compile_cache / case_id, ignore_errors=True)
-
-
-def _forget(turns: Sequence[Turn], plan: Plan, results: Results) -> None:
-    """Remove the old records first: a forced run that is interrupted must not present them as new."""
-    for number, case in turns:
-        path = results.raw_file(case.case_id, number)
-        with store.translate_storage_errors(path):
-            path.unlink(missing_ok=True)
-    pack(plan, results, without={(case.case_id, number) for number, case in turns})
 
 
 def _announcement(plan: Plan, planned: int, todo: Sequence[Turn], threads: int) -> str:

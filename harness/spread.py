@@ -132,14 +132,14 @@ def _build(asked: SpreadRequest, pool: DevicePool) -> int:
     """Build the missing engines on all devices; returns the number of failures."""
     listed = _engines_to_build(asked.results, asked.passed)
     wanted = listed or []
-    cli.say(f"{count(len(wanted), 'engine')} to build on {_named(asked.slots)}.")
+    cli.say(f"{count(len(wanted), 'engine')} to build on {_slots_text(asked.slots)}.")
     build = [
         ["build_engine", "--results", str(asked.results.root), *asked.passed, "--engines", name] for name in wanted
     ]
     return pool.run(build, wanted) + (listed is None)
 
 
-def _named(slots: Sequence[DeviceSlot]) -> str:
+def _slots_text(slots: Sequence[DeviceSlot]) -> str:
     if slots[0].device == "cpu":
         return f"{count(len(slots), 'share')} of the CPUs ({', '.join(map(_cpus_in_words, slots))})"
     pinned = {slot.near for slot in slots if slot.cpus}
@@ -158,7 +158,7 @@ def _cpus_in_words(slot: DeviceSlot) -> str:
 def _models(asked: SpreadRequest, pool: DevicePool) -> int:
     plan, results = asked.plan, asked.results
     names = [model.name for model in plan.models]
-    cli.say(f"{count(len(names), 'model')} to measure on {_named(asked.slots)}.")
+    cli.say(f"{count(len(names), 'model')} to measure on {_slots_text(asked.slots)}.")
     for place, name in enumerate(names):
         share([case for case in plan.cases if case.model == name], results, results.gpu_folder(place))
         shutil.copyfile(results.plan, results.gpu_folder(place).plan)
@@ -181,7 +181,7 @@ def spread_cases(asked: SpreadRequest, pool: DevicePool) -> int:
     plan, results, slots = asked.plan, asked.results, asked.slots
     before = _checked(asked)
     assigned = assign(plan.cases, len(slots), before.assigned if before else {})
-    cli.say(f"{count(len(assigned), 'case')} to measure on {_named(slots)}.")
+    cli.say(f"{count(len(assigned), 'case')} to measure on {_slots_text(slots)}.")
     own = [[case for case in plan.cases if assigned.get(case.case_id) == place] for place in range(len(slots))]
     old = _written(assigned, results)
     began = now_ns()
@@ -332,7 +332,7 @@ def _copies(asked: SpreadRequest, _pool: DevicePool) -> int:
     keep_exports(exports, results)
     cases, failures = _to_copy(asked, exports)
     rounds = plan.measurement.rounds
-    cli.say(f"{count(len(cases), 'case')}, {count(rounds, 'round')} each, on {_named(slots)}: alone and together.")
+    cli.say(f"{count(len(cases), 'case')}, {count(rounds, 'round')} each, on {_slots_text(slots)}: alone and together.")
     with CopiesPool(plan, asked.models, results, slots, asked.interpreters) as working:
         for done, case in enumerate(cases, 1):
             records = {

@@ -16,7 +16,6 @@ from harness.core.schemas import (
     LoadPercentile,
     LoadRow,
     LoadVerdict,
-    MapCell,
     PredictedPoint,
     Scenario,
     Summary,
@@ -24,7 +23,7 @@ from harness.core.schemas import (
 from harness.serving.arrivals import poisson, rate_of
 from harness.serving.batching import BatchPolicy, prepared_sizes
 from harness.serving.load_verdict import Control, bracket, decide
-from harness.serving.peak_prediction import Replayed, load_points, peak_rate, policies, policy_map
+from harness.serving.peak_prediction import load_points, peak_rate, policies, policy_map
 from harness.serving.price import per_million
 from harness.serving.replay import ServiceTimes, simulate
 
@@ -39,22 +38,6 @@ def service_times(batch_one_ns: float, growth: float, sizes: Sequence[int], infl
     rng = np.random.default_rng(int(batch_one_ns))
     scale = {size: batch_one_ns * inflation * (1 + growth * (size - 1)) for size in sizes}
     return ServiceTimes({size: (rng.gamma(44, 1 / 44, 300) * mean).astype(np.int64) for size, mean in scale.items()})
-
-
-def predicted(found: Replayed) -> PredictedPoint:
-    return PredictedPoint(
-        rate_per_s=found.rate_per_s,
-        p50_ns=found.p50_ns,
-        p99_ns=found.p99_ns,
-        p50_band_ns=found.p50_band,
-        p99_band_ns=found.p99_band,
-        mean_ns=found.mean_ns,
-        over_share=found.share_over,
-        over_error=found.share_error,
-        goodput_per_s=found.goodput_per_s,
-        mean_batch=found.mean_batch,
-        utilisation=found.utilisation,
-    )
 
 
 def percentile(values: np.ndarray[Any, Any], quantile: float) -> LoadPercentile:
@@ -130,7 +113,7 @@ def server_row(
     under = load_points(times, policy, workers, rates, BOUND, REQUESTS, 1, 30)
     slower = service_times(batch_one_ns, growth, sizes, INFLATION)
     points = tuple(
-        real_point(slower, times, policy, workers, rate, factor, predicted(replay))
+        real_point(slower, times, policy, workers, rate, factor, replay)
         for rate, factor, replay in zip(rates, factors, under, strict=True)
     )
     verdicts: list[tuple[float, LoadVerdict]] = [
@@ -151,16 +134,8 @@ def server_row(
             "predicted_peak_per_s": peak.rate_per_s,
             "predicted_interval": Interval(low=0.96 * peak.rate_per_s, high=1.04 * peak.rate_per_s),
             "capacity_per_s": peak.capacity_per_s,
-            "predicted": tuple(map(predicted, curve)),
-            "map": tuple(
-                MapCell(
-                    max_batch=cell.policy.max_batch,
-                    max_delay_ns=cell.policy.max_delay_ns,
-                    rate_per_s=cell.peak.rate_per_s if cell.peak else None,
-                    points=tuple(map(predicted, cell.points)),
-                )
-                for cell in cells
-            ),
+            "predicted": curve,
+            "map": cells,
             "peak_pass_per_s": highest,
             "peak_fail_per_s": lowest,
             "guards": (Guard(name="repeat-input", ratio=0.998, interval=Interval(low=0.991, high=1.006)),),

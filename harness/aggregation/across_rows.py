@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from harness.aggregation.flags import GroupKey, is_calibration, medians_by_round
 from harness.aggregation.grades import Finding, finding
-from harness.aggregation.roofline import JudgedRoofline, rooflines
+from harness.aggregation.roofline import JudgedRoofline, batch_series, rooflines
 from harness.aggregation.row import Context, Draft, grade_of
 from harness.core.schemas import Case, CpuRoof, ExportRecord, Grade, Roof, Row, Speedup
 from harness.core.timestamps import seconds_between
@@ -132,15 +132,15 @@ def measured_apart(drafts: Iterable[Draft], bases: Mapping[GroupKey, Row]) -> di
     for draft in drafts:
         if draft.started and not draft.calibration:
             groups.setdefault(_peers(draft.row), []).append(draft)
-    found: dict[str, tuple[Finding, ...]] = {}
+    findings: dict[str, tuple[Finding, ...]] = {}
     for key, group in groups.items():
         base = bases.get(key)
         chosen = next((draft for draft in group if base is not None and draft.row.case_id == base.case_id), None)
         other = chosen or max(group, key=lambda draft: max(draft.started))
         for draft in group:
             if _gap_s(draft.started, other.started) > TOGETHER_S:
-                found[draft.row.case_id] = (_apart(draft, other),)
-    return found
+                findings[draft.row.case_id] = (_apart(draft, other),)
+    return findings
 
 
 def _gap_s(ours: Sequence[str], theirs: Sequence[str]) -> float:
@@ -161,17 +161,9 @@ def nonmonotone(rows: Iterable[Row]) -> dict[str, Finding]:
     It caps at B and not below: a library may really choose a better kernel for the larger batch (PyTorch took 6.2 ms at
     batch 1 and 3.9 ms at batch 8 in a first look at an H100). So the number can be right, and deserves a second look.
     """
-    pairs = [pair for group in _series(rows) for pair in pairwise(group)]
+    timed = [row for row in rows if row.latency_ns is not None and not is_calibration(row)]
+    pairs = [pair for series in batch_series(timed) for pair in pairwise(series)]
     return {small.case_id: _finding(small, large) for small, large in pairs if _is_above(small, large)}
-
-
-def _series(rows: Iterable[Row]) -> list[list[Row]]:
-    """Groups of rows with figures that differ only in the batch size, smallest first."""
-    groups: dict[GroupKey, list[Row]] = {}
-    for row in rows:
-        if row.latency_ns is not None and not is_calibration(row):
-            groups.setdefault(GroupKey.of(row).without("batch_size"), []).append(row)
-    return [sorted(group, key=lambda row: row.batch_size) for group in groups.values()]
 
 
 def _is_above(small: Row, large: Row) -> bool:
@@ -181,7 +173,7 @@ def _is_above(small: Row, large: Row) -> bool:
 
 
 def _finding(row: Row, larger: Row) -> Finding:
-    assert row.latency_ns is not None and larger.latency_ns is not None  # noqa: PT018, S101 - _series chose them
+    assert row.latency_ns is not None and larger.latency_ns is not None  # noqa: PT018, S101 - nonmonotone chose them
     detail = (
         f"batch {row.batch_size} takes {duration(row.latency_ns.median)} and batch {larger.batch_size} only "
         f"{duration(larger.latency_ns.median)}"

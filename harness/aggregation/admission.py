@@ -22,6 +22,7 @@ from harness.core.schemas import (
     ExportRecord,
     Failed,
     GenerationCase,
+    GenerationExport,
     ServiceRun,
     TimedRecord,
 )
@@ -57,14 +58,16 @@ def known_artifacts(export: ExportRecord | None, engines: Iterable[EngineRecord]
     """sha256 by path of every file of the current export, and of those of the engines that were built from it."""
     if export is None:
         return {}
-    sources = (*export.onnx.values(), *export.onnx_variants.values())
-    files = [file for onnx in sources for file in onnx.files()]
-    current = {onnx.sha256 for onnx in sources}
-    files += [record.engine for record in engines if record.request.onnx_sha256 in current]
-    files += [export.module] if export.module else []
-    files += [file for inputs in export.input_sets for file in inputs.files()]
+    current = {onnx.sha256 for onnx in export.onnx_artifacts}
+    built = [record.engine for record in engines if record.request.onnx_sha256 in current]
+    files = (*export.files(), *built)
     code = {SOURCES: export.sources_sha256} if export.sources_sha256 else {}
     return {**{file.path: file.sha256 for file in files}, **code}
+
+
+def generation_files(export: GenerationExport | None) -> dict[str, str]:
+    """sha256 by path of every file of an export for generation."""
+    return {} if export is None else {file.path: file.sha256 for file in export.files()}
 
 
 def foreign_service(service: ServiceRun, export: ExportRecord, engines: Sequence[EngineRecord]) -> str | None:

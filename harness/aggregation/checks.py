@@ -22,13 +22,12 @@ from harness.aggregation.flags_host import (
     needs_usage,
     of_gpu,
 )
-from harness.aggregation.grades import Finding, finding
+from harness.aggregation.grades import Finding, cap_of_rounds, finding
 from harness.core.schemas import (
     Case,
     Check,
     Environment,
     GpuUsage,
-    Grade,
     Interval,
     Measured,
     OutputsTime,
@@ -98,7 +97,7 @@ def _rules_of(kind: _Kind) -> tuple[RoundCheck, ...]:
     return tuple(rule for rule in RULES if rule.applies(kind))
 
 
-def _made(_timed_round: Round) -> None:
+def _always_made(_timed_round: Round) -> None:
     return None
 
 
@@ -147,7 +146,7 @@ STOPPED = RoundCheck("STOPPED", _always, flags_host.stopped_unmade, flags_host.s
 
 RULES: tuple[RoundCheck, ...] = (
     RoundCheck("PARITY", _always, _no_parity, _elsewhere),
-    RoundCheck("PLACEMENT", _always, _made, _elsewhere),
+    RoundCheck("PLACEMENT", _always, _always_made, _elsewhere),
     RoundCheck("CPU_SHARED", _always, flags_host.cotenant_unmade, in_usage(flags_host.cotenant), flags_host.QUIET),
     RoundCheck("GPU_SHARED", _on_gpu, needs_usage(_gpu_company_unknown), of_gpu(flags_gpu.company), flags_gpu.SHARED),
     RoundCheck("STEAL", _always, needs_usage(flags_host.steal_unmade), in_usage(flags_host.steal), flags_host.STOLEN),
@@ -173,8 +172,8 @@ RULES: tuple[RoundCheck, ...] = (
         "AFFINITY_CHANGED", _always, flags_host.cpu_use_unmade, flags_host.allowance_changed, flags_host.CHANGED
     ),
     STOPPED,
-    RoundCheck("SAMPLES_MISMATCH", _always, _made, in_usage(flags_host.other_clock), flags_host.CLOCKS),
-    RoundCheck("LONG_ITERATIONS", _always, _made, _elsewhere),
+    RoundCheck("SAMPLES_MISMATCH", _always, _always_made, in_usage(flags_host.other_clock), flags_host.CLOCKS),
+    RoundCheck("LONG_ITERATIONS", _always, _always_made, _elsewhere),
 )
 """Every check of rounds. A name that appears twice is one check with two parts."""
 
@@ -262,17 +261,14 @@ def unchecked(checks: Mapping[str, Check]) -> list[Finding]:
 
 
 def _in_rounds(rule: RoundCheck, rounds: Sequence[Round], unmade: Sequence[str | None]) -> list[Finding]:
-    """A finding with the detail of the first hit round.
-
-    The headline is a median: a minority of rounds cannot move it far. A round without the check may be hit as well.
-    """
+    """A finding with the detail of the first hit round. A round without the check may be hit as well."""
     hit = {timed_round.record.round: detail for timed_round in rounds if (detail := rule.hit(timed_round)) is not None}
     if not hit:
         return []
     unknown = sum(
         why is not None and timed_round.record.round not in hit for timed_round, why in zip(rounds, unmade, strict=True)
     )
-    caps_at: Grade = "C" if 2 * (len(hit) + unknown) >= len(rounds) else "B"
+    caps_at = cap_of_rounds(len(hit) + unknown, len(rounds))
     number, detail = next(iter(hit.items()))
     where = f"round {number}" if len(hit) == 1 else f"{len(hit)} of {len(rounds)} rounds, the first of them"
     return [finding(caps_at, rule.name, f"{where}: {detail}", rule.remedy)]
@@ -287,10 +283,10 @@ def _unwatched(rounds: Sequence[Round]) -> list[Finding]:
     }
     if not reasons:
         return []
-    caps_at: Grade = "C" if 2 * len(reasons) >= len(rounds) else "B"
     why = "; ".join(dict.fromkeys(reasons.values()))
     detail = f"what else the machine did is not known in {len(reasons)} of {len(rounds)} rounds: {why}"
-    return [finding(caps_at, "UNWATCHED", detail, "`make run FORCE=1` measures again, with the monitor beside it.")]
+    remedy = "`make run FORCE=1` measures again, with the monitor beside it."
+    return [finding(cap_of_rounds(len(reasons), len(rounds)), "UNWATCHED", detail, remedy)]
 
 
 def _gpu(rounds: Sequence[Round]) -> list[Finding]:
@@ -479,8 +475,7 @@ def _outputs(case: Case, records: Sequence[Measured]) -> list[Finding]:
         f"a copy of the same arrays takes {in_us(median(time.copy_ns))} ({len(hit)} of {len(timed)} rounds)"
     )
     remedy = f"infer() and synchronize() of {case.backend} must do all of the work: outputs() may only copy its result."
-    caps_at: Grade = "C" if 2 * len(hit) >= len(timed) else "B"
-    return [finding(caps_at, OUTPUTS, detail, remedy)]
+    return [finding(cap_of_rounds(len(hit), len(timed)), OUTPUTS, detail, remedy)]
 
 
 def _beyond_copying_ns(time: OutputsTime, array_ns: int) -> float:

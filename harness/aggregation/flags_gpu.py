@@ -55,8 +55,8 @@ def foreign_memory(rounds: Sequence[GpuUsage]) -> list[Finding]:
 
     Where NVML lists the processes and no other computes, the memory belongs to a program that does not compete.
     """
-    untold = [usage.memory_before_bytes for usage in rounds if usage.other_processes_max is None]
-    most = max((size for size in untold if size is not None), default=0)
+    sizes = [usage.memory_before_bytes for usage in rounds if usage.other_processes_max is None]
+    most = max((size for size in sizes if size is not None), default=0)
     if most <= MAX_FOREIGN_BYTES:
         return []
     held = f"{most / (1 << 20):,.0f} MiB of the GPU were in use before the case started"

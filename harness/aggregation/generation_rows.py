@@ -25,7 +25,7 @@ from harness.aggregation.checks import (
     watched,
 )
 from harness.aggregation.grades import Finding, finding
-from harness.aggregation.row import cold_of
+from harness.aggregation.row import cold_of, missing_rounds
 from harness.core.errors import FormatError, StorageError
 from harness.core.schemas import (
     ELEMENT_BYTES,
@@ -36,6 +36,7 @@ from harness.core.schemas import (
     Environment,
     Failed,
     Generated,
+    GeneratedRequest,
     GenerationCase,
     GenerationExport,
     GenerationRow,
@@ -88,7 +89,10 @@ LoadGenerated = Callable[[str, int], Generated | Failed | None]
 """(case id, round) → the record, None where there is none; raises FormatError or StorageError where it is unusable."""
 LoadUsage = Callable[[str, int], Usage | None]
 
-_OF_CASE = ("case_id", "model", "backend", "device", "precision", "batch_size", "prompt_length", "new_tokens")
+_OF_CASE = (
+    *("case_id", "model", "backend", "device", "precision", "batch_size", "prompt_length", "new_tokens"),
+    *("weights", "setting"),
+)
 
 
 @dataclass
@@ -177,7 +181,7 @@ def _measured(source: GenerationSource, case: GenerationCase, case_records: Gene
     parity = worst_token_parity([record.parity for record in records if record.parity is not None])
     reuse = _merged_reuse([record.reuse for record in records if record.reuse is not None])
     calibration = case.backend in source.calibration
-    findings, checks = _judged(source, case, case_records, parity, reuse, itl or ttft, calibration)
+    findings, checks = _findings_and_checks(source, case, case_records, parity, reuse, itl or ttft, calibration)
     grade = grades.grade(findings)
     void = VoidGeneration(**figures) if grade == "F" else None
     prompts = None if export is None else export.prompt_set(case.prompt_length, case.new_tokens)
@@ -271,7 +275,7 @@ def _energy(case: GenerationCase, energy: Energy | None) -> TokenEnergy | None:
     return TokenEnergy(joules_per_token=energy.joules_per_inference / tokens, idle_w=energy.idle_w, gpu=energy.gpu)
 
 
-def _judged(
+def _findings_and_checks(
     source: GenerationSource,
     case: GenerationCase,
     case_records: GenerationRecords,
@@ -300,7 +304,9 @@ def _judged(
         *token_findings(case, parity, source.plan.tolerance(case.model, case.precision), rounding),
         *flags.misplaced(case, records),
         *reuse_findings(case, reuse),
-        *_lost(source.plan, case_records),
+        *missing_rounds(
+            source.plan.measurement.rounds, records, case_records.failed, case_records.other, "make generate"
+        ),
         *flags.requests_mismatch(records),
         *happened,
         *noise,
@@ -454,24 +460,12 @@ def row_of_times(row: GenerationRow, case_id: str, model: str, times: TokenTimes
     )
 
 
-def _lost(plan: Plan, records: GenerationRecords) -> list[Finding]:
-    rounds = plan.measurement.rounds
-    have = {record.round for record in records.measured}
-    why = {number: "no record" for number in range(1, rounds + 1) if number not in have}
-    why |= {record.round: f"failed ({record.phase}: {record.error})" for record in records.failed}
-    why |= records.other
-    if not why:
-        return []
-    detail = f"{len(have)} of {rounds} rounds; " + "; ".join(f"round {n}: {text}" for n, text in sorted(why.items()))
-    return [finding("B", "ROUNDS_MISSING", detail, "Run `make generate`: it measures only what is missing.")]
-
-
-def _instants(request: Any) -> RequestInstants:
+def _instants(request: GeneratedRequest) -> RequestInstants:
     return RequestInstants(request.start_ns, request.token_ns)
 
 
 def _row(case: GenerationCase, status: Status, **known: Any) -> GenerationRow:
-    of_case = {name: getattr(case, name) for name in (*_OF_CASE, "weights", "setting")}
+    of_case = {name: getattr(case, name) for name in _OF_CASE}
     return GenerationRow(**of_case, status=status, **known)
 
 
@@ -524,7 +518,7 @@ def _admitted(
 ) -> GenerationRecords:
     """Without records of other files or another machine."""
     export = source.exports.get(case.model)
-    known = {} if export is None else {file.path: file.sha256 for file in export.files()}
+    known = admission.generation_files(export)
     kept: list[Generated] = []
     for record in records.measured:
         reason = None

@@ -40,6 +40,11 @@ def grade(findings: Iterable[Finding]) -> Grade:
     return max((problem.caps_at for problem in findings), key=_ORDER.__getitem__, default="A")
 
 
+def cap_of_rounds(hit: int, rounds: int) -> Grade:
+    """C where at least half of the rounds are hit, else B: a minority cannot move the headline, a median, far."""
+    return "C" if 2 * hit >= rounds else "B"
+
+
 def worse(first: Grade, other: Grade) -> Grade:
     """The worse of two grades."""
     return max(first, other, key=_ORDER.__getitem__)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,6 +95,11 @@ class LoadEvidence:
     failure: LoadFailure | None = None
     energy: LoadEnergy | None = None
 
+    @property
+    def records(self) -> list[Replication]:
+        """The replications of all points."""
+        return [record for records in self.replications.values() for record in records]
+
 
 def load_row(
     load: LoadCase,
@@ -132,8 +138,8 @@ def load_row(
             "void": _misplaced(load, service)
             or _unchecked(load, parity, calibration)
             or _wrong_tokens(load, tokens, tolerance, calibration, service.rounding)
-            or _void(load, tolerance, judge_top1, parity, guards)
-            or _from_memory(load, service)
+            or _wrong_outputs(load, tolerance, judge_top1, parity)
+            or _skipped_work(load, service, guards)
             or _another_model(points),
             "points": points,
             "service_median_ns": {size: median(times) for size, times in service.service_ns.items()},
@@ -152,7 +158,7 @@ def load_row(
             "memory_bytes": None if load.endpoint else service.peak_rss_bytes,
             "environment_ids": _environments(service, evidence),
             "artifacts": service.artifacts,
-            "notes": (*service.notes, *_notes(load, evidence, points)),
+            "notes": (*service.notes, *_notes(load, service, evidence, guards, points)),
         }
     )
     if row.reason is None and row.status == "missing":
@@ -267,9 +273,7 @@ def _point(load: LoadCase, step: LoadStep, records: Sequence[Replication], evide
         client=client_figures(records) if load.endpoint else None,
         tokens=_token_load(load, runs, seconds),
     )
-    if load.bound is None:
-        return point
-    return _judge(load, point, runs, evidence)
+    return _with_verdict(load, point, runs, evidence)
 
 
 def _mean_batch(runs: Sequence[_Replication]) -> float:
@@ -310,8 +314,10 @@ def _steps_are_tokens(run: _Replication) -> bool:
     return all(set(steps.tokens[low:high]) <= {1} for place, (low, high) in enumerate(ends) if place not in lost)
 
 
-def _judge(load: LoadCase, point: LoadedPoint, runs: Sequence[_Replication], evidence: LoadEvidence) -> LoadedPoint:
-    """The point with its verdict, and beside replay."""
+def _with_verdict(
+    load: LoadCase, point: LoadedPoint, runs: Sequence[_Replication], evidence: LoadEvidence
+) -> LoadedPoint:
+    """The point with its verdict, and beside replay; the same point where the case has no bound."""
     if load.bound is None:
         return point
     bound = load.bound
@@ -344,7 +350,7 @@ def _judge(load: LoadCase, point: LoadedPoint, runs: Sequence[_Replication], evi
             "over_low": decision.low,
             "over_high": decision.high,
             "verdict": together([result.verdict for result in decisions]),
-            "judged": _judged(load, decisions),
+            "judged": _judged_bounds(load, decisions),
             "loadgen": _loadgen(load, runs) if load.method == "loadgen" else None,
             "predicted": replayed,
             "reality_over_replay": ratios,
@@ -390,7 +396,7 @@ def _decision(
     return decide([int(part.sum()) for part in kept], [part.size for part in kept], bound, on_time, alone)
 
 
-def _judged(load: LoadCase, decisions: Sequence[LoadDecision]) -> tuple[JudgedBound, ...]:
+def _judged_bounds(load: LoadCase, decisions: Sequence[LoadDecision]) -> tuple[JudgedBound, ...]:
     if [bound.of for bound in load.bounds] == ["latency"]:
         return ()
     return tuple(
@@ -502,22 +508,22 @@ def _replayed(prediction: Prediction | None, rate: float | None) -> PredictedPoi
 
 
 def _guards(service: ServiceRun, evidence: LoadEvidence) -> tuple[Guard, ...]:
-    guards = []
-    if service.repeat_input is not None:
-        guards.append(_guard(service.repeat_input, Guard(name="repeat-input", ratio=1.0, interval=None)))
-    if service.other_order is not None:
-        guards.append(_guard(service.other_order, Guard(name="other-order", ratio=1.0, interval=None)))
-    if (seeds := _seed_guard(evidence)) is not None:
-        guards.append(seeds)
-    return tuple(guards)
+    guards = (
+        _guard("repeat-input", service.repeat_input),
+        _guard("other-order", service.other_order),
+        _seed_guard(evidence),
+    )
+    return tuple(guard for guard in guards if guard is not None)
 
 
-def _guard(times: GuardTimes, blank: Guard) -> Guard:
-    """Median ratio of the pairs with its interval over pairs."""
+def _guard(name: Literal["repeat-input", "other-order"], times: GuardTimes | None) -> Guard | None:
+    """Median ratio of the pairs with its interval over pairs; None where it was not timed."""
+    if times is None:
+        return None
     ratios = [other / usual for usual, other in zip(times.usual_ns, times.other_ns, strict=True) if usual > 0]
     if not ratios:
-        return blank
-    return blank.model_copy(update={"ratio": median(ratios), "interval": median_interval(ratios)})
+        return Guard(name=name, ratio=1.0, interval=None)
+    return Guard(name=name, ratio=median(ratios), interval=median_interval(ratios))
 
 
 def _seed_guard(evidence: LoadEvidence) -> Guard | None:
@@ -545,17 +551,18 @@ def _unchecked(load: LoadCase, parity: Parity | None, calibration: bool) -> str 
     return None if compared else "the outputs were not compared with the reference"
 
 
-def _void(
-    load: LoadCase, tolerance: Tolerance | None, judge_top1: bool, parity: Parity | None, guards: Sequence[Guard]
-) -> str | None:
-    if parity is not None and parity.nonfinite:
+def _wrong_outputs(load: LoadCase, tolerance: Tolerance | None, judge_top1: bool, parity: Parity | None) -> str | None:
+    """Why outputs differ too much from the reference; None where nothing shows it."""
+    if parity is None:
+        return None
+    if parity.nonfinite:
         return f"{parity.nonfinite} output values are not finite where the reference is, or the other way round"
-    if (
-        parity is not None
-        and tolerance is not None
-        and (far := flags.beyond_tolerance(load, parity, tolerance, judge_top1))
-    ):
-        return far[0].flag.detail
+    far = flags.beyond_tolerance(load, parity, tolerance, judge_top1) if tolerance is not None else ()
+    return far[0].flag.detail if far else None
+
+
+def _skipped_work(load: LoadCase, service: ServiceRun, guards: Sequence[Guard]) -> str | None:
+    """Why inputs were answered without the work of a pass; None where nothing shows it."""
     for guard in guards:
         repeated = guard.name == "repeat-input" and load.new_tokens is None
         if repeated and guard.interval and guard.interval.high < MIN_REPEAT_RATIO:
@@ -563,11 +570,6 @@ def _void(
                 f"a repeated input takes {guard.interval.low:.2g} to {guard.interval.high:.2g} times as long as inputs "
                 "in rotation: work was skipped"
             )
-    return None
-
-
-def _from_memory(load: LoadCase, service: ServiceRun) -> str | None:
-    """Why inputs in rotation were answered from memory; None where nothing shows it."""
     repeats = service.repeats
     if repeats is None:
         return None
@@ -590,10 +592,9 @@ def _token_parity(service: ServiceRun, evidence: LoadEvidence) -> TokenParity | 
     forced = service.token_parity
     if forced is None:
         return None
-    records = [record for replications in evidence.replications.values() for record in replications]
     free = [
         record.generated.parity
-        for record in records
+        for record in evidence.records
         if record.generated is not None and record.generated.parity is not None
     ]
     differing = [parity for parity in free if parity.first_difference is not None]
@@ -648,27 +649,30 @@ def _misplaced(load: LoadCase, service: ServiceRun) -> str | None:
 
 
 def _environments(service: ServiceRun, evidence: LoadEvidence) -> tuple[str, ...]:
-    named = [service, *(record for records in evidence.replications.values() for record in records)]
-    return tuple(sorted({record.environment_id for record in named if record.environment_id is not None}))
+    records = (service, *evidence.records)
+    return tuple(sorted({record.environment_id for record in records if record.environment_id is not None}))
 
 
-def _notes(load: LoadCase, evidence: LoadEvidence, points: Sequence[LoadedPoint]) -> list[str]:
-    service = evidence.service if load.new_tokens is not None else None
-    guards = () if service is None else _guards(service, evidence)
-    notes = [note for guard in guards if (note := _kept_prefixes(guard))]
+def _notes(
+    load: LoadCase,
+    service: ServiceRun,
+    evidence: LoadEvidence,
+    guards: Sequence[Guard],
+    points: Sequence[LoadedPoint],
+) -> list[str]:
+    notes = [note for guard in guards if load.new_tokens is not None and (note := _kept_prefixes(guard))]
     notes += _about_tokens(load, points)
-    every = () if evidence.service is None else _guards(evidence.service, evidence)
-    notes += [note for guard in every if (note := _depends(guard))]
-    if _no_load(load, evidence.prediction) and evidence.service is not None:
-        first = evidence.service.service_ns[min(evidence.service.service_ns)]
+    notes += [note for guard in guards if (note := _depends(guard))]
+    if _no_load(load, evidence.prediction):
+        first = service.service_ns[min(service.service_ns)]
         notes.append(
             f"by replay no load meets the bound: a request alone takes {duration(median(first))}, "
             f"p99 {duration(percentile(first, 0.99))}"
         )
-    owed = len(evidence.steps) * load.replications
-    made = sum(point.replications for point in points)
-    if made < owed:
-        notes.append(f"{owed - made} of {owed} replications are missing: `make load` measures them")
+    planned = len(evidence.steps) * load.replications
+    measured = sum(point.replications for point in points)
+    if measured < planned:
+        notes.append(f"{planned - measured} of {planned} replications are missing: `make load` measures them")
     if any(point.verdict == "UNDECIDED" for point in points):
         notes.append("an UNDECIDED load needs more requests: REPLICATIONS=30, or a longer DURATION")
     unseen = max((point.unseen_p99_ns or 0 for point in points), default=0)
@@ -677,11 +681,11 @@ def _notes(load: LoadCase, evidence: LoadEvidence, points: Sequence[LoadedPoint]
             f"the issuing thread noticed the ends of batches up to {duration(unseen)} late (p99): a PASS holds, a "
             "FAIL may be the thread's. WORKERS in place of IN_FLIGHT have a thread each"
         )
-    if evidence.service is not None and evidence.service.placement.ran_eagerly is not None:
-        notes.append(f"some work ran uncompiled: {evidence.service.placement.ran_eagerly}")
+    if service.placement.ran_eagerly is not None:
+        notes.append(f"some work ran uncompiled: {service.placement.ran_eagerly}")
     if (lacking := _no_energy(load, evidence.energy, points)) is not None:
         notes.append(lacking)
-    errors = [record.error for records in evidence.replications.values() for record in records if record.error]
+    errors = [record.error for record in evidence.records if record.error]
     if errors:
         notes.append(f"failed requests: {errors[0]}")
     return notes

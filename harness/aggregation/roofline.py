@@ -40,7 +40,7 @@ def fixed_shares(rows: Iterable[Row]) -> dict[str, float]:
     neighbour are left out. Below 0 where a larger batch takes more than its share.
     """
     shares: dict[str, float] = {}
-    for series in _series(rows):
+    for series in batch_series(row for row in rows if _device_ns(row)):
         for small, large in pairwise(series):
             shares[small.case_id] = _fixed_share(small, small, large)
         if len(series) > 1:
@@ -53,12 +53,11 @@ def _fixed_share(row: Row, small: Row, large: Row) -> float:
     return 1 - each_ns * row.batch_size / _device_ns(row)
 
 
-def _series(rows: Iterable[Row]) -> list[Sequence[Row]]:
-    """Groups of sound rows with device times that differ only in the batch size, smallest first."""
+def batch_series(rows: Iterable[Row]) -> list[list[Row]]:
+    """Groups of rows that differ only in the batch size, smallest first."""
     groups: dict[GroupKey, list[Row]] = {}
     for row in rows:
-        if _device_ns(row):
-            groups.setdefault(GroupKey.of(row).without("batch_size"), []).append(row)
+        groups.setdefault(GroupKey.of(row).without("batch_size"), []).append(row)
     return [sorted(series, key=lambda row: row.batch_size) for series in groups.values()]
 
 
@@ -67,8 +66,6 @@ def _device_ns(row: Row) -> float:
     times = row.device_ns
     return 0.0 if times is None else times.device if times.compute is None else times.compute
 
-
-"""Name of the flag, and of the check."""
 
 MIN_SHARE = 0.3
 """Share of a limit, from which on this limit bounds the row. A choice, not a law: kernels that one resource bounds
@@ -297,8 +294,7 @@ def _work(row: Row, exports: Mapping[str, ExportRecord]) -> Work | None:
 def pass_ns(row: Row) -> float | None:
     """Time of the pass alone, per batch: the other parts of a row have limits of their own."""
     if row.device != "cpu":
-        times = row.device_ns
-        return None if times is None else (times.device if times.compute is None else times.compute) or None
+        return _device_ns(row) or None
     if row.mode == "pipelined":
         return row.batch_size * 1e9 / row.throughput_per_s if row.throughput_per_s else None
     if row.split is not None:

@@ -108,11 +108,11 @@ def _overlap(records: Sequence[Measured]) -> float | None:
 
 
 def _hidden(record: Measured) -> float | None:
-    device, batches = record.device, sum(block.iterations for block in record.blocks)
+    device, batches = record.device, batch_times.batches(record)
     if device is None or not device.h2d_ns or not batches:
         return None
     h2d, compute, d2h = (estimators.median(part) for part in (device.h2d_ns, device.compute_ns, device.d2h_ns))
-    return hidden_share(sum(block.wall_ns for block in record.blocks) / batches, compute, h2d + d2h)
+    return hidden_share(batch_times.wall_ns(record) / batches, compute, h2d + d2h)
 
 
 def _per_batch(record: Measured) -> tuple[float, float] | None:
@@ -384,7 +384,7 @@ def _measured(case: Case, kind: Kind, case_records: CaseRecords, settings: Measu
         plugin=case_records.environment.software.build.get(PLUGIN) if case_records.environment else None,
     )
     proof = flags.flags_for(case, records, latency, parity, checks)
-    lost = _lost(case_records, _required_rounds(case, case_records, settings))
+    lost = _round_findings(case_records, _required_rounds(case, case_records, settings))
     seen = rounds_of(records, case_records.usage, case_records.unwatched, case_records.environment)
     if checks.calibration:
         return Draft(row, (*proof, *lost, *interrupted(seen)), calibration=True)
@@ -412,20 +412,28 @@ def _required_rounds(case: Case, records: CaseRecords, settings: Measurement) ->
     return 1 if only_tried else settings.rounds
 
 
-def _lost(records: CaseRecords, rounds: int) -> list[Finding]:
-    """Findings about rounds that the plan asked for and the row does not contain."""
-    have = {record.round for record in records.measured if record.round <= rounds}
+def _round_findings(records: CaseRecords, rounds: int) -> list[Finding]:
+    unused = {**dict(records.left_out), **{number: "damaged file" for number, _ in records.damaged}}
+    return [*missing_rounds(rounds, records.measured, records.failed, unused, "make run"), *_damage(records)]
+
+
+def missing_rounds(
+    rounds: int, measured: Sequence[TimedRecord], failed: Sequence[Failed], unused: Mapping[int, str], command: str
+) -> list[Finding]:
+    """Findings about rounds that the plan asked for and the row does not contain.
+
+    unused: why a file of a round is not used. command: measures the missing rounds.
+    """
+    have = {record.round for record in measured if record.round <= rounds}
     why = {number: "no record" for number in range(1, rounds + 1) if number not in have}
-    why |= {record.round: f"failed ({record.phase}: {record.error})" for record in records.failed}
-    why |= dict(records.left_out)
-    why |= {number: "damaged file" for number, _ in records.damaged}
+    why |= {record.round: f"failed ({record.phase}: {record.error})" for record in failed}
+    why |= unused
     # Further rounds are extra: without one of them the plan's own rounds are still complete.
-    why = {number: text for number, text in why.items() if number <= rounds}
-    if not why:
-        return _damage(records)
-    detail = f"{len(have)} of {rounds} rounds; " + "; ".join(f"round {n}: {text}" for n, text in sorted(why.items()))
-    missing = finding("B", "ROUNDS_MISSING", detail, "Run `make run`: it measures only what is missing.")
-    return [missing, *_damage(records)]
+    texts = [f"round {number}: {text}" for number, text in sorted(why.items()) if number <= rounds]
+    if not texts:
+        return []
+    detail = f"{len(have)} of {rounds} rounds; {'; '.join(texts)}"
+    return [finding("B", "ROUNDS_MISSING", detail, f"Run `{command}`: it measures only what is missing.")]
 
 
 def _damage(records: CaseRecords) -> list[Finding]:

@@ -29,7 +29,7 @@ _FP8_CPU = "PyTorch converts fp8 to fp32 on a CPU and multiplies that, so it wou
 _NO_FP8 = "fp8 is measured through torch-eager, torch-compile and torch-aoti"
 _FP16_CPU = "CPU kernels compute fp16 by way of fp32 on most processors; use bf16"
 
-_UNKNOWN_TO_GENAI = ("gpt2", "gptj", "gpt_neo", "gpt_neox", "opt", "bloom")
+UNKNOWN_TO_GENAI = ("gpt2", "gptj", "gpt_neo", "gpt_neox", "opt", "bloom")
 """Types of causal models that onnxruntime-genai 0.18 builds no graph of."""
 
 _ASK_NVML = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
@@ -176,7 +176,7 @@ BUILT_IN: Mapping[str, BackendInfo] = {
         decoder_not_offered={"fp16": "its builder writes fp16 graphs for GPUs", "fp32": "on a GPU it serves fp16"},
         decodes_no={
             "seq2seq": "onnxruntime-genai has no graph of T5 and its like",
-            **dict.fromkeys(_UNKNOWN_TO_GENAI, "onnxruntime-genai's builder knows no model of this type"),
+            **dict.fromkeys(UNKNOWN_TO_GENAI, "onnxruntime-genai's builder knows no model of this type"),
         },
         extra="genai",
         distributions=("onnxruntime-genai", "onnxruntime-genai-cuda"),

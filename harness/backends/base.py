@@ -194,10 +194,10 @@ class Backend(ABC):
 
 def construct(target: str, job: BackendJob) -> Backend:
     """The backend of a table entry's `module:Class`, its outputs with the batch first; imports its libraries."""
-    return made(imported(target), job)
+    return construct_class(imported(target), job)
 
 
-def made(kind: Callable[[BackendJob], Backend], job: BackendJob) -> Backend:
+def construct_class(kind: Callable[[BackendJob], Backend], job: BackendJob) -> Backend:
     """The same of an imported class."""
     backend = kind(job)
     _give_batch_first(backend, {spec.name: spec.batch_axis for spec in job.export.outputs if spec.batch_axis != 0})

@@ -31,7 +31,7 @@ def differences(baseline: Summary, current: Summary) -> tuple[Difference, ...]:
     facts = (_about(baseline), _about(current))
     # A run with fewer backends reports fewer builds: the run is smaller, and no build has changed.
     changes += [
-        difference for difference in _named(*facts) if difference.name in facts[0] and difference.name in facts[1]
+        difference for difference in _changes(*facts) if difference.name in facts[0] and difference.name in facts[1]
     ]
     return tuple(sorted(changes, key=lambda difference: not difference.refuses))
 
@@ -50,7 +50,7 @@ def row_changes(baseline: Row, current: Row) -> tuple[str, ...]:
     files = [f"another {name}" for name in names if baseline.artifacts.get(name) != current.artifacts.get(name)]
     before, after = _placement(baseline), _placement(current)
     settings = [
-        f"{difference.name} {difference.baseline} → {difference.current}" for difference in _named(before, after)
+        f"{difference.name} {difference.baseline} → {difference.current}" for difference in _changes(before, after)
     ]
     return (*files, *settings)
 
@@ -104,7 +104,7 @@ def _placement(row: Row) -> dict[str, str]:
     return {"provider": row.placement.provider, **settings}
 
 
-def _named(before: Mapping[str, str], after: Mapping[str, str]) -> list[Difference]:
+def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[Difference]:
     return [
         Difference(name=name, baseline=before.get(name, "absent"), current=after.get(name, "absent"), refuses=False)
         for name in {**before, **after}

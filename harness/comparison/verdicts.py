@@ -23,7 +23,6 @@ from harness.aggregation import flags, grades
 from harness.aggregation.flags import CALIBRATION, medians_by_round
 from harness.aggregation.generation_rows import row_of_times
 from harness.comparison import compatibility, paired
-from harness.comparison.compatibility import renamed
 from harness.core.schemas import (
     ComparedLoad,
     ComparedRow,
@@ -237,21 +236,6 @@ class Judged:
     doubt: str | None = None
 
 
-def compare(
-    baseline: Summary,
-    current: Summary,
-    differences: Sequence[Difference],
-    margins: Margins,
-    design: Design = "separate",
-) -> tuple[ComparedRow, ...]:
-    """A row for each case of either summary, in the order of the current summary; cases that are gone come last.
-
-    differences: between the two summaries (compatibility.differences).
-    """
-    paired = paired_rows(renamed(baseline, current), current.rows, differences, design)
-    return judged_rows([paired], margins, design)
-
-
 @dataclass(frozen=True)
 class Paired:
     """The rows of a comparison, or of one model of it, before they are judged.
@@ -264,9 +248,10 @@ class Paired:
 
 
 def paired_rows(
-    baseline: Iterable[Row], current: Iterable[Row], differences: Sequence[Difference], design: Design = "separate"
+    baseline: Iterable[Row], current: Iterable[Row], differences: Sequence[Difference], design: Design
 ) -> Paired:
-    """The rows of both summaries in pairs: of all models, or of one. differences: as in compare."""
+    """The rows of both summaries in pairs: of all models, or of one. differences: between the two summaries
+    (compatibility.differences)."""
     before, after = {_key(row): row for row in baseline}, {_key(row): row for row in current}
     forbidden = _forbidden(differences)
 
@@ -281,13 +266,13 @@ def paired_rows(
     return Paired(tuple(map(pair, after)), gone)
 
 
-def judged_rows(parts: Sequence[Paired], margins: Margins, design: Design = "separate") -> tuple[ComparedRow, ...]:
+def judged_rows(parts: Sequence[Paired], margins: Margins, design: Design) -> tuple[ComparedRow, ...]:
     """The verdicts, adjusted over the rows of all parts; rows that are gone come last."""
     changes_ = [change for part in parts for _, change in part.rows if change]
     judged = iter(judge(changes_, margins.equivalence, RULES[design]))
     return (
         *(
-            row if change is None else _judged(row, change, next(judged), margins)
+            row if change is None else _with_verdict(row, change, next(judged), margins)
             for part in parts
             for row, change in part.rows
         ),
@@ -451,7 +436,7 @@ def _unjudged(pair: _Pair) -> tuple[ComparedRow, Change | None]:
     return row.model_copy(update={"relative": pair.relative, "changed": changed}), pair.change
 
 
-def _judged(row: ComparedRow, change: Change, judged: Judged, margins: Margins) -> ComparedRow:
+def _with_verdict(row: ComparedRow, change: Change, judged: Judged, margins: Margins) -> ComparedRow:
     row.__dict__.update(  # it is new: nothing else refers to it
         verdict=judged.verdict,
         reason=judged.doubt,

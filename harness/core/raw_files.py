@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from harness.core import packed, store
 from harness.core.errors import FormatError, InferometerError, MissingInputError
 from harness.core.layout import Results
-from harness.core.schemas import Case, Failed, Measured, Plan, Usage
+from harness.core.schemas import Case, Failed, GenerationCase, Measured, Plan, Usage
 
 MADE_BY = "make run"
 
@@ -90,6 +90,17 @@ class RawFiles:
             return packed.PackedRaw(path)
         except FormatError as error:
             return error
+
+
+def forget(turns: Iterable[tuple[int, Case | GenerationCase]], results: Results) -> None:
+    """Remove the records of turns, (round, case): a forced run that is interrupted must not present them as new.
+
+    results: of generation for its cases (Results.of_generation).
+    """
+    for number, case in turns:
+        path = results.raw_file(case.case_id, number)
+        with store.translate_storage_errors(path):
+            path.unlink(missing_ok=True)
 
 
 def pack(plan: Plan, results: Results, without: Collection[tuple[str, int]] = ()) -> int:

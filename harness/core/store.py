@@ -309,18 +309,8 @@ def sha256_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def check_artifacts(folder: Path, export: ExportRecord) -> None:
+def check_artifacts(folder: Path, export: ExportRecord | GenerationExport) -> None:
     """Raise MalformedFileError when a file of an export is missing or has changed since."""
-    plain, variants = export.onnx.values(), export.onnx_variants.values()
-    files: list[Artifact] = [file for onnx in (*plain, *variants) for file in onnx.files()]
-    files += [export.module] if export.module else []
-    files += [file for inputs in export.input_sets for file in inputs.files()]
-    for file in files:
-        check_artifact(folder, file, "make export")
-
-
-def check_generation_files(folder: Path, export: GenerationExport) -> None:
-    """The same for an export for generation."""
     for file in export.files():
         check_artifact(folder, file, "make export")
 

@@ -191,7 +191,7 @@ class _Run:
             self._starting -= 1
         try:
             while (number := self._claim()) is not None:
-                self._one(number, connection)
+                self._exchange(number, connection)
         except BaseException as error:
             self._crash = error
             self._stopped = True
@@ -229,7 +229,7 @@ class _Run:
         if self._ahead < AHEAD:
             self._wanted.set()
 
-    def _one(self, number: int, connection: Connection) -> None:
+    def _exchange(self, number: int, connection: Connection) -> None:
         trace = self._traces[number]
         sample = self._samples[self._order[number]]
         trace.issued = now_ns()

@@ -73,10 +73,6 @@ class Timeline:
         """From the scheduled instant to the complete answer; +∞ for a failure. In a closed loop from the issue."""
         return np.where(self.failed, np.inf, (self.done - self.scheduled).astype(np.float64))
 
-    def lateness_ns(self) -> Instants:
-        """From the scheduled instant until a thread began with the request: the client's own delay. 0 when closed."""
-        return self.issued - self.scheduled
-
     def payload_ns(self) -> tuple[Instants, Instants]:
         """Time to make the payload, and to hand it to the kernel; -1 where not reached or not visible."""
         opened = np.maximum(self.connect_ns, 0)

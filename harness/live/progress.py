@@ -116,7 +116,7 @@ def answer_of(record: Measured | Generated | Failed, usage: Usage | None, tolera
         remarks=() if isinstance(record, Failed) else _remarks(record, unsound),
         unsound=unsound,
         seconds=usage.watched_ns / 1e9 if usage else None,
-        seen=_seen(usage),
+        seen=_machine_at_end(usage),
     )
 
 
@@ -139,7 +139,7 @@ def _is_unsound(record: Measured, tolerance: Tolerance | None) -> bool:
     return bool(tolerance and distance and (distance.furthest is None or distance.furthest > tolerance.relative_l2))
 
 
-def _seen(usage: Usage | None) -> TurnMachine | None:
+def _machine_at_end(usage: Usage | None) -> TurnMachine | None:
     last = None if usage is None else usage.last
     if last is None:
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,17 +105,18 @@ def export_of(plan: Plan, planned: PlannedModel, results: Results, models: Model
     none, and MalformedFileError where it was made for another request than the plan's.
     """
     files = export_files(planned.slug, results, models)
-    failure = failure_of(files)
+    failure = failure_of(files.failure)
     if failure is not None:
         raise failure
     return recorded_export(plan, planned, files)
 
 
-def failure_of(files: ExportFiles) -> ExportError | None:
-    """The error of `export` where its last run failed; else None. Raises FormatError where its record is unreadable."""
-    if not files.failure.is_file():
+def failure_of(path: Path) -> ExportError | None:
+    """The error of `export` in the record of its last failure; None where there is none. Raises FormatError where it is
+    unreadable."""
+    if not path.is_file():
         return None
-    failure = store.load(files.failure, ExportFailure, "make export")
+    failure = store.load(path, ExportFailure, "make export")
     return ExportError(failure.error, failure.hint)
 
 
@@ -146,10 +147,15 @@ def read_exports(plan: Plan, results: Results, models: Models) -> Exports:
             absent[planned.name] = error
         else:
             records[planned.name] = record
-    reasons = list(absent.values())
-    if reasons and not records and not any(isinstance(reason, ExportError) for reason in reasons):
-        raise reasons[0]
+    _refuse_none(records, absent)
     return Exports(records, absent, plan.measurement.parity_samples)
+
+
+def _refuse_none(intact: Collection[str], absent: Mapping[str, InferometerError]) -> None:
+    """Raise the first reason where no model has an export and `export` left no error: it has not run yet."""
+    reasons = list(absent.values())
+    if reasons and not intact and not any(isinstance(reason, ExportError) for reason in reasons):
+        raise reasons[0]
 
 
 def keep_exports(exports: Exports, results: Results) -> None:
@@ -213,17 +219,14 @@ def read_generation_exports(
     for name in names:
         files = results.export(slugs[name])
         try:
-            if files.generation_failure.is_file():
-                failure = store.load(files.generation_failure, ExportFailure, "make export")
-                raise ExportError(failure.error, failure.hint)
+            if (failure := failure_of(files.generation_failure)) is not None:
+                raise failure
             record = store.load(files.generation, GenerationExport, "make export")
             if models is not None:
-                store.check_generation_files(models.folder(record.slug, record.folder).root, record)
+                store.check_artifacts(models.folder(record.slug, record.folder).root, record)
         except (ExportError, FormatError, MissingInputError) as error:
             absent[name] = error
         else:
             exports[name] = record
-    reasons = list(absent.values())
-    if reasons and not exports and not any(isinstance(reason, ExportError) for reason in reasons):
-        raise reasons[0]
+    _refuse_none(exports, absent)
     return GenerationExports(exports, absent)

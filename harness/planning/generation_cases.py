@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import get_args
@@ -91,16 +91,13 @@ def generation_needs(plan: Plan) -> dict[str, GenerationNeeds]:
         own = [case for case in own if backend_info(case.backend).decoder_reads != "none"]
         if not own:
             continue
-        lengths: dict[int, int] = {}
-        for case in own:
-            lengths[case.prompt_length] = max(case.new_tokens, lengths.get(case.prompt_length, 0))
         onnx = [case for case in own if backend_info(case.backend).decoder_reads == "onnx"]
         forms = [backend_info(case.backend).decoder_setting(case.device, case.setting).variant for case in onnx]
         needs[name] = GenerationNeeds(
             model=name,
             slug=own[0].slug,
             weights=own[0].weights,
-            lengths=dict(sorted(lengths.items())),
+            lengths=_most_tokens((case.prompt_length, case.new_tokens) for case in own),
             batch_size=max(case.batch_size for case in own),
             onnx=file_precisions(onnx),
             rounded=tuple(setting for setting in ROUNDED if any(case.precision == setting for case in own)),
@@ -110,16 +107,21 @@ def generation_needs(plan: Plan) -> dict[str, GenerationNeeds]:
         if load.endpoint is None or not load.pairs:
             continue
         before = needs.get(load.model)
-        lengths = dict(before.lengths) if before else {}
-        for prompt_length, new_tokens in load.pairs:
-            lengths[prompt_length] = max(new_tokens, lengths.get(prompt_length, 0))
-        wanted = dict(sorted(lengths.items()))
+        lengths = _most_tokens((*(before.lengths.items() if before else ()), *load.pairs))
         needs[load.model] = (
-            GenerationNeeds(load.model, load.slug, load.weights, wanted, COMPLETIONS_BATCH)
+            GenerationNeeds(load.model, load.slug, load.weights, lengths, COMPLETIONS_BATCH)
             if before is None
-            else replace(before, lengths=wanted, batch_size=max(before.batch_size, COMPLETIONS_BATCH))
+            else replace(before, lengths=lengths, batch_size=max(before.batch_size, COMPLETIONS_BATCH))
         )
     return needs
+
+
+def _most_tokens(pairs: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """(prompt tokens, new tokens) → most new tokens by prompt length, ascending."""
+    most: dict[int, int] = {}
+    for prompt_length, new_tokens in pairs:
+        most[prompt_length] = max(new_tokens, most.get(prompt_length, 0))
+    return dict(sorted(most.items()))
 
 
 def file_precisions(cases: Sequence[GenerationCase]) -> tuple[Precision, ...]:

@@ -76,8 +76,9 @@ def load_cases(
         common, policies = _common(block, where), dict.fromkeys(_policies(block, where))
         _refuse_issuing(block, selected, where)
         for case in selected:
-            for load in _of_case(block, case, settings.get(case.case_id, ""), common, policies):
-                loads[load.load_id] = load
+            for pairs in _distributions(block) or [()]:
+                for load in _of_lengths(block, case, settings.get(case.case_id, ""), common, policies, pairs):
+                    loads[load.load_id] = load
     return tuple(loads.values())
 
 
@@ -309,13 +310,6 @@ def _not_joining(case: Deployment) -> str | None:
 
 def _joinable() -> list[str]:
     return [name for name, info in BACKENDS.items() if info.decoder_joins is not None and info.computes]
-
-
-def _of_case(
-    block: ScenarioBlock, case: Case, way: str, common: Mapping[str, Any], policies: Iterable[_Policy]
-) -> Iterator[LoadCase]:
-    for pairs in _distributions(block) or [()]:
-        yield from _of_lengths(block, case, way, common, policies, pairs)
 
 
 def _of_lengths(

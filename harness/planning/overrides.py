@@ -244,15 +244,7 @@ def _generation(config: Config, chosen: Overrides) -> tuple[tuple[GenerationBloc
     selected, notes = _for_backends(config.generation, chosen, has, "generation")
     blocks = [block.model_copy(update=replaced) for block in selected]
     if chosen.models:
-        wanted = tuple(_name(text) for text in chosen.models)
-        kept = [
-            block if block.models is None else block.model_copy(update={"models": common})
-            for block in blocks
-            if block.models is None or (common := tuple(name for name in block.models if name in wanted))
-        ]
-        covered = {name for block in kept for name in block.models or wanted}
-        missing = tuple(name for name in wanted if name not in covered)
-        blocks = [*kept, *([blocks[0].model_copy(update={"models": missing})] if missing and blocks else [])]
+        blocks = _for_models(blocks, [_name(text) for text in chosen.models])
     return tuple(blocks), notes
 
 
@@ -370,22 +362,18 @@ def _precisions_of(block: MatrixBlock, device: Device) -> set[Precision]:
     return {name for name in block.precisions if any(name in table.precisions.get(device, ()) for table in known)}
 
 
-def _for_models(blocks: Sequence[MatrixBlock], names: Sequence[str]) -> list[MatrixBlock]:
+def _for_models(blocks: Sequence[_Block], names: Sequence[str]) -> list[_Block]:
     """Restrict the blocks to the chosen models; a model that is in no block gets the first block's lists."""
-    kept = [_narrowed(block, names) for block in blocks]
-    result = [block for block in kept if block is not None]
-    covered = {name for block in result for name in (names if block.models is None else block.models)}
+    kept = [
+        block if block.models is None else block.model_copy(update={"models": common})
+        for block in blocks
+        if block.models is None or (common := tuple(name for name in block.models if name in names))
+    ]
+    covered = {name for block in kept for name in (names if block.models is None else block.models)}
     missing = tuple(name for name in names if name not in covered)
-    if missing:
-        result.append(blocks[0].model_copy(update={"models": missing}))
-    return result
-
-
-def _narrowed(block: MatrixBlock, names: Sequence[str]) -> MatrixBlock | None:
-    if block.models is None:
-        return block
-    common = tuple(name for name in block.models if name in names)
-    return block.model_copy(update={"models": common}) if common else None
+    if missing and blocks:
+        kept.append(blocks[0].model_copy(update={"models": missing}))
+    return kept
 
 
 def _name(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
@@ -91,8 +92,7 @@ def finished_turns(
     versions in this interpreter do not apply.
     """
     finished = Finished(plan)
-    here: dict[tuple[str, ...], Environment] = {}
-    comparable: dict[tuple[str | None, bool, tuple[str, ...]], bool] = {}
+    comparable = _comparable(plan, results, elsewhere)
     known = {model: admission.known_artifacts(export, engines.get(model, ())) for model, export in exports.items()}
     raw = RawFiles(results, plan.cases)
     places = {case.case_id: at for at, case in enumerate(plan.cases)}
@@ -114,15 +114,21 @@ def finished_turns(
             continue
         if (record.case_id, record.round) != (case.case_id, number):  # moved or copied: aggregate refuses it
             continue
-        also = backend_info(case.backend).recorded
-        if also not in here:
-            here[also] = environment.collect({}, plan.device, also)
-        asked = (record.environment_id, case.backend not in elsewhere, also)
-        if asked not in comparable:
-            comparable[asked] = same_environment(*asked[:2], here[also], results)
-        if comparable[asked] and admission.foreign_artifact(record, known.get(case.model, {})) is None:
+        same = comparable(record.environment_id, case.backend)
+        if same and admission.foreign_artifact(record, known.get(case.model, {})) is None:
             finished.add(record, case)
     return finished
+
+
+def _comparable(plan: Plan, results: Results, elsewhere: frozenset[str]) -> Callable[[str | None, str], bool]:
+    """(environment id, backend) → whether its samples are comparable with samples of this machine; read once each."""
+    here = cache(partial(environment.collect, {}, plan.device))
+
+    @cache
+    def comparable(identity: str | None, backend: str) -> bool:
+        return same_environment(identity, backend not in elsewhere, here(backend_info(backend).recorded), results)
+
+    return comparable
 
 
 def same_environment(identity: str | None, libraries: bool, here: Environment, results: Results) -> bool:
@@ -159,13 +165,12 @@ class LoadState:
     """By the name of the point."""
     missing: Turns = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    needs_replay: bool = False
 
     @property
     def complete(self) -> bool:
         """Whether nothing has to be measured."""
         return self.service is not None and not self.missing and (self.prediction is not None or not self.needs_replay)
-
-    needs_replay: bool = False
 
 
 def state_of(
@@ -244,7 +249,7 @@ def foreign_of(
     if not files.generation.is_file():
         return None
     try:
-        known = known_files(store.load(files.generation, GenerationExport, "make export", sums))
+        known = admission.generation_files(store.load(files.generation, GenerationExport, "make export", sums))
     except FormatError as error:
         problem = error.problem.rstrip(".")
         return lambda _: problem
@@ -324,7 +329,7 @@ def finished_generation(
     results: Results.of_generation. elsewhere: backends whose libraries belong to another interpreter.
     """
     finished = GeneratedTurns()
-    here: dict[tuple[str, ...], Environment] = {}
+    comparable = _comparable(plan, results, elsewhere)
     for turn in turns:
         number, case = turn
         path = results.raw_file(case.case_id, number)
@@ -337,19 +342,10 @@ def finished_generation(
             continue
         if isinstance(record, Failed) or not _is_of(record, turn, plan) or not is_enough(record, plan.generation):
             continue
-        also = backend_info(case.backend).recorded
-        if also not in here:
-            here[also] = environment.collect({}, plan.device, also)
-        known = known_files(exports.get(case.model))
-        same = _same_machine(record, here[also], results, case.backend not in elsewhere)
-        if same and admission.foreign_artifact(record, known) is None:
+        known = admission.generation_files(exports.get(case.model))
+        if comparable(record.environment_id, case.backend) and admission.foreign_artifact(record, known) is None:
             finished.done.add((case.case_id, number))
     return finished
-
-
-def known_files(export: GenerationExport | None) -> dict[str, str]:
-    """sha256 by path of every file of an export."""
-    return {} if export is None else {file.path: file.sha256 for file in export.files()}
 
 
 def _is_of(record: Generated, turn: GenerationTurn, plan: Plan) -> bool:
@@ -365,13 +361,3 @@ def is_enough(record: Generated, options: GenerationOptions) -> bool:
     timed_s = (record.requests[-1].token_ns[-1] - record.requests[0].start_ns) / 1e9
     out_of_time = record.stop == "time limit" and timed_s >= NEARLY * options.max_s
     return out_of_time or len(record.requests) >= options.requests
-
-
-def _same_machine(record: Generated, here: Environment, results: Results, libraries: bool) -> bool:
-    if record.environment_id is None:
-        return False
-    try:
-        there = store.load(results.environment(record.environment_id), Environment, "make generate")
-    except InferometerError:
-        return False
-    return not admission.differing(there, here, libraries)

@@ -13,7 +13,7 @@ from harness.planning.load_cases import estimate_load
 from harness.processes.energy_meter import ReplicationMeter
 from harness.processes.launcher import Observer, Worker
 from harness.processes.load_failure import save_failure
-from harness.processes.pool import absent_library, explained_end
+from harness.processes.pool import explained_end
 from harness.processes.run_progress import RunProgress
 
 SLACK = 3.0
@@ -45,10 +45,7 @@ def measure_load(job: LoadJob, worker: Worker, results: Results, observer: Obser
     if outcome.code == 0 and outcome.limit_s is None and not outcome.absent:
         return None
     last_words = store.tail(files.log) or store.tail(worker.log)
-    if outcome.absent:
-        error, hint = absent_library(outcome.absent, job.load.backend)
-    else:
-        error, hint = explained_end(outcome, job.load.max_batch, last_words)
+    error, hint = explained_end(outcome, job.load.backend, job.load.max_batch, last_words)
     return save_failure(job, files, error, hint, outcome.phase, last_words)
 
 

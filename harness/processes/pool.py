@@ -59,11 +59,7 @@ def _measure(
     if raw.is_file() and outcome.limit_s is None:
         return load(raw)
     last_words = store.tail(log) or store.tail(worker.log)
-    error, hint = (
-        absent_library(outcome.absent, job.case.backend)
-        if outcome.absent
-        else explained_end(outcome, job.case.batch_size, last_words)
-    )
+    error, hint = explained_end(outcome, job.case.backend, job.case.batch_size, last_words)
     record = Failed(
         case_id=case_id,
         round=job.round,
@@ -79,34 +75,40 @@ def _measure(
     return record
 
 
-def explained_end(outcome: ProcessOutcome, batch_size: int, last_words: str) -> tuple[str, str]:
+def explained_end(outcome: ProcessOutcome, backend: str, batch_size: int, last_words: str) -> tuple[str, str]:
     """(error, hint) for a process that left no record."""
+    if outcome.absent:
+        return _absent_library(outcome.absent, backend)
     if outcome.limit_s is not None:
         remedy = "Raise `measurement.timeout_s` in the configuration, or choose a smaller batch."
         if outcome.phase == IMPORT:
             remedy = "Free memory, or stop what reads the disk: the libraries could not be read in that time."
         return f"Ended at the time limit of {outcome.limit_s:g} s.", remedy
-    if outcome.code == -9:
-        return (
-            "Killed by the system (signal 9), most likely out of memory.",
-            f"Try a smaller batch than {batch_size} (BATCHES=…), or free memory.",
-        )
-    if outcome.code == -4:
-        return (
-            "Crashed with signal 4: a native library uses an instruction that this machine does not run.",
-            "Build or install that library for this machine; for llama.cpp docs/generation.md names the options.",
-        )
     if outcome.code < 0:
-        return (
-            f"Crashed with signal {-outcome.code}.",
-            "This is a fault in a native library: try another version of it; the log's tail may name the operator.",
-        )
+        return _explained_signal(-outcome.code, batch_size)
     if error := cli.last_error(last_words):
         return error
     return f"Ended with exit code {outcome.code} and no result.", "The log's tail below may say why."
 
 
-def absent_library(absent: Sequence[str], backend: str) -> tuple[str, str]:
+def _explained_signal(signal: int, batch_size: int) -> tuple[str, str]:
+    if signal == 9:
+        return (
+            "Killed by the system (signal 9), most likely out of memory.",
+            f"Try a smaller batch than {batch_size} (BATCHES=…), or free memory.",
+        )
+    if signal == 4:
+        return (
+            "Crashed with signal 4: a native library uses an instruction that this machine does not run.",
+            "Build or install that library for this machine; for llama.cpp docs/generation.md names the options.",
+        )
+    return (
+        f"Crashed with signal {signal}.",
+        "This is a fault in a native library: try another version of it; the log's tail may name the operator.",
+    )
+
+
+def _absent_library(absent: Sequence[str], backend: str) -> tuple[str, str]:
     """(error, hint) for a backend whose libraries its interpreter lacks."""
     extra = backend_info(backend).extra
     packages = " ".join(absent) if extra is None else f"'inferometer[{extra}]'"

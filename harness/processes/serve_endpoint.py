@@ -23,11 +23,11 @@ from harness.backends import backend_info
 from harness.backends.batches import BatchSet, load_batches
 from harness.backends.case_files import artifacts, export_of
 from harness.core import store
-from harness.core.errors import CaseError, MissingInputError
+from harness.core.errors import CaseError
 from harness.core.host import environment
 from harness.core.layout import LoadFiles, Models, Results
 from harness.core.protocol import Enter, LoadJob
-from harness.core.schemas import GenerationExport, GuardTimes, Parity, Placement, PromptSet, Replication, ServiceRun
+from harness.core.schemas import GenerationExport, GuardTimes, Parity, Placement, Replication, ServiceRun
 from harness.core.store import digest_of
 from harness.core.timestamps import utc_now
 from harness.endpoints import open_endpoint
@@ -36,11 +36,13 @@ from harness.endpoints.issuing import drive, drive_closed, keep_every
 from harness.endpoints.target import parse_target
 from harness.endpoints.timeline import Timeline, client_times, ended
 from harness.planning.resume import LoadState, state_of
+from harness.processes.measure_generation import prompt_set
 from harness.processes.serve_load import job_at, same_machine
 from harness.serving import arrivals
 from harness.serving.load_case import (
     LoadStep,
     patience_ns,
+    phase_of,
     places_of,
     replication_digest,
     schedule_of,
@@ -82,7 +84,7 @@ class Workload(ABC):
         rounds = [number for _ in range(-(-count // stored)) for number in chance.sample(range(stored), stored)]
         return rounds[:count]
 
-    def asked(self, run: Timeline) -> tuple[int, ...]:
+    def tokens_asked(self, run: Timeline) -> tuple[int, ...]:
         """Tokens that each request asked for, where requests differ in it."""
         return ()
 
@@ -129,7 +131,7 @@ class PromptWorkload(Workload):
         self.samples = [prompts[row] for row in range(rows) for prompts, _ in sets]
         self._answers = [answers.get(row) for row in range(rows) for _, answers in sets]
         self._pairs, self._distinct = load.pairs, distinct
-        chosen = [_prompt_set(export, *pair) for pair in distinct]
+        chosen = [prompt_set(export, *pair) for pair in distinct]
         files = (*export.tokenizer, *(file for stored in chosen for file in (stored.prompts, stored.reference)))
         self.artifacts = {file.path: file.sha256 for file in files}
 
@@ -146,7 +148,7 @@ class PromptWorkload(Workload):
             used[pair] += 1
         return places
 
-    def asked(self, run: Timeline) -> tuple[int, ...]:
+    def tokens_asked(self, run: Timeline) -> tuple[int, ...]:
         """Of a distribution, tokens that each request asked for."""
         return tuple(self.samples[int(place)].new_tokens for place in run.sample) if len(self._distinct) > 1 else ()
 
@@ -178,21 +180,11 @@ class ExpectedAnswer:
     text: str
 
 
-def _prompt_set(export: GenerationExport, length: int, tokens: int) -> PromptSet:
-    chosen = export.prompt_set(length, tokens)
-    if chosen is None:
-        raise MissingInputError(
-            f"The export of {export.model} has no {tokens} tokens after prompts of {length}.",
-            "Run `make export` again: the plan has changed since.",
-        )
-    return chosen
-
-
 def _answered(
     export: GenerationExport, folder: Path, length: int, tokens: int
 ) -> tuple[list[Prompt], dict[int, ExpectedAnswer]]:
     """Prompts of a length, and by row the answers to the first of them."""
-    chosen = _prompt_set(export, length, tokens)
+    chosen = prompt_set(export, length, tokens)
     ids: NDArray[np.int64] = read_arrays(folder / chosen.prompts.path)["ids"].astype(np.int64)
     expected = read_arrays(folder / chosen.reference.path)["tokens"][:, :tokens].astype(np.int64)
     texts, answers = _texts_of(export, folder, ids, expected)
@@ -367,7 +359,7 @@ class _EndpointRun:
         load = self.job.load
         seed = seed_of(self.job.measurement.seed, number)
         self._closed(self.work.order(_count_for(WARM_UP_S, typical_ns, 1, WARM_UP), seed), 1)
-        self.enter(f"replication {number} of {step.name}")
+        self.enter(phase_of(step, number))
         started_at = utc_now()
         before = self.endpoint.totals(CHECK_NS)
         run, schedule_sha256 = self._replicate_once(step, seed, typical_ns)
@@ -411,7 +403,7 @@ class _EndpointRun:
             error=next((f"{kind}: {said}" for kind, said in run.details.items()), None),
             parity=judged.distance,
             client=client_times(run, judged.compared, judged.equal, server),
-            new_tokens=self.work.asked(run),
+            new_tokens=self.work.tokens_asked(run),
         )
         store.save(self.files.replication(step.name, number), record, indent=None)
 

@@ -29,7 +29,7 @@ from harness.core import store
 from harness.core.errors import CaseError, FormatError, MissingInputError
 from harness.core.host import environment
 from harness.core.host.environment import loaded_runtimes
-from harness.core.layout import LoadFiles, Models, Results
+from harness.core.layout import LoadFiles, ModelFolder, Models, Results
 from harness.core.protocol import Enter, Job, LoadJob
 from harness.core.schemas import (
     Environment,
@@ -200,50 +200,8 @@ class _Service:
             export, folder = nothing_exported(case_of(load, 1)), Models(Path(job.models)).folder(load.slug)
         else:
             export, folder = export_of(job_at(job, 1))
-
-        def load_worker(number: int) -> _Loaded:
-            backends: dict[int, Backend] = {}
-            batches: dict[int, BatchSet] = {}
-            load_ns: dict[int, int] = {}
-            distances: dict[int, Parity] = {}
-            placement: Placement | None = None
-            for size in sizes_of(load):
-                enter("load")
-                own = job_at(job, size)
-                batches[size] = (
-                    NO_BATCHES
-                    if info.artifact == "none"
-                    else load_batches(folder.root, export, own.case, job.measurement.parity_samples)
-                )
-                if info.setting(own.case.device, own.case.setting).own_core:
-                    raise CaseError(
-                        "A service has several threads that launch, and none gets a CPU of its own.",
-                        "Choose a setting without `own-core` for loads.",
-                    )
-                given = job_of(own, export, folder, batches[size].inputs, load.in_flight or 0)
-                files.update(artifacts(export, own.case, given.engine))
-                backends[size] = backend = construct(info.target_on(load.device), given)
-                factor = slowdown_of(load.backend)
-                if factor is not None:
-                    slow_down(backend, factor)
-                load_ns[size] = _start_cold(backend, enter)
-                if load.in_flight and load.device == "cuda" and backend.shares_outputs:
-                    raise CaseError(
-                        f"Passes of {load.backend} in {load.setting} write to the same memory: none may overlap.",
-                        "Serve with WORKERS in place of IN_FLIGHT, or in another setting (SETTINGS=…).",
-                    )
-                enter("reference check")
-                checked = batches_to_check(len(batches[size].inputs), number + 1)
-                distance = parity.worst(_compared(backend, batches[size], checked, export.classifier))
-                if distance is not None:
-                    distances[size] = distance
-                placement = backend.placement()  # some libraries report it of the object loaded last
-            if placement is None:
-                raise CaseError(f"{load.load_id} prepares no batch size.", "Write the plan again: make plan.")
-            counts = {size: (backend, len(batches[size].inputs)) for size, backend in backends.items()}
-            return _Loaded(backends, batches, load_ns, distances, placement, Dispatcher(counts))
-
-        bodies = [lambda number=number: load_worker(number) for number in range(load.sets)]
+        open_worker = partial(_open_worker, job, export, folder, files, enter)
+        bodies = [partial(open_worker, number) for number in range(load.sets)]
         return cls(threads.in_turn(bodies), export, files, job)
 
     @property
@@ -253,6 +211,53 @@ class _Service:
     def reference(self, size: int, index: int) -> Batch:
         """The fp32 outputs of an input batch of a prepared size."""
         return self.workers[0].batches[size].reference(index)
+
+
+def _open_worker(
+    job: LoadJob, export: ExportRecord, folder: ModelFolder, files: dict[str, str], enter: Enter, number: int
+) -> _Loaded:
+    """Load and check a worker's backend of each prepared size. files: gets the hashes of the files that were read."""
+    load, info = job.load, backend_info(job.load.backend)
+    backends: dict[int, Backend] = {}
+    batches: dict[int, BatchSet] = {}
+    load_ns: dict[int, int] = {}
+    distances: dict[int, Parity] = {}
+    placement: Placement | None = None
+    for size in sizes_of(load):
+        enter("load")
+        own = job_at(job, size)
+        batches[size] = (
+            NO_BATCHES
+            if info.artifact == "none"
+            else load_batches(folder.root, export, own.case, job.measurement.parity_samples)
+        )
+        if info.setting(own.case.device, own.case.setting).own_core:
+            raise CaseError(
+                "A service has several threads that launch, and none gets a CPU of its own.",
+                "Choose a setting without `own-core` for loads.",
+            )
+        given = job_of(own, export, folder, batches[size].inputs, load.in_flight or 0)
+        files.update(artifacts(export, own.case, given.engine))
+        backends[size] = backend = construct(info.target_on(load.device), given)
+        factor = slowdown_of(load.backend)
+        if factor is not None:
+            slow_down(backend, factor)
+        load_ns[size] = _start_cold(backend, enter)
+        if load.in_flight and load.device == "cuda" and backend.shares_outputs:
+            raise CaseError(
+                f"Passes of {load.backend} in {load.setting} write to the same memory: none may overlap.",
+                "Serve with WORKERS in place of IN_FLIGHT, or in another setting (SETTINGS=…).",
+            )
+        enter("reference check")
+        checked = batches_to_check(len(batches[size].inputs), number + 1)
+        distance = parity.worst(_compared(backend, batches[size], checked, export.classifier))
+        if distance is not None:
+            distances[size] = distance
+        placement = backend.placement()  # some libraries report it of the object loaded last
+    if placement is None:
+        raise CaseError(f"{load.load_id} prepares no batch size.", "Write the plan again: make plan.")
+    counts = {size: (backend, len(batches[size].inputs)) for size, backend in backends.items()}
+    return _Loaded(backends, batches, load_ns, distances, placement, Dispatcher(counts))
 
 
 def replication_of(
@@ -419,7 +424,7 @@ class _LoadRun:
         seed = seed_of(self.job.measurement.seed, number)
         clients = step.clients or load.parallel
         workers = service.dispatchers[:clients]
-        self._warm(workers, load)
+        self._warm(workers)
         for place, worker in enumerate(workers):
             worker.reorder(seed + place)
         self.enter(phase_of(step, number))
@@ -428,9 +433,9 @@ class _LoadRun:
         if load.scenario == "server":
             scheduled = schedule_of(load, step, seed)
             # Requests that wait longer count as not served.
-            dispatches = self._open(scheduled, load, workers, scheduled[-1] + patience_ns(load))
+            dispatches = self._open(scheduled, workers, scheduled[-1] + patience_ns(load))
         else:
-            dispatches = self._closed(load, workers)
+            dispatches = self._closed(workers)
         self.enter("outputs check")
         record = replication_of(
             self.job,
@@ -445,24 +450,24 @@ class _LoadRun:
         )
         store.save(self.files.replication(step.name, number), record, indent=None)
 
-    def _closed(self, load: LoadCase, workers: Sequence[Dispatcher]) -> Dispatches:
+    def _closed(self, workers: Sequence[Dispatcher]) -> Dispatches:
+        load = self.job.load
         duration_ns = round(load.replication_s * 1e9)
         if load.scenario == "offline":
             # One query of all samples: everything is there at the start.
             each = self.threads.in_turn([lambda: _offline_samples(load, workers[0].run, duration_ns)])[0]
             samples = each * load.parallel
-            return self._open([0] * samples, load, workers, 10 * duration_ns + DRAIN_NS)
+            return self._open([0] * samples, workers, 10 * duration_ns + DRAIN_NS)
         least = LOADGEN_LEAST.get(load.scenario, 1) if load.method == "loadgen" else LEAST_CLOSED
         return self._closed_loop(workers, load.max_batch, load.requests, duration_ns, least)
 
-    def _open(
-        self, scheduled: Sequence[int], load: LoadCase, workers: Sequence[Dispatcher], limit_ns: int
-    ) -> Dispatches:
+    def _open(self, scheduled: Sequence[int], workers: Sequence[Dispatcher], limit_ns: int) -> Dispatches:
         """The open loop, by workers that wait for their batches, or by one thread that issues them."""
-        if load.in_flight:
-            return issue(scheduled, policy_of(load), self._flight(workers), limit_ns, DRAIN_NS)
+        policy = policy_of(self.job.load)
+        if self.job.load.in_flight:
+            return issue(scheduled, policy, self._flight(workers), limit_ns, DRAIN_NS)
         runs = [worker.run for worker in workers]
-        return serve(scheduled, policy_of(load), runs, self.threads.all_at_once, limit_ns)
+        return serve(scheduled, policy, runs, self.threads.all_at_once, limit_ns)
 
     def _closed_loop(
         self, workers: Sequence[Dispatcher], size: int, requests: int, duration_ns: int, least: int = 1
@@ -480,9 +485,10 @@ class _LoadRun:
             return OnStreams([DispatcherOnStream(worker) for worker in workers])
         return CalledBack(workers[0].start, load.parallel)
 
-    def _warm(self, workers: Sequence[Dispatcher], load: LoadCase) -> None:
-        for size in sizes_of(load):
-            self._closed_loop(workers, size, 1 << 20, int(RE_WARM_S * 1e9 / len(sizes_of(load))))
+    def _warm(self, workers: Sequence[Dispatcher]) -> None:
+        sizes = sizes_of(self.job.load)
+        for size in sizes:
+            self._closed_loop(workers, size, 1 << 20, int(RE_WARM_S * 1e9 / len(sizes)))
 
     def _latest(self, workers: Sequence[Dispatcher]) -> list[Parity]:
         """The outputs of each backend object's last pass, which was timed, against the reference."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 from harness.backends import backend_info
-from harness.backends.base import is_out_of_memory, made, out_of_memory
+from harness.backends.base import construct_class, is_out_of_memory, out_of_memory
 from harness.backends.batches import NO_BATCHES, load_batches, load_raw_batches, nothing_exported
 from harness.backends.calibration.slowdown import slow_down, slowdown_of
 from harness.backends.case_files import artifacts, export_of, job_of
@@ -186,7 +186,7 @@ def _measured(job: Job, results: Results, enter: Enter) -> Measured:
     given = job_of(job, export, folder, batches.inputs)
     kind = imported(info.target_on(case.device))
     began = now_ns()
-    backend = made(kind, given)
+    backend = construct_class(kind, given)
     constructed_ns = now_ns() - began
     factor = slowdown_of(case.backend)
     if factor is not None:

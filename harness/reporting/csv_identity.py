@@ -6,6 +6,8 @@ are not rounded, and unknown, withheld or void figures are empty.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from harness.core import units
 from harness.core.schemas import Interval, Row, Summary
 from harness.reporting import ranking
@@ -50,10 +52,15 @@ def where(summary: Summary) -> Line:
 
 def about(summary: Summary, row: Row, *figures: Line) -> Line:
     """A whole line about one case."""
-    line = who(row)
+    return whole_line(summary, who(row), figures, row.threads)
+
+
+def whole_line(summary: Summary, first: Line, figures: Iterable[Line], threads: int | None) -> Line:
+    """The first columns, the figures, and the last columns."""
+    line = dict(first)
     for part in figures:
         line |= part
-    return {**line, "threads": row.threads, **where(summary)}
+    return {**line, "threads": threads, **where(summary)}
 
 
 def is_sound(row: Row) -> bool:

@@ -191,7 +191,7 @@ def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> DocumentBlock:
     """One line per answer, at most `most`; a sentence where nothing is ranked or measured."""
     shown = answers(summary, most)
     if not shown:
-        return nothing(summary)
+        return no_answer(summary)
     baseline = SHOWN.get(summary.baseline_backend, summary.baseline_backend)
     names = ("model", f"fastest with the same answers ({FULL})", "fastest at all", "what that costs")
     headers: list[tuple[str, Align]] = [*((name, "left") for name in names), (baseline, "right")]
@@ -221,7 +221,7 @@ def answer_cells(answer: ModelAnswer) -> list[str]:
     ]
 
 
-def nothing(summary: Summary) -> str:
+def no_answer(summary: Summary) -> str:
     """Sentence for a summary without an answer; empty for loads or generation alone, whose sections answer."""
     if summary.copies:
         return "No row was measured by itself: the table below has the cases that ran on all devices at once."
@@ -306,9 +306,9 @@ def in_words(choice: Choice, name: Callable[[Row], str]) -> str:
         return f"{name(first)} {_time(first)}{_speedup(first)} (others are grade C or F)"
     if not choice.flagged:
         times = dict.fromkeys((_time(first), _time(choice.named[-1])))
-        return f"{_or([name(row) for row in choice.named])}, {' to '.join(times)}"
+        return f"{_some([name(row) for row in choice.named], 'or')}, {' to '.join(times)}"
     words = [f"{name(row)} {_time(row)}{' (grade C)' if row.grade == ranking.UNRANKED else ''}" for row in choice.named]
-    return f"undecided: {_or(words)}"
+    return f"undecided: {_some(words, 'or')}"
 
 
 def cost(rows: Sequence[Row]) -> str:
@@ -336,16 +336,16 @@ def accuracy(row: Row) -> str:
     return f"cosine {units.cosine(row.parity.cosine)}" if agreement is None else f"top-1 {units.percent(agreement)}"
 
 
-def verdicts(summary: Summary) -> list[AnswerCard]:
+def answer_cards(summary: Summary) -> list[AnswerCard]:
     """One card for each model with a figure, at its smallest shape, in the plan's order."""
-    return [_verdict(answer) for answer in _smallest(summary)]
+    return [_card(answer) for answer in _smallest(summary)]
 
 
 def terminal_answer(summary: Summary) -> str:
     """The answers for the smallest shape of each model, and how certain they are, without Markdown."""
     shown = _smallest(summary)
     if not shown:
-        return _plain([nothing(summary), load_answer(summary)])
+        return _plain([no_answer(summary), load_answer(summary)])
     baseline = SHOWN.get(summary.baseline_backend, summary.baseline_backend)
     blocks = []
     for answer in shown[:MAX_MODELS]:
@@ -431,7 +431,7 @@ def _choice(rows: Sequence[Row]) -> Choice:
     )
 
 
-def _verdict(answer: ModelAnswer) -> AnswerCard:
+def _card(answer: ModelAnswer) -> AnswerCard:
     fastest, lost = answer.fastest, "" if answer.is_same else cost(answer.fastest.named)
     differs = answer.same.named and not answer.is_same
     same = f"with the same answers ({FULL}): {in_words(answer.same, backend_and_setting)}" if differs else ""
@@ -520,21 +520,17 @@ def _top1(row: Row) -> float | None:
     return None if row.weights == "seeded" or row.parity is None else row.parity.top1_agreement
 
 
-def _or(words: Sequence[str]) -> str:
-    if len(words) > MAX_NAMED:
-        words = [*words[:MAX_NAMED], f"{len(words) - MAX_NAMED} more"]
-    return listed(words, last="or")
+def _some(words: Sequence[str], last: str = "and") -> str:
+    """`a, b, c and 2 more`: at most MAX_NAMED of the words."""
+    more = len(words) - MAX_NAMED
+    return listed([*words[:MAX_NAMED], *([f"{more} more"] if more > 0 else [])], last)
 
 
 def _cases(status: Status, rows: Sequence[Row]) -> str:
     backends = sorted({f"{row.backend} {row.precision}" for row in rows})
-    who = _and(backends) if len(backends) <= MAX_NAMED else units.count(len(backends), "backend")
+    who = _some(backends) if len(backends) <= MAX_NAMED else units.count(len(backends), "backend")
     state = {"failed": "failed", "missing": "not measured", "skipped": "skipped"}.get(status, status)
-    return f"{units.count(len(rows), 'case')} {state} ({who} of {_and(sorted({row.model for row in rows}))})"
-
-
-def _and(words: Sequence[str]) -> str:
-    return listed([*words[:MAX_NAMED], *([f"{len(words) - MAX_NAMED} more"] if len(words) > MAX_NAMED else [])])
+    return f"{units.count(len(rows), 'case')} {state} ({who} of {_some(sorted({row.model for row in rows}))})"
 
 
 def _dates(summary: Summary) -> str:

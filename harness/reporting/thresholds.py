@@ -157,7 +157,7 @@ def judge(
         there = ", ".join(sorted({f"{row.model}/{row.backend}" for row in computing})) or "nothing"
         raise UsageError(f"`{threshold.text}` matches no row.", f"The results hold {there}.")
     relevant = [row for row in meant if row.status != "skipped" and not _pointless(threshold.metric, row)] or meant
-    return [_judged(threshold, row) for row in relevant]
+    return [_row_judgement(threshold, row) for row in relevant]
 
 
 def _judge_loads(threshold: Threshold, loads: Sequence[LoadRow]) -> list[Judgement]:
@@ -194,7 +194,7 @@ def _selects(selector: str, row: Row) -> bool:
     return any(fnmatchcase(name, selector) for name in accumulate(parts, "{}/{}".format))
 
 
-def _judged(threshold: Threshold, row: Row) -> Judgement:
+def _row_judgement(threshold: Threshold, row: Row) -> Judgement:
     metric = METRICS[threshold.metric]
     value, interval = _figure(metric, row)
     reason = (

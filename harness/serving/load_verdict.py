@@ -113,12 +113,12 @@ def server_verdict(
     over = int(np.count_nonzero(latency_ns > limit_ns))
     percentile = loadgen_percentile(latency_ns, quantile)
     return LoadGenVerdict(
-        percentile,
-        over,
-        percentile <= limit_ns,
-        is_enough(over, latency_ns.size, quantile),
-        latency_ns.size >= least_count,
-        int(scheduled[-1]) >= least_duration_ns,
+        percentile_ns=percentile,
+        over=over,
+        within_bound=percentile <= limit_ns,
+        early_stopping=is_enough(over, latency_ns.size, quantile),
+        least_count=latency_ns.size >= least_count,
+        least_duration=int(scheduled[-1]) >= least_duration_ns,
     )
 
 
@@ -164,18 +164,13 @@ def parse_bound(text: str) -> LatencyBound:
     return LatencyBound(quantile=quantile, limit_ns=limit_ns, of=kinds.get(match[1] or "", "latency"))
 
 
-def latencies(
-    scheduled: NDArray[np.int64],
-    done: NDArray[np.int64],
-    failed: NDArray[np.bool_],
-    timeout_ns: float = math.inf,
-) -> NDArray[np.float64]:
-    """Latency of each scheduled request from its scheduled instant, in ns; +inf for a failure and for a time-out.
+def latencies(scheduled: NDArray[np.int64], done: NDArray[np.int64], failed: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Latency of each scheduled request from its scheduled instant, in ns; +inf for a failure.
 
     done is ignored where failed is True. All arrays have one entry for each scheduled request.
     """
     latency = (done - scheduled).astype(np.float64)
-    latency[failed | (latency > timeout_ns)] = math.inf
+    latency[failed] = math.inf
     return latency
 
 

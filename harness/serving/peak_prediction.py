@@ -49,14 +49,13 @@ _NORMAL_95 = 1.959964
 class Peak:
     """The predicted peak and its 95% interval, per second; ci95 is None where no interval was asked for.
 
-    capacity_per_s: every worker always busy with full batches of the best size; no load above it lasts. at_capacity:
-    the bound still holds at the capacity within a run of this length, so the capacity is the limit.
+    capacity_per_s: every worker always busy with full batches of the best size; no load above it lasts. Where the bound
+    still holds there within a run of this length, it is the peak.
     """
 
     rate_per_s: float
     ci95: Interval | None
     capacity_per_s: float
-    at_capacity: bool
 
 
 def peak_rate(
@@ -93,20 +92,18 @@ def peak_rate(
     best = int(holds.argmax())
     if best == 0:
         ci95 = _capacity_interval(services, policy, workers, seed) if interval else None
-        return Peak(capacity, ci95, capacity, at_capacity=True)
+        return Peak(capacity, ci95, capacity)
     low, high = float(_TRIED[best]), float(_TRIED[best - 1])
     refined = _refined(measured, low, high, capacity, bound)
     if not interval:
-        return Peak(refined, None, capacity, at_capacity=False)
+        return Peak(refined, None, capacity)
     resamples = [services.resampled((seed, number)) for number in range(RESAMPLES)]
     width = high / low
     ends = np.full(RESAMPLES, refined / capacity / width), np.full(RESAMPLES, min(1.0, refined / capacity * width))
     scattered = _solved(shares(resamples, gaps[:RUNS_EACH]), *ends, capacity, bound)
     spread = math.hypot(float(np.log(scattered).std(ddof=1)), _simulation_error(measured, refined))
     factor = math.exp(_NORMAL_95 * spread)
-    return Peak(
-        refined, Interval(low=refined / factor, high=min(capacity, refined * factor)), capacity, at_capacity=False
-    )
+    return Peak(refined, Interval(low=refined / factor, high=min(capacity, refined * factor)), capacity)
 
 
 def _refined(shares: _Shares, low: float, high: float, capacity: float, bound: LatencyBound) -> float:
@@ -159,37 +156,6 @@ BAND = (0.05, 0.95)
 """Quantiles over runs between which 90% of single runs lie."""
 
 
-@dataclass(frozen=True)
-class Replayed:
-    """One load, replayed: medians over runs, in ns, and the band in which 90% of single runs lie.
-
-    mean_ns: mean latency. share_over: of requests over the bound; share_error: its standard error over runs.
-    goodput_per_s: requests within it, per second of the schedule. mean_batch: requests of a batch. utilisation: busy
-    share of the workers.
-    """
-
-    rate_per_s: float
-    p50_ns: float
-    p99_ns: float
-    p50_band: Interval
-    p99_band: Interval
-    mean_ns: float
-    share_over: float
-    share_error: float
-    goodput_per_s: float
-    mean_batch: float
-    utilisation: float
-
-
-@dataclass(frozen=True)
-class PolicyPeak:
-    """One policy of the map: its predicted peak without an interval, None where no load meets the bound; its loads."""
-
-    policy: BatchPolicy
-    peak: Peak | None
-    points: tuple[Replayed, ...]
-
-
 def load_points(
     services: ServiceTimes,
     policy: BatchPolicy,
@@ -199,38 +165,37 @@ def load_points(
     requests: int,
     seed: int,
     runs: int = CURVE_RUNS,
-) -> tuple[Replayed, ...]:
+) -> tuple[PredictedPoint, ...]:
     """A point for each rate: `runs` runs of `requests` requests with the same arrivals, stretched."""
     gaps = np.stack([unit_gaps(requests, (seed, run)) for run in range(runs)])
-    replayed = []
-    for rate in rates:
+
+    def point(rate: float) -> PredictedPoint:
         arrivals = at_rate(gaps, rate)
-        replayed.append(
-            _replayed_point(rate, arrivals, simulate(arrivals, [services], policy, workers, (seed,)), bound, workers)
-        )
-    return tuple(replayed)
+        return _point(rate, arrivals, simulate(arrivals, [services], policy, workers, (seed,)), bound, workers)
+
+    return tuple(map(point, rates))
 
 
-def _replayed_point(
+def _point(
     rate: float, arrivals: NDArray[np.int64], runs: Simulated, bound: LatencyBound, workers: int
-) -> Replayed:
+) -> PredictedPoint:
     latency = runs.latency_ns
     tails = np.quantile(latency, [0.5, 0.99], axis=1, method="median_unbiased")
     bands = [Interval(low=float(low), high=float(high)) for low, high in np.quantile(tails, BAND, axis=1).T]
     shares = np.mean(latency > bound.limit_ns, axis=1)
-    over, runs_made = float(shares.mean()), len(shares)
-    return Replayed(
-        rate,
-        float(np.median(tails[0])),
-        float(np.median(tails[1])),
-        bands[0],
-        bands[1],
-        float(latency.mean()),
-        over,
-        float(shares.std(ddof=1)) / math.sqrt(runs_made) if runs_made > 1 else 0.0,
-        (1 - over) * latency.size / float(arrivals[:, -1].sum()) * 1e9,
-        latency.size / int(runs.batches.sum()),
-        float(runs.busy_ns.sum()) / (workers * float(runs.length_ns.sum())),
+    over, count = float(shares.mean()), len(shares)
+    return PredictedPoint(
+        rate_per_s=rate,
+        p50_ns=float(np.median(tails[0])),
+        p99_ns=float(np.median(tails[1])),
+        p50_band_ns=bands[0],
+        p99_band_ns=bands[1],
+        mean_ns=float(latency.mean()),
+        over_share=over,
+        over_error=float(shares.std(ddof=1)) / math.sqrt(count) if count > 1 else 0.0,
+        goodput_per_s=(1 - over) * latency.size / float(arrivals[:, -1].sum()) * 1e9,
+        mean_batch=latency.size / int(runs.batches.sum()),
+        utilisation=float(runs.busy_ns.sum()) / (workers * float(runs.length_ns.sum())),
     )
 
 
@@ -247,22 +212,25 @@ def policy_map(
     shares: Sequence[float],
     requests: int,
     seed: int,
-) -> tuple[PolicyPeak, ...]:
-    """Each policy with its predicted peak, and points at the same rates for all.
+) -> tuple[MapCell, ...]:
+    """Each policy with its predicted peak, without an interval, and points at the same rates for all.
 
     shares: the rates, as shares of the highest capacity of all policies.
     """
     tried = list(policies)
     highest = max(services.capacity_per_s(policy, workers) for policy in tried)
     rates = [share * highest for share in shares]
-    return tuple(
-        PolicyPeak(
-            policy,
-            peak_rate(services, policy, workers, bound, requests, seed, MAP_RUNS, interval=False),
-            load_points(services, policy, workers, rates, bound, requests, seed, MAP_RUNS),
+
+    def cell(policy: BatchPolicy) -> MapCell:
+        peak = peak_rate(services, policy, workers, bound, requests, seed, MAP_RUNS, interval=False)
+        return MapCell(
+            max_batch=policy.max_batch,
+            max_delay_ns=policy.max_delay_ns,
+            rate_per_s=peak.rate_per_s if peak else None,
+            points=load_points(services, policy, workers, rates, bound, requests, seed, MAP_RUNS),
         )
-        for policy in tried
-    )
+
+    return tuple(map(cell, tried))
 
 
 def knee(rates: Sequence[float], mean_ns: Sequence[float]) -> float | None:
@@ -312,7 +280,7 @@ def predict(load: LoadCase, service: ServiceRun, service_sha256: str, seed: int,
         raise ValueError(f"{load.load_id} has no bound")
     times = times_of(service)
     bound, policy, workers = load.bound, policy_of(load), load.parallel
-    peak = _peak(times, load, load.bound, seed)
+    peak = _peak(times, load, bound, seed)
     capacity = times.capacity_per_s(policy, workers)
     steps = points_of(load, peak.rate_per_s if peak else None)
     count = requests_at(load, peak.rate_per_s if peak else capacity)
@@ -323,6 +291,8 @@ def predict(load: LoadCase, service: ServiceRun, service_sha256: str, seed: int,
         # As long as the real replications, and many: these are also the expectation of their control variate.
         curve += load_points(times, policy, workers, [rate], bound, requests_at(load, rate), seed, MEASURED_RUNS)
     curve.sort(key=lambda point: point.rate_per_s)
+    delays = sorted({round(share * bound.limit_ns) for share in MAP_DELAYS} | {load.max_delay_ns})
+    every_policy = policies(times.sizes, delays)
     return Prediction(
         load_id=load.load_id,
         settings_id=service.settings_id,
@@ -331,13 +301,13 @@ def predict(load: LoadCase, service: ServiceRun, service_sha256: str, seed: int,
         started_at=now,
         environment_id=service.environment_id,
         service_sha256=service_sha256,
-        bound=load.bound,
+        bound=bound,
         seed=seed,
         peak_per_s=peak.rate_per_s if peak else None,
         peak_interval=peak.ci95 if peak else None,
         capacity_per_s=capacity,
-        points=tuple(map(_point, curve)),
-        map=_map(times, load, load.bound, count, seed),
+        points=tuple(curve),
+        map=policy_map(times, every_policy, workers, bound, MAP_SHARES, min(count, MAP_REQUESTS), seed),
     )
 
 
@@ -346,42 +316,11 @@ def times_of(service: ServiceRun) -> ServiceTimes:
     return ServiceTimes({size: np.array(times, dtype=np.int64) for size, times in service.service_ns.items()})
 
 
-def _peak(times: ServiceTimes, load: LoadCase, limit: LatencyBound, seed: int) -> Peak | None:
+def _peak(times: ServiceTimes, load: LoadCase, bound: LatencyBound, seed: int) -> Peak | None:
     """The peak for runs as long as the real ones: their number of requests depends on the rate itself."""
-    bound, policy, workers = limit, policy_of(load), load.parallel
+    policy, workers = policy_of(load), load.parallel
     most = requests_at(load, times.capacity_per_s(policy, workers))
     guess = peak_rate(times, policy, workers, bound, most, seed, runs=GUESS_RUNS, interval=False)
     if guess is None:
         return None
     return peak_rate(times, policy, workers, bound, requests_at(load, guess.rate_per_s), seed)
-
-
-def _map(times: ServiceTimes, load: LoadCase, bound: LatencyBound, count: int, seed: int) -> tuple[MapCell, ...]:
-    delays = sorted({round(share * bound.limit_ns) for share in MAP_DELAYS} | {load.max_delay_ns})
-    tried = policies(times.sizes, delays)
-    peaks = policy_map(times, tried, load.parallel, bound, MAP_SHARES, min(count, MAP_REQUESTS), seed)
-    return tuple(
-        MapCell(
-            max_batch=cell.policy.max_batch,
-            max_delay_ns=cell.policy.max_delay_ns,
-            rate_per_s=cell.peak.rate_per_s if cell.peak else None,
-            points=tuple(map(_point, cell.points)),
-        )
-        for cell in peaks
-    )
-
-
-def _point(replayed: Replayed) -> PredictedPoint:
-    return PredictedPoint(
-        rate_per_s=replayed.rate_per_s,
-        p50_ns=replayed.p50_ns,
-        p99_ns=replayed.p99_ns,
-        p50_band_ns=replayed.p50_band,
-        p99_band_ns=replayed.p99_band,
-        mean_ns=replayed.mean_ns,
-        over_share=replayed.share_over,
-        over_error=replayed.share_error,
-        goodput_per_s=replayed.goodput_per_s,
-        mean_batch=replayed.mean_batch,
-        utilisation=replayed.utilisation,
-    )

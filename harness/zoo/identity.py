@@ -257,7 +257,7 @@ def intact_record(folder: ModelFolder, request: str) -> ExportRecord | None:
         return None
     if record.request_sha256 != request:
         return None
-    return record if all(_is_intact(folder.root, artifact) for artifact in artifacts_of(record)) else None
+    return record if all(_is_intact(folder.root, artifact) for artifact in record.files()) else None
 
 
 def covers(record: ExportRecord, planned: PlannedModel) -> bool:
@@ -268,16 +268,6 @@ def covers(record: ExportRecord, planned: PlannedModel) -> bool:
     files = set(planned.onnx_precisions) <= {*record.onnx, *record.refused}
     variants = set(planned.onnx_variants) <= {*record.onnx_variants, *record.refused}
     return raw and files and variants and set(planned.sequence_lengths or (None,)) <= lengths
-
-
-def artifacts_of(record: ExportRecord) -> list[Artifact]:
-    """Every file that a record vouches for."""
-    artifacts: list[Artifact] = [] if record.module is None else [record.module]
-    for onnx in (*record.onnx.values(), *record.onnx_variants.values()):
-        artifacts += [onnx] if onnx.external_data is None else [onnx, onnx.external_data]
-    for inputs in record.input_sets:
-        artifacts += inputs.files()
-    return artifacts
 
 
 def artifact(path: Path) -> Artifact:

@@ -224,7 +224,7 @@ def tensor_specs(
     seen: list[Arrays],
     names: tuple[str, ...],
     fixed_batch: int | None,
-    batch_axes: Mapping[str, int | None] | None = None,
+    batch_axes: Mapping[str, int | None],
 ) -> tuple[TensorSpec, ...]:
     """Names, types and shapes of tensors seen at one or two sequence lengths, first and last of `seen`, batch first.
 
@@ -232,8 +232,8 @@ def tensor_specs(
     where the model has the batch of a tensor, if not first; None where it has none.
     """
     first, last = seen[0], seen[-1]
-    axes = batch_axes or {}
-    return tuple(_spec(name, first[name], last[name], fixed_batch or "batch", axes.get(name, 0)) for name in names)
+    batch = fixed_batch or "batch"
+    return tuple(_spec(name, first[name], last[name], batch, batch_axes.get(name, 0)) for name in names)
 
 
 def _spec(

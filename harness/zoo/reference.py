@@ -26,6 +26,7 @@ from harness.core.errors import ConfigError, ExportError, UsageError, reason
 from harness.core.schemas import Parity
 from harness.core.units import count
 from harness.zoo.construct import seed_everything
+from harness.zoo.families.arguments import key_text
 from harness.zoo.input_files import Arrays
 from harness.zoo.loaded import Axes, Loaded, as_taken, batch_first
 from harness.zoo.onnx.external_data import all_nodes
@@ -78,13 +79,9 @@ def output_names(answer: Any) -> tuple[str, ...]:
     paths = [path for path, _ in _outputs(answer)]
     if paths == [()]:
         return ("output",)
-    words = ["_".join(_word(key) for key in path) for path in paths]
+    words = ["_".join(map(key_text, path)) for path in paths]
     names = [f"output_{word}" if word[:1].isdigit() else word for word in words]
     return tuple(names) if len(names) > 1 or not isinstance(answer, tuple | list) else ("output",)
-
-
-def _word(key: Any) -> str:
-    return next(str(getattr(key, name)) for name in ("key", "idx", "name") if hasattr(key, name))
 
 
 def is_plain(answer: Any) -> bool:

@@ -26,6 +26,7 @@ from harness.core.schemas import Case, TensorSpec
 from harness.processes.launcher import Worker
 from harness.timing.issuing_thread import OnStreams, issue_closed
 from harness.timing.service_times import Dispatcher, DispatcherOnStream
+from tests.fixtures.computing_gpu import outputs_of_pass
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.stages
@@ -377,14 +378,7 @@ def test_new_content_of_a_batch_is_answered_and_no_other_batch_changes(
     backend = loaded("torch-eager", tmp_path, monkeypatch, boundary=boundary)
 
     def passed(index: int) -> Any:
-        backend.select(index)
-        if boundary == "transfer":
-            backend.upload()
-        backend.infer()
-        if boundary == "transfer":
-            backend.download()
-        backend.synchronize()
-        return backend.outputs()["scores"]
+        return outputs_of_pass(backend, boundary, index)["scores"]
 
     backend.job.batches[1]["pixels"][...] = arrays()[4]["pixels"]
     np.testing.assert_allclose(passed(1), expected(1), rtol=1e-4, atol=1e-5)  # a copy lies on the device

@@ -14,7 +14,6 @@ from harness import compare
 from harness.aggregation.flags import UNCERTAIN
 from harness.aggregation.grades import finding
 from harness.comparison.verdicts import Margins
-from harness.comparison.verdicts import compare as compare_rows
 from harness.core import cli
 from harness.core.errors import (
     MalformedFileError,
@@ -41,7 +40,7 @@ from harness.core.schemas import (
 from harness.reporting import thresholds
 from harness.reporting.tables import comparison_table
 from harness.reporting.writers import github
-from tests.fixtures.comparing import CASES, MANY_SAMPLES, MODELS, SAMPLES, SLOWED, Folders, slower, summary
+from tests.fixtures.comparing import CASES, MANY_SAMPLES, MODELS, SAMPLES, SLOWED, Folders, compared, slower, summary
 from tests.synthetic_results import (
     RESNET,
     SPEED,
@@ -460,7 +459,7 @@ def test_a_row_that_is_only_uncertain_is_compared_and_judged(before: Summary, af
         return found.model_copy(update={"rows": tuple(rows)})
 
     slowed = summary(2, slower(1.5, SLOWED))
-    rows = compare_rows(uncertain(before), uncertain(slowed), [], Margins())
+    rows = compared(uncertain(before), uncertain(slowed), [], Margins())
     assert {row.case_id: row.verdict for row in rows}[SLOWED] == "SLOWER"
     assert judged(uncertain(after), "latency_median<1s")[SLOWED].outcome == "PASS"
 

@@ -20,6 +20,7 @@ import onnx
 import onnxruntime_genai as genai
 from numpy.typing import NDArray
 
+from harness.backends import UNKNOWN_TO_GENAI
 from harness.backends.decoder import Decoder, GenerationJob
 from harness.backends.onnxruntime.decoder import count_products
 from harness.backends.precision import floating_precision, precision_of
@@ -27,8 +28,6 @@ from harness.core.errors import CaseError
 from harness.core.safe_files import SizeLimit, read_text
 from harness.core.schemas import Placement
 
-_UNKNOWN = ("gpt2", "gptj", "gpt_neo", "gpt_neox", "opt", "bloom")
-"""Kinds of causal models that its builder has no graph for, as of 0.18."""
 _TOKENIZER = {
     "version": "1.0",
     "added_tokens": [],
@@ -51,7 +50,7 @@ class GenaiDecoder(Decoder):
     def __init__(self, job: GenerationJob) -> None:
         super().__init__(job)
         kind = str(json.loads(read_text(job.folder / "config.json", SizeLimit.TEXT))["model_type"])
-        if kind in _UNKNOWN or job.shape.kind == "seq2seq":
+        if kind in UNKNOWN_TO_GENAI or job.shape.kind == "seq2seq":
             raise CaseError(
                 f"onnxruntime-genai builds no graph of {kind} models.", "Leave ort-genai out of this model's backends."
             )

@@ -11,7 +11,6 @@ own length.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections import Counter
 from typing import Any
 
@@ -39,6 +38,8 @@ class TorchDecoder(Decoder):
     """
 
     provider = "ATen"
+    _cache: Any
+    """The cache of transformers, which a subclass makes."""
 
     def __init__(self, job: GenerationJob) -> None:
         super().__init__(job)
@@ -74,6 +75,10 @@ class TorchDecoder(Decoder):
     def module(self) -> Any:
         """The model of transformers, after load()."""
         return self._model
+
+    def force(self, ids: NDArray[np.int64]) -> None:
+        """Put the tokens where the next step reads them."""
+        self._next.copy_(torch.from_numpy(ids.astype(np.int64)).view(-1, 1))
 
     def tokens(self) -> NDArray[np.int64]:
         """Copy the latest tokens to the host, which waits for them."""
@@ -130,9 +135,11 @@ class TorchDecoder(Decoder):
         del self._model
         self._inference_mode.__exit__(None, None, None)
 
-    @abstractmethod
     def _caches(self) -> list[Any]:
         """The caches of transformers that hold keys and values now."""
+        if self._seq2seq:
+            return [self._cache.self_attention_cache, self._cache.cross_attention_cache]
+        return [self._cache]
 
     def _settings(self) -> dict[str, str | int | float | bool]:
         return {}
@@ -157,7 +164,7 @@ class EagerDecoder(TorchDecoder):
     def load(self) -> None:
         """Load the model, with an empty cache."""
         super().load()
-        self._cache: Any = self._new_cache()
+        self._cache = self._new_cache()
         self._hidden: Any = None
         self._mask: Any = None
         """(batch, positions of cache and input) of padded prompts; None where all have one length."""
@@ -210,11 +217,6 @@ class EagerDecoder(TorchDecoder):
         if self._seq2seq:
             return EncoderDecoderCache(DynamicCache(config=config), DynamicCache(config=config))
         return DynamicCache(config=config)
-
-    def _caches(self) -> list[Any]:
-        if self._seq2seq:
-            return [self._cache.self_attention_cache, self._cache.cross_attention_cache]
-        return [self._cache]
 
     def _settings(self) -> dict[str, str | int | float | bool]:
         return {"cache": "dynamic"}
@@ -331,16 +333,9 @@ class SlotDecoder(JoiningDecoder, TorchDecoder):
         self._choose(slice(0, count), self._model(**inputs, use_cache=True).logits[:, -1])
         lengths[lengths > 0] += 1
 
-    def force(self, ids: NDArray[np.int64]) -> None:
-        """Put the tokens where the next step reads them."""
-        self._next.copy_(torch.from_numpy(ids.astype(np.int64)).view(-1, 1))
-
     def _choose(self, slots: slice, logits: torch.Tensor) -> None:
         self._rows[slots] = logits
         self._next[slots] = logits.argmax(dim=-1, keepdim=True)
-
-    def _caches(self) -> list[Any]:
-        return [self._cache]
 
     def _settings(self) -> dict[str, str | int | float | bool]:
         return {"cache": "slots", "slots": self.job.batch_size, "slot_positions": self.job.capacity}

@@ -54,7 +54,7 @@ class CompiledDecoder(TorchDecoder):
         super().load()
         config = self._model.config
         own = StaticCache(config=config, max_cache_len=self.max_cache_len)
-        self._cache: Any = own
+        self._cache = own
         if self._seq2seq:
             # Keys and values of the encoder's positions, all of which are there from the first step on.
             self._cache = EncoderDecoderCache(own, StaticCache(config=config, max_cache_len=self.job.prompt_length))
@@ -103,10 +103,6 @@ class CompiledDecoder(TorchDecoder):
         """As of every decoder; a step that compiled again is an error here, outside the clock."""
         self._refuse_recompilation()
         return super().logits()
-
-    def force(self, ids: NDArray[np.int64]) -> None:
-        """Put the tokens where the next step reads them."""
-        self._next.copy_(torch.from_numpy(ids.astype(np.int64)).view(-1, 1))
 
     def close(self) -> None:
         """Compiled code and graphs go before the model."""
@@ -186,11 +182,6 @@ class CompiledDecoder(TorchDecoder):
 
     def _compiled_graphs(self) -> int:
         return int(counters["stats"].get("unique_graphs", 0))
-
-    def _caches(self) -> list[Any]:
-        if self._seq2seq:
-            return [self._cache.self_attention_cache, self._cache.cross_attention_cache]
-        return [self._cache]
 
     def _settings(self) -> dict[str, str | int | float | bool]:
         counted = compiled_of(counters)

@@ -229,6 +229,20 @@ class ExportRecord(Record):
         lines = "\n".join(f"{name} {digest}" for name, digest in sorted(self.sources.items()))
         return hashlib.sha256(lines.encode()).hexdigest() if lines else None
 
+    @property
+    def onnx_artifacts(self) -> tuple[OnnxArtifact, ...]:
+        """Every ONNX file: by precision, then the variants."""
+        return (*self.onnx.values(), *self.onnx_variants.values())
+
+    def files_of_model(self) -> tuple[Artifact, ...]:
+        """ONNX files, those of their weights, and the weights for the PyTorch backends."""
+        onnx = (file for artifact in self.onnx_artifacts for file in artifact.files())
+        return (*onnx, *((self.module,) if self.module else ()))
+
+    def files(self) -> tuple[Artifact, ...]:
+        """Every file of the export: of the model, and of all input sets."""
+        return (*self.files_of_model(), *(file for inputs in self.input_sets for file in inputs.files()))
+
 
 class ShapeProfile(Record):
     """Range of one input's shapes that an engine accepts, and the shape it was tuned for."""

@@ -330,7 +330,7 @@ MAX_FINE_SPAN = 60
 """Largest ratio of the ends at which the labels of 1, 2 and 5 of each decade have room."""
 
 
-def from_zero(label: str, high: float, room: float = 1.0, most: int = 4, suffix: str = "") -> Axis:
+def from_zero(label: str, high: float, room: float, most: int = 4, suffix: str = "") -> Axis:
     """A linear axis from 0, so that lengths are proportional to values. room: its length in multiples of `high`."""
     end = room * high or 1.0
     return Axis(label, 0.0, end, tuple(even_ticks(0.0, end, most)), suffix=suffix)

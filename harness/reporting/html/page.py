@@ -22,7 +22,7 @@ from harness.reporting.charts import plotly_drawer, selection
 from harness.reporting.charts.plotly_drawer import PlotGroup
 from harness.reporting.charts.rows import tags
 from harness.reporting.charts.spec import Tags
-from harness.reporting.first_page import MAX_MODELS, AnswerCard, answer_table, verdicts
+from harness.reporting.first_page import MAX_MODELS, AnswerCard, answer_cards, answer_table
 from harness.reporting.html import embedded
 from harness.reporting.html.comparison_section import compared
 from harness.reporting.html.profile_section import (
@@ -217,17 +217,7 @@ def _sections(
         content = compared(comparison, short_conditions(summary, shown))
         content["groups"] = content["groups"] if with_plots else []
         yield Section("comparison", "Comparison", "compared.html.j2", content)
-    answers = verdicts(summary)
-    more = len(answers) - MAX_MODELS
-    models = [key[0] for key, _ in tables]
-    if answer := answer_table(summary):
-        content = {
-            "answer": html.blocks([answer]),
-            "verdicts": [(verdict, _card_tags(verdict, models)) for verdict in answers[:MAX_MODELS]],
-            "more": f"{more} more models are below." if more > 0 else "",
-            "further": html.inline(further) if further else "",
-        }
-        yield Section("summary", "Summary", "summary.html.j2", content)
+    yield from _summary(summary, [key[0] for key, _ in tables], further)
     families = profile_groups(profiled)
     explained = {case.case_id for group in families for case in group.cases} if profile else set()
     tabled = list(chapters(summary, tables, with_plots, explained=explained))
@@ -262,6 +252,20 @@ def _sections(
         yield Section("left-out", "Left out", "list.html.j2", {"notes": summary.notes})
     yield prose("guide", "How to read this", guide(summary), proof)
     yield prose("environment", "Environment", environment_table(summary.environments))
+
+
+def _summary(summary: Summary, models: Sequence[str], further: str) -> Iterable[Section]:
+    """The answers as a table and as cards; nothing without an answer."""
+    if answer := answer_table(summary):
+        cards = answer_cards(summary)
+        more = len(cards) - MAX_MODELS
+        content = {
+            "answer": html.blocks([answer]),
+            "cards": [(card, _card_tags(card, models)) for card in cards[:MAX_MODELS]],
+            "more": f"{more} more models are below." if more > 0 else "",
+            "further": html.inline(further) if further else "",
+        }
+        yield Section("summary", "Summary", "summary.html.j2", content)
 
 
 def chapters(
@@ -310,11 +314,11 @@ def _overview(summary: Summary, tables: Sequence[tuple[TableKey, list[Row]]]) ->
         yield Section("overview", group.title, "overview.html.j2", {"groups": [group], "caption": spec.conditions})
 
 
-def _card_tags(verdict: AnswerCard, models: Sequence[str]) -> Tags:
+def _card_tags(card: AnswerCard, models: Sequence[str]) -> Tags:
     """Values that filter a card: those of its fastest row, or only its model."""
-    if verdict.fastest:
-        return tags(verdict.fastest)
-    about = [model for model in models if verdict.where.startswith(f"{model} ")]
+    if card.fastest:
+        return tags(card.fastest)
+    about = [model for model in models if card.where.startswith(f"{model} ")]
     return (max(about, key=len, default=None), None, None, None, None)
 
 

@@ -98,7 +98,7 @@ def figure(value: float, quantity: Quantity) -> str:
             return f"{units.significant(value)}x"
 
 
-def judged(judgement: Judgement) -> str:
+def judgement_text(judgement: Judgement) -> str:
     """The figure that was compared with a threshold, and whether noise could change the outcome."""
     if judgement.value is None:
         return judgement.reason or "no figure"
@@ -143,7 +143,7 @@ def headline(comparison: Comparison) -> str:
         verdicts = Counter(load.verdict for load in comparison.loads)
         parts.append("load: " + ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items()))
     if comparison.judgements:
-        outcomes = Counter(outcome for outcome, *_, judgements in _judged(comparison) for _ in judgements)
+        outcomes = Counter(outcome for outcome, *_, judgements in _grouped_judgements(comparison) for _ in judgements)
         parts.append("thresholds: " + ", ".join(f"{number} {outcome}" for outcome, number in outcomes.items()))
     return "; ".join(part for part in parts if part) + "."
 
@@ -156,8 +156,8 @@ def terminal(comparison: Comparison) -> str:
     if len(rows) > TERMINAL_ROWS:
         blocks.append(f"… and {len(rows) - TERMINAL_ROWS:,} more rows in comparison.md")
     missed = [
-        f"{outcome}  {threshold}  {_named([judgement.case_id for judgement in judgements])}: {value}"
-        for outcome, threshold, value, judgements in _judged(comparison)
+        f"{outcome}  {threshold}  {_some_cases([judgement.case_id for judgement in judgements])}: {value}"
+        for outcome, threshold, value, judgements in _grouped_judgements(comparison)
         if outcome != "PASS"
     ]
     blocks += missed[:TERMINAL_ROWS]
@@ -268,8 +268,8 @@ def _of_words(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> Documen
 
 def _thresholds(comparison: Comparison) -> DocumentBlock | None:
     lines = [
-        [outcome, f"`{threshold}`", _named([judgement.case_id for judgement in judgements]), value]
-        for outcome, threshold, value, judgements in _judged(comparison)
+        [outcome, f"`{threshold}`", _some_cases([judgement.case_id for judgement in judgements]), value]
+        for outcome, threshold, value, judgements in _grouped_judgements(comparison)
     ]
     return _of_words(["verdict", "threshold", "case", "value"], lines)
 
@@ -297,12 +297,12 @@ def _loads(comparison: Comparison) -> DocumentBlock | None:
     return replace(texts([(header, "left") for header in headers], lines), note=note)
 
 
-def _judged(comparison: Comparison) -> list[tuple[str, str, str, list[Judgement]]]:
+def _grouped_judgements(comparison: Comparison) -> list[tuple[str, str, str, list[Judgement]]]:
     """(outcome, threshold, words, rows), failures first; rows with the same words are grouped."""
     order = ("FAIL", "UNKNOWN", "PASS")
     groups: dict[tuple[str, str, str], list[Judgement]] = {}
     for judgement in sorted(comparison.judgements, key=lambda judgement: order.index(judgement.outcome)):
-        groups.setdefault((judgement.outcome, judgement.threshold, judged(judgement)), []).append(judgement)
+        groups.setdefault((judgement.outcome, judgement.threshold, judgement_text(judgement)), []).append(judgement)
     return [(*key, judgements) for key, judgements in groups.items()]
 
 
@@ -312,11 +312,11 @@ def _not_compared(rows: Sequence[ComparedRow]) -> DocumentBlock | None:
     without = worst_first(row for row in rows if row.ratio is None)
     for row in sorted(without, key=lambda row: not is_lost(row)):
         groups.setdefault((row.verdict, in_words(row)), []).append(row)
-    lines = [[verdict, _named([row.case_id for row in rows]), why] for (verdict, why), rows in groups.items()]
+    lines = [[verdict, _some_cases([row.case_id for row in rows]), why] for (verdict, why), rows in groups.items()]
     return _of_words(["verdict", "case", "reason"], lines)
 
 
-def _named(cases: Sequence[str]) -> str:
+def _some_cases(cases: Sequence[str]) -> str:
     named = ", ".join(cases[:MAX_NAMED])
     return named if len(cases) <= MAX_NAMED else f"{named} and {len(cases) - MAX_NAMED:,} more"
 

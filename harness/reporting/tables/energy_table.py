@@ -20,7 +20,11 @@ def energy_table(rows: Sequence[Row], energies: Mapping[str, Energy]) -> Table[R
     measured = [row for row in sound if row.case_id in energies]
     if not measured:
         return None
-    shown = [_column(_named(figure, measured[0]), energies) for figure in (*ENERGY, *ENERGY_WINDOW) if figure.label]
+    shown = [
+        _column(_with_sample_word(figure, measured[0]), energies)
+        for figure in (*ENERGY, *ENERGY_WINDOW)
+        if figure.label
+    ]
     how = _how(energies[measured[0].case_id])
     return Table([*case_columns(measured), *shown], measured, how, _missing(len(sound) - len(measured)))
 
@@ -41,7 +45,7 @@ def _column(figure: Figure[Energy], energies: Mapping[str, Energy]) -> Column[Ro
     return Column(column.header, lambda row: column.cell(energies[row.case_id]))
 
 
-def _named(figure: Figure[Energy], row: Row) -> Figure[Energy]:
+def _with_sample_word(figure: Figure[Energy], row: Row) -> Figure[Energy]:
     """The figure with the model's word for a sample."""
     return replace(figure, label=_A_SAMPLE[row.kind]) if figure.label == "a sample" else figure
 

@@ -149,8 +149,7 @@ def file_sizes(rows: Sequence[Row], export: ExportRecord | None, engines: Engine
     """Case id → size on disk of the ONNX file, weights or engine that a row loaded; rows without a file are absent."""
     if export is None:
         return {}
-    files = [file for onnx in (*export.onnx.values(), *export.onnx_variants.values()) for file in onnx.files()]
-    files += [export.module] if export.module else []
+    files = export.files_of_model()
     sizes = {row.case_id: sum(file.size_bytes for file in files if file.path in row.artifacts) for row in rows}
     built = {row.case_id: engine for row in rows if (engine := engine_of(row, export, engines))}
     sizes |= {case_id: engine.engine.size_bytes for case_id, engine in built.items()}

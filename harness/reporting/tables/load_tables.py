@@ -10,10 +10,10 @@ from statistics import median
 from typing import Literal
 
 from harness.core import units
-from harness.core.schemas import LoadedPoint, LoadRow, MapCell, Summary
+from harness.core.schemas import JudgedBound, LoadedPoint, LoadRow, MapCell, Summary
 from harness.core.schemas.load_record import ClientFigures
 from harness.core.units import ABSENT, MICROSECOND, MILLISECOND, TimeUnit
-from harness.reporting.csv_identity import Line, where
+from harness.reporting.csv_identity import Line, whole_line
 from harness.reporting.figures import CSV_UNITS, LOAD, LOADED, REPLAYED, columns
 from harness.reporting.load_groups import (
     batching,
@@ -147,10 +147,7 @@ def replay_lines(summary: Summary) -> list[Line]:
 
 def about_load(summary: Summary, row: LoadRow, *figures: Line) -> Line:
     """A whole line about one load case: its conditions, figures, and where they were measured."""
-    line = who_loaded(row)
-    for part in figures:
-        line |= part
-    return {**line, "threads": row.threads, **where(summary)}
+    return whole_line(summary, who_loaded(row), figures, row.threads)
 
 
 def who_loaded(row: LoadRow) -> Line:
@@ -196,26 +193,22 @@ def _time(header: str, unit: TimeUnit, of: Callable[[LoadedPoint], float | None]
     return Column(header, lambda line: units.in_unit(of(line.point), unit))
 
 
-def _over(line: LoadLine) -> str:
-    point = line.point
-    if point.over_share is None:
+def _over(counted: LoadedPoint | JudgedBound | None) -> str:
+    """The share over a bound with its interval."""
+    if counted is None or counted.over_share is None:
         return ABSENT
-    share = f"{point.over_share:.2%}"
-    return share if point.over_low is None else f"{share} [{point.over_low:.2%}, {point.over_high or 0:.2%}]"
+    ends = "" if counted.over_low is None else f" [{counted.over_low:.2%}, {counted.over_high or 0:.2%}]"
+    return f"{counted.over_share:.2%}{ends}"
 
 
 def _over_columns(lines: Sequence[LoadLine]) -> list[Column[LoadLine]]:
     """The share over the bound, or over each of several."""
     bounds = list(dict.fromkeys(judged.bound for line in lines for judged in line.point.judged))
     if not bounds:
-        return [Column("over the bound", _over)]
+        return [Column("over the bound", lambda line: _over(line.point))]
 
     def share(line: LoadLine, bound: str) -> str:
-        judged = next((judged for judged in line.point.judged if judged.bound == bound), None)
-        if judged is None:
-            return ABSENT
-        ends = "" if judged.over_low is None else f" [{judged.over_low:.2%}, {judged.over_high or 0:.2%}]"
-        return f"{judged.over_share:.2%}{ends}"
+        return _over(next((judged for judged in line.point.judged if judged.bound == bound), None))
 
     return [Column(f"over {bound}", partial(share, bound=bound)) for bound in bounds]
 

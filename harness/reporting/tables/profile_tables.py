@@ -289,7 +289,7 @@ def profile_blocks(
     return [block for block in blocks if block]
 
 
-def trust_lines(parts: PartsProfile, on_gpu: bool, measured_ns: int | None = None) -> list[str]:
+def trust_lines(parts: PartsProfile, on_gpu: bool, measured_ns: int | None) -> list[str]:
     """How far the times can be trusted: grade and flags, whether they add up, how the repeats agree, launch gaps."""
     reconciled, gaps = reconcile(parts, on_gpu, measured_ns), idle_share(parts, measured_ns)
     return [

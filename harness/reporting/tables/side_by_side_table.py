@@ -101,9 +101,9 @@ def gain_sentence(side: SideBySide) -> str:
         return f"{text}; {waits}, and most of the difference comes from that."
     if side.gain_ns <= 0:
         return f"{text}: these profiles do not explain the difference."
-    untold = [column.name for column in (fast, slow) if not column.parts.layers]
-    if untold:
-        names = " and ".join(untold)
+    without_layers = [column.name for column in (fast, slow) if not column.parts.layers]
+    if without_layers:
+        names = " and ".join(without_layers)
         return f"{text}. Cannot attribute the difference to layer groups: {names} reports operators only."
     share = f"{units.percent(gain_of(first) / side.gain_ns)} of it" if gain_of(first) <= side.gain_ns else "all of it"
     return f"{text}; {first.name} brings {share}."

@@ -32,7 +32,7 @@ def commands(comparison: Comparison) -> list[str]:
         if load.fails
     ]
     errors += [
-        ("threshold", f"{judgement.case_id}: {judgement.threshold}: {comparison_table.judged(judgement)}")
+        ("threshold", f"{judgement.case_id}: {judgement.threshold}: {comparison_table.judgement_text(judgement)}")
         for judgement in missed
     ]
     warnings = [("no longer measured", f"{row.case_id}: {comparison_table.in_words(row)}") for row in lost]
@@ -120,10 +120,8 @@ def _table(rows: Sequence[ComparedRow]) -> str:
 
 def _missed(comparison: Comparison) -> str:
     missed = [judgement for judgement in comparison.judgements if judgement.outcome != "PASS"]
-    lines = [
-        f"- {limit.outcome} `{escape(limit.threshold)}` {limit.case_id}: {escape(comparison_table.judged(limit))}"
-        for limit in missed[:MAX_MISSED]
-    ]
+    texts = [(judgement, escape(comparison_table.judgement_text(judgement))) for judgement in missed[:MAX_MISSED]]
+    lines = [f"- {limit.outcome} `{escape(limit.threshold)}` {limit.case_id}: {text}" for limit, text in texts]
     return "\n".join([*lines, *([f"- … and {len(missed) - MAX_MISSED} more"] if len(missed) > MAX_MISSED else [])])
 
 

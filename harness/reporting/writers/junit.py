@@ -63,7 +63,7 @@ def _load_case(load: ComparedLoad) -> Element:
 
 def _threshold_case(judgement: Judgement) -> Element:
     case = Element("testcase", classname=_clean(judgement.threshold), name=_clean(judgement.case_id))
-    text = _clean(f"{judgement.outcome}: {comparison_table.judged(judgement)}")
+    text = _clean(f"{judgement.outcome}: {comparison_table.judgement_text(judgement)}")
     if judgement.outcome == "PASS":
         SubElement(case, "system-out").text = text
     else:

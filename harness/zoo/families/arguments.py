@@ -93,10 +93,11 @@ def _names(bound: inspect.BoundArguments, module: nn.Module) -> list[str]:
     values: list[tuple[str, Any]] = []
     for name, value in bound.arguments.items():
         values += value.items() if kinds[name] == inspect.Parameter.VAR_KEYWORD else [(name, value)]
-    paths = [(name, *map(_word, path)) for name, value in values for path, _ in tree_flatten_with_path(value)[0]]
+    paths = [(name, *map(key_text, path)) for name, value in values for path, _ in tree_flatten_with_path(value)[0]]
     names = ["_".join(path) for path in paths]
     return names if len(set(names)) == len(names) else [f"input_{index}" for index in range(len(names))]
 
 
-def _word(key: Any) -> str:
+def key_text(key: Any) -> str:
+    """The key, place or attribute of a step of a path of PyTorch's tree_flatten_with_path."""
     return next(str(getattr(key, name)) for name in ("key", "idx", "name") if hasattr(key, name))

@@ -88,7 +88,7 @@ def intact_generation(folder: ModelFolder, request: GenerationRequest) -> Genera
         record = store.load(folder.generation, GenerationExport, "make export")
         if record.request_sha256 != request.digest or not request.covered_by(record):
             return None
-        store.check_generation_files(folder.root, record)
+        store.check_artifacts(folder.root, record)
     except (FormatError, MissingInputError):
         return None
     return record

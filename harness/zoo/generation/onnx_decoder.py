@@ -243,7 +243,7 @@ _BATCH, _SEQUENCE, _PAST, _CAPACITY = 2, 3, 5, 16
 """Shapes that the model is traced with: different numbers above 1, or the exporter takes two axes for one."""
 
 
-def file_name(precision: Precision, form: str = "") -> str:
+def file_name(precision: Precision, form: str) -> str:
     """Name of a file; form: empty, IN_PLACE or PREFILL."""
     return f"decoder-{_key(precision, form)}.onnx"
 

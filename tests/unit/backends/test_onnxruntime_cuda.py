@@ -16,7 +16,7 @@ from harness.backends.base import Backend, BackendJob, Batch
 from harness.core.errors import CaseError, MissingInputError
 from harness.core.schemas import Case, ExportRecord, OnnxArtifact, TensorSpec
 from tests.fixtures import overlapped
-from tests.fixtures.computing_gpu import FakeGpu
+from tests.fixtures.computing_gpu import FakeGpu, outputs_of_pass
 from tests.fixtures.onnxruntime_gpu import AXES, CPU, CUDA, Runtime, install
 
 BATCHES: tuple[Batch, ...] = tuple(
@@ -137,14 +137,7 @@ def test_new_content_of_a_batch_is_answered_and_no_other_batch_changes(
     old = [batch["ids"].astype(np.float32) * 2 for batch in own]
 
     def passed(index: int) -> Any:
-        backend.select(index)
-        if boundary == "transfer":
-            backend.upload()
-        backend.infer()
-        if boundary == "transfer":
-            backend.download()
-        backend.synchronize()
-        return backend.outputs()["hidden"]
+        return outputs_of_pass(backend, boundary, index)["hidden"]
 
     np.testing.assert_array_equal(passed(1), old[1])
     own[1]["ids"][...] = 7

@@ -26,7 +26,7 @@ from harness.core.schemas import (
     Work,
 )
 from tests.fixtures import overlapped
-from tests.fixtures.computing_gpu import FakeGpu
+from tests.fixtures.computing_gpu import FakeGpu, outputs_of_pass
 
 BATCHES = tuple({"ids": np.arange(6, dtype=np.int64).reshape(2, 3) + 100 * index} for index in range(4))
 PLAN: dict[str, Any] = {"scale": 2.0, "inputs": {"ids": "INT32"}, "outputs": {"hidden": "FLOAT"}}
@@ -153,14 +153,7 @@ def test_new_content_of_a_batch_is_answered_and_no_other_batch_changes(make: Mak
     old = [batch["ids"].astype(np.float32) * 2 for batch in own]
 
     def passed(index: int) -> Any:
-        backend.select(index)
-        if boundary == "transfer":
-            backend.upload()
-        backend.infer()
-        if boundary == "transfer":
-            backend.download()
-        backend.synchronize()
-        return backend.outputs()["hidden"]
+        return outputs_of_pass(backend, boundary, index)["hidden"]
 
     np.testing.assert_array_equal(passed(1), old[1])
     own[1]["ids"][...] = 7

@@ -19,6 +19,7 @@ from harness.comparison.verdicts import Margins
 from harness.core.schemas import ComparedRow, Flag, Interval, Latency, Row, Summary, TensorSpec
 from harness.statistics import estimators
 from harness.statistics.ratios import Change, change_between, ratio_of, ratio_of_medians
+from tests.fixtures.comparing import compared
 from tests.synthetic_results import MINILM, FakeModel, Synthetic, case_of, environment, voided
 
 BACKENDS = ("torch-eager", "torch-script", "onnxruntime", "openvino")
@@ -61,7 +62,7 @@ def changed(backend: str, **update: Any) -> Edit:
 def compare(baseline: Summary, current: Summary, margins: Margins | None = None) -> dict[str, ComparedRow]:
     """By backend."""
     differences = compatibility.differences(baseline, current)
-    rows = comparison.compare(baseline, current, differences, margins or Margins())
+    rows = compared(baseline, current, differences, margins or Margins())
     assert len({row.backend for row in rows}) == len(rows)
     return {row.backend: row for row in rows}
 
@@ -226,7 +227,7 @@ def test_new_and_gone_rows_keep_their_figure() -> None:
 @pytest.mark.parametrize("field", ["boundary", "mode", "weights"])
 def test_rows_of_another_kind_never_meet(field: str) -> None:
     other = {"boundary": "e2e", "mode": "offline", "weights": "seeded"}[field]
-    result = comparison.compare(summary_of(1), summary_of(2, changed("openvino", **{field: other})), (), Margins())
+    result = compared(summary_of(1), summary_of(2, changed("openvino", **{field: other})), (), Margins())
     assert [row.verdict for row in result if row.backend == "openvino"] == ["NEW", "GONE"]
 
 
@@ -447,12 +448,12 @@ OLD, NEW = "0123456789abcdef", "fedcba9876543210"
 
 def outcomes(baseline: Summary, current: Summary) -> list[str]:
     differences = compatibility.differences(baseline, current)
-    return [row.verdict for row in comparison.compare(baseline, current, differences, Margins())]
+    return [row.verdict for row in compared(baseline, current, differences, Margins())]
 
 
 def test_two_states_of_one_class_are_compared_and_the_difference_is_reported() -> None:
     before, after = net(OLD), net(NEW, seed=2)
-    (row,) = comparison.compare(before, after, (), Margins())
+    (row,) = compared(before, after, (), Margins())
     assert row.ratio is not None
     assert (row.case_id, row.model) == (f"pickle-Net-{NEW}-torch-eager-cpu-fp32-b1", f"pickle:Net-{NEW}")
     told = [

@@ -65,7 +65,6 @@ def test_answers_belong_to_their_requests_and_instants_are_in_order() -> None:
     steps = (run.scheduled, run.issued, run.serialised, run.sent, run.first, run.done)
     assert all(np.all(earlier <= later) for earlier, later in itertools.pairwise(steps))
     assert np.array_equal(run.latency_ns(), run.done - run.scheduled)
-    assert np.array_equal(run.lateness_ns(), run.issued - run.scheduled)
     assert np.all(run.server_queue_ns == 1000)
     assert np.all(run.server_compute_ns == 2000)
     assert np.all(run.answer_bytes > 24)

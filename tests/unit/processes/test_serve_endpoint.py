@@ -116,7 +116,7 @@ def test_of_a_distribution_each_request_draws_its_lengths_and_asks_for_its_own_t
     work = _Distribution()
     order = work.order(3_000, 5)
     assert order == work.order(3_000, 5) != work.order(3_000, 6)
-    asked = work.asked(timeline({}, order))
+    asked = work.tokens_asked(timeline({}, order))
     assert set(asked) == {4, 8}
     assert np.mean(np.array(asked) == 8) == pytest.approx(2 / 3, abs=0.05)
     # The prompts of a pair take turns.

@@ -166,17 +166,18 @@ def test_ids_and_variables_are_in_the_details_alone(summary: Summary) -> None:
 def test_a_card_has_the_cost_beside_the_speed(rows: Rows, summary: Summary) -> None:
     exact, slow = timed(rows[OPENVINO], 10, 9.9, 10.1), timed(rows[EAGER], 20, 19.9, 20.1)
     fast = lossy(rows[OPENVINO], 5, 4.9, 5.1, top1_agreement=0.90625)
-    (card,) = page.verdicts(summary.model_copy(update={"rows": (exact, slow, fast)}))
+    (card,) = page.answer_cards(summary.model_copy(update={"rows": (exact, slow, fast)}))
     assert card.text == "openvino int8 is fastest"
     assert card.figures == "5.00 ms, 9.4% of answers change, with the same answers (fp32): openvino 10.0 ms"
 
 
 def test_a_card_without_a_winner_says_so(rows: Rows, summary: Summary) -> None:
     tied = (timed(rows[OPENVINO], 10, 9, 11), timed(rows[ONNXRUNTIME], 10.5, 10, 11.5))
-    (card,) = page.verdicts(summary.model_copy(update={"rows": tied}))
+    (card,) = page.answer_cards(summary.model_copy(update={"rows": tied}))
     assert card.fastest is None
     assert card.text == "no clear winner: openvino fp32 or onnxruntime fp32, 10.0 ms to 10.5 ms"
-    (flagged,) = page.verdicts(summary.model_copy(update={"rows": (tied[0], timed(rows[ONNXRUNTIME], 8, 7, 9, "C"))}))
+    doubtful = summary.model_copy(update={"rows": (tied[0], timed(rows[ONNXRUNTIME], 8, 7, 9, "C"))})
+    (flagged,) = page.answer_cards(doubtful)
     assert flagged.text.startswith("undecided: onnxruntime fp32 8.00 ms (grade C) or openvino fp32")
 
 

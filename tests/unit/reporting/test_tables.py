@@ -14,7 +14,7 @@ from harness.core.schemas import Check, ColdCosts, Flag, Grade, Interval, Row, S
 from harness.reporting import ranking
 from harness.reporting.details import calibrated, document
 from harness.reporting.figures import MEMORY, Figure
-from harness.reporting.first_page import answer_table, case_table, nothing
+from harness.reporting.first_page import answer_table, case_table, no_answer
 from harness.reporting.html.page import page
 from harness.reporting.prose.conditions import conditions, environment_table, run_conditions, shared_conditions
 from harness.reporting.table import texts
@@ -290,4 +290,4 @@ def test_work_of_known_duration_is_no_overhead_of_the_harness(summary: Summary) 
 
 def test_a_summary_of_what_computes_nothing_has_measured_something(summary: Summary) -> None:
     idle = tuple(row for row in summary.rows if row.backend == "noop")
-    assert nothing(summary.model_copy(update={"rows": idle})).startswith("Only backends that compute nothing")
+    assert no_answer(summary.model_copy(update={"rows": idle})).startswith("Only backends that compute nothing")

@@ -71,10 +71,10 @@ def test_a_bound_that_is_none_is_refused(text: str, problem: str, hint: str) -> 
     assert hint in error.value.hint
 
 
-def test_failures_and_timeouts_are_infinite() -> None:
-    scheduled, done = np.array([0, 10, 20, 30]), np.array([5, 0, 100, 36])
-    latency = load_verdict.latencies(scheduled, done, np.array([False, True, False, False]), timeout_ns=50)
-    assert latency.tolist() == [5, math.inf, math.inf, 6]
+def test_failures_are_infinite() -> None:
+    scheduled, done = np.array([0, 10, 20]), np.array([5, 0, 26])
+    latency = load_verdict.latencies(scheduled, done, np.array([False, True, False]))
+    assert latency.tolist() == [5, math.inf, 6]
 
 
 @pytest.mark.parametrize(

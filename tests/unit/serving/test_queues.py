@@ -127,11 +127,11 @@ def test_peak_of_a_constant_service() -> None:
     assert result.ci95 is not None
     assert result.rate_per_s == pytest.approx(50, rel=0.02)
     assert result.ci95.low < 50 < result.ci95.high
-    assert not result.at_capacity
+    assert result.rate_per_s < result.capacity_per_s
     assert peak_rate(services, ONE, 1, parse_bound("p99<9ms"), 300, 2) is None
     endless = peak_rate(services, ONE, 1, parse_bound("p99<100s"), 300, 2)
     assert endless is not None
-    assert (endless.at_capacity, endless.rate_per_s) == (True, pytest.approx(100))
+    assert endless.rate_per_s == endless.capacity_per_s == pytest.approx(100)
 
 
 def test_the_map_has_a_peak_for_each_policy_and_batches_pay_off() -> None:
@@ -139,10 +139,10 @@ def test_the_map_has_a_peak_for_each_policy_and_batches_pay_off() -> None:
     tried = policies((1, 4, 8), (0, 5 * MS))
     assert tried == (ONE, BatchPolicy(4), BatchPolicy(4, 5 * MS), BatchPolicy(8), BatchPolicy(8, 5 * MS))
     result = policy_map(services, tried, 1, parse_bound("p99<100ms"), (0.25,), 300, 3)
-    peaks = [entry.peak.rate_per_s for entry in result if entry.peak is not None]
+    peaks = [cell.rate_per_s for cell in result if cell.rate_per_s is not None]
     assert len(peaks) == 5
     assert peaks[0] < peaks[1] < peaks[3]
-    assert [entry.points[0].rate_per_s for entry in result] == pytest.approx([0.25 * 8 / 0.024] * 5)
+    assert [cell.points[0].rate_per_s for cell in result] == pytest.approx([0.25 * 8 / 0.024] * 5)
 
 
 def test_the_knee_of_m_d_1() -> None:

@@ -13,7 +13,6 @@ from harness.zoo import model_info
 from harness.zoo.identity import (
     ExportChoices,
     artifact,
-    artifacts_of,
     covers,
     intact_record,
     request_digest,
@@ -135,4 +134,4 @@ def test_a_form_that_was_not_written_is_pending(tmp_path: Path) -> None:
     fused = record.onnx["fp32"].model_copy(update={"path": "model-fp16-fused.onnx"})
     with_form = record.model_copy(update={"onnx_variants": {"fp16-fused": fused}})
     assert covers(with_form, wanted)
-    assert fused in artifacts_of(with_form)
+    assert fused in with_form.files()
