@@ -40,7 +40,6 @@ from harness.core.schemas import (
     ServiceRun,
     TokenLoad,
     TokenParity,
-    Tolerance,
 )
 from harness.core.schemas.load_record import Bounded
 from harness.core.units import duration
@@ -98,13 +97,10 @@ class LoadEvidence:
 def load_row(
     load: LoadCase,
     kind: Kind,
-    tolerance: Tolerance | None,
-    judge_top1: bool,
+    criteria: flags.Criteria,
     evidence: LoadEvidence,
-    calibration: bool = False,
 ) -> LoadRow:
-    """The row of a load case. tolerance: of its outputs; judge_top1: whether equal answers are part of it; calibration:
-    whether its backend computes nothing."""
+    """The row of a load case."""
     blank = _blank(load, kind)
     if load.skip_reason is not None:
         return blank.model_copy(update={"status": "skipped", "reason": load.skip_reason})
@@ -130,9 +126,9 @@ def load_row(
         update={
             "status": "measured" if points or _no_load(load, prediction) else "failed" if failure else "missing",
             "void": _misplaced(load, service)
-            or _unchecked(load, parity, calibration)
-            or _wrong_tokens(load, tokens, tolerance, calibration, service.rounding)
-            or _void(load, tolerance, judge_top1, parity, guards)
+            or _unchecked(load, parity, criteria)
+            or _wrong_tokens(load, tokens, criteria, service.rounding)
+            or _void(load, criteria, parity, guards)
             or _from_memory(load, service)
             or _another_model(points),
             "points": points,
@@ -539,23 +535,23 @@ def _seed_guard(evidence: LoadEvidence) -> Guard | None:
     return None
 
 
-def _unchecked(load: LoadCase, parity: Parity | None, calibration: bool) -> str | None:
+def _unchecked(load: LoadCase, parity: Parity | None, criteria: flags.Criteria) -> str | None:
     """Outputs without a comparison prove nothing. Completions are compared as text; calibration computes nothing."""
-    compared = parity is not None or calibration or load.new_tokens is not None
+    compared = parity is not None or criteria.calibration or load.new_tokens is not None
     return None if compared else "the outputs were not compared with the reference"
 
 
-def _void(
-    load: LoadCase, tolerance: Tolerance | None, judge_top1: bool, parity: Parity | None, guards: Sequence[Guard]
-) -> str | None:
+def _void(load: LoadCase, criteria: flags.Criteria, parity: Parity | None, guards: Sequence[Guard]) -> str | None:
     if parity is not None and parity.nonfinite:
         return f"{parity.nonfinite} output values are not finite where the reference is, or the other way round"
     if (
         parity is not None
-        and tolerance is not None
-        and (far := flags.beyond_tolerance(load, parity, tolerance, judge_top1))
+        and criteria.tolerance is not None
+        and (far := flags.beyond_tolerance(load, parity, criteria.tolerance, criteria.judge_top1))
     ):
         return far[0].flag.detail
+    if parity is not None and flags.alike(load, criteria):
+        return flags.ALIKE
     for guard in guards:
         repeated = guard.name == "repeat-input" and load.new_tokens is None
         if repeated and guard.interval and guard.interval.high < MIN_REPEAT_RATIO:
@@ -613,14 +609,13 @@ def _token_parity(service: ServiceRun, evidence: LoadEvidence) -> TokenParity | 
 def _wrong_tokens(
     load: LoadCase,
     parity: TokenParity | None,
-    tolerance: Tolerance | None,
-    calibration: bool,
+    criteria: flags.Criteria,
     rounding: float | None,
 ) -> str | None:
     """Why tokens of a decoder are wrong, or were not compared, by the rules of the table of generation."""
-    if not load.generates_here or calibration:
+    if not load.generates_here or criteria.calibration:
         return None
-    flagged = [finding.flag for finding in token_findings(load, parity, tolerance, rounding)]
+    flagged = [finding.flag for finding in token_findings(load, parity, criteria.tolerance, rounding)]
     return next((flag.detail for flag in flagged if flag.caps_at == "F" or flag.name == "PARITY_UNCHECKED"), None)
 
 
