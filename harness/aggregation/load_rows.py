@@ -652,6 +652,8 @@ def _notes(load: LoadCase, evidence: LoadEvidence, points: Sequence[LoadedPoint]
     guards = () if service is None else _guards(service, evidence)
     notes = [note for guard in guards if (note := _kept_prefixes(guard))]
     notes += _about_tokens(load, points)
+    if evidence.service is not None and evidence.service.repeats and evidence.service.repeats.missing:
+        notes.append(f"answers from memory were not looked for: {evidence.service.repeats.missing}")
     every = () if evidence.service is None else _guards(evidence.service, evidence)
     notes += [note for guard in every if (note := _depends(guard))]
     if _no_load(load, evidence.prediction) and evidence.service is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import random
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,11 +28,20 @@ from harness.core.errors import CaseError, MissingInputError
 from harness.core.host import environment
 from harness.core.layout import LoadFiles, Models, Results
 from harness.core.protocol import Enter, LoadJob
-from harness.core.schemas import GenerationExport, GuardTimes, Parity, Placement, PromptSet, Replication, ServiceRun
+from harness.core.schemas import (
+    GenerationExport,
+    GuardTimes,
+    Parity,
+    Placement,
+    PromptSet,
+    Repeats,
+    Replication,
+    ServiceRun,
+)
 from harness.core.store import digest_of
 from harness.core.timestamps import utc_now
 from harness.endpoints import open_endpoint
-from harness.endpoints.contract import Completion, Endpoint, EndpointFacts, Prompt, Sample
+from harness.endpoints.contract import Completion, Endpoint, EndpointFacts, Exchange, Prompt, Sample
 from harness.endpoints.issuing import drive, drive_closed, keep_every
 from harness.endpoints.target import parse_target
 from harness.endpoints.timeline import Timeline, client_times, ended
@@ -48,7 +58,8 @@ from harness.serving.load_case import (
     service_digest,
 )
 from harness.statistics import parity
-from harness.timing.clock import calibrate
+from harness.timing.clock import calibrate, now_ns
+from harness.timing.repeat_check import ALONE_PAIRS, Rewritable, check_repeats
 from harness.timing.session import peak_bytes
 from harness.zoo.input_files import read_arrays
 
@@ -86,6 +97,10 @@ class Workload(ABC):
         """Tokens that each request asked for, where requests differ in it."""
         return ()
 
+    def check_repeats(self, endpoint: Endpoint, seed: int) -> Repeats | None:
+        """Requests with new inputs beside requests with stored ones; None of prompts."""
+        return None
+
 
 class TensorWorkload(Workload):
     """Batches of arrays, and the fp32 outputs for each."""
@@ -108,6 +123,27 @@ class TensorWorkload(Workload):
             except ValueError as error:
                 wrong[number] = str(error)
         return JudgedAnswers(len(run.replies), parity.worst(distances), wrong)
+
+    def check_repeats(self, endpoint: Endpoint, seed: int) -> Repeats:
+        """On one connection. A service that keeps answers by their input has those to all stored inputs by now, and
+        those to the new inputs of an earlier check: the time is part of the seed."""
+        stored = self._batches.inputs[:MOST_CHECKED]
+        batches = [{name: np.array(values) for name, values in batch.items()} for batch in stored]
+        connection, place, answer = endpoint.connect(), 0, dict[str, NDArray[np.generic]]()
+
+        def ready(index: int) -> None:
+            nonlocal place
+            place = index
+
+        def once() -> None:
+            nonlocal answer
+            answer = dict(connection.exchange(batches[place], now_ns() + CHECK_NS, Exchange()))  # type: ignore[arg-type]
+
+        try:
+            runs = Rewritable(batches, ready, once, lambda: answer)
+            return check_repeats(runs, self._batches.reference, (seed, time.time_ns()), ALONE_PAIRS)
+        finally:
+            connection.close()
 
 
 class PromptWorkload(Workload):
@@ -355,6 +391,7 @@ class _EndpointRun:
             load_ns={},
             service_ns={load.max_batch: tuple((run.done - run.issued).tolist())},
             repeat_input=self._repeat_guard(_typical_ns(run)),
+            repeats=self.work.check_repeats(self.endpoint, self.job.measurement.seed),
             parity={} if self.checked.distance is None else {load.max_batch: self.checked.distance},
             placement=_placement(facts),
             peak_rss_bytes=peak_bytes(),

@@ -60,7 +60,7 @@ from harness.timing.loop import (
     warm_up,
 )
 from harness.timing.modes import MODES, Mode
-from harness.timing.repeat_check import Rewritable, check_repeats
+from harness.timing.repeat_check import LEAST_PAIRS, Rewritable, check_repeats
 
 
 class StopCounter:
@@ -392,10 +392,12 @@ def run_session(
     )
 
 
-def checked_repeats(runs: Rewritable, reference: Callable[[int], Outputs], seed: Sequence[int]) -> Repeats:
+def checked_repeats(
+    runs: Rewritable, reference: Callable[[int], Outputs], seed: Sequence[int], least: int = LEAST_PAIRS
+) -> Repeats:
     """The repeat check, and for how long it waited for a CPU."""
     before, began = waited_ns(), clock.now_ns()
-    repeats = check_repeats(runs, reference, seed)
+    repeats = check_repeats(runs, reference, seed, least)
     waited, wall_ns = waited_between(before, waited_ns()), clock.now_ns() - began
     share = waited / wall_ns if waited is not None and wall_ns else None
     return repeats.model_copy(update={"waited_share": share})
