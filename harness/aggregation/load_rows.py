@@ -565,7 +565,7 @@ def _void(load: LoadCase, criteria: flags.Criteria, parity: Parity | None, guard
 def _from_memory(load: LoadCase, service: ServiceRun) -> str | None:
     """Why inputs in rotation were answered from memory; None where nothing shows it."""
     repeats = service.repeats
-    if repeats is None:
+    if repeats is None or load.new_tokens is not None:
         return None
     if checks.is_stuck(repeats.compared, repeats.unchanged):
         return "new inputs, written where stored ones lay, got the answers of the stored ones"
@@ -652,8 +652,15 @@ def _notes(load: LoadCase, evidence: LoadEvidence, points: Sequence[LoadedPoint]
     guards = () if service is None else _guards(service, evidence)
     notes = [note for guard in guards if (note := _kept_prefixes(guard))]
     notes += _about_tokens(load, points)
-    if evidence.service is not None and evidence.service.repeats and evidence.service.repeats.missing:
-        notes.append(f"answers from memory were not looked for: {evidence.service.repeats.missing}")
+    repeats = None if evidence.service is None else evidence.service.repeats
+    if repeats is not None and repeats.missing:
+        notes.append(f"answers from memory were not looked for: {repeats.missing}")
+    new = checks.repeat_interval([repeats]) if repeats is not None and load.new_tokens is not None else None
+    if new is not None and new.low > 1 / MIN_REPEAT_RATIO:
+        notes.append(
+            f"new prompts take {new.low:.3g} to {new.high:.3g} times as long as stored ones: the server keeps answers "
+            "or caches of prompts. Start it without them to measure the whole work"
+        )
     every = () if evidence.service is None else _guards(evidence.service, evidence)
     notes += [note for guard in every if (note := _depends(guard))]
     if _no_load(load, evidence.prediction) and evidence.service is not None:

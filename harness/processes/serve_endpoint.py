@@ -13,7 +13,7 @@ import random
 import secrets
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,7 +41,7 @@ from harness.core.schemas import (
 from harness.core.store import digest_of
 from harness.core.timestamps import utc_now
 from harness.endpoints import open_endpoint
-from harness.endpoints.contract import Completion, Endpoint, EndpointFacts, Exchange, Prompt, Sample
+from harness.endpoints.contract import Completion, Endpoint, EndpointFacts, Exchange, Prompt, Sample, Tensors
 from harness.endpoints.issuing import drive, drive_closed, keep_every
 from harness.endpoints.target import parse_target
 from harness.endpoints.timeline import Timeline, client_times, ended
@@ -97,9 +97,9 @@ class Workload(ABC):
         """Tokens that each request asked for, where requests differ in it."""
         return ()
 
-    def check_repeats(self, endpoint: Endpoint, seed: int) -> Repeats | None:
-        """Requests with new inputs beside requests with stored ones; None of prompts."""
-        return None
+    @abstractmethod
+    def check_repeats(self, endpoint: Endpoint, facts: EndpointFacts, seed: int) -> Repeats:
+        """Requests with new inputs beside requests with stored ones."""
 
 
 class TensorWorkload(Workload):
@@ -124,26 +124,37 @@ class TensorWorkload(Workload):
                 wrong[number] = str(error)
         return JudgedAnswers(len(run.replies), parity.worst(distances), wrong)
 
-    def check_repeats(self, endpoint: Endpoint, seed: int) -> Repeats:
-        """On one connection. A service that keeps answers by their input has those to all stored inputs by now, and
-        those to the new inputs of an earlier check: no two checks have the same seed."""
-        stored = self._batches.inputs[:MOST_CHECKED]
-        batches = [{name: np.array(values) for name, values in batch.items()} for batch in stored]
-        connection, place, answer = endpoint.connect(), 0, dict[str, NDArray[np.generic]]()
+    def check_repeats(self, endpoint: Endpoint, facts: EndpointFacts, seed: int) -> Repeats:
+        """New inputs are made of two stored ones."""
+        return _check_repeats(endpoint, self._batches.inputs, lambda batch: batch, self._batches.reference, seed)
 
-        def ready(index: int) -> None:
-            nonlocal place
-            place = index
 
-        def once() -> None:
-            nonlocal answer
-            answer = dict(connection.exchange(batches[place], now_ns() + CHECK_NS, Exchange()))  # type: ignore[arg-type]
+def _check_repeats(
+    endpoint: Endpoint,
+    stored: Sequence[Tensors],
+    sample_of: Callable[[Tensors], Sample],
+    reference: Callable[[int], Tensors],
+    seed: int,
+) -> Repeats:
+    """On one connection. A service that keeps answers by their input has those to all stored inputs by now, and those
+    to the new inputs of an earlier check: no two checks have the same seed. sample_of: the request of some arrays."""
+    batches = [{name: np.array(values) for name, values in batch.items()} for batch in stored[:MOST_CHECKED]]
+    connection, place, answer = endpoint.connect(), 0, dict[str, NDArray[np.generic]]()
 
-        try:
-            runs = Rewritable(batches, ready, once, lambda: answer)
-            return check_repeats(runs, self._batches.reference, (seed, secrets.randbits(64)), ALONE_PAIRS)
-        finally:
-            connection.close()
+    def ready(index: int) -> None:
+        nonlocal place
+        place = index
+
+    def once() -> None:
+        nonlocal answer
+        reply = connection.exchange(sample_of(batches[place]), now_ns() + CHECK_NS, Exchange())
+        answer = {} if isinstance(reply, Completion) else dict(reply)
+
+    try:
+        runs = Rewritable(batches, ready, once, lambda: answer)
+        return check_repeats(runs, reference, (seed, secrets.randbits(64)), ALONE_PAIRS)
+    finally:
+        connection.close()
 
 
 class PromptWorkload(Workload):
@@ -204,6 +215,18 @@ class PromptWorkload(Workload):
             compared += 1
             equal += reply.ids == answer.ids if reply.ids else reply.text == answer.text
         return JudgedAnswers(compared, wrong=wrong, equal=equal)
+
+    def check_repeats(self, endpoint: Endpoint, facts: EndpointFacts, seed: int) -> Repeats:
+        """Of prompts of one length, by their token ids."""
+        first = self.samples[0]
+        if facts.form != "ids" or first.ids is None:
+            return Repeats(missing="the server takes text, and new prompts are made of token ids")
+        alike = [sample.ids for sample in self.samples if sample.ids and len(sample.ids) == len(first.ids)]
+
+        def prompt(batch: Tensors) -> Prompt:
+            return Prompt(first.text, first.new_tokens, tuple(batch["ids"].tolist()))
+
+        return _check_repeats(endpoint, [{"ids": np.array(ids)} for ids in alike], prompt, lambda _: {}, seed)
 
 
 @dataclass(frozen=True)
@@ -289,6 +312,9 @@ GUARD_NS = 30_000_000
 """Length of one block of a pair, in service times; at least three requests."""
 GUARD_S = 20.0
 """Of all pairs; a slow service has fewer, but at least four."""
+
+REPEATS_S = 120.0
+"""Of requests with new inputs and of those beside them: where they would take longer, there are none."""
 
 OFFLINE_IN_FLIGHT = 64
 """Requests in flight of the offline scenario, whose requests are all due at once."""
@@ -391,7 +417,7 @@ class _EndpointRun:
             load_ns={},
             service_ns={load.max_batch: tuple((run.done - run.issued).tolist())},
             repeat_input=self._repeat_guard(_typical_ns(run)),
-            repeats=self.work.check_repeats(self.endpoint, self.job.measurement.seed),
+            repeats=self._repeats(_typical_ns(run)),
             parity={} if self.checked.distance is None else {load.max_batch: self.checked.distance},
             placement=_placement(facts),
             peak_rss_bytes=peak_bytes(),
@@ -477,6 +503,11 @@ class _EndpointRun:
             kind, said = next(iter(run.details.items()))
             raise CaseError(f"A request failed without load: {kind}: {said}.", "The server's own log says why.")
         return run
+
+    def _repeats(self, typical_ns: float) -> Repeats:
+        if 2 * ALONE_PAIRS * typical_ns > REPEATS_S * 1e9:
+            return Repeats(missing=f"its requests would take more than {REPEATS_S:g} s")
+        return self.work.check_repeats(self.endpoint, self.facts, self.job.measurement.seed)
 
     def _repeat_guard(self, typical_ns: float) -> GuardTimes:
         """Pairs of blocks: inputs in rotation, and one stored input each time. A cache of answers would show."""

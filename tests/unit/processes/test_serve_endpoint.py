@@ -398,3 +398,23 @@ def test_a_stream_is_judged_by_bounds_on_its_tokens(
         assert record.client is not None
         assert record.client.steps is not None
         assert len(record.client.steps.at_ns) == 2 * record.requests
+
+
+def test_a_service_that_keeps_the_answers_to_prompts_is_named(
+    tmp_path: Path, behaviour: Behaviour, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Several(_Prompts):
+        def __init__(self) -> None:
+            super().__init__()
+            self.samples = [Prompt("once", 2, (place, place + 1, place + 2, place + 3)) for place in range(1, 60, 4)]
+
+    monkeypatch.setattr(module, "workload_of", lambda _: Several())
+    monkeypatch.setattr(Several, "judge", lambda *_: JudgedAnswers(1, equal=1))
+    behaviour.service_s, behaviour.remembers = 0.02, True
+    behaviour.steps, behaviour.usage = [(0.0, {"text": "a"}), (0.0, {"text": "b"})], 2
+    fields = {"prompt_length": 4, "new_tokens": 2, "replications": 1}
+    job = job_for(tmp_path, port, endpoint=f"openai+http://127.0.0.1:{port}/v1/completions", **fields)
+    serve_endpoint(job, lambda _: None)
+    row = row_of(job)[0]
+    assert row.void is None
+    assert any("the server keeps answers or caches of prompts" in note for note in row.notes)
