@@ -11,6 +11,7 @@ gpt2/endpoint/fp32/server:ttft_p99<200ms      the same names of generation under
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -86,6 +87,8 @@ def parse(text: str) -> Threshold:
         problem = f"cannot be in `{unit}`" if unit else "needs a unit"
         raise UsageError(f"`{text}`: {name} {problem}.", f"Write it {'without a unit or ' * ('' in units)}in {known}.")
     limit = float(match["number"]) * units[unit]
+    if not math.isfinite(limit):
+        raise UsageError(f"`{text}`: {match['number']} is too large.", f"For example {_EXAMPLES}.")
     return Threshold(text.strip(), match["selector"], name, _operator(match["operator"]), limit)
 
 
