@@ -229,6 +229,8 @@ def nothing(summary: Summary) -> str:
         return "No row was measured by itself: the table below has the cases that ran on all devices at once."
     if not summary.rows and (load_answer(summary) or summary.generations):
         return ""
+    if not summary.rows and any(row.status == "measured" for row in summary.loads):
+        return "The details have the loads."
     if all(row.status == "missing" for row in summary.rows):
         return "Nothing is measured yet."
     if any(row.status == "measured" for row in summary.rows):
