@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from harness.comparison.paired import ENOUGH_ROUNDS
+from harness.comparison.verdicts import EQUIVALENCE
 from harness.core import cli, store
 from harness.core.errors import (
     CasesFailedError,
@@ -40,6 +41,7 @@ from harness.planning.config import configuration
 from harness.planning.exports import read_exports
 from harness.processes.code_states import CodeState, InterleavedState, code_states, measure_in_turn, require_own_modules
 from harness.processes.stage_process import run_stage
+from harness.reporting import thresholds
 
 ROUNDS = 10
 """Pairs of each row. In simulated rows that scatter by 1%, a 5% slow-down is detected in over 99% of cases where the
@@ -84,13 +86,16 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"pairs of processes per case ({ROUNDS})")
     parser.add_argument("--threshold", action="append", default=[], help=TEXTS["--threshold"])
     parser.add_argument("--max-regression", help=TEXTS["--max-regression"])
-    parser.add_argument("--equivalence", help=TEXTS["--equivalence"])
+    parser.add_argument("--equivalence", default=f"{EQUIVALENCE:.0%}", help=TEXTS["--equivalence"])
     parser.add_argument("--force", action="store_true", help="export and measure again what is already there")
     cli.add_interpreters(parser)
     cli.add_folders(parser)
     for name in OF_PLAN:
         parser.add_argument(f"--{name}", help=TEXTS[f"--{name}"])
     options = parser.parse_args(arguments)
+    # `compare` reads them after all measurements: a mistake ends the stage before them.
+    thresholds.parse_all(options.threshold)
+    thresholds.parse_margins(options.equivalence, options.max_regression)
     given = [(name, getattr(options, name.replace("-", "_"))) for name in OF_PLAN]
     if not options.against:
         raise UsageError("There is no state to compare with.", "make ab AGAINST=HEAD~1, or AGAINST=<folder>.")
@@ -178,7 +183,7 @@ def _end(ours: InterleavedState, theirs: InterleavedState, failures: int, option
         run_stage("aggregate", "--results", str(side.results.root), "--models-dir", str(side.models.root))
     given = [word for text in options.threshold for word in ("--threshold", text)]
     given += ["--max-regression", options.max_regression] if options.max_regression else []
-    given += ["--equivalence", options.equivalence] if options.equivalence else []
+    given += ["--equivalence", options.equivalence]
     verdict: InferometerError | None = None
     try:
         run_stage(

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from harness.aggregation.admission import References, differing
 from harness.aggregation.generation_rows import GenerationSource, generation_rows, used_environments
-from harness.aggregation.join import Notes, join, references
+from harness.aggregation.join import Notes, checks_for, join, references
 from harness.aggregation.load_rows import load_row
 from harness.aggregation.plugin_metrics import Installed, installed_metrics, with_custom
 from harness.backends import BACKENDS
@@ -501,10 +501,8 @@ def load_loads(
             replication_digest(load),
         ):
             energy = None
-        judge_top1 = export is not None and export.classifier and load.weights != "seeded"
-        tolerance = plan.tolerance(load.model, load.precision)
-        evidence = evidence_of(state, failure, energy)
-        rows.append(load_row(load, kinds[load.slug], tolerance, judge_top1, evidence, load.backend in calibration))
+        criteria, evidence = checks_for(plan, load, export, calibration), evidence_of(state, failure, energy)
+        rows.append(load_row(load, kinds[load.slug], criteria, evidence))
     return tuple(rows)
 
 

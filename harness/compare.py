@@ -53,7 +53,7 @@ def stage(arguments: Sequence[str]) -> None:
     """Read both, judge, write, and fail where a row or a threshold fails."""
     options = _options(arguments)
     wanted = thresholds.parse_all(options.threshold)
-    margins = _margins(options.equivalence, options.max_regression)
+    margins = thresholds.parse_margins(options.equivalence, options.max_regression)
     results = Results(options.results)
     baseline_path = None if options.baseline is None else _summary_path(options.baseline, results)
     if baseline_path is None and not wanted and options.design == "across" and len(results.machines()) > 1:
@@ -243,17 +243,6 @@ def _states(sides: tuple[Side | None, Side], results: Results) -> tuple[Side | N
     baseline, current = sides
     named = baseline and baseline.model_copy(update={"state": states.against.name})
     return named, current.model_copy(update={"state": states.here.name})
-
-
-def _margins(equivalence: str, max_regression: str | None) -> Margins:
-    same = thresholds.parse_share("--equivalence", equivalence)
-    allowed = same if max_regression is None else thresholds.parse_share("--max-regression", max_regression)
-    if allowed < same:
-        raise UsageError(
-            f"--max-regression {max_regression} is inside the margin of equivalence, {equivalence}.",
-            f"Name a smaller margin too: EQUIVALENCE={max_regression}.",
-        )
-    return Margins(same, allowed)
 
 
 def _summary_path(text: str, results: Results) -> Path:

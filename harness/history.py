@@ -44,6 +44,10 @@ def stage(arguments: Sequence[str]) -> None:
     results = Results(options.results)
     remote = RemoteStore(options.store) if is_url(options.store) else None
     files = results.store_copy(remote.url) if remote else RunStore(cli.path(options.store.removeprefix("file://")))
+    if Results(files.root).plan.exists():
+        raise UsageError(
+            f"{files.root} is a folder of results, which `make clean` empties.", "Name another: STORE=<folder>."
+        )
     with store.translate_storage_errors(files.root):
         files.root.mkdir(parents=True, exist_ok=True)
     with exclusive(files.lock):
@@ -86,6 +90,8 @@ def _add(files: RunStore, results: Results, commit: str | None) -> list[Path]:
         raise MissingInputError(f"{results.summary} does not exist, and the store is empty.", "make bench")
     run, is_new = add_run(files, file_sums.ByModel(results.summary), commit)
     cli.say(f"Run {run.run_id} {'is added' if is_new else 'is in the store already'}: {run.machine}.")
+    if commit and run.commit != commit:
+        cli.warn(f"The store keeps {run.commit or 'no commit'} as its state of the code, not {commit}.")
     new = (files.packed_rows(run.run_id), files.summary(run.run_id), files.run(run.run_id))
     return [path for path in new if path.is_file()] if is_new else []
 

@@ -17,6 +17,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 from harness.aggregation.energy_per_inference import MIN_WINDOW_S, EnergySpent
+from harness.aggregation.join import checks_for
 from harness.aggregation.load_rows import load_row
 from harness.backends import backend_info
 from harness.core import cli, store
@@ -177,9 +178,9 @@ class _LoadPass:
         if failure is not None:
             return f"FAILED in {failure.phase}: {failure.error}"
         kind = next(model.kind for model in self._plan.models if model.slug == load.slug)
-        tolerance = self._plan.tolerance(load.model, load.precision)
-        evidence, calibration = evidence_of(self._state(load), None), not backend_info(load.backend).computes
-        return in_short(load_row(load, kind, tolerance, False, evidence, calibration))
+        calibration = frozenset(() if backend_info(load.backend).computes else (load.backend,))
+        criteria = checks_for(self._plan, load, self._exports.intact.get(load.model), calibration)
+        return in_short(load_row(load, kind, criteria, evidence_of(self._state(load), None)))
 
     def _state(self, load: LoadCase) -> LoadState:
         also = backend_info(load.backend).recorded
@@ -224,6 +225,8 @@ def in_short(row: LoadRow) -> str:
     """The outcome of a load case on one line."""
     if row.status != "measured":
         return f"{row.status}: {row.reason}"
+    if row.void is not None:
+        return f"void: {row.void}"
     if row.scenario == "server":
         replayed = row.endpoint is None and row.new_tokens is None
         peak = ["no load meets the bound by replay"] if replayed else []

@@ -120,6 +120,9 @@ def speedup(row: Row, baseline: Row, grade: Grade | None) -> Speedup | None:
     return Speedup(ratio=ratio.value, ci95=interval, baseline=baseline.case_id, baseline_grade=grade)
 
 
+MEASURED_APART = "MEASURED_APART"
+"""Name of the flag on rows that were not measured in turn with the row that they are compared with."""
+
 TOGETHER_S = 3600.0
 """Rows of one run are measured in turn, and an adaptive one ends long before. Within an hour a machine is still in the
 state of the run; after it, or after a restart, its load, clocks and heat are another matter."""
@@ -151,7 +154,7 @@ def _gap_s(ours: Sequence[str], theirs: Sequence[str]) -> float:
 def _apart(draft: Draft, other: Draft) -> Finding:
     ours, theirs = (min(entry.started)[:16].replace("T", " ") for entry in (draft, other))
     detail = f"measured from {ours} UTC on, and {other.row.case_id} from {theirs} UTC on: not in turn"
-    return finding("B", "MEASURED_APART", detail, "Measure them in one run: `make run FORCE=1`.")
+    return finding("B", MEASURED_APART, detail, "Measure them in one run: `make run FORCE=1`.")
 
 
 def nonmonotone(rows: Iterable[Row]) -> dict[str, Finding]:

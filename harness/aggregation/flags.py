@@ -71,7 +71,8 @@ class Criteria:
     judge_top1: the model is a classifier with trained weights, so that its arg-max has a meaning.
     target_ci: relative half-width at which a process was to stop.
     calibration: the backend computes nothing; its row shows the harness overhead and is never ranked.
-    exchanged: the reference's distance from itself with the answers of other samples; None where it is not known.
+    exchanged: the reference's distance from itself with the answers of other samples; None where it is not known. Where
+    that is within the tolerance, a row of load is void: it has no grade.
     """
 
     tolerance: Tolerance | None
@@ -144,15 +145,17 @@ def _parity(case: Case, parity: Parity | None, records: Sequence[Measured], chec
         detail = f"the plan has no tolerance for {case.precision}, so it is unknown how far outputs may be off"
         return [finding("C", "PARITY_UNCHECKED", detail, f"Add `gates.{case.precision}` to the configuration.")]
     findings = beyond_tolerance(case, parity, checks.tolerance, checks.judge_top1)
-    if not findings and _alike(case, checks):
-        detail = "all inputs have the same answer within the tolerance: a wrong answer would pass for a right one"
+    if not findings and alike(case, checks):
         remedy = "Give inputs with different answers (INPUTS=<file>.npz), or return the numbers that they come from."
-        return [finding("C", "PARITY_UNCHECKED", detail, remedy)]
+        return [finding("C", "PARITY_UNCHECKED", ALIKE, remedy)]
     fixed = next(filter(None, (record.placement.settings.get(FIXED_WHEN_TRACED) for record in records)), None)
     return findings if fixed is None else [_because(case, problem, str(fixed)) for problem in findings]
 
 
-def _alike(case: Case, checks: Criteria) -> bool:
+ALIKE = "all inputs have the same answer within the tolerance: a wrong answer would pass for a right one"
+
+
+def alike(case: Case | LoadCase, checks: Criteria) -> bool:
     """Whether the answers of other samples would pass for those of a sample."""
     if checks.exchanged is None or checks.exchanged.nonfinite or checks.tolerance is None:
         return False

@@ -30,6 +30,7 @@ from harness.core.schemas import (
     Environment,
     ExportRecord,
     Failed,
+    LoadCase,
     Measured,
     Plan,
     Roof,
@@ -261,7 +262,7 @@ def _loaded_engines(
     }
 
 
-def checks_for(plan: Plan, case: Case, export: ExportRecord | None, calibration: frozenset[str]) -> Criteria:
+def checks_for(plan: Plan, case: Case | LoadCase, export: ExportRecord | None, calibration: frozenset[str]) -> Criteria:
     """The criteria for the row of a case."""
     sets = () if export is None else export.input_sets
     return Criteria(

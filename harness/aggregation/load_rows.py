@@ -41,7 +41,6 @@ from harness.core.schemas import (
     ServiceRun,
     TokenLoad,
     TokenParity,
-    Tolerance,
 )
 from harness.core.schemas.load_record import Bounded
 from harness.core.units import duration
@@ -104,13 +103,10 @@ class LoadEvidence:
 def load_row(
     load: LoadCase,
     kind: Kind,
-    tolerance: Tolerance | None,
-    judge_top1: bool,
+    criteria: flags.Criteria,
     evidence: LoadEvidence,
-    calibration: bool = False,
 ) -> LoadRow:
-    """The row of a load case. tolerance: of its outputs; judge_top1: whether equal answers are part of it; calibration:
-    whether its backend computes nothing."""
+    """The row of a load case."""
     blank = _blank(load, kind)
     if load.skip_reason is not None:
         return blank.model_copy(update={"status": "skipped", "reason": load.skip_reason})
@@ -136,9 +132,9 @@ def load_row(
         update={
             "status": "measured" if points or _no_load(load, prediction) else "failed" if failure else "missing",
             "void": _misplaced(load, service)
-            or _unchecked(load, parity, calibration)
-            or _wrong_tokens(load, tokens, tolerance, calibration, service.rounding)
-            or _wrong_outputs(load, tolerance, judge_top1, parity)
+            or _unchecked(load, parity, criteria)
+            or _wrong_tokens(load, tokens, criteria, service.rounding)
+            or _wrong_outputs(load, criteria, parity)
             or _skipped_work(load, service, guards)
             or _another_model(points),
             "points": points,
@@ -545,20 +541,23 @@ def _seed_guard(evidence: LoadEvidence) -> Guard | None:
     return None
 
 
-def _unchecked(load: LoadCase, parity: Parity | None, calibration: bool) -> str | None:
+def _unchecked(load: LoadCase, parity: Parity | None, criteria: flags.Criteria) -> str | None:
     """Outputs without a comparison prove nothing. Completions are compared as text; calibration computes nothing."""
-    compared = parity is not None or calibration or load.new_tokens is not None
+    compared = parity is not None or criteria.calibration or load.new_tokens is not None
     return None if compared else "the outputs were not compared with the reference"
 
 
-def _wrong_outputs(load: LoadCase, tolerance: Tolerance | None, judge_top1: bool, parity: Parity | None) -> str | None:
-    """Why outputs differ too much from the reference; None where nothing shows it."""
+def _wrong_outputs(load: LoadCase, criteria: flags.Criteria, parity: Parity | None) -> str | None:
+    """Why outputs differ too much from the reference, or equal ones prove nothing; None where nothing shows it."""
     if parity is None:
         return None
     if parity.nonfinite:
         return f"{parity.nonfinite} output values are not finite where the reference is, or the other way round"
-    far = flags.beyond_tolerance(load, parity, tolerance, judge_top1) if tolerance is not None else ()
-    return far[0].flag.detail if far else None
+    tolerance = criteria.tolerance
+    far = flags.beyond_tolerance(load, parity, tolerance, criteria.judge_top1) if tolerance is not None else ()
+    if far:
+        return far[0].flag.detail
+    return flags.ALIKE if flags.alike(load, criteria) else None
 
 
 def _skipped_work(load: LoadCase, service: ServiceRun, guards: Sequence[Guard]) -> str | None:
@@ -571,7 +570,7 @@ def _skipped_work(load: LoadCase, service: ServiceRun, guards: Sequence[Guard]) 
                 "in rotation: work was skipped"
             )
     repeats = service.repeats
-    if repeats is None:
+    if repeats is None or load.new_tokens is not None:
         return None
     if checks.is_stuck(repeats.compared, repeats.unchanged):
         return "new inputs, written where stored ones lay, got the answers of the stored ones"
@@ -614,14 +613,13 @@ def _token_parity(service: ServiceRun, evidence: LoadEvidence) -> TokenParity | 
 def _wrong_tokens(
     load: LoadCase,
     parity: TokenParity | None,
-    tolerance: Tolerance | None,
-    calibration: bool,
+    criteria: flags.Criteria,
     rounding: float | None,
 ) -> str | None:
     """Why tokens of a decoder are wrong, or were not compared, by the rules of the table of generation."""
-    if not load.generates_here or calibration:
+    if not load.generates_here or criteria.calibration:
         return None
-    flagged = [finding.flag for finding in token_findings(load, parity, tolerance, rounding)]
+    flagged = [finding.flag for finding in token_findings(load, parity, criteria.tolerance, rounding)]
     return next((flag.detail for flag in flagged if flag.caps_at == "F" or flag.name == "PARITY_UNCHECKED"), None)
 
 
@@ -662,6 +660,15 @@ def _notes(
 ) -> list[str]:
     notes = [note for guard in guards if load.new_tokens is not None and (note := _kept_prefixes(guard))]
     notes += _about_tokens(load, points)
+    repeats = service.repeats
+    if repeats is not None and repeats.missing:
+        notes.append(f"answers from memory were not looked for: {repeats.missing}")
+    new = checks.repeat_interval([repeats]) if repeats is not None and load.new_tokens is not None else None
+    if new is not None and new.low > 1 / MIN_REPEAT_RATIO:
+        notes.append(
+            f"new prompts take {new.low:.3g} to {new.high:.3g} times as long as stored ones: the server keeps answers "
+            "or caches of prompts. Start it without them to measure the whole work"
+        )
     notes += [note for guard in guards if (note := _depends(guard))]
     if _no_load(load, evidence.prediction):
         first = service.service_ns[min(service.service_ns)]

@@ -78,10 +78,11 @@ def with_custom(summary: Summary, metrics: Mapping[str, Installed]) -> Summary:
 
 
 def _figures(row: Row, metrics: Mapping[str, Installed]) -> Iterable[tuple[str, float | Unavailable]]:
+    row = row.model_copy(deep=True)  # frozen, but for its dictionaries
     for name, installed in metrics.items():
         try:
             yield name, _figure(installed.metric.value(row))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             yield name, Unavailable(unavailable=errors.reason(error))
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import gc
 import random
+import secrets
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,11 +28,11 @@ from harness.core.errors import CaseError
 from harness.core.host import environment
 from harness.core.layout import LoadFiles, Models, Results
 from harness.core.protocol import Enter, LoadJob
-from harness.core.schemas import GenerationExport, GuardTimes, Parity, Placement, Replication, ServiceRun
+from harness.core.schemas import GenerationExport, GuardTimes, Parity, Placement, Repeats, Replication, ServiceRun
 from harness.core.store import digest_of
 from harness.core.timestamps import utc_now
 from harness.endpoints import open_endpoint
-from harness.endpoints.contract import Completion, Endpoint, EndpointFacts, Prompt, Sample
+from harness.endpoints.contract import Completion, Endpoint, EndpointFacts, Exchange, Prompt, Sample, Tensors
 from harness.endpoints.issuing import drive, drive_closed, keep_every
 from harness.endpoints.target import parse_target
 from harness.endpoints.timeline import Timeline, client_times, ended
@@ -50,7 +51,8 @@ from harness.serving.load_case import (
     service_digest,
 )
 from harness.statistics import parity
-from harness.timing.clock import calibrate
+from harness.timing.clock import calibrate, now_ns
+from harness.timing.repeat_check import ALONE_PAIRS, Rewritable, check_repeats
 from harness.timing.session import peak_bytes
 from harness.zoo.input_files import read_arrays
 
@@ -88,6 +90,10 @@ class Workload(ABC):
         """Tokens that each request asked for, where requests differ in it."""
         return ()
 
+    @abstractmethod
+    def check_repeats(self, endpoint: Endpoint, facts: EndpointFacts, seed: int) -> Repeats:
+        """Requests with new inputs beside requests with stored ones."""
+
 
 class TensorWorkload(Workload):
     """Batches of arrays, and the fp32 outputs for each."""
@@ -110,6 +116,38 @@ class TensorWorkload(Workload):
             except ValueError as error:
                 wrong[number] = str(error)
         return JudgedAnswers(len(run.replies), parity.worst(distances), wrong)
+
+    def check_repeats(self, endpoint: Endpoint, facts: EndpointFacts, seed: int) -> Repeats:
+        """New inputs are made of two stored ones."""
+        return _check_repeats(endpoint, self._batches.inputs, lambda batch: batch, self._batches.reference, seed)
+
+
+def _check_repeats(
+    endpoint: Endpoint,
+    stored: Sequence[Tensors],
+    sample_of: Callable[[Tensors], Sample],
+    reference: Callable[[int], Tensors],
+    seed: int,
+) -> Repeats:
+    """On one connection. A service that keeps answers by their input has those to all stored inputs by now, and those
+    to the new inputs of an earlier check: no two checks have the same seed. sample_of: the request of some arrays."""
+    batches = [{name: np.array(values) for name, values in batch.items()} for batch in stored[:MOST_CHECKED]]
+    connection, place, answer = endpoint.connect(), 0, dict[str, NDArray[np.generic]]()
+
+    def ready(index: int) -> None:
+        nonlocal place
+        place = index
+
+    def once() -> None:
+        nonlocal answer
+        reply = connection.exchange(sample_of(batches[place]), now_ns() + CHECK_NS, Exchange())
+        answer = {} if isinstance(reply, Completion) else dict(reply)
+
+    try:
+        runs = Rewritable(batches, ready, once, lambda: answer)
+        return check_repeats(runs, reference, (seed, secrets.randbits(64)), ALONE_PAIRS)
+    finally:
+        connection.close()
 
 
 class PromptWorkload(Workload):
@@ -170,6 +208,18 @@ class PromptWorkload(Workload):
             compared += 1
             equal += reply.ids == answer.ids if reply.ids else reply.text == answer.text
         return JudgedAnswers(compared, wrong=wrong, equal=equal)
+
+    def check_repeats(self, endpoint: Endpoint, facts: EndpointFacts, seed: int) -> Repeats:
+        """Of prompts of one length, by their token ids."""
+        first = self.samples[0]
+        if facts.form != "ids" or first.ids is None:
+            return Repeats(missing="the server takes text, and new prompts are made of token ids")
+        alike = [sample.ids for sample in self.samples if sample.ids and len(sample.ids) == len(first.ids)]
+
+        def prompt(batch: Tensors) -> Prompt:
+            return Prompt(first.text, first.new_tokens, tuple(batch["ids"].tolist()))
+
+        return _check_repeats(endpoint, [{"ids": np.array(ids)} for ids in alike], prompt, lambda _: {}, seed)
 
 
 @dataclass(frozen=True)
@@ -245,6 +295,9 @@ GUARD_NS = 30_000_000
 """Length of one block of a pair, in service times; at least three requests."""
 GUARD_S = 20.0
 """Of all pairs; a slow service has fewer, but at least four."""
+
+REPEATS_S = 120.0
+"""Of requests with new inputs and of those beside them: where they would take longer, there are none."""
 
 OFFLINE_IN_FLIGHT = 64
 """Requests in flight of the offline scenario, whose requests are all due at once."""
@@ -347,6 +400,7 @@ class _EndpointRun:
             load_ns={},
             service_ns={load.max_batch: tuple((run.done - run.issued).tolist())},
             repeat_input=self._repeat_guard(_typical_ns(run)),
+            repeats=self._repeats(_typical_ns(run)),
             parity={} if self.checked.distance is None else {load.max_batch: self.checked.distance},
             placement=_placement(facts),
             peak_rss_bytes=peak_bytes(),
@@ -432,6 +486,11 @@ class _EndpointRun:
             kind, said = next(iter(run.details.items()))
             raise CaseError(f"A request failed without load: {kind}: {said}.", "The server's own log says why.")
         return run
+
+    def _repeats(self, typical_ns: float) -> Repeats:
+        if 2 * ALONE_PAIRS * typical_ns > REPEATS_S * 1e9:
+            return Repeats(missing=f"its requests would take more than {REPEATS_S:g} s")
+        return self.work.check_repeats(self.endpoint, self.facts, self.job.measurement.seed)
 
     def _repeat_guard(self, typical_ns: float) -> GuardTimes:
         """Pairs of blocks: inputs in rotation, and one stored input each time. A cache of answers would show."""

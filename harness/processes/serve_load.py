@@ -64,7 +64,7 @@ from harness.serving.peak_prediction import predict
 from harness.statistics import parity
 from harness.timing.clock import calibrate, now_ns
 from harness.timing.issuing_thread import CalledBack, Flight, OnStreams, issue, issue_closed
-from harness.timing.repeat_check import Rewritable
+from harness.timing.repeat_check import ALONE_PAIRS, Rewritable
 from harness.timing.request_loops import SWITCH_S, Dispatches, WorkerThreads, serve, serve_closed
 from harness.timing.service_times import Dispatcher, DispatcherOnStream, order_guard, repeat_guard, service_times
 from harness.timing.session import batches_to_check, checked_repeats, peak_bytes
@@ -161,7 +161,7 @@ class _Loaded:
 
         backend.activate()
         runs = Rewritable(batches.inputs, ready, once, backend.outputs)
-        return checked_repeats(runs, batches.reference, (seed, size))
+        return checked_repeats(runs, batches.reference, (seed, size), ALONE_PAIRS)
 
     def close(self) -> None:
         """Release what outlives the process. Everything is measured and saved by now: a library that fails while it
@@ -349,8 +349,9 @@ def _compared(backend: Backend, batches: BatchSet, indices: Iterable[int], class
         backend.select(index)
         backend.infer()
         backend.synchronize()
-        if outputs := backend.outputs():
-            parities.append(parity.compare(outputs, batches.reference(index), classifier))
+        # As in harness/timing/session.py.
+        if expected := batches.reference(index):
+            parities.append(parity.compare(backend.outputs() or {}, expected, classifier))
     return parities
 
 

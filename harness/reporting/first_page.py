@@ -83,12 +83,14 @@ class Choice:
 
     rows: the fastest, or every ranked row that may be as fast (ranking.contenders). flagged: rows of grade C that may
     be as fast. clear: the intervals of all other rows lie above that of the fastest. others: all rows but the first.
+    apart: ranked rows were not all measured in turn.
     """
 
     rows: tuple[Row, ...]
     flagged: tuple[Row, ...]
     clear: bool
     others: int
+    apart: bool = False
 
     @property
     def named(self) -> tuple[Row, ...]:
@@ -227,6 +229,8 @@ def no_answer(summary: Summary) -> str:
         return "No row was measured by itself: the table below has the cases that ran on all devices at once."
     if not summary.rows and (load_answer(summary) or summary.generations):
         return ""
+    if not summary.rows and any(row.status == "measured" for row in summary.loads):
+        return "The details have the loads."
     if all(row.status == "missing" for row in summary.rows):
         return "Nothing is measured yet."
     if any(row.status == "measured" for row in summary.rows):
@@ -303,7 +307,8 @@ def in_words(choice: Choice, name: Callable[[Row], str]) -> str:
     if not choice.others:
         return f"{name(first)} {_time(first)}{_speedup(first)} (only row{', grade C' if choice.flagged else ''})"
     if len(choice.named) == 1 and choice.rows:
-        return f"{name(first)} {_time(first)}{_speedup(first)} (others are grade C or F)"
+        why = "not measured in turn with all others" if choice.apart else "others are grade C or F"
+        return f"{name(first)} {_time(first)}{_speedup(first)} ({why})"
     if not choice.flagged:
         times = dict.fromkeys((_time(first), _time(choice.named[-1])))
         return f"{_some([name(row) for row in choice.named], 'or')}, {' to '.join(times)}"
@@ -428,6 +433,7 @@ def _choice(rows: Sequence[Row]) -> Choice:
         tuple(ranking.doubtful_leaders(rows)),
         ranking.winner(rows) is not None,
         len(rows) - 1,
+        ranking.measured_apart(rows),
     )
 
 

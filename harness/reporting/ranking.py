@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
+from harness.aggregation.across_rows import MEASURED_APART
 from harness.aggregation.flags import GroupKey, is_calibration, median_ns
 from harness.aggregation.grades import RANKED
 from harness.comparison.verdicts import EQUIVALENCE
@@ -105,11 +106,17 @@ def doubtful_leaders(rows: Iterable[Row]) -> list[Row]:
 
 def winner(rows: Iterable[Row]) -> Row | None:
     """The fastest row of one shape where its interval lies below those of all others, and its median by more than
-    EQUIVALENCE; None where it is unclear."""
+    EQUIVALENCE; None where it is unclear, or where ranked rows were not all measured in turn."""
     group = list(rows)
     candidates = contenders(group)
     rivals = sum(is_ranked(row) for row in group)
-    return candidates[0] if len(candidates) == 1 and rivals > 1 and not doubtful_leaders(group) else None
+    unclear = rivals < 2 or doubtful_leaders(group) or measured_apart(group)
+    return candidates[0] if len(candidates) == 1 and not unclear else None
+
+
+def measured_apart(rows: Iterable[Row]) -> bool:
+    """Whether a ranked row was measured at another time than others: the machine may have been in another state."""
+    return any(flag.name == MEASURED_APART for row in rows if is_ranked(row) for flag in row.flags)
 
 
 def _overlap(first: Row, second: Row) -> bool:

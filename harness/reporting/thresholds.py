@@ -11,6 +11,7 @@ gpt2/endpoint/fp32/server:ttft_p99<200ms      the same names of generation under
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from typing import Generic, Literal
 
 from harness.aggregation import flags, grades
 from harness.aggregation.flags import is_calibration
+from harness.comparison.verdicts import Margins
 from harness.core.errors import UsageError
 from harness.core.schemas import GenerationRow, Interval, Judgement, LoadRow, Quantity, Row
 from harness.reporting.figures import FIGURES, GENERATION, LIMITS, LOAD, Figure, Kind, Thing
@@ -85,6 +87,8 @@ def parse(text: str) -> Threshold:
         problem = f"cannot be in `{unit}`" if unit else "needs a unit"
         raise UsageError(f"`{text}`: {name} {problem}.", f"Write it {'without a unit or ' * ('' in units)}in {known}.")
     limit = float(match["number"]) * units[unit]
+    if not math.isfinite(limit):
+        raise UsageError(f"`{text}`: {match['number']} is too large.", f"For example {_EXAMPLES}.")
     return Threshold(text.strip(), match["selector"], name, _operator(match["operator"]), limit)
 
 
@@ -100,6 +104,18 @@ def parse_share(option: str, text: str) -> float:
     if not 0 < share < 1:
         raise UsageError(f"{option} {text} is not between 0% and 100%.", f"Write it as per cent: {option} 5%.")
     return share
+
+
+def parse_margins(equivalence: str, max_regression: str | None) -> Margins:
+    """Both margins of a comparison. Raises UsageError, also where the slow-down that is accepted is the smaller one."""
+    same = parse_share("--equivalence", equivalence)
+    allowed = same if max_regression is None else parse_share("--max-regression", max_regression)
+    if allowed < same:
+        raise UsageError(
+            f"--max-regression {max_regression} is inside the margin of equivalence, {equivalence}.",
+            f"Name a smaller margin too: EQUIVALENCE={max_regression}.",
+        )
+    return Margins(same, allowed)
 
 
 def _judge_generation(threshold: Threshold, rows: Sequence[GenerationRow]) -> list[Judgement]:

@@ -29,6 +29,9 @@ Arrays = Mapping[str, NDArray[np.generic]]
 LEAST_PAIRS = 8
 """Pairs for slow models: three rounds then have 24 pairs."""
 
+ALONE_PAIRS = 16
+"""Pairs where one process checks for a whole row: the interval over pairs needs eleven (checks.repeat_interval)."""
+
 MOST_PAIRS = 64
 
 BUDGET_NS = 400_000_000
@@ -55,21 +58,23 @@ class Rewritable:
     outputs: Callable[[], Arrays]
 
 
-def check_repeats(runs: Rewritable, reference: Callable[[int], Arrays], seed: Sequence[int]) -> Repeats:
+def check_repeats(
+    runs: Rewritable, reference: Callable[[int], Arrays], seed: Sequence[int], least: int = LEAST_PAIRS
+) -> Repeats:
     """Run the pairs, or say why not. Afterwards all batches are as before.
 
     reference(i): the fp32 outputs for stored batch i. seed: chooses the new inputs and the order within pairs;
-    different for each process, so that no process repeats the inputs of an earlier process.
+    different for each process, so that no process repeats the inputs of an earlier process. least: pairs, at least.
     """
     try:
-        return _pairs(runs, reference, np.random.default_rng(seed))
+        return _pairs(runs, reference, np.random.default_rng(seed), least)
     except InferometerError as error:
         return Repeats(missing=error.problem)
     except Exception as error:  # it must not lose the earlier measurements
         return Repeats(missing=f"a pass on a new input failed: {type(error).__name__}: {str(error)[:200]}")
 
 
-def _pairs(runs: Rewritable, reference: Callable[[int], Arrays], rng: np.random.Generator) -> Repeats:
+def _pairs(runs: Rewritable, reference: Callable[[int], Arrays], rng: np.random.Generator, least: int) -> Repeats:
     batches = runs.batches
     changing = _changing(batches[0]) if len(batches) > 1 else ()
     if not changing:
@@ -79,7 +84,7 @@ def _pairs(runs: Rewritable, reference: Callable[[int], Arrays], rng: np.random.
     first = True
     _timed(runs, 0)  # so that the first pair is not the only pair after a pause
     started = now_ns()
-    while len(fresh_ns) < LEAST_PAIRS or (len(fresh_ns) < MOST_PAIRS and now_ns() - started < BUDGET_NS):
+    while len(fresh_ns) < least or (len(fresh_ns) < MOST_PAIRS and now_ns() - started < BUDGET_NS):
         pair = len(fresh_ns)
         batch = pair % len(batches)
         other = (batch + int(rng.integers(1, len(batches)))) % len(batches)

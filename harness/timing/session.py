@@ -60,7 +60,7 @@ from harness.timing.loop import (
     warm_up,
 )
 from harness.timing.modes import MODES, Mode
-from harness.timing.repeat_check import Rewritable, check_repeats
+from harness.timing.repeat_check import LEAST_PAIRS, Rewritable, check_repeats
 
 
 class StopCounter:
@@ -364,6 +364,11 @@ def run_session(
     outputs_time = kept.time()
     after = parity.worst(parity.compare(out, reference(index), classifier) for index, out in kept.latest)
     placement = backend.placement()
+    if not isinstance(placement, Placement):
+        raise CaseError(
+            f"placement() gave {type(placement).__name__} and no Placement.",
+            "Mend the backend: docs/plugins.md has its calls.",
+        )
     used = len(timed.samples_ns)
     split, device = mode.split(used), mode.device(used)
     inputs_changed = _contents(inputs) != contents
@@ -392,10 +397,12 @@ def run_session(
     )
 
 
-def checked_repeats(runs: Rewritable, reference: Callable[[int], Outputs], seed: Sequence[int]) -> Repeats:
+def checked_repeats(
+    runs: Rewritable, reference: Callable[[int], Outputs], seed: Sequence[int], least: int = LEAST_PAIRS
+) -> Repeats:
     """The repeat check, and for how long it waited for a CPU."""
     before, began = waited_ns(), clock.now_ns()
-    repeats = check_repeats(runs, reference, seed)
+    repeats = check_repeats(runs, reference, seed, least)
     waited, wall_ns = waited_between(before, waited_ns()), clock.now_ns() - began
     share = waited / wall_ns if waited is not None and wall_ns else None
     return repeats.model_copy(update={"waited_share": share})
@@ -452,9 +459,9 @@ def _compared(
     for index in batches:
         mode.choose(index)
         mode.once()
-        outputs = backend.outputs()
-        if outputs:
-            parities.append(parity.compare(outputs, reference(index), classifier))
+        # No reference: it computes nothing. No outputs beside one are wrong outputs.
+        if expected := reference(index):
+            parities.append(parity.compare(backend.outputs() or {}, expected, classifier))
     return parities
 
 

@@ -32,6 +32,7 @@ def test_odd_files_are_measured_and_have_a_chart_each(own: Folder) -> None:
         *(files.pixels(own.root / "pixels.onnx"), files.lookups(own.root / "ids.onnx")),
         *(files.states(own.root / "states.onnx"), files.quantised(own.root / "quantised.onnx")),
         *(files.in_half(own.root / "half.ONNX"), files.with_scale(own.root / "scale.onnx")),
+        files.with_function(own.root / "function.onnx"),
     ]
     assert 265 < len(os.path.relpath(long, ROOT)) < 290
     own.environment = {"PYTHONIOENCODING": "ascii", "LANG": "C", "LC_ALL": "C"}

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from harness import ab
+from harness.core.errors import UsageError
 from harness.core.layout import Models, Results
 
 
@@ -43,3 +44,18 @@ def test_a_configuration_is_known_by_its_name_in_both_states(
         )
     assert configs[0].is_absolute()
     assert configs[0].is_file()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--threshold", "latency_p50<1parsec"),
+        ("--threshold", "fast"),
+        ("--max-regression", "5"),
+        ("--equivalence", "x"),
+        ("--max-regression", "1%", "--equivalence", "2%"),
+    ],
+)
+def test_a_wrong_limit_ends_the_stage_before_anything_is_measured(words: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError):
+        ab._options(["--against", "HEAD", *words])

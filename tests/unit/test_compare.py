@@ -296,6 +296,7 @@ def test_thresholds_are_read(text: str, selector: str | None, metric: str, opera
         ("latency_p50=100ms", "is not a threshold"),
         ("latency_p50<100ms<200ms", "cannot be in `ms<200ms`"),
         ("latency_p50<-1ms", "is not a threshold"),
+        ("latency_p50<1e400ms", "1e400 is too large"),
         ("latency_p50<1,000ms", "cannot be in `,000ms`"),
         ("latency_p50<100", "latency_p50 needs a unit"),
         ("latency_p50<100/s", "cannot be in `/s`"),

@@ -27,13 +27,22 @@ def test_a_run_is_added_once_and_never_overwritten(tmp_path: Path, capsys: pytes
     assert "is added" in capsys.readouterr().out
     (path,) = files.runs.glob("*/run.json")
     before = path.read_bytes()
-    history.stage(arguments)
-    assert "in the store already" in capsys.readouterr().out
+    history.stage([*arguments[:-1], "def"])
+    said = capsys.readouterr()
+    assert "in the store already" in said.out
+    assert "keeps abc as its state of the code, not def" in said.err
     assert path.read_bytes() == before
     assert store.load(files.summary(path.parent.name), Summary, "x").measured_from == summary().measured_from
     other = summary(slower=1.5)
     with pytest.raises(MalformedFileError, match="never overwritten"):
         add_run(files, other, "abc")
+
+
+def test_a_folder_of_results_is_no_store(tmp_path: Path) -> None:
+    results = saved(tmp_path / "r", summary())
+    results.plan.touch()
+    with pytest.raises(UsageError, match="which `make clean` empties"):
+        history.stage(["--results", str(results.root), "--store", str(results.root)])
 
 
 def test_a_damaged_run_is_named_and_the_others_are_used(tmp_path: Path) -> None:

@@ -241,6 +241,8 @@ class ClaimedValue(PublishedCase):
     def _has_one_figure(self) -> ClaimedValue:
         if (self.latency_ms is None) == (self.items_per_s is None):
             raise ValueError("give either latency_ms or items_per_s")
+        if self.ci95_ms is not None and not self.ci95_ms.low <= self.batch_ms <= self.ci95_ms.high:
+            raise ValueError("ci95_ms does not contain the latency")
         return self
 
     @property
@@ -304,9 +306,10 @@ class Claim(Record):
         names = [value.name for value in self.values]
         if len(set(names)) < len(names):
             raise ValueError("two values have the same name")
-        named = {name for order in self.orders for name in order}
-        named |= {name for ratio in self.ratios for name in (ratio.faster, ratio.than)}
-        if unknown := sorted(named - set(names)):
+        compared = [*self.orders, *((ratio.faster, ratio.than) for ratio in self.ratios)]
+        if any(len(set(group)) < len(group) for group in compared):
+            raise ValueError("a value is compared with itself")
+        if unknown := sorted({name for group in compared for name in group} - set(names)):
             raise ValueError(f"no value is named {unknown[0]}")
         if unlisted := sorted({value.model for value in self.values} - {model.name for model in self.models}):
             raise ValueError(f"{unlisted[0]} is not in models")

@@ -348,7 +348,7 @@ class ServiceRun(LoadBase):
     """Batch size 1: other = the same stored input each time. None where nothing is computed."""
     repeats: Repeats | None = None
     """Smallest batch size: new inputs in the memory of stored ones. None in older records, and where nothing is
-    computed or tokens are generated."""
+    computed or tokens are generated here."""
     other_order: GuardTimes | None = None
     """Batch size 1: other = the inputs in another random order."""
     parity: dict[int, Parity]

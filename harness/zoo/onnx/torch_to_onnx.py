@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnx.inliner
 import torch
 from torch.onnx.errors import OnnxExporterError
 
@@ -76,8 +77,7 @@ def write_fp32(loaded: Loaded, examples: Arrays, path: Path, options: ExportChoi
     """Write the fp32 file, or copy the user's own; returns how, in words. Raises ExportError."""
     weights_beside(path).unlink(missing_ok=True)
     if loaded.onnx_file is not None:
-        _copy(loaded.onnx_file, path)
-        return "the user's file"
+        return _copy(loaded.onnx_file, path)
     module = with_own_inputs(loaded.require_module(), loaded.input_names, loaded.written_inputs)
     taken = as_taken(examples, loaded.input_axes)
     arguments = tuple(torch.from_numpy(taken[name].copy()) for name in loaded.input_names)
@@ -151,12 +151,23 @@ def _attention(loaded: Loaded, wanted: str) -> Iterator[str | None]:
         loaded.set_attention(loaded.attention)
 
 
-def _copy(source: Path, target: Path) -> None:
-    """The user's bytes as they are; only weights in files beside it are gathered, because their names are bound."""
-    if external_locations(source):
-        save(onnx.load(source), target)
-    else:
+_WITH_KERNELS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
+"""Domains whose operators libraries compute themselves, also where a file defines them by a function."""
+
+
+def _copy(source: Path, target: Path) -> str:
+    """The user's bytes as they are; returns that in words. Weights in files beside it are gathered, because their names
+    are bound, and functions of the model's own replace their calls: OpenVINO reads none."""
+    model = onnx.load(source, load_external_data=False)
+    own = [(function.domain, function.name) for function in model.functions if function.domain not in _WITH_KERNELS]
+    if own:
+        model = onnx.inliner.inline_selected_functions(model, own)
+    elif not external_locations(source):
         shutil.copyfile(source, target)
+        return "the user's file"
+    onnx.load_external_data_for_model(model, str(source.parent))
+    save(model, target)
+    return "the user's file, its functions in the place of their calls" if own else "the user's file"
 
 
 def _dynamo(loaded: Loaded, module: torch.nn.Module) -> dict[str, Any]:

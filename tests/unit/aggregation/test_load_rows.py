@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.aggregation.flags import ALIKE, Criteria
 from harness.aggregation.load_rows import LoadEvidence, load_row
 from harness.core.schemas import (
     Clock,
@@ -39,7 +40,7 @@ CLOCK = Clock(name="simulated", resolution_ns=1, overhead_ns=0)
 BASE = {"settings_id": "s", "load_sha256": "l", "artifacts_id": "a", "started_at": "now", "environment_id": "e"}
 RIGHT = Parity(samples=8, relative_l2=1e-6, max_abs=1e-6, cosine=1.0, top1_agreement=None, nonfinite=0)
 WRONG = RIGHT.model_copy(update={"relative_l2": 0.5})
-TOLERANCE = Tolerance(relative_l2=1e-4)
+CRITERIA = Criteria(Tolerance(relative_l2=1e-4), judge_top1=False, target_ci=0.01, calibration=False)
 
 
 @pytest.fixture
@@ -123,7 +124,7 @@ def served(
 
 
 def row(load: LoadCase, evidence: LoadEvidence) -> LoadRow:
-    return load_row(load, "tensor", TOLERANCE, False, evidence)
+    return load_row(load, "tensor", CRITERIA, evidence)
 
 
 def test_verdicts_follow_the_load_and_bracket_the_peak(clock: SimulatedClock) -> None:
@@ -390,11 +391,22 @@ def test_outputs_that_were_not_compared_void_the_row_unless_nothing_is_computed(
     records = {"all": [replication(load, "all", 1, result, parity=None)]}
     evidence = LoadEvidence(service(load, parity={}), None, points_of(load, None), records)
     assert row(load, evidence).void == "the outputs were not compared with the reference"
-    assert load_row(load, "tensor", TOLERANCE, False, evidence, calibration=True).void is None
+    assert load_row(load, "tensor", replace(CRITERIA, calibration=True), evidence).void is None
     prompts = load.model_copy(
         update={"prompt_length": 8, "new_tokens": 4, "endpoint": "openai+http://h/v1/completions"}
     )
     assert row(prompts, evidence).void is None
+
+
+@pytest.mark.parametrize(("near", "void"), [(RIGHT, ALIKE), (WRONG, None), (None, None)])
+def test_outputs_that_are_alike_for_all_inputs_prove_nothing(
+    clock: SimulatedClock, near: Parity | None, void: str | None
+) -> None:
+    load, criteria = case(rates=(60,)), replace(CRITERIA, exchanged=near)
+    evidence = served(clock, load, lambda *_: 5 * MS, 200, 2)
+    assert load_row(load, "tensor", criteria, evidence).void == void
+    wrong = replace(evidence, service=service(load, parity={1: WRONG}))
+    assert "relative L2" in (load_row(load, "tensor", criteria, wrong).void or "")
 
 
 def test_what_was_not_measured_says_why() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,9 +90,27 @@ def test_measured_rows_get_their_figure_and_others_none(summary: Summary) -> Non
     }  # fmt: skip
 
 
+def leave(_row: Row) -> float:
+    sys.exit(3)
+
+
+def test_a_metric_changes_no_row(summary: Summary) -> None:
+    def change(row: Row) -> float:
+        row.checks.clear()
+        row.artifacts["mine"] = "x"
+        return 1.0
+
+    before = summary.model_dump_json()
+    changed = having(summary, change)
+    assert summary.model_dump_json() == before
+    assert [row.checks for row in changed.rows] == [row.checks for row in summary.rows]
+    assert any(row.checks for row in changed.rows)
+
+
 GIVEN = {
     "why not": (lambda row: Unavailable(unavailable="no power"), "no power"),
     "exception": (lambda row: row.absent, "AttributeError: 'Row' object has no attribute 'absent'"),
+    "exit": (leave, "SystemExit: 3"),
     "nan": (lambda row: float("nan"), "the metric gave nan"),
     "infinity": (lambda row: float("inf"), "the metric gave inf"),
     "nothing": (lambda row: None, "the metric gave NoneType and no number"),

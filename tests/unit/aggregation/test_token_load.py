@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.aggregation.flags import Criteria
 from harness.aggregation.load_rows import LoadEvidence, load_row
 from harness.aggregation.token_load import token_samples, within_all
 from harness.core.schemas import (
@@ -137,7 +138,7 @@ def row(load: LoadCase, records: list[Replication], **more: Any) -> LoadRow:
         steps=points_of(load, None),
         replications={"r10": records},
     )
-    return load_row(load, "text", Tolerance(relative_l2=1e-4), False, evidence)
+    return load_row(load, "text", Criteria(Tolerance(relative_l2=1e-4), False, 0.01, False), evidence)
 
 
 def test_times_count_from_the_scheduled_instant_and_add_up_to_the_latency(clock: SimulatedClock) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.aggregation.flags import Criteria
 from harness.aggregation.load_rows import load_row
 from harness.core import store
 from harness.core.errors import CaseError, MissingInputError, UnavailableError
@@ -144,6 +145,7 @@ def test_a_missing_length_names_the_stage_that_makes_it(monkeypatch: pytest.Monk
 
 
 STORED = 16
+CRITERIA = Criteria(Tolerance(relative_l2=1e-4), judge_top1=False, target_ci=0.01, calibration=False)
 
 
 @pytest.fixture(autouse=True)
@@ -206,7 +208,7 @@ def job_for(root: Path, port: int, **fields: object) -> LoadJob:
 def row_of(job: LoadJob) -> tuple[LoadRow, ServiceRun, list[Replication]]:
     state = state_of(job.load, Results(Path(job.results)).load(job.load.load_id), job.settings_id, lambda _: True)
     assert state.service is not None
-    row = load_row(job.load, "text", Tolerance(relative_l2=1e-4), False, evidence_of(state, None))
+    row = load_row(job.load, "text", CRITERIA, evidence_of(state, None))
     return row, state.service, [record for records in state.replications.values() for record in records]
 
 
@@ -292,6 +294,16 @@ def test_wrong_answers_void_the_row(tmp_path: Path, behaviour: Behaviour, port: 
     files.replication("r200", 1).unlink()
     serve_endpoint(job, lambda _: None)
     assert "above the tolerance" in (row_of(job)[0].void or "")
+
+
+def test_a_service_that_keeps_answers_by_their_input_is_void(tmp_path: Path, behaviour: Behaviour, port: int) -> None:
+    behaviour.service_s, behaviour.remembers = 0.02, True
+    job = job_for(tmp_path, port, replications=1)
+    serve_endpoint(job, lambda _: None)
+    row, service, _ = row_of(job)
+    assert service.repeats is not None
+    assert service.repeats.missing is None
+    assert "work was skipped" in (row.void or "")
 
 
 @pytest.mark.parametrize(
@@ -386,3 +398,23 @@ def test_a_stream_is_judged_by_bounds_on_its_tokens(
         assert record.client is not None
         assert record.client.steps is not None
         assert len(record.client.steps.at_ns) == 2 * record.requests
+
+
+def test_a_service_that_keeps_the_answers_to_prompts_is_named(
+    tmp_path: Path, behaviour: Behaviour, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Several(_Prompts):
+        def __init__(self) -> None:
+            super().__init__()
+            self.samples = [Prompt("once", 2, (place, place + 1, place + 2, place + 3)) for place in range(1, 60, 4)]
+
+    monkeypatch.setattr(module, "workload_of", lambda _: Several())
+    monkeypatch.setattr(Several, "judge", lambda *_: JudgedAnswers(1, equal=1))
+    behaviour.service_s, behaviour.remembers = 0.02, True
+    behaviour.steps, behaviour.usage = [(0.0, {"text": "a"}), (0.0, {"text": "b"})], 2
+    fields = {"prompt_length": 4, "new_tokens": 2, "replications": 1}
+    job = job_for(tmp_path, port, endpoint=f"openai+http://127.0.0.1:{port}/v1/completions", **fields)
+    serve_endpoint(job, lambda _: None)
+    row = row_of(job)[0]
+    assert row.void is None
+    assert any("the server keeps answers or caches of prompts" in note for note in row.notes)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.aggregation.flags import Criteria
 from harness.aggregation.load_rows import load_row
 from harness.backends.calibration.spin import SpinDecoder
 from harness.core.errors import MissingInputError
@@ -84,7 +85,7 @@ def test_every_request_has_its_own_tokens_in_order(tmp_path: Path) -> None:
     assert set(result.service.service_ns) == {1, 2, 4}
     for record in result.replications["r400"]:
         _check_order(record)
-    row = load_row(job.load, "text", None, False, evidence_of(result), calibration=True)
+    row = load_row(job.load, "text", Criteria(None, False, 0.01, True), evidence_of(result))
     assert (row.status, row.void) == ("measured", None)
     (point,) = row.points
     assert (point.requests, point.failed) == (2 * 40, 0)
@@ -152,7 +153,7 @@ def test_requests_join_a_decoder_of_known_durations(tmp_path: Path) -> None:
         ]
         assert all(gap >= step + joined * join for gap, joined in stalls)
         assert any(joined for _, joined in stalls)
-    row = load_row(job.load, "text", None, False, evidence_of(result), calibration=True)
+    row = load_row(job.load, "text", Criteria(None, False, 0.01, True), evidence_of(result))
     assert (row.status, row.void, row.batching) == ("measured", None, "continuous")
     (point,) = row.points
     assert 1 < point.mean_batch <= 4
@@ -188,7 +189,7 @@ def test_a_decoder_that_fails_once_loses_that_batch_alone(tmp_path: Path, monkey
     failed = [record for record in state(job).replications["r400"] if record.failed]
     (record,) = failed
     assert record.error == "ValueError: no memory for the cache"
-    row = load_row(job.load, "text", None, False, evidence_of(state(job)), calibration=True)
+    row = load_row(job.load, "text", Criteria(None, False, 0.01, True), evidence_of(state(job)))
     assert row.points[0].failed == 1
     assert np.isclose(row.points[0].goodput or 0, 1 - 1 / row.points[0].requests)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.core.schemas import Interval, Row, Summary
+from harness.core.schemas import Flag, Interval, Row, Summary
 from harness.reporting import first_page as page
 from harness.reporting import ranking
 from harness.reporting.writers.markdown import blocks_text
@@ -101,6 +101,9 @@ def test_without_a_rival_nothing_is_called_fastest(rows: Rows, summary: Summary)
     alone = timed(rows[OPENVINO], 10, 9.9, 10.1)
     assert cells(summary, alone)[1] == "openvino 10.0 ms (only row)"
     assert cells(summary, alone, timed(rows[ONNXRUNTIME], 20, 19, 21, "C"))[1].endswith("(others are grade C or F)")
+    apart = {"flags": (Flag(name="MEASURED_APART", detail="", remedy="", caps_at="B"),)}
+    rival = timed(rows[ONNXRUNTIME], 20, 19, 21, "B").model_copy(update=apart)
+    assert cells(summary, alone, rival)[1] == "openvino 10.0 ms (not measured in turn with all others)"
     assert cells(summary, alone.model_copy(update={"grade": "C"}))[1] == "openvino 10.0 ms (only row, grade C)"
 
 

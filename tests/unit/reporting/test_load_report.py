@@ -147,6 +147,14 @@ def test_both_drawers_draw_both_charts() -> None:
     assert sorted(names) == sorted({series.name for series in curve.legend})
 
 
+def test_loads_without_an_answer_are_not_called_unmeasured(with_loads: Summary) -> None:
+    closed = tuple(row for row in with_loads.loads if row.scenario == "single-stream" and row.status == "measured")
+    text = first_page(with_loads.model_copy(update={"rows": (), "loads": closed}), "details.md", [])
+    assert closed
+    assert "The details have the loads." in text
+    assert "Nothing is measured yet" not in text
+
+
 def test_first_page_and_page_show_loads(with_loads: Summary, summary: Summary) -> None:
     assert "p99<50ms: **openvino int8**" in first_page(with_loads, "details.md", ["Load"])
     assert "details.md#load" in first_page(with_loads, "details.md", ["Load"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.core.schemas import Interval, Row, Summary
+from harness.core.schemas import Flag, Interval, Row, Summary
 from harness.reporting import ranking
 from tests.synthetic_results import voided
 
@@ -45,6 +45,16 @@ def test_medians_within_one_per_cent_have_none(rows: ROWS) -> None:
 def test_a_row_without_an_interval_leaves_it_open(rows: ROWS) -> None:
     assert ranking.winner(pair(rows, (9.9, 10.1), None)) is None
     assert ranking.winner(pair(rows, None, (10.8, 11.2))) is None
+
+
+def test_nothing_wins_over_a_row_of_another_time(rows: ROWS) -> None:
+    fast, slow = pair(rows, (9.9, 10.1), (10.8, 11.2))
+    later = Flag(name="MEASURED_APART", detail="not in turn", remedy="", caps_at="B")
+    apart = {"grade": "B", "flags": (later,)}
+    for group in ([fast.model_copy(update=apart), slow], [fast, slow.model_copy(update=apart)]):
+        assert ranking.winner(group) is None
+        assert ranking.contenders(group) == group[:1]
+    assert ranking.winner([fast, slow.model_copy(update={**apart, "grade": "C"})]) is None, "alone is no contest"
 
 
 def test_grade_c_and_f_cannot_win(rows: ROWS) -> None:

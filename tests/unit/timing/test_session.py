@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.core.errors import CaseError
 from harness.core.schemas import Clock, DeviceSamples, Placement
 from harness.timing import (
     clock,
@@ -97,11 +98,11 @@ class Recording:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Measurements]:
-    def call(backend: Recording, **changes: float) -> Measurements:
+    def call(backend: Recording, right: Any = reference, **changes: float) -> Measurements:
         for module in (loop, session, repeat_check, clock):
             monkeypatch.setattr(module, "now_ns", lambda: backend.now_ns)
         mode = Sync(backend, BATCHES)
-        return run_session(backend, mode, reference, True, settings(**changes), backend.enter, inputs())
+        return run_session(backend, mode, right, True, settings(**changes), backend.enter, inputs())
 
     return call
 
@@ -166,6 +167,18 @@ def test_large_answers_are_kept_for_the_check_one_at_a_time(run: Run, monkeypatc
         assert result.parity_timed.samples == 2 * batches
 
 
+@pytest.mark.parametrize("nothing", [None, {}])
+def test_no_outputs_are_wrong_outputs(run: Run, nothing: Any) -> None:
+    with pytest.raises(ValueError, match="output `logits` is missing"):
+        run(Recording(answer=lambda *_: nothing))
+
+
+def test_a_placement_of_another_kind_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Recording, "placement", lambda _: {"device": "cpu"})
+    with pytest.raises(CaseError, match="gave dict and no Placement"):
+        run(Recording())
+
+
 def after_check(wrong: Callable[[int], Any]) -> Callable[[int, int], Any]:
     """Right until every batch has been checked, wrong from then on."""
     return lambda index, number: reference(index) if number <= 1 + BATCHES else wrong(index)
@@ -206,7 +219,7 @@ def test_an_output_of_another_shape_or_name_is_an_error(run: Run) -> None:
 
 
 def test_a_backend_that_computes_nothing_has_no_parity(run: Run) -> None:
-    result = run(Recording(answer=lambda index, number: {}))
+    result = run(Recording(answer=lambda index, number: {}), lambda _: {})
     assert (result.parity_before, result.parity_timed) == (None, None)
 
 
@@ -281,7 +294,7 @@ def test_a_backend_that_answers_from_memory_is_seen_after_the_loop(run: Run) -> 
 
 
 def test_what_computes_nothing_has_no_repeat_check(run: Run) -> None:
-    result = run(Recording(answer=lambda index, number: {}))
+    result = run(Recording(answer=lambda index, number: {}), lambda _: {})
     assert (result.repeats, result.outputs_time) == (None, None)
 
 
