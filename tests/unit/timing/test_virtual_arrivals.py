@@ -122,7 +122,9 @@ def test_several_workers_serve_every_request_once_and_in_order() -> None:
     assert result.sizes == (1,) * 30
     assert result.failed == ()
     assert set(result.worker) == {0, 1, 2}
-    assert list(result.start_ns) == sorted(result.start_ns)
+    for worker in range(3):  # of two workers the later one may begin first: the system stops threads where it likes
+        starts = [start for start, own in zip(result.start_ns, result.worker, strict=True) if own == worker]
+        assert starts == sorted(starts)
     assert all(ready <= start for ready, start in zip(result.ready_ns, result.start_ns, strict=True))
     assert all(start >= due for start, due in zip(result.start_ns, scheduled, strict=True))
 
