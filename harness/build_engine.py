@@ -27,7 +27,6 @@ from harness.core.errors import (
     InferometerError,
     MissingInputError,
     UnavailableError,
-    UsageError,
 )
 from harness.core.host import gpu
 from harness.core.layout import ModelFolder, Models, Results
@@ -50,7 +49,6 @@ from harness.timing.clock import now_ns
 
 EngineCases = Sequence[tuple[Case, Options]]
 
-MOST_JOBS = 64
 NOT_BUILT = "engines were not built. "
 """Between their number and the reasons."""
 COMMAND = (sys.executable, "-m", "harness.build_engine")
@@ -106,10 +104,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     cli.add_interpreters(parser)
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
-    if not 1 <= options.engine_jobs <= MOST_JOBS:
-        raise UsageError(
-            f"{options.engine_jobs} engines cannot be built at the same time.", f"1 to {MOST_JOBS}: ENGINE_JOBS=4."
-        )
+    at_once.check_jobs(options.engine_jobs, "engines cannot be built", "ENGINE_JOBS=4")
     return options
 
 

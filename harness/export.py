@@ -63,8 +63,6 @@ from harness.zoo.identity import (
 DEFAULT_OPSET = 20
 """Chosen by measurement, as the default exporter: docs/decisions/0002-exporter.md."""
 
-MOST_JOBS = 64
-
 LAST_WORDS_S = 30.0
 """Time for the exit handlers of a process that has sent its answer."""
 
@@ -75,10 +73,7 @@ def export(arguments: Sequence[str]) -> None:
     plan = store.load(Results(given.results).plan, Plan, "make plan")
     if given.max_length is not None and given.max_length < 1:
         raise UsageError(f"--max-length {given.max_length} leaves no token.", "At least 1: --max-length 128.")
-    if not 1 <= given.export_jobs <= MOST_JOBS:
-        raise UsageError(
-            f"{given.export_jobs} models cannot be exported at the same time.", f"1 to {MOST_JOBS}: EXPORT_JOBS=3."
-        )
+    at_once.check_jobs(given.export_jobs, "models cannot be exported", "EXPORT_JOBS=3")
     options = ExportChoices(plan.export.exporter, given.opset, given.output_name, given.max_length, given.cache_dir)
     selected = _selected(plan, given.models)
     results, models = Results(given.results), Models(given.models_dir)

@@ -71,13 +71,13 @@ def choices_in(words: Sequence[str]) -> dict[str, str]:
 def of_command(text: str | None) -> HintContext:
     """The context of a run from its command.txt, the command line of its plan stage; None: there is no such file."""
     words = shlex.split((text or "").partition(_API_MARK)[0])
+    choices = choices_in(words)
     if text and _API_MARK in text:
-        return HintContext("api", choices_in(words))
-    by: Front = "make"
+        return HintContext("api", choices)
     for front, program in PROGRAMS.items():
-        if (text or "").startswith(f"{program} "):
-            by = front
-    return HintContext(by, choices_in(words))
+        if words[: len(program.split())] == program.split():
+            return HintContext(front, choices)
+    return HintContext("make", choices)
 
 
 def of_file(command: Path) -> HintContext:

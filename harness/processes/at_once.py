@@ -9,10 +9,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
+from harness.core.errors import UsageError
 from harness.core.host import limits, orphans
 from harness.processes.device_slots import parts
 
 Command = Sequence[str]
+MOST_JOBS = 64
 _CHUNK = 1 << 16
 
 
@@ -42,6 +44,15 @@ class _Running:
         text = self.printed[self.shown : end].decode(errors="replace")
         self.shown = max(self.shown, end)
         return iter(text.splitlines())
+
+
+def check_jobs(jobs: int, impossible: str, example: str) -> None:
+    """Raise UsageError for a number of commands at the same time that is not from 1 to MOST_JOBS.
+
+    impossible: what they cannot do, as "engines cannot be built"; example: the option with a possible number.
+    """
+    if not 1 <= jobs <= MOST_JOBS:
+        raise UsageError(f"{jobs} {impossible} at the same time.", f"1 to {MOST_JOBS}: {example}.")
 
 
 def run(
