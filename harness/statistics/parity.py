@@ -165,10 +165,11 @@ class _Sums:
             nonfinite += lost
             if nonfinite == 0:
                 difference = a - b
-                products = (difference * difference, a * a, b * b, a * b)
                 if reference.dtype.name in _NAMES:
                     equal = (ours[some, columns] == theirs[some, columns]).astype(np.float64)
                     products = (2 - 2 * equal, np.ones_like(equal), np.ones_like(equal), equal)
+                else:
+                    products = (difference * difference, a * a, b * b, a * b)
                 for number, squares in enumerate(products):
                     sums[number, some] += squares.sum(axis=1)
                 max_abs = max(max_abs, float(np.max(np.abs(difference))))
