@@ -390,7 +390,8 @@ def _measured(case: Case, kind: Kind, case_records: CaseRecords, settings: Measu
         return Draft(row, (*proof, *lost, *interrupted(seen)), calibration=True)
     happened, made = judge(case, seen)
     skipped, compared = skipped_work(case, records)
-    findings = (*proof, *lost, *device_findings(case, latency, device), *happened, *skipped)
+    gpus = [usage.gpu for usage in case_records.usage.values() if usage.gpu is not None]
+    findings = (*proof, *lost, *device_findings(case, latency, device, gpus), *happened, *skipped)
     return Draft(row, findings, {**made, **compared}, started=tuple(record.started_at for record in records))
 
 

@@ -176,6 +176,8 @@ def parse(path: Path, content: bytes, kind: type[R], made_by: str, sums: dict[Pa
             return _with_rows(path, PackedSummary.model_validate_json(record.content))  # type: ignore[return-value]
         return kind.model_validate_json(record.content)
     except ValidationError as error:
+        if any(problem["loc"] == ("seal",) for problem in error.errors()):  # a program formatted the file anew
+            raise _changed(path, made_by) from error
         raise MalformedFileError(
             f"{path} is not a valid {kind.__name__}: {first_problem(error)}",
             _run_again(made_by),
@@ -214,11 +216,15 @@ def content_sum(path: Path, made_by: str) -> str:
 def _opened(path: Path, content: bytes, made_by: str) -> Opened:
     unsealed = opened(content)
     if unsealed.broken:
-        raise MalformedFileError(
-            f"{path} has changed since it was written: it does not match its seal.",
-            f"Run `{made_by}` to make it again, or put back the file that was written.",
-        )
+        raise _changed(path, made_by)
     return unsealed
+
+
+def _changed(path: Path, made_by: str) -> MalformedFileError:
+    return MalformedFileError(
+        f"{path} has changed since it was written: it does not match its seal.",
+        f"Run `{made_by}` to make it again, or put back the file that was written.",
+    )
 
 
 def read_bytes(path: Path, made_by: str) -> bytes:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from harness.core.schemas import Failed, Measured, Row, Summary
+from harness.core import store
+from harness.core.schemas import EngineRecord, Failed, Measured, Row, Summary
 from tests.gpu.conftest import CONVOLUTIONAL, Gpu, has
 
 BACKENDS = ["torch-eager", "torch-script", "torch-compile", "onnxruntime"] + ["tensorrt"] * has("tensorrt")
@@ -144,8 +144,9 @@ def test_running_out_of_memory_is_a_failed_row_and_the_run_goes_on(gpu: Gpu) -> 
 
 @pytest.mark.skipif(not has("tensorrt"), reason="no TensorRT here")
 def test_an_engine_of_another_gpu_is_refused_by_name(spoiled: Gpu) -> None:
-    for record in spoiled.models.root.glob("*/engines/*.json"):
-        record.write_text(json.dumps({**json.loads(record.read_text()), "gpu": "NVIDIA Imaginary 9000"}))
+    for path in spoiled.models.root.glob("*/engines/*.json"):
+        record = store.load(path, EngineRecord, "make engines")
+        store.save(path, record.model_copy(update={"gpu": "NVIDIA Imaginary 9000"}))
     spoiled.measured()
     (result,) = spoiled.records().values()
     assert isinstance(result, Failed)

@@ -49,7 +49,7 @@ MEANINGS: Mapping[str, str] = {
     "NONFINITE": "outputs contain NaN or infinite values",
     "NONMONOTONE": "a larger batch takes less time",
     "NOT_WARMED_UP": "timing began before the warm-up was steady",
-    "OFF_STREAM": "work ran elsewhere than on the stream that was timed",
+    "OFF_STREAM": "the stream that was timed shows less work than the host waited for",
     "ONE_PROCESS": "one process: how far another would differ is not known",
     "ON_PURPOSE": "made to test the harness",
     "OTHER_THREADS": "it ran with another number of threads than it was given",

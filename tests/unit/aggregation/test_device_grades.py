@@ -9,7 +9,7 @@ import pytest
 from harness.aggregation import row
 from harness.aggregation.flags_gpu import device_findings
 from harness.aggregation.grades import Finding, grade
-from harness.core.schemas import Clock, DeviceTimes, Latency
+from harness.core.schemas import Clock, DeviceTimes, GpuUsage, Latency
 from tests import synthetic_results as made
 
 CASE = made.case_of(made.RESNET, "torch-eager", "fp32", 1).model_copy(update={"device": "cuda"})
@@ -99,6 +99,23 @@ def test_work_that_the_stream_did_not_show_is_void(
 ) -> None:
     flags = found(host, device, enqueue, mode)
     assert ("OFF_STREAM" in flags) is void
+
+
+@pytest.mark.parametrize(
+    ("other_processes", "memory_before", "grade_of_it"),
+    [(0, 2 << 30, "F"), (0, None, "F"), (3, 0, "C"), (None, 2 << 30, "C"), (None, 4 << 20, "F")],
+)
+def test_time_that_other_programs_may_have_had_does_not_void_a_row(
+    other_processes: int | None, memory_before: int | None, grade_of_it: str
+) -> None:
+    # A small network in torch.compile beside three other tests on one H200, 2026-12-01.
+    unknown: dict[str, Any] = dict.fromkeys(GpuUsage.model_fields)
+    seen = {"reasons": {}, "samples": 8, "other_processes_max": other_processes, "memory_before_bytes": memory_before}
+    usage = GpuUsage(**{**unknown, **seen})
+    findings = device_findings(CASE, latency(2_414_742), times(41_840, 303_914), [usage])
+    (finding,) = [finding for finding in findings if finding.flag.name == "OFF_STREAM"]
+    assert finding.caps_at == grade_of_it
+    assert ("other programs" in finding.flag.detail) is (grade_of_it == "C")
 
 
 @pytest.mark.parametrize(("device", "flagged"), [(100_000, False), (99_000, True)])

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from harness.core import schemas, store
 from harness.core.errors import FormatError, MalformedFileError, NewerFormatError
-from harness.core.schemas import Running
+from harness.core.schemas import Plan, Running
 from harness.core.seal import opened, sealed
 from tests.synthetic_results import RESNET, Synthetic, case_of, plan_of
 
@@ -51,6 +51,16 @@ def test_any_other_byte_anywhere_is_refused(indent: int | None) -> None:
             content = whole[:place] + bytes([byte]) + whole[place + 1 :]
             with pytest.raises(FormatError, match=r"running\.json"):
                 store.parse(Path("running.json"), content, Running, "make run")
+
+
+@pytest.mark.parametrize("indent", [None, 1, 4])
+def test_a_file_that_another_program_formatted_is_named_as_changed(tmp_path: Path, indent: int | None) -> None:
+    path = tmp_path / "plan.json"
+    store.save(path, PLAN)
+    path.write_text(json.dumps(json.loads(path.read_text()), indent=indent))
+    with pytest.raises(MalformedFileError, match=r"plan\.json has changed since it was written") as refused:
+        store.load(path, Plan, "make plan")
+    assert "Run `make plan`" in refused.value.hint
 
 
 def test_a_changed_digit_is_named_as_a_change_with_what_to_type(tmp_path: Path) -> None:
