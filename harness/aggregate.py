@@ -64,15 +64,15 @@ from harness.core.schemas.summary_record import rounded_record
 from harness.core.text import portable
 from harness.core.timestamps import utc_now
 from harness.planning.exports import (
-    another_request,
     built_engines,
+    export_failure,
     export_files,
-    failure_of,
+    read_export_record,
     read_generation_exports,
-    recorded_export,
+    request_difference,
 )
 from harness.planning.generation_cases import generation_needs
-from harness.planning.resume import evidence_of, foreign_of, state_of
+from harness.planning.resume import foreign_file_check, load_evidence, read_load_state
 from harness.reporting.writers.csv import summary_text
 from harness.serving.load_case import replication_digest
 
@@ -408,15 +408,15 @@ def load_exports(
         files = export_files(planned.slug, results, models)
         earlier = None if before is None else before.exports.get(planned.name)
         own = files.root == results.export(planned.slug).root
-        if earlier is not None and not own and another_request(earlier, plan, planned) is None:
+        if earlier is not None and not own and request_difference(earlier, plan, planned) is None:
             exports[planned.slug] = earlier
             continue
         try:
-            failure = failure_of(files.failure)
+            failure = export_failure(files.failure)
             if failure is not None:
                 failed.add(planned.slug)
                 notes.other.append(f"{planned.name} was not exported. {failure.problem} {failure.hint}")
-            exports[planned.slug] = recorded_export(plan, planned, files, sums if own else None)
+            exports[planned.slug] = read_export_record(plan, planned, files, sums if own else None)
         except (FormatError, MissingInputError) as error:
             problems[planned.slug] = error
             if not files.failure.is_file():
@@ -491,8 +491,8 @@ def load_loads(
             return there is not None and not differing(there, first[0])
 
         export = exports.get(load.slug)
-        foreign = foreign_of(load, export, engines.get(load.slug, ()), results.export(load.slug), sums)
-        state = state_of(load, files, plan.settings_id, comparable, sums, foreign)
+        foreign = foreign_file_check(load, export, engines.get(load.slug, ()), results.export(load.slug), sums)
+        state = read_load_state(load, files, plan.settings_id, comparable, sums, foreign)
         notes.other += state.notes
         failure = _optional(files.failure, LoadFailure, notes, sums)
         energy = _optional(files.energy, LoadEnergy, notes, sums)
@@ -501,7 +501,7 @@ def load_loads(
             replication_digest(load),
         ):
             energy = None
-        criteria, evidence = checks_for(plan, load, export, calibration), evidence_of(state, failure, energy)
+        criteria, evidence = checks_for(plan, load, export, calibration), load_evidence(state, failure, energy)
         rows.append(load_row(load, kinds[load.slug], criteria, evidence))
     return tuple(rows)
 

@@ -40,8 +40,8 @@ from harness.core.schemas import (
     Plan,
     Precision,
 )
-from harness.planning.block_settings import interpreters
-from harness.planning.exports import export_of
+from harness.planning.block_settings import parse_interpreters
+from harness.planning.exports import read_export
 from harness.planning.load_cases import served_cases
 from harness.processes import at_once
 from harness.statistics import parity
@@ -58,7 +58,7 @@ COMMAND = (sys.executable, "-m", "harness.build_engine")
 def stage(arguments: Sequence[str]) -> None:
     """Build engines that are missing or out of date; where one fails, the others are still built."""
     options = _options(arguments)
-    others = interpreters(options.python)
+    others = parse_interpreters(options.python)
     plan = store.load(Results(options.results).plan, Plan, "make plan")
     wanted = _wanted(plan, options.models)
     if not wanted:
@@ -73,7 +73,7 @@ def stage(arguments: Sequence[str]) -> None:
     for slug, cases in wanted.items():
         try:
             planned = next(planned for planned in plan.models if planned.slug == slug)
-            export = export_of(plan, planned, results, models)
+            export = read_export(plan, planned, results, models)
             missing += _missing_of(plan, export, cases, place, models, options, failures)
         except (ExportError, FormatError, MissingInputError) as error:
             failures.append(f"{slug}: {error.problem} {error.hint}")

@@ -29,8 +29,8 @@ from harness.core.schemas import Attempt, AttemptReport, Fleet, FleetUnit, Measu
 from harness.core.timestamps import utc_now
 from harness.core.units import count
 from harness.planning.exports import Exports, built_engines, read_exports
-from harness.planning.schedule import of_cases
-from harness.planning.work_units import WorkUnit, request_of, units_of
+from harness.planning.schedule import select_cases
+from harness.planning.work_units import WorkUnit, unit_request, work_units
 from harness.processes.stage_process import run_stage
 from harness.reporting.table import DocumentBlock
 from harness.reporting.tables.machines_tables import fleet_document, machines_blocks
@@ -109,7 +109,7 @@ def dispatch(
 
     start: makes the runner, when there is anything to run.
     """
-    units = [_Unit(unit, attempts_of(unit, results)) for unit in units_of(plan.cases)]
+    units = [_Unit(unit, attempts_of(unit, results)) for unit in work_units(plan.cases)]
     open_units = {unit.unit.unit_id: unit for unit in units if not _is_complete(unit, plan, exports, results, models)}
     cli.say(f"{count(len(units), 'unit')} of compared cases, {len(open_units)} to measure.")
     if open_units:
@@ -177,7 +177,7 @@ def _is_complete(unit: _Unit, plan: Plan, exports: Exports, results: Results, mo
 
 def _submit(unit: _Unit, runner: Runner, plan: Plan, exports: Exports, results: Results, models: Models) -> None:
     number = len(unit.attempts) + 1
-    request, files = request_of(unit.unit, number, installed_version(), plan, exports, results, models)
+    request, files = unit_request(unit.unit, number, installed_version(), plan, exports, results, models)
     unit.submitted_at = utc_now()
     runner.submit(request, files, Requirements(gpus=int(plan.device == "cuda")))
 
@@ -247,7 +247,7 @@ def write_report(plan: Plan, fleet: Fleet, results: Results, models: Models) -> 
     for machine, names in by_machine.items():
         folder = results.machine(machine)
         cases = [case for case in plan.cases if case.case_id in set(names)]
-        part = of_cases(plan, cases)
+        part = select_cases(plan, cases)
         store.save(folder.plan, part)
         if results.command.is_file():
             store.save_bytes(folder.command, read(results.command, SizeLimit.TEXT))

@@ -30,10 +30,10 @@ from harness.core.protocol import GenerationTask, Job
 from harness.core.raw_files import RawFiles
 from harness.core.schemas import Case, Energy, Failed, Generated, GenerationCase, Measured, Plan
 from harness.core.units import count, significant
-from harness.planning.block_settings import interpreters
+from harness.planning.block_settings import parse_interpreters
 from harness.planning.exports import export_files
 from harness.planning.resume import Finished
-from harness.planning.schedule import of_models
+from harness.planning.schedule import select_models
 from harness.processes.energy_meter import PhaseMeter, idle
 from harness.processes.launcher import Worker
 from harness.processes.pool import generate_turn, measure_turn
@@ -62,9 +62,9 @@ def stage(arguments: Sequence[str]) -> None:
             f"--window {options.window:g} is too short or too long.",
             f"At least {MIN_WINDOW_S:g} seconds and at most {MAX_WINDOW_S:g}.",
         )
-    others = interpreters(options.python)
+    others = parse_interpreters(options.python)
     results, models = Results(options.results), Models(options.models_dir)
-    plan = of_models(store.load(results.plan, Plan, "make plan"), options.models)
+    plan = select_models(store.load(results.plan, Plan, "make plan"), options.models)
     if plan.device != "cuda":
         raise UsageError("Energy is read from a GPU, and this plan is for a CPU.", "make plan DEVICE=cuda")
     gpu.require(plan.device)

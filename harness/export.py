@@ -45,7 +45,7 @@ from harness.core.lock import exclusive, waiting
 from harness.core.safe_files import SizeLimit, read
 from harness.core.schemas import ExportFailure, ExportRecord, GenerationExport, Plan, PlannedModel, Precision
 from harness.core.text import portable, unknown_name
-from harness.planning.exports import refusal_of
+from harness.planning.exports import onnx_refusal
 from harness.planning.generation_cases import GenerationNeeds, generation_needs
 from harness.processes import at_once
 from harness.processes.presence import ExportPresence
@@ -502,7 +502,7 @@ def _say_refused(plan: Plan, planned: PlannedModel, record: ExportRecord) -> boo
     for why, names in reasons.items():
         cli.warn(f"{planned.name}: no {', '.join(names)} ONNX file. {why}")
     own = [case for case in plan.cases if case.model == planned.name and case.skip_reason is None]
-    return any(refusal_of(record, case) for case in own)
+    return any(onnx_refusal(record, case) for case in own)
 
 
 class Stopwatch:

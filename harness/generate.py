@@ -17,11 +17,11 @@ from harness.core.raw_files import forget
 from harness.core.schemas import Failed, Generated, Plan
 from harness.core.timestamps import utc_now
 from harness.core.units import count
-from harness.planning.block_settings import interpreters
+from harness.planning.block_settings import parse_interpreters
 from harness.planning.exports import GenerationExports, read_generation_exports
 from harness.planning.generation_cases import generation_needs
-from harness.planning.resume import finished_generation
-from harness.planning.schedule import GenerationTurn, generation_turns, of_models
+from harness.planning.resume import finished_generation_turns
+from harness.planning.schedule import GenerationTurn, generation_turns, select_models
 from harness.processes.pool import WorkerPool
 
 
@@ -33,9 +33,9 @@ def stage(arguments: Sequence[str]) -> None:
     cli.add_interpreters(parser)
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
-    others = interpreters(options.python)
+    others = parse_interpreters(options.python)
     results, models = Results(options.results), Models(options.models_dir)
-    plan = of_models(store.load(results.plan, Plan, "make plan"), options.models)
+    plan = select_models(store.load(results.plan, Plan, "make plan"), options.models)
     if not plan.generations:
         raise UsageError(
             f"{results.plan} has no case of generation.",
@@ -50,7 +50,7 @@ def stage(arguments: Sequence[str]) -> None:
         turns = generation_turns(plan.generations, plan.measurement.rounds, plan.measurement.seed)
         if options.force:
             forget(turns, records)
-        done = finished_generation(plan, turns, exports.intact, records, frozenset(others))
+        done = finished_generation_turns(plan, turns, exports.intact, records, frozenset(others))
         for note in done.notes:
             cli.warn(note)
         open_turns = [turn for turn in turns if not done.has(turn)]

@@ -52,10 +52,16 @@ from harness.core.schemas.profile_record import (
     Tokenising,
 )
 from harness.core.timestamps import utc_now
-from harness.planning.block_settings import interpreters, threads_of
-from harness.planning.exports import GenerationExports, built_engines, export_files, export_of, read_generation_exports
-from harness.planning.matrix import files_of, profiled_cases
-from harness.planning.schedule import of_models
+from harness.planning.block_settings import parse_interpreters, threads_of
+from harness.planning.exports import (
+    GenerationExports,
+    built_engines,
+    export_files,
+    read_export,
+    read_generation_exports,
+)
+from harness.planning.matrix import model_file_sizes, profiled_cases
+from harness.planning.schedule import select_models
 from harness.processes import profile_launcher
 from harness.processes.profile_launcher import (
     Level,
@@ -94,9 +100,9 @@ def stage(arguments: Sequence[str]) -> None:
     if options.depth is not None and options.depth < 0:
         raise UsageError(f"--depth {options.depth} is above the model itself.", "At least 0: the model as a whole.")
     choice = LayerChoice(tuple(filter(None, (word.strip() for word in options.layers.split(",")))), options.depth)
-    others = interpreters(options.python)
+    others = parse_interpreters(options.python)
     results = Results(options.results)
-    plan = of_models(store.load(results.plan, Plan, "make plan"), options.models)
+    plan = select_models(store.load(results.plan, Plan, "make plan"), options.models)
     cases = profiled_cases(plan.cases, [name for name, info in BACKENDS.items() if info.computes])
     subjects = [*map(_Subject, cases), *_phases(plan.generations)]
     if not subjects:
@@ -274,7 +280,7 @@ class _ProfilePass:
             case,
             (self.plan.settings_id, utc_now()),
             export,
-            files_of(export, engines),
+            model_file_sizes(export, engines),
             counts,
             memory,
             next((row for row in rows if (row.case_id, row.weights) == (case.case_id, case.weights)), None),
@@ -302,7 +308,7 @@ class _ProfilePass:
 
     def _export(self, case: Case) -> ExportRecord:
         planned = next(planned for planned in self.plan.models if planned.name == case.model)
-        return export_of(self.plan, planned, self.results, self.models)
+        return read_export(self.plan, planned, self.results, self.models)
 
     def _counted(self, case: Case) -> Counts:
         """Counts of one sample, the same for every backend and batch size."""

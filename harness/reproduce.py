@@ -25,7 +25,7 @@ from harness.core.layout import Results
 from harness.core.schemas import Claim, Differing, Reproduction, Summary
 from harness.core.timestamps import utc_now
 from harness.planning import claims
-from harness.planning.config import Config, configuration
+from harness.planning.config import Config, find_configuration
 from harness.reporting.prose.conditions import short_conditions
 from harness.reporting.tables import reproduction_table as tables
 from harness.reporting.writers.markdown import document_text
@@ -63,7 +63,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     cli.add_interpreters(parser)
     parser.add_argument("--force", action="store_true", help="measure and export again what is already there")
     parser.add_argument(
-        "--claims", type=Path, default=configuration(claims.FOLDER), help=f"folder of claims ({claims.FOLDER})"
+        "--claims", type=Path, default=find_configuration(claims.FOLDER), help=f"folder of claims ({claims.FOLDER})"
     )
     cli.add_folders(parser)
     options = parser.parse_args(arguments)

@@ -20,10 +20,10 @@ from harness.core.lock import exclusive
 from harness.core.raw_files import forget, pack
 from harness.core.schemas import Measured, Plan
 from harness.core.units import count, either
-from harness.planning.block_settings import interpreters, threads_of
+from harness.planning.block_settings import parse_interpreters, threads_of
 from harness.planning.exports import Exports, built_engines, keep_exports, read_exports
 from harness.planning.resume import Finished, finished_turns
-from harness.planning.schedule import Turn, further_turns, is_over_budget, of_models, schedule
+from harness.planning.schedule import Turn, further_turns, is_over_budget, schedule, select_models
 from harness.processes.pool import WorkerPool, split_off_unexported
 from harness.timing.clock import now_ns, unix_s
 
@@ -32,10 +32,10 @@ def stage(arguments: Sequence[str]) -> None:
     """Measure the processes of the plan that the results folder lacks."""
     options = _options(arguments)
     before_s = 0.0 if options.began is None else max(0.0, unix_s() - options.began)
-    others = interpreters(options.python)
+    others = parse_interpreters(options.python)
     results, models = Results(options.results), Models(options.models_dir)
     whole = store.load(results.plan, Plan, "make plan")
-    plan = of_models(whole, options.models)
+    plan = select_models(whole, options.models)
     gpu.require(plan.device)
     exports = read_exports(plan, results, models)
     with exclusive(results.lock):

@@ -44,9 +44,9 @@ from harness.core.safe_files import open_to_write
 from harness.core.schemas import Case, Copies, DeviceSlot, Environment, Measured, NeighbourCheck, NeighbourSample, Plan
 from harness.core.timestamps import utc_now
 from harness.core.units import count, percent, significant
-from harness.planning.block_settings import interpreters
+from harness.planning.block_settings import parse_interpreters
 from harness.planning.exports import Exports, built_engines, keep_exports, read_exports
-from harness.planning.schedule import of_cases
+from harness.planning.schedule import select_cases
 from harness.processes.copies import WINDOW_S, CopiesPool
 from harness.processes.device_slots import find_slots, pin, variables
 from harness.processes.pool import split_off_unexported
@@ -94,7 +94,7 @@ def stage(arguments: Sequence[str]) -> None:
         )
     if plan.device != "cuda" and options.layout == "models":
         raise UsageError("Only a plan for GPUs can be spread over them by model.", "make plan DEVICE=cuda")
-    others = interpreters(options.python)
+    others = parse_interpreters(options.python)
     slots = find_slots(options.cards, plan.device)
     passed = ["--models-dir", str(options.models_dir), *(["--force"] if options.force else [])]
     for text in options.python:
@@ -189,7 +189,7 @@ def spread_cases(asked: SpreadRequest, pool: DevicePool) -> int:
     commands = []
     for place, cases in enumerate(own):
         share(cases, results, results.gpu_folder(place))
-        store.save(results.gpu_folder(place).plan, of_cases(plan, cases))
+        store.save(results.gpu_folder(place).plan, select_cases(plan, cases))
         commands.append(["run", "--results", str(results.gpu_folder(place).root), *asked.passed])
     failures = pool.run_each(commands, [f"cases-{place}" for place in range(len(slots))], ended)
     for place, cases in enumerate(own):
@@ -275,7 +275,7 @@ def _alone_again(asked: SpreadRequest, pool: DevicePool, check: NeighbourCheck) 
     for place in sorted(set(chosen.values())):
         cases = [case for case in plan.cases if chosen.get(case.case_id) == place]
         share(cases, results, alone, samples=False)
-        store.save(alone.plan, of_cases(plan, cases))
+        store.save(alone.plan, select_cases(plan, cases))
         command = ["run", "--results", str(alone.root), *asked.passed]
         failures += pool.run_on(place, command, f"alone-{place}") != 0
     samples = tuple(

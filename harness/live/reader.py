@@ -41,7 +41,7 @@ from harness.live.progress import (
     progress,
 )
 from harness.planning.load_cases import estimate_load
-from harness.planning.resume import belongs, turns_of
+from harness.planning.resume import is_replication_of, replication_turns
 from harness.processes.launcher import START_TIMEOUT_S
 from harness.processes.load_launcher import SLACK as LOAD_SLACK
 from harness.reporting.prose import conditions
@@ -165,11 +165,11 @@ class WatchedFolder:
         if prediction is not None and not _is_of(prediction, plan, prediction_digest(load)):
             prediction = None
         numbers: dict[str, tuple[int, ...]] = {}
-        for step, number in turns_of(load, points_of(load, prediction.peak_per_s if prediction else None)):
+        for step, number in replication_turns(load, points_of(load, prediction.peak_per_s if prediction else None)):
             record = self._record(files.replication(step.name, number), Replication)
             if record is None or not _is_of(record, plan, replication_digest(load)):
                 continue
-            if belongs(record, load, step, number, service):
+            if is_replication_of(record, load, step, number, service):
                 numbers[step.name] = (*numbers.get(step.name, ()), number)
         return LoadSeen(
             served=True,

@@ -14,7 +14,7 @@ from harness.core.errors import ConfigError
 from harness.core.schemas import Device, GenerationCase, Plan, Precision, Weights
 from harness.core.text import unknown_name
 from harness.planning.config import Config, GenerationBlock, ModelEntry
-from harness.planning.load_cases import decoder_case_of
+from harness.planning.load_cases import decoder_case
 from harness.zoo import ModelInfo
 from harness.zoo.model_files import EXAMPLES, DecoderFacts, facts_of, too_long
 
@@ -80,7 +80,7 @@ def generation_needs(plan: Plan) -> dict[str, GenerationNeeds]:
     """By model, for models with cases that read files."""
     needs: dict[str, GenerationNeeds] = {}
     served = [
-        decoder_case_of(load, COMPLETIONS_BATCH, *pair)
+        decoder_case(load, COMPLETIONS_BATCH, *pair)
         for load in plan.loads
         if load.generates_here
         for pair in dict.fromkeys(load.pairs)

@@ -16,7 +16,7 @@ from harness.core.schemas import Case, GenerationCase, LatencyBound, LoadCase
 from harness.core.schemas.load_record import MOST_LENGTHS, Batching
 from harness.core.store import digest_of
 from harness.endpoints.target import parse_target
-from harness.planning.config import READ_BY, ScenarioBlock, delay_ns, duration_s
+from harness.planning.config import READ_BY, ScenarioBlock, parse_delay_ns, parse_duration_s
 from harness.serving.load_case import points_of, requests_at, rounded_rate, sizes_of
 from harness.serving.load_verdict import parse_bounds
 from harness.zoo import model_info
@@ -131,8 +131,8 @@ def _common(block: ScenarioBlock, where: str) -> dict[str, Any]:
     """The fields that all load cases of a block share."""
     try:
         bounds = parse_bounds(block.bound) if block.bound else ()
-        duration = duration_s(block.duration) if block.duration else None
-        service = duration_s(block.service_duration) if block.service_duration else None
+        duration = parse_duration_s(block.duration) if block.duration else None
+        service = parse_duration_s(block.service_duration) if block.service_duration else None
     except UsageError as error:
         raise ConfigError(f"{where}: {error.problem}", error.hint) from None
     server = block.scenario == "server"
@@ -382,7 +382,7 @@ def _policies(block: ScenarioBlock, where: str) -> Iterator[_Policy]:
         yield _Policy()  # the service's own batching and workers are not ours to choose
     elif block.scenario == "server":
         try:
-            delays = [delay_ns(text) for text in block.max_delay]
+            delays = [parse_delay_ns(text) for text in block.max_delay]
         except UsageError as error:
             raise ConfigError(f"{where}: {error.problem}", error.hint) from None
         for max_batch, batching, delay, (workers, in_flight) in product(
@@ -445,7 +445,7 @@ def estimate_load(loads: Iterable[LoadCase]) -> tuple[float, float]:
     return low, high
 
 
-def case_of(load: LoadCase, batch_size: int) -> Case:
+def backend_case(load: LoadCase, batch_size: int) -> Case:
     """The case of a deployment at one batch size, as a backend gets it: model only, one batch at a time."""
     usual = next(iter(backend_info(load.backend).settings_on(load.device)))
     way = "" if load.setting == usual else load.setting
@@ -467,7 +467,7 @@ def case_of(load: LoadCase, batch_size: int) -> Case:
     )
 
 
-def decoder_case_of(load: LoadCase, batch_size: int, prompt_length: int, new_tokens: int) -> GenerationCase:
+def decoder_case(load: LoadCase, batch_size: int, prompt_length: int, new_tokens: int) -> GenerationCase:
     """The case of a load case's decoder: so many sequences, prompts and outputs of at most these lengths."""
     return GenerationCase(
         case_id=f"{load.load_id}-b{batch_size}-p{prompt_length}-n{new_tokens}",
@@ -488,4 +488,4 @@ def decoder_case_of(load: LoadCase, batch_size: int, prompt_length: int, new_tok
 def served_cases(loads: Iterable[LoadCase]) -> list[Case]:
     """A case for each batch size that the load cases prepare: their exports and engines. Completions need the files of
     generation instead."""
-    return [case_of(load, size) for load in loads if load.new_tokens is None for size in sizes_of(load)]
+    return [backend_case(load, size) for load in loads if load.new_tokens is None for size in sizes_of(load)]

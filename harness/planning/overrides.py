@@ -100,7 +100,7 @@ MOST_ROUNDS = 100
 """Largest number that Measurement allows."""
 
 
-def apply(config: Config, chosen: Overrides) -> Config:
+def apply_overrides(config: Config, chosen: Overrides) -> Config:
     """The configuration with the options applied; its blocks may then overlap (make_plan merges them)."""
     chosen = _of_loads(chosen)
     update: dict[str, object] = {"matrix": _matrix(config, chosen)[0], "generation": _generation(config, chosen)[0]}

@@ -24,7 +24,7 @@ from harness.core.host import limits
 from harness.core.host.git import git, printed_by_git
 from harness.core.layout import Models, Results
 from harness.core.schemas import Failed, Plan, StateId
-from harness.planning.block_settings import interpreters
+from harness.planning.block_settings import parse_interpreters
 from harness.planning.exports import Exports, built_engines
 from harness.planning.resume import finished_turns
 from harness.planning.schedule import Turn, paired_rounds
@@ -76,7 +76,7 @@ Named = tuple[Path, str, str | None, Mapping[str, Path]]
 def _named(against: str, here: Path, place: Path) -> Iterator[Named]:
     folder = here / against
     if "=" in against and not folder.exists():
-        others = interpreters([against])
+        others = parse_interpreters([against])
         yield here, ", ".join(f"{backend} by {path}" for backend, path in others.items()), None, others
         return
     commit = _commit(against, here)

@@ -36,7 +36,7 @@ from harness.endpoints.contract import Completion, Endpoint, EndpointFacts, Exch
 from harness.endpoints.issuing import drive, drive_closed, keep_every
 from harness.endpoints.target import parse_target
 from harness.endpoints.timeline import Timeline, client_times, ended
-from harness.planning.resume import LoadState, state_of
+from harness.planning.resume import LoadState, read_load_state
 from harness.processes.measure_generation import prompt_set
 from harness.processes.serve_load import job_at, same_machine
 from harness.serving import arrivals
@@ -317,10 +317,10 @@ def serve_endpoint(job: LoadJob, enter: Enter) -> None:
     gc.collect()
     gc.freeze()
     same = same_machine(results, identity, where)
-    state = state_of(job.load, files, job.settings_id, same)
+    state = read_load_state(job.load, files, job.settings_id, same)
     if state.service is None or state.service.artifacts_id != run.artifacts_id:
         run.measure_service(identity)
-        state = state_of(job.load, files, job.settings_id, same)
+        state = read_load_state(job.load, files, job.settings_id, same)
     for step, number in state.missing:
         run.replicate(step, number, identity, _median_ns(state))
     enter("end")

@@ -26,8 +26,8 @@ from harness.core.protocol import Enter, LoadJob
 from harness.core.schemas import GenerationExport, LoadCase, ServiceRun, TokenParity
 from harness.core.store import digest_of
 from harness.core.timestamps import utc_now
-from harness.planning.load_cases import decoder_case_of
-from harness.planning.resume import state_of
+from harness.planning.load_cases import decoder_case
+from harness.planning.resume import read_load_state
 from harness.processes.measure_generation import (
     CALIBRATION_SHAPE,
     calibration_prompts,
@@ -70,10 +70,10 @@ def serve_generation(job: LoadJob, enter: Enter) -> None:
     where, identity = ready_to_measure(results, job.load, service.facts)
     run = _GenerationRun(job, files, service, identity, enter)
     same = same_machine(results, identity, where)
-    state = state_of(job.load, files, job.settings_id, same)
+    state = read_load_state(job.load, files, job.settings_id, same)
     if state.service is None or state.service.artifacts_id != service.artifacts_id:
         run.measure_service()
-        state = state_of(job.load, files, job.settings_id, same)
+        state = read_load_state(job.load, files, job.settings_id, same)
     for step, number in state.missing:
         run.replicate(step, number)
     enter("end")
@@ -120,7 +120,7 @@ class _Service:
         """Load every decoder, and compare its logits and tokens with those of fp32 eager."""
         load, info = job.load, backend_info(job.load.backend)
         sizes, longest = sizes_of(load), (load.prompt_length or 1, load.new_tokens or 1)
-        cases = {size: decoder_case_of(load, size, *longest) for size in sizes}
+        cases = {size: decoder_case(load, size, *longest) for size in sizes}
         if info.decoder_reads == "none":
             folder, export, shape = Models(Path(job.models)).folder(load.slug), None, CALIBRATION_SHAPE
             prompts, artifacts = _seeded(load, job.measurement.seed), dict[str, str]()

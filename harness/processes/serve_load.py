@@ -45,8 +45,8 @@ from harness.core.schemas import (
 )
 from harness.core.store import digest_of
 from harness.core.timestamps import utc_now
-from harness.planning.load_cases import case_of
-from harness.planning.resume import LoadState, state_of
+from harness.planning.load_cases import backend_case
+from harness.planning.resume import LoadState, read_load_state
 from harness.serving import arrivals
 from harness.serving.load_case import (
     LoadStep,
@@ -91,15 +91,15 @@ def serve_load(job: LoadJob, enter: Enter) -> None:
         sys.setswitchinterval(SWITCH_S)  # callbacks must not wait for the issuing thread
     run = _LoadRun(job, files, threads, service, identity, enter)
     same = same_machine(results, identity, where)
-    state = state_of(job.load, files, job.settings_id, same)
+    state = read_load_state(job.load, files, job.settings_id, same)
     if state.service is not None and state.service.artifacts_id != service.artifacts_id:
         state = LoadState(needs_replay=state.needs_replay)
     if state.service is None:
         run.measure_service()
-        state = state_of(job.load, files, job.settings_id, same)
+        state = read_load_state(job.load, files, job.settings_id, same)
     if state.needs_replay and state.prediction is None:
         run.predict(state)
-        state = state_of(job.load, files, job.settings_id, same)
+        state = read_load_state(job.load, files, job.settings_id, same)
     for step, number in state.missing:
         run.replicate(step, number)
     enter("end")
@@ -197,7 +197,7 @@ class _Service:
         load, info = job.load, backend_info(job.load.backend)
         files: dict[str, str] = {}
         if info.artifact == "none":
-            export, folder = nothing_exported(case_of(load, 1)), Models(Path(job.models)).folder(load.slug)
+            export, folder = nothing_exported(backend_case(load, 1)), Models(Path(job.models)).folder(load.slug)
         else:
             export, folder = export_of(job_at(job, 1))
         open_worker = partial(_open_worker, job, export, folder, files, enter)
@@ -316,7 +316,7 @@ def replication_of(
 def job_at(job: LoadJob, size: int) -> Job:
     """The job of one case at a batch size, as a backend's loader takes it."""
     return Job(
-        case=case_of(job.load, size),
+        case=backend_case(job.load, size),
         round=1,
         settings_id=job.settings_id,
         measurement=job.measurement,

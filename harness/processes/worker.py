@@ -56,7 +56,7 @@ from harness.core.protocol import (
 from harness.core.safe_files import open_to_write
 from harness.core.schemas import Case, Failed, Generated, GenerationCase, LoadCase, Measured
 from harness.core.timestamps import utc_now
-from harness.planning.load_cases import case_of
+from harness.planning.load_cases import backend_case
 from harness.processes.load_failure import save_failure
 from harness.processes.measure_generation import generated
 from harness.processes.own_core import OwnCore
@@ -170,7 +170,7 @@ def _serve(job: LoadJob, enter: Enter, phases: Sequence[str]) -> None:
         raise
     except BaseException as error:  # as above
         traceback.print_exc()
-        problem, hint = _explained(error, case_of(job.load, job.load.max_batch), log)
+        problem, hint = _explained(error, backend_case(job.load, job.load.max_batch), log)
         sys.stderr.flush()
         save_failure(job, files, problem, hint, phases[-1], store.tail(log))
 

@@ -145,5 +145,5 @@ def test_a_name_on_the_command_line_is_checked_as_in_a_configuration(tmp_path: P
     path = tmp_path / "small.yaml"
     path.write_text(SMALL)
     with pytest.raises(UsageError, match="is no model's name") as caught:
-        overrides.apply(read_config(path), overrides.Overrides(models=(name,)))
+        overrides.apply_overrides(read_config(path), overrides.Overrides(models=(name,)))
     assert len(caught.value.problem) < 300

@@ -16,7 +16,7 @@ from harness.core.host import environment, limits
 from harness.core.layout import Models, Results
 from harness.core.schemas import Case, DeviceSlot, Environment, NeighbourCheck, Plan
 from harness.planning.exports import Exports
-from harness.planning.schedule import of_cases
+from harness.planning.schedule import select_cases
 from harness.processes import device_slots
 from harness.spread import DevicePool, SpreadRequest, assign, is_measured, sampled, share, spread_cases
 from tests import synthetic_devices
@@ -142,7 +142,7 @@ def test_the_sample_that_is_measured_alone_again_has_cases_of_every_device() -> 
 def test_a_part_of_a_plan_keeps_its_ids() -> None:
     cases = [*shaped(("onnxruntime", 1)), made.case_of(made.RESNET, "onnxruntime", "fp32", 1, None)]
     plan = made.plan_of([MINILM, made.RESNET], cases)
-    part = of_cases(plan, cases[:1])
+    part = select_cases(plan, cases[:1])
     assert (part.plan_id, part.settings_id) == (plan.plan_id, plan.settings_id)
     assert [model.name for model in part.models] == [MINILM.name]
 

@@ -15,7 +15,7 @@ from harness.plan import stage
 from harness.planning.config import read_config
 from harness.planning.generation_cases import generation_needs
 from harness.planning.matrix import make_plan
-from harness.planning.overrides import LoadOverrides, Overrides, apply
+from harness.planning.overrides import LoadOverrides, Overrides, apply_overrides
 from harness.serving.load_case import (
     drawn_pairs,
     patience_ns,
@@ -40,7 +40,7 @@ def planned(
     given = LoadOverrides(**{**GIVEN, **load}, lengths=pairs)
     sizes = {"prompt_lengths": (16,), "new_tokens": (8,)} if lengths is None else lengths
     chosen = Overrides(models=models, backends=backends, load=given, loads_alone=True, **sizes)
-    config = apply(read_config(Path("configs/generation.yaml")), chosen)
+    config = apply_overrides(read_config(Path("configs/generation.yaml")), chosen)
     return make_plan(config, "here.yaml", "0" * 64, merge=True, loads_alone=True)
 
 
@@ -108,7 +108,11 @@ def test_a_decoder_that_no_request_can_join_is_skipped_or_refused() -> None:
     )
     with pytest.raises(ConfigError, match="only requests that generate join a batch"):
         make_plan(
-            apply(read_config(Path("configs/quickstart.yaml")), chosen), "x", "0" * 64, merge=True, loads_alone=True
+            apply_overrides(read_config(Path("configs/quickstart.yaml")), chosen),
+            "x",
+            "0" * 64,
+            merge=True,
+            loads_alone=True,
         )
 
 
@@ -165,12 +169,14 @@ def test_too_many_prompt_lengths_and_other_scenarios_are_refused() -> None:
         new_tokens=(8,),
     )
     with pytest.raises(ConfigError, match="loaded by arrivals, and offline has none"):
-        make_plan(apply(read_config(Path("configs/generation.yaml")), chosen), "x", "0" * 64, loads_alone=True)
+        make_plan(
+            apply_overrides(read_config(Path("configs/generation.yaml")), chosen), "x", "0" * 64, loads_alone=True
+        )
 
 
 def test_a_bound_on_tokens_needs_tokens() -> None:
     chosen = Overrides(models=("minilm-l6",), load=LoadOverrides(bound="ttft_p99<500ms"), loads_alone=True)
-    config = apply(read_config(Path("configs/quickstart.yaml")), chosen)
+    config = apply_overrides(read_config(Path("configs/quickstart.yaml")), chosen)
     with pytest.raises(ConfigError, match="is a bound on tokens, and this scenario generates none"):
         make_plan(config, "x", "0" * 64, merge=True, loads_alone=True)
 

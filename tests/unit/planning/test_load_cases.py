@@ -9,11 +9,18 @@ import pytest
 
 from harness.core.errors import ConfigError, UsageError
 from harness.core.schemas import LatencyBound, LoadCase, Plan
-from harness.planning.config import delay_ns, parse_config, price, rate
-from harness.planning.load_cases import CLOSED_REPLICATIONS, CLOSED_S, LOADGEN_S, case_of, estimate_load, served_cases
+from harness.planning.config import parse_config, parse_delay_ns, parse_price, parse_rate
+from harness.planning.load_cases import (
+    CLOSED_REPLICATIONS,
+    CLOSED_S,
+    LOADGEN_S,
+    backend_case,
+    estimate_load,
+    served_cases,
+)
 from harness.planning.matrix import make_plan
-from harness.planning.overrides import LoadOverrides, Overrides, apply
-from harness.planning.schedule import of_models
+from harness.planning.overrides import LoadOverrides, Overrides, apply_overrides
+from harness.planning.schedule import select_models
 from harness.serving.load_case import (
     LoadStep,
     points_of,
@@ -131,7 +138,7 @@ def test_exports_and_engines_know_every_prepared_batch_size() -> None:
     (load,) = plan.loads
     assert sizes_of(load) == (1, 2, 4, 6)
     assert [case.batch_size for case in served_cases(plan.loads)] == [1, 2, 4, 6]
-    assert case_of(load, 4).case_id == "minilm-l6-openvino-cpu-fp32-b4-s128"
+    assert backend_case(load, 4).case_id == "minilm-l6-openvino-cpu-fp32-b4-s128"
     engine = make_plan(
         parse_config(
             {"device": "cuda", "models": ["resnet18"], "matrix": [{"backends": ["tensorrt"]}], "scenarios": [SERVER]},
@@ -181,28 +188,30 @@ def test_options_replace_keys_of_every_scenario() -> None:
     data = {"models": ["resnet18"], "matrix": [{"backends": ["openvino"]}], "scenarios": [SERVER, "offline"]}
     config = parse_config(data, "here.yaml")
     given = LoadOverrides(bound="p90<9ms", rates=(5.0,), max_batch=(2,), replications=3)
-    server, offline = apply(config, Overrides(load=given)).scenarios
+    server, offline = apply_overrides(config, Overrides(load=given)).scenarios
     assert (server.bound, server.rates, server.max_batch, server.replications) == ("p90<9ms", (5.0,), (2,), 3)
     assert offline.rates == ()
     with pytest.raises(UsageError, match="No scenario here has rates, as server"):
-        apply(config, Overrides(load=given, scenarios=("concurrency",)))
+        apply_overrides(config, Overrides(load=given, scenarios=("concurrency",)))
     with pytest.raises(UsageError, match="No scenario here has a bound, as server"):
-        apply(config, Overrides(load=replace(given, rates=()), scenarios=("concurrency",)))
-    (only,) = apply(config, Overrides(load=LoadOverrides(replications=3), scenarios=("concurrency",))).scenarios
+        apply_overrides(config, Overrides(load=replace(given, rates=()), scenarios=("concurrency",)))
+    (only,) = apply_overrides(
+        config, Overrides(load=LoadOverrides(replications=3), scenarios=("concurrency",))
+    ).scenarios
     assert (only.scenario, only.replications) == ("concurrency", 3)
     flying = LoadOverrides(in_flight=(2,))
-    assert [block.in_flight for block in apply(config, Overrides(load=flying)).scenarios] == [(2,), (2,)]
-    both = apply(config, Overrides(load=flying, scenarios=("server", "concurrency"))).scenarios
+    assert [block.in_flight for block in apply_overrides(config, Overrides(load=flying)).scenarios] == [(2,), (2,)]
+    both = apply_overrides(config, Overrides(load=flying, scenarios=("server", "concurrency"))).scenarios
     assert [block.in_flight for block in both] == [(2,), ()]
     with pytest.raises(UsageError, match="No scenario here has batches in flight"):
-        apply(config, Overrides(load=flying, scenarios=("concurrency",)))
+        apply_overrides(config, Overrides(load=flying, scenarios=("concurrency",)))
     bare = parse_config({**data, "scenarios": []}, "here.yaml")
-    assert apply(bare, Overrides(loads_alone=True)).scenarios[0].scenario == "server"
-    assert apply(bare, Overrides()).scenarios == ()
+    assert apply_overrides(bare, Overrides(loads_alone=True)).scenarios[0].scenario == "server"
+    assert apply_overrides(bare, Overrides()).scenarios == ()
     with pytest.raises(UsageError, match="`bound` belongs to a scenario, and none is planned"):
-        apply(bare, Overrides(load=given))
+        apply_overrides(bare, Overrides(load=given))
     with pytest.raises(UsageError, match="WORKERS is not possible"):
-        apply(config, Overrides(load=LoadOverrides(workers=(1_000,))))
+        apply_overrides(config, Overrides(load=LoadOverrides(workers=(1_000,))))
 
 
 def server(**more: Any) -> LoadCase:
@@ -261,18 +270,25 @@ def test_the_time_is_that_of_every_part_of_every_case() -> None:
 
 def test_a_part_of_a_plan_has_the_load_cases_of_its_models() -> None:
     plan = planned(SERVER, matrix=[{"backends": ["openvino"]}])
-    assert {load.model for load in of_models(plan, ["resnet18"]).loads} == {"resnet18"}
+    assert {load.model for load in select_models(plan, ["resnet18"]).loads} == {"resnet18"}
 
 
 def test_amounts_of_load_have_their_units() -> None:
-    assert [delay_ns(text) for text in ("0", "500us", "2ms", "1.5 ms", "1s")] == [
+    assert [parse_delay_ns(text) for text in ("0", "500us", "2ms", "1.5 ms", "1s")] == [
         0,
         500_000,
         2_000_000,
         1_500_000,
         10**9,
     ]
-    assert (rate("12.5"), price("2.50")) == (12.5, 2.5)
-    for convert, text in ((delay_ns, "2"), (rate, "0"), (rate, "inf"), (rate, "many"), (price, "-1"), (price, "1e30")):
+    assert (parse_rate("12.5"), parse_price("2.50")) == (12.5, 2.5)
+    for convert, text in (
+        (parse_delay_ns, "2"),
+        (parse_rate, "0"),
+        (parse_rate, "inf"),
+        (parse_rate, "many"),
+        (parse_price, "-1"),
+        (parse_price, "1e30"),
+    ):
         with pytest.raises(UsageError):
             convert(text)

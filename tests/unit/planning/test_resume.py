@@ -13,7 +13,7 @@ from harness.core import store
 from harness.core.host import environment
 from harness.core.layout import LoadFiles, Results
 from harness.core.schemas import Clock, Environment, LatencyBound, LoadCase, Placement, Replication, ServiceRun
-from harness.planning.resume import Finished, LoadState, finished_turns, foreign_of, state_of
+from harness.planning.resume import Finished, LoadState, finished_turns, foreign_file_check, read_load_state
 from harness.serving.load_case import LoadStep, replication_digest, requests_at, schedule_of, service_digest
 from tests import synthetic_results as made
 from tests.fixtures.engines import PATH, engine_record
@@ -206,8 +206,8 @@ def put_replication(files: LoadFiles, artifacts: dict[str, str]) -> None:
 
 def look_at_load(files: LoadFiles, load: LoadCase = LOAD, **engines: Any) -> LoadState:
     export_files = Results(files.root).export(load.slug)
-    foreign = foreign_of(load, EXPORT, engines.get("engines", ()), export_files)
-    return state_of(load, files, "s", lambda _: True, foreign=foreign)
+    foreign = foreign_file_check(load, EXPORT, engines.get("engines", ()), export_files)
+    return read_load_state(load, files, "s", lambda _: True, foreign=foreign)
 
 
 def test_records_of_the_present_export_are_complete(files: LoadFiles) -> None:

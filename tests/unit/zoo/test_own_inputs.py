@@ -13,7 +13,7 @@ import pytest
 from harness.core.errors import InferometerError, UsageError
 from harness.planning.config import parse_config
 from harness.planning.matrix import make_plan
-from harness.planning.overrides import Overrides, apply
+from harness.planning.overrides import Overrides, apply_overrides
 from harness.zoo import loaded, model_files, model_info
 from harness.zoo.input_files import describe_inputs
 from harness.zoo.inputs.own import rotation, with_own_inputs
@@ -178,7 +178,7 @@ def test_inputs_are_part_of_the_plan_by_what_they_hold_and_decide_its_lengths(tm
     assert plans[4].models[0].sequence_lengths == (4, 6)
     first = parse_config({"models": [{"name": "resnet18", "inputs": short}], "matrix": [{"backends": ["noop"]}]}, "x")
     assert first.models[0].inputs == (short,)
-    assert apply(first, Overrides(inputs=(long,))).models[0].inputs == (long,)
+    assert apply_overrides(first, Overrides(inputs=(long,))).models[0].inputs == (long,)
 
 
 def test_batch_axes_by_examples_and_by_what_a_file_declares() -> None:
