@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from harness.aggregation.admission import References, differing
+from harness.aggregation.admission import References, differing_facts
 from harness.aggregation.generation_rows import GenerationSource, generation_rows, used_environments
 from harness.aggregation.join import Notes, checks_for, join, references
 from harness.aggregation.load_rows import load_row
@@ -488,7 +488,7 @@ def load_loads(
             """Of the machine and libraries of the service times, which are read first."""
             there = environments.get(record.environment_id or "")
             first += [there] if there is not None and not first else []
-            return there is not None and not differing(there, first[0])
+            return there is not None and not differing_facts(there, first[0])
 
         export = exports.get(load.slug)
         foreign = foreign_file_check(load, export, engines.get(load.slug, ()), results.export(load.slug), sums)

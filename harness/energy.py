@@ -17,8 +17,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from harness.aggregation.across_rows import FIRST_ROUND, losers
-from harness.aggregation.energy_per_inference import MIN_WINDOW_S, EnergySpent, energy_of, metered_cases, settings_for
+from harness.aggregation.across_rows import FIRST_ROUND, slower_settings
+from harness.aggregation.energy_per_inference import (
+    MIN_WINDOW_S,
+    EnergySpent,
+    energy_of,
+    metered_cases,
+    settings_with_window,
+)
 from harness.backends import BACKENDS
 from harness.core import cli, store
 from harness.core.errors import CaseError, CasesFailedError, FormatError, MissingInputError, UsageError
@@ -106,7 +112,7 @@ def _dropped(plan: Plan, results: Results) -> frozenset[str]:
                 record = raw.load(case.case_id, FIRST_ROUND)
                 if isinstance(record, Measured) and record.settings_id == plan.settings_id:
                     tried.add(record, case)
-    return losers(plan.cases, tried.medians, tried.unsound)
+    return slower_settings(plan.cases, tried.medians, tried.unsound)
 
 
 def _has(path: Path, settings_id: str) -> bool:
@@ -132,7 +138,7 @@ class _EnergyPass:
     ) -> None:
         self._plan, self._results, self._models = plan, results, models
         self._gpu, self._facts = handle, gpu.facts_of(handle)
-        self._settings = settings_for(plan.measurement, window_s)
+        self._settings = settings_with_window(plan.measurement, window_s)
         self._window_s = window_s
         self._threads = plan.measurement.threads or limits.threads()
         self._interpreters = interpreters

@@ -11,7 +11,7 @@ import argparse
 import shutil
 from collections.abc import Sequence
 
-from harness.aggregation.across_rows import FIRST_ROUND, losers
+from harness.aggregation.across_rows import FIRST_ROUND, slower_settings
 from harness.core import cli, store
 from harness.core.errors import CasesFailedError
 from harness.core.host import gpu, limits
@@ -124,7 +124,9 @@ def measure_all(plan: Plan, todo: Sequence[Turn], done: Finished, pool: WorkerPo
 def _is_slower_setting(turn: Turn, plan: Plan, done: Finished) -> bool:
     """True for a further round of a setting that was slower than another one in round 1: it is reported as tried."""
     number, case = turn
-    return number > FIRST_ROUND and case.tuned and case.case_id in losers(plan.cases, done.medians, done.unsound)
+    return (
+        number > FIRST_ROUND and case.tuned and case.case_id in slower_settings(plan.cases, done.medians, done.unsound)
+    )
 
 
 def _forget_compiled(turns: Sequence[Turn], exports: Exports, models: Models) -> None:

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
-from harness.aggregation.admission import comparison_group, differing, foreign_artifact, known_artifacts
+from harness.aggregation.admission import comparison_group, differing_facts, foreign_artifact, known_artifacts
 from harness.aggregation.batch_times import batch_ns
 from harness.aggregation.join import checks_for
 from harness.aggregation.scaling import copies_of, disturbance, scaling
@@ -383,7 +383,7 @@ def is_measured(
                 if not isinstance(record, Measured) or foreign_artifact(record, known) is not None:
                     return False
                 there = store.load(own.environment(record.environment_id or ""), Environment, "make run LAYOUT=copies")
-                if differing(there, on_slot(here, slot, there), case.backend not in asked.interpreters):
+                if differing_facts(there, on_slot(here, slot, there), case.backend not in asked.interpreters):
                     return False
     except (FormatError, MissingInputError):
         return False

@@ -18,7 +18,7 @@ from harness.aggregation import checks, flags
 from harness.aggregation.client_figures import client_figures
 from harness.aggregation.energy_per_inference import MIN_WINDOW_S
 from harness.aggregation.generation_rows import token_findings
-from harness.aggregation.token_load import TokenSamples, over, token_samples, within_all
+from harness.aggregation.token_load import TokenSamples, exceeds_bound, token_samples, within_bounds
 from harness.core.schemas import (
     NO_FLOATS,
     Guard,
@@ -324,7 +324,7 @@ def _with_verdict(
     on_time = reached(dispatch, min(of_requests or [bound.limit_ns]))
     decisions = [_decision(load, limit, runs, on_time, control) for limit in load.bounds]
     decision = decisions[0]
-    good = sum(int(np.count_nonzero(within_all(load.bounds, run.latency, run.tokens))) for run in runs)
+    good = sum(int(np.count_nonzero(within_bounds(load.bounds, run.latency, run.tokens))) for run in runs)
     # A closed loop has no schedule: it is divided by its length.
     server = load.scenario == "server"
     seconds = sum(int(run.scheduled[-1]) if server else run.length_ns for run in runs) / 1e9
@@ -380,7 +380,7 @@ def _decision(
     The unit stays the replication where the bound is on times between tokens: those of one request depend on each
     other, and so do those of one queue.
     """
-    values = [over(bound, run.latency, run.tokens) for run in runs]
+    values = [exceeds_bound(bound, run.latency, run.tokens) for run in runs]
     if load.method == "loadgen" and len(runs) == 1 and values[0].size >= 10 * SEGMENTS:
         parts = np.array_split(values[0], SEGMENTS)
         return decide([int(part.sum()) for part in parts], [part.size for part in parts], bound, on_time)
@@ -557,7 +557,7 @@ def _wrong_outputs(load: LoadCase, criteria: flags.Criteria, parity: Parity | No
     far = flags.beyond_tolerance(load, parity, tolerance, criteria.judge_top1) if tolerance is not None else ()
     if far:
         return far[0].flag.detail
-    return flags.ALIKE if flags.alike(load, criteria) else None
+    return flags.ALIKE if flags.answers_alike(load, criteria) else None
 
 
 def _skipped_work(load: LoadCase, service: ServiceRun, guards: Sequence[Guard]) -> str | None:

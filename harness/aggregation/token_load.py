@@ -82,14 +82,14 @@ def _of_streams(load: LoadCase, record: Replication, client: ClientTimes, failed
     return TokenSamples(np.where(lost, np.inf, first - from_ns), gaps, done, asked)
 
 
-def over(bound: LatencyBound, latency: Floats, tokens: TokenSamples | None) -> NDArray[np.bool_]:
+def exceeds_bound(bound: LatencyBound, latency: Floats, tokens: TokenSamples | None) -> NDArray[np.bool_]:
     """Of each value that a bound is on, whether it is over the limit: a latency or TTFT a request, or every ITL."""
     if bound.of == "latency" or tokens is None:
         return np.asarray(latency > bound.limit_ns)
     return np.asarray((tokens.ttft if bound.of == "ttft" else tokens.all_gaps) > bound.limit_ns)
 
 
-def within_all(bounds: Sequence[LatencyBound], latency: Floats, tokens: TokenSamples | None) -> NDArray[np.bool_]:
+def within_bounds(bounds: Sequence[LatencyBound], latency: Floats, tokens: TokenSamples | None) -> NDArray[np.bool_]:
     """Of each scheduled request, whether it is within every bound: its latency, its TTFT, and all of its own ITLs but
     the share that the bound allows (p99: one in a hundred). A request of one token has no ITL to be over."""
     good = np.isfinite(latency)
@@ -98,5 +98,5 @@ def within_all(bounds: Sequence[LatencyBound], latency: Floats, tokens: TokenSam
             share = [float(np.mean(own > bound.limit_ns)) if own.size else 0.0 for own in tokens.gaps]
             good &= np.array(share) <= bound.allowed
         else:
-            good &= ~over(bound, latency, tokens)
+            good &= ~exceeds_bound(bound, latency, tokens)
     return good

@@ -56,7 +56,7 @@ def row_changes(baseline: Row, current: Row) -> tuple[str, ...]:
 
 
 def _environments(before: Environment, after: Environment) -> Iterator[Difference]:
-    for name, ours, theirs in admission.differing(before, after):
+    for name, ours, theirs in admission.differing_facts(before, after):
         texts = (_text(ours), _text(theirs))
         if texts[0] == texts[1] or (name == "machine.memory_bytes" and abs(ours / theirs - 1) < MEMORY_TOLERANCE):
             continue

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import Field
 
-from harness.aggregation.across_rows import losers
+from harness.aggregation.across_rows import slower_settings
 from harness.aggregation.batch_times import batch_ns
 from harness.core.schemas import (
     Case,
@@ -414,7 +414,7 @@ def _beaten(cases: Sequence[Case], turns: Mapping[str, Mapping[int, EndedTurn]])
         for name, rounds in turns.items()
     }
     unsound = {name for name, rounds in turns.items() if any(turn.unsound for turn in rounds.values())}
-    return losers(cases, medians, unsound)
+    return slower_settings(cases, medians, unsound)
 
 
 def _state(working: bool, exporting: bool, begun: bool, owing: bool) -> RunState:

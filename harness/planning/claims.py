@@ -95,7 +95,7 @@ def filled_in(claim: Claim, summary: Summary, plan: Plan) -> Claim:
 
 
 def _is_sound(row: Row) -> bool:
-    return row.latency_ns is not None and row.grade in grades.RANKED and not row.tried and not flags.too_short(row)
+    return row.latency_ns is not None and row.grade in grades.RANKED and not row.tried and not flags.is_too_short(row)
 
 
 def _as_value(row: Row) -> ClaimedValue:

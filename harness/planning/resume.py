@@ -139,7 +139,7 @@ def same_environment(identity: str | None, libraries: bool, here: Environment, r
         there = store.load(results.environment(identity), Environment, "make run")
     except InferometerError:
         return False
-    return not admission.differing(there, here, libraries)
+    return not admission.differing_facts(there, here, libraries)
 
 
 MADE_BY = "make load"

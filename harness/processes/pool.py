@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from harness.aggregation.batch_times import batch_ns, batches
+from harness.aggregation.batch_times import batch_count, batch_ns
 from harness.backends import backend_info
 from harness.core import cli, store
 from harness.core.errors import FormatError, StorageError
@@ -256,7 +256,7 @@ def _in_words(record: Measured | Failed) -> str:
     if isinstance(record, Failed):
         return f"skipped: {record.error}" if record.refused else f"FAILED in {record.phase}: {record.error}"
     steady = "" if record.steady else ", not steady"
-    return f"{duration(batch_ns(record))}  n={batches(record)}, {record.stop}{steady}"
+    return f"{duration(batch_ns(record))}  n={batch_count(record)}, {record.stop}{steady}"
 
 
 def _generated_in_words(record: Generated | Failed) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.aggregation.admission import differing
+from harness.aggregation.admission import differing_facts
 from harness.backends import backend_info
 from harness.backends.base import Backend, Batch, construct
 from harness.backends.batches import NO_BATCHES, BatchSet, load_batches, nothing_exported
@@ -128,7 +128,7 @@ def same_machine(results: Results, identity: str, here: Environment) -> Callable
         if record.environment_id not in known:
             try:
                 there = store.load(results.environment(record.environment_id), Environment, "make load")
-                known[record.environment_id] = not differing(there, here, True)
+                known[record.environment_id] = not differing_facts(there, here, True)
             except (FormatError, MissingInputError):
                 known[record.environment_id] = False
         return known[record.environment_id]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from harness.aggregation import flags_host
 from harness.aggregation.grades import RANKED, Finding, finding, grade
-from harness.aggregation.usage import timed
+from harness.aggregation.usage import timed_usage
 from harness.core.schemas import Environment, Flag, Grade, Usage
 from harness.core.schemas.profile_record import PartsProfile
 from harness.profiling.reconcile import parts_total, reconcile
@@ -67,13 +67,13 @@ def graded(
 ) -> PartsProfile:
     """The profile with its grade, flags, and the monitor's figures. usage: of the last repeat's process; None where the
     monitor left no record. threads: of that process."""
-    window = None if usage is None else timed(usage)
+    window = None if usage is None else timed_usage(usage)
     findings = _unsteady(parts)
     if window is None:
         detail = "the monitor left no record of it, so it is unknown what else ran"
         findings.append(finding("C", "UNWATCHED", detail, f"Profile it again: {_AGAIN}."))
     else:
-        hits, unmade = flags_host.of_a_pass(window, threads, on_gpu, environment)
+        hits, unmade = flags_host.profile_findings(window, threads, on_gpu, environment)
         findings += [*map(_of_a_profile, hits), *_unchecked(unmade)]
     flags = tuple(entry.flag for entry in findings)
     return parts.model_copy(update={"usage": window, "grade": grade(findings), "flags": flags})

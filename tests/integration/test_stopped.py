@@ -93,7 +93,7 @@ def test_a_stop_is_counted_and_costs_the_rank(tmp_path: Path, phase: str, mode: 
     assert record.stops is not None
     # The signal is handled when the interpreter next gets to it, in whatever phase that is.
     assert len(record.stops.continued) == 1
-    (result,) = checks.interrupted([Round(record, None)])
+    (result,) = checks.stop_findings([Round(record, None)])
     assert (result.flag.name, result.caps_at) == ("STOPPED", "C")
 
 
@@ -101,7 +101,7 @@ def test_a_process_that_nothing_stopped_counts_nothing(tmp_path: Path) -> None:
     record = measured(tmp_path, Stopper("never"))
     assert record.stops is not None
     assert record.stops.continued == ()
-    assert checks.interrupted([Round(record, None)]) == []
+    assert checks.stop_findings([Round(record, None)]) == []
 
 
 class WorkerStopper(Stopper):

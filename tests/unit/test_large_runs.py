@@ -22,7 +22,7 @@ import pytest
 
 from harness import aggregate, bundle, compare, history, report, verify
 from harness.aggregation import join
-from harness.aggregation.usage import timed
+from harness.aggregation.usage import timed_usage
 from harness.core import file_sums, packed, parallel, raw_files, store
 from harness.core.errors import (
     FormatError,
@@ -133,9 +133,9 @@ def test_the_samples_of_the_monitor_by_column_are_the_same() -> None:
     result = PackedUsage.model_validate_json(PackedUsage.of(usage).model_dump_json(exclude_defaults=True))
     assert result.by_column == usage.by_column
     assert result.last == usage.samples[-1]
-    assert timed(result) == timed(usage) is not None
+    assert timed_usage(result) == timed_usage(usage) is not None
     without = PackedUsage.of(usage.model_copy(update={"samples": ()}))
-    assert (without.by_column, without.last, timed(without)) == ({}, None, None)
+    assert (without.by_column, without.last, timed_usage(without)) == ({}, None, None)
 
 
 def test_columns_of_the_monitor_of_different_lengths_are_damage(large: Run) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from harness.aggregation.flags import Criteria
 from harness.aggregation.load_rows import LoadEvidence, load_row
-from harness.aggregation.token_load import token_samples, within_all
+from harness.aggregation.token_load import token_samples, within_bounds
 from harness.core.schemas import (
     Clock,
     LoadCase,
@@ -194,7 +194,7 @@ def test_goodput_needs_every_bound_and_counts_failures_as_scheduled(clock: Simul
     )
     samples = token_samples(load, record, np.array([False, True, False, False]))
     latency = np.array([14, np.inf, 17, 30]) * MS
-    assert within_all(load.bounds, latency, samples).tolist() == [True, False, False, False]
+    assert within_bounds(load.bounds, latency, samples).tolist() == [True, False, False, False]
     (point,) = row(load, [record]).points
     assert (point.goodput, point.failed) == (0.25, 1)
     shares = {entry.bound: entry.over_share for entry in point.judged}

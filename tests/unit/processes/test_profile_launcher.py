@@ -101,7 +101,7 @@ def test_a_monitor_watches_the_process_and_its_record_is_whole_when_it_has_ended
     assert ProfileJob.model_validate_json(answer) == given
     assert usage is not None
     assert usage == store.load(Results(given.results).profile_usage(given.job.case.case_id, 1), Usage, "")
-    assert utilisation.timed(usage) is not None
+    assert utilisation.timed_usage(usage) is not None
     assert not Results(given.results).usage_file(given.job.case.case_id, 1).exists()
 
 
