@@ -40,7 +40,7 @@ from harness.planning.block_settings import parse_interpreters
 from harness.planning.exports import export_files
 from harness.planning.resume import Finished
 from harness.planning.schedule import select_models
-from harness.processes.energy_meter import PhaseMeter, idle
+from harness.processes.energy_meter import PhaseMeter, idle_energy
 from harness.processes.launcher import Worker
 from harness.processes.pool import generate_turn, measure_turn
 
@@ -146,7 +146,7 @@ class _EnergyPass:
         self._stack = ExitStack()
 
     def __enter__(self) -> _EnergyPass:
-        self._idle: EnergySpent = idle(self._gpu, MIN_WINDOW_S)
+        self._idle: EnergySpent = idle_energy(self._gpu, MIN_WINDOW_S)
         cli.say(f"{self._facts.name}: {self._idle.watts:.0f} W idle.")
         return self
 

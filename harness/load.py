@@ -34,10 +34,10 @@ from harness.planning.exports import Exports, built_engines, export_files, keep_
 from harness.planning.load_cases import backend_case, estimate_load
 from harness.planning.resume import LoadState, foreign_file_check, load_evidence, read_load_state, same_environment
 from harness.planning.schedule import range_in_words, select_models
-from harness.processes.energy_meter import idle, meter_for
+from harness.processes.energy_meter import idle_energy, meter_for
 from harness.processes.launcher import Worker
 from harness.processes.load_failure import save_failure
-from harness.processes.load_launcher import LoadWatcher, measure_load, settings_for
+from harness.processes.load_launcher import LoadWatcher, measure_load, settings_with_time_limit
 from harness.processes.presence import Presence
 from harness.processes.run_progress import RunProgress
 
@@ -142,7 +142,7 @@ class _LoadPass:
         job = LoadJob(
             load=load,
             settings_id=self._plan.settings_id,
-            measurement=settings_for(load, self._plan.measurement),
+            measurement=settings_with_time_limit(load, self._plan.measurement),
             threads=self._threads_of(load),
             results=str(self._results.root),
             models=str(self._models.root),
@@ -169,7 +169,7 @@ class _LoadPass:
         """Mean power of an idle GPU, before the first process uses it; a warning where its energy is unknown."""
         try:
             self._gpu = first_gpu()
-            self._idle = idle(self._gpu, MIN_WINDOW_S)
+            self._idle = idle_energy(self._gpu, MIN_WINDOW_S)
             cli.say(f"The GPU uses {self._idle.watts:.0f} W idle.")
         except UnavailableError as error:
             cli.warn(f"No energy of a request: {error.problem} {error.hint}")

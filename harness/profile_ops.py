@@ -67,7 +67,7 @@ from harness.processes.profile_launcher import (
     Level,
     ProfileJob,
     profile_in_a_process,
-    watched_profile,
+    profile_with_monitor,
 )
 from harness.profiling.layers import LayerChoice, near_names, unmatched
 from harness.profiling.phases import generation_files, phase_bytes, phase_case, phase_rows, phases_of, with_phases
@@ -295,7 +295,7 @@ class _ProfilePass:
 
         def take(repeat: int) -> PartsProfile:
             asked = self._profile_job("parts", subject, repeat)
-            answer, usage = watched_profile(
+            answer, usage = profile_with_monitor(
                 asked, self.results.profile_log(case.case_id, "parts"), self._interpreter(case)
             )
             watched.append(usage)

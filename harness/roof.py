@@ -70,7 +70,7 @@ def _of_cpu(plan: Plan, results: Results, force: bool) -> None:
         cli.say(f"{results.roof}: the limits of this {known.device} are known; `make roof FORCE=1` measures again.")
         return
     with exclusive(results.lock):
-        measured = cpu_peaks.measured(threads, precisions)
+        measured = cpu_peaks.measure_limits(threads, precisions)
     identity = environment.environment_id(here)
     store.save(results.environment(identity), here)
     roof = CpuRoof(

@@ -48,7 +48,7 @@ from harness.planning.block_settings import parse_interpreters
 from harness.planning.exports import Exports, built_engines, keep_exports, read_exports
 from harness.planning.schedule import select_cases
 from harness.processes.copies import WINDOW_S, CopiesPool
-from harness.processes.device_slots import find_slots, pin, variables
+from harness.processes.device_slots import find_slots, pin_to_cpus, slot_variables
 from harness.processes.pool import split_off_unexported
 from harness.timing.clock import now_ns
 
@@ -456,9 +456,9 @@ class DevicePool:
             return self._on(slot, words, label)
 
     def _on(self, slot: DeviceSlot, words: Command, label: str) -> int:
-        pin(slot)
+        pin_to_cpus(slot)
         log = self._logs / f"spread-{label.replace('/', '-')}.log"
-        environment = {**os.environ, **variables(slot)}
+        environment = {**os.environ, **slot_variables(slot)}
         code = self._start([sys.executable, "-m", f"harness.{words[0]}", *words[1:]], environment, log)
         thing = "GPU" if slot.device == "cuda" else "share of the CPUs"
         cli.say(

@@ -27,7 +27,7 @@ from harness.core.schemas import (
 )
 from harness.core.text import short_names
 from harness.core.timestamps import seconds_between
-from harness.serving.load_case import points_of
+from harness.serving.load_case import load_steps
 from harness.statistics import estimators
 
 TurnCase: TypeAlias = Case | GenerationCase
@@ -453,7 +453,7 @@ def _load_row(load: LoadCase, seen: LoadSeen, at_work: bool) -> CaseProgress:
     """The row of a load case. Before its peak is predicted, as many loads are planned as there will be where one meets
     the bound."""
     peak = seen.peak_per_s if seen.predicted else 1.0
-    steps = points_of(load, peak)
+    steps = load_steps(load, peak)
     planned = 0 if load.skip_reason else len(steps) * load.replications
     done = sum(len(numbers) for numbers in seen.replications.values())
     complete = seen.served and done >= planned and (seen.predicted or not load.replayed)

@@ -45,7 +45,7 @@ from harness.planning.resume import is_replication_of, replication_turns
 from harness.processes.launcher import START_TIMEOUT_S
 from harness.processes.load_launcher import SLACK as LOAD_SLACK
 from harness.reporting.prose import conditions
-from harness.serving.load_case import points_of, prediction_digest, replication_digest, service_digest
+from harness.serving.load_case import load_steps, prediction_digest, replication_digest, service_digest
 from harness.timing.clock import now_ns
 
 _SHARE = 0.02
@@ -165,7 +165,7 @@ class WatchedFolder:
         if prediction is not None and not _is_of(prediction, plan, prediction_digest(load)):
             prediction = None
         numbers: dict[str, tuple[int, ...]] = {}
-        for step, number in replication_turns(load, points_of(load, prediction.peak_per_s if prediction else None)):
+        for step, number in replication_turns(load, load_steps(load, prediction.peak_per_s if prediction else None)):
             record = self._record(files.replication(step.name, number), Replication)
             if record is None or not _is_of(record, plan, replication_digest(load)):
                 continue

@@ -17,7 +17,7 @@ from harness.core.schemas.load_record import MOST_LENGTHS, Batching
 from harness.core.store import digest_of
 from harness.endpoints.target import parse_target
 from harness.planning.config import READ_BY, ScenarioBlock, parse_delay_ns, parse_duration_s
-from harness.serving.load_case import points_of, requests_at, rounded_rate, sizes_of
+from harness.serving.load_case import batch_sizes, load_steps, requests_at_rate, rounded_rate
 from harness.serving.load_verdict import parse_bounds
 from harness.zoo import model_info
 from harness.zoo.model_files import DecoderFacts, facts_of
@@ -428,17 +428,17 @@ def estimate_load(loads: Iterable[LoadCase]) -> tuple[float, float]:
     for load in loads:
         if load.skip_reason is not None:
             continue
-        sizes = len(sizes_of(load))
+        sizes = len(batch_sizes(load))
         start = START_S * sizes * load.sets
         service = load.service_s * (sizes + 1) if load.scenario == "server" else 0.0
         low += start + service / 2
         high += start + service
         if load.rates and load.method != "loadgen":
             # A few requests are sent at a low rate too, however long that takes.
-            runs = sum(requests_at(load, rate) / rate for rate in load.rates) * load.replications
+            runs = sum(requests_at_rate(load, rate) / rate for rate in load.rates) * load.replications
             low, high = low + runs, high + runs
             continue
-        points = len(load.factors) if load.scenario == "server" else len(points_of(load, None))
+        points = len(load.factors) if load.scenario == "server" else len(load_steps(load, None))
         runs = points * load.replications * load.replication_s
         low += runs if load.method == "loadgen" else runs / 4
         high += runs
@@ -488,4 +488,4 @@ def decoder_case(load: LoadCase, batch_size: int, prompt_length: int, new_tokens
 def served_cases(loads: Iterable[LoadCase]) -> list[Case]:
     """A case for each batch size that the load cases prepare: their exports and engines. Completions need the files of
     generation instead."""
-    return [backend_case(load, size) for load in loads if load.new_tokens is None for size in sizes_of(load)]
+    return [backend_case(load, size) for load in loads if load.new_tokens is None for size in batch_sizes(load)]

@@ -43,11 +43,11 @@ from harness.core.schemas import (
 from harness.planning.schedule import GenerationTurn, Turn
 from harness.serving.load_case import (
     LoadStep,
-    points_of,
+    load_steps,
     prediction_digest,
     replication_digest,
-    requests_at,
-    schedule_of,
+    replication_schedule,
+    requests_at_rate,
     service_digest,
 )
 
@@ -211,7 +211,7 @@ def read_load_state(
         if prediction is None or prediction.service_sha256 != state.service_sha256:
             return state
         state.prediction = prediction
-    state.steps = points_of(load, state.prediction.peak_per_s if state.prediction else None)
+    state.steps = load_steps(load, state.prediction.peak_per_s if state.prediction else None)
     _add_replications(state, load, files, service, lambda path: read(path, Replication, replication_digest(load)))
     return state
 
@@ -269,7 +269,7 @@ def is_replication_of(record: Replication, load: LoadCase, step: LoadStep, numbe
 
     The number of requests at a rate follows from the bound, which is in no digest of a replication.
     """
-    if step.rate_per_s is not None and record.requests != requests_at(load, step.rate_per_s):
+    if step.rate_per_s is not None and record.requests != requests_at_rate(load, step.rate_per_s):
         return False
     return (record.point, record.number, record.artifacts_id) == (step.name, number, service.artifacts_id)
 
@@ -281,7 +281,7 @@ def _not_measured(
     times: by hash of the times of a replication, its file."""
     if (why := record.impossible) is not None:
         return why
-    if step.rate_per_s and not _is_schedule(record.scheduled_ns, schedule_of(load, step, record.seed)):
+    if step.rate_per_s and not _is_schedule(record.scheduled_ns, replication_schedule(load, step, record.seed)):
         return "its schedule is not that of its seed and rate"
     first = times.setdefault(hash((record.start_ns, record.done_ns)), path)
     return None if first == path else f"its times are those of {first}: it was copied"

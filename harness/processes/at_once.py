@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from harness.core.errors import UsageError
 from harness.core.host import limits, orphans
-from harness.processes.device_slots import parts
+from harness.processes.device_slots import cpu_parts
 
 Command = Sequence[str]
 MOST_JOBS = 64
@@ -69,7 +69,7 @@ def run(
     share has one. All end with this process, however it ends, and before an exception leaves this function.
     """
     waiting = list(enumerate(commands))
-    shares = parts(sorted(limits.affinity()), min(most, len(commands)), 1) if apart else [()] * most
+    shares = cpu_parts(sorted(limits.affinity()), min(most, len(commands)), 1) if apart else [()] * most
     ended: dict[int, EndedCommand] = {}
     orphans.adopt()
     others = orphans.children()

@@ -61,10 +61,10 @@ def code_states(
         only_ours.mkdir()
         (only_ours / "harness").symlink_to(Path(harness.__file__).resolve().parent, target_is_directory=True)
         ours = CodeState(
-            StateId(name=_name_of(here), stamp=stamp(here, left_out)), _code(here, here, only_ours), pythons
+            StateId(name=_name_of(here), stamp=files_digest(here, left_out)), _code(here, here, only_ours), pythons
         )
         with _named(against, here, place) as (root, name, digits, others):
-            state = StateId(name=name, stamp=digits or stamp(root, left_out))
+            state = StateId(name=name, stamp=digits or files_digest(root, left_out))
             yield CodeState(state, _code(root, here, only_ours), {**pythons, **others}), ours
 
 
@@ -130,7 +130,7 @@ def _name_of(here: Path) -> str:
     return f"working folder at {commit[:_SHORT]}{', changed' if changed else ''}"
 
 
-def stamp(root: Path, left_out: Sequence[Path]) -> str:
+def files_digest(root: Path, left_out: Sequence[Path]) -> str:
     """SHA-256 of the names, sizes and dates of all files, without hidden folders, caches of Python and `left_out`."""
     aside = {path.resolve() for path in left_out}
     digest = hashlib.sha256()

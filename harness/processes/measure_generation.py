@@ -32,7 +32,7 @@ CALIBRATION_SHAPE = DecoderShape(
 CALIBRATION_PROMPTS = 64
 
 
-def generated(job: GenerationTask, results: Results, enter: Enter) -> Generated:
+def measure_generation(job: GenerationTask, results: Results, enter: Enter) -> Generated:
     """Measure one case. Raises InferometerErrors for files that are missing or do not fit."""
     case, started_at = job.case, utc_now()
     info = backend_info(case.backend)
@@ -41,8 +41,8 @@ def generated(job: GenerationTask, results: Results, enter: Enter) -> Generated:
         seeded = calibration_prompts(case.batch_size, case.prompt_length, job.measurement.seed)
         prompts, reference, loaded = seeded, None, {}
     else:
-        export, folder = export_for(job)
-        chosen = prompt_set(export, case.prompt_length, case.new_tokens)
+        export, folder = read_generation_export(job)
+        chosen = find_prompt_set(export, case.prompt_length, case.new_tokens)
         given = decoder_job(case, job.threads, export.shape, folder, export)
         prompts, reference = load_prompts(folder, chosen)
         loaded = {
@@ -84,7 +84,7 @@ def generated(job: GenerationTask, results: Results, enter: Enter) -> Generated:
     )
 
 
-def export_for(job: GenerationTask) -> tuple[GenerationExport, ModelFolder]:
+def read_generation_export(job: GenerationTask) -> tuple[GenerationExport, ModelFolder]:
     """The record of the model's files for generation, and their folder."""
     if job.export is None:
         raise MissingInputError(f"{job.case.model} has no files for generation.", "Run `make export` first.")
@@ -110,7 +110,7 @@ def joining_decoder_of(backend: str, given: GenerationJob) -> JoiningDecoder:
     return decoder
 
 
-def prompt_set(export: GenerationExport, prompt_length: int, new_tokens: int) -> PromptSet:
+def find_prompt_set(export: GenerationExport, prompt_length: int, new_tokens: int) -> PromptSet:
     """The prompts of a length. Raises MissingInputError where the export has none with so long a reference."""
     prompts = export.prompt_set(prompt_length, new_tokens)
     if prompts is None:

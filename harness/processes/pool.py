@@ -59,7 +59,7 @@ def _measure(
     if raw.is_file() and outcome.limit_s is None:
         return load(raw)
     last_words = store.tail(log) or store.tail(worker.log)
-    error, hint = explained_end(outcome, job.case.backend, job.case.batch_size, last_words)
+    error, hint = explain_end(outcome, job.case.backend, job.case.batch_size, last_words)
     record = Failed(
         case_id=case_id,
         round=job.round,
@@ -75,23 +75,23 @@ def _measure(
     return record
 
 
-def explained_end(outcome: ProcessOutcome, backend: str, batch_size: int, last_words: str) -> tuple[str, str]:
+def explain_end(outcome: ProcessOutcome, backend: str, batch_size: int, last_words: str) -> tuple[str, str]:
     """(error, hint) for a process that left no record."""
     if outcome.absent:
-        return _absent_library(outcome.absent, backend)
+        return _explain_absent_library(outcome.absent, backend)
     if outcome.limit_s is not None:
         remedy = "Raise `measurement.timeout_s` in the configuration, or choose a smaller batch."
         if outcome.phase == IMPORT:
             remedy = "Free memory, or stop what reads the disk: the libraries could not be read in that time."
         return f"Ended at the time limit of {outcome.limit_s:g} s.", remedy
     if outcome.code < 0:
-        return _explained_signal(-outcome.code, batch_size)
+        return _explain_signal(-outcome.code, batch_size)
     if error := cli.last_error(last_words):
         return error
     return f"Ended with exit code {outcome.code} and no result.", "The log's tail below may say why."
 
 
-def _explained_signal(signal: int, batch_size: int) -> tuple[str, str]:
+def _explain_signal(signal: int, batch_size: int) -> tuple[str, str]:
     if signal == 9:
         return (
             "Killed by the system (signal 9), most likely out of memory.",
@@ -108,7 +108,7 @@ def _explained_signal(signal: int, batch_size: int) -> tuple[str, str]:
     )
 
 
-def _absent_library(absent: Sequence[str], backend: str) -> tuple[str, str]:
+def _explain_absent_library(absent: Sequence[str], backend: str) -> tuple[str, str]:
     """(error, hint) for a backend whose libraries its interpreter lacks."""
     extra = backend_info(backend).extra
     packages = " ".join(absent) if extra is None else f"'inferometer[{extra}]'"
@@ -288,7 +288,7 @@ def split_off_unexported(plan: Plan, turns: Sequence[Turn], exports: Exports, re
         if case.model not in exports.absent and (case.model, reason.problem) not in reported:
             reported.add((case.model, reason.problem))
             cli.warn(f"{case.model} is not measured where its ONNX file is needed. {reason.problem} {reason.hint}")
-        if not _measured(plan, turn, results):
+        if not _is_measured(plan, turn, results):
             record = Failed(
                 case_id=case.case_id,
                 round=number,
@@ -304,7 +304,7 @@ def split_off_unexported(plan: Plan, turns: Sequence[Turn], exports: Exports, re
     return measurable
 
 
-def _measured(plan: Plan, turn: Turn, results: Results) -> bool:
+def _is_measured(plan: Plan, turn: Turn, results: Results) -> bool:
     number, case = turn
     path = results.raw_file(case.case_id, number)
     try:

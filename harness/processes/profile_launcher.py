@@ -78,7 +78,7 @@ class _ProfileWatcher:
         self.monitor.phase(phase)
 
 
-def watched_profile(asked: ProfileJob, log: Path, interpreter: Path | None) -> tuple[bytes, Usage | None]:
+def profile_with_monitor(asked: ProfileJob, log: Path, interpreter: Path | None) -> tuple[bytes, Usage | None]:
     """(answer of a new process, the monitor's record or None without one); see profile_in_a_process.
 
     The monitor is for this process only: when it has ended, its record is complete.

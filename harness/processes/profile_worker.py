@@ -31,7 +31,7 @@ from harness.core.layout import ModelFolder, Results
 from harness.core.protocol import Entered, GenerationTask, Job
 from harness.core.schemas import Case, ExportRecord, Record
 from harness.core.schemas.profile_record import Counts, MeasuredMemory, MemoryTimeline, PartsProfile, Tokenising
-from harness.processes.measure_generation import decoder_job, export_for, load_prompts, prompt_set
+from harness.processes.measure_generation import decoder_job, find_prompt_set, load_prompts, read_generation_export
 from harness.processes.profile_launcher import Level, ProfileJob
 from harness.profiling.phases import no_memory
 from harness.profiling.read_profiles import with_launch_gaps
@@ -42,7 +42,7 @@ from harness.zoo.inputs.sentences import texts_of
 _WARM_UP_RUNS = 3
 
 
-def tokenising(
+def measure_tokenising(
     case: Case, export: ExportRecord, folder: Path, batch: Mapping[str, NDArray[np.generic]], runs: int
 ) -> Tokenising:
     """Time `runs` preparations of the texts of `batch` into ids and mask as arrays, on the calling thread."""
@@ -94,7 +94,7 @@ def _of_a_phase(asked: ProfileJob, job: GenerationTask) -> Record:
     case, phase = job.case, asked.phase
     if phase is None:
         raise ValueError("a phase of generation has to be named")
-    export, folder = export_for(job)
+    export, folder = read_generation_export(job)
     if asked.level == "count":
         from harness.zoo.cost.counting import counts_of_phase  # noqa: PLC0415 - torch, as in _count
 
@@ -104,7 +104,7 @@ def _of_a_phase(asked: ProfileJob, job: GenerationTask) -> Record:
     profiler = backend_info(case.backend).decoder_profilers.get(case.device)
     if profiler is None:
         raise _no_profiler(case.backend)
-    prompts, _ = load_prompts(folder, prompt_set(export, case.prompt_length, case.new_tokens))
+    prompts, _ = load_prompts(folder, find_prompt_set(export, case.prompt_length, case.new_tokens))
     given = decoder_job(case, job.threads, export.shape, folder, export)
     measure = partial(imported(profiler), given, prompts, phase)
     return _with_traces(asked, measure)
@@ -145,7 +145,7 @@ def _memory(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batche
         store.save(results.memory_profile(case.case_id), timeline, indent=None)
         peak, by = timeline.pass_peak_bytes, timeline.by
     elif info.peak is not None:
-        peak, by = peak_of(info.peak, given)
+        peak, by = measure_peak_memory(info.peak, given)
     return MeasuredMemory(
         peak_bytes=peak,
         activations_bytes=None if timeline is None else timeline.activations_peak_bytes,
@@ -164,7 +164,7 @@ def _here(asked: ProfileJob) -> str:
     return environment_id
 
 
-def peak_of(target: str, given: BackendJob) -> tuple[int | None, str]:
+def measure_peak_memory(target: str, given: BackendJob) -> tuple[int | None, str]:
     """(bytes, how they were measured) or (None, why they were not)."""
     try:
         peak, by = imported(target)(given)
@@ -206,7 +206,7 @@ def _of_run(asked: ProfileJob) -> Job:
 
 
 def _tokenising(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> Tokenising:
-    return tokenising(_of_run(asked).case, export, folder.root, batches[0], asked.runs)
+    return measure_tokenising(_of_run(asked).case, export, folder.root, batches[0], asked.runs)
 
 
 _LEVELS: Mapping[Level, Callable[[ProfileJob, ExportRecord, ModelFolder, Sequence[Batch]], Record]] = {

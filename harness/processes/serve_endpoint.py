@@ -37,17 +37,17 @@ from harness.endpoints.issuing import drive, drive_closed, keep_every
 from harness.endpoints.target import parse_target
 from harness.endpoints.timeline import Timeline, client_times, ended
 from harness.planning.resume import LoadState, read_load_state
-from harness.processes.measure_generation import prompt_set
-from harness.processes.serve_load import job_at, same_machine
+from harness.processes.measure_generation import find_prompt_set
+from harness.processes.serve_load import job_at_batch, same_machine_check
 from harness.serving import arrivals
 from harness.serving.load_case import (
     LoadStep,
+    draw_places,
     patience_ns,
-    phase_of,
-    places_of,
     replication_digest,
-    schedule_of,
-    seed_of,
+    replication_phase,
+    replication_schedule,
+    replication_seed,
     service_digest,
 )
 from harness.statistics import parity
@@ -99,7 +99,7 @@ class TensorWorkload(Workload):
     """Batches of arrays, and the fp32 outputs for each."""
 
     def __init__(self, job: LoadJob) -> None:
-        own = job_at(job, job.load.max_batch)
+        own = job_at_batch(job, job.load.max_batch)
         export, folder = export_of(own)
         self._batches: BatchSet = load_batches(folder.root, export, own.case, job.measurement.parity_samples)
         self._classifier = export.classifier
@@ -169,7 +169,7 @@ class PromptWorkload(Workload):
         self.samples = [prompts[row] for row in range(rows) for prompts, _ in sets]
         self._answers = [answers.get(row) for row in range(rows) for _, answers in sets]
         self._pairs, self._distinct = load.pairs, distinct
-        chosen = [prompt_set(export, *pair) for pair in distinct]
+        chosen = [find_prompt_set(export, *pair) for pair in distinct]
         files = (*export.tokenizer, *(file for stored in chosen for file in (stored.prompts, stored.reference)))
         self.artifacts = {file.path: file.sha256 for file in files}
 
@@ -180,7 +180,7 @@ class PromptWorkload(Workload):
         width = len(self._distinct)
         rows, used = len(self.samples) // width, Counter[int]()
         places = []
-        for place in places_of(len(self._pairs), count, seed):
+        for place in draw_places(len(self._pairs), count, seed):
             pair = self._distinct.index(self._pairs[place])
             places.append((seed + used[pair]) % rows * width + pair)
             used[pair] += 1
@@ -234,7 +234,7 @@ def _answered(
     export: GenerationExport, folder: Path, length: int, tokens: int
 ) -> tuple[list[Prompt], dict[int, ExpectedAnswer]]:
     """Prompts of a length, and by row the answers to the first of them."""
-    chosen = prompt_set(export, length, tokens)
+    chosen = find_prompt_set(export, length, tokens)
     ids: NDArray[np.int64] = read_arrays(folder / chosen.prompts.path)["ids"].astype(np.int64)
     expected = read_arrays(folder / chosen.reference.path)["tokens"][:, :tokens].astype(np.int64)
     texts, answers = _texts_of(export, folder, ids, expected)
@@ -316,7 +316,7 @@ def serve_endpoint(job: LoadJob, enter: Enter) -> None:
     store.save(results.environment(identity), where)
     gc.collect()
     gc.freeze()
-    same = same_machine(results, identity, where)
+    same = same_machine_check(results, identity, where)
     state = read_load_state(job.load, files, job.settings_id, same)
     if state.service is None or state.service.artifacts_id != run.artifacts_id:
         run.measure_service(identity)
@@ -411,9 +411,9 @@ class _EndpointRun:
     def replicate(self, step: LoadStep, number: int, identity: str, typical_ns: float) -> None:
         """One real replication of one point."""
         load = self.job.load
-        seed = seed_of(self.job.measurement.seed, number)
+        seed = replication_seed(self.job.measurement.seed, number)
         self._closed(self.work.order(_count_for(WARM_UP_S, typical_ns, 1, WARM_UP), seed), 1)
-        self.enter(phase_of(step, number))
+        self.enter(replication_phase(step, number))
         started_at = utc_now()
         before = self.endpoint.totals(CHECK_NS)
         run, schedule_sha256 = self._replicate_once(step, seed, typical_ns)
@@ -465,7 +465,7 @@ class _EndpointRun:
         """The requests of a replication, and the digest of their schedule where they have one."""
         load = self.job.load
         if load.scenario == "server":
-            schedule = np.array(schedule_of(load, step, seed), np.int64)
+            schedule = np.array(replication_schedule(load, step, seed), np.int64)
             count = len(schedule)
             kept, order = keep_every(count, self.answer_bytes), self.work.order(count, seed)
             run = drive(self.endpoint, self.work.samples, order, schedule, patience_ns(load), keep_every=kept)

@@ -33,27 +33,34 @@ from harness.processes.measure_generation import (
     calibration_prompts,
     decoder_job,
     decoder_of,
+    find_prompt_set,
     joining_decoder_of,
     load_prompts,
-    prompt_set,
 )
-from harness.processes.serve_load import ready_to_measure, replication_of, same_machine
+from harness.processes.serve_load import prepare_to_measure, replication_record, same_machine_check
 from harness.serving.load_case import (
     LoadStep,
-    drawn_pairs,
+    batch_policy,
+    batch_sizes,
+    draw_length_pairs,
     patience_ns,
-    phase_of,
-    policy_of,
-    schedule_of,
-    seed_of,
+    replication_phase,
+    replication_schedule,
+    replication_seed,
     service_digest,
-    sizes_of,
 )
 from harness.statistics.parity import Ids, ParityTally, worst_token_parity
 from harness.timing.clock import calibrate, now_ns
 from harness.timing.request_loops import WorkerThreads, serve
 from harness.timing.session import peak_bytes
-from harness.timing.token_batching import ContinuousBatches, ServedBatch, StaticBatches, TokenRequest, generate, padded
+from harness.timing.token_batching import (
+    ContinuousBatches,
+    ServedBatch,
+    StaticBatches,
+    TokenRequest,
+    generate_batch,
+    left_padded,
+)
 
 LEAST_BATCHES, MOST_BATCHES = 3, 200
 """Batches of each prepared size whose service times are kept."""
@@ -67,9 +74,9 @@ def serve_generation(job: LoadJob, enter: Enter) -> None:
     results = Results(Path(job.results))
     files = results.load(job.load.load_id)
     service = _Service.opened(job, enter)
-    where, identity = ready_to_measure(results, job.load, service.facts)
+    where, identity = prepare_to_measure(results, job.load, service.facts)
     run = _GenerationRun(job, files, service, identity, enter)
-    same = same_machine(results, identity, where)
+    same = same_machine_check(results, identity, where)
     state = read_load_state(job.load, files, job.settings_id, same)
     if state.service is None or state.service.artifacts_id != service.artifacts_id:
         run.measure_service()
@@ -119,7 +126,7 @@ class _Service:
     def opened(cls, job: LoadJob, enter: Enter) -> _Service:
         """Load every decoder, and compare its logits and tokens with those of fp32 eager."""
         load, info = job.load, backend_info(job.load.backend)
-        sizes, longest = sizes_of(load), (load.prompt_length or 1, load.new_tokens or 1)
+        sizes, longest = batch_sizes(load), (load.prompt_length or 1, load.new_tokens or 1)
         cases = {size: decoder_case(load, size, *longest) for size in sizes}
         if info.decoder_reads == "none":
             folder, export, shape = Models(Path(job.models)).folder(load.slug), None, CALIBRATION_SHAPE
@@ -166,7 +173,7 @@ class _Service:
         length = min(self.prompts.ids)
         few = min(WARM_TOKENS, self.largest.job.new_tokens)
         for size, decoder in self.decoders.items():
-            generate(decoder, self.prompts.requests([(length, few)] * size, 0), size)
+            generate_batch(decoder, self.prompts.requests([(length, few)] * size, 0), size)
 
 
 def _seeded(load: LoadCase, seed: int) -> _PromptRows:
@@ -183,7 +190,7 @@ def _stored(load: LoadCase, export: GenerationExport, folder: ModelFolder) -> tu
     rounding = []
     for length in sorted({length for length, _ in load.pairs}):
         most = max(new for prompt, new in load.pairs if prompt == length)
-        chosen = prompt_set(export, length, most)
+        chosen = find_prompt_set(export, length, most)
         for file in (chosen.prompts, chosen.reference):
             store.check_artifact(folder.root, file, "make export")
             hashes[file.path] = file.sha256
@@ -201,7 +208,7 @@ def _start_cold(decoder: Decoder, requests: Sequence[TokenRequest], size: int, e
         enter("compile")
         decoder.compile()
     enter("first request")
-    generate(decoder, requests, size)
+    generate_batch(decoder, requests, size)
     return now_ns() - start
 
 
@@ -228,7 +235,7 @@ def _force(decoders: Mapping[int, Decoder], prompts: _PromptRows) -> None:
 
 def _force_batch(decoder: Decoder, size: int, judged: Sequence[tuple[int, int]], prompts: _PromptRows) -> None:
     """One batch of prompts, each (length, row), with the reference's tokens as inputs of every step."""
-    ids, lengths = padded([prompts.ids[length][row] for length, row in judged], size)
+    ids, lengths = left_padded([prompts.ids[length][row] for length, row in judged], size)
     if len(set(lengths.tolist())) > 1:
         decoder.prefill_padded(ids, lengths)
     else:
@@ -296,12 +303,12 @@ class _GenerationRun:
         started_at = utc_now()
         times: dict[int, tuple[int, ...]] = {}
         for size, decoder in service.decoders.items():
-            drawn = service.prompts.requests(drawn_pairs(load, (MOST_BATCHES + 1) * size, seed), 0)
-            generate(decoder, drawn[:size], size)
+            drawn = service.prompts.requests(draw_length_pairs(load, (MOST_BATCHES + 1) * size, seed), 0)
+            generate_batch(decoder, drawn[:size], size)
             spent, began = list[int](), now_ns()
             for number in range(1, MOST_BATCHES + 1):
                 start = now_ns()
-                generate(decoder, drawn[number * size : (number + 1) * size], size)
+                generate_batch(decoder, drawn[number * size : (number + 1) * size], size)
                 spent.append(now_ns() - start)
                 if number >= LEAST_BATCHES and now_ns() - began >= load.service_s * 1e9:
                     break
@@ -332,12 +339,12 @@ class _GenerationRun:
     def replicate(self, step: LoadStep, number: int) -> None:
         """One real replication of one point."""
         load, service = self.job.load, self.service
-        seed = seed_of(self.job.measurement.seed, number)
-        instants = schedule_of(load, step, seed)
-        pairs = drawn_pairs(load, len(instants), seed)
+        seed = replication_seed(self.job.measurement.seed, number)
+        instants = replication_schedule(load, step, seed)
+        pairs = draw_length_pairs(load, len(instants), seed)
         requests = service.prompts.requests(pairs, seed)
         service.warm()
-        self.enter(phase_of(step, number))
+        self.enter(replication_phase(step, number))
         started_at = utc_now()
         # Requests that wait longer count as not served.
         end_ns = instants[-1] + patience_ns(load)
@@ -347,9 +354,9 @@ class _GenerationRun:
             dispatches = batches.serve(instants, end_ns)
         else:
             batches = StaticBatches(service.decoders, requests)
-            dispatches = serve(instants, policy_of(load), [batches.run], WorkerThreads(1).all_at_once, end_ns)
+            dispatches = serve(instants, batch_policy(load), [batches.run], WorkerThreads(1).all_at_once, end_ns)
         self.enter("outputs check")
-        record = replication_of(
+        record = replication_record(
             self.job,
             step,
             number,

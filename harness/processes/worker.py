@@ -58,7 +58,7 @@ from harness.core.schemas import Case, Failed, Generated, GenerationCase, LoadCa
 from harness.core.timestamps import utc_now
 from harness.planning.load_cases import backend_case
 from harness.processes.load_failure import save_failure
-from harness.processes.measure_generation import generated
+from harness.processes.measure_generation import measure_generation
 from harness.processes.own_core import OwnCore
 from harness.processes.serve_endpoint import serve_endpoint
 from harness.processes.serve_generation import serve_generation
@@ -89,7 +89,7 @@ def stage(arguments: Sequence[str]) -> None:
     absent = tuple(name for name in info.requires if importlib.util.find_spec(name.partition(".")[0]) is None)
     if not options.once:
         end_all_with(runner)  # also if the run stage is killed
-    emit(Ready(threads=_own_threads(), absent=absent))
+    emit(Ready(threads=_thread_count(), absent=absent))
     for line in sys.stdin:
         job = ANY_JOB.validate_json(line)
         if options.once:
@@ -119,9 +119,9 @@ def _measure_and_exit(job: AnyJob, emit: Callable[[Event], None]) -> NoReturn:
     code = 0
     try:
         if isinstance(job, LoadJob):
-            _serve(job, enter, phases)
+            _serve_load_case(job, enter, phases)
         else:
-            _measure(job, enter, phases)
+            _measure_turn(job, enter, phases)
     except StorageError as error:
         traceback.print_exc()
         code = error.exit_code
@@ -132,7 +132,7 @@ def _measure_and_exit(job: AnyJob, emit: Callable[[Event], None]) -> NoReturn:
     os._exit(code)
 
 
-def _measure(job: TurnJob, enter: Enter, phases: Sequence[str]) -> None:
+def _measure_turn(job: TurnJob, enter: Enter, phases: Sequence[str]) -> None:
     """Measure a case and save its record, or the failure with its phase: the last of `phases`."""
     results = Results(Path(job.results))
     if isinstance(job, GenerationTask):
@@ -140,7 +140,10 @@ def _measure(job: TurnJob, enter: Enter, phases: Sequence[str]) -> None:
     log = _log_to(results.log_file(job.case.case_id, job.round))
     try:
         record: Measured | Generated | Failed
-        record = generated(job, results, enter) if isinstance(job, GenerationTask) else _measured(job, results, enter)
+        if isinstance(job, GenerationTask):
+            record = measure_generation(job, results, enter)
+        else:
+            record = _measure_case(job, results, enter)
         store.check_size(record, "Lower `measurement.max_samples`.")
     except StorageError:
         raise
@@ -152,30 +155,30 @@ def _measure(job: TurnJob, enter: Enter, phases: Sequence[str]) -> None:
         log.unlink(missing_ok=True)
 
 
-def _serving(load: LoadCase) -> Callable[[LoadJob, Enter], None]:
+def _service_of(load: LoadCase) -> Callable[[LoadJob, Enter], None]:
     """What serves a load case: a decoder here, a running service, or a backend."""
     if load.generates_here:
         return serve_generation
     return serve_load if load.endpoint is None else serve_endpoint
 
 
-def _serve(job: LoadJob, enter: Enter, phases: Sequence[str]) -> None:
+def _serve_load_case(job: LoadJob, enter: Enter, phases: Sequence[str]) -> None:
     """The same for a load case, whose process saves several records."""
     files = Results(Path(job.results)).load(job.load.load_id)
     log = _log_to(files.log)
     try:
-        _serving(job.load)(job, enter)
+        _service_of(job.load)(job, enter)
         log.unlink(missing_ok=True)
     except StorageError:
         raise
     except BaseException as error:  # as above
         traceback.print_exc()
-        problem, hint = _explained(error, backend_case(job.load, job.load.max_batch), log)
+        problem, hint = _problem_and_hint(error, backend_case(job.load, job.load.max_batch), log)
         sys.stderr.flush()
         save_failure(job, files, problem, hint, phases[-1], store.tail(log))
 
 
-def _measured(job: Job, results: Results, enter: Enter) -> Measured:
+def _measure_case(job: Job, results: Results, enter: Enter) -> Measured:
     case, started_at = job.case, utc_now()
     info = backend_info(case.backend)
     if info.artifact == "none":
@@ -256,7 +259,7 @@ def _measured(job: Job, results: Results, enter: Enter) -> Measured:
     )
 
 
-def _explained(error: BaseException, case: Case | GenerationCase, log: Path) -> tuple[str, str]:
+def _problem_and_hint(error: BaseException, case: Case | GenerationCase, log: Path) -> tuple[str, str]:
     """(problem, hint) of whatever ended a case."""
     if isinstance(error, InferometerError):
         return error.problem, error.hint
@@ -274,7 +277,7 @@ def _explained(error: BaseException, case: Case | GenerationCase, log: Path) -> 
 
 def failed_record(job: TurnJob, error: BaseException, phase: str, log: Path) -> Failed:
     """The record of a case that an error ended in a phase. log: of the case, whose end the record keeps."""
-    problem, hint = _explained(error, job.case, log)
+    problem, hint = _problem_and_hint(error, job.case, log)
     sys.stderr.flush()
     return Failed(
         case_id=job.case.case_id,
@@ -323,7 +326,7 @@ def _emitter() -> Callable[[Event], None]:
     return emit
 
 
-def _own_threads() -> int:
+def _thread_count() -> int:
     """Threads of this process, as the kernel counts them; 1 where it reports none."""
     tasks = Path("/proc/self/task")
     return len(list(tasks.iterdir())) if tasks.is_dir() else 1

@@ -100,14 +100,14 @@ _TASKS = Path("/proc/self/task")
 
 
 @dataclass(frozen=True)
-class Given:
+class CpuAllowance:
     """What the system gives a process, read before a backend can change it."""
 
     affinity: tuple[int, ...]
     scheduling: str
 
     @classmethod
-    def now(cls) -> Given:
+    def now(cls) -> CpuAllowance:
         """As it is."""
         return cls(limits.affinity(), limits.scheduling())
 
@@ -115,11 +115,11 @@ class Given:
 class CpuWatch:
     """Measures the process's use of CPUs, from its creation on. given: as it was before loading."""
 
-    def __init__(self, tasks: Path = _TASKS, given: Given | None = None) -> None:
+    def __init__(self, tasks: Path = _TASKS, given: CpuAllowance | None = None) -> None:
         self._tasks, self._given = tasks, given
         self._work: list[int] = []
         self._affinity, self._quota = limits.affinity(), limits.cpu_quota()
-        self._waited, self._helpers = waited_ns(tasks), helpers_ns()
+        self._waited, self._helpers = cpu_waits_ns(tasks), descendants_cpu_ns()
         self._cpu_ns, self._start_ns = clock.cpu_time_ns(), clock.now_ns()
 
     def time_work(self) -> None:
@@ -129,18 +129,18 @@ class CpuWatch:
     def end(self) -> CpuUse:
         """The use since its creation."""
         wall_ns, cpu_ns = clock.now_ns() - self._start_ns, clock.cpu_time_ns() - self._cpu_ns
-        given, before, after = self._given, self._waited, waited_ns(self._tasks)
+        given, before, after = self._given, self._waited, cpu_waits_ns(self._tasks)
         return CpuUse(
             wall_ns=wall_ns,
             cpu_ns=cpu_ns,
-            waited_ns=waited_between(before, after),
+            waited_ns=waited_between_ns(before, after),
             threads=len(after) or 1,
             threads_ended=len(before.keys() - after.keys()),
             affinity_start=self._affinity,
             affinity_end=limits.affinity(),
             quota_start=self._quota,
             quota_end=limits.cpu_quota(),
-            helpers_ns=max(0, helpers_ns() - self._helpers),
+            helpers_ns=max(0, descendants_cpu_ns() - self._helpers),
             affinity_given=None if given is None else given.affinity,
             scheduling_given=None if given is None else given.scheduling,
             scheduling_end=None if given is None else limits.scheduling(),
@@ -148,7 +148,7 @@ class CpuWatch:
         )
 
 
-def waited_ns(tasks: Path = _TASKS) -> dict[str, int]:
+def cpu_waits_ns(tasks: Path = _TASKS) -> dict[str, int]:
     """By thread id, how long each thread of this process was ready and waited for a CPU; empty where it is not counted.
 
     schedstat contains time on a CPU, time waited for a CPU, and time slices (Documentation/scheduler/sched-stats in the
@@ -163,13 +163,13 @@ def waited_ns(tasks: Path = _TASKS) -> dict[str, int]:
     return waited
 
 
-def waited_between(before: Mapping[str, int], after: Mapping[str, int]) -> int | None:
+def waited_between_ns(before: Mapping[str, int], after: Mapping[str, int]) -> int | None:
     """How long all threads together waited between two readings of waited_ns; None where it is not counted. A thread
     that did not exist at the first begins at 0; one with the id of an ended thread counts only beyond its time."""
     return sum(max(0, waited - before.get(thread, 0)) for thread, waited in after.items()) if after else None
 
 
-def helpers_ns() -> int:
+def descendants_cpu_ns() -> int:
     """CPU time so far of all processes below this one, and of those that ended and were waited for; 0 without /proc."""
     processes: dict[int, list[str]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -337,14 +337,14 @@ def run_session(
     check; different for each process. round_number: from 1; decides which batches are compared before timing.
     timed_part: runs and times the blocks. constructed_ns: time to make the backend's object, a part of loading.
     """
-    stops, given = StopCounter(enter), Given.now()
+    stops, given = StopCounter(enter), CpuAllowance.now()
     enter = stops.enter
     baseline_rss_bytes = resident_bytes()
     contents = _contents(inputs)
     cold = _start_cold(backend, mode, enter, constructed_ns)
     enter("reference check")
     before = parity.worst(_compared(backend, mode, reference, classifier, batches_to_check(mode.batches, round_number)))
-    quiet_collector()
+    disable_garbage_collection()
     enter("warm-up")
     watch = CpuWatch(given=given)
     warmed = warm_up(mode, settings, watch.time_work)
@@ -376,7 +376,7 @@ def run_session(
     if after is not None:
         enter("repeat check")
         # Last of all: it may change nothing that was measured or read before.
-        repeats = checked_repeats(mode.rewritable(inputs), reference, seed)
+        repeats = run_repeat_check(mode.rewritable(inputs), reference, seed)
     stopped = stops.end()
     backend.close()
     return Measurements(
@@ -397,13 +397,13 @@ def run_session(
     )
 
 
-def checked_repeats(
+def run_repeat_check(
     runs: Rewritable, reference: Callable[[int], Outputs], seed: Sequence[int], least: int = LEAST_PAIRS
 ) -> Repeats:
     """The repeat check, and for how long it waited for a CPU."""
-    before, began = waited_ns(), clock.now_ns()
+    before, began = cpu_waits_ns(), clock.now_ns()
     repeats = check_repeats(runs, reference, seed, least)
-    waited, wall_ns = waited_between(before, waited_ns()), clock.now_ns() - began
+    waited, wall_ns = waited_between_ns(before, cpu_waits_ns()), clock.now_ns() - began
     share = waited / wall_ns if waited is not None and wall_ns else None
     return repeats.model_copy(update={"waited_share": share})
 
@@ -465,16 +465,16 @@ def _compared(
     return parities
 
 
-def quiet_collector() -> None:
+def disable_garbage_collection() -> None:
     """No garbage collection inside the loop: it would make a sample an outlier that the harness caused."""
     gc.collect()
     gc.freeze()
     gc.disable()
 
 
-Make = Callable[[OnStream, int], Mode]
+MakeMode = Callable[[OnStream, int], Mode]
 
-DEVICE_MODES: Mapping[tuple[Boundary, schemas.ModeName], Make] = {
+DEVICE_MODES: Mapping[tuple[Boundary, schemas.ModeName], MakeMode] = {
     ("compute", "sync"): DeviceSync,
     ("compute", "pipelined"): DevicePipelined,
     ("compute", "offline"): DeviceOffline,

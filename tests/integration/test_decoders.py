@@ -19,7 +19,7 @@ from harness.backends.torch.decoder import EagerDecoder, SlotDecoder
 from harness.core.errors import CaseError
 from harness.core.schemas import DecoderKind, Precision
 from harness.core.schemas.profile_record import GenerationPhase
-from harness.timing.token_batching import padded
+from harness.timing.token_batching import left_padded
 from harness.zoo.construct import save_weights
 from harness.zoo.cost.counting import counts_of_phase
 from harness.zoo.generation.generative import greedy, read_parameters, rebuild_generative, rounding_of, shape_of
@@ -125,7 +125,7 @@ def test_padding_is_masked_so_that_each_prompt_has_the_tokens_that_it_has_alone(
     decoder.load()
     try:
         lengths = np.array([PROMPT, 3, 5])
-        ids, result = padded([row[:length] for row, length in zip(tiny.prompts, lengths, strict=True)], BATCH)
+        ids, result = left_padded([row[:length] for row, length in zip(tiny.prompts, lengths, strict=True)], BATCH)
         assert result.tolist() == lengths.tolist()
         if tiny.kind == "seq2seq":
             with pytest.raises(CaseError, match="masks no padding"):

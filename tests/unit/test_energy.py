@@ -87,7 +87,7 @@ def test_what_has_its_energy_is_not_measured_again(results: Results, monkeypatch
 
     monkeypatch.setattr(energy, "measure_turn", remember)
     monkeypatch.setattr(energy_meter, "read", lambda _card: energy_meter.Meter(0, len(asked)))
-    monkeypatch.setattr(energy, "idle", lambda _card, _seconds: energy.EnergySpent(350.0, 5 * S))
+    monkeypatch.setattr(energy, "idle_energy", lambda _card, _seconds: energy.EnergySpent(350.0, 5 * S))
     with pytest.raises(CasesFailedError):
         run(results)
     assert asked == [BAD.case_id]
@@ -109,9 +109,9 @@ def test_a_gpu_without_a_counter_and_a_gpu_in_use_are_refused() -> None:
         FakeNvml(DeviceGetTotalEnergyConsumption=NVMLError_NotSupported(), DeviceGetComputeRunningProcesses=[]), "card"
     )
     with pytest.raises(UnavailableError, match="does not count its energy"):
-        energy_meter.idle(blind, 0)
+        energy_meter.idle_energy(blind, 0)
     with pytest.raises(UnavailableError, match="in use"):
-        energy_meter.idle(GpuHandle(FakeNvml(), "the card"), 0)
+        energy_meter.idle_energy(GpuHandle(FakeNvml(), "the card"), 0)
 
 
 def test_a_setting_that_tuning_dropped_is_not_metered(

@@ -51,6 +51,6 @@ def test_the_worker_says_why_nothing_was_measured(monkeypatch: pytest.MonkeyPatc
 
     given = BackendJob(None, None, None, (), 1, None)  # type: ignore[arg-type]
     monkeypatch.setattr(profile_worker, "imported", lambda _: refuse)
-    assert profile_worker.peak_of("a:b", given) == (None, "not measured: nobody tells")
+    assert profile_worker.measure_peak_memory("a:b", given) == (None, "not measured: nobody tells")
     monkeypatch.setattr(profile_worker, "imported", lambda _: lambda _: (7, "counted"))
-    assert profile_worker.peak_of("a:b", given) == (7, "counted")
+    assert profile_worker.measure_peak_memory("a:b", given) == (7, "counted")

@@ -23,13 +23,13 @@ from harness.planning.overrides import LoadOverrides, Overrides, apply_overrides
 from harness.planning.schedule import select_models
 from harness.serving.load_case import (
     LoadStep,
-    points_of,
+    batch_sizes,
+    load_steps,
     prediction_digest,
     replication_digest,
-    requests_at,
-    seed_of,
+    replication_seed,
+    requests_at_rate,
     service_digest,
-    sizes_of,
 )
 
 SERVER = {"scenario": "server", "bound": "p99<50ms"}
@@ -136,7 +136,7 @@ def test_without_scenarios_a_plan_has_the_id_that_it_had_before_there_were_any()
 def test_exports_and_engines_know_every_prepared_batch_size() -> None:
     plan = planned({**SERVER, "max_batch": [6], "backends": ["openvino"]})
     (load,) = plan.loads
-    assert sizes_of(load) == (1, 2, 4, 6)
+    assert batch_sizes(load) == (1, 2, 4, 6)
     assert [case.batch_size for case in served_cases(plan.loads)] == [1, 2, 4, 6]
     assert backend_case(load, 4).case_id == "minilm-l6-openvino-cpu-fp32-b4-s128"
     engine = make_plan(
@@ -219,26 +219,26 @@ def server(**more: Any) -> LoadCase:
 
 
 def test_points_are_rates_around_the_peak_or_the_rates_that_were_asked_for() -> None:
-    assert points_of(server(), 53.2187) == (
+    assert load_steps(server(), 53.2187) == (
         LoadStep("r47.9", 47.9, factor=0.9),
         LoadStep("r53.22", 53.22, factor=1.0),
         LoadStep("r58.54", 58.54, factor=1.1),
     )
-    assert points_of(server(), None) == ()
-    assert points_of(server(rates=(1_234_567.0,)), None) == (LoadStep("r1.235e+06", 1_234_567.0),)
-    assert [step.name for step in points_of(server(scenario="concurrency", clients=(1, 3)), None)] == ["c1", "c3"]
-    assert points_of(server(scenario="offline"), None) == (LoadStep("all"),)
+    assert load_steps(server(), None) == ()
+    assert load_steps(server(rates=(1_234_567.0,)), None) == (LoadStep("r1.235e+06", 1_234_567.0),)
+    assert [step.name for step in load_steps(server(scenario="concurrency", clients=(1, 3)), None)] == ["c1", "c3"]
+    assert load_steps(server(scenario="offline"), None) == (LoadStep("all"),)
 
 
 def test_a_replication_has_the_requests_of_its_time_up_to_the_number_of_the_case() -> None:
     # p99<50ms: a replication is at least 2.5 s long, and at most 4 s.
-    assert [requests_at(server(), rate) for rate in (1, 50, 500, 700, 5_000)] == [20, 200, 2_000, 2_000, 12_500]
+    assert [requests_at_rate(server(), rate) for rate in (1, 50, 500, 700, 5_000)] == [20, 200, 2_000, 2_000, 12_500]
     fast = server(bound=LatencyBound(quantile=0.99, limit_ns=2_000_000))
-    assert requests_at(fast, 5_000) == 2_000
+    assert requests_at_rate(fast, 5_000) == 2_000
 
 
 def test_seeds_are_those_of_the_replication_alone() -> None:
-    assert len({seed_of(seed, number) for seed in (1, 2) for number in range(1, 31)}) == 60
+    assert len({replication_seed(seed, number) for seed in (1, 2) for number in range(1, 31)}) == 60
 
 
 def test_what_is_only_judged_otherwise_is_not_measured_again() -> None:

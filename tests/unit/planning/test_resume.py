@@ -14,7 +14,13 @@ from harness.core.host import environment
 from harness.core.layout import LoadFiles, Results
 from harness.core.schemas import Clock, Environment, LatencyBound, LoadCase, Placement, Replication, ServiceRun
 from harness.planning.resume import Finished, LoadState, finished_turns, foreign_file_check, read_load_state
-from harness.serving.load_case import LoadStep, replication_digest, requests_at, schedule_of, service_digest
+from harness.serving.load_case import (
+    LoadStep,
+    replication_digest,
+    replication_schedule,
+    requests_at_rate,
+    service_digest,
+)
 from tests import synthetic_results as made
 from tests.fixtures.engines import PATH, engine_record
 
@@ -162,7 +168,7 @@ ONE: dict[str, Any] = {"threads": 1, "workers": 1, "clock": Clock(name="simulate
 def files(tmp_path: Path) -> LoadFiles:
     """A folder with the service times and the one replication of the load case."""
     result = Results(tmp_path).load(LOAD.load_id)
-    count, scheduled = requests_at(LOAD, 100), schedule_of(LOAD, LoadStep("r100", 100), 1)
+    count, scheduled = requests_at_rate(LOAD, 100), replication_schedule(LOAD, LoadStep("r100", 100), 1)
     record = Replication(
         **BASE,
         **ONE,
@@ -232,7 +238,7 @@ def test_an_engine_is_judged_by_its_record_if_it_has_one(files: LoadFiles) -> No
 
 def test_another_bound_keeps_the_replications_that_have_as_many_requests(files: LoadFiles) -> None:
     longer = LOAD.model_copy(update={"bound": LatencyBound(quantile=0.9, limit_ns=80 * MS)})
-    assert requests_at(longer, 100) != requests_at(LOAD, 100)
+    assert requests_at_rate(longer, 100) != requests_at_rate(LOAD, 100)
     assert look_at_load(files, longer).missing == [(LoadStep("r100", 100), 1)]
     assert look_at_load(
         files, LOAD.model_copy(update={"bound": LatencyBound(quantile=0.99, limit_ns=50 * MS)})
@@ -252,7 +258,7 @@ def test_the_summary_leaves_out_records_of_an_earlier_export(
     assert any("model.onnx has changed" in note for note in notes.other) == (status == "missing")
 
 
-COUNT = requests_at(LOAD, 100)
+COUNT = requests_at_rate(LOAD, 100)
 
 
 def put_changed(files: LoadFiles, number: int = 1, **changes: Any) -> None:

@@ -14,7 +14,7 @@ from harness.core.errors import CaseError, NotSupportedError
 from harness.core.protocol import Job
 from harness.core.schemas import Measurement
 from harness.processes.launcher import ProcessOutcome
-from harness.processes.pool import explained_end
+from harness.processes.pool import explain_end
 from harness.processes.worker import failed_record
 from tests import synthetic_results as made
 
@@ -90,11 +90,11 @@ def test_what_a_backend_does_not_run_is_refused_and_no_other_failure(
     [("cudnn", "cudnn", "pip install 'inferometer[cudnn]'"), ("openvino", "openvino", "pip install openvino;")],
 )
 def test_a_missing_library_of_an_optional_part_names_the_part(backend: str, library: str, command: str) -> None:
-    assert command in explained_end(ProcessOutcome(0, "import", absent=(library,)), backend, 1, "")[1]
+    assert command in explain_end(ProcessOutcome(0, "import", absent=(library,)), backend, 1, "")[1]
 
 
 def test_an_instruction_that_the_machine_does_not_run_is_no_fault_of_the_model() -> None:
     outcome = ProcessOutcome(-4, "first request")
-    problem, hint = explained_end(outcome, "llamacpp", 1, "Fatal Python error: Illegal instruction")
+    problem, hint = explain_end(outcome, "llamacpp", 1, "Fatal Python error: Illegal instruction")
     assert problem.startswith("Crashed with signal 4: a native library uses an instruction")
     assert "docs/generation.md" in hint

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.timing import clock, session
-from harness.timing.session import CpuWatch, Given, waited_between, waited_ns
+from harness.timing.session import CpuAllowance, CpuWatch, cpu_waits_ns, waited_between_ns
 
 
 def task(folder: Path, thread: int, waited: str) -> None:
@@ -30,7 +30,7 @@ def test_threads_that_come_and_go(tmp_path: Path) -> None:
 
 def test_a_kernel_that_does_not_count_waiting_is_not_one_without_waiting(tmp_path: Path) -> None:
     task(tmp_path, 1, "")
-    assert waited_ns(tmp_path) == {}
+    assert cpu_waits_ns(tmp_path) == {}
     assert CpuWatch(tmp_path).end().waited_ns is None
 
 
@@ -45,7 +45,7 @@ def test_affinity_and_quota_are_read_at_both_ends(monkeypatch: pytest.MonkeyPatc
 
 def test_a_helper_process_is_counted_while_it_lives_and_after_it_ended() -> None:
     spin = "import time, sys\nwhile time.process_time() < 0.2: pass\nprint(flush=True)\nsys.stdin.read()"
-    watch = CpuWatch(given=Given.now())
+    watch = CpuWatch(given=CpuAllowance.now())
     with subprocess.Popen([sys.executable, "-c", spin], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as helper:
         assert helper.stdout is not None
         helper.stdout.readline()
@@ -83,5 +83,5 @@ def test_the_fixed_work_is_the_least_of_its_repeats(monkeypatch: pytest.MonkeyPa
 
 
 def test_no_thread_waits_for_less_than_nothing() -> None:
-    assert waited_between({"1": 10, "2": 500}, {"1": 30, "2": 5, "3": 7}) == 20 + 7
-    assert waited_between({"1": 10}, {}) is None
+    assert waited_between_ns({"1": 10, "2": 500}, {"1": 30, "2": 5, "3": 7}) == 20 + 7
+    assert waited_between_ns({"1": 10}, {}) is None
