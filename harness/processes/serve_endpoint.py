@@ -53,7 +53,7 @@ from harness.serving.load_case import (
 from harness.statistics import parity
 from harness.timing.clock import calibrate, now_ns
 from harness.timing.repeat_check import ALONE_PAIRS, Rewritable, check_repeats
-from harness.timing.session import peak_bytes
+from harness.timing.process_counters import peak_bytes
 from harness.zoo.input_files import read_arrays
 
 

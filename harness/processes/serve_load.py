@@ -67,7 +67,8 @@ from harness.timing.issuing_thread import CalledBack, Flight, OnStreams, issue, 
 from harness.timing.repeat_check import ALONE_PAIRS, Rewritable
 from harness.timing.request_loops import SWITCH_S, Dispatches, WorkerThreads, serve, serve_closed
 from harness.timing.service_times import Dispatcher, DispatcherOnStream, order_guard, repeat_guard, service_times
-from harness.timing.session import batches_to_check, peak_bytes, run_repeat_check
+from harness.timing.process_counters import peak_bytes
+from harness.timing.session import batches_to_check, run_repeat_check
 
 DRAIN_NS = 5_000_000_000
 """After the time of an offline run, so long may its samples take."""

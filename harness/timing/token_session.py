@@ -31,14 +31,14 @@ from harness.core.schemas.generation_record import ids_digest
 from harness.statistics.estimators import median
 from harness.statistics.parity import GreedyAnswer, Ids, ParityTally
 from harness.timing.clock import now_ns
-from harness.timing.session import (
+from harness.timing.process_counters import (
     CpuAllowance,
     CpuWatch,
     StopCounter,
-    disable_garbage_collection,
     peak_bytes,
     resident_bytes,
 )
+from harness.timing.session import disable_garbage_collection
 
 
 class Generator(Protocol):
