@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 
 from harness.backends.base import BackendJob
-from harness.backends.batches import nothing_exported
+from harness.backends.batches import empty_export
 from harness.backends.calibration.noop import Noop
 from harness.core import store
 from harness.core.host import environment, limits
@@ -122,7 +122,7 @@ def main() -> None:
     plan = store.load(Results(options.results).plan, Plan, "make plan")
     models, path = Models(options.models_dir), Results(options.results).export("resnet50").record
     folder = models.folder("resnet50", store.load(path, ExportRecord, "make export").folder).root
-    threads = limits.threads()
+    threads = limits.thread_count()
     machine = environment.collect({}).machine
     print(f"{machine.cpu}, {threads} threads, {options.pairs} alternating pairs, ResNet-50 batch 1 fp32\n")
     print("| pair | harness, ms | other, ms | ratio of medians | lowest to highest ratio |\n|---|---|---|---|---|")
@@ -168,7 +168,7 @@ def _print(label: str, pairs: list[tuple[float, float]]) -> None:
 
 def _noop_iteration_ns(plan: Plan, threads: int) -> float:
     case = Case.model_validate({**plan.cases[0].model_dump(), "backend": "noop"})
-    backend = Noop(BackendJob(case, nothing_exported(case), Path(), [{}] * 8, threads, Path()))
+    backend = Noop(BackendJob(case, empty_export(case), Path(), [{}] * 8, threads, Path()))
     timed = [measure(Sync(backend, 8), Measurement(), lambda index: None) for _ in range(20)]
     return statistics.median(block.wall_ns / block.iterations for entry in timed for block in entry.blocks)
 

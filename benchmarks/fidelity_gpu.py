@@ -29,7 +29,7 @@ from pycuda import driver
 from harness.backends import backend_info
 from harness.backends.base import Batch, construct
 from harness.backends.batches import load_batches
-from harness.backends.case_files import export_of, job_of
+from harness.backends.case_files import backend_job, read_case_export
 from harness.core import store
 from harness.core.host import limits
 from harness.core.layout import Results
@@ -131,14 +131,14 @@ def _line(case: Case, plan: Plan, results: Path, models: Path, pairs: int) -> st
         round=1,
         settings_id=plan.settings_id,
         measurement=Measurement(),
-        threads=limits.threads(),
+        threads=limits.thread_count(),
         results=str(results),
         models=str(models),
         export=str(Results(results).export(case.slug).record),
     )
-    export, folder = export_of(job)
+    export, folder = read_case_export(job)
     batches = load_batches(folder.root, export, case, job.measurement.parity_samples).inputs
-    given = job_of(job, export, folder, batches)
+    given = backend_job(job, export, folder, batches)
     backend = construct(backend_info(case.backend).target_on(case.device), given)
     backend.load()
     engine = given.engine

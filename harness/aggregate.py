@@ -32,7 +32,7 @@ from harness.core import (
 )
 from harness.core.errors import CasesFailedError, FormatError, MissingInputError
 from harness.core.layout import Models, Results
-from harness.core.parallel import map_forked, uncollected
+from harness.core.parallel import map_forked, without_garbage_collection
 from harness.core.raw_files import RawFiles
 from harness.core.schemas import (
     Case,
@@ -77,7 +77,7 @@ from harness.reporting.writers.csv import summary_text
 from harness.serving.load_case import replication_digest
 
 
-@uncollected()
+@without_garbage_collection()
 def stage(arguments: Sequence[str]) -> None:
     """Read, join, write."""
     parser = cli.parser("harness.aggregate", __doc__)

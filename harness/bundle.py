@@ -23,7 +23,7 @@ from harness.core import (
 from harness.core.errors import FormatError, UsageError
 from harness.core.host import environment
 from harness.core.layout import BUNDLE_MANIFEST, Models, Results
-from harness.core.safe_files import SizeLimit, inside, read, read_text
+from harness.core.safe_files import SizeLimit, path_inside, read, read_text
 from harness.core.schemas import Bundle, BundledFile, Environment, Failed, Plan
 from harness.core.text import portable
 
@@ -68,7 +68,7 @@ def collect(plan: Plan, results: Results, models: Models) -> dict[str, bytes]:
     files |= {f"models/{path.relative_to(models.root)}": path for path in _of_models(plan, results, models)}
     for path in files.values():
         root = results.root if path.is_relative_to(results.root) else models.root
-        inside(root, path.relative_to(root).as_posix())
+        path_inside(root, path.relative_to(root).as_posix())
     return {name: packed_content(path, results) for name, path in files.items() if path.is_file()}
 
 

@@ -32,7 +32,7 @@ from harness.core import (
 from harness.core.errors import MissingInputError, NotComparableError, RegressionError, UsageError
 from harness.core.layout import Results, RunStore
 from harness.core.lock import exclusive
-from harness.core.parallel import map_forked, uncollected
+from harness.core.parallel import map_forked, without_garbage_collection
 from harness.core.schemas import Comparison, Design, Difference, Judgement, Row, Side, States, Summary
 from harness.core.timestamps import utc_now
 from harness.pipeline import TEXTS
@@ -48,7 +48,7 @@ from harness.reporting.writers.junit import junit
 from harness.reporting.writers.markdown import document_text, section
 
 
-@uncollected()
+@without_garbage_collection()
 def stage(arguments: Sequence[str]) -> None:
     """Read both, judge, write, and fail where a row or a threshold fails."""
     options = _options(arguments)

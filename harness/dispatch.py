@@ -24,7 +24,7 @@ from harness.core import archive, cli, file_sums, store
 from harness.core.errors import CasesFailedError, FormatError, InferometerError, MissingInputError, UsageError
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
-from harness.core.safe_files import SizeLimit, inside, read
+from harness.core.safe_files import SizeLimit, path_inside, read
 from harness.core.schemas import Attempt, AttemptReport, Fleet, FleetUnit, Measured, Plan
 from harness.core.timestamps import utc_now
 from harness.core.units import count
@@ -228,7 +228,7 @@ def _unpacked(unit: _Unit, ended: EndedAttempt, plan: Plan, results: Results) ->
             shutil.rmtree(folder.raw_case(case.case_id), ignore_errors=True)
         for name, content in files.items():
             if name.startswith((*own, "environments/")):
-                store.save_bytes(inside(folder.root, name), content)
+                store.save_bytes(path_inside(folder.root, name), content)
     return report
 
 

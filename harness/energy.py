@@ -140,7 +140,7 @@ class _EnergyPass:
         self._gpu, self._facts = handle, gpu.facts_of(handle)
         self._settings = settings_with_window(plan.measurement, window_s)
         self._window_s = window_s
-        self._threads = plan.measurement.threads or limits.threads()
+        self._threads = plan.measurement.threads or limits.thread_count()
         self._interpreters = interpreters
         self._workers: dict[str, Worker] = {}
         self._stack = ExitStack()

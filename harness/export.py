@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import IO
 
 from harness.core import cli, store
-from harness.core.content_addressed import name_of, publish, share_equal_files, staging
+from harness.core.content_addressed import content_name, publish, share_equal_files, staging_folder
 from harness.core.errors import (
     CasesFailedError,
     ExportError,
@@ -41,7 +41,7 @@ from harness.core.errors import (
 )
 from harness.core.host import orphans
 from harness.core.layout import ExportFiles, ModelFolder, Models, Results
-from harness.core.lock import exclusive, waiting
+from harness.core.lock import exclusive, wait_for_lock
 from harness.core.safe_files import SizeLimit, read
 from harness.core.schemas import ExportFailure, ExportRecord, GenerationExport, Plan, PlannedModel, Precision
 from harness.core.text import portable, unknown_name
@@ -197,7 +197,7 @@ def _recorded(path: Path) -> Iterator[None]:
 @contextmanager
 def _recording(results: Results) -> Iterator[None]:
     """Hold the results folder. Raises BusyError where a run holds it; waits for an export beside this one."""
-    with waiting(results.export_lock), exclusive(results.lock):
+    with wait_for_lock(results.export_lock), exclusive(results.lock):
         yield
 
 
@@ -236,10 +236,10 @@ def _exported_for_generation(
     def make() -> Exported:
         watch = Stopwatch()
         home = models.folder(needs.slug).root
-        with staging(home) as staged:
+        with staging_folder(home) as staged:
             cli.say(f"{needs.model}: exporting for generation ({needs.weights} weights)")
             made = export_generation(request, ModelFolder(staged, home), watch.step, watch.seconds)
-            name = name_of(staged, made.request_sha256)
+            name = content_name(staged, made.request_sha256)
             made = made.model_copy(update={"folder": name})
             share_equal_files(staged, [other.root for other in models.generation_exports(needs.slug)])
             store.save(ModelFolder(staged).generation, made)
@@ -248,7 +248,7 @@ def _exported_for_generation(
                 publish(staged, target.root)
             except FileExistsError:
                 if intact_generation(target, request) is None:
-                    with staging(home) as damaged:  # removed when the block ends
+                    with staging_folder(home) as damaged:  # removed when the block ends
                         target.root.rename(damaged / "damaged")
                         publish(staged, target.root)
         cli.say(f"{needs.model}: {made.parameters:,} parameters, {len(made.sets)} sets of prompts; {_seconds(made)}")
@@ -361,7 +361,7 @@ def _in_own_process(task: Callable[[], Exported], name: str, files: ExportFiles,
     importlib.import_module("harness.zoo.exporting")
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
-    orphans.adopt()
+    orphans.adopt_descendants()
     others = orphans.children()
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stack:
         process = context.Process(target=_answer, args=(task, name, files.failure_log, stack, sending, os.getpid()))
@@ -377,7 +377,7 @@ def _in_own_process(task: Callable[[], Exported], name: str, files: ExportFiles,
             if process.is_alive() and process.pid is not None:
                 orphans.end_group(process.pid)
             process.join()
-            orphans.sweep(keep=others)
+            orphans.kill_children(keep=others)
         _keep_stack(stack, files)
     if not in_time:
         raise ExportError(
@@ -445,7 +445,7 @@ def _export_model(asked: _Asked) -> Exported:
     plan, planned, models, measurement = asked.plan, asked.planned, asked.models, asked.plan.measurement
     home = models.folder(planned.slug).root
     watch = Stopwatch()
-    with staging(home) as staged:
+    with staging_folder(home) as staged:
         job = ExportJob(
             info=model_info(planned.name),
             planned=planned,
@@ -467,7 +467,7 @@ def _export_model(asked: _Asked) -> Exported:
             name: ExportFailure(error=portable(_by_name(why.error, staged)), hint=portable(_by_name(why.hint, staged)))
             for name, why in record.refused.items()
         }
-        name = name_of(staged, record.request_sha256)
+        name = content_name(staged, record.request_sha256)
         record = record.model_copy(update={"folder": name, "refused": refused})
         _publish(record, staged, models)
     cli.say(f"{planned.name}: {_files_of(record)}")
@@ -489,7 +489,7 @@ def _publish(record: ExportRecord, staged: Path, models: Models) -> None:
     except FileExistsError:
         if intact_record(target, record.request_sha256) is not None:
             return
-        with staging(staged.parent) as damaged:  # removed when the block ends
+        with staging_folder(staged.parent) as damaged:  # removed when the block ends
             target.root.rename(damaged / "damaged")
             publish(staged, target.root)
 

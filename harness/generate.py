@@ -13,7 +13,7 @@ from harness.core.errors import CasesFailedError, UsageError
 from harness.core.host import gpu, limits
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
-from harness.core.raw_files import forget
+from harness.core.raw_files import remove_records
 from harness.core.schemas import Failed, Generated, Plan
 from harness.core.timestamps import utc_now
 from harness.core.units import count
@@ -49,14 +49,14 @@ def stage(arguments: Sequence[str]) -> None:
             store.sweep_temporary(folder)  # no other run writes here
         turns = generation_turns(plan.generations, plan.measurement.rounds, plan.measurement.seed)
         if options.force:
-            forget(turns, records)
+            remove_records(turns, records)
         done = finished_generation_turns(plan, turns, exports.intact, records, frozenset(others))
         for note in done.notes:
             cli.warn(note)
         open_turns = [turn for turn in turns if not done.has(turn)]
         todo = _split_off(plan, open_turns, exports, records)
         kept = f"; {len(turns) - len(open_turns)} measured before are kept" if len(open_turns) < len(turns) else ""
-        threads = plan.measurement.threads or limits.threads()
+        threads = plan.measurement.threads or limits.thread_count()
         cli.say(f"Plan {plan.plan_id}: {count(len(todo), 'process', 'processes')} of generation to run{kept}.")
         failures = len(open_turns) - len(todo)
         with WorkerPool(plan, models, results, threads, len(todo), True, others) as pool:

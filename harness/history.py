@@ -21,7 +21,7 @@ from harness.core import cli, file_sums, store
 from harness.core.errors import MissingInputError, RegressionError, UsageError
 from harness.core.layout import Results, RunStore
 from harness.core.lock import exclusive
-from harness.core.parallel import uncollected
+from harness.core.parallel import without_garbage_collection
 from harness.core.schemas import Comparison, Decision, History, HistoryRun, Shift
 from harness.core.text import unknown_name
 from harness.core.timestamps import utc_now
@@ -30,7 +30,7 @@ from harness.reporting.html.history_page import history_page
 from harness.reporting.tables.history_table import how_to_decide, terminal_history
 
 
-@uncollected()
+@without_garbage_collection()
 def stage(arguments: Sequence[str]) -> None:
     """Add the run of the results folder, or decide a shift; then analyse the store and write its page."""
     parser = cli.parser("harness.history", __doc__)

@@ -99,7 +99,7 @@ class _LoadPass:
     ) -> None:
         self._plan, self._results, self._models, self._exports = plan, results, models, exports
         self._others = others
-        self._threads = plan.measurement.threads or limits.threads()
+        self._threads = plan.measurement.threads or limits.thread_count()
         self._workers: dict[tuple[str, int], Worker] = {}
         self._here: dict[tuple[str, ...], Callable[[LoadBase], bool]] = {}
         self._stack = ExitStack()

@@ -24,7 +24,7 @@ from harness.core.errors import UsageError
 from harness.core.host import gpu
 from harness.core.layout import Results
 from harness.core.lock import exclusive
-from harness.core.parallel import uncollected
+from harness.core.parallel import without_garbage_collection
 from harness.core.safe_files import SizeLimit, read
 from harness.core.schemas import (
     Boundary,
@@ -63,7 +63,7 @@ from harness.zoo.sources import is_model_file, require_files, with_prefix
 T = TypeVar("T")
 
 
-@uncollected()
+@without_garbage_collection()
 def stage(arguments: Sequence[str]) -> None:
     """Read, expand, check, save, and print what would run."""
     options = _parser().parse_args(arguments)

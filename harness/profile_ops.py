@@ -337,7 +337,7 @@ class _ProfilePass:
         return self.interpreters.get(case.backend)
 
     def _threads(self, subject: _Subject) -> int:
-        case, usual = subject.case, self.plan.measurement.threads or limits.threads()
+        case, usual = subject.case, self.plan.measurement.threads or limits.thread_count()
         if subject.phase is None:
             return threads_of(case, usual)
         return backend_info(case.backend).decoder_setting(case.device, case.setting).threads or usual

@@ -28,7 +28,7 @@ from harness.core import (
 )
 from harness.core.errors import FormatError, MissingInputError, UsageError
 from harness.core.layout import Results
-from harness.core.parallel import map_forked, uncollected
+from harness.core.parallel import map_forked, without_garbage_collection
 from harness.core.schemas import Comparison, Plan, SelfTest, Summary
 from harness.core.timestamps import utc_now
 from harness.profiling.phases import with_phases
@@ -59,7 +59,7 @@ FORMS: tuple[Literal["png", "svg"], ...] = ("png", "svg")
 """Formats of each chart: the report shows the first; the second is for documents that scale it."""
 
 
-@uncollected()
+@without_garbage_collection()
 def stage(arguments: Sequence[str]) -> None:
     """Read, draw, write."""
     parser = cli.parser("harness.report", __doc__)

@@ -61,7 +61,7 @@ def _of_gpu(plan: Plan, results: Results, force: bool) -> None:
 
 def _of_cpu(plan: Plan, results: Results, force: bool) -> None:
     """Measure the limits of a CPU; does nothing where no case of the plan computes."""
-    threads, precisions = needed(plan, limits.threads())
+    threads, precisions = needed(plan, limits.thread_count())
     if not threads:
         return
     here = environment.collect({})

@@ -17,7 +17,7 @@ from harness.core.errors import CasesFailedError
 from harness.core.host import gpu, limits
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
-from harness.core.raw_files import forget, pack
+from harness.core.raw_files import pack_records, remove_records
 from harness.core.schemas import Measured, Plan
 from harness.core.units import count, either
 from harness.planning.block_settings import parse_interpreters, threads_of
@@ -42,12 +42,12 @@ def stage(arguments: Sequence[str]) -> None:
         keep_exports(exports, results)
         for folder in results.raw.glob("*"):
             store.sweep_temporary(folder)  # no other run writes here
-        pack(whole, results)
+        pack_records(whole, results)
         settings = plan.measurement
         turns = schedule(plan.cases, max(settings.rounds, settings.max_rounds or 0), settings.seed)
         if options.force:
-            forget(turns, results)
-            pack(whole, results, without={(case.case_id, number) for number, case in turns})
+            remove_records(turns, results)
+            pack_records(whole, results, without={(case.case_id, number) for number, case in turns})
             _forget_compiled(turns, exports, models)
         damaged: list[str] = []
         engines = {
@@ -63,12 +63,12 @@ def stage(arguments: Sequence[str]) -> None:
         unexported = len(open_turns) - len(todo)
         todo = [turn for turn in todo if not _is_slower_setting(turn, plan, done)]
         todo = todo or further_turns(plan.cases, done.medians, settings, before_s)
-        threads = settings.threads or limits.threads()
+        threads = settings.threads or limits.thread_count()
         cli.say(_announcement(plan, len(planned) - unexported, todo, threads))
         fork = options.isolation == "fork"
         with WorkerPool(plan, models, results, threads, len(todo), fork, others) as pool:
             failures = unexported + measure_all(plan, todo, done, pool, before_s)
-        pack(whole, results)
+        pack_records(whole, results)
     if failures:
         raise CasesFailedError(
             f"{count(failures, 'measurement')} failed; the others are done.",

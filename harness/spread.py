@@ -395,7 +395,7 @@ def on_slot(here: Environment, slot: DeviceSlot, there: Environment) -> Environm
     only its driver may be another one."""
     own = {
         "affinity": tuple(sorted(slot.cpus)) or here.limits.affinity,
-        "threads": limits.threads(len(slot.cpus) or None),
+        "threads": limits.thread_count(len(slot.cpus) or None),
     }
     gpu = here.gpu
     if gpu is not None and there.gpu is not None:

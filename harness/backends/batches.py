@@ -53,7 +53,7 @@ NO_BATCHES = BatchSet(inputs=({},) * MIN_BATCHES, reference=lambda index: {})
 """For a backend that loads nothing: the least number of batches, all empty."""
 
 
-def nothing_exported(case: Case) -> ExportRecord:
+def empty_export(case: Case) -> ExportRecord:
     """The export record of a case that loads nothing."""
     return ExportRecord(
         request_sha256="",

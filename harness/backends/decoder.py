@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.backends.info import imported
+from harness.backends.info import import_target
 from harness.core.errors import CaseError
 from harness.core.schemas import Device, Placement, Precision
 from harness.core.schemas.generation_record import DecoderShape
@@ -171,7 +171,7 @@ class JoiningDecoder(Decoder):
 
 def construct_decoder(target: str, job: GenerationJob) -> Decoder:
     """The decoder of a table entry's `module:Class`; imports its libraries."""
-    decoder: Decoder = imported(target)(job)
+    decoder: Decoder = import_target(target)(job)
     return decoder
 
 

@@ -22,7 +22,7 @@ TopLevel = Annotated[str, StringConstraints(pattern=r"^\w+$")]
 Line = Annotated[str, StringConstraints(min_length=1, pattern=r"^.*$")]
 
 
-def imported(target: ImportTarget) -> Any:
+def import_target(target: ImportTarget) -> Any:
     """The class or function of a `module:name`; imports its libraries."""
     module, _, name = target.partition(":")
     return getattr(importlib.import_module(module), name)

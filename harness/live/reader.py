@@ -12,7 +12,7 @@ from typing import TypeVar
 from harness.core import packed, store, units
 from harness.core.errors import FormatError, MissingInputError, StorageError
 from harness.core.layout import LoadFiles, Results
-from harness.core.lock import lives
+from harness.core.lock import is_alive
 from harness.core.packed import PackedRaw
 from harness.core.schemas import (
     Case,
@@ -293,12 +293,12 @@ def _run(folder: Results, plan: Plan, now: str) -> LiveRun | str | None:
         return f"{error.problem} {error.hint}"
     if running.plan_id != plan.plan_id:
         return f"A run of plan {running.plan_id} was at work here; the plan is now {plan.plan_id}."
-    is_alive = lives(running.pid, running.place, running.started_at)
+    alive = is_alive(running.pid, running.place, running.started_at)
     loaded = [load for load in plan.loads if load.load_id == running.case_id]
     longest_s = plan.measurement.timeout_s + START_TIMEOUT_S + LOAD_SLACK * estimate_load(loaded)[1]
-    if is_alive is None and seconds_between(running.since, now) > longest_s:
-        is_alive = False  # in any place: no turn lasts so long
-    return running, is_alive
+    if alive is None and seconds_between(running.since, now) > longest_s:
+        alive = False  # in any place: no turn lasts so long
+    return running, alive
 
 
 _LONGEST_EXPORT_S = 24 * 3600
@@ -311,10 +311,10 @@ def _export(folder: Results, now: str) -> LiveExport | None:
         exporting = store.load(folder.exporting, Exporting, "make export")
     except (MissingInputError, FormatError):
         return None  # the next model writes it again
-    is_alive = lives(exporting.pid, exporting.place, exporting.started_at)
-    if is_alive is None and seconds_between(exporting.since, now) > _LONGEST_EXPORT_S:
-        is_alive = False
-    return exporting, is_alive
+    alive = is_alive(exporting.pid, exporting.place, exporting.started_at)
+    if alive is None and seconds_between(exporting.since, now) > _LONGEST_EXPORT_S:
+        alive = False
+    return exporting, alive
 
 
 def _stamp(path: Path) -> _Stamp:

@@ -68,7 +68,7 @@ def published_run(claim: Claim) -> tuple[Summary, Plan] | None:
     """The published run that a claim refers to; None where the claim has its own values."""
     if claim.results is None:
         return None
-    folder = Results(safe_files.inside(Path(), claim.results))
+    folder = Results(safe_files.path_inside(Path(), claim.results))
     made_by = "git checkout -- results/published"
     return file_sums.load_summary(folder.summary, made_by), store.load(folder.plan, Plan, made_by)
 

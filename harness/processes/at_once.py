@@ -71,7 +71,7 @@ def run(
     waiting = list(enumerate(commands))
     shares = cpu_parts(sorted(limits.affinity()), min(most, len(commands)), 1) if apart else [()] * most
     ended: dict[int, EndedCommand] = {}
-    orphans.adopt()
+    orphans.adopt_descendants()
     others = orphans.children()
     try:
         with closing(selectors.DefaultSelector()) as selector:
@@ -86,7 +86,7 @@ def run(
                             ended[key.data.number] = end
                             shares.append(key.data.cpus)
     finally:
-        orphans.sweep(keep=others)
+        orphans.kill_children(keep=others)
     return [ended[number] for number in range(len(commands))]
 
 

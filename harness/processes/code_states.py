@@ -218,7 +218,7 @@ def measure_in_turn(against: InterleavedState, here: InterleavedState) -> int:
     settings = here.plan.measurement
     rounds, lacking = _pending(against, here)
     number = sum(map(len, rounds))
-    threads = settings.threads or limits.threads()
+    threads = settings.threads or limits.thread_count()
     every = sum(map(len, _pairs(against.plan, here.plan)))
     kept = f"; {every - number} pairs measured before are kept (FORCE=1 measures again)" if every > number else ""
     cli.say(f"{number} pairs of processes to run with {threads} threads each, both states in turn{kept}.")

@@ -179,7 +179,7 @@ class CopiesPool:
 
     def _thread_count(self, place: int, case: Case) -> int:
         cpus = len(self._slots[place].cpus) or None
-        return threads_of(case, self._plan.measurement.threads or limits.threads(cpus))
+        return threads_of(case, self._plan.measurement.threads or limits.thread_count(cpus))
 
     def _worker(self, place: int, case: Case) -> Worker:
         threads = self._thread_count(place, case)

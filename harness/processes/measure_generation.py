@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from harness.backends import backend_info
 from harness.backends.decoder import Decoder, GenerationJob, JoiningDecoder, construct_decoder
 from harness.backends.generation_files import files_read, onnx_file
-from harness.backends.info import imported
+from harness.backends.info import import_target
 from harness.core import store
 from harness.core.errors import CaseError, MissingInputError
 from harness.core.host import environment
@@ -106,7 +106,7 @@ def joining_decoder_of(backend: str, given: GenerationJob) -> JoiningDecoder:
     target = backend_info(backend).decoder_joins
     if target is None:
         raise CaseError(f"{backend} lets no request join a running batch.", "Plan again: `make plan`.")
-    decoder: JoiningDecoder = imported(target)(given)
+    decoder: JoiningDecoder = import_target(target)(given)
     return decoder
 
 

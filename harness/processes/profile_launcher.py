@@ -110,7 +110,7 @@ def profile_in_a_process(
     with store.translate_storage_errors(log):
         log.parent.mkdir(parents=True, exist_ok=True)
         handle = os.fdopen(open_to_write(log), "wb")
-    orphans.adopt()
+    orphans.adopt_descendants()
     others = orphans.children()
     with handle:
         process = subprocess.Popen(  # noqa: S603 - our own module, fixed words
@@ -130,7 +130,7 @@ def profile_in_a_process(
             if process.poll() is None:
                 orphans.end_group(process.pid)
             process.wait()
-            orphans.sweep(keep=others)
+            orphans.kill_children(keep=others)
             if process.stdout is not None:
                 process.stdout.close()
     if process.returncode == StorageError.exit_code:

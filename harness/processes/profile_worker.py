@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from harness.backends import backend_info, profile_timing
 from harness.backends.base import BackendJob, Batch, construct, is_out_of_memory, out_of_memory
 from harness.backends.batches import load_batches
-from harness.backends.case_files import export_of, job_of
-from harness.backends.info import imported
+from harness.backends.case_files import backend_job, read_case_export
+from harness.backends.info import import_target
 from harness.core import cli, store
 from harness.core.errors import CaseError, UnavailableError
 from harness.core.host import environment
@@ -84,7 +84,7 @@ def stage(arguments: Sequence[str]) -> None:
 
 
 def _of_a_case(asked: ProfileJob, job: Job) -> Record:
-    export, folder = export_of(job)
+    export, folder = read_case_export(job)
     batches = load_batches(folder.root, export, job.case, job.measurement.parity_samples).inputs
     return _LEVELS[asked.level](asked, export, folder, batches)
 
@@ -106,7 +106,7 @@ def _of_a_phase(asked: ProfileJob, job: GenerationTask) -> Record:
         raise _no_profiler(case.backend)
     prompts, _ = load_prompts(folder, find_prompt_set(export, case.prompt_length, case.new_tokens))
     given = decoder_job(case, job.threads, export.shape, folder, export)
-    measure = partial(imported(profiler), given, prompts, phase)
+    measure = partial(import_target(profiler), given, prompts, phase)
     return _with_traces(asked, measure)
 
 
@@ -141,7 +141,7 @@ def _memory(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batche
     if info.allocations is not None:
         results = Results(asked.results)
         make = partial(construct, info.target_on(case.device))
-        timeline = imported(info.allocations)(given, make, results.profile(case.case_id))
+        timeline = import_target(info.allocations)(given, make, results.profile(case.case_id))
         store.save(results.memory_profile(case.case_id), timeline, indent=None)
         peak, by = timeline.pass_peak_bytes, timeline.by
     elif info.peak is not None:
@@ -167,7 +167,7 @@ def _here(asked: ProfileJob) -> str:
 def measure_peak_memory(target: str, given: BackendJob) -> tuple[int | None, str]:
     """(bytes, how they were measured) or (None, why they were not)."""
     try:
-        peak, by = imported(target)(given)
+        peak, by = import_target(target)(given)
     except UnavailableError as error:
         return None, f"not measured: {error.problem}"
     return peak, by
@@ -177,7 +177,7 @@ def _parts(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches
     profiler = backend_info(asked.job.case.backend).profiler
     if profiler is None:
         raise _no_profiler(asked.job.case.backend)
-    return _with_traces(asked, partial(imported(profiler), _job_of(asked, export, folder, batches), batches))
+    return _with_traces(asked, partial(import_target(profiler), _job_of(asked, export, folder, batches), batches))
 
 
 def _no_profiler(backend: str) -> UnavailableError:
@@ -195,7 +195,7 @@ def _with_traces(asked: ProfileJob, profiler: Callable[[Path, int], PartsProfile
 
 
 def _job_of(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> BackendJob:
-    return job_of(_of_run(asked), export, folder, batches)
+    return backend_job(_of_run(asked), export, folder, batches)
 
 
 def _of_run(asked: ProfileJob) -> Job:

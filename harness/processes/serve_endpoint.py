@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from harness.backends import backend_info
 from harness.backends.batches import BatchSet, load_batches
-from harness.backends.case_files import artifacts, export_of
+from harness.backends.case_files import artifact_hashes, read_case_export
 from harness.core import store
 from harness.core.errors import CaseError
 from harness.core.host import environment
@@ -52,8 +52,8 @@ from harness.serving.load_case import (
 )
 from harness.statistics import parity
 from harness.timing.clock import calibrate, now_ns
-from harness.timing.repeat_check import ALONE_PAIRS, Rewritable, check_repeats
 from harness.timing.process_counters import peak_bytes
+from harness.timing.repeat_check import ALONE_PAIRS, Rewritable, check_repeats
 from harness.zoo.input_files import read_arrays
 
 
@@ -100,11 +100,11 @@ class TensorWorkload(Workload):
 
     def __init__(self, job: LoadJob) -> None:
         own = job_at_batch(job, job.load.max_batch)
-        export, folder = export_of(own)
+        export, folder = read_case_export(own)
         self._batches: BatchSet = load_batches(folder.root, export, own.case, job.measurement.parity_samples)
         self._classifier = export.classifier
         self.samples = self._batches.inputs
-        self.artifacts = artifacts(export, own.case)
+        self.artifacts = artifact_hashes(export, own.case)
 
     def judge(self, run: Timeline) -> JudgedAnswers:
         """Distances by harness/statistics/parity.py; an output that is missing or has another shape is wrong."""

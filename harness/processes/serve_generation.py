@@ -51,8 +51,8 @@ from harness.serving.load_case import (
 )
 from harness.statistics.parity import Ids, ParityTally, worst_token_parity
 from harness.timing.clock import calibrate, now_ns
-from harness.timing.request_loops import WorkerThreads, serve
 from harness.timing.process_counters import peak_bytes
+from harness.timing.request_loops import WorkerThreads, serve
 from harness.timing.token_batching import (
     ContinuousBatches,
     ServedBatch,

@@ -22,9 +22,9 @@ import numpy as np
 from harness.aggregation.admission import differing_facts
 from harness.backends import backend_info
 from harness.backends.base import Backend, Batch, construct
-from harness.backends.batches import NO_BATCHES, BatchSet, load_batches, nothing_exported
+from harness.backends.batches import NO_BATCHES, BatchSet, empty_export, load_batches
 from harness.backends.calibration.slowdown import slow_down, slowdown_of
-from harness.backends.case_files import artifacts, export_of, job_of
+from harness.backends.case_files import artifact_hashes, backend_job, read_case_export
 from harness.core import store
 from harness.core.errors import CaseError, FormatError, MissingInputError
 from harness.core.host import environment
@@ -64,10 +64,10 @@ from harness.serving.peak_prediction import predict
 from harness.statistics import parity
 from harness.timing.clock import calibrate, now_ns
 from harness.timing.issuing_thread import CalledBack, Flight, OnStreams, issue, issue_closed
+from harness.timing.process_counters import peak_bytes
 from harness.timing.repeat_check import ALONE_PAIRS, Rewritable
 from harness.timing.request_loops import SWITCH_S, Dispatches, WorkerThreads, serve, serve_closed
 from harness.timing.service_times import Dispatcher, DispatcherOnStream, order_guard, repeat_guard, service_times
-from harness.timing.process_counters import peak_bytes
 from harness.timing.session import batches_to_check, run_repeat_check
 
 DRAIN_NS = 5_000_000_000
@@ -198,9 +198,9 @@ class _Service:
         load, info = job.load, backend_info(job.load.backend)
         files: dict[str, str] = {}
         if info.artifact == "none":
-            export, folder = nothing_exported(backend_case(load, 1)), Models(Path(job.models)).folder(load.slug)
+            export, folder = empty_export(backend_case(load, 1)), Models(Path(job.models)).folder(load.slug)
         else:
-            export, folder = export_of(job_at_batch(job, 1))
+            export, folder = read_case_export(job_at_batch(job, 1))
         open_worker = partial(_open_worker, job, export, folder, files, enter)
         bodies = [partial(open_worker, number) for number in range(load.sets)]
         return cls(threads.in_turn(bodies), export, files, job)
@@ -237,8 +237,8 @@ def _open_worker(
                 "A service has several threads that launch, and none gets a CPU of its own.",
                 "Choose a setting without `own-core` for loads.",
             )
-        given = job_of(own, export, folder, batches[size].inputs, load.in_flight or 0)
-        files.update(artifacts(export, own.case, given.engine))
+        given = backend_job(own, export, folder, batches[size].inputs, load.in_flight or 0)
+        files.update(artifact_hashes(export, own.case, given.engine))
         backends[size] = backend = construct(info.target_on(load.device), given)
         factor = slowdown_of(load.backend)
         if factor is not None:

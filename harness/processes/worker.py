@@ -23,19 +23,19 @@ from typing import IO, NoReturn
 
 from harness.backends import backend_info
 from harness.backends.base import construct_class, is_out_of_memory, out_of_memory
-from harness.backends.batches import NO_BATCHES, load_batches, load_raw_batches, nothing_exported
+from harness.backends.batches import NO_BATCHES, empty_export, load_batches, load_raw_batches
 from harness.backends.calibration.slowdown import slow_down, slowdown_of
-from harness.backends.case_files import artifacts, export_of, job_of
-from harness.backends.info import imported
+from harness.backends.case_files import artifact_hashes, backend_job, read_case_export
+from harness.backends.info import import_target
 from harness.core import cli, store
 from harness.core.errors import InferometerError, NotSupportedError, StorageError, reason
 from harness.core.host import environment
 from harness.core.host.environment import loaded_runtimes
 from harness.core.host.orphans import (
-    adopt,
+    adopt_descendants,
     die_with_parent,
     end_all_with,
-    sweep,
+    kill_children,
 )
 from harness.core.layout import Models, Results
 from harness.core.protocol import (
@@ -79,7 +79,7 @@ def stage(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     runner = os.getppid()
     die_with_parent(runner)
-    adopt()
+    adopt_descendants()
     emit = _emitter()
     info = backend_info(options.backend)
     os.environ.update(info.environment)
@@ -104,7 +104,7 @@ def stage(arguments: Sequence[str]) -> None:
             _measure_and_exit(job, emit)
         emit(Started(pid=pid))
         _, status = os.waitpid(pid, 0)
-        sweep()  # ends all that the case started and left, in any session: this process is now its parent
+        kill_children()  # ends all that the case started and left, in any session: this process is now its parent
         emit(Ended(code=os.waitstatus_to_exitcode(status)))
 
 
@@ -182,12 +182,12 @@ def _measure_case(job: Job, results: Results, enter: Enter) -> Measured:
     case, started_at = job.case, utc_now()
     info = backend_info(case.backend)
     if info.artifact == "none":
-        export, folder, batches = nothing_exported(case), Models(Path(job.models)).folder(case.slug), NO_BATCHES
+        export, folder, batches = empty_export(case), Models(Path(job.models)).folder(case.slug), NO_BATCHES
     else:
-        export, folder = export_of(job)
+        export, folder = read_case_export(job)
         batches = load_batches(folder.root, export, case, job.measurement.parity_samples)
-    given = job_of(job, export, folder, batches.inputs)
-    kind = imported(info.target_on(case.device))
+    given = backend_job(job, export, folder, batches.inputs)
+    kind = import_target(info.target_on(case.device))
     began = now_ns()
     backend = construct_class(kind, given)
     constructed_ns = now_ns() - began
@@ -233,7 +233,7 @@ def _measure_case(job: Job, results: Results, enter: Enter) -> Measured:
         settings_id=job.settings_id,
         started_at=started_at,
         environment_id=environment_id,
-        artifacts=artifacts(export, case, given.engine),
+        artifacts=artifact_hashes(export, case, given.engine),
         threads=job.threads,
         clock=calibrate(),
         warmup_ns=tuple(measurements.warm_up.samples_ns),

@@ -6,18 +6,10 @@ Load → compile → first inference → reference check → warm-up → measure
 from __future__ import annotations
 
 import gc
-import os
 import random
-import resource
-import signal
-import sys
-import threading
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from types import FrameType
 from typing import Protocol
 
 import numpy as np
@@ -25,7 +17,6 @@ from numpy.typing import NDArray
 
 from harness.core import schemas
 from harness.core.errors import CaseError
-from harness.core.host import limits
 from harness.core.schemas import (
     Boundary,
     Case,
@@ -70,7 +61,6 @@ from harness.timing.process_counters import (
     waited_between_ns,
 )
 from harness.timing.repeat_check import LEAST_PAIRS, Rewritable, check_repeats
-
 
 KEPT_OUTPUTS = 8
 """Number of outputs that are kept for the check after the loop: those of the latest timed blocks."""

@@ -16,7 +16,7 @@ from harness.core import store
 from harness.core.errors import ConfigError, ExportError, UsageError
 from harness.core.host import limits
 from harness.core.layout import ModelFolder
-from harness.core.safe_files import inside
+from harness.core.safe_files import path_inside
 from harness.core.schemas import (
     Artifact,
     ExportFailure,
@@ -122,7 +122,7 @@ def _reference(loaded: Loaded, raw: Raw, prepared: Arrays, folder: ModelFolder, 
     if _is_exact(raw.preparation):
         # The inputs are the same, so the outputs are the same too.
         return artifact(folder.reference(length))
-    outputs = in_chunks(reference_of(loaded, limits.threads()), prepared, loaded.fixed_batch)
+    outputs = in_chunks(reference_of(loaded, limits.thread_count()), prepared, loaded.fixed_batch)
     check_comparable(folder.root.name, outputs)
     write_arrays(folder.raw_reference(length), outputs)
     return artifact(folder.raw_reference(length))
@@ -180,7 +180,7 @@ def _bring_pickled(job: ExportJob) -> None:
     """Copy the module that harness.api left beside the exports: an export has all files that rebuild its model."""
     pickled = job.folder.pickled.name
     if job.folder.home != job.folder.root and (job.folder.home / pickled).is_file():
-        shutil.copyfile(inside(job.folder.home, pickled), job.folder.pickled)
+        shutil.copyfile(path_inside(job.folder.home, pickled), job.folder.pickled)
 
 
 def export_model(
@@ -207,7 +207,7 @@ def export_model(
         onnx = _onnx_files(job, loaded, example, step, refusals)
         variants = _onnx_forms(job, loaded, example, step, refusals)
         with step("check"):
-            trials = trials_of(loaded, job.planned.sequence_lengths, limits.threads())
+            trials = trials_of(loaded, job.planned.sequence_lengths, limits.thread_count())
             for trial in trials:
                 check_comparable(job.info.name, trial.outputs)
             checks = _checks(job, loaded, trials, [*onnx, *variants], compare, refusals)
@@ -215,7 +215,7 @@ def export_model(
             with step("other exporter"):
                 refusals.advise(
                     "fp32",
-                    hint_of_other_exporter(loaded, example, job.options, trials, compare, limits.threads()),
+                    hint_of_other_exporter(loaded, example, job.options, trials, compare, limits.thread_count()),
                 )
         module = _weights(job, loaded)
     return ExportRecord(
@@ -310,7 +310,7 @@ def _whole_batches(made: Inputs, fixed_batch: int | None) -> Inputs:
 
 def _diagnosed(job: ExportJob, loaded: Loaded, inputs: Arrays, compare: Compare) -> Loaded:
     """The model with the batch axis of each output. Raises ExportError for an error of the model itself."""
-    answer = reference_of(loaded, limits.threads())
+    answer = reference_of(loaded, limits.thread_count())
     return dataclasses.replace(loaded, batch_axes=diagnosed(job.info.name, loaded, answer, inputs, compare))
 
 
@@ -318,7 +318,7 @@ def _write_references(
     job: ExportJob, loaded: Loaded, inputs: Mapping[int | None, Inputs], compare: Compare
 ) -> dict[int | None, Parity | None]:
     """By length, how far the answers to different samples are apart; None for one sample."""
-    answer = reference_of(loaded, limits.threads())
+    answer = reference_of(loaded, limits.thread_count())
     exchanged: dict[int | None, Parity | None] = {}
     for length, made in inputs.items():
         outputs = in_chunks(answer, made.arrays, loaded.fixed_batch)
@@ -443,7 +443,7 @@ def _checks(
             continue
         file, precision = job.folder.onnx(source), onnx_forms.precision_of(name)
         with refusals.attempt(source):
-            checks += check_file(file, precision, loaded, trials, compare, limits.threads())
+            checks += check_file(file, precision, loaded, trials, compare, limits.thread_count())
     return tuple(checks)
 
 

@@ -16,7 +16,7 @@ import pytest
 from harness.backends import BACKENDS
 from harness.backends.base import Backend
 from harness.backends.onnx_node_names import NodeIndex
-from harness.backends.profile_timing import span_of
+from harness.backends.profile_timing import inference_span
 from harness.core.layout import Models
 from harness.core.schemas.profile_record import OperatorRow, PartsProfile
 from harness.profiling.layers import by_group, total
@@ -126,7 +126,7 @@ def test_nodes_of_openvino_are_reported_by_module(exports: Models, tmp_path: Pat
 def test_nodes_of_a_quantised_file_are_found_in_the_file_that_it_was_made_from() -> None:
     pytest.importorskip("openvino")
     from harness.backends.onnx_node_names import Node, NodeIndex
-    from harness.backends.openvino.profile import Executed, rows_of
+    from harness.backends.openvino.profile import Executed, layer_rows
 
     graph = NodeIndex((Node("node_MatMul_1", "MatMul", ("x", "w"), ("val",), "mlp.fc1", ("mlp", "fc1", "Linear")),))
     nodes = [
@@ -134,7 +134,7 @@ def test_nodes_of_a_quantised_file_are_found_in_the_file_that_it_was_made_from()
         Executed("Reorder_7", "Reorder", (), ((2, 4),), 32),
         Executed("never ran", "Const", (), (), 0),
     ]
-    rows = rows_of(nodes, {"Reorder_7": 5, "node_MatMul_1_quant": 9}, graph)
+    rows = layer_rows(nodes, {"Reorder_7": 5, "node_MatMul_1_quant": 9}, graph)
     assert [(row.name, row.parent, row.group, row.self_ns) for row in rows] == [
         ("Reorder_7", None, "layout", 5),
         ("node_MatMul_1_quant", "mlp.fc1", "mlp", 9),
@@ -143,10 +143,10 @@ def test_nodes_of_a_quantised_file_are_found_in_the_file_that_it_was_made_from()
 
 def test_means_since_the_warm_up_come_from_means_since_the_start() -> None:
     pytest.importorskip("openvino")
-    from harness.backends.openvino.profile import since
+    from harness.backends.openvino.profile import mean_times_since
 
     # 5 inferences of 4 µs, then 10 of 1 µs: the mean over all 15 is 2 µs.
-    assert since({"a": 4000}, {"a": 2000, "late": 3000}, earlier=5, runs=10) == {"a": 1000, "late": 4500}
+    assert mean_times_since({"a": 4000}, {"a": 2000, "late": 3000}, earlier=5, runs=10) == {"a": 1000, "late": 4500}
 
 
 @dataclass
@@ -165,7 +165,7 @@ class Played:
         trace: list[dict[str, Any]] = []
         for index in range(runs):
             begin = self.runtime.clock_us
-            span_of(backend, index)
+            inference_span(backend, index)
             for place in (0, 2):  # of three nodes; the other is on the CPU
                 at = begin + 2 * NODE_US * place + 3.5 + self.late_us
                 about = {"correlation": len(trace), "stream": 7}

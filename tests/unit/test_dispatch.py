@@ -14,7 +14,7 @@ from harness.core import archive, store
 from harness.core.errors import MalformedFileError, UsageError
 from harness.core.layout import Models, Results
 from harness.core.schemas import Attempt, AttemptReport, Failed, Fleet, Measured, Plan, UnitFile, UnitRequest
-from harness.core.seal import opened
+from harness.core.seal import unsealed
 from harness.dispatch import MOST_ATTEMPTS, dispatch, stage, write_report
 from harness.planning.exports import read_exports
 from harness.planning.work_units import work_units
@@ -225,7 +225,7 @@ def test_a_worker_refuses_another_version_and_a_changed_file() -> None:
 def test_the_report_of_a_worker_is_sealed(tmp_path: Path) -> None:
     packed_file = tmp_path / "unit.tar.xz"
     packed_file.write_bytes(execute(request(), lambda _digest: b""))
-    report = opened(archive.unpack(packed_file)[execution.REPORT])
+    report = unsealed(archive.unpack(packed_file)[execution.REPORT])
     assert report.seal is not None
     assert not report.broken
 

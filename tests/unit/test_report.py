@@ -14,7 +14,7 @@ from harness.core import store
 from harness.core.errors import MissingInputError, NewerFormatError
 from harness.core.layout import Results
 from harness.core.schemas import Summary
-from harness.core.seal import opened, sealed
+from harness.core.seal import sealed, unsealed
 from harness.reporting.first_page import terminal_answer
 from harness.reporting.html.page import shows
 from tests.synthetic_comparison import with_itself
@@ -143,7 +143,7 @@ def test_without_a_summary_it_says_what_to_run(tmp_path: Path) -> None:
 
 
 def test_a_newer_summary_is_refused(results: Results) -> None:
-    text = opened(results.summary.read_bytes()).content.replace(b'"schema_version": 3', b'"schema_version": 9', 1)
+    text = unsealed(results.summary.read_bytes()).content.replace(b'"schema_version": 3', b'"schema_version": 9', 1)
     results.summary.write_bytes(sealed(text))
     with pytest.raises(NewerFormatError):
         report.stage(["--results", str(results.root)])

@@ -232,7 +232,7 @@ def test_copies_of_another_file_or_machine_are_measured_again(
     kept: bool,
 ) -> None:
     monkeypatch.setattr(environment, "collect", lambda *_: made.environment())
-    monkeypatch.setattr(limits, "threads", lambda *_: made.environment().limits.threads)
+    monkeypatch.setattr(limits, "thread_count", lambda *_: made.environment().limits.threads)
     results, slots = Results(tmp_path), pinned("0", "1", cpus=False)
     case = made.case_of(MINILM, "torch-eager", "fp32", 1, 32)
     plan = made.plan_of([MINILM], [case], rounds=3)

@@ -9,8 +9,8 @@ from pathlib import Path
 from harness.backends.base import BackendJob, Batch
 from harness.backends.cudnn.layer_plan import Convolution, LayerStep
 from harness.backends.cudnn.runtime import CuDnn
-from harness.backends.onnx_node_names import NodeIndex, exported_graph, place_of
-from harness.backends.profile_timing import plain_ns, ready
+from harness.backends.onnx_node_names import NodeIndex, exported_graph, module_and_group
+from harness.backends.profile_timing import load_and_warm_up, plain_ns
 from harness.core.schemas.profile_record import LayerRow, PartsProfile
 from harness.profiling.launch_gaps import back_to_back, save_trace
 
@@ -27,7 +27,7 @@ def profile(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) 
     runs: inferences of the plain latency.
     """
     backend = CuDnn(replace(job, batches=batches))
-    ready(backend)
+    load_and_warm_up(backend)
     plain = plain_ns(backend, runs)
     spent = backend.step_times()
     graph, why = exported_graph(job)
@@ -47,7 +47,7 @@ def profile(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) 
 def _row(step: LayerStep, spent_ns: int, graph: NodeIndex) -> LayerRow:
     kind = "Conv" if isinstance(step, Convolution) else {"max": "MaxPool", "average": "GlobalAveragePool"}[step.kind]
     nodes = [node for name in step.nodes if (node := graph.by_name.get(name) or graph.by_tensor.get(name)) is not None]
-    module, group = place_of(nodes, kind)
+    module, group = module_and_group(nodes, kind)
     return LayerRow(
         name=" + ".join(step.nodes),
         kind=kind,

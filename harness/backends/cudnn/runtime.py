@@ -13,7 +13,7 @@ import onnx
 from pycuda import driver
 
 from harness.backends.base import Array, Backend, BackendJob, Batch, is_out_of_memory, out_of_memory
-from harness.backends.case_files import onnx_of
+from harness.backends.case_files import onnx_artifact
 from harness.backends.cuda import libraries
 from harness.backends.cuda.context import Buffers, Cuda, DeviceArray, Tied
 from harness.backends.cuda.graph import Graph
@@ -27,7 +27,7 @@ from harness.backends.cudnn.layer_plan import (
     channels_last,
     folded,
     in_blocks,
-    plan_of,
+    layer_plan,
 )
 from harness.backends.cudnn.tuning import TunedStep, TuningPlace
 from harness.backends.precision import precision_of
@@ -89,7 +89,7 @@ class CuDnn(Backend):
 
     def __init__(self, job: BackendJob) -> None:
         super().__init__(job)
-        self._artifact = onnx_of(job.export, job.case.precision)
+        self._artifact = onnx_artifact(job.export, job.case.precision)
         self._graphs: list[Graph] = []
         self._kernels: dict[str, Kernel] = {}
         self._tuned: dict[str, TunedStep] = {}
@@ -115,9 +115,9 @@ class CuDnn(Backend):
         cudnn.set_stream(handle=self._handle, stream=int(self.stream.handle))
         model = onnx.load(str(self.job.folder / self._artifact.path))
         if self.job.options.get("folded"):
-            self._plan, self._fold = folded(plan_of(model, _only(self.job.batches[0]).shape))
+            self._plan, self._fold = folded(layer_plan(model, _only(self.job.batches[0]).shape))
         else:
-            self._plan = plan_of(model, _only(self.job.batches[0]).shape, CHANNELS)
+            self._plan = layer_plan(model, _only(self.job.batches[0]).shape, CHANNELS)
         plan = self._plan
         self._own_kernels = load_kernels() if any(isinstance(step, Pooling) for step in plan.steps) else None
         self._constants = {name: self._uploaded(name) for name in plan.constants}
@@ -197,7 +197,7 @@ class CuDnn(Backend):
         """ns of each step alone, from compile() on, on the values of the first batch."""
         tied = self._buffers.sets[0]
         self._enqueue(tied)  # all values are those of one inference
-        times = [tuning.time_of(self.stream, partial(self._launch, step, tied), 1, 5) for step in self._plan.steps]
+        times = [tuning.launch_time(self.stream, partial(self._launch, step, tied), 1, 5) for step in self._plan.steps]
         return [round(ns) if ns is not None else 0 for ns in times]
 
     def placement(self) -> Placement:

@@ -21,14 +21,14 @@ from harness.backends.base import (
     BackendJob,
     Batch,
 )
-from harness.backends.case_files import onnx_of
+from harness.backends.case_files import onnx_artifact
 from harness.backends.cuda import libraries
 from harness.backends.cuda.context import Buffers, Cuda, Tied
 from harness.backends.onnxruntime.placement import (
     Ran,
     device_of,
-    nodes_of,
-    shares,
+    node_counts,
+    profiled_nodes,
 )
 from harness.backends.onnxruntime.session import (
     CUDA,
@@ -66,7 +66,7 @@ class OnnxRuntimeOnGpu(Backend):
     def __init__(self, job: BackendJob) -> None:
         super().__init__(job)
         setting = job.options.get("variant")
-        self._artifact = onnx_of(job.export, job.case.precision, str(setting) if setting else None)
+        self._artifact = onnx_artifact(job.export, job.case.precision, str(setting) if setting else None)
 
     def load(self) -> None:
         """Create the session on the harness's stream, bind every batch, and capture a graph for each."""
@@ -142,7 +142,7 @@ class OnnxRuntimeOnGpu(Backend):
                 "fixed_shapes": self._fixed_shapes,
                 "file": self._artifact.path,
                 "opset": self._artifact.opset,
-                **shares(self._ran),
+                **node_counts(self._ran),
             },
             dtype_census=self._artifact.dtype_census,
         )
@@ -166,7 +166,7 @@ class OnnxRuntimeOnGpu(Backend):
 
     def _nodes_of_first_run(self) -> Sequence[Ran]:
         """Its nodes; the session profiles nothing more."""
-        return nodes_of(json.loads(Path(self._session.end_profiling()).read_bytes()))
+        return profiled_nodes(json.loads(Path(self._session.end_profiling()).read_bytes()))
 
     def _providers(self) -> Sequence[Provider]:
         return [(CUDA, self._cuda_options(graph=bool(self.job.options.get("graph"))))]

@@ -22,7 +22,7 @@ from harness.backends.base import (
 )
 from harness.backends.torch import fp8
 from harness.backends.torch.place import Call, OnCpu, Place, Tensors
-from harness.backends.torch.readback import Product, fp8_ran, words_of
+from harness.backends.torch.readback import Product, fp8_ran, precision_words
 from harness.core.schemas import NO_FLOATS, Placement
 from harness.zoo.construct import build_module
 from harness.zoo.cost.torch_counts import is_product
@@ -187,7 +187,9 @@ class TorchBackend(Backend):
         names = sorted(_NAMES.get(dtype, str(dtype)) for dtype in floating)
         shares, unseen = self._product_shares()
         held = self._place.precision(names)
-        ran, facts = fp8_ran(shares, held, LEAST_SHARE) if self._quantises else (words_of(shares, LEAST_SHARE), {})
+        ran, facts = (
+            fp8_ran(shares, held, LEAST_SHARE) if self._quantises else (precision_words(shares, LEAST_SHARE), {})
+        )
         words = ran if self._quantises else {held, *ran} - {""}
         facts |= fp8.settings(self._module) if self._quantises else {}
         return Placement(

@@ -17,11 +17,11 @@ from harness.backends.profile_timing import (
     PartTimes,
     SpanMark,
     TimedPass,
-    choose,
-    in_turns,
-    means,
+    choose_batch,
+    inference_span,
+    mean_times,
     selected_span,
-    span_of,
+    spans_in_turns,
     times_of_run,
 )
 from harness.core.schemas.profile_record import LayerRow
@@ -140,7 +140,7 @@ def record(backend: TimedPass, module: nn.Module, runs: int) -> Recording:
     marks: list[list[SpanMark]] = []
 
     def watched(index: int) -> int:
-        choose(backend, index)
+        choose_batch(backend, index)
         with nvtx_ranges(module) if on_gpu else nullcontext(), recording(module, stamps) as recorded:
             span = selected_span(backend)
         marks.append(marks_of(recorded, stamps))
@@ -148,7 +148,7 @@ def record(backend: TimedPass, module: nn.Module, runs: int) -> Recording:
 
     watched(0)
     marks.clear()
-    plain, spans = in_turns(lambda index: span_of(backend, index), watched, runs)
+    plain, spans = spans_in_turns(lambda index: inference_span(backend, index), watched, runs)
     return Recording(plain, spans, marks)
 
 
@@ -158,14 +158,14 @@ def marks_of(recorded: Recorded, stamps: Stamps) -> list[SpanMark]:
     return [SpanMark(path, begins, stamps.ns(first, stamp)) for path, begins, stamp in recorded]
 
 
-def rows_of(module: nn.Module, backend: TimedPass, runs: list[list[SpanMark]]) -> tuple[LayerRow, ...]:
+def module_rows(module: nn.Module, backend: TimedPass, runs: list[list[SpanMark]]) -> tuple[LayerRow, ...]:
     """One row per module that ran, in the order of their begin. backend: runs the module twice more, to get its results
     and to count."""
-    times = means([times_of_run(marks) for marks in runs])
+    times = mean_times([times_of_run(marks) for marks in runs])
     parts = _parts(module)
-    choose(backend, 0)
+    choose_batch(backend, 0)
     made = _results(module, backend.infer)
-    choose(backend, 0)
+    choose_batch(backend, 0)
     flops = _flops(module, backend.infer)
     return tuple(_row(path, parts, times, made, flops) for path in times)
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from harness.aggregation.grades import RANKED
 from harness.core.schemas import GenerationRow, Interval
-from harness.core.units import MAX_PRINTED_FACTOR, duration, to_scale
+from harness.core.units import MAX_PRINTED_FACTOR, drawable_interval, duration
 from harness.reporting.charts.latency_charts import LOG_BATCHES_FROM
 from harness.reporting.charts.spec import (
     Axis,
@@ -182,7 +182,7 @@ def _drawn(
 def mark(row: GenerationRow, value: float, interval: Interval | None = None) -> Mark:
     """A marker; hollow in the colour of its line where the row is not ranked."""
     fill: Fill = "open" if row.grade not in RANKED else "solid" if row.precision == "fp32" else "tint"
-    drawn = to_scale(interval)
+    drawn = drawable_interval(interval)
     return Mark(
         value,
         look(row.backend),

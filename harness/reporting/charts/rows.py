@@ -10,7 +10,7 @@ from html import escape
 from harness.aggregation.flags import flag_names
 from harness.core import units
 from harness.core.schemas import Interval, Precision, Row
-from harness.core.units import MAX_PRINTED_FACTOR, to_scale
+from harness.core.units import MAX_PRINTED_FACTOR, drawable_interval
 from harness.reporting import ranking
 from harness.reporting.charts.spec import Absent, Fill, Mark, Tags
 from harness.reporting.charts.style import look
@@ -125,7 +125,7 @@ def scaled(interval: Interval | None, divisor: float = 1) -> tuple[Interval | No
     """(the interval to draw, whether it is too wide to draw): a too wide interval would squeeze all others."""
     if interval is None:
         return None, False
-    drawn = to_scale(interval)
+    drawn = drawable_interval(interval)
     return (drawn and Interval(low=drawn.low / divisor, high=drawn.high / divisor)), drawn is None
 
 

@@ -16,7 +16,7 @@ from torch import nn
 
 from harness.core.errors import ConfigError, MalformedFileError, MissingInputError
 from harness.core.layout import ModelFolder
-from harness.core.safe_files import SizeLimit, inside, read
+from harness.core.safe_files import SizeLimit, path_inside, read
 from harness.zoo import ModelInfo
 from harness.zoo.families.own_module import initialised, loaded, uncompiled
 from harness.zoo.input_files import Arrays
@@ -50,7 +50,7 @@ def _tensors(given: Arrays) -> tuple[torch.Tensor, ...]:
 
 
 def _read(info: ModelInfo, folder: Path) -> tuple[nn.Module, Arrays]:
-    path = inside(folder, ModelFolder(folder).pickled.name)
+    path = path_inside(folder, ModelFolder(folder).pickled.name)
     if not path.is_file():
         raise MissingInputError(f"{info.name}: there is no file {path}.", _AGAIN)
     content = read(path, SizeLimit.MODULE)  # once: the bytes that are checked are the bytes that are run

@@ -152,7 +152,7 @@ def _prompt_set(
     prompts = make_prompts(model.tokenizer, vocabulary, samples, prompt_length, request.seed, request.prompts)
     referenced = min(max(2, request.batch_size), len(prompts.ids))
     before = torch.get_num_threads()
-    torch.set_num_threads(limits.threads())
+    torch.set_num_threads(limits.thread_count())
     try:
         generated = greedy(
             model.module, model.shape.kind, prompts.ids[:referenced], new_tokens, model.shape.start_token

@@ -142,7 +142,7 @@ def check_decoder(model: nn.Module, shape: DecoderShape, files: Mapping[str, Pat
     """Raise ExportError where a file's logits are too far from the module's. files: by key, of one precision."""
     ids = _prompts(shape)
     followed, expected = _of_module(model, shape, ids)
-    sessions = {key.partition("-")[2]: open_session(path, limits.threads()) for key, path in files.items()}
+    sessions = {key.partition("-")[2]: open_session(path, limits.thread_count()) for key, path in files.items()}
     by_file = {files[precision].name: _growing_steps(sessions, shape, ids, followed)}
     if "in-place" in sessions:
         by_file[files[f"{precision}-in-place"].name] = _in_place_steps(sessions["in-place"], ids, followed)

@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 
 from harness.core.errors import ExportError, MalformedFileError, reason
-from harness.core.safe_files import inside
+from harness.core.safe_files import path_inside
 
 
 def external_locations(path: Path) -> set[str]:
@@ -34,7 +34,7 @@ def check_external_data(path: Path) -> None:
     """
     for location in sorted(external_locations(path)):
         try:
-            beside = inside(path.parent, location)
+            beside = path_inside(path.parent, location)
         except MalformedFileError as error:
             raise ExportError(
                 f"{path} keeps weights in {location!r}, which is outside its folder.",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.backends.profile_timing import PartTimes, SpanMark, means, spans_of_run, times_of_run
+from harness.backends.profile_timing import PartTimes, SpanMark, mean_times, spans_of_run, times_of_run
 from harness.profiling.launch_gaps import Span, back_to_back, save_trace
 from harness.profiling.reconcile import middle_mean, middle_runs
 
@@ -55,13 +55,13 @@ def test_means_add_up_where_medians_would_not() -> None:
     runs = [
         times_of_run(marks(f"m( a( {a} a) b( {b} b) c( {c} c) m)")) for a, b, c in ((91, 1, 1), (1, 91, 1), (1, 1, 91))
     ]
-    results = means(runs)
+    results = mean_times(runs)
     assert results["m"].total_ns == 93
     assert sum(times.self_ns for times in results.values()) == 93
 
 
 def test_a_part_that_only_some_runs_had_counts_as_nothing_in_the_others() -> None:
-    results = means([times_of_run(marks("m( a( 8 a) m)")), times_of_run(marks("m( 4 m)"))])
+    results = mean_times([times_of_run(marks("m( a( 8 a) m)")), times_of_run(marks("m( 4 m)"))])
     assert results["a"] == PartTimes(0.5, 4, 4)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.backends.batches import nothing_exported
+from harness.backends.batches import empty_export
 from harness.core import store
 from harness.core.errors import ExportError, MalformedFileError, MissingInputError
 from harness.core.layout import Models, Results
@@ -22,7 +22,7 @@ def case(backend: str, **changes: Any) -> Any:
 
 def export(*refused: str) -> ExportRecord:
     failure = {name: ExportFailure(error=f"No {name}.", hint="Mend it.") for name in refused}
-    return nothing_exported(case("torch-eager")).model_copy(update={"refused": failure})
+    return empty_export(case("torch-eager")).model_copy(update={"refused": failure})
 
 
 @pytest.mark.parametrize("backend", ["torch-eager", "torch-script", "torch-compile", "noop"])

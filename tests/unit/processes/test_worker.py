@@ -9,7 +9,7 @@ import pytest
 
 from harness.backends import BACKENDS
 from harness.backends.base import is_out_of_memory
-from harness.backends.case_files import artifacts
+from harness.backends.case_files import artifact_hashes
 from harness.core.errors import CaseError, NotSupportedError
 from harness.core.protocol import Job
 from harness.core.schemas import Measurement
@@ -25,7 +25,7 @@ def test_a_record_names_the_files_that_its_case_loads_and_no_others() -> None:
     for backend, info in BACKENDS.items():
         case = made.case_of(made.MINILM, backend, "bf16", 1, 32)
         model = {"onnx": {"model.onnx"}, "module": {"weights.safetensors"}}.get(info.artifact, set())
-        results = artifacts(export, case)
+        results = artifact_hashes(export, case)
         assert set(results) == model | {"inputs-32.npz", "reference-32.npz"}
         assert not set(results) & (known - {"inputs-32.npz", "reference-32.npz"})
         assert all(len(digest) == 64 for digest in results.values())
