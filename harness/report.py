@@ -37,12 +37,12 @@ from harness.profiling.side_by_side import Alike, alike, not_compared
 from harness.reporting.charts import selection
 from harness.reporting.charts.selection import Chart
 from harness.reporting.details import document
-from harness.reporting.first_page import answer, first_page, how_sure, terminal_answer
-from harness.reporting.html.by_model import how_sure as how_sure_of_all
+from harness.reporting.first_page import answer, certainty_text, first_page, terminal_answer
+from harness.reporting.html.by_model import certainty_text as how_sure_of_all
 from harness.reporting.html.by_model import model_part, models_details, models_page, models_report
-from harness.reporting.html.comparison_section import is_of
-from harness.reporting.html.embedded import can_draw
-from harness.reporting.html.page import page, stamp
+from harness.reporting.html.comparison_section import is_about
+from harness.reporting.html.embedded import has_plotly
+from harness.reporting.html.page import head_line, page
 from harness.reporting.html.profile_section import RunProfiles
 from harness.reporting.prose.conditions import conditions, shared_conditions, with_short_names
 from harness.reporting.prose.generation_text import generation_section, terminal_generation
@@ -88,15 +88,15 @@ def _write(results: Results, options: argparse.Namespace, whole: Summary, place:
     asked = hints.of_file(results.command)
     drawing = summary.charts and not options.no_charts
     selected = selection.select(summary) if drawing else selection.Selection()
-    of_tokens = selection.of_generation(summary) if drawing else {}
+    of_tokens = selection.generation_charts(summary) if drawing else {}
     tested = store.load(results.selftest, SelfTest, "make selftest") if results.selftest.is_file() else None
     proof = selftest_line(tested, results.selftest_table.name)
     profiled = RunProfiles(results.model_profile("").parent.name, profiled_rows(summary, results, cli.warn))
     beside = alike(profiled.cases)
     compared = with_phases(summary, {case.row.case_id for case in profiled.cases}.__contains__)
-    of_layers = selection.of_layers(compared, beside) if drawing else []
-    of_loads = selection.of_loads(summary) if drawing else []
-    drawn = [*selected.charts, *of_layers, *(of_load.chart for of_load in of_loads), *selection.all_of(of_tokens)]
+    of_layers = selection.layer_charts(compared, beside) if drawing else []
+    of_loads = selection.load_charts(summary) if drawing else []
+    drawn = [*selected.charts, *of_layers, *(of_load.chart for of_load in of_loads), *selection.all_charts(of_tokens)]
     files = _drawn(drawn, place.charts, options.plain_charts)
     charts_folder = place.charts.relative_to(place.report.parent).as_posix()
     images = [f"![{chart.spec.title}]({charts_folder}/{chart.name}.png)" for chart in of_layers]
@@ -114,12 +114,20 @@ def _write(results: Results, options: argparse.Namespace, whole: Summary, place:
         headings = re.findall(r"(?m)^## (.+)$", details)
         texts[place.report] = first_page(summary, place.details.name, headings, linked.get(None, ()))
     files |= {path: document_text(hints.typed(text, asked)).encode() for path, text in texts.items()}
-    if drawing and not can_draw():
+    if drawing and not has_plotly():
         cli.warn(f"{place.page.name} has no charts: plotly is not installed. Install it, then `make report`.")
     earlier = _comparison(whole, results)
     tables = _profile(compared, profiled, beside)
     shown = page(
-        summary, proof, drawing and can_draw(), tables, profiled, earlier, changes, how_sure(summary), stamp(whole)
+        summary,
+        proof,
+        drawing and has_plotly(),
+        tables,
+        profiled,
+        earlier,
+        changes,
+        certainty_text(summary),
+        head_line(whole),
     )
     files[place.page] = hints.typed_html(shown, asked).encode()
     file_sums.save(results, place.stage, files)
@@ -198,7 +206,7 @@ def _by_model(run: file_sums.ByModel, results: Results, no_charts: bool) -> None
     """The report of a large run: a line a model, and a page that opens the rows of one."""
     file_sums.check(results, "plan", [results.command], "make plan")
     asked = hints.of_file(results.command)
-    summary, with_plots = run.head, run.head.charts and not no_charts and can_draw()
+    summary, with_plots = run.head, run.head.charts and not no_charts and has_plotly()
     parts = list(map_forked(lambda name: model_part(run.of(name), with_plots), run.models))
     compared = _comparison(summary, results)
     names = results.report_page.name, results.report_details.name
@@ -207,7 +215,7 @@ def _by_model(run: file_sums.ByModel, results: Results, no_charts: bool) -> None
         results.report_details: models_details(summary, parts),
     }
     files = {path: document_text(hints.typed(text, asked)).encode() for path, text in texts.items()}
-    shown = models_page(summary, parts, compared, with_plots, stamp(summary))
+    shown = models_page(summary, parts, compared, with_plots, head_line(summary))
     files[results.report_page] = hints.typed_html(shown, asked).encode()
     for path in (path for form in FORMS for path in results.charts.glob(f"*.{form}")):
         path.unlink()
@@ -254,7 +262,7 @@ def _comparison(summary: Summary, results: Results) -> Comparison | None:
     except FormatError as error:
         cli.warn(f"{error.problem} {error.hint}")
         return None
-    if not is_of(comparison, summary):
+    if not is_about(comparison, summary):
         cli.warn(f"{results.comparison} is of another run: {results.report_page.name} leaves it out. `make compare`.")
         return None
     return comparison

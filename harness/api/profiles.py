@@ -26,7 +26,7 @@ from harness.profiling.reconcile import Reconciliation, reconcile
 from harness.reporting.charts.profile_charts import allocations
 from harness.reporting.table import DocumentBlock
 from harness.reporting.tables.machine_load_table import machine_load_table
-from harness.reporting.tables.profile_tables import layers_block, memory_blocks, model_tables, profile_blocks
+from harness.reporting.tables.profile_tables import layers_block, memory_blocks, model_cost_tables, profile_blocks
 from harness.reporting.tables.roofline_table import roofline_table
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Profile(Benchmark):
         """The row, the roofline, the cost of the model, and the parts."""
         parts = profile_blocks(self.parts, self.row.device == "cuda", self._latency_ns()) if self.parts else []
         roofline = roofline_table(self.rows, self.summary.roof)
-        costs = model_tables(_shown([self.model]), {})
+        costs = model_cost_tables(_shown([self.model]), {})
         return [*super().blocks(), *([roofline] if roofline else []), *costs, *parts]
 
     def __repr__(self) -> str:
@@ -183,7 +183,7 @@ class MemoryProfile(Result):
         passes = [
             block for name, timeline in self.timelines.items() for block in (f"**{name}**", *memory_blocks(timeline))
         ]
-        return [*model_tables(_shown(self.models), {}), *passes]
+        return [*model_cost_tables(_shown(self.models), {}), *passes]
 
     def figure(self, case_id: str | None = None) -> Figure:
         """The memory of one pass over its allocations and frees; of the first case where none is named.

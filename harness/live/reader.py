@@ -124,7 +124,7 @@ class WatchedFolder:
         used = {answer.environment_id for answer in answers}
         known = {name: environment for name, environment in self._environments.items() if name in used}
         threads = units.either((answer.threads for answer in answers if answer.threads), "thread")
-        parts = [conditions.machine(known), threads, conditions.versions(known)]
+        parts = [conditions.machine_text(known), threads, conditions.library_versions(known)]
         return " · ".join(filter(None, parts)) if known and threads else ""
 
     def _current_plan(self) -> Plan:

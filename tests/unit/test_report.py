@@ -16,7 +16,7 @@ from harness.core.layout import Results
 from harness.core.schemas import Summary
 from harness.core.seal import sealed, unsealed
 from harness.reporting.first_page import terminal_answer
-from harness.reporting.html.page import shows
+from harness.reporting.html.page import is_made_from
 from tests.synthetic_comparison import with_itself
 from tests.synthetic_profiles import model_profile, parts
 from tests.synthetic_results import EFFICIENTNET, RESNET, Synthetic, case_of, eventful, matrix, restless
@@ -250,4 +250,4 @@ def test_names_are_short_in_the_report_and_whole_in_its_last_section(results: Re
     text = run(results, "--no-charts")
     assert "## lite.onnx" in text
     assert text.index(name) > text.index("## Environment")
-    assert shows(results.report_page.read_bytes(), whole), "the page is known as that of the summary in its file"
+    assert is_made_from(results.report_page.read_bytes(), whole), "the page is known as that of the summary in its file"

@@ -126,7 +126,7 @@ class FakeCpu:
 def cpu(monkeypatch: pytest.MonkeyPatch) -> FakeCpu:
     result = FakeCpu()
     monkeypatch.setattr(cpu_peaks, "measure_limits", result)
-    monkeypatch.setattr(roof.limits, "threads", lambda: 2)
+    monkeypatch.setattr(roof.limits, "thread_count", lambda: 2)
     return result
 
 

@@ -10,8 +10,8 @@ from harness.core.schemas import Row
 from harness.core.schemas.profile_record import MemoryTimeline
 from harness.core.units import MIB, TimeUnit
 from harness.profiling.side_by_side import Alike, ComparedColumn, SideBySide, SideBySideLine, gain_of
-from harness.reporting.charts.rows import tags
-from harness.reporting.charts.spec import Area, Areas, Axis, Bar, Segment, Stacked, even_ticks, from_zero
+from harness.reporting.charts.rows import filter_tags
+from harness.reporting.charts.spec import Area, Areas, Axis, Bar, Segment, Stacked, axis_from_zero, even_ticks
 from harness.reporting.charts.style import GREY
 from harness.reporting.tables.side_by_side_table import IDLE, title_of
 
@@ -101,7 +101,7 @@ def _stacked(
         heading,
         reading,
         conditions,
-        from_zero(f"time of one inference ({unit.name})", longest, room=1.02, most=6),
+        axis_from_zero(f"time of one inference ({unit.name})", longest, room=1.02, most=6),
         tuple(bars),
         tuple(dict.fromkeys(line.name for _, line in known)),
         tuple((name, COLOURS[name]) for name in COLOURS if name in {group for group, _ in known}),
@@ -138,7 +138,7 @@ def _bar(column: ComparedColumn, segments: Sequence[Segment], row: Row, unit: Ti
         idle,
         None if latency is None else latency / unit.ns,
         "" if latency is None else f"measured latency {units.duration(latency)}",
-        tags(row),
+        filter_tags(row),
     )
 
 

@@ -25,10 +25,10 @@ from harness.profiling.side_by_side import NO_MODULE, Alike, alike, is_tree
 from harness.reporting.charts import plotly_drawer
 from harness.reporting.charts.plotly_drawer import PlotGroup, short
 from harness.reporting.charts.profile_charts import COLOURS, allocations, by_module
-from harness.reporting.charts.rows import tags
+from harness.reporting.charts.rows import filter_tags
 from harness.reporting.prose.boundaries import BRIEF
-from harness.reporting.table import Column, filled, words
-from harness.reporting.tables.profile_tables import mark, trust_lines
+from harness.reporting.table import Column, filled_columns, word_column
+from harness.reporting.tables.profile_tables import grade_mark, trust_lines
 from harness.reporting.writers.html import KINDS, inline
 
 MAX_LINES = 2_000
@@ -172,13 +172,13 @@ def operators_data(operators: Sequence[OperatorRow]) -> dict[str, Any]:
     chosen = operators[:TOP_OPERATORS]
     unit = units.time_unit(max(row.self_cpu_ns, row.self_device_ns or 0) for row in chosen)
     columns: list[Column[OperatorRow]] = [
-        words("operator", lambda row: row.name),
+        word_column("operator", lambda row: row.name),
         Column("calls", lambda row: f"{row.calls:g}"),
         Column(f"self CPU {unit.name}", lambda row: units.in_unit(row.self_cpu_ns, unit)),
         Column(f"self CUDA {unit.name}", lambda row: units.in_unit(row.self_device_ns, unit)),
-        words("inputs", lambda row: row.shapes.replace(",", "×")),
+        word_column("inputs", lambda row: row.shapes.replace(",", "×")),
     ]
-    shown = filled(columns, chosen)
+    shown = filled_columns(columns, chosen)
     return {
         "columns": [(column.header, KINDS[column.align]) for column in shown],
         "lines": [[column.cell(row) for column in shown] for row in chosen],
@@ -190,8 +190,8 @@ def _columns(lines: Sequence[TreeLine]) -> list[Column[TreeLine]]:
     """The columns with known values; the notes of the profile say why the other columns are missing."""
     unit = units.time_unit(line.total_ns for line in lines)
     columns: list[Column[TreeLine]] = [
-        words("layer", lambda line: line.label),
-        words("kind", lambda line: line.row.kind if line.row else ""),
+        word_column("layer", lambda line: line.label),
+        word_column("kind", lambda line: line.row.kind if line.row else ""),
         Column(f"total {unit.name}", lambda line: units.in_unit(line.total_ns, unit)),
         Column(f"self {unit.name}", lambda line: units.in_unit(line.self_ns, unit)),
         Column("calls", lambda line: f"{line.row.calls:g}" if line.row and line.row.calls != 1 else ""),
@@ -199,11 +199,11 @@ def _columns(lines: Sequence[TreeLine]) -> list[Column[TreeLine]]:
         # FLOP per nanosecond equal GFLOP per second.
         Column("GFLOP/s", lambda line: units.significant(flops / line.total_ns) if (flops := _flops(line)) else ""),
         Column("M parameters", lambda line: units.significant(held / 1e6) if (held := _parameters(line)) else ""),
-        words("output", lambda line: _shapes(line.row) if line.row else ""),
+        word_column("output", lambda line: _shapes(line.row) if line.row else ""),
         Column("output KiB", lambda line: units.significant(made / 1024) if (made := _output_bytes(line)) else ""),
-        words("fused from", _members),
+        word_column("fused from", _members),
     ]
-    return filled(columns, lines)
+    return filled_columns(columns, lines)
 
 
 def _flops(line: TreeLine) -> int | None:
@@ -370,8 +370,8 @@ def _case(
     way = "" if profile.setting == "default" else f" {profile.setting}"
     return ProfiledCase(
         case_id=profile.case_id,
-        name=f"{profile.backend} {profile.precision}{way}{mark(parts)}",
-        tags=tags(row),
+        name=f"{profile.backend} {profile.precision}{way}{grade_mark(parts)}",
+        tags=filter_tags(row),
         figure=units.duration(parts.plain_ns),
         bar=bar,
         sums=[inline(line) for line in lines],

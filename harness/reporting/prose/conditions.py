@@ -11,7 +11,7 @@ from harness.core.schemas import Environment, Row, Summary, Unavailable
 from harness.core.text import short_names
 from harness.reporting import ranking
 from harness.reporting.prose import boundaries
-from harness.reporting.table import DocumentBlock, texts
+from harness.reporting.table import DocumentBlock, text_table
 from harness.reporting.tables import custom_metrics_table as custom
 from harness.reporting.writers.markdown import escape
 
@@ -32,7 +32,7 @@ def conditions(summary: Summary, rows: Sequence[Row], shared: Collection[str]) -
 
     rows: of one table (ranking.by_table), or of one comparison. shared: shared_conditions(summary).
     """
-    parts = [part for part in (threads(rows), *_of_table(summary, rows)) if part and part not in shared]
+    parts = [part for part in (threads_text(rows), *_of_table(summary, rows)) if part and part not in shared]
     return " · ".join(parts) + "." if parts else ""
 
 
@@ -49,7 +49,11 @@ def page_conditions(summary: Summary) -> str:
     """
     tables = _tables(summary)
     on_gpu = any(environment.gpu for environment in summary.environments.values())
-    parts = [machine(summary.environments) if on_gpu else "", versions(summary.environments), *_shared(summary, tables)]
+    parts = [
+        machine_text(summary.environments) if on_gpu else "",
+        library_versions(summary.environments),
+        *_shared(summary, tables),
+    ]
     return f"{escape(summary.title)}: {' · '.join(part for part in parts if part)}." if tables else ""
 
 
@@ -59,11 +63,11 @@ def _tables(summary: Summary) -> list[list[Row]]:
 
 def _of_run(summary: Summary, rows: Sequence[Row]) -> list[str]:
     parts = [
-        machine(summary.environments),
-        threads(rows),
-        versions(summary.environments),
+        machine_text(summary.environments),
+        threads_text(rows),
+        library_versions(summary.environments),
         *_from_outside(summary.environments),
-        f"{rounds(summary, rows)}, each in a fresh process",
+        f"{rounds_text(summary, rows)}, each in a fresh process",
         _clock(rows),
         _device_clock(rows),
         _dates(summary),
@@ -79,7 +83,7 @@ def _of_table(summary: Summary, rows: Sequence[Row]) -> list[str]:
     parts = [
         custom.plugins(rows),
         f"{', '.join(dict.fromkeys(row.precision for row in rows))} on {first.device}",
-        boundaries.stated(first),
+        boundaries.way_condition(first),
         weights + (f" ({export.weight_source.removeprefix('random, ')})" if export else ""),
     ]
     return [part for part in parts if part]
@@ -93,17 +97,17 @@ def _shared(summary: Summary, tables: Sequence[Sequence[Row]]) -> list[str]:
 
 def short_conditions(summary: Summary, rows: Sequence[Row]) -> str:
     """The conditions that must accompany a figure outside its report."""
-    kinds = dict.fromkeys(boundaries.brief(row) for row in rows)
+    kinds = dict.fromkeys(boundaries.brief_way(row) for row in rows)
     parts = [
-        machine(summary.environments),
-        threads(rows),
-        versions(summary.environments),
+        machine_text(summary.environments),
+        threads_text(rows),
+        library_versions(summary.environments),
         *_from_outside(summary.environments),
         custom.plugins(rows),
         *kinds,
     ]
     parts += [_both_clocks(rows)]
-    parts += [rounds(summary, rows), _dates(summary), f"plan {summary.plan_id}"]
+    parts += [rounds_text(summary, rows), _dates(summary), f"plan {summary.plan_id}"]
     return " · ".join(part for part in parts if part) + "."
 
 
@@ -117,7 +121,7 @@ def environment_table(environments: Mapping[str, Environment]) -> DocumentBlock:
         for name, text in _facts(environment):
             facts.setdefault(name, []).append(text)
     lines = [[name, _joined(several)] for name, several in facts.items()]
-    return texts([("fact", "left"), ("value", "left")], lines)
+    return text_table([("fact", "left"), ("value", "left")], lines)
 
 
 def _facts(environment: Environment) -> Iterable[tuple[str, str]]:
@@ -152,20 +156,20 @@ def _value(name: str, value: object) -> str:
     return str(value)
 
 
-def machine(environments: Mapping[str, Environment]) -> str:
+def machine_text(environments: Mapping[str, Environment]) -> str:
     """The processor; after the GPU and its driver where cases ran on a GPU."""
     gpus = [environment.gpu for environment in environments.values() if environment.gpu is not None]
     processor = _joined(environment.machine.cpu for environment in environments.values())
     return ", host ".join([*dict.fromkeys(f"{gpu.name}, driver {gpu.driver}" for gpu in gpus), processor])
 
 
-def processor(environments: Mapping[str, Environment]) -> str:
+def processor_name(environments: Mapping[str, Environment]) -> str:
     """The name of the device that computes: the GPU, else the CPU."""
     gpus = [environment.gpu.name for environment in environments.values() if environment.gpu is not None]
     return _joined(gpus or [environment.machine.cpu for environment in environments.values()])
 
 
-def versions(environments: Mapping[str, Environment]) -> str:
+def library_versions(environments: Mapping[str, Environment]) -> str:
     """The libraries that compute, each with all versions that were used."""
     libraries: dict[str, list[str]] = {}
     for environment in environments.values():
@@ -204,7 +208,7 @@ def _both_clocks(rows: Sequence[Row]) -> str:
     return f"clocks {_joined(host for host, _ in clocks)} and {_joined(name for _, name in clocks)}" if clocks else ""
 
 
-def rounds(summary: Summary, rows: Sequence[Row]) -> str:
+def rounds_text(summary: Summary, rows: Sequence[Row]) -> str:
     """`3 rounds`, or `2 to 12 rounds`: some cases are not complete, or had further rounds for a narrow interval."""
     measured = [row.latency_ns.rounds for row in rows if row.latency_ns]
     low, high = min(measured, default=summary.rounds), max(measured, default=summary.rounds)
@@ -216,7 +220,7 @@ def _dates(summary: Summary) -> str:
     return " to ".join(dict.fromkeys(days))
 
 
-def threads(rows: Sequence[Row]) -> str:
+def threads_text(rows: Sequence[Row]) -> str:
     """Threads of all rows; empty where nothing was measured."""
     return units.either((row.threads for row in rows if row.threads), "thread")
 

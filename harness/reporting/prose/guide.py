@@ -9,7 +9,7 @@ from harness.core import units
 from harness.core.schemas import Row, Summary
 from harness.reporting import ranking
 from harness.reporting.prose import boundaries
-from harness.reporting.prose.conditions import rounds
+from harness.reporting.prose.conditions import rounds_text
 from harness.reporting.tables import custom_metrics_table as custom
 from harness.reporting.tables.latency_table import guide_lines
 from harness.reporting.tables.machine_load_table import monitor_cost
@@ -36,8 +36,8 @@ def _of_latencies(summary: Summary, rows: Sequence[Row]) -> Iterable[str]:
     names = list(dict.fromkeys(f"{units.SAMPLE_NAMES[row.kind]}/s" for row in rows))
     tokens = any(row.sequence_length for row in rows)
     yield (
-        f"**median**: the median of the process medians ({rounds(summary, rows)} of each case, each a fresh process; "
-        "the rounds of all cases are mixed in random order)."
+        f"**median**: the median of the process medians ({rounds_text(summary, rows)} of each case, each a fresh "
+        "process; the rounds of all cases are mixed in random order)."
     )
     yield (
         "**95% CI**: of the median over processes, not over iterations: those of one process are not independent. "

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from harness.core import units
 from harness.core.schemas import Energy, Row, Summary
-from harness.reporting.csv_identity import Line, about, sound_rows
+from harness.reporting.csv_identity import Line, case_line, sound_rows
 from harness.reporting.figures import CSV_SECONDS, ENERGY, ENERGY_WINDOW, Figure, columns
 from harness.reporting.table import Column, Table, case_columns, figure_column
 
@@ -32,7 +32,7 @@ def energy_table(rows: Sequence[Row], energies: Mapping[str, Energy]) -> Table[R
 def energy_lines(summary: Summary) -> list[Line]:
     """A line for each row whose energy was measured."""
     rows = [row for row in sound_rows(summary) if row.case_id in summary.energies]
-    return [about(summary, row, joules(summary.energies[row.case_id])) for row in rows]
+    return [case_line(summary, row, joules(summary.energies[row.case_id])) for row in rows]
 
 
 def joules(energy: Energy) -> Line:

@@ -27,8 +27,8 @@ from harness.profiling.layers import EVERYTHING, LayerChoice, by_group, chosen, 
 from harness.profiling.profile_grades import flags_of, grade_of, spread
 from harness.profiling.read_profiles import Profiled
 from harness.profiling.reconcile import Reconciliation, are_kernels, reconcile
-from harness.reporting.csv_identity import Line, about, per, where
-from harness.reporting.table import Column, DocumentBlock, Table, filled, texts, titled, words
+from harness.reporting.csv_identity import Line, case_line, in_time_unit, run_columns
+from harness.reporting.table import Column, DocumentBlock, Table, filled_columns, text_table, titled_blocks, word_column
 from harness.reporting.writers import terminal
 from harness.reporting.writers.markdown import escape
 
@@ -43,25 +43,25 @@ def progress_line(profile: ModelProfile) -> str:
     )
 
 
-def model_tables(profiles: Sequence[ModelProfile], links: Mapping[str, Sequence[str]]) -> list[DocumentBlock]:
+def model_cost_tables(profiles: Sequence[ModelProfile], links: Mapping[str, Sequence[str]]) -> list[DocumentBlock]:
     """Models, their files, and the traffic, memory and performance of each case; empty where nothing was profiled.
 
     links: files of each case by case id, relative to the report.
     """
     if not profiles:
         return []
-    profile: Column[ModelProfile] = words("profile", lambda profile: _links(links.get(profile.case_id, ())))
+    profile: Column[ModelProfile] = word_column("profile", lambda profile: _links(links.get(profile.case_id, ())))
     models = list({(model.model, model.sequence_length): model for model in profiles}.values())
     blocks: list[DocumentBlock | None] = [
         f"Convention: {profiles[0].convention}. A sample is one image, sequence or input. GMAC by ONNX: a second "
         "count, from the shapes of the exported graph.",
-        Table(filled(_MODEL, models), models),
+        Table(filled_columns(_MODEL, models), models),
         "\n".join(f"- {escape(model.model)}: {_by_type(model)}" for model in _once(models) if model.parameters_by_type),
         _files_table(_once(models)),
         "Figures of a batch. Latency, throughput and FLOP/s are those of the case's row above; memory and profiles "
         "come from passes of their own. MiB at most: all that a pass allocates beside weights and inputs, with what "
         "operators use inside themselves; activations: without that, as the estimate is.",
-        Table([*filled(_CASE, profiles), *filled([profile], profiles)], profiles),
+        Table([*filled_columns(_CASE, profiles), *filled_columns([profile], profiles)], profiles),
         "\n".join(f"- {note}" for note in _notes(profiles)),
     ]
     return [block for block in blocks if block]
@@ -100,7 +100,7 @@ def _by_onnx(count: OnnxCount | None) -> str:
 
 
 _MODEL: Sequence[Column[ModelProfile]] = (
-    words("model", lambda profile: profile.model),
+    word_column("model", lambda profile: profile.model),
     Column("seq", _length),
     Column("M parameters", lambda profile: _millions(profile.parameters)),
     Column("trainable", lambda profile: _millions(profile.trainable_parameters)),
@@ -112,9 +112,9 @@ _MODEL: Sequence[Column[ModelProfile]] = (
 )
 
 _CASE: Sequence[Column[ModelProfile]] = (
-    words("model", lambda profile: profile.model),
-    words("backend", lambda profile: profile.backend),
-    words("precision", lambda profile: profile.precision),
+    word_column("model", lambda profile: profile.model),
+    word_column("backend", lambda profile: profile.backend),
+    word_column("precision", lambda profile: profile.precision),
     Column("batch", lambda profile: str(profile.batch_size)),
     Column("seq", _length),
     Column("GFLOP", lambda profile: _work(profile.flops_per_batch, 1e9, profile, 4)),
@@ -148,9 +148,9 @@ def _files_table(models: Sequence[ModelProfile]) -> Table[tuple[str, FileSize]] 
 
 
 _FILE: Sequence[Column[tuple[str, FileSize]]] = (
-    words("model", lambda row: row[0]),
-    words("on disk", lambda row: f"{row[1].kind} {row[1].name}"),
-    words("file", lambda row: f"`{row[1].path}`"),
+    word_column("model", lambda row: row[0]),
+    word_column("on disk", lambda row: f"{row[1].kind} {row[1].name}"),
+    word_column("file", lambda row: f"`{row[1].path}`"),
     Column("MiB", lambda row: units.in_mib(row[1].size_bytes)),
 )
 
@@ -190,7 +190,7 @@ def model_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
             "not_counted": "; ".join(model.uncounted),
             "count_notes": "; ".join(model.count_notes),
             **{f"weights_{precision}_bytes": model.weight_bytes.get(precision) for precision in _IN_MEMORY},
-            **where(summary),
+            **run_columns(summary),
         }
         for weights, model in _models(cases, by_length=True)
     ]
@@ -207,7 +207,7 @@ def _counted(count: OnnxCount | None) -> int | None:
 def parameter_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each class of module that has parameters."""
     return [
-        {"model": model.model, "weights": weights, "module_type": kind, "parameters": number, **where(summary)}
+        {"model": model.model, "weights": weights, "module_type": kind, "parameters": number, **run_columns(summary)}
         for weights, model in _models(cases)
         for kind, number in model.parameters_by_type.items()
     ]
@@ -223,7 +223,7 @@ def file_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
             "name": file.name,
             "path": file.path,
             "file_bytes": file.size_bytes,
-            **where(summary),
+            **run_columns(summary),
         }
         for weights, model in _models(cases)
         for file in model.files
@@ -232,7 +232,7 @@ def file_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
 
 def case_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each case: work, traffic and memory of a batch, and the performance of its row."""
-    return [about(summary, case.row, _case_line(case.model)) for case in cases]
+    return [case_line(summary, case.row, _case_line(case.model)) for case in cases]
 
 
 def _case_line(profile: ModelProfile) -> Line:
@@ -246,8 +246,8 @@ def _case_line(profile: ModelProfile) -> Line:
         "measured_by": profile.activation_measured_by,
         "activations_estimated_bytes": profile.activation_estimated_bytes,
         "estimated_by": profile.activation_bytes_by,
-        "latency_median_ms": per(reached.latency_ns, MILLISECOND),
-        "device_median_ms": per(reached.device_ns, MILLISECOND),
+        "latency_median_ms": in_time_unit(reached.latency_ns, MILLISECOND),
+        "device_median_ms": in_time_unit(reached.device_ns, MILLISECOND),
         "flops_per_s": reached.flops_per_s,
         "flops_share_of_best": reached.peak_share,
         "throughput_items_per_s": reached.items_per_s,
@@ -330,7 +330,7 @@ def operator_gaps_line(gaps: OperatorGaps) -> str:
     return f"Time without an operator: {share} of the traced passes, at most; Python and waits between calls."
 
 
-def mark(parts: PartsProfile) -> str:
+def grade_mark(parts: PartsProfile) -> str:
     """Text after the name of a profile that shows nothing: ` (grade C)`; empty where the profile may be trusted."""
     if grade_of(parts) not in RANKED:
         return f" (grade {grade_of(parts)})"
@@ -373,10 +373,10 @@ def layers_table(
     unit = units.time_unit(row.self_ns for row in shown)
     # A column without figures is left out; the notes say why.
     columns = [
-        (True, words("layer", lambda row: short_name(row.name))),
-        (True, words("kind", lambda row: row.kind)),
+        (True, word_column("layer", lambda row: short_name(row.name))),
+        (True, word_column("kind", lambda row: row.kind)),
         (any(row.parent and row.depth == 0 for row in layers), _FROM_MODULE),
-        (True, words("group", lambda row: row.group)),
+        (True, word_column("group", lambda row: row.group)),
         (any(row.calls != 1 for row in layers), _CALLS),
         (True, Column[LayerRow](f"self {unit.name}", lambda row: units.in_unit(row.self_ns, unit))),
         (True, Column[LayerRow]("share", lambda row: units.share(row.self_ns, everything))),
@@ -385,15 +385,15 @@ def layers_table(
             Column[LayerRow](f"in stream {unit.name}", lambda row: units.in_unit(row.stream_ns, unit)),
         ),
         (any(row.flops is not None for row in layers), Column("GFLOP", _gflop)),
-        (True, words("output", _shape)),
-        (any(row.members for row in layers), words("fused from", _members)),
+        (True, word_column("output", _shape)),
+        (any(row.members for row in layers), word_column("fused from", _members)),
     ]
     share = units.share(total(shown), everything)
     title = f"{_of(len(shown), len(chosen_layers), 'layer')}{_that_match(choice, len(layers))}, {share} of the time:"
     return Table([column for there, column in columns if there], shown, title, sums_line(layers, chosen_layers, shown))
 
 
-_FROM_MODULE: Column[LayerRow] = words("from module", lambda row: short_name(row.parent or ABSENT))
+_FROM_MODULE: Column[LayerRow] = word_column("from module", lambda row: short_name(row.parent or ABSENT))
 _CALLS: Column[LayerRow] = Column("calls", lambda row: f"{row.calls:g}")
 
 
@@ -428,7 +428,7 @@ def operators_table(operators: Sequence[OperatorRow]) -> Table[OperatorRow] | No
     shown = operators[:TOP_LAYERS]
     title = f"{_of(len(shown), len(operators), 'operator')}, the longest first:"
     named = _operator_columns(operators, shown, lambda name: short_name(kernel_name(name)))
-    return Table([*named, words("inputs", _inputs)], shown, title)
+    return Table([*named, word_column("inputs", _inputs)], shown, title)
 
 
 def _inputs(row: OperatorRow) -> str:
@@ -440,7 +440,7 @@ def _operator_columns(
 ) -> list[Column[OperatorRow]]:
     unit = units.time_unit(max(row.self_cpu_ns, row.self_device_ns or 0) for row in shown)
     columns = [
-        words("operator", lambda row: named(row.name)),
+        word_column("operator", lambda row: named(row.name)),
         Column[OperatorRow]("calls", lambda row: f"{row.calls:g}"),
         Column[OperatorRow](f"self CPU {unit.name}", lambda row: units.in_unit(row.self_cpu_ns, unit)),
     ]
@@ -452,7 +452,7 @@ def _operator_columns(
 def groups_table(profiles: Mapping[str, PartsProfile]) -> Table[Sequence[str]] | None:
     """Time by group, a column per profile that has layers, marked where the profile shows nothing; with shares where
     there is only one profile."""
-    sums = {f"{name}{mark(parts)}": by_group(parts.layers) for name, parts in profiles.items() if parts.layers}
+    sums = {f"{name}{grade_mark(parts)}": by_group(parts.layers) for name, parts in profiles.items() if parts.layers}
     if not sums:
         return None
     groups = sorted({group for spent in sums.values() for group in spent}, key=lambda group: -_most(sums, group))
@@ -470,7 +470,7 @@ def groups_table(profiles: Mapping[str, PartsProfile]) -> Table[Sequence[str]] |
         ["all", *(units.in_unit(sum(spent.values()), unit) for spent in sums.values()), *(["100%"] if alone else [])]
     )
     figures = [*(f"{name} {unit.name}" for name in sums), *(["share"] if alone else [])]
-    return texts([("group", "left"), *((name, "right") for name in figures)], rows)
+    return text_table([("group", "left"), *((name, "right") for name in figures)], rows)
 
 
 def _most(sums: Mapping[str, Mapping[LayerGroup, int]], group: LayerGroup) -> int:
@@ -503,7 +503,7 @@ def _that_match(choice: LayerChoice, everything: int) -> str:
 def group_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each group of layers of each case; the shares of a case add up to 1."""
     return [
-        about(summary, case.row, {"group": group, **_spent(spent, case.layers)})
+        case_line(summary, case.row, {"group": group, **_spent(spent, case.layers)})
         for case in cases
         for group, spent in by_group(case.layers).items()
     ]
@@ -511,7 +511,7 @@ def group_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
 
 def layer_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each layer of each case, in the order of its profiler."""
-    return [about(summary, case.row, _layer(layer, case.layers)) for case in cases for layer in case.layers]
+    return [case_line(summary, case.row, _layer(layer, case.layers)) for case in cases for layer in case.layers]
 
 
 def _layer(layer: LayerRow, layers: Sequence[LayerRow]) -> Line:
@@ -523,8 +523,8 @@ def _layer(layer: LayerRow, layers: Sequence[LayerRow]) -> Line:
         "parent": layer.parent,
         "calls": layer.calls,
         **_spent(layer.self_ns, layers),
-        "total_ms": per(layer.total_ns, MILLISECOND),
-        "in_stream_ms": per(layer.stream_ns, MILLISECOND),
+        "total_ms": in_time_unit(layer.total_ns, MILLISECOND),
+        "in_stream_ms": in_time_unit(layer.stream_ns, MILLISECOND),
         "flops": layer.flops,
         "parameters": layer.parameters,
         "output_shapes": " ".join("x".join(map(str, shape)) or "1" for shape in layer.output_shapes),
@@ -536,7 +536,7 @@ def _layer(layer: LayerRow, layers: Sequence[LayerRow]) -> Line:
 def operator_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each operator or kernel of each case."""
     return [
-        about(summary, case.row, _operator(operator))
+        case_line(summary, case.row, _operator(operator))
         for case in cases
         for operator in (case.parts.operators if case.parts else ())
     ]
@@ -547,15 +547,15 @@ def _operator(operator: OperatorRow) -> Line:
         "operator": operator.name,
         "input_shapes": operator.shapes,
         "calls": operator.calls,
-        "self_cpu_ms": per(operator.self_cpu_ns, MILLISECOND),
-        "self_device_ms": per(operator.self_device_ns, MILLISECOND),
+        "self_cpu_ms": in_time_unit(operator.self_cpu_ns, MILLISECOND),
+        "self_device_ms": in_time_unit(operator.self_device_ns, MILLISECOND),
     }
 
 
 def _spent(self_ns: int | None, layers: Sequence[LayerRow]) -> Line:
     whole = total(layers)
     share = None if self_ns is None or not whole else self_ns / whole
-    return {"self_ms": per(self_ns, MILLISECOND), "self_share": share}
+    return {"self_ms": in_time_unit(self_ns, MILLISECOND), "self_share": share}
 
 
 TERMINAL_TOP = 10
@@ -598,9 +598,9 @@ def _terminal_layers(shown: Sequence[LayerRow], everything_ns: int) -> str:
 
     unit = units.time_unit(row.self_ns for row in shown)
     columns = [
-        words("module or layer", name),
-        words("kind", lambda row: row.kind),
-        words("group", lambda row: row.group),
+        word_column("module or layer", name),
+        word_column("kind", lambda row: row.kind),
+        word_column("group", lambda row: row.group),
         Column[LayerRow](f"self {unit.name}", lambda row: units.in_unit(row.self_ns, unit)),
         Column[LayerRow]("share", lambda row: units.share(row.self_ns, everything_ns)),
     ]
@@ -687,13 +687,15 @@ def profile_section(
         for block in _shape_blocks(group, {_name(profile): parts[profile.case_id] for profile in group})
     ]
     trust = trust_table(profiles, parts)
-    return [*model_tables(profiles, links), *([trust] if trust else []), *compared, *alone]
+    return [*model_cost_tables(profiles, links), *([trust] if trust else []), *compared, *alone]
 
 
 def _is_side_by_side(group: Sequence[ModelProfile], parts: Mapping[str, PartsProfile]) -> bool:
     """Cases that differ only in the backend are compared side by side, except profiles that show nothing."""
     backends, precisions = {profile.backend for profile in group}, {profile.precision for profile in group}
-    return len(backends) > 1 and len(precisions) == 1 and not any(mark(parts[profile.case_id]) for profile in group)
+    return (
+        len(backends) > 1 and len(precisions) == 1 and not any(grade_mark(parts[profile.case_id]) for profile in group)
+    )
 
 
 def trust_table(
@@ -708,7 +710,7 @@ def trust_table(
         return None
     with_length = any(profile.sequence_length for profile, _ in with_parts)
     columns = [column for column in _TRUST if with_length or column.header != "seq"]
-    gaps = filled([_GAPS], with_parts)
+    gaps = filled_columns([_GAPS], with_parts)
     why = [
         f"- `{profile.case_id}`: " + " ".join(f"{flag.name}: {flag.detail}. {flag.remedy}" for flag in flags_of(of))
         for profile, of in with_parts
@@ -753,12 +755,14 @@ def _without(profile: ModelProfile, parts: PartsProfile) -> str:
 
 
 _TRUST: Sequence[Column[tuple[ModelProfile, PartsProfile]]] = (
-    words("model", lambda row: row[0].model),
-    words("backend", lambda row: _backend(row[0])),
-    words("precision", lambda row: row[0].precision),
+    word_column("model", lambda row: row[0].model),
+    word_column("backend", lambda row: _backend(row[0])),
+    word_column("precision", lambda row: row[0].precision),
     Column("batch", lambda row: str(row[0].batch_size)),
     Column("seq", lambda row: str(row[0].sequence_length or units.ABSENT)),
-    words("grade", lambda row: " ".join([grade_of(row[1]), *dict.fromkeys(flag.name for flag in flags_of(row[1]))])),
+    word_column(
+        "grade", lambda row: " ".join([grade_of(row[1]), *dict.fromkeys(flag.name for flag in flags_of(row[1]))])
+    ),
     Column("parts / plain", lambda row: _ratio(row[1])),
     Column("sum", lambda row: _outcome(row[1])),
     Column("repeats", lambda row: str(len(row[1].ratios) or units.ABSENT)),
@@ -776,9 +780,9 @@ def _shape_blocks(group: Sequence[ModelProfile], named: Mapping[str, PartsProfil
     length = f", sequence length {first.sequence_length}" if first.sequence_length else ""
     title = f"Where the time of {first.model} goes at batch {first.batch_size}{length}"
     how = "By each backend's own profiler, which costs time itself."
-    if any(map(mark, named.values())):
+    if any(map(grade_mark, named.values())):
         how += " Nothing is concluded from the times of marked columns; each case's `parts.md` says why."
-    return titled(title, how, groups, level=3)
+    return titled_blocks(title, how, groups, level=3)
 
 
 def _name(profile: ModelProfile) -> str:
@@ -793,7 +797,7 @@ def _files(profile: ModelProfile, parts: PartsProfile | None, folder: str) -> li
 
 def sum_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each case with parts: whether they add up to the latency, and explanations where they do not."""
-    return [about(summary, case.row, _sums(case, case.parts)) for case in cases if case.parts]
+    return [case_line(summary, case.row, _sums(case, case.parts)) for case in cases if case.parts]
 
 
 def _sums(profiled: Profiled, parts: PartsProfile) -> Line:
@@ -804,10 +808,10 @@ def _sums(profiled: Profiled, parts: PartsProfile) -> Line:
         "profile_grade": grade_of(parts),
         "profile_flags": " ".join(dict.fromkeys(flag.name for flag in flags_of(parts))),
         "outcome": sums.outcome if sums else None,
-        "parts_ms": per(sums.parts_ns if sums else None, MILLISECOND),
-        "profiled_run_ms": per(parts.window_ns, MILLISECOND),
-        "plain_run_ms": per(parts.plain_ns, MILLISECOND),
-        "measured_latency_ms": per(measured, MILLISECOND),
+        "parts_ms": in_time_unit(sums.parts_ns if sums else None, MILLISECOND),
+        "profiled_run_ms": in_time_unit(parts.window_ns, MILLISECOND),
+        "plain_run_ms": in_time_unit(parts.plain_ns, MILLISECOND),
+        "measured_latency_ms": in_time_unit(measured, MILLISECOND),
         "parts_over_plain": sums.ratio if sums else None,
         "corrected_parts_over_plain": sums.corrected if sums else None,
         "repeats": len(parts.ratios) or None,
@@ -816,7 +820,7 @@ def _sums(profiled: Profiled, parts: PartsProfile) -> Line:
         "launch_gap_share": gaps.share if gaps else None,
         "launch_gap_share_of": gaps.of if gaps else None,
         "without_operator_share": without_operator(parts.operator_gaps) if parts.operator_gaps else None,
-        "tokenising_ms": per(parts.tokenising.time_ns if parts.tokenising else None, MILLISECOND),
+        "tokenising_ms": in_time_unit(parts.tokenising.time_ns if parts.tokenising else None, MILLISECOND),
         "reasons": "; ".join(sums.reasons) if sums else None,
         "notes": "; ".join(parts.notes),
     }
@@ -837,7 +841,7 @@ def memory_blocks(timeline: MemoryTimeline, chart: str | None = None) -> list[Do
         f"{timeline.by[0].upper()}{timeline.by[1:]}. The pass makes {counts}; it holds at most "
         f"{units.in_mib(timeline.pass_peak_bytes)} MiB at once beyond what lay there before{besides}."
     )
-    return titled(
+    return titled_blocks(
         "Memory",
         line,
         _peak_table(timeline),
@@ -869,7 +873,7 @@ def _peak_table(timeline: MemoryTimeline) -> DocumentBlock:
         if size
     ]
     rows.append(["all", units.in_mib(timeline.peak_bytes), "100%"])
-    return texts([("held by", "left"), ("MiB at the peak", "right"), ("share", "right")], rows)
+    return text_table([("held by", "left"), ("MiB at the peak", "right"), ("share", "right")], rows)
 
 
 def _blocks_table(blocks: Sequence[MemoryBlock]) -> Table[MemoryBlock] | None:
@@ -882,8 +886,8 @@ def _shapes(text: str) -> str:
 
 
 _BLOCK: Sequence[Column[MemoryBlock]] = (
-    words("operator", lambda block: block.operator or ABSENT),
-    words("kind", lambda block: block.category),
+    word_column("operator", lambda block: block.operator or ABSENT),
+    word_column("kind", lambda block: block.category),
     Column("MiB", lambda block: units.in_mib(block.size_bytes)),
-    words("inputs", lambda block: _shapes(block.shapes)),
+    word_column("inputs", lambda block: _shapes(block.shapes)),
 )

@@ -23,8 +23,8 @@ from harness.profiling.side_by_side import (
     gain_of,
 )
 from harness.reporting.csv_identity import Line as CsvLine
-from harness.reporting.csv_identity import about, per
-from harness.reporting.table import DocumentBlock, Table, texts, titled
+from harness.reporting.csv_identity import case_line, in_time_unit
+from harness.reporting.table import DocumentBlock, Table, text_table, titled_blocks
 
 TOP = 12
 """Modules in a table, those with the largest gain or loss; one line holds the rest."""
@@ -47,7 +47,7 @@ def side_by_side_section(comparison: Alike, stated: str, image: str) -> list[Doc
         f"{groups.fastest.name}; a kernel that fuses several modules counts for the group of its product."
     )
     gaps = [f"- {gaps_line(column, column.parts.launch_gaps)}" for column in groups.columns if column.parts.launch_gaps]
-    return titled(
+    return titled_blocks(
         title_of(comparison),
         f"{gain_sentence(groups)} {how}",
         " ".join(filter(None, (doubts(groups), left_out_sentence(comparison.left_out)))),
@@ -63,7 +63,7 @@ def side_by_side_section(comparison: Alike, stated: str, image: str) -> list[Doc
 def not_compared_section(compared: NotCompared) -> list[DocumentBlock]:
     """Why backends that were profiled alike are not compared side by side."""
     why = f"Fewer than two of these profiles can be relied on. {left_out_sentence(compared.left_out)}"
-    return titled(f"{compared.shape}: not side by side", why, level=3)
+    return titled_blocks(f"{compared.shape}: not side by side", why, level=3)
 
 
 def left_out_sentence(left_out: Sequence[tuple[str, str]]) -> str:
@@ -157,7 +157,7 @@ def gains_table(side: SideBySide, header: str, top: int = TOP) -> Table[Sequence
         rows.append(_sums("measured latency", latencies, side.measured_gain_ns, unit))
         rows.append(["parts / measured", *(units.significant(column.factor) for column in side.columns), units.ABSENT])
     figures = [f"{name} {unit.name}" for name in (*(column.name for column in side.columns), "gain")]
-    return texts([(header, "left"), *((name, "right") for name in figures)], rows)
+    return text_table([(header, "left"), *((name, "right") for name in figures)], rows)
 
 
 def gaps_line(column: ComparedColumn, gaps: LaunchGaps) -> str:
@@ -226,9 +226,9 @@ def _beside(summary: Summary, cases: Sequence[Profiled], header: str, compared: 
                 figures: CsvLine = {
                     header: line.name,
                     "modules": " ".join(line.modules),
-                    "self_ms": per(spent, MILLISECOND),
-                    "gain_ms": per(slowest_ns - (spent or 0), MILLISECOND),
+                    "self_ms": in_time_unit(spent, MILLISECOND),
+                    "gain_ms": in_time_unit(slowest_ns - (spent or 0), MILLISECOND),
                     "gain_over": beside.slowest.case_id,
                 }
-                lines.append(about(summary, rows[column.case_id], figures))
+                lines.append(case_line(summary, rows[column.case_id], figures))
     return lines

@@ -124,9 +124,9 @@ def compared(number: int) -> list[Alike]:
 
 
 def test_the_first_comparisons_get_a_chart_each_named_after_their_shape() -> None:
-    result = selection.of_layers(Synthetic().summary(), compared(selection.MAX_TABLES + 1))
+    result = selection.layer_charts(Synthetic().summary(), compared(selection.MAX_TABLES + 1))
     assert len(result) == selection.MAX_TABLES
     assert result[0].name == "resnet50-fp32-batch-1-seeded-layers"
     assert result[0].spec.title == "resnet50, fp32, batch 1: where openvino gains on torch-eager"
     assert len({chart.name for chart in result}) == selection.MAX_TABLES
-    assert selection.of_layers(Synthetic().summary(), alike([profiled("torch-eager", GRAPH)])) == []
+    assert selection.layer_charts(Synthetic().summary(), alike([profiled("torch-eager", GRAPH)])) == []
