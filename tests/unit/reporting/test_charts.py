@@ -375,7 +375,10 @@ def test_the_decades_of_an_axis_are_its_only_labels_where_more_have_no_room() ->
 
 
 def test_backends_keep_their_look_between_processes() -> None:
-    code = "from harness.reporting.charts.style import backend_look; print(backend_look('my-backend'), backend_look('openvino'))"
+    code = (
+        "from harness.reporting.charts.style import backend_look; "
+        "print(backend_look('my-backend'), backend_look('openvino'))"
+    )
     runs = {
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
         for _ in range(2)
