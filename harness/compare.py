@@ -21,7 +21,7 @@ from itertools import chain as chained
 from pathlib import Path
 
 from harness.comparison import compatibility, verdicts
-from harness.comparison.compatibility import renamed
+from harness.comparison.compatibility import with_current_names
 from harness.comparison.verdicts import EQUIVALENCE, Margins, Paired, compare_loads, with_token_rows
 from harness.core import (
     cli,
@@ -99,7 +99,7 @@ def judge(
 ) -> Comparison:
     """Both kinds of verdict in one record."""
     differences = () if baseline is None else compatibility.differences(baseline, current)
-    before = None if baseline is None else renamed(with_token_rows(baseline), with_token_rows(current))
+    before = None if baseline is None else with_current_names(with_token_rows(baseline), with_token_rows(current))
     parts = [_part(before, current, differences, wanted, design)]
     return _comparison_of_parts(parts, (baseline, current), differences, sides, margins, design)
 

@@ -16,7 +16,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.comparison.run_history import analyse, decided
+from harness.comparison.run_history import analyse, with_decision
 from harness.core import cli, file_sums, store
 from harness.core.errors import MissingInputError, RegressionError, UsageError
 from harness.core.layout import Results, RunStore
@@ -112,7 +112,7 @@ def _decide(files: RunStore, results: Results, shift_id: str) -> Decision:
         raise UsageError(*unknown_name("candidate of this store", shift_id, list(by_id)))
     path: Path = results.ab.comparison
     comparison = store.load(path, Comparison, "make ab AGAINST=<commit before the shift>")
-    entry = decided(by_id[shift_id], comparison)
+    entry = with_decision(by_id[shift_id], comparison)
     if isinstance(entry, str):
         raise UsageError(f"{path} does not decide {shift_id}: {entry}.", how_to_decide(by_id[shift_id]))
     sides = (comparison.baseline.state if comparison.baseline else None, comparison.current.state)

@@ -180,7 +180,7 @@ class _LoadPass:
         kind = next(model.kind for model in self._plan.models if model.slug == load.slug)
         calibration = frozenset(() if backend_info(load.backend).computes else (load.backend,))
         criteria = checks_for(self._plan, load, self._exports.intact.get(load.model), calibration)
-        return in_short(load_row(load, kind, criteria, load_evidence(self._state(load), None)))
+        return outcome_line(load_row(load, kind, criteria, load_evidence(self._state(load), None)))
 
     def _state(self, load: LoadCase) -> LoadState:
         also = backend_info(load.backend).recorded
@@ -221,7 +221,7 @@ class _LoadPass:
         return self._workers[key]
 
 
-def in_short(row: LoadRow) -> str:
+def outcome_line(row: LoadRow) -> str:
     """The outcome of a load case on one line."""
     if row.status != "measured":
         return f"{row.status}: {row.reason}"

@@ -69,9 +69,9 @@ from harness.processes.profile_launcher import (
     profile_in_a_process,
     profile_with_monitor,
 )
-from harness.profiling.layers import LayerChoice, near_names, unmatched
+from harness.profiling.layers import LayerChoice, near_names, unmatched_words
 from harness.profiling.phases import generation_files, phase_bytes, phase_case, phase_rows, phases_of, with_phases
-from harness.profiling.profile_grades import graded, until_steady
+from harness.profiling.profile_grades import graded_profile, until_steady
 from harness.profiling.read_profiles import with_launch_gaps
 from harness.profiling.what_if import model_profile, phase_profile
 from harness.reporting.tables.profile_tables import profile_blocks, progress_line, terminal_layers, tokenising_line
@@ -159,7 +159,7 @@ def _show(results: Results, subjects: Sequence[_Subject], choice: LayerChoice) -
     profiled = [subject.case for subject in subjects if subject.has_parts]
     profiles = [_parts(results, case) for case in profiled]
     layers = [parts.layers for parts in profiles]
-    for word in unmatched(choice.words, layers) if profiles else ():
+    for word in unmatched_words(choice.words, layers) if profiles else ():
         near = (
             ", ".join(f"`{name}`" for name in near_names(word, layers))
             or "none, no backend here has a per-layer profile"
@@ -304,7 +304,7 @@ class _ProfilePass:
         on_gpu, begin = case.device == "cuda", now_ns()
         parts = until_steady(take, on_gpu, lambda: (now_ns() - begin) / 1e9)
         environment = store.load(self.results.environment(environment_id), Environment, "make profile")
-        return graded(parts, watched[-1], self._threads(subject), on_gpu, environment)
+        return graded_profile(parts, watched[-1], self._threads(subject), on_gpu, environment)
 
     def _export(self, case: Case) -> ExportRecord:
         planned = next(planned for planned in self.plan.models if planned.name == case.model)

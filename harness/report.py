@@ -33,7 +33,7 @@ from harness.core.schemas import Comparison, Plan, SelfTest, Summary
 from harness.core.timestamps import utc_now
 from harness.profiling.phases import with_phases
 from harness.profiling.read_profiles import only_profiled, profiled_rows
-from harness.profiling.side_by_side import Alike, alike, not_compared
+from harness.profiling.side_by_side import ComparedProfiles, compared_profiles, not_compared
 from harness.reporting.charts import selection
 from harness.reporting.charts.selection import Chart
 from harness.reporting.details import document
@@ -92,7 +92,7 @@ def _write(results: Results, options: argparse.Namespace, whole: Summary, place:
     tested = store.load(results.selftest, SelfTest, "make selftest") if results.selftest.is_file() else None
     proof = selftest_line(tested, results.selftest_table.name)
     profiled = RunProfiles(results.model_profile("").parent.name, profiled_rows(summary, results, cli.warn))
-    beside = alike(profiled.cases)
+    beside = compared_profiles(profiled.cases)
     compared = with_phases(summary, {case.row.case_id for case in profiled.cases}.__contains__)
     of_layers = selection.layer_charts(compared, beside) if drawing else []
     of_loads = selection.load_charts(summary) if drawing else []
@@ -237,7 +237,7 @@ def _of_profiles(results: Results) -> tuple[Summary, _Place]:
 
 
 def _profile(
-    summary: Summary, profiled: RunProfiles, beside: Sequence[Alike], images: Sequence[str] = ()
+    summary: Summary, profiled: RunProfiles, beside: Sequence[ComparedProfiles], images: Sequence[str] = ()
 ) -> list[DocumentBlock]:
     """The section on the profiles that belong to the summary's plan. images: of the first comparisons."""
     parts = {case.row.case_id: case.parts for case in profiled.cases if case.parts}

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness import pipeline
-from harness.comparison.claim_verdicts import between, rows_of
+from harness.comparison.claim_verdicts import differences_between, rows_of
 from harness.core import cli, file_sums, store
 from harness.core.errors import CasesFailedError, NotReproducedError, UsageError
 from harness.core.layout import Results
@@ -50,7 +50,7 @@ def stage(arguments: Sequence[str]) -> None:
         summary, left_out = file_sums.load_summary(Results(options.only_compare).summary), {}
     elif config is not None:
         summary = _measured(config, place, options)
-    known = between(published[0], summary) if published is not None and summary is not None else ()
+    known = differences_between(published[0], summary) if published is not None and summary is not None else ()
     _end(_reproduction(options.claim, claim, summary, left_out, known), place)
 
 

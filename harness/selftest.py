@@ -181,7 +181,7 @@ def judge(plan: Plan, findings: Findings, rate: float) -> SelfTest:
     }
     rows = selftest_evidence.bias_rows(known, findings.summaries)
     alarms, equal_trials = selftest_evidence.false_alarms(_of(known_duration.STEADY, findings.equal, kind_of))
-    missed, slowed_trials = selftest_evidence.missed(_of(known_duration.STEADY, findings.slowed, kind_of))
+    missed, slowed_trials = selftest_evidence.missed_count(_of(known_duration.STEADY, findings.slowed, kind_of))
     others = [kind for kind in dict.fromkeys(kind_of.values()) if kind != known_duration.STEADY]
     kinds = [_of_kind(kind, _of(kind, findings.equal, kind_of), _of(kind, findings.slowed, kind_of)) for kind in others]
     counted = [(alarms, equal_trials), (missed, slowed_trials)]
@@ -209,12 +209,12 @@ def _of(kind: str, rows: Sequence[ComparedRow], kind_of: Mapping[str, str]) -> l
 
 def _of_kind(kind: str, equal: Sequence[ComparedRow], slowed: Sequence[ComparedRow]) -> SelfTestKind:
     alarms, equal_trials = selftest_evidence.false_alarms(equal, may_refuse=True)
-    missed, slowed_trials = selftest_evidence.missed(slowed)
+    missed, slowed_trials = selftest_evidence.missed_count(slowed)
     return SelfTestKind(
         name=kind,
         what=known_duration.KINDS[kind],
         false_alarms=alarms,
-        refused=selftest_evidence.refused(equal),
+        refused=selftest_evidence.refused_count(equal),
         equal_trials=equal_trials,
         missed=missed,
         slowed_trials=slowed_trials,

@@ -103,7 +103,7 @@ def stage(arguments: Sequence[str]) -> None:
     with exclusive(results.lock):
         if options.force:
             forget(plan, options.layout, results)
-        pool = DevicePool(slots, results, start)
+        pool = DevicePool(slots, results, run_to_end)
         failures = _build(asked, pool) if plan.device == "cuda" else 0
         failures += {"models": _models, "cases": spread_cases, "copies": _copies}[options.layout](asked, pool)
     if failures:
@@ -160,7 +160,7 @@ def _models(asked: SpreadRequest, pool: DevicePool) -> int:
     names = [model.name for model in plan.models]
     cli.say(f"{count(len(names), 'model')} to measure on {_slots_text(asked.slots)}.")
     for place, name in enumerate(names):
-        share([case for case in plan.cases if case.model == name], results, results.gpu_folder(place))
+        copy_records([case for case in plan.cases if case.model == name], results, results.gpu_folder(place))
         shutil.copyfile(results.plan, results.gpu_folder(place).plan)
     own = [str(results.gpu_folder(place).root) for place in range(len(names))]
     measure = [
@@ -168,7 +168,7 @@ def _models(asked: SpreadRequest, pool: DevicePool) -> int:
     ]
     failures = pool.run(measure, names)
     for place, name in enumerate(names):
-        share([case for case in plan.cases if case.model == name], results.gpu_folder(place), results)
+        copy_records([case for case in plan.cases if case.model == name], results.gpu_folder(place), results)
         shutil.rmtree(results.gpu_folder(place).root, ignore_errors=True)
     return failures
 
@@ -180,7 +180,7 @@ def spread_cases(asked: SpreadRequest, pool: DevicePool) -> int:
     """Spread the comparison groups, then measure a sample of the cases alone again."""
     plan, results, slots = asked.plan, asked.results, asked.slots
     before = _checked(asked)
-    assigned = assign(plan.cases, len(slots), before.assigned if before else {})
+    assigned = assign_slots(plan.cases, len(slots), before.assigned if before else {})
     cli.say(f"{count(len(assigned), 'case')} to measure on {_slots_text(slots)}.")
     own = [[case for case in plan.cases if assigned.get(case.case_id) == place] for place in range(len(slots))]
     old = _written(assigned, results)
@@ -188,12 +188,12 @@ def spread_cases(asked: SpreadRequest, pool: DevicePool) -> int:
     ended: dict[int, int] = {}
     commands = []
     for place, cases in enumerate(own):
-        share(cases, results, results.gpu_folder(place))
+        copy_records(cases, results, results.gpu_folder(place))
         store.save(results.gpu_folder(place).plan, select_cases(plan, cases))
         commands.append(["run", "--results", str(results.gpu_folder(place).root), *asked.passed])
     failures = pool.run_each(commands, [f"cases-{place}" for place in range(len(slots))], ended)
     for place, cases in enumerate(own):
-        share(cases, results.gpu_folder(place), results)
+        copy_records(cases, results.gpu_folder(place), results)
         shutil.rmtree(results.gpu_folder(place).root, ignore_errors=True)
     check = NeighbourCheck(
         settings_id=plan.settings_id,
@@ -248,7 +248,7 @@ def _checked(asked: SpreadRequest) -> NeighbourCheck | None:
     return check if same and not asked.force else None
 
 
-def assign(cases: Sequence[Case], slots: int, before: Mapping[str, int]) -> dict[str, int]:
+def assign_slots(cases: Sequence[Case], slots: int, before: Mapping[str, int]) -> dict[str, int]:
     """Case id → slot. All cases of a comparison group get one slot: the one of `before`, else the one with the fewest
     cases; large groups come first (Graham, longest processing time first: SIAM J. Appl. Math. 17, 1969)."""
     groups: dict[tuple[object, ...], list[Case]] = {}
@@ -269,12 +269,12 @@ def _alone_again(asked: SpreadRequest, pool: DevicePool, check: NeighbourCheck) 
     spread_ns = {case_id: _medians(results, case_id, plan) for case_id in check.assigned}
     computing = {case.case_id for case in plan.cases if backend_info(case.backend).computes}
     measured = {name: place for name, place in check.assigned.items() if spread_ns[name] and name in computing}
-    chosen = sampled(measured, plan)
+    chosen = sampled_cases(measured, plan)
     cli.say(f"{count(len(chosen), 'case')} to measure alone again: whether the neighbours disturbed the rows.")
     alone, failures = results.neighbours_alone, 0
     for place in sorted(set(chosen.values())):
         cases = [case for case in plan.cases if chosen.get(case.case_id) == place]
-        share(cases, results, alone, samples=False)
+        copy_records(cases, results, alone, samples=False)
         store.save(alone.plan, select_cases(plan, cases))
         command = ["run", "--results", str(alone.root), *asked.passed]
         failures += pool.run_on(place, command, f"alone-{place}") != 0
@@ -294,7 +294,7 @@ def _alone_again(asked: SpreadRequest, pool: DevicePool, check: NeighbourCheck) 
     return failures
 
 
-def sampled(assigned: Mapping[str, int], plan: Plan) -> dict[str, int]:
+def sampled_cases(assigned: Mapping[str, int], plan: Plan) -> dict[str, int]:
     """The cases that are measured alone again, at random, with their slots: from every slot in turn."""
     wanted = min(MOST_SAMPLED, max(LEAST_SAMPLED, math.ceil(SAMPLED_SHARE * len(assigned))))
     chance = random.Random(plan.measurement.seed)  # noqa: S311 - a sample, not a secret
@@ -383,14 +383,14 @@ def is_measured(
                 if not isinstance(record, Measured) or foreign_artifact(record, known) is not None:
                     return False
                 there = store.load(own.environment(record.environment_id or ""), Environment, "make run LAYOUT=copies")
-                if differing_facts(there, on_slot(here, slot, there), case.backend not in asked.interpreters):
+                if differing_facts(there, slot_environment(here, slot, there), case.backend not in asked.interpreters):
                     return False
     except (FormatError, MissingInputError):
         return False
     return True
 
 
-def on_slot(here: Environment, slot: DeviceSlot, there: Environment) -> Environment:
+def slot_environment(here: Environment, slot: DeviceSlot, there: Environment) -> Environment:
     """The environment that a process on a slot has now. The slot's uuid names its GPU, whose other facts are as before;
     only its driver may be another one."""
     own = {
@@ -475,7 +475,7 @@ class DevicePool:
             self._free.put(slot)
 
 
-def start(command: Command, environment: dict[str, str], log: Path) -> int:
+def run_to_end(command: Command, environment: dict[str, str], log: Path) -> int:
     """Run one stage to its end."""
     with store.translate_storage_errors(log):
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -500,7 +500,7 @@ def _engines_to_build(results: Results, passed: Sequence[str]) -> list[str] | No
         return list(map(str, json.loads(path.read_bytes()))) if path.is_file() else []
 
 
-def share(cases: Collection[Case], source: Results, target: Results, samples: bool = True) -> None:
+def copy_records(cases: Collection[Case], source: Results, target: Results, samples: bool = True) -> None:
     """Copy the records of these cases, their exports and the environments; the target keeps its records of others.
 
     samples: False leaves the raw samples out.

@@ -76,11 +76,11 @@ def require_offered(device: Device, precision: Precision, backend: str) -> None:
         gpu.require(device)
 
 
-def block(choices: Choices, usual: Choices) -> dict[str, list[Any]]:
+def matrix_block(choices: Choices, usual: Choices) -> dict[str, list[Any]]:
     """A block of the matrix: the choices, and the defaults (`usual`) for other keys. UsageError for an unknown key.
 
-    >>> from harness.api.configuration import block
-    >>> block({"backend": "openvino", "batch_size": [1, 8]}, {"precision": "fp32", "batch_size": 1})
+    >>> from harness.api.configuration import matrix_block
+    >>> matrix_block({"backend": "openvino", "batch_size": [1, 8]}, {"precision": "fp32", "batch_size": 1})
     {'precisions': ['fp32'], 'batch_sizes': [1, 8], 'backends': ['openvino']}
     """
     if not isinstance(choices, Mapping):
@@ -101,7 +101,7 @@ def every_backend(device: Device, precision: Precision) -> list[str]:
     ]
 
 
-def measurement(settings: Mapping[str, Any], subject: Subject, timing: Timing) -> dict[str, Any]:
+def measurement_data(settings: Mapping[str, Any], subject: Subject, timing: Timing) -> dict[str, Any]:
     """The section `measurement`: settings, overridden by the call. Raises UsageError for an invalid count."""
     for name, least in (("num_runs", 1), ("warmup_runs", 0), ("rounds", 1)):
         value = getattr(timing, name)
@@ -119,7 +119,7 @@ def measurement(settings: Mapping[str, Any], subject: Subject, timing: Timing) -
     return fields
 
 
-def config(
+def configuration_data(
     subject: Subject,
     device: Device,
     weights: str | None,

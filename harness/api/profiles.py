@@ -17,10 +17,10 @@ from harness.core.text import short_names
 from harness.profiling.launch_gaps import idle_share
 from harness.profiling.layers import (
     LayerChoice,
-    chosen,
+    chosen_layers,
     near_names,
-    total,
-    unmatched,
+    total_ns,
+    unmatched_words,
 )
 from harness.profiling.reconcile import Reconciliation, reconcile
 from harness.reporting.charts.profile_charts import allocations
@@ -130,16 +130,16 @@ class LayerProfile(Result):
     @property
     def layers(self) -> tuple[LayerRow, ...]:
         """The chosen layers; self_ns is the time of each layer alone, so these times add up."""
-        return chosen(self.everything, self.choice)
+        return chosen_layers(self.everything, self.choice)
 
     @property
     def share(self) -> float:
         """Share of the model's time: 0 to 1."""
-        return total(self.layers) / total(self.everything)
+        return total_ns(self.layers) / total_ns(self.everything)
 
     def records(self) -> list[dict[str, Any]]:
         """A dictionary per layer: the fields of LayerRow, and its share of the model's time."""
-        everything = total(self.everything)
+        everything = total_ns(self.everything)
         return [{**_flat(row), "share": row.self_ns / everything} for row in self.layers]
 
     def blocks(self) -> list[DocumentBlock]:
@@ -236,7 +236,7 @@ def some_layers(
     if not layers:
         raise UnavailableError(f"{profile.model.backend} has no per-layer profile.", "Use backend='torch-eager'.")
     words = (names,) if isinstance(names, str) else tuple(names or ())
-    for word in unmatched(words, [layers]):
+    for word in unmatched_words(words, [layers]):
         near = ", ".join(f"`{name}`" for name in near_names(word, [layers]))
         raise UsageError(f"No layer matches `{word}`.", f"Near: {near}. A group, a path of modules or a class.")
     return LayerProfile(folder, profile.model, layers, LayerChoice(words, depth))

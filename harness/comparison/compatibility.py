@@ -130,7 +130,7 @@ def states(summary: Summary) -> dict[str, str]:
     return {name: digits for name, digits in pairs if classes.count(name) == 1}
 
 
-def renamed(baseline: Summary, current: Summary) -> tuple[Row, ...]:
+def with_current_names(baseline: Summary, current: Summary) -> tuple[Row, ...]:
     """The baseline's rows. A class has the name of its state in the current summary, where both summaries have one
     state of it, with inputs and outputs of the same shapes."""
     before, after = states(baseline), states(current)

@@ -246,7 +246,7 @@ _NAMED = re.compile(r"^(?:commit|working folder at) ([0-9a-f]{7,40})(?!.*, chang
 """A commit in the name of a state of an A/B run (harness/processes/code_states.py)."""
 
 
-def decided(shift: Shift, comparison: Comparison) -> Shift | str:
+def with_decision(shift: Shift, comparison: Comparison) -> Shift | str:
     """The shift with the state that an A/B run of its two commits gives it, or why it gives none."""
     if comparison.design != "paired" or comparison.baseline is None:
         return "the comparison is no A/B run"

@@ -54,12 +54,12 @@ def false_alarms(rows: Iterable[ComparedRow], may_refuse: bool = False) -> tuple
     return sum(verdict not in right for verdict in verdicts), len(verdicts)
 
 
-def refused(rows: Iterable[ComparedRow]) -> int:
+def refused_count(rows: Iterable[ComparedRow]) -> int:
     """Number of rows that were not compared."""
     return sum(row.verdict == "NOT COMPARABLE" for row in rows)
 
 
-def missed(rows: Iterable[ComparedRow]) -> tuple[int, int]:
+def missed_count(rows: Iterable[ComparedRow]) -> tuple[int, int]:
     """(missed, trials) over comparisons with work that was slowed down on purpose: only SLOWER is right."""
     verdicts = [row.verdict for row in rows]
     return sum(verdict != "SLOWER" for verdict in verdicts), len(verdicts)

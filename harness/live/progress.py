@@ -101,7 +101,7 @@ class EndedTurn(Record):
     seen: TurnMachine | None
 
 
-def answer_of(record: Measured | Generated | Failed, usage: Usage | None, tolerance: Tolerance | None) -> EndedTurn:
+def ended_turn(record: Measured | Generated | Failed, usage: Usage | None, tolerance: Tolerance | None) -> EndedTurn:
     """A record without its samples. tolerance: that of its outputs."""
     measured = record if isinstance(record, Measured) else None
     unsound = measured is not None and _is_unsound(measured, tolerance)

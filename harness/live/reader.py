@@ -37,7 +37,7 @@ from harness.live.progress import (
     ModelProgress,
     Progress,
     TurnCase,
-    answer_of,
+    ended_turn,
     progress,
 )
 from harness.planning.load_cases import estimate_load
@@ -239,7 +239,7 @@ def _of_packed(path: Path, plan: Plan, cases: Sequence[Case]) -> Iterator[EndedT
             record, case = file.record(case_id, number), by_id.get(case_id)
             if record is not None and case is not None and record.settings_id == plan.settings_id:
                 tolerance = plan.tolerance(case.model, case.precision)
-                yield answer_of(record, file.usage(case_id, number), tolerance)
+                yield ended_turn(record, file.usage(case_id, number), tolerance)
     except (FormatError, MissingInputError) as error:
         yield f"{error.problem} {error.hint}"
 
@@ -281,7 +281,7 @@ def _answer(raw: Path, usage: Path, plan: Plan, case: TurnCase, number: int) -> 
         watched = store.load(usage, Usage, "make run")
     except (MissingInputError, FormatError):
         watched = None  # the monitor has not written it yet, or there was none
-    return answer_of(record, watched, plan.tolerance(case.model, case.precision))
+    return ended_turn(record, watched, plan.tolerance(case.model, case.precision))
 
 
 def _run(folder: Results, plan: Plan, now: str) -> LiveRun | str | None:

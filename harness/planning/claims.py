@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from harness.aggregation import flags, grades
 from harness.backends import BACKENDS, backend_info
-from harness.comparison.claim_verdicts import case_on
+from harness.comparison.claim_verdicts import case_on_device
 from harness.core import file_sums, safe_files, store
 from harness.core.errors import ConfigError, UsageError
 from harness.core.layout import Results
@@ -150,7 +150,7 @@ def _entry(model: ClaimedModel) -> ModelEntry:
 
 def _block(claim: Claim, value: ClaimedValue, device: Device) -> MatrixBlock | str:
     """A block for the case of one value, or why this device has no such case."""
-    cell = case_on(value, claim, device)
+    cell = case_on_device(value, claim, device)
     table = backend_info(cell.backend)
     model_info(cell.model)
     if claim.device not in (None, device):

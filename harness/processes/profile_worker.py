@@ -33,7 +33,7 @@ from harness.core.schemas import Case, ExportRecord, Record
 from harness.core.schemas.profile_record import Counts, MeasuredMemory, MemoryTimeline, PartsProfile, Tokenising
 from harness.processes.measure_generation import decoder_job, find_prompt_set, load_prompts, read_generation_export
 from harness.processes.profile_launcher import Level, ProfileJob
-from harness.profiling.phases import no_memory
+from harness.profiling.phases import empty_memory_record
 from harness.profiling.read_profiles import with_launch_gaps
 from harness.profiling.reconcile import middle_mean
 from harness.timing.clock import now_ns
@@ -100,7 +100,7 @@ def _of_a_phase(asked: ProfileJob, job: GenerationTask) -> Record:
 
         return counts_of_phase(folder.root, export.shape, case.prompt_length, case.new_tokens, phase)
     if asked.level == "memory":
-        return no_memory(_here(asked))
+        return empty_memory_record(_here(asked))
     profiler = backend_info(case.backend).decoder_profilers.get(case.device)
     if profiler is None:
         raise _no_profiler(case.backend)

@@ -33,9 +33,9 @@ from harness.core.store import digest_of
 from harness.core.timestamps import utc_now
 from harness.endpoints import open_endpoint
 from harness.endpoints.contract import Completion, Endpoint, EndpointFacts, Exchange, Prompt, Sample, Tensors
-from harness.endpoints.issuing import drive, drive_closed, keep_every
+from harness.endpoints.issuing import issue_closed_loop, issue_open_loop, kept_step
 from harness.endpoints.target import parse_target
-from harness.endpoints.timeline import Timeline, client_times, ended
+from harness.endpoints.timeline import Timeline, client_times, end_instants
 from harness.planning.resume import LoadState, read_load_state
 from harness.processes.measure_generation import find_prompt_set
 from harness.processes.serve_load import job_at_batch, same_machine_check
@@ -348,7 +348,7 @@ class _EndpointRun:
         facts = endpoint.check(work.samples[0], CHECK_NS)
         enter("reference check")
         stored = range(min(len(work.samples), MOST_CHECKED))
-        first = drive_closed(endpoint, work.samples, stored, 1, CHECK_NS)
+        first = issue_closed_loop(endpoint, work.samples, stored, 1, CHECK_NS)
         if first.details:
             kind, said = next(iter(first.details.items()))
             raise CaseError(f"The service failed a request before any load: {kind}: {said}.", "Its own log says why.")
@@ -451,7 +451,7 @@ class _EndpointRun:
             sizes=(samples,) * len(run.issued),
             ready_ns=tuple((run.issued if offline else run.scheduled).tolist()),
             start_ns=tuple(run.issued.tolist()),
-            done_ns=tuple(ended(run).tolist()),
+            done_ns=tuple(end_instants(run).tolist()),
             worker=(0,) * len(run.issued),
             failed=tuple(np.flatnonzero(run.failed).tolist()),
             error=next((f"{kind}: {said}" for kind, said in run.details.items()), None),
@@ -467,16 +467,16 @@ class _EndpointRun:
         if load.scenario == "server":
             schedule = np.array(replication_schedule(load, step, seed), np.int64)
             count = len(schedule)
-            kept, order = keep_every(count, self.answer_bytes), self.work.order(count, seed)
-            run = drive(self.endpoint, self.work.samples, order, schedule, patience_ns(load), keep_every=kept)
+            kept, order = kept_step(count, self.answer_bytes), self.work.order(count, seed)
+            run = issue_open_loop(self.endpoint, self.work.samples, order, schedule, patience_ns(load), keep_every=kept)
             return run, arrivals.digest(schedule)
         clients = step.clients or (OFFLINE_IN_FLIGHT if load.scenario == "offline" else 1)
         count = _count_for(load.replication_s * clients, typical_ns, LEAST_CLOSED * clients, load.requests)
         return self._closed(self.work.order(count, seed), clients), None
 
     def _closed(self, order: Sequence[int], clients: int) -> Timeline:
-        kept = keep_every(len(order), self.answer_bytes)
-        return drive_closed(self.endpoint, self.work.samples, order, clients, CLOSED_TIMEOUT_NS, keep_every=kept)
+        kept = kept_step(len(order), self.answer_bytes)
+        return issue_closed_loop(self.endpoint, self.work.samples, order, clients, CLOSED_TIMEOUT_NS, keep_every=kept)
 
     def _alone(self, order: Sequence[int]) -> Timeline:
         """A closed loop of one client, of which every request is answered. Raises CaseError where one fails: its time

@@ -35,7 +35,7 @@ def idle_share(parts: PartsProfile, measured_ns: float | None) -> IdleShare | No
     """The share of the measured latency in which no kernel ran, else of the plain latency where none was measured; None
     where the profile has no kernels. The profiler slows the host, but hardly the GPU: kernels take as long without it.
     """
-    busy_ns = busy_in_a_pass(parts)
+    busy_ns = kernel_busy_ns(parts)
     if not busy_ns:
         return None
     if measured_ns is None:
@@ -43,7 +43,7 @@ def idle_share(parts: PartsProfile, measured_ns: float | None) -> IdleShare | No
     return IdleShare(max(0.0, 1 - busy_ns / measured_ns), "measured latency")
 
 
-def busy_in_a_pass(parts: PartsProfile) -> float:
+def kernel_busy_ns(parts: PartsProfile) -> float:
     """Time in which any kernel runs in one inference, in ns; 0 where the profile has no kernels.
 
     Without a trace, kernels count as sequential: where they overlap, this time is too long, and gaps seem shorter.
@@ -51,10 +51,10 @@ def busy_in_a_pass(parts: PartsProfile) -> float:
     gaps = parts.launch_gaps
     if gaps is None:
         return sum(row.self_device_ns or 0 for row in parts.operators)
-    return gaps.kernels_ns / overlap(gaps)
+    return gaps.kernels_ns / work_overlap(gaps)
 
 
-def idle_in_a_pass(gaps: LaunchGaps) -> float:
+def no_kernel_ns(gaps: LaunchGaps) -> float:
     """Time in which no kernel ran in one traced inference, in ns: longer than without a profiler, which slows the host.
 
     From the ratio of idle time to GPU work in the whole trace, whose number of inferences is not needed.
@@ -62,17 +62,17 @@ def idle_in_a_pass(gaps: LaunchGaps) -> float:
     return gaps.kernels_ns / gaps.work_ns * (gaps.window_ns - gaps.busy_ns)
 
 
-def overlap(gaps: LaunchGaps) -> float:
+def work_overlap(gaps: LaunchGaps) -> float:
     """Sum of all work over the time in which any work ran: 1 where no work overlaps."""
     return gaps.work_ns / gaps.busy_ns
 
 
-def idle(gaps: LaunchGaps) -> float:
+def idle_fraction(gaps: LaunchGaps) -> float:
     """The share of the traced window in which nothing ran."""
     return 1 - gaps.busy_ns / gaps.window_ns
 
 
-def waited(gaps: LaunchGaps) -> float | None:
+def host_wait_fraction(gaps: LaunchGaps) -> float | None:
     """The share of the traced window in which nothing ran because the host had not launched it yet."""
     return None if gaps.waited_ns is None else gaps.waited_ns / gaps.window_ns
 
@@ -122,7 +122,7 @@ def operator_gaps_of(events: Iterable[Mapping[str, Any]]) -> OperatorGaps | None
     return OperatorGaps(window_ns=last - first, busy_ns=busy)
 
 
-def without_operator(gaps: OperatorGaps) -> float:
+def fraction_without_operator(gaps: OperatorGaps) -> float:
     """The share of a traced CPU's time in which no operator ran."""
     return 1 - gaps.busy_ns / gaps.window_ns
 
@@ -153,7 +153,7 @@ class Span:
     about: Mapping[str, str | int] = field(default_factory=dict)
 
 
-def back_to_back(parts: Iterable[tuple[str, str, int]]) -> list[Span]:
+def spans_back_to_back(parts: Iterable[tuple[str, str, int]]) -> list[Span]:
     """Spans one after the other, for a profiler that reports no start times. parts: (name, kind, duration in ns)."""
     spans, start = [], 0
     for name, kind, duration in parts:

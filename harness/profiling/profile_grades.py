@@ -47,22 +47,22 @@ def until_steady(take: Callable[[int], PartsProfile], on_gpu: bool, elapsed_s: C
             return parts
         ratios.append(total / parts.plain_ns)
         is_over = len(ratios) >= MAX_REPEATS or elapsed_s() > MAX_REPEATING_S
-        if len(ratios) >= MIN_REPEATS and (agree(ratios) or is_over):
-            return parts.model_copy(update={"ratios": tuple(ratios), "steady": agree(ratios)})
+        if len(ratios) >= MIN_REPEATS and (last_two_agree(ratios) or is_over):
+            return parts.model_copy(update={"ratios": tuple(ratios), "steady": last_two_agree(ratios)})
 
 
-def agree(ratios: Sequence[float]) -> bool:
+def last_two_agree(ratios: Sequence[float]) -> bool:
     """Whether the last two ratios differ by at most STEADY_TOLERANCE of the smaller; False with fewer than two."""
     low, high = sorted(ratios[-2:]) if len(ratios) > 1 else (0.0, 1.0)
     return high - low <= STEADY_TOLERANCE * low
 
 
-def spread(ratios: Sequence[float]) -> float | None:
+def repeat_spread(ratios: Sequence[float]) -> float | None:
     """Largest ratio over the smallest, minus 1; None with fewer than two ratios or with a ratio of 0."""
     return max(ratios) / min(ratios) - 1 if len(ratios) > 1 and min(ratios) > 0 else None
 
 
-def graded(
+def graded_profile(
     parts: PartsProfile, usage: Usage | None, threads: int, on_gpu: bool, environment: Environment
 ) -> PartsProfile:
     """The profile with its grade, flags, and the monitor's figures. usage: of the last repeat's process; None where the
@@ -92,7 +92,7 @@ def flags_of(parts: PartsProfile) -> tuple[Flag, ...]:
     return (Flag(name="UNWATCHED", detail=detail, remedy=f"Profile it again: {_AGAIN}."),)
 
 
-def doubt(parts: PartsProfile, on_gpu: bool) -> str | None:
+def reason_for_doubt(parts: PartsProfile, on_gpu: bool) -> str | None:
     """Why nothing may be concluded from a profile, in words that follow its name; None if conclusions are allowed."""
     if grade_of(parts) not in RANKED:
         return f"its profile has grade {grade_of(parts)} ({', '.join(dict.fromkeys(f.name for f in flags_of(parts)))})"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from harness.aggregation.flags import GroupKey
 from harness.core.schemas import Row
 from harness.core.schemas.profile_record import LayerRow, PartsProfile
-from harness.profiling.launch_gaps import IdleShare, busy_in_a_pass, idle_share
+from harness.profiling.launch_gaps import IdleShare, idle_share, kernel_busy_ns
 from harness.profiling.layers import group_of_operator
 from harness.profiling.read_profiles import Profiled
 from harness.profiling.reconcile import are_kernels, parts_total
@@ -112,7 +112,7 @@ class ComparedColumn:
     def idle_ns(self) -> int:
         """The time of that latency in which no kernel ran; 0 where the parts are not kernels, and include it."""
         whole = self.parts.plain_ns if self.latency_ns is None else self.latency_ns
-        return round(max(0.0, whole - busy_in_a_pass(self.parts))) if self.kernels_alone else 0
+        return round(max(0.0, whole - kernel_busy_ns(self.parts))) if self.kernels_alone else 0
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class SideBySide:
         return self.slowest.latency_ns - self.fastest.latency_ns
 
 
-def gain_of(line: SideBySideLine) -> int:
+def line_gain_ns(line: SideBySideLine) -> int:
     """Time of a line in the slowest column minus that in the fastest, in ns; below 0 where the slowest needs less."""
     return (line.times_ns[-1] or 0) - (line.times_ns[0] or 0)
 
@@ -197,7 +197,7 @@ def by_module(columns: Sequence[ComparedColumn]) -> SideBySide | None:
     return _joined(ordered, spent, members)
 
 
-def folded(side: SideBySide) -> SideBySide:
+def merged_blocks(side: SideBySide) -> SideBySide:
     """The comparison with one line for modules that differ only in the number of their block: `layer.*.mlp`."""
     alike_lines: dict[str, list[SideBySideLine]] = {}
     for line in side.lines:
@@ -240,7 +240,7 @@ def _joined(
 
 
 def _by_gain(lines: Iterable[SideBySideLine]) -> tuple[SideBySideLine, ...]:
-    return tuple(sorted(lines, key=lambda line: -gain_of(line)))
+    return tuple(sorted(lines, key=lambda line: -line_gain_ns(line)))
 
 
 def _by_group(parts: PartsProfile, in_blocks: bool) -> dict[str, int]:
@@ -259,7 +259,7 @@ def _summed(times: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Alike:
+class ComparedProfiles:
     """Profile group: two or more backends with the same model, weights, device, precision, batch and sequence length.
 
     rows: one per backend, in the order of the summary. modules: None where fewer than two backends report modules.
@@ -291,10 +291,12 @@ class NotCompared:
     left_out: tuple[tuple[str, str], ...]
 
 
-def alike(profiled: Iterable[Profiled]) -> list[Alike]:
+def compared_profiles(profiled: Iterable[Profiled]) -> list[ComparedProfiles]:
     """The comparisons that profiles allow, in their order. Of a backend with several settings, the fastest is used."""
     return [
-        comparison for together in _profile_groups(profiled) if isinstance(comparison := _compared(together), Alike)
+        comparison
+        for together in _profile_groups(profiled)
+        if isinstance(comparison := _compared(together), ComparedProfiles)
     ]
 
 
@@ -315,7 +317,7 @@ def _profile_groups(profiled: Iterable[Profiled]) -> list[list[Profiled]]:
     return list(group.values())
 
 
-def _compared(group: Sequence[Profiled]) -> Alike | NotCompared | None:
+def _compared(group: Sequence[Profiled]) -> ComparedProfiles | NotCompared | None:
     backends: dict[str, list[tuple[Profiled, ComparedColumn]]] = {}
     left_out: dict[str, tuple[str, str]] = {}
     for case in group:
@@ -332,7 +334,9 @@ def _compared(group: Sequence[Profiled]) -> Alike | NotCompared | None:
     groups, modules = by_group(columns), by_module(columns)
     if groups is None:
         return NotCompared(_shape(group[0].row), without) if without and len(columns) + len(without) > 1 else None
-    return Alike(tuple(case.row for case, _ in chosen), groups, folded(modules) if modules else None, without)
+    return ComparedProfiles(
+        tuple(case.row for case, _ in chosen), groups, merged_blocks(modules) if modules else None, without
+    )
 
 
 def _shape(row: Row) -> str:

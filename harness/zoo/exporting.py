@@ -42,7 +42,7 @@ from harness.zoo.identity import (
 )
 from harness.zoo.input_files import Arrays, write_arrays
 from harness.zoo.inputs.own import MIN_SAMPLES, with_own_inputs
-from harness.zoo.inputs.preprocessing import in_hand, prepare_of, save_samples
+from harness.zoo.inputs.preprocessing import prepare_of, samples_in_memory, save_samples
 from harness.zoo.loaded import Inputs, Loaded, Raw, Request, StepTimer, tensor_specs
 from harness.zoo.onnx import int8, torch_to_onnx
 from harness.zoo.onnx import variants as onnx_forms
@@ -56,8 +56,8 @@ from harness.zoo.reference import (
     Compare,
     check_comparable,
     check_not_empty,
-    diagnosed,
     in_chunks,
+    output_batch_axes,
     reference_of,
     relative_l2,
 )
@@ -85,7 +85,7 @@ def raw_inputs(
 def _raw_of_length(loaded: Loaded, raw: Raw, made: Inputs, folder: ModelFolder, length: int | None) -> RawInputs:
     kinds = {name: made.arrays[name].dtype for name in loaded.input_names}
     prepare = prepare_of(raw.preparation, folder.root, kinds, length)
-    prepared = prepare(in_hand(raw.samples, raw.preparation))
+    prepared = prepare(samples_in_memory(raw.samples, raw.preparation))
     _check(prepared, made.arrays, exact=_is_exact(raw.preparation))
     save_samples(raw.samples, folder.raw_inputs(length))
     return RawInputs(
@@ -170,7 +170,7 @@ def identify(job: ExportJob, step: StepTimer) -> LoadedRequest:
         if identity.is_built(job.info):
             prefix, _, reference = job.info.name.partition(":")
             origin = reference.partition(":")[0] if prefix == "module" else ""
-            sources, built = identity.built(loaded.require_module(), origin, before)
+            sources, built = identity.built_identity(loaded.require_module(), origin, before)
             built |= {f"source {name}": digest for name, digest in sources.items()}
         digest = request_digest(job.info, job.planned, job.seed, job.samples, job.options, built)
     return LoadedRequest(loaded, digest, sources)
@@ -311,7 +311,7 @@ def _whole_batches(made: Inputs, fixed_batch: int | None) -> Inputs:
 def _diagnosed(job: ExportJob, loaded: Loaded, inputs: Arrays, compare: Compare) -> Loaded:
     """The model with the batch axis of each output. Raises ExportError for an error of the model itself."""
     answer = reference_of(loaded, limits.thread_count())
-    return dataclasses.replace(loaded, batch_axes=diagnosed(job.info.name, loaded, answer, inputs, compare))
+    return dataclasses.replace(loaded, batch_axes=output_batch_axes(job.info.name, loaded, answer, inputs, compare))
 
 
 def _write_references(

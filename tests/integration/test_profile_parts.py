@@ -19,7 +19,7 @@ from harness.backends.onnx_node_names import NodeIndex
 from harness.backends.profile_timing import inference_span
 from harness.core.layout import Models
 from harness.core.schemas.profile_record import OperatorRow, PartsProfile
-from harness.profiling.layers import by_group, total
+from harness.profiling.layers import ns_by_group, total_ns
 from tests.fixtures.computing_gpu import FakeGpu
 from tests.fixtures.forked import run_forked
 from tests.fixtures.onnxruntime_gpu import NODE_US, START_NS, Runtime, install
@@ -58,7 +58,7 @@ def test_modules_of_torch_eager_add_up_to_the_model_itself(eager: tuple[PartsPro
     rows = {row.name: row for row in result.layers}
     assert list(rows) == ["(model)", "layers", "layers.0", "layers.1", "layers.2"]
     # Each row is rounded to whole ns by itself.
-    assert total(result.layers) == pytest.approx(rows["(model)"].total_ns, abs=len(rows))
+    assert total_ns(result.layers) == pytest.approx(rows["(model)"].total_ns, abs=len(rows))
     assert rows["(model)"].total_ns <= result.window_ns
     assert {name: row.calls for name, row in rows.items()} == dict.fromkeys(rows, 1)
     assert rows["layers.0"].flops == 2 * 2 * 16 * 64
@@ -67,7 +67,7 @@ def test_modules_of_torch_eager_add_up_to_the_model_itself(eager: tuple[PartsPro
     assert rows["layers.0"].output_shapes == ((2, 64),)
     assert rows["layers.0"].output_bytes == 2 * 64 * 4
     assert (rows["layers.0"].parent, rows["layers.0"].depth) == ("layers", 2)
-    assert set(by_group(result.layers)) == {"linear", "activation", "other"}
+    assert set(ns_by_group(result.layers)) == {"linear", "activation", "other"}
 
 
 def test_torch_eager_reports_operators_and_both_traces(eager: tuple[PartsProfile, Path]) -> None:
@@ -108,7 +108,7 @@ def test_nodes_of_onnxruntime_are_reported_by_module(exports: Models, tmp_path: 
         ("layers.2", "linear", ((2, 4),)),
     ]
     assert result.layers[0].members == ("node_linear", "node_relu")
-    assert 0 < total(result.layers) <= result.window_ns
+    assert 0 < total_ns(result.layers) <= result.window_ns
     events = json.loads((tmp_path / result.traces[0]).read_text())
     assert {f"{row.name}_kernel_time" for row in result.layers} <= names(events)
 

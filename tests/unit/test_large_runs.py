@@ -584,10 +584,10 @@ def test_the_live_page_gets_the_cases_that_matter(large: Run, monkeypatch: pytes
     monkeypatch.setattr(server, "MAX_ROWS", 1)
     result = WatchedFolder(large.results).look()
     assert result is not None
-    kept = server.shown(result)
+    kept = server.most_urgent(result)
     assert [row.case_id for row in kept.rows] == [BROKEN]
     assert "1 of 12 cases are shown" in kept.notes[-1]
-    assert server.shown(kept) == kept
+    assert server.most_urgent(kept) == kept
 
 
 def test_a_large_summary_is_kept_with_its_rows(large: Run, tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_equal_work_may_only_be_same_or_ambiguous() -> None:
 
 
 def test_slowed_work_may_only_be_slower() -> None:
-    assert selftest_evidence.missed(verdicts("SLOWER", "SAME", "AMBIGUOUS", "NOT COMPARABLE")) == (3, 4)
+    assert selftest_evidence.missed_count(verdicts("SLOWER", "SAME", "AMBIGUOUS", "NOT COMPARABLE")) == (3, 4)
 
 
 def passing(true_rate: float, count: int, asked: float) -> float:

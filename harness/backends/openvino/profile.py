@@ -23,7 +23,7 @@ from harness.backends.profile_timing import (
     spans_alone,
 )
 from harness.core.schemas.profile_record import LayerRow, PartsProfile
-from harness.profiling.launch_gaps import back_to_back, save_trace
+from harness.profiling.launch_gaps import save_trace, spans_back_to_back
 
 TRACE = "nodes.trace.json"
 _NOTES = (
@@ -64,7 +64,9 @@ def profile(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) 
     without = before + spans_alone(OpenVino(job), runs)
     graph, unknown = exported_graph(job)
     layers = layer_rows(nodes, times, graph)
-    save_trace(folder / TRACE, job.case.case_id, back_to_back((row.name, row.kind, row.self_ns) for row in layers))
+    save_trace(
+        folder / TRACE, job.case.case_id, spans_back_to_back((row.name, row.kind, row.self_ns) for row in layers)
+    )
     return PartsProfile(
         layers=layers,
         operators=(),

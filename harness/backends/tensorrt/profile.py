@@ -18,7 +18,7 @@ from harness.backends.tensorrt.layers import kind_of, members_of, nodes_of
 from harness.backends.tensorrt.runtime import TensorRt
 from harness.core.errors import CaseError
 from harness.core.schemas.profile_record import LayerRow, PartsProfile
-from harness.profiling.launch_gaps import back_to_back, save_trace
+from harness.profiling.launch_gaps import save_trace, spans_back_to_back
 from harness.profiling.reconcile import middle_mean, middle_runs
 
 TRACE = "layers.trace.json"
@@ -55,7 +55,9 @@ def profile(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) 
     layers = layer_rows(typical, graph)
     untold = why if any(row.parent is None and row.self_ns for row in layers if row.group != "layout") else ()
     backend.close()
-    save_trace(folder / TRACE, job.case.case_id, back_to_back((row.name, row.kind, row.self_ns) for row in layers))
+    save_trace(
+        folder / TRACE, job.case.case_id, spans_back_to_back((row.name, row.kind, row.self_ns) for row in layers)
+    )
     return PartsProfile(
         layers=layers,
         operators=(),

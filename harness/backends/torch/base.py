@@ -26,7 +26,7 @@ from harness.backends.torch.readback import Product, fp8_ran, precision_words
 from harness.core.schemas import NO_FLOATS, Placement
 from harness.zoo.construct import build_module
 from harness.zoo.cost.torch_counts import is_product
-from harness.zoo.reference import flat
+from harness.zoo.reference import flat_tensors
 
 LEAST_SHARE = 0.01
 """Of the FLOPs of a pass: a smaller share, such as the angles of rotary embeddings in fp32, does not count."""
@@ -265,7 +265,7 @@ class TorchBackend(Backend):
         self._call, self._arguments = self._calls[index], self._inputs.sets[index]
 
     def _results(self) -> Tensors:
-        return flat(self._result)
+        return flat_tensors(self._result)
 
     def _ordered(self, batch: Batch) -> list[Array]:
         return [batch[spec.name] for spec in self.job.export.inputs]

@@ -27,7 +27,7 @@ from harness.backends.profile_timing import (
 from harness.core.schemas.profile_record import LayerRow
 from harness.profiling.layers import group_of
 from harness.timing.clock import now_ns
-from harness.zoo.unfused_attention import without_fast_path
+from harness.zoo.unfused_attention import unfused_attention
 
 Hook = Callable[[str], Callable[..., None]]
 """Path of a module → function to call there. It returns nothing: a hook's result would replace inputs or results."""
@@ -237,7 +237,7 @@ def _flops(module: nn.Module, call: Callable[[], Any]) -> dict[str, int]:
     """Path → FLOPs of the module and the modules that it calls, 2 per multiply-add. Attention is computed in separate
     products while counting, as the counter does not see into fused kernels (harness/zoo/cost/torch_counts.py)."""
     counter = FlopCounterMode(display=False)
-    with _outermost(module) as outermost, without_fast_path(), sdpa_kernel(SDPBackend.MATH), counter:
+    with _outermost(module) as outermost, unfused_attention(), sdpa_kernel(SDPBackend.MATH), counter:
         call()
     flops_of: dict[str, int] = {}
     for name, counts in counter.get_flop_counts().items():

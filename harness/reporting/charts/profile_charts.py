@@ -9,7 +9,7 @@ from harness.core import units
 from harness.core.schemas import Row
 from harness.core.schemas.profile_record import MemoryTimeline
 from harness.core.units import MIB, TimeUnit
-from harness.profiling.side_by_side import Alike, ComparedColumn, SideBySide, SideBySideLine, gain_of
+from harness.profiling.side_by_side import ComparedColumn, ComparedProfiles, SideBySide, SideBySideLine, line_gain_ns
 from harness.reporting.charts.rows import filter_tags
 from harness.reporting.charts.spec import Area, Areas, Axis, Bar, Segment, Stacked, axis_from_zero, even_ticks
 from harness.reporting.charts.style import GREY
@@ -39,7 +39,7 @@ MAX_SEGMENTS = 14
 _TRIANGLE = "Triangle: the median latency measured without a profiler."
 
 
-def by_group(alike: Alike, conditions: str) -> Stacked:
+def by_group(alike: ComparedProfiles, conditions: str) -> Stacked:
     """The groups of layers of a comparison, the fastest backend first."""
     lines = sorted(alike.groups.lines, key=lambda line: list(COLOURS).index(line.name))
     reading = (
@@ -55,7 +55,7 @@ def by_group(alike: Alike, conditions: str) -> Stacked:
     return _stacked(title, title, reading, conditions, alike.groups, alike.rows, known, written)
 
 
-def by_module(alike: Alike) -> Stacked | None:
+def by_module(alike: ComparedProfiles) -> Stacked | None:
     """The modules of a comparison in the colours of their groups; None where fewer than two backends have modules."""
     modules = alike.modules
     if modules is None:
@@ -167,7 +167,7 @@ def short_name(line: SideBySideLine) -> str:
 
 def _hover(line: SideBySideLine, side: SideBySide, place: int) -> str:
     spent, column = line.times_ns[place] or 0, side.columns[place]
-    gain = gain_of(line)
+    gain = line_gain_ns(line)
     verb, than = ("gains", "over") if gain >= 0 else ("loses", "to")
     return "<br>".join(
         (

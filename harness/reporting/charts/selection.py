@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from harness.aggregation.flags import slug_of
 from harness.core.schemas import GenerationRow, LoadRow, Row, Summary
-from harness.profiling.side_by_side import Alike
+from harness.profiling.side_by_side import ComparedProfiles
 from harness.reporting import ranking
 from harness.reporting.charts import profile_charts
 from harness.reporting.charts.generation_charts import itl_against_context, tokens_against_batch, ttft_against_prompt
@@ -121,7 +121,7 @@ def device_charts(summary: Summary) -> list[Chart]:
     return [Chart("scaling", None, scaling_chart(cases, short_conditions(summary, [case.row for case in cases])))]
 
 
-def layer_charts(summary: Summary, compared: Sequence[Alike]) -> list[Chart]:
+def layer_charts(summary: Summary, compared: Sequence[ComparedProfiles]) -> list[Chart]:
     """A chart for each of the first comparisons of profiles, in order; the tables have the figures of all."""
     return [
         Chart(

@@ -18,10 +18,10 @@ from harness.core.schemas.profile_record import (
     OperatorRow,
     PartsProfile,
 )
-from harness.profiling.layers import OPERATORS, by_group, total
+from harness.profiling.layers import OPERATORS, ns_by_group, total_ns
 from harness.profiling.read_profiles import Profiled
 from harness.profiling.reconcile import parts_total
-from harness.profiling.side_by_side import NO_MODULE, Alike, alike, is_tree
+from harness.profiling.side_by_side import NO_MODULE, ComparedProfiles, compared_profiles, is_tree
 from harness.reporting.charts import plotly_drawer
 from harness.reporting.charts.plotly_drawer import PlotGroup, short
 from harness.reporting.charts.profile_charts import COLOURS, allocations, by_module
@@ -146,7 +146,7 @@ _MAX_MEMBERS = 4
 def layers_data(layers: Sequence[LayerRow]) -> dict[str, Any]:
     """Layers for the page's script. columns: (name, `word` or `num`); lines: depth, group, share of all time in it and
     below, share by itself, whole name, all layers fused into it, and a cell per column; more: lines left out."""
-    everything = max(1, total(layers))
+    everything = max(1, total_ns(layers))
     lines, more = flat(tree(layers), MAX_LINES)
     columns = _columns([line for _, line in lines])
     return {
@@ -307,7 +307,7 @@ def profile_groups(profiles: RunProfiles) -> list[ProfileGroup]:
     for row, model, parts in _with_parts(profiles.cases):
         key = (model.model, model.sequence_length, model.batch_size, row.device)
         shapes.setdefault(key, []).append((row, model, parts))
-    beside = alike(profiles.cases)
+    beside = compared_profiles(profiles.cases)
     timelines = {profile.row.case_id: profile.memory for profile in profiles.cases}
     groups = _groups(beside)
     room = MAX_PAGE_LINES
@@ -334,7 +334,7 @@ def _memory_plots(timeline: MemoryTimeline | None) -> list[PlotGroup]:
     return [plotly_drawer.draw(allocations("", timeline))]
 
 
-def _groups(beside: Sequence[Alike]) -> dict[str, dict[str, int]]:
+def _groups(beside: Sequence[ComparedProfiles]) -> dict[str, dict[str, int]]:
     """Case → group → time in ns for backends that are compared side by side, where operators are grouped by name."""
     return {
         column.case_id: {line.name: spent for line in compared.groups.lines if (spent := line.times_ns[place])}
@@ -397,7 +397,7 @@ def _bar(parts: PartsProfile, on_gpu: bool, groups: Mapping[str, int] | None, lo
     """Groups in the order of all charts, and the part of the plain latency that no group explains. groups: where they
     are known from the comparison with other backends."""
     total_ns = parts_total(parts, on_gpu) or 0
-    alone = {str(name): spent for name, spent in by_group(parts.layers).items()} or {OPERATORS: total_ns}
+    alone = {str(name): spent for name, spent in ns_by_group(parts.layers).items()} or {OPERATORS: total_ns}
     sums = groups or alone
     known = {name: sums[name] for name in COLOURS if name in sums}
     rest = {_NO_PART: parts.plain_ns - total_ns} if parts.plain_ns > total_ns else {}

@@ -22,9 +22,9 @@ from harness.core.schemas.profile_record import (
     PartsProfile,
 )
 from harness.core.units import ABSENT, MILLISECOND, divided
-from harness.profiling.launch_gaps import IdleShare, idle_share, without_operator
-from harness.profiling.layers import EVERYTHING, LayerChoice, by_group, chosen, total
-from harness.profiling.profile_grades import flags_of, grade_of, spread
+from harness.profiling.launch_gaps import IdleShare, fraction_without_operator, idle_share
+from harness.profiling.layers import EVERYTHING, LayerChoice, chosen_layers, ns_by_group, total_ns
+from harness.profiling.profile_grades import flags_of, grade_of, repeat_spread
 from harness.profiling.read_profiles import Profiled
 from harness.profiling.reconcile import Reconciliation, are_kernels, reconcile
 from harness.reporting.csv_identity import Line, case_line, in_time_unit, run_columns
@@ -313,7 +313,7 @@ def grade_line(parts: PartsProfile) -> str:
 def repeats_line(parts: PartsProfile) -> str:
     """The number of repeats, and how far their sums differ."""
     often = units.count(len(parts.ratios), "time")
-    apart = spread(parts.ratios)
+    apart = repeat_spread(parts.ratios)
     range_ = f"{min(parts.ratios):.2f} to {max(parts.ratios):.2f} of the plain latency"
     spreads = "" if apart is None else f", a spread of {units.percent(apart)}"
     return f"Profiled {often}, each in a fresh process: the parts sum to {range_}{spreads}. The last one is shown."
@@ -326,7 +326,7 @@ def gaps_line(share: IdleShare) -> str:
 
 def operator_gaps_line(gaps: OperatorGaps) -> str:
     """On a CPU: the share of traced time in which no operator ran; an upper bound, as a profiler slows the host."""
-    share = units.percent(without_operator(gaps))
+    share = units.percent(fraction_without_operator(gaps))
     return f"Time without an operator: {share} of the traced passes, at most; Python and waits between calls."
 
 
@@ -365,11 +365,11 @@ def layers_table(
     layers: Sequence[LayerRow], top: int = TOP_LAYERS, choice: LayerChoice = EVERYTHING
 ) -> Table[LayerRow] | None:
     """The chosen layers with the longest self time, and a line with the rest; None where no layer matches."""
-    chosen_layers = chosen(layers, choice)
-    if not chosen_layers:
+    chosen = chosen_layers(layers, choice)
+    if not chosen:
         return None
-    everything = total(layers)
-    shown = sorted(chosen_layers, key=lambda row: -row.self_ns)[:top]
+    everything = total_ns(layers)
+    shown = sorted(chosen, key=lambda row: -row.self_ns)[:top]
     unit = units.time_unit(row.self_ns for row in shown)
     # A column without figures is left out; the notes say why.
     columns = [
@@ -388,9 +388,9 @@ def layers_table(
         (True, word_column("output", _shape)),
         (any(row.members for row in layers), word_column("fused from", _members)),
     ]
-    share = units.share(total(shown), everything)
-    title = f"{_of(len(shown), len(chosen_layers), 'layer')}{_that_match(choice, len(layers))}, {share} of the time:"
-    return Table([column for there, column in columns if there], shown, title, sums_line(layers, chosen_layers, shown))
+    share = units.share(total_ns(shown), everything)
+    title = f"{_of(len(shown), len(chosen), 'layer')}{_that_match(choice, len(layers))}, {share} of the time:"
+    return Table([column for there, column in columns if there], shown, title, sums_line(layers, chosen, shown))
 
 
 _FROM_MODULE: Column[LayerRow] = word_column("from module", lambda row: short_name(row.parent or ABSENT))
@@ -407,13 +407,13 @@ def sums_line(layers: Sequence[LayerRow], rows: Sequence[LayerRow], shown: Seque
     rows: the chosen layers, of which the longest are shown.
     """
     rest = [row for row in rows if row not in shown]
-    outside = total(layers) - total(rows)
-    parts = [f"shown {units.duration(total(shown))}"]
+    outside = total_ns(layers) - total_ns(rows)
+    parts = [f"shown {units.duration(total_ns(shown))}"]
     if rest:
-        parts.append(f"{units.count(len(rest), 'shorter one')} {units.duration(total(rest))}")
+        parts.append(f"{units.count(len(rest), 'shorter one')} {units.duration(total_ns(rest))}")
     if outside:
         parts.append(f"left out by the choice {units.duration(outside)}")
-    return "" if len(parts) == 1 else f"Sums: {' + '.join(parts)} = {units.duration(total(layers))}."
+    return "" if len(parts) == 1 else f"Sums: {' + '.join(parts)} = {units.duration(total_ns(layers))}."
 
 
 def choice_words(choice: LayerChoice) -> str:
@@ -452,7 +452,7 @@ def _operator_columns(
 def groups_table(profiles: Mapping[str, PartsProfile]) -> Table[Sequence[str]] | None:
     """Time by group, a column per profile that has layers, marked where the profile shows nothing; with shares where
     there is only one profile."""
-    sums = {f"{name}{grade_mark(parts)}": by_group(parts.layers) for name, parts in profiles.items() if parts.layers}
+    sums = {f"{name}{grade_mark(parts)}": ns_by_group(parts.layers) for name, parts in profiles.items() if parts.layers}
     if not sums:
         return None
     groups = sorted({group for spent in sums.values() for group in spent}, key=lambda group: -_most(sums, group))
@@ -505,7 +505,7 @@ def group_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     return [
         case_line(summary, case.row, {"group": group, **_spent(spent, case.layers)})
         for case in cases
-        for group, spent in by_group(case.layers).items()
+        for group, spent in ns_by_group(case.layers).items()
     ]
 
 
@@ -553,7 +553,7 @@ def _operator(operator: OperatorRow) -> Line:
 
 
 def _spent(self_ns: int | None, layers: Sequence[LayerRow]) -> Line:
-    whole = total(layers)
+    whole = total_ns(layers)
     share = None if self_ns is None or not whole else self_ns / whole
     return {"self_ms": in_time_unit(self_ns, MILLISECOND), "self_share": share}
 
@@ -569,14 +569,14 @@ def terminal_layers(
     """The chosen layers with the longest self time; the longest operators where the backend exposes no layers."""
     if not parts.layers:
         return "\n".join([f"{case_id}: operators, {_trust(parts)}", _terminal_operators(parts.operators[:top])])
-    chosen_layers = chosen(parts.layers, choice)
-    if not chosen_layers:
+    chosen = chosen_layers(parts.layers, choice)
+    if not chosen:
         return f"{case_id}: no layer matches {choice_words(choice)}"
-    shown = sorted(chosen_layers, key=lambda row: -row.self_ns)[:top]
+    shown = sorted(chosen, key=lambda row: -row.self_ns)[:top]
     lines = [
         f"{case_id}: layers, {_trust(parts)}",
-        _terminal_layers(shown, total(parts.layers)),
-        sums_line(parts.layers, chosen_layers, shown),
+        _terminal_layers(shown, total_ns(parts.layers)),
+        sums_line(parts.layers, chosen, shown),
     ]
     return "\n".join(filter(None, lines))
 
@@ -588,7 +588,7 @@ def _trust(parts: PartsProfile) -> str:
     reconciled = reconcile(parts, are_kernels(parts))
     sums = f", {reconciled.ratio:.2f} of the plain latency: {reconciled.outcome}" if reconciled else ""
     repeats = f", {units.count(len(parts.ratios), 'repeat')}" if parts.ratios else ""
-    apart = spread(parts.ratios)
+    apart = repeat_spread(parts.ratios)
     return f"{grade}{sums}{repeats}{f' within {units.percent(apart)}' if apart is not None else ''}"
 
 
@@ -628,7 +628,7 @@ def tokenising_line(parts: PartsProfile) -> str:
 def _embedding(parts: PartsProfile) -> str:
     if not parts.layers:
         return "Embedding: unknown, without a per-layer profile."
-    spent = by_group(parts.layers).get("embedding")
+    spent = ns_by_group(parts.layers).get("embedding")
     if spent is None:
         return "Embedding: no layer of its own here."
     return f"Embedding takes {units.duration(spent)}, as part of it."
@@ -751,7 +751,7 @@ def _without(profile: ModelProfile, parts: PartsProfile) -> str:
     gaps = idle_share(parts, profile.achieved.latency_ns)
     if gaps is not None:
         return units.percent(gaps.share)
-    return units.percent(None if parts.operator_gaps is None else without_operator(parts.operator_gaps))
+    return units.percent(None if parts.operator_gaps is None else fraction_without_operator(parts.operator_gaps))
 
 
 _TRUST: Sequence[Column[tuple[ModelProfile, PartsProfile]]] = (
@@ -766,7 +766,7 @@ _TRUST: Sequence[Column[tuple[ModelProfile, PartsProfile]]] = (
     Column("parts / plain", lambda row: _ratio(row[1])),
     Column("sum", lambda row: _outcome(row[1])),
     Column("repeats", lambda row: str(len(row[1].ratios) or units.ABSENT)),
-    Column("spread", lambda row: units.percent(spread(row[1].ratios))),
+    Column("spread", lambda row: units.percent(repeat_spread(row[1].ratios))),
 )
 _GAPS: Column[tuple[ModelProfile, PartsProfile]] = Column("no kernel or operator", lambda row: _without(*row))
 
@@ -815,11 +815,11 @@ def _sums(profiled: Profiled, parts: PartsProfile) -> Line:
         "parts_over_plain": sums.ratio if sums else None,
         "corrected_parts_over_plain": sums.corrected if sums else None,
         "repeats": len(parts.ratios) or None,
-        "repeats_spread": spread(parts.ratios),
+        "repeats_spread": repeat_spread(parts.ratios),
         "profiling_overhead_share": sums.overhead if sums else None,
         "launch_gap_share": gaps.share if gaps else None,
         "launch_gap_share_of": gaps.of if gaps else None,
-        "without_operator_share": without_operator(parts.operator_gaps) if parts.operator_gaps else None,
+        "without_operator_share": fraction_without_operator(parts.operator_gaps) if parts.operator_gaps else None,
         "tokenising_ms": in_time_unit(parts.tokenising.time_ns if parts.tokenising else None, MILLISECOND),
         "reasons": "; ".join(sums.reasons) if sums else None,
         "notes": "; ".join(parts.notes),

@@ -8,19 +8,19 @@ from harness.core import units
 from harness.core.schemas import Summary
 from harness.core.schemas.profile_record import LaunchGaps
 from harness.core.units import MILLISECOND, TimeUnit
-from harness.profiling.launch_gaps import idle, waited
+from harness.profiling.launch_gaps import host_wait_fraction, idle_fraction
 from harness.profiling.profile_grades import flags_of, grade_of
 from harness.profiling.read_profiles import Profiled
 from harness.profiling.reconcile import HIGH, LOW
 from harness.profiling.side_by_side import (
     MODEL,
-    Alike,
     ComparedColumn,
+    ComparedProfiles,
     NotCompared,
     SideBySide,
     SideBySideLine,
-    alike,
-    gain_of,
+    compared_profiles,
+    line_gain_ns,
 )
 from harness.reporting.csv_identity import Line as CsvLine
 from harness.reporting.csv_identity import case_line, in_time_unit
@@ -35,7 +35,7 @@ IDLE = "no kernel running"
 """For a backend whose profiler lists kernels: the rest of its measured latency, or else of its plain latency."""
 
 
-def side_by_side_section(comparison: Alike, stated: str, image: str) -> list[DocumentBlock]:
+def side_by_side_section(comparison: ComparedProfiles, stated: str, image: str) -> list[DocumentBlock]:
     """One comparison as a section of the report.
 
     stated: the conditions of its rows. image: its chart, empty where none was drawn.
@@ -71,7 +71,7 @@ def left_out_sentence(left_out: Sequence[tuple[str, str]]) -> str:
     return f"Left out: {'; '.join(f'{name}, {why}' for name, why in left_out)}." if left_out else ""
 
 
-def title_of(comparison: Alike) -> str:
+def title_of(comparison: ComparedProfiles) -> str:
     """Title of a comparison: `minilm-l6, fp32, batch 1, sequence 128: where openvino gains on torch-eager`."""
     backends = {row.case_id: row.backend for row in comparison.rows}
     fast, slow = (backends[column.case_id] for column in (comparison.groups.fastest, comparison.groups.slowest))
@@ -105,7 +105,11 @@ def gain_sentence(side: SideBySide) -> str:
     if without_layers:
         names = " and ".join(without_layers)
         return f"{text}. Cannot attribute the difference to layer groups: {names} reports operators only."
-    share = f"{units.percent(gain_of(first) / side.gain_ns)} of it" if gain_of(first) <= side.gain_ns else "all of it"
+    share = (
+        f"{units.percent(line_gain_ns(first) / side.gain_ns)} of it"
+        if line_gain_ns(first) <= side.gain_ns
+        else "all of it"
+    )
     return f"{text}; {first.name} brings {share}."
 
 
@@ -162,8 +166,8 @@ def gains_table(side: SideBySide, header: str, top: int = TOP) -> Table[Sequence
 
 def gaps_line(column: ComparedColumn, gaps: LaunchGaps) -> str:
     """How long the GPU was idle, and what it waited for."""
-    text = f"{column.name}: GPU idle {units.percent(idle(gaps))} of the traced window"
-    if (for_launches := waited(gaps)) is not None:
+    text = f"{column.name}: GPU idle {units.percent(idle_fraction(gaps))} of the traced window"
+    if (for_launches := host_wait_fraction(gaps)) is not None:
         text += f", {units.percent(for_launches)} waiting for launches"
     if share := column.idle_share:
         text += f"; {units.percent(share.share)} of the {share.of}, without the profiler, which slows the host"
@@ -174,12 +178,12 @@ def _cut(lines: Sequence[SideBySideLine], top: int) -> tuple[list[SideBySideLine
     """The lines with the largest effect on the difference, in their order, and the other lines."""
     if len(lines) <= top + 1:
         return list(lines), []
-    kept = {line.name for line in sorted(lines, key=lambda line: -abs(gain_of(line)))[:top]}
+    kept = {line.name for line in sorted(lines, key=lambda line: -abs(line_gain_ns(line)))[:top]}
     return [line for line in lines if line.name in kept], [line for line in lines if line.name not in kept]
 
 
 def _row(name: str, line: SideBySideLine, unit: TimeUnit) -> list[str]:
-    return _sums(name, line.times_ns, gain_of(line), unit)
+    return _sums(name, line.times_ns, line_gain_ns(line), unit)
 
 
 def _sums(name: str, times_ns: Sequence[float | None], gain_ns: float | None, unit: TimeUnit) -> list[str]:
@@ -207,12 +211,14 @@ def _is_line(module: str, name: str) -> bool:
 
 def group_gain_lines(summary: Summary, cases: Sequence[Profiled]) -> list[CsvLine]:
     """A line for each group and backend of cases that differ only in their backend."""
-    return _beside(summary, cases, "group", [comparison.groups for comparison in alike(cases)])
+    return _beside(summary, cases, "group", [comparison.groups for comparison in compared_profiles(cases)])
 
 
 def module_gain_lines(summary: Summary, cases: Sequence[Profiled]) -> list[CsvLine]:
     """A line for each module that all backends expose, and each backend."""
-    return _beside(summary, cases, "module", [comparison.modules for comparison in alike(cases) if comparison.modules])
+    return _beside(
+        summary, cases, "module", [comparison.modules for comparison in compared_profiles(cases) if comparison.modules]
+    )
 
 
 def _beside(summary: Summary, cases: Sequence[Profiled], header: str, compared: Sequence[SideBySide]) -> list[CsvLine]:

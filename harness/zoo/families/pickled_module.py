@@ -18,9 +18,9 @@ from harness.core.errors import ConfigError, MalformedFileError, MissingInputErr
 from harness.core.layout import ModelFolder
 from harness.core.safe_files import SizeLimit, path_inside, read
 from harness.zoo import ModelInfo
-from harness.zoo.families.own_module import initialised, loaded, uncompiled
+from harness.zoo.families.own_module import initialised_module, load_module, uncompiled_module
 from harness.zoo.input_files import Arrays
-from harness.zoo.inputs.own import rotation
+from harness.zoo.inputs.own import rotating_samples
 from harness.zoo.loaded import Inputs, Loaded, Request, axes_of_examples, sample_first
 
 _AGAIN = "Make the profiler again: harness.api.ModelProfiler writes the file."
@@ -34,15 +34,15 @@ def load(request: Request) -> Loaded:
 
     def make_inputs(samples: int, sequence: int | None) -> Inputs:
         del sequence
-        return rotation(samples_first, samples, shared=shared)
+        return rotating_samples(samples_first, samples, shared=shared)
 
-    return loaded(request.info, module, _tensors(given), tuple(given), make_inputs, axes)
+    return load_module(request.info, module, _tensors(given), tuple(given), make_inputs, axes)
 
 
 def architecture(info: ModelInfo, folder: Path) -> nn.Module:
     """The module as it was handed over; the exported weights, which are the same, are loaded over."""
     module, given = _read(info, folder)
-    return initialised(module, _tensors(given))
+    return initialised_module(module, _tensors(given))
 
 
 def _tensors(given: Arrays) -> tuple[torch.Tensor, ...]:
@@ -63,4 +63,4 @@ def _read(info: ModelInfo, folder: Path) -> tuple[nn.Module, Arrays]:
             f"{info.name} could not be read back: {type(error).__name__}: {error}",
             "Give a module that pickles, or a function that builds it: `module:<python path>:<function>`.",
         ) from error
-    return uncompiled(pair[0]), pair[1]
+    return uncompiled_module(pair[0]), pair[1]

@@ -65,7 +65,7 @@ class GenerationRequest:
     def digest(self) -> str:
         """Hash of everything that decides the content of the files; what a longer record covers is left out."""
         asked = [self.info.name, self.slug, self.weights, self.seed, self.prompts_sha256]
-        return store.digest_of("generation", _FORMAT, asked, versions(), identity.files(self.info, self.cache))
+        return store.digest_of("generation", _FORMAT, asked, versions(), identity.file_hashes(self.info, self.cache))
 
     def covered_by(self, record: GenerationExport) -> bool:
         """Whether a record has every length, prompt and file."""

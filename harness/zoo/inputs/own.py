@@ -32,7 +32,7 @@ def with_own_inputs(loaded: Loaded, given: Sequence[GivenInputs]) -> Loaded:
     sources = {path.sequence_length: Path(path.path).name for path in given}
 
     def make_inputs(samples: int, length: int | None) -> Inputs:
-        return rotation(files[length], samples, f"of {sources[length]}", shared)
+        return rotating_samples(files[length], samples, f"of {sources[length]}", shared)
 
     return dataclasses.replace(
         loaded,
@@ -44,7 +44,7 @@ def with_own_inputs(loaded: Loaded, given: Sequence[GivenInputs]) -> Loaded:
     )
 
 
-def rotation(
+def rotating_samples(
     given: Mapping[str, NDArray[np.generic]],
     samples: int,
     which: str = "that were handed over",
@@ -68,7 +68,7 @@ def rotation(
     return Inputs(arrays, f"{len(places)} different samples {which}" + (varied if more else ""))
 
 
-def varied(given: Arrays, count: int) -> Arrays:
+def varied_samples(given: Arrays, count: int) -> Arrays:
     """That many variations of the given samples."""
     random = np.random.default_rng(_SEED)
     return {

@@ -20,9 +20,9 @@ from harness.zoo.inputs.preprocessing import (
     TEXT_INPUTS,
     Prepare,
     RawSample,
-    in_hand,
     load_samples,
     prepare_of,
+    samples_in_memory,
 )
 from harness.zoo.loaded import Request
 
@@ -116,7 +116,7 @@ def _saved(case: Case, stored: InputSet, folder: Path, kinds: Mapping[str, np.dt
     raw = stored.raw
     if raw is None or raw.preparation.kind != "text":
         return None
-    samples = in_hand(load_samples(folder / raw.items.path), raw.preparation)[: case.batch_size]
+    samples = samples_in_memory(load_samples(folder / raw.items.path), raw.preparation)[: case.batch_size]
     return Texts(samples, prepare_of(raw.preparation, folder, kinds, case.sequence_length), "the exported tokenizer")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.backends.profile_timing import PartTimes, SpanMark, mean_times, spans_of_run, times_of_run
-from harness.profiling.launch_gaps import Span, back_to_back, save_trace
+from harness.profiling.launch_gaps import Span, save_trace, spans_back_to_back
 from harness.profiling.reconcile import middle_mean, middle_runs
 
 
@@ -87,7 +87,7 @@ def test_a_single_run_is_its_own_middle_and_none_has_no_middle() -> None:
 def test_a_trace_is_what_chrome_reads(tmp_path: Path) -> None:
     file = tmp_path / "new" / "x.trace.json"
     save_trace(
-        file, "a case", [*back_to_back([("a", "Conv", 1500), ("b", "Relu", 500)]), Span("c", "k", 5, 6, {"x": 1})]
+        file, "a case", [*spans_back_to_back([("a", "Conv", 1500), ("b", "Relu", 500)]), Span("c", "k", 5, 6, {"x": 1})]
     )
     told = json.loads(file.read_text())["traceEvents"]
     assert told[0]["args"] == {"name": "a case"}

@@ -145,7 +145,7 @@ def test_a_load_run_shows_cases_loads_and_replications_as_they_come(results: Res
     begun = looked(watched)
     assert (begun.state, row(begun).state, row(begun).planned) == ("running", "running", 6)
     assert begun.left_s is None
-    assert "now: load  minilm-l6" in "".join(map(terminal_view.turning, begun.turning))
+    assert "now: load  minilm-l6" in "".join(map(terminal_view.running_turn, begun.turning))
 
     predict(files)
     for point, number in ((0, 1), (0, 2), (1, 1)):
