@@ -12,7 +12,7 @@ from typing import Self, TypeVar
 from harness.aggregation.batch_times import batch_count, batch_ns
 from harness.backends import backend_info
 from harness.core import cli, store
-from harness.core.errors import FormatError, StorageError
+from harness.core.errors import FormatError, InferometerError, StorageError
 from harness.core.layout import Models, Results
 from harness.core.protocol import GenerationTask, Job, TurnJob
 from harness.core.schemas import Failed, Generated, GenerationCase, Measured, Plan
@@ -20,7 +20,7 @@ from harness.core.timestamps import utc_now
 from harness.core.units import duration
 from harness.planning.block_settings import threads_of
 from harness.planning.exports import Exports, export_files
-from harness.planning.schedule import Turn
+from harness.planning.schedule import GenerationTurn, Turn
 from harness.processes.launcher import IMPORT, Code, Observer, ProcessOutcome, Worker
 from harness.processes.monitor_handle import Monitor
 from harness.processes.presence import Presence
@@ -280,7 +280,7 @@ def split_off_unexported(plan: Plan, turns: Sequence[Turn], exports: Exports, re
     measurable = []
     reported: set[tuple[str, str]] = set()
     for turn in turns:
-        number, case = turn
+        case = turn[1]
         reason = exports.reason_against(case)
         if reason is None:
             measurable.append(turn)
@@ -288,27 +288,38 @@ def split_off_unexported(plan: Plan, turns: Sequence[Turn], exports: Exports, re
         if case.model not in exports.absent and (case.model, reason.problem) not in reported:
             reported.add((case.model, reason.problem))
             cli.warn(f"{case.model} is not measured where its ONNX file is needed. {reason.problem} {reason.hint}")
-        if not _is_measured(plan, turn, results):
-            record = Failed(
-                case_id=case.case_id,
-                round=number,
-                settings_id=plan.settings_id,
-                started_at=utc_now(),
-                environment_id=None,
-                error=reason.problem,
-                hint=reason.hint,
-                phase="export",
-                stderr_tail="",
-            )
-            store.save_raw(results.raw_file(case.case_id, number), record)
+        save_unexported(plan, turn, reason, results, store.load_raw)
     return measurable
 
 
-def _is_measured(plan: Plan, turn: Turn, results: Results) -> bool:
+def save_unexported(
+    plan: Plan,
+    turn: Turn | GenerationTurn,
+    reason: InferometerError,
+    results: Results,
+    load: Callable[[Path], Measured | Generated | Failed],
+) -> None:
+    """Save the failure of a turn that has no export. A record that was measured with the plan's settings stays.
+
+    results: of generation for its turns. load: reads a raw record of the turn's kind.
+    """
     number, case = turn
     path = results.raw_file(case.case_id, number)
     try:
-        record = store.load_raw(path) if path.is_file() else None
+        record = load(path) if path.is_file() else None
     except FormatError:
-        return False
-    return isinstance(record, Measured) and record.settings_id == plan.settings_id
+        record = None
+    if record is not None and not isinstance(record, Failed) and record.settings_id == plan.settings_id:
+        return
+    failure = Failed(
+        case_id=case.case_id,
+        round=number,
+        settings_id=plan.settings_id,
+        started_at=utc_now(),
+        environment_id=None,
+        error=reason.problem,
+        hint=reason.hint,
+        phase="export",
+        stderr_tail="",
+    )
+    store.save_raw(path, failure)
