@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.aggregate import load_loads
+from harness.aggregate import load_rows
 from harness.aggregation.join import Notes
 from harness.core import store
 from harness.core.host import environment
@@ -253,7 +253,7 @@ def test_the_summary_leaves_out_records_of_an_earlier_export(
     plan = made.plan_of([made.RESNET], []).model_copy(update={"loads": (LOAD,), "settings_id": "s"})
     slug, notes = made.RESNET.name, Notes()
     here = {"e": made.environment()}
-    (row,) = load_loads(plan, Results(tmp_path), {slug: EXPORT}, {slug: ()}, here, notes, {})
+    (row,) = load_rows(plan, Results(tmp_path), {slug: EXPORT}, {slug: ()}, here, notes, {})
     assert row.status == status
     assert any("model.onnx has changed" in note for note in notes.other) == (status == "missing")
 
