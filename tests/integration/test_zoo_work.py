@@ -165,7 +165,7 @@ def test_an_operator_of_another_library_is_named() -> None:
 
 
 def test_a_table_that_is_also_the_output_layer_is_read_and_winograds_convolutions_are_reported() -> None:
-    class Tied(torch.nn.Module):  # type: ignore[name-defined,misc]
+    class InferTensors(torch.nn.Module):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:
             super().__init__()
             self.table, self.other = torch.nn.Embedding(10, 4), torch.nn.Embedding(7, 4)
@@ -176,7 +176,7 @@ def test_a_table_that_is_also_the_output_layer_is_read_and_winograds_convolution
             return self.out(self.table(ids) + self.other(ids))
 
     ids = Inputs({"ids": np.ones((2, 3), np.int64)}, "ones")
-    assert count(loaded_of(Tied(), ("ids",)), {3: ids})[0].parameters == 40
+    assert count(loaded_of(InferTensors(), ("ids",)), {3: ids})[0].parameters == 40
 
     layers = torch.nn.Sequential(
         torch.nn.Conv2d(3, 4, 3, padding=1, bias=False),
