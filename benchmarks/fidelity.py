@@ -25,7 +25,7 @@ from harness.backends.calibration.noop import Noop
 from harness.core import store
 from harness.core.host import environment, limits
 from harness.core.layout import Models, Results
-from harness.core.protocol import Job
+from harness.core.protocol import CaseJob
 from harness.core.schemas import Case, ExportRecord, Measured, Measurement, Plan
 from harness.processes.launcher import Worker
 from harness.timing.loop import measure
@@ -103,7 +103,7 @@ def _benchmark_app(folder: Path, threads: int) -> float:
         return float(report["execution_results"]["latency (ms)"]) * 1e6
 
 
-def harness_median_ns(worker: Worker, job: Job, results: Results) -> float:
+def harness_median_ns(worker: Worker, job: CaseJob, results: Results) -> float:
     """Median of one process of the harness in nanoseconds."""
     worker.run(job, _Silent())
     record = store.load_raw(results.raw_file(job.case.case_id, job.round))
@@ -130,7 +130,7 @@ def main() -> None:
         results = Results(Path(scratch))
         for backend, other in (pair for pair in PAIRS if pair[0] in options.backends):
             case = next(c for c in plan.cases if c.case_id == f"resnet50-{backend}-cpu-fp32-b1")
-            job = Job(
+            job = CaseJob(
                 case=case,
                 round=1,
                 settings_id=plan.settings_id,

@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from harness.backends.decoder import Decoder, GenerationJob
+from harness.backends.decoder import Decoder, DecoderJob
 from harness.backends.torch.decoder import EagerDecoder
 from harness.core import store
 from harness.core.schemas import DecoderShape, GenerationExport
@@ -65,7 +65,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder, shape, vocabulary = _model(options.folder, Path(place))
         threads = options.threads or len(os.sched_getaffinity(0))
-        job = GenerationJob(
+        job = DecoderJob(
             "x", folder, shape, options.device, options.precision, 1, PROMPT, STEPS, threads, folder / "cache"
         )
         decoder = EagerDecoder(job)

@@ -32,7 +32,7 @@ from harness.core.host import gpu, limits
 from harness.core.host.gpu import GpuHandle, first_gpu
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
-from harness.core.protocol import GenerationTask, Job
+from harness.core.protocol import CaseJob, GenerationCaseJob
 from harness.core.raw_files import RawFiles
 from harness.core.schemas import Case, Energy, Failed, Generated, GenerationCase, Measured, Plan
 from harness.core.units import count, significant
@@ -156,7 +156,7 @@ class _EnergyPass:
     def measure(self, name: str, case: Case) -> bool:
         """Measure one case, save and print its energy; False where it is unknown."""
         runs, meter = Results(self._results.energy_runs), PhaseMeter(self._gpu)
-        job = Job(
+        job = CaseJob(
             case=case,
             round=1,
             settings_id=self._plan.settings_id,
@@ -173,7 +173,7 @@ class _EnergyPass:
     def measure_generation(self, case: GenerationCase) -> bool:
         """The same for a case of generation: an inference is a request, an item a sequence."""
         runs, meter = Results(self._results.energy_runs), PhaseMeter(self._gpu)
-        task = GenerationTask(
+        task = GenerationCaseJob(
             case=case,
             round=1,
             settings_id=self._plan.settings_id,

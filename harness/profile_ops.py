@@ -32,7 +32,7 @@ from harness.core.errors import (
 from harness.core.host import gpu, limits
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
-from harness.core.protocol import GenerationTask, Job
+from harness.core.protocol import CaseJob, GenerationCaseJob
 from harness.core.schemas import (
     Case,
     Environment,
@@ -73,7 +73,7 @@ from harness.profiling.layers import LayerChoice, near_names, unmatched_words
 from harness.profiling.phases import generation_files, phase_bytes, phase_case, phase_rows, phases_of, with_phases
 from harness.profiling.profile_grades import graded_profile, until_steady
 from harness.profiling.read_profiles import with_launch_gaps
-from harness.profiling.what_if import model_profile, phase_profile
+from harness.profiling.what_if import model_profile, profile_of_counts
 from harness.reporting.tables.profile_tables import profile_blocks, progress_line, terminal_layers, tokenising_line
 from harness.reporting.tables.what_if_table import terminal_what_if
 from harness.reporting.writers.markdown import blocks_text, document_text
@@ -246,9 +246,8 @@ class _ProfilePass:
             self.counted[key] = Counts.model_validate_json(self._ask("count", subject, own=False))
         memory = MeasuredMemory.model_validate_json(self._ask("memory", subject, own=True))
         rows = phase_rows(self.summary.generations, lambda _: True) if self.summary else ()
-        return phase_profile(
+        return profile_of_counts(
             case,
-            phase,
             (self.plan.settings_id, utc_now()),
             export.request_sha256,
             generation_files(export),
@@ -257,6 +256,7 @@ class _ProfilePass:
             memory,
             next((row for row in rows if (row.case_id, row.weights) == (case.case_id, case.weights)), None),
             self.summary.roof if self.summary else None,
+            phase,
         )
 
     def _generated(self, case: GenerationCase) -> GenerationExport:
@@ -345,7 +345,7 @@ class _ProfilePass:
     def _profile_job(self, level: Level, subject: _Subject, repeat: int = 1) -> ProfileJob:
         case = subject.case
         if subject.generation is not None:
-            task = GenerationTask(
+            task = GenerationCaseJob(
                 case=subject.generation.model_copy(update={"case_id": case.case_id}),
                 round=repeat,
                 settings_id=self.plan.settings_id,
@@ -357,7 +357,7 @@ class _ProfilePass:
                 options=self.plan.generation,
             )
             return ProfileJob(level=level, job=task, runs=self.runs, phase=subject.phase)
-        job = Job(
+        job = CaseJob(
             case=case,
             round=repeat,
             settings_id=self.plan.settings_id,

@@ -11,7 +11,7 @@ from harness.backends.tensorrt.engine_request import Options, engine_for, merged
 from harness.core import store
 from harness.core.errors import MissingInputError
 from harness.core.layout import ModelFolder, Models
-from harness.core.protocol import Job
+from harness.core.protocol import CaseJob
 from harness.core.schemas import SOURCES, Case, EngineRecord, ExportRecord, OnnxArtifact, Precision
 
 
@@ -33,8 +33,8 @@ def onnx_artifact(export: ExportRecord, precision: Precision, variant: str | Non
     return artifact
 
 
-def backend_job(
-    job: Job, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch], in_flight: int = 0
+def make_backend_job(
+    job: CaseJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch], in_flight: int = 0
 ) -> BackendJob:
     """A job as its backend gets it. in_flight: passes that are issued at once. Raises FormatError or MissingInputError
     for an engine that it needs."""
@@ -59,7 +59,7 @@ def backend_job(
     )
 
 
-def read_case_export(job: Job) -> tuple[ExportRecord, ModelFolder]:
+def read_case_export(job: CaseJob) -> tuple[ExportRecord, ModelFolder]:
     """The export of a job, and the folder of its files. Raises FormatError or MissingInputError."""
     models = Models(Path(job.models))
     path = models.folder(job.case.slug).record if job.export is None else Path(job.export)

@@ -20,7 +20,7 @@ from typing import Self
 
 from harness.core.host import limits
 from harness.core.layout import Models, Results
-from harness.core.protocol import GIVE_UP, GO, OVER, WINDOW_ENDED, Job, WindowRequest
+from harness.core.protocol import GIVE_UP, GO, OVER, WINDOW_ENDED, CaseJob, WindowRequest
 from harness.core.schemas import Case, DeviceSlot, Failed, Measured, Plan, Situation
 from harness.planning.block_settings import threads_of
 from harness.planning.exports import export_files
@@ -163,8 +163,8 @@ class CopiesPool:
         finally:
             conductor.ended(place)
 
-    def _job(self, place: int, case: Case, number: int, windows: int) -> Job:
-        return Job(
+    def _job(self, place: int, case: Case, number: int, windows: int) -> CaseJob:
+        return CaseJob(
             case=case,
             round=number,
             settings_id=self._plan.settings_id,

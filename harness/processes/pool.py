@@ -14,7 +14,7 @@ from harness.backends import backend_info
 from harness.core import cli, store
 from harness.core.errors import FormatError, InferometerError, StorageError
 from harness.core.layout import Models, Results
-from harness.core.protocol import GenerationTask, Job, TurnJob
+from harness.core.protocol import CaseJob, GenerationCaseJob, TurnJob
 from harness.core.schemas import Failed, Generated, GenerationCase, Measured, Plan
 from harness.core.timestamps import utc_now
 from harness.core.units import duration
@@ -30,12 +30,12 @@ from harness.statistics.estimators import median
 T = TypeVar("T", Measured, Generated)
 
 
-def measure_turn(job: Job, worker: Worker, results: Results, observer: Observer) -> Measured | Failed:
+def measure_turn(job: CaseJob, worker: Worker, results: Results, observer: Observer) -> Measured | Failed:
     """Measure one case in one round. Raises StorageError when its record cannot be written."""
     return _measure(job, worker, results, observer, store.load_raw)
 
 
-def generate_turn(task: GenerationTask, worker: Worker, results: Results, observer: Observer) -> Generated | Failed:
+def generate_turn(task: GenerationCaseJob, worker: Worker, results: Results, observer: Observer) -> Generated | Failed:
     """The same for a case of generation. results: Results.of_generation of a folder."""
     return _measure(task, worker, results, observer, store.load_generated)
 
@@ -192,7 +192,7 @@ class WorkerPool:
     def measure(self, turn: Turn) -> Measured | Failed:
         """Measure one turn and show its result."""
         number, case = turn
-        job = Job(
+        job = CaseJob(
             case=case,
             round=number,
             settings_id=self._plan.settings_id,
@@ -215,7 +215,7 @@ class WorkerPool:
         """The same for a turn of generation."""
         number, case = turn
         setting = backend_info(case.backend).decoder_setting(case.device, case.setting)
-        task = GenerationTask(
+        task = GenerationCaseJob(
             case=case,
             round=number,
             settings_id=self._plan.settings_id,

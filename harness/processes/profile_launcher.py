@@ -20,9 +20,9 @@ from harness.core.host import orphans
 from harness.core.layout import Results
 from harness.core.protocol import (
     EVENT,
+    CaseJob,
     Entered,
-    GenerationTask,
-    Job,
+    GenerationCaseJob,
     Started,
     TurnJob,
 )
@@ -44,11 +44,11 @@ Level = Literal["count", "memory", "parts", "tokenising"]
 class ProfileJob(Record):
     """The job of a profiling process. runs: inferences over which the parts are timed.
 
-    phase: of generation; the job is then a GenerationTask, and the case_id in it is the phase's (profiling/phases.py).
+    phase: of generation; the job is then a GenerationCaseJob, and its case_id is that of the phase (profiling/phases.py).
     """
 
     level: Level
-    job: Job | GenerationTask
+    job: CaseJob | GenerationCaseJob
     runs: Annotated[int, Field(ge=1)]
     phase: GenerationPhase | None = None
 

@@ -21,17 +21,17 @@ from numpy.typing import NDArray
 from harness.backends import backend_info, profile_timing
 from harness.backends.base import BackendJob, Batch, construct, is_out_of_memory, out_of_memory
 from harness.backends.batches import load_batches
-from harness.backends.case_files import backend_job, read_case_export
+from harness.backends.case_files import make_backend_job, read_case_export
 from harness.backends.info import import_target
 from harness.core import cli, store
 from harness.core.errors import CaseError, UnavailableError
 from harness.core.host import environment
 from harness.core.host.orphans import die_with_parent
 from harness.core.layout import ModelFolder, Results
-from harness.core.protocol import Entered, GenerationTask, Job
+from harness.core.protocol import CaseJob, Entered, GenerationCaseJob
 from harness.core.schemas import Case, ExportRecord, Record
 from harness.core.schemas.profile_record import Counts, MeasuredMemory, MemoryTimeline, PartsProfile, Tokenising
-from harness.processes.measure_generation import decoder_job, find_prompt_set, load_prompts, read_generation_export
+from harness.processes.measure_generation import find_prompt_set, load_prompts, make_decoder_job, read_generation_export
 from harness.processes.profile_launcher import Level, ProfileJob
 from harness.profiling.phases import empty_memory_record
 from harness.profiling.read_profiles import with_launch_gaps
@@ -74,7 +74,7 @@ def stage(arguments: Sequence[str]) -> None:
         _prepare(asked)
         profile_timing.listen(lambda phase: _say(answers, Entered(phase=phase)))
         answer = (
-            _of_a_phase(asked, asked.job) if isinstance(asked.job, GenerationTask) else _of_a_case(asked, asked.job)
+            _of_a_phase(asked, asked.job) if isinstance(asked.job, GenerationCaseJob) else _of_a_case(asked, asked.job)
         )
     except Exception as error:
         if isinstance(error, MemoryError) or is_out_of_memory(str(error)):
@@ -83,13 +83,13 @@ def stage(arguments: Sequence[str]) -> None:
     _say(answers, answer)
 
 
-def _of_a_case(asked: ProfileJob, job: Job) -> Record:
+def _of_a_case(asked: ProfileJob, job: CaseJob) -> Record:
     export, folder = read_case_export(job)
     batches = load_batches(folder.root, export, job.case, job.measurement.parity_samples).inputs
     return _LEVELS[asked.level](asked, export, folder, batches)
 
 
-def _of_a_phase(asked: ProfileJob, job: GenerationTask) -> Record:
+def _of_a_phase(asked: ProfileJob, job: GenerationCaseJob) -> Record:
     """The same levels of one phase of generation; its allocations are not measured."""
     case, phase = job.case, asked.phase
     if phase is None:
@@ -105,8 +105,8 @@ def _of_a_phase(asked: ProfileJob, job: GenerationTask) -> Record:
     if profiler is None:
         raise _no_profiler(case.backend)
     prompts, _ = load_prompts(folder, find_prompt_set(export, case.prompt_length, case.new_tokens))
-    given = decoder_job(case, job.threads, export.shape, folder, export)
-    measure = partial(import_target(profiler), given, prompts, phase)
+    decoder_job = make_decoder_job(case, job.threads, export.shape, folder, export)
+    measure = partial(import_target(profiler), decoder_job, prompts, phase)
     return _with_traces(asked, measure)
 
 
@@ -137,15 +137,15 @@ def _memory(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batche
     timeline: MemoryTimeline | None = None
     peak: int | None = None
     by = _NOT_REPORTED
-    given = _job_of(asked, export, folder, batches)
+    backend_job = _job_of(asked, export, folder, batches)
     if info.allocations is not None:
         results = Results(asked.results)
         make = partial(construct, info.target_on(case.device))
-        timeline = import_target(info.allocations)(given, make, results.profile(case.case_id))
+        timeline = import_target(info.allocations)(backend_job, make, results.profile(case.case_id))
         store.save(results.memory_profile(case.case_id), timeline, indent=None)
         peak, by = timeline.pass_peak_bytes, timeline.by
     elif info.peak is not None:
-        peak, by = measure_peak_memory(info.peak, given)
+        peak, by = measure_peak_memory(info.peak, backend_job)
     return MeasuredMemory(
         peak_bytes=peak,
         activations_bytes=None if timeline is None else timeline.activations_peak_bytes,
@@ -164,10 +164,10 @@ def _here(asked: ProfileJob) -> str:
     return environment_id
 
 
-def measure_peak_memory(target: str, given: BackendJob) -> tuple[int | None, str]:
+def measure_peak_memory(target: str, backend_job: BackendJob) -> tuple[int | None, str]:
     """(bytes, how they were measured) or (None, why they were not)."""
     try:
-        peak, by = import_target(target)(given)
+        peak, by = import_target(target)(backend_job)
     except UnavailableError as error:
         return None, f"not measured: {error.problem}"
     return peak, by
@@ -195,12 +195,12 @@ def _with_traces(asked: ProfileJob, profiler: Callable[[Path, int], PartsProfile
 
 
 def _job_of(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> BackendJob:
-    return backend_job(_of_run(asked), export, folder, batches)
+    return make_backend_job(_of_run(asked), export, folder, batches)
 
 
-def _of_run(asked: ProfileJob) -> Job:
+def _of_run(asked: ProfileJob) -> CaseJob:
     """The job of a level of a model's case."""
-    if not isinstance(asked.job, Job):
+    if not isinstance(asked.job, CaseJob):
         raise TypeError("a job of generation has levels of its own")
     return asked.job
 

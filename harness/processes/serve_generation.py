@@ -31,11 +31,11 @@ from harness.planning.resume import read_load_state
 from harness.processes.measure_generation import (
     CALIBRATION_SHAPE,
     calibration_prompts,
-    decoder_job,
     decoder_of,
     find_prompt_set,
     joining_decoder_of,
     load_prompts,
+    make_decoder_job,
 )
 from harness.processes.serve_load import prepare_to_measure, replication_record, same_machine_check
 from harness.serving.load_case import (
@@ -143,11 +143,11 @@ class _Service:
         joining: JoiningDecoder | None = None
         for size in sizes:
             enter("load")
-            given = decoder_job(cases[size], job.threads, shape, folder, export)
+            decoder_job = make_decoder_job(cases[size], job.threads, shape, folder, export)
             if load.batching == "continuous":
-                decoders[size] = joining = joining_decoder_of(load.backend, given)
+                decoders[size] = joining = joining_decoder_of(load.backend, decoder_job)
             else:
-                decoders[size] = decoder_of(cases[size], given)
+                decoders[size] = decoder_of(cases[size], decoder_job)
             load_ns[size] = _start_cold(decoders[size], prompts.requests(load.pairs[:1], 0), size, enter)
         if prompts.tallies:
             enter("tokens check")
@@ -266,13 +266,13 @@ def _force_joining(decoder: JoiningDecoder, prompts: _PromptRows) -> None:
             tally = prompts.tallies[length]
             tally.force(row, step, logits[slot])
             tally.forced_token(row, step, int(chosen[slot]))
-            given[slot] = tally.reference.tokens[row][step]
+            forced[slot] = tally.reference.tokens[row][step]
             running[slot] = length, row, step + 1
             if step + 1 == len(tally.reference.tokens[row]):
                 del running[slot]
                 decoder.leave(slot)
 
-    given = np.zeros(decoder.job.batch_size, np.int64)
+    forced = np.zeros(decoder.job.batch_size, np.int64)
     while waiting or running:
         free = next((slot for slot in range(decoder.job.batch_size) if slot not in running), None)
         if waiting and free is not None:
@@ -281,7 +281,7 @@ def _force_joining(decoder: JoiningDecoder, prompts: _PromptRows) -> None:
             decoder.join(free, prompts.ids[length][row])
             judge([free])
         if running:
-            decoder.force(given)
+            decoder.force(forced)
             decoder.step()
             judge(list(running))
 

@@ -24,13 +24,13 @@ from harness.backends import backend_info
 from harness.backends.base import Backend, Batch, construct
 from harness.backends.batches import NO_BATCHES, BatchSet, empty_export, load_batches
 from harness.backends.calibration.slowdown import slow_down, slowdown_of
-from harness.backends.case_files import artifact_hashes, backend_job, read_case_export
+from harness.backends.case_files import artifact_hashes, make_backend_job, read_case_export
 from harness.core import store
 from harness.core.errors import CaseError, FormatError, MissingInputError
 from harness.core.host import environment
 from harness.core.host.environment import loaded_runtimes
 from harness.core.layout import LoadFiles, ModelFolder, Models, Results
-from harness.core.protocol import Enter, Job, LoadJob
+from harness.core.protocol import CaseJob, Enter, LoadJob
 from harness.core.schemas import (
     Environment,
     ExportRecord,
@@ -226,20 +226,19 @@ def _open_worker(
     placement: Placement | None = None
     for size in batch_sizes(load):
         enter("load")
-        own = job_at_batch(job, size)
-        batches[size] = (
-            NO_BATCHES
-            if info.artifact == "none"
-            else load_batches(folder.root, export, own.case, job.measurement.parity_samples)
-        )
-        if info.setting(own.case.device, own.case.setting).own_core:
+        case_job = job_at_batch(job, size)
+        if info.artifact == "none":
+            batches[size] = NO_BATCHES
+        else:
+            batches[size] = load_batches(folder.root, export, case_job.case, job.measurement.parity_samples)
+        if info.setting(case_job.case.device, case_job.case.setting).own_core:
             raise CaseError(
                 "A service has several threads that launch, and none gets a CPU of its own.",
                 "Choose a setting without `own-core` for loads.",
             )
-        given = backend_job(own, export, folder, batches[size].inputs, load.in_flight or 0)
-        files.update(artifact_hashes(export, own.case, given.engine))
-        backends[size] = backend = construct(info.target_on(load.device), given)
+        backend_job = make_backend_job(case_job, export, folder, batches[size].inputs, load.in_flight or 0)
+        files.update(artifact_hashes(export, case_job.case, backend_job.engine))
+        backends[size] = backend = construct(info.target_on(load.device), backend_job)
         factor = slowdown_of(load.backend)
         if factor is not None:
             slow_down(backend, factor)
@@ -314,9 +313,9 @@ def replication_record(
     )
 
 
-def job_at_batch(job: LoadJob, size: int) -> Job:
+def job_at_batch(job: LoadJob, size: int) -> CaseJob:
     """The job of one case at a batch size, as a backend's loader takes it."""
-    return Job(
+    return CaseJob(
         case=backend_case(job.load, size),
         round=1,
         settings_id=job.settings_id,

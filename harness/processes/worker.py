@@ -25,7 +25,7 @@ from harness.backends import backend_info
 from harness.backends.base import construct_class, is_out_of_memory, out_of_memory
 from harness.backends.batches import NO_BATCHES, empty_export, load_batches, load_raw_batches
 from harness.backends.calibration.slowdown import slow_down, slowdown_of
-from harness.backends.case_files import artifact_hashes, backend_job, read_case_export
+from harness.backends.case_files import artifact_hashes, make_backend_job, read_case_export
 from harness.backends.info import import_target
 from harness.core import cli, store
 from harness.core.errors import InferometerError, NotSupportedError, StorageError, reason
@@ -42,12 +42,12 @@ from harness.core.protocol import (
     ANY_JOB,
     WINDOW_ENDED,
     AnyJob,
+    CaseJob,
     Ended,
     Enter,
     Entered,
     Event,
-    GenerationTask,
-    Job,
+    GenerationCaseJob,
     LoadJob,
     Ready,
     Started,
@@ -135,12 +135,12 @@ def _measure_and_exit(job: AnyJob, emit: Callable[[Event], None]) -> NoReturn:
 def _measure_turn(job: TurnJob, enter: Enter, phases: Sequence[str]) -> None:
     """Measure a case and save its record, or the failure with its phase: the last of `phases`."""
     results = Results(Path(job.results))
-    if isinstance(job, GenerationTask):
+    if isinstance(job, GenerationCaseJob):
         results = results.of_generation
     log = _log_to(results.log_file(job.case.case_id, job.round))
     try:
         record: Measured | Generated | Failed
-        if isinstance(job, GenerationTask):
+        if isinstance(job, GenerationCaseJob):
             record = measure_generation(job, results, enter)
         else:
             record = _measure_case(job, results, enter)
@@ -178,7 +178,7 @@ def _serve_load_case(job: LoadJob, enter: Enter, phases: Sequence[str]) -> None:
         save_failure(job, files, problem, hint, phases[-1], store.tail(log))
 
 
-def _measure_case(job: Job, results: Results, enter: Enter) -> Measured:
+def _measure_case(job: CaseJob, results: Results, enter: Enter) -> Measured:
     case, started_at = job.case, utc_now()
     info = backend_info(case.backend)
     if info.artifact == "none":
@@ -186,10 +186,10 @@ def _measure_case(job: Job, results: Results, enter: Enter) -> Measured:
     else:
         export, folder = read_case_export(job)
         batches = load_batches(folder.root, export, case, job.measurement.parity_samples)
-    given = backend_job(job, export, folder, batches.inputs)
-    kind = import_target(info.target_on(case.device))
+    backend_job = make_backend_job(job, export, folder, batches.inputs)
+    backend_class = import_target(info.target_on(case.device))
     began = now_ns()
-    backend = construct_class(kind, given)
+    backend = construct_class(backend_class, backend_job)
     constructed_ns = now_ns() - began
     factor = slowdown_of(case.backend)
     if factor is not None:
@@ -224,16 +224,16 @@ def _measure_case(job: Job, results: Results, enter: Enter) -> Measured:
     placement = core.end(measurements.placement)
     enter("record")
     facts = {**backend.build_facts(), **loaded_runtimes(), **environment.plugin_fact(info.plugin)}
-    where = environment.collect(facts, case.device, info.recorded)
-    environment_id = environment.environment_id(where)
-    store.save(results.environment(environment_id), where)
+    machine = environment.collect(facts, case.device, info.recorded)
+    environment_id = environment.environment_id(machine)
+    store.save(results.environment(environment_id), machine)
     return Measured(
         case_id=case.case_id,
         round=job.round,
         settings_id=job.settings_id,
         started_at=started_at,
         environment_id=environment_id,
-        artifacts=artifact_hashes(export, case, given.engine),
+        artifacts=artifact_hashes(export, case, backend_job.engine),
         threads=job.threads,
         clock=calibrate(),
         warmup_ns=tuple(measurements.warm_up.samples_ns),

@@ -234,27 +234,10 @@ def model_profile(
         *([_BYTES_NOTES[case.precision]] if work is not None and case.precision in _BYTES_NOTES else []),
     )
     counts = counts.model_copy(update={"count_notes": notes})
-    return _profile(case, identity, export.request_sha256, files, traffic, counts, memory, row, roof)
+    return profile_of_counts(case, identity, export.request_sha256, files, traffic, counts, memory, row, roof)
 
 
-def phase_profile(
-    case: Case,
-    phase: GenerationPhase,
-    identity: tuple[str, str],
-    export_sha256: str,
-    files: tuple[FileSize, ...],
-    traffic: int | None,
-    counts: Counts,
-    memory: MeasuredMemory,
-    row: Row | None,
-    roof: Roof | CpuRoof | None,
-) -> ModelProfile:
-    """The same of a phase of generation (profiling/phases.py). traffic: least bytes of one pass."""
-    profile = _profile(case, identity, export_sha256, files, traffic, counts, memory, row, roof)
-    return profile.model_copy(update={"phase": phase})
-
-
-def _profile(
+def profile_of_counts(
     case: Case,
     identity: tuple[str, str],
     export_sha256: str,
@@ -264,7 +247,12 @@ def _profile(
     memory: MeasuredMemory,
     row: Row | None,
     roof: Roof | CpuRoof | None,
+    phase: GenerationPhase | None = None,
 ) -> ModelProfile:
+    """The model level of a case, or of a phase of generation (profiling/phases.py).
+
+    identity, row, roof: as in model_profile. traffic: least bytes of one pass; None where they are unknown.
+    """
     settings_id, created_at = identity
     flops = _times(counts.flops, case)
     return ModelProfile(
@@ -290,6 +278,7 @@ def _profile(
         activation_measured_by=memory.by,
         export_sha256=export_sha256,
         achieved=achieved_rates(row, flops, roof),
+        phase=phase,
     )
 
 

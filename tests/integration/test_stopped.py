@@ -14,7 +14,7 @@ from harness.aggregation import checks
 from harness.aggregation.flags_host import Round
 from harness.core.host import orphans
 from harness.core.layout import Results
-from harness.core.protocol import Job
+from harness.core.protocol import CaseJob
 from harness.core.schemas import Case, Failed, Measured, Measurement
 from harness.processes import launcher, monitor_handle
 from harness.processes.launcher import Worker
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.stages
 SHORT = Measurement(rounds=1, warmup_min_s=0.3, window_s=0.02, block_s=0.05, max_s=0.5, min_samples=10, min_s=0.6)
 
 
-def job(root: Path, mode: str = "sync") -> Job:
+def job(root: Path, mode: str = "sync") -> CaseJob:
     case = Case(
         case_id="spin-2ms",
         model="spin:2ms",
@@ -40,7 +40,7 @@ def job(root: Path, mode: str = "sync") -> Job:
         mode=mode,  # type: ignore[arg-type]
         weights="own",
     )
-    return Job(
+    return CaseJob(
         case=case,
         round=1,
         settings_id="settings",

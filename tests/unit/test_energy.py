@@ -16,7 +16,7 @@ from harness.core import store
 from harness.core.errors import CasesFailedError, UnavailableError, UsageError
 from harness.core.host.gpu import GpuHandle
 from harness.core.layout import Results
-from harness.core.protocol import Job
+from harness.core.protocol import CaseJob
 from harness.core.schemas import Block, Energy, Failed, Measured
 from harness.processes import energy_meter
 from tests.fixtures.nvml import FakeDriver, FakeNvml, NVMLError_NotSupported
@@ -46,7 +46,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Results:
     return result
 
 
-def turn(job: Job, _worker: Any, _results: Results, observer: energy_meter.PhaseMeter) -> Measured | Failed:
+def turn(job: CaseJob, _worker: Any, _results: Results, observer: energy_meter.PhaseMeter) -> Measured | Failed:
     assert (job.case.mode, job.measurement.max_s) == ("offline", 6.0)
     if job.case.backend == BAD.backend:
         observer.entered("load")
@@ -81,7 +81,7 @@ def test_what_has_its_energy_is_not_measured_again(results: Results, monkeypatch
         run(results)
     asked: list[str] = []
 
-    def remember(job: Job, *_rest: Any) -> Failed:
+    def remember(job: CaseJob, *_rest: Any) -> Failed:
         asked.append(job.case.case_id)
         return failed(job.case, 1)
 

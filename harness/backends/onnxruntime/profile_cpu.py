@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.backends.base import BackendJob, Batch
-from harness.backends.decoder import DecoderPhase, GenerationJob
+from harness.backends.decoder import DecoderJob, DecoderPhase
 from harness.backends.onnx_node_names import (
     Node,
     NodeIndex,
@@ -187,7 +187,7 @@ class ProfiledOnnxRuntime(OnnxRuntime):
 class ProfiledOnnxDecoder(OnnxDecoder):
     """The decoder of one phase, whose session profiles itself."""
 
-    def __init__(self, job: GenerationJob, folder: Path, phase: GenerationPhase) -> None:
+    def __init__(self, job: DecoderJob, folder: Path, phase: GenerationPhase) -> None:
         super().__init__(job)
         self._scratch, self.graph = folder, folder / "optimised.onnx"
         # A seq2seq model has a file of its own for the first step; of a causal one the same file serves both phases.
@@ -250,7 +250,7 @@ def _profiled(job: BackendJob, runs: int) -> tuple[list[int], list[Any], NodeInd
 
 
 def decoder(
-    job: GenerationJob, prompts: NDArray[np.int64], phase: GenerationPhase, folder: Path, runs: int
+    job: DecoderJob, prompts: NDArray[np.int64], phase: GenerationPhase, folder: Path, runs: int
 ) -> PartsProfile:
     """Nodes of one phase on a CPU. prompts: (samples, length), taken in turn. folder, runs: as of profile()."""
     before = spans_alone(DecoderPhase(OnnxDecoder(job), prompts, phase), runs)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from harness.backends.base import BackendJob, Batch
-from harness.backends.decoder import DecoderPhase, GenerationJob
+from harness.backends.decoder import DecoderJob, DecoderPhase
 from harness.backends.profile_timing import TimedPass, inference_span, load_and_warm_up, spans_of_run
 from harness.backends.torch.base import TorchEager
 from harness.backends.torch.compile import TorchCompile
@@ -51,7 +51,7 @@ def eager(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) ->
 
 
 def eager_decoder(
-    job: GenerationJob, prompts: NDArray[np.int64], phase: GenerationPhase, folder: Path, runs: int
+    job: DecoderJob, prompts: NDArray[np.int64], phase: GenerationPhase, folder: Path, runs: int
 ) -> PartsProfile:
     """Modules and operators of one phase. prompts: (samples, length), taken in turn. folder, runs: as of eager()."""
     decoder = EagerDecoder(job)
@@ -61,7 +61,7 @@ def eager_decoder(
 
 
 def compiled_decoder(
-    job: GenerationJob, prompts: NDArray[np.int64], phase: GenerationPhase, folder: Path, runs: int
+    job: DecoderJob, prompts: NDArray[np.int64], phase: GenerationPhase, folder: Path, runs: int
 ) -> PartsProfile:
     """The prefill, which is eager, by modules and operators; the compiled step by operators. As of eager_decoder()."""
     torch._inductor.config.cpp.enable_kernel_profile = True

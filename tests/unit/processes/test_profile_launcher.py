@@ -12,7 +12,7 @@ from harness.aggregation import usage as utilisation
 from harness.core import store
 from harness.core.errors import CaseError, CasesFailedError, StorageError, UsageError
 from harness.core.layout import Results
-from harness.core.protocol import Job
+from harness.core.protocol import CaseJob
 from harness.core.schemas import Measurement, Usage
 from harness.processes import profile_launcher
 from harness.processes.monitor_handle import Monitor
@@ -21,7 +21,7 @@ from tests.synthetic_results import RESNET, case_of, plan_of
 
 
 def asked(tmp_path: Path, timeout_s: float = 60.0) -> ProfileJob:
-    job = Job(
+    job = CaseJob(
         case=case_of(RESNET, "onnxruntime", "fp32", 1),
         round=1,
         settings_id="settings",

@@ -11,7 +11,7 @@ from harness.backends import BACKENDS
 from harness.backends.base import is_out_of_memory
 from harness.backends.case_files import artifact_hashes
 from harness.core.errors import CaseError, NotSupportedError
-from harness.core.protocol import Job
+from harness.core.protocol import CaseJob
 from harness.core.schemas import Measurement
 from harness.processes.launcher import ProcessOutcome
 from harness.processes.pool import explain_end
@@ -46,9 +46,9 @@ def test_every_library_s_way_to_say_that_memory_is_over_is_understood(message: s
     assert is_out_of_memory(message)
 
 
-def job_of(tmp_path: Path) -> Job:
+def job_of(tmp_path: Path) -> CaseJob:
     case = made.case_of(made.MINILM, "tensorrt", "fp16", 1, 32).model_copy(update={"device": "cuda"})
-    return Job(
+    return CaseJob(
         case=case,
         round=1,
         settings_id="p",

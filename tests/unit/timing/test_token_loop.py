@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.backends.calibration.spin import PREFILL, SpinDecoder
-from harness.backends.decoder import GenerationJob
+from harness.backends.decoder import DecoderJob
 from harness.core.schemas import DecoderShape, GenerationOptions, Measurement, Placement
 from harness.core.schemas.generation_record import ids_digest
 from harness.statistics.parity import GreedyAnswer, Ids
@@ -124,7 +124,7 @@ def test_one_token_has_no_itl_and_no_tpot(clock: list[int]) -> None:
 
 
 def test_a_decoder_of_known_duration_is_never_faster_than_that(tmp_path: Path) -> None:
-    job = GenerationJob("spin:100us", tmp_path, SHAPE, "cpu", "fp32", 2, 4, 5, 1, tmp_path)
+    job = DecoderJob("spin:100us", tmp_path, SHAPE, "cpu", "fp32", 2, 4, 5, 1, tmp_path)
     decoder = SpinDecoder(job)
     decoder.load()
     result = time_request(decoder, PROMPTS[:2, :4], 5)
