@@ -117,7 +117,7 @@ def judge_by_model(
     if not (current.is_large or (baseline is not None and baseline.is_large)):
         return judge(head, current.head, sides, margins, wanted, design)
     differences = () if head is None else compatibility.differences(head, current.head)
-    parts = list(_by_model(baseline, current, differences, wanted, design))
+    parts = list(_verdicts_by_model(baseline, current, differences, wanted, design))
     return _comparison_of_parts(parts, (head, current.head), differences, sides, margins, design)
 
 
@@ -168,7 +168,7 @@ def _part(
     return pairs, judged
 
 
-def _by_model(
+def _verdicts_by_model(
     baseline: file_sums.ByModel | None,
     current: file_sums.ByModel,
     differences: Sequence[Difference],

@@ -120,8 +120,8 @@ def dispatch(
             while tries:
                 ended = runner.next_ended()
                 open_unit = open_units[ended.unit_id]
-                attempt = _kept(open_unit, ended, runner.name, plan, results)
-                cli.say(f"{ended.unit_id}, attempt {ended.number}: {_in_words(attempt)}")
+                attempt = _save_attempt(open_unit, ended, runner.name, plan, results)
+                cli.say(f"{ended.unit_id}, attempt {ended.number}: {_attempt_text(attempt)}")
                 if attempt.outcome == "lost" and tries[ended.unit_id] < MOST_ATTEMPTS:
                     tries[ended.unit_id] += 1
                     _submit(open_unit, runner, plan, exports, results, models)
@@ -182,7 +182,7 @@ def _submit(unit: _Unit, runner: Runner, plan: Plan, exports: Exports, results: 
     runner.submit(request, files, Requirements(gpus=int(plan.device == "cuda")))
 
 
-def _kept(unit: _Unit, ended: EndedAttempt, runner: str, plan: Plan, results: Results) -> Attempt:
+def _save_attempt(unit: _Unit, ended: EndedAttempt, runner: str, plan: Plan, results: Results) -> Attempt:
     """Save an attempt, and the records of a complete one below its machine's folder."""
     report, reason = None, ended.lost
     if ended.archive is not None:
@@ -232,7 +232,7 @@ def _unpacked(unit: _Unit, ended: EndedAttempt, plan: Plan, results: Results) ->
     return report
 
 
-def _in_words(attempt: Attempt) -> str:
+def _attempt_text(attempt: Attempt) -> str:
     where = f" on {attempt.hostname} ({attempt.machine})" if attempt.machine else ""
     return f"{attempt.outcome}{where}{f': {attempt.reason}' if attempt.reason else ''}"
 

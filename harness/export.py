@@ -254,7 +254,7 @@ def _exported_for_generation(
         cli.say(f"{needs.model}: {made.parameters:,} parameters, {len(made.sets)} sets of prompts; {_seconds(made)}")
         return name, True
 
-    name, _ = _in_own_process(make, needs.model, own, plan.measurement.export_timeout_s)
+    name, _ = _run_forked(make, needs.model, own, plan.measurement.export_timeout_s)
     return store.load(models.folder(needs.slug, name).generation, GenerationExport, "make export")
 
 
@@ -324,7 +324,7 @@ def _exported(asked: _Asked) -> ExportRecord:
         record = asked.up_to_date(digest)
     if record is None:
         task, limit_s = partial(_export_model, asked), measurement.export_timeout_s
-        name, made = _in_own_process(task, planned.name, asked.own, limit_s)
+        name, made = _run_forked(task, planned.name, asked.own, limit_s)
         record = store.load(asked.models.folder(slug, name).record, ExportRecord, "make export")
         if made:
             store.save(asked.models.folder(slug).record, record)
@@ -350,7 +350,7 @@ Exported = tuple[str, bool]
 """Name of the export's folder, and whether it was made just now."""
 
 
-def _in_own_process(task: Callable[[], Exported], name: str, files: ExportFiles, limit_s: float) -> Exported:
+def _run_forked(task: Callable[[], Exported], name: str, files: ExportFiles, limit_s: float) -> Exported:
     """Run a task in a forked process, so that a crash of a model's code ends only that process. At the time limit, the
     process and all processes that it started are ended.
 
@@ -462,9 +462,14 @@ def _export_model(asked: _Asked) -> Exported:
             cli.say(f"{planned.name}: exporting ({planned.weights} weights)")
             record = export_model(job, identified, watch.step, watch.seconds, compare)
         except InferometerError as error:
-            raise type(error)(_by_name(error.problem, staged), _by_name(error.hint, staged)) from error.__cause__
+            raise type(error)(
+                _without_staged_path(error.problem, staged), _without_staged_path(error.hint, staged)
+            ) from error.__cause__
         refused = {
-            name: ExportFailure(error=portable(_by_name(why.error, staged)), hint=portable(_by_name(why.hint, staged)))
+            name: ExportFailure(
+                error=portable(_without_staged_path(why.error, staged)),
+                hint=portable(_without_staged_path(why.hint, staged)),
+            )
             for name, why in record.refused.items()
         }
         name = content_name(staged, record.request_sha256)
@@ -474,7 +479,7 @@ def _export_model(asked: _Asked) -> Exported:
     return name, True
 
 
-def _by_name(text: str, staged: Path) -> str:
+def _without_staged_path(text: str, staged: Path) -> str:
     """A message without the path of the staged folder, which is renamed or removed afterwards."""
     return text.replace(f"{staged}{os.sep}", "")
 

@@ -103,7 +103,7 @@ def stage(arguments: Sequence[str]) -> None:
     for refused in BACKENDS.all_refused():
         cli.warn(f"{refused.problem} {refused.hint}")
     _describe(plan, results.plan, changed)
-    for line in _left_out(left_out(config, chosen), final, plan):
+    for line in _left_out_lines(left_out(config, chosen), final, plan):
         cli.say(f"  left out  {line}")
     for name in () if chosen.models else config.models_without_block():
         cli.warn(f"{source} lists {name}, and no block has it: it is not measured. Add it to a block's `models`.")
@@ -157,7 +157,7 @@ def _overrides(options: argparse.Namespace) -> Overrides:
     )
 
 
-def _left_out(blocks: Sequence[str], config: Config, plan: Plan) -> list[str]:
+def _left_out_lines(blocks: Sequence[str], config: Config, plan: Plan) -> list[str]:
     """What the options leave out, in words: of the configuration's blocks, and models without any case."""
     planned = {case.model for cases in (plan.cases, plan.generations, plan.loads) for case in cases}
     models = [entry.name for entry in config.models if entry.name not in planned]

@@ -76,7 +76,7 @@ def stage(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     results = Results(options.results)
     if not (options.profiles or options.model) and file_sums.is_large(results.summary):
-        _by_model(file_sums.ByModel(results.summary), results, options.no_charts)
+        _write_by_model(file_sums.ByModel(results.summary), results, options.no_charts)
     else:
         _write(results, options, *_chosen(options, results))
 
@@ -97,7 +97,7 @@ def _write(results: Results, options: argparse.Namespace, whole: Summary, place:
     of_layers = selection.layer_charts(compared, beside) if drawing else []
     of_loads = selection.load_charts(summary) if drawing else []
     drawn = [*selected.charts, *of_layers, *(of_load.chart for of_load in of_loads), *selection.all_charts(of_tokens)]
-    files = _drawn(drawn, place.charts, options.plain_charts)
+    files = _chart_files(drawn, place.charts, options.plain_charts)
     charts_folder = place.charts.relative_to(place.report.parent).as_posix()
     images = [f"![{chart.spec.title}]({charts_folder}/{chart.name}.png)" for chart in of_layers]
     profile = _profile(compared, profiled, beside, images)
@@ -178,7 +178,7 @@ def _opening(summary: Summary, place: _Place) -> str:
     return section(f"{summary.title}: details", back, level=1)
 
 
-def _of_run(results: Results) -> tuple[Summary, _Place]:
+def _run_summary(results: Results) -> tuple[Summary, _Place]:
     """All measured cases."""
     summary = file_sums.load_summary(results.summary)
     return summary, _Place("report", results.report, results.report_details, results.report_page, results.charts)
@@ -186,11 +186,11 @@ def _of_run(results: Results) -> tuple[Summary, _Place]:
 
 def _chosen(options: argparse.Namespace, results: Results) -> tuple[Summary, _Place]:
     if options.profiles:
-        return _of_profiles(results)
-    return _of_model(results, options.model) if options.model else _of_run(results)
+        return _profiles_summary(results)
+    return _model_summary(results, options.model) if options.model else _run_summary(results)
 
 
-def _of_model(results: Results, name: str) -> tuple[Summary, _Place]:
+def _model_summary(results: Results, name: str) -> tuple[Summary, _Place]:
     """The cases of one model. Raises UsageError where the run has no such model."""
     run = file_sums.ByModel(results.summary)
     if name not in run.models:
@@ -202,7 +202,7 @@ def _of_model(results: Results, name: str) -> tuple[Summary, _Place]:
     return summary, _Place(f"report-{slug}", own.report, own.report_details, own.report_page, own.charts)
 
 
-def _by_model(run: file_sums.ByModel, results: Results, no_charts: bool) -> None:
+def _write_by_model(run: file_sums.ByModel, results: Results, no_charts: bool) -> None:
     """The report of a large run: a line a model, and a page that opens the rows of one."""
     file_sums.check(results, "plan", [results.command], "make plan")
     asked = hints.of_file(results.command)
@@ -224,7 +224,7 @@ def _by_model(run: file_sums.ByModel, results: Results, no_charts: bool) -> None
     cli.say(f"Report: {results.report} and {results.report_page.name}; `make report ONLY=<name>`: that of one model")
 
 
-def _of_profiles(results: Results) -> tuple[Summary, _Place]:
+def _profiles_summary(results: Results) -> tuple[Summary, _Place]:
     """All profiled cases, measured or not. Raises MissingInputError where there is none."""
     plan = store.load(results.plan, Plan, "make plan")
     measured = file_sums.load_summary(results.summary) if results.summary.is_file() else None
@@ -268,7 +268,7 @@ def _comparison(summary: Summary, results: Results) -> Comparison | None:
     return comparison
 
 
-def _drawn(charts: Sequence[Chart], folder: Path, plain: bool) -> dict[Path, bytes]:
+def _chart_files(charts: Sequence[Chart], folder: Path, plain: bool) -> dict[Path, bytes]:
     """The charts by their files; charts of an earlier report that this report does not show are removed."""
     drawn = {}
     if charts:

@@ -180,10 +180,15 @@ def judge(plan: Plan, findings: Findings, rate: float) -> SelfTest:
         if kind_of[case.case_id] == known_duration.STEADY
     }
     rows = selftest_evidence.bias_rows(known, findings.summaries)
-    alarms, equal_trials = selftest_evidence.false_alarms(_of(known_duration.STEADY, findings.equal, kind_of))
-    missed, slowed_trials = selftest_evidence.missed_count(_of(known_duration.STEADY, findings.slowed, kind_of))
+    alarms, equal_trials = selftest_evidence.false_alarms(_rows_of_kind(known_duration.STEADY, findings.equal, kind_of))
+    missed, slowed_trials = selftest_evidence.missed_count(
+        _rows_of_kind(known_duration.STEADY, findings.slowed, kind_of)
+    )
     others = [kind for kind in dict.fromkeys(kind_of.values()) if kind != known_duration.STEADY]
-    kinds = [_of_kind(kind, _of(kind, findings.equal, kind_of), _of(kind, findings.slowed, kind_of)) for kind in others]
+    kinds = [
+        _kind_result(kind, _rows_of_kind(kind, findings.equal, kind_of), _rows_of_kind(kind, findings.slowed, kind_of))
+        for kind in others
+    ]
     counted = [(alarms, equal_trials), (missed, slowed_trials)]
     counted += [(kind.false_alarms, kind.equal_trials) for kind in kinds]
     return SelfTest(
@@ -203,11 +208,11 @@ def judge(plan: Plan, findings: Findings, rate: float) -> SelfTest:
     )
 
 
-def _of(kind: str, rows: Sequence[ComparedRow], kind_of: Mapping[str, str]) -> list[ComparedRow]:
+def _rows_of_kind(kind: str, rows: Sequence[ComparedRow], kind_of: Mapping[str, str]) -> list[ComparedRow]:
     return [row for row in rows if kind_of[row.case_id] == kind]
 
 
-def _of_kind(kind: str, equal: Sequence[ComparedRow], slowed: Sequence[ComparedRow]) -> SelfTestKind:
+def _kind_result(kind: str, equal: Sequence[ComparedRow], slowed: Sequence[ComparedRow]) -> SelfTestKind:
     alarms, equal_trials = selftest_evidence.false_alarms(equal, may_refuse=True)
     missed, slowed_trials = selftest_evidence.missed_count(slowed)
     return SelfTestKind(

@@ -330,7 +330,7 @@ def _copies(asked: SpreadRequest, _pool: DevicePool) -> int:
         raise UsageError("One device cannot work together with another.", "Name several: CARDS=0,1; or CARDS=all.")
     exports = read_exports(plan, results, asked.models)
     keep_exports(exports, results)
-    cases, failures = _to_copy(asked, exports)
+    cases, failures = _cases_to_copy(asked, exports)
     rounds = plan.measurement.rounds
     cli.say(f"{count(len(cases), 'case')}, {count(rounds, 'round')} each, on {_slots_text(slots)}: alone and together.")
     with CopiesPool(plan, asked.models, results, slots, asked.interpreters) as working:
@@ -344,11 +344,11 @@ def _copies(asked: SpreadRequest, _pool: DevicePool) -> int:
             copies = copies_of(case, slots, records, plan.settings_id, WINDOW_S, utc_now(), checks)
             store.save(results.copies(case.case_id), copies)
             failures += len(copies.failures)
-            cli.say(f"{done}/{len(cases)} {case.case_id}: {_in_words(copies)}")
+            cli.say(f"{done}/{len(cases)} {case.case_id}: {_copies_text(copies)}")
     return failures
 
 
-def _to_copy(asked: SpreadRequest, exports: Exports) -> tuple[list[Case], int]:
+def _cases_to_copy(asked: SpreadRequest, exports: Exports) -> tuple[list[Case], int]:
     """(cases that are to be measured, number of cases that cannot be)."""
     plan, results = asked.plan, asked.results
     runnable = [case for case in plan.cases if case.skip_reason is None and backend_info(case.backend).computes]
@@ -403,7 +403,7 @@ def slot_environment(here: Environment, slot: DeviceSlot, there: Environment) ->
     return here.model_copy(update={"gpu": gpu, "limits": here.limits.model_copy(update=own)})
 
 
-def _in_words(copies: Copies) -> str:
+def _copies_text(copies: Copies) -> str:
     figures = scaling(copies)
     if figures is None:
         return f"FAILED: {copies.failures[0].reason}" if copies.failures else "FAILED: nothing was measured"

@@ -168,8 +168,8 @@ def references(used: Used, environments: Mapping[str, Environment], by_shape: bo
     at_home = [record for record in used if record[1] in alike]
     return References(
         machine,
-        libraries=_by(lambda case: case.backend, at_home, environments, _libraries),
-        gpus=_by(
+        libraries=_common_environments(lambda case: case.backend, at_home, environments, _libraries),
+        gpus=_common_environments(
             comparison_group if by_shape else lambda case: case.model,
             at_home,
             environments,
@@ -182,7 +182,7 @@ def references(used: Used, environments: Mapping[str, Environment], by_shape: bo
 GroupT = TypeVar("GroupT", bound=Hashable)
 
 
-def _by(
+def _common_environments(
     group_of: Callable[[Case | GenerationCase], GroupT],
     used: Used,
     environments: Mapping[str, Environment],

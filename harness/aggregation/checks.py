@@ -215,7 +215,7 @@ def check_machine(rounds: Sequence[Round]) -> tuple[list[Finding], dict[str, Che
         both = unmade if before is None else [reason or other for reason, other in zip(before, unmade, strict=True)]
         reasons[rule.name] = both
         if rule.hit is not _elsewhere:
-            findings += _in_rounds(rule, rounds, unmade)
+            findings += _rounds_finding(rule, rounds, unmade)
     findings += flags.long_iterations(records)
     findings += _gpu(rounds) if kind.on_gpu else flags_host.clock(rounds)
     return findings, {name: combined_check(each) for name, each in reasons.items()}
@@ -223,7 +223,7 @@ def check_machine(rounds: Sequence[Round]) -> tuple[list[Finding], dict[str, Che
 
 def stop_findings(rounds: Sequence[Round]) -> list[Finding]:
     """Stops, for a row without other checks: the row of a backend that computes nothing shows the cost of a call."""
-    return _in_rounds(STOPPED, rounds, [None] * len(rounds))
+    return _rounds_finding(STOPPED, rounds, [None] * len(rounds))
 
 
 def combined_check(reasons: Sequence[str | None]) -> Check:
@@ -260,7 +260,7 @@ def unchecked_findings(checks: Mapping[str, Check]) -> list[Finding]:
     return [finding("B", UNCHECKED, detail, remedy)]
 
 
-def _in_rounds(rule: RoundCheck, rounds: Sequence[Round], unmade: Sequence[str | None]) -> list[Finding]:
+def _rounds_finding(rule: RoundCheck, rounds: Sequence[Round], unmade: Sequence[str | None]) -> list[Finding]:
     """A finding with the detail of the first hit round. A round without the check may be hit as well."""
     hit = {timed_round.record.round: detail for timed_round in rounds if (detail := rule.hit(timed_round)) is not None}
     if not hit:

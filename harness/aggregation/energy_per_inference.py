@@ -89,7 +89,7 @@ def energy_of(record: TimedRecord, batch_size: int, spent: EnergySpent, idle: En
             f"The GPU was watched for {window_s:.1f} s only; {MIN_WINDOW_S:g} s are needed.",
             "Ask for a longer one: --window 10.",
         )
-    if held := _held(record, spent):
+    if held := _disturbance(record, spent):
         raise CaseError(
             f"The case was held up while the GPU was read: {held}.",
             "Neither stop the process nor pause its container while it runs, then run the same command again.",
@@ -131,7 +131,7 @@ def _busy_ns(record: TimedRecord) -> int:
     return batch_times.wall_ns(record)
 
 
-def _held(record: TimedRecord, spent: EnergySpent) -> str | None:
+def _disturbance(record: TimedRecord, spent: EnergySpent) -> str | None:
     """Why the window contains time in which the case did not compute; idle power would then count as its work."""
     if (known := counted_stop(record)) is not None:
         return known

@@ -231,7 +231,7 @@ def misplaced(case: Case | GenerationCase, records: Sequence[TimedRecord]) -> li
     if not wrong:
         return []
     what = ", ".join(f"{precision} on {device}" for device, precision in wrong)
-    detail = f"{what} ran where the label says {case.precision} on {case.device}{_on_cpu(records)}"
+    detail = f"{what} ran where the label says {case.precision} on {case.device}{_cpu_part_of_gpu_row(records)}"
     remedy = f"Ask for what {case.backend} really runs, or turn its automatic choice off; see `placement` in the row."
     if case.precision == "int8":
         remedy = (
@@ -246,7 +246,7 @@ def misplaced(case: Case | GenerationCase, records: Sequence[TimedRecord]) -> li
     return [finding("F", "PLACEMENT", detail, remedy)]
 
 
-def _on_cpu(records: Sequence[TimedRecord]) -> str:
+def _cpu_part_of_gpu_row(records: Sequence[TimedRecord]) -> str:
     """The operators and nodes that a GPU row computed on the CPU, where its backend reports them."""
     for record in records:
         settings = record.placement.settings
@@ -496,7 +496,7 @@ def mismatch(case: Case, records: Sequence[Measured]) -> list[Finding]:
     of them are not held against it; the last samples are not counted to their end, so the last counts k times.
     """
     depth = in_flight(case)
-    timed = [(record, [*_by_block(record)] if record.latency_ns else []) for record in records]
+    timed = [(record, [*_samples_by_block(record)] if record.latency_ns else []) for record in records]
     over = {record.round: why for record, blocks in timed if (why := _over(record, blocks, depth))}
     reasons = over or {
         record.round: why for record, blocks in timed if (why := _under(record, blocks, depth) or _uncovered(record))
@@ -528,7 +528,7 @@ def longest_ns(record: TimedRecord) -> int:
     a block that its samples leave out; a whole block where nothing shorter is timed."""
     if not record.latency_ns:
         return max(block.wall_ns for block in record.blocks)
-    between = (block_ns - sum(samples) for samples, block_ns in _by_block(record))
+    between = (block_ns - sum(samples) for samples, block_ns in _samples_by_block(record))
     return max(*record.latency_ns, *record.warmup_ns, *between)
 
 
@@ -609,7 +609,7 @@ def _long(record: TimedRecord) -> tuple[int, float]:
     return sum(weight for _, weight in long), sum(time * weight for time, weight in long) / whole if whole else 0.0
 
 
-def _by_block(record: TimedRecord) -> Iterator[tuple[tuple[int, ...], int]]:
+def _samples_by_block(record: TimedRecord) -> Iterator[tuple[tuple[int, ...], int]]:
     """(samples of a block, its wall time)."""
     ends = accumulate((block.iterations for block in record.blocks), initial=0)
     for (first, last), block in zip(pairwise(ends), record.blocks, strict=True):

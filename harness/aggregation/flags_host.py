@@ -253,7 +253,7 @@ def quota_unmade(timed_round: Round) -> str | None:
     """Why periods of throttling are not known, where a quota can throttle."""
     free = timed_round.environment is not None and timed_round.environment.limits.cpu_quota is None
     unmade = needs_usage(
-        lambda usage: None if usage.throttled_periods is not None else _why(usage, "throttled_periods")
+        lambda usage: None if usage.throttled_periods is not None else _unavailable_text(usage, "throttled_periods")
     )
     return None if free and timed_round.usage is not None else unmade(timed_round)
 
@@ -266,7 +266,7 @@ def quota(_observed_pass: ObservedPass, usage: UsageSummary) -> str | None:
 
 def thermal_unmade(usage: UsageSummary) -> str | None:
     """Why the processor's own count of heat is not known."""
-    return None if usage.thermal_events is not None else _why(usage, "thermal_events")
+    return None if usage.thermal_events is not None else _unavailable_text(usage, "thermal_events")
 
 
 def thermal(_observed_pass: ObservedPass, usage: UsageSummary) -> str | None:
@@ -488,7 +488,7 @@ def oversubscribed(records: Sequence[TimedRecord], environment: Environment) -> 
     return [finding("B", "OVERSUBSCRIBED", detail, remedy)]
 
 
-def _why(usage: UsageSummary, name: str) -> str:
+def _unavailable_text(usage: UsageSummary, name: str) -> str:
     return usage.unavailable.get(name, f"{name} is not known")
 
 

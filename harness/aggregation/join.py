@@ -190,7 +190,7 @@ def join(
             used.update(record.environment_id for record in records.measured if record.environment_id)
             started += [record.started_at for record in records.measured]
     blank = blank_summary(plan, exports, created_at)
-    roof = _own_roof(roof, [environments[identity] for identity in used], notes)
+    roof = _roof_of_device(roof, [environments[identity] for identity in used], notes)
     around = row_contexts(drafts, plan.cases, blank.exports, roof, plan.report.baseline_backend)
     rows = tuple(map(build_row, drafts, around))
     return blank.model_copy(
@@ -243,7 +243,7 @@ def blank_summary(plan: Plan, exports: Mapping[str, ExportRecord], created_at: s
     )
 
 
-def _own_roof(roof: Roof | CpuRoof | None, used: Iterable[Environment], notes: Notes) -> Roof | CpuRoof | None:
+def _roof_of_device(roof: Roof | CpuRoof | None, used: Iterable[Environment], notes: Notes) -> Roof | CpuRoof | None:
     """The limits; None where they are of another device than the samples."""
     reason = roofline.other_device(roof, used) if roof else None
     if reason is not None:

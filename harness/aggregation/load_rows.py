@@ -193,7 +193,7 @@ class _Replication:
     tokens: TokenSamples | None
 
 
-def _run(load: LoadCase, record: Replication) -> _Replication:
+def _replication_figures(load: LoadCase, record: Replication) -> _Replication:
     sizes = np.array(record.sizes, dtype=np.int64)
     start, done, ready = (
         np.array(times, dtype=np.int64) for times in (record.start_ns, record.done_ns, record.ready_ns)
@@ -240,7 +240,7 @@ def _run(load: LoadCase, record: Replication) -> _Replication:
 
 
 def _point(load: LoadCase, step: LoadStep, records: Sequence[Replication], evidence: LoadEvidence) -> LoadedPoint:
-    runs = [_run(load, record) for record in records]
+    runs = [_replication_figures(load, record) for record in records]
     requests, failed = sum(run.latency.size for run in runs), sum(run.failed for run in runs)
     served = requests - failed
     seconds = sum(run.length_ns for run in runs) / 1e9
@@ -661,7 +661,7 @@ def _notes(
     guards: Sequence[Guard],
     points: Sequence[LoadedPoint],
 ) -> list[str]:
-    notes = [note for guard in guards if load.new_tokens is not None and (note := _kept_prefixes(guard))]
+    notes = [note for guard in guards if load.new_tokens is not None and (note := _prefix_note(guard))]
     notes += _about_tokens(load, points)
     repeats = service.repeats
     if repeats is not None and repeats.missing:
@@ -736,7 +736,7 @@ def _depends(guard: Guard) -> str:
     return f"{names[guard.name]} takes {guard.ratio:.3g} times as long: its times depend on it"
 
 
-def _kept_prefixes(guard: Guard) -> str:
+def _prefix_note(guard: Guard) -> str:
     """On a server that keeps the cache of earlier prompts: prompts repeat here after 128 of them."""
     if guard.name != "repeat-input" or guard.interval is None or guard.interval.high >= MIN_REPEAT_RATIO:
         return ""

@@ -42,13 +42,13 @@ class TokenSamples:
 def token_samples(load: LoadCase, record: Replication, failed: NDArray[np.bool_]) -> TokenSamples | None:
     """None for a record without tokens. failed: of each scheduled request, unserved ones included."""
     if record.generated is not None:
-        return _of_batches(record, record.generated, failed)
+        return _batch_samples(record, record.generated, failed)
     if record.client is not None and load.new_tokens is not None:
-        return _of_streams(load, record, record.client, failed)
+        return _stream_samples(load, record, record.client, failed)
     return None
 
 
-def _of_batches(record: Replication, generated: GeneratedBatches, failed: NDArray[np.bool_]) -> TokenSamples:
+def _batch_samples(record: Replication, generated: GeneratedBatches, failed: NDArray[np.bool_]) -> TokenSamples:
     asked = np.array(generated.new_tokens, np.int64)
     ttft, done = np.full(asked.size, np.inf), np.full(asked.size, np.inf)
     gaps = [np.full(new - 1, np.inf) for new in generated.new_tokens]
@@ -65,7 +65,9 @@ def _of_batches(record: Replication, generated: GeneratedBatches, failed: NDArra
     return TokenSamples(ttft, gaps, done, asked, generated.joined.tokens if generated.joined else computed)
 
 
-def _of_streams(load: LoadCase, record: Replication, client: ClientTimes, failed: NDArray[np.bool_]) -> TokenSamples:
+def _stream_samples(
+    load: LoadCase, record: Replication, client: ClientTimes, failed: NDArray[np.bool_]
+) -> TokenSamples:
     count = len(record.start_ns)
     asked = np.array(record.new_tokens or (load.new_tokens or 1,) * count, np.int64)
     from_ns = np.array(record.scheduled_ns or record.start_ns, np.float64)

@@ -89,7 +89,7 @@ def matrix_block(choices: Choices, usual: Choices) -> dict[str, list[Any]]:
         if key not in KEYS:
             raise UsageError(*unknown_name("choice of a configuration", key, KEYS))
     given = {key: value for key, value in choices.items() if value is not None}
-    return {KEYS[key]: _listed(value) for key, value in {**usual, **given}.items()}
+    return {KEYS[key]: _as_list(value) for key, value in {**usual, **given}.items()}
 
 
 def every_backend(device: Device, precision: Precision) -> list[str]:
@@ -153,7 +153,7 @@ def scenario_blocks(scenarios: Sequence[str] | str, keys: Mapping[str, Any]) -> 
     [{'scenario': 'server', 'bound': 'p99<50ms', 'max_batch': [8]}]
     """
     given = {key: value for key, value in keys.items() if value is not None}
-    names = _listed(scenarios)
+    names = _as_list(scenarios)
     for key in given:
         if key in READ_BY and not set(READ_BY[key]) & set(names):
             raise UsageError(f"No scenario of this call reads `{key}`.", f"It is of {' and '.join(READ_BY[key])}.")
@@ -161,7 +161,7 @@ def scenario_blocks(scenarios: Sequence[str] | str, keys: Mapping[str, Any]) -> 
         {
             "scenario": name,
             **{
-                key: _listed(value) if key in SCENARIO_LISTS else value  # a list of its own: YAML would write an alias
+                key: _as_list(value) if key in SCENARIO_LISTS else value  # a list of its own: YAML would write an alias
                 for key, value in given.items()
                 if name in READ_BY.get(key, names)
             },
@@ -170,5 +170,5 @@ def scenario_blocks(scenarios: Sequence[str] | str, keys: Mapping[str, Any]) -> 
     ]
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]

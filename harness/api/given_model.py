@@ -169,7 +169,7 @@ def subject_of(
             )
         name = _name(model)
         label = model_info(name).slug
-        return Subject(label, name) if input_data is None else _with_data(label, name, input_data, models)
+        return Subject(label, name) if input_data is None else _subject_with_data(label, name, input_data, models)
     if input_data is None and input_shape is None:
         raise UsageError(
             f"Cannot infer input shapes for {type(model).__name__}.",
@@ -178,7 +178,7 @@ def subject_of(
     given = module_arrays(model, _numbers(input_shape or ()) if input_data is None else input_data)
     count = next(len(values) for values in given.values() if values.ndim)
     batch_size = count if input_data is not None or not input_shape else input_shape[0]
-    given = _at_most(given)
+    given = _first_samples(given)
     return Subject(
         type(model).__name__,
         hand_over(model, given, models),
@@ -187,9 +187,9 @@ def subject_of(
     )
 
 
-def _with_data(label: str, name: str, input_data: InputData, models: Models) -> Subject:
+def _subject_with_data(label: str, name: str, input_data: InputData, models: Models) -> Subject:
     """A named model, with the caller's samples in a file below the models folder."""
-    given = _at_most(named_arrays(input_data))
+    given = _first_samples(named_arrays(input_data))
     counts = [len(values) for values in given.values() if values.ndim]
     if not counts or not counts[0]:
         raise UsageError("The inputs contain no sample.", "Give a batch of at least one, the first axis the sample.")
@@ -198,7 +198,7 @@ def _with_data(label: str, name: str, input_data: InputData, models: Models) -> 
     )
 
 
-def _at_most(given: Given) -> Given:
+def _first_samples(given: Given) -> Given:
     """The first samples, up to the limit; a scalar, which all samples share, is unchanged."""
     return {name: values[:MAX_SAMPLES] if values.ndim else values for name, values in given.items()}
 

@@ -113,13 +113,13 @@ def contradictions(before: Mapping[str, CallResult], now: Mapping[str, CallResul
     """A line for each case for which an earlier call gave a different median, with the differences of the two calls."""
     return tuple(
         f"`{case_id}`: an earlier call gave {duration(before[case_id].median)}, this one "
-        f"{duration(answer.median)}. {_why(before[case_id], answer)}"
+        f"{duration(answer.median)}. {_difference_text(before[case_id], answer)}"
         for case_id, answer in now.items()
         if case_id in before and before[case_id].median != answer.median
     )
 
 
-def _why(before: CallResult, now: CallResult) -> str:
+def _difference_text(before: CallResult, now: CallResult) -> str:
     changed = [
         f"{name} {before.settings.get(name)} and {value}"
         for name, value in now.settings.items()

@@ -82,7 +82,7 @@ class Profile(Benchmark):
         """The row, the roofline, the cost of the model, and the parts."""
         parts = profile_blocks(self.parts, self.row.device == "cuda", self._latency_ns()) if self.parts else []
         roofline = roofline_table(self.rows, self.summary.roof)
-        costs = model_cost_tables(_shown([self.model]), {})
+        costs = model_cost_tables(_with_short_names([self.model]), {})
         return [*super().blocks(), *([roofline] if roofline else []), *costs, *parts]
 
     def __repr__(self) -> str:
@@ -144,7 +144,10 @@ class LayerProfile(Result):
 
     def blocks(self) -> list[DocumentBlock]:
         """The chosen layers, the longest first, with their shares of the model's time."""
-        return [_subject(*_shown([self.model])), layers_block(self.everything, len(self.everything), self.choice)]
+        return [
+            _subject(*_with_short_names([self.model])),
+            layers_block(self.everything, len(self.everything), self.choice),
+        ]
 
 
 @dataclass(frozen=True, repr=False)
@@ -183,7 +186,7 @@ class MemoryProfile(Result):
         passes = [
             block for name, timeline in self.timelines.items() for block in (f"**{name}**", *memory_blocks(timeline))
         ]
-        return [*model_cost_tables(_shown(self.models), {}), *passes]
+        return [*model_cost_tables(_with_short_names(self.models), {}), *passes]
 
     def figure(self, case_id: str | None = None) -> Figure:
         """The memory of one pass over its allocations and frees; of the first case where none is named.
@@ -198,7 +201,7 @@ class MemoryProfile(Result):
         return matplotlib_drawer.draw(allocations(name, self.timelines[name]))
 
 
-def _shown(models: Sequence[ModelProfile]) -> list[ModelProfile]:
+def _with_short_names(models: Sequence[ModelProfile]) -> list[ModelProfile]:
     """The profiles with the short names of tables."""
     short = short_names(model.model for model in models)
     return [model.model_copy(update={"model": short[model.model]}) for model in models]

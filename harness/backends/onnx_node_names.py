@@ -115,7 +115,7 @@ def _file_of(job: BackendJob) -> Artifact | None:
 
 def _node(proto: Any, weights: Collection[str]) -> Node:
     properties = {prop.key: prop.value for prop in proto.metadata_props}
-    scopes, classes = _listed(properties.get(_SCOPES)), _listed(properties.get(_CLASSES))
+    scopes, classes = _split_list(properties.get(_SCOPES)), _split_list(properties.get(_CLASSES))
     weighing = [name.removesuffix(".weight") for name in proto.input if name in weights and name.endswith(".weight")]
     module = weighing[0] if weighing else scopes[-2] or ROOT if len(scopes) > 1 and not scopes[0] else None
     around = tuple(word for name in scopes[:-1] for word in name.split(".")[-1:] if word)
@@ -133,7 +133,7 @@ def _node(proto: Any, weights: Collection[str]) -> Node:
     )
 
 
-def _listed(text: str | None) -> list[str]:
+def _split_list(text: str | None) -> list[str]:
     return [] if text is None else [str(name) for name in ast.literal_eval(text)]
 
 
@@ -150,7 +150,7 @@ def fused_nodes(original: NodeIndex, kernels: NodeIndex) -> dict[str, tuple[Node
     for kernel in kernels.nodes:
         if group_of((kernel.operator,)) == "layout":
             continue  # it passes on another kernel's result
-        for node in _behind(original, kernel.operator, made[kernel.name], boundary):
+        for node in _nodes_behind(original, kernel.operator, made[kernel.name], boundary):
             owner.setdefault(node.name, kernel.name)
     order = {kernel.name: place for place, kernel in enumerate(kernels.nodes)}
     for node in original.nodes:
@@ -181,7 +181,9 @@ def _tensors_of(kernel: Node, original: NodeIndex) -> tuple[str, ...]:
     return (renamed,)
 
 
-def _behind(original: NodeIndex, operator: str, tensors: Sequence[str], boundary: Collection[str]) -> Iterator[Node]:
+def _nodes_behind(
+    original: NodeIndex, operator: str, tensors: Sequence[str], boundary: Collection[str]
+) -> Iterator[Node]:
     waiting, seen = list(tensors), set(tensors)
     while waiting:
         node = original.by_tensor[waiting.pop()]

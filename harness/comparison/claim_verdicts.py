@@ -208,7 +208,7 @@ def rows_of(claim: Claim, summary: Summary | None, left_out: Mapping[str, str]) 
 
 def _value(claim: Claim, result: MeasuredValue) -> ReproducedRow:
     value = result.value
-    measured, interval = _in_unit(value, result.row)
+    measured, interval = _figure_in_unit(value, result.row)
     published = value.latency_ms or value.items_per_s or 0.0
     refusing = list(dict.fromkeys(difference.name for difference in result.differences if difference.refuses))
     if claim.context is not None:
@@ -236,7 +236,7 @@ def _value(claim: Claim, result: MeasuredValue) -> ReproducedRow:
     )
 
 
-def _in_unit(value: ClaimedValue, row: Row | None) -> tuple[float | None, Interval | None]:
+def _figure_in_unit(value: ClaimedValue, row: Row | None) -> tuple[float | None, Interval | None]:
     """The row's figure and interval in the unit of the value: ms per batch, or samples per second."""
     if row is None or row.latency_ns is None:
         return None, None

@@ -150,7 +150,7 @@ class WatchedFolder:
                 if now_ns() > until:
                     bytes_left += 1
                     continue
-                self._packed[path] = stamp, tuple(_of_packed(path, plan, cases[slug]))
+                self._packed[path] = stamp, tuple(_packed_turns(path, plan, cases[slug]))
             yield from self._packed[path][1]
         if bytes_left:
             self._unread = True
@@ -159,15 +159,15 @@ class WatchedFolder:
     def _load(self, files: LoadFiles, plan: Plan, load: LoadCase) -> LoadSeen:
         """What is there of a load case. Damaged and other records are as if missing: `make load` measures them."""
         service = self._record(files.service, ServiceRun)
-        if service is None or not _is_of(service, plan, service_digest(load)):
+        if service is None or not _belongs_to_plan(service, plan, service_digest(load)):
             return LoadSeen(failure=_failure(files, plan))
         prediction = self._record(files.prediction, Prediction)
-        if prediction is not None and not _is_of(prediction, plan, prediction_digest(load)):
+        if prediction is not None and not _belongs_to_plan(prediction, plan, prediction_digest(load)):
             prediction = None
         numbers: dict[str, tuple[int, ...]] = {}
         for step, number in replication_turns(load, load_steps(load, prediction.peak_per_s if prediction else None)):
             record = self._record(files.replication(step.name, number), Replication)
-            if record is None or not _is_of(record, plan, replication_digest(load)):
+            if record is None or not _belongs_to_plan(record, plan, replication_digest(load)):
                 continue
             if is_replication_of(record, load, step, number, service):
                 numbers[step.name] = (*numbers.get(step.name, ()), number)
@@ -230,7 +230,7 @@ def _is_current(answer: EndedTurn | str, newer: Collection[str], folder: Results
     return not folder.raw_file(answer.case_id, answer.round).is_file()
 
 
-def _of_packed(path: Path, plan: Plan, cases: Sequence[Case]) -> Iterator[EndedTurn | str]:
+def _packed_turns(path: Path, plan: Plan, cases: Sequence[Case]) -> Iterator[EndedTurn | str]:
     """The results in a Parquet file, or what is wrong with it."""
     by_id = {case.case_id: case for case in cases}
     try:
@@ -247,7 +247,7 @@ def _of_packed(path: Path, plan: Plan, cases: Sequence[Case]) -> Iterator[EndedT
 _SAMPLES = ("scheduled_ns", "sizes", "ready_ns", "start_ns", "done_ns", "worker", "service_ns", "points", "map")
 
 
-def _is_of(record: LoadBase, plan: Plan, digest: str) -> bool:
+def _belongs_to_plan(record: LoadBase, plan: Plan, digest: str) -> bool:
     return (record.settings_id, record.load_sha256) == (plan.settings_id, digest)
 
 

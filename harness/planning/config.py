@@ -136,14 +136,14 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
         not_text = isinstance(error, UnicodeDecodeError | yaml.reader.ReaderError)
         hint = "Save it as text in UTF-8." if not_text else "Compare it with configs/quickstart.yaml."
-        raise ConfigError(f"{path} is not valid YAML: {_where(error)}", hint) from error
+        raise ConfigError(f"{path} is not valid YAML: {_yaml_problem(error)}", hint) from error
     if not isinstance(data, dict):
         found = "is empty" if data is None else "has no keys"
         raise ConfigError(f"{path} {found}.", "Write `models:` and `matrix:`, as in configs/quickstart.yaml.")
     return data
 
 
-def _where(error: Exception) -> str:
+def _yaml_problem(error: Exception) -> str:
     """`line 3, column 5: problem`."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         mark = error.problem_mark
@@ -484,17 +484,17 @@ def _full_entries(data: Mapping[str, Any]) -> dict[str, Any]:
     full = dict(data)
     if isinstance(models := data.get("models"), list):
         entries = [{"name": entry} if isinstance(entry, str) else entry for entry in models]
-        full["models"] = [_with(entry, "name", _full_name) for entry in entries]
+        full["models"] = [_changed(entry, "name", _full_name) for entry in entries]
     for key in ("matrix", "generation"):
         if isinstance(blocks := data.get(key), list):
-            full[key] = [_with(block, "models", _full_names) for block in blocks]
+            full[key] = [_changed(block, "models", _full_names) for block in blocks]
     if isinstance(loads := data.get("scenarios"), list):
         entries = [{"scenario": entry} if isinstance(entry, str) else entry for entry in loads]
-        full["scenarios"] = [_with(entry, "models", _full_names) for entry in entries]
+        full["scenarios"] = [_changed(entry, "models", _full_names) for entry in entries]
     return full
 
 
-def _with(section: Any, key: str, change: Callable[[Any], Any]) -> Any:
+def _changed(section: Any, key: str, change: Callable[[Any], Any]) -> Any:
     return {**section, key: change(section[key])} if isinstance(section, dict) and key in section else section
 
 

@@ -41,7 +41,9 @@ def expand_generations(
         texts = config.generating.prompts is not None
         own = {name: _usable(*models[name], lengths, texts) for name in selected}
         _refuse_models(own, where)
-        for case in _of_block(block, {name: models[name] for name in selected}, own, backends, config.device, lengths):
+        for case in _block_cases(
+            block, {name: models[name] for name in selected}, own, backends, config.device, lengths
+        ):
             if case.case_id in cases and not merge:
                 raise ConfigError(
                     f"{source}: duplicate case {case.case_id}.",
@@ -174,7 +176,7 @@ def _refuse_models(own: Mapping[str, Usable], where: str) -> None:
     raise ConfigError(f"{where}: {reasons[0]}.", hint)
 
 
-def _of_block(
+def _block_cases(
     block: GenerationBlock,
     models: KnownModels,
     own: Mapping[str, Usable],

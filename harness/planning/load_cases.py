@@ -77,7 +77,7 @@ def load_cases(
         _refuse_issuing(block, selected, where)
         for case in selected:
             for pairs in _distributions(block) or [()]:
-                for load in _of_lengths(block, case, settings.get(case.case_id, ""), common, policies, pairs):
+                for load in _cases_of_lengths(block, case, settings.get(case.case_id, ""), common, policies, pairs):
                     loads[load.load_id] = load
     return tuple(loads.values())
 
@@ -283,7 +283,7 @@ def _generating(block: ScenarioBlock, decoders: Decoders, where: str) -> Iterato
         for case in selected:
             usual = next(iter(backend_info(case.backend).decoder_settings_on(case.device)))
             way = "" if case.setting == usual else case.setting
-            yield from _of_lengths(block, case, way, common, policies, pairs)
+            yield from _cases_of_lengths(block, case, way, common, policies, pairs)
 
 
 def _unequal(case: Deployment, pairs: Sequence[tuple[int, int]]) -> str | None:
@@ -312,7 +312,7 @@ def _joinable() -> list[str]:
     return [name for name, info in BACKENDS.items() if info.decoder_joins is not None and info.computes]
 
 
-def _of_lengths(
+def _cases_of_lengths(
     block: ScenarioBlock,
     case: Deployment,
     way: str,

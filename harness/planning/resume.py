@@ -344,7 +344,7 @@ def finished_generation_turns(
             continue
         if (
             isinstance(record, Failed)
-            or not _is_of(record, turn, plan)
+            or not _belongs_to_plan(record, turn, plan)
             or not has_enough_requests(record, plan.generation)
         ):
             continue
@@ -354,7 +354,7 @@ def finished_generation_turns(
     return finished
 
 
-def _is_of(record: Generated, turn: GenerationTurn, plan: Plan) -> bool:
+def _belongs_to_plan(record: Generated, turn: GenerationTurn, plan: Plan) -> bool:
     number, case = turn
     return (record.case_id, record.round, record.settings_id) == (case.case_id, number, plan.settings_id)
 

@@ -48,14 +48,14 @@ def unit_request(
     store.save(plan_file, part)
     named: dict[str, Path] = {Results(Path("results")).plan.as_posix(): plan_file}
     for slug in dict.fromkeys(case.slug for case in unit.cases):
-        named |= _of_model(slug, part, exports, results, models)
+        named |= _model_files(slug, part, exports, results, models)
     digests = {path: store.sha256_file(path) for path in dict.fromkeys(named.values())}
     files = tuple(UnitFile(path=name, sha256=digests[path]) for name, path in sorted(named.items()))
     request = UnitRequest(unit_id=unit.unit_id, attempt=attempt, inferometer=version, files=files)
     return request, {digest: path for path, digest in digests.items()}
 
 
-def _of_model(slug: str, plan: Plan, exports: Exports, results: Results, models: Models) -> Mapping[str, Path]:
+def _model_files(slug: str, plan: Plan, exports: Exports, results: Results, models: Models) -> Mapping[str, Path]:
     """Name in the unit's folder → path here, for the export of a model, its record and its engines."""
     files_of: dict[str, Path] = {}
     record = export_files(slug, results, models)

@@ -208,7 +208,7 @@ class WorkerPool:
         watcher = _Watcher(job, label, self.progress, self._monitor)
         record = measure_turn(job, self._worker(job), self._results, watcher)
         self._monitor.end()
-        self.progress.finished(label, _in_words(record))
+        self.progress.finished(label, _record_text(record))
         return record
 
     def generate(self, turn: tuple[int, GenerationCase]) -> Generated | Failed:
@@ -232,7 +232,7 @@ class WorkerPool:
         watcher = _Watcher(task, label, self.progress, self._monitor, results.usage_file(case.case_id, number))
         record = generate_turn(task, self._worker(task), results, watcher)
         self._monitor.end()
-        self.progress.finished(label, _generated_in_words(record))
+        self.progress.finished(label, _generated_text(record))
         return record
 
     def renew(self) -> None:
@@ -252,14 +252,14 @@ class WorkerPool:
         return self._workers[key]
 
 
-def _in_words(record: Measured | Failed) -> str:
+def _record_text(record: Measured | Failed) -> str:
     if isinstance(record, Failed):
         return f"skipped: {record.error}" if record.refused else f"FAILED in {record.phase}: {record.error}"
     steady = "" if record.steady else ", not steady"
     return f"{duration(batch_ns(record))}  n={batch_count(record)}, {record.stop}{steady}"
 
 
-def _generated_in_words(record: Generated | Failed) -> str:
+def _generated_text(record: Generated | Failed) -> str:
     if isinstance(record, Failed):
         return f"FAILED in {record.phase}: {record.error}"
     first = median([request.token_ns[0] - request.start_ns for request in record.requests])

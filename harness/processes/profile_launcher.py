@@ -44,7 +44,7 @@ Level = Literal["count", "memory", "parts", "tokenising"]
 class ProfileJob(Record):
     """The job of a profiling process. runs: inferences over which the parts are timed.
 
-    phase: of generation; the job is then a GenerationCaseJob, and its case_id is that of the phase (profiling/phases.py).
+    phase: of generation; the job is then a GenerationCaseJob, and its case_id is the phase's (profiling/phases.py).
     """
 
     level: Level
@@ -139,7 +139,7 @@ def profile_in_a_process(
             "Free some space and run the same command again; profiles are kept.",
         )
     if answer is None or process.returncode != 0:
-        raise CaseError(*_why(answer is None, process.returncode, asked, log))
+        raise CaseError(*_missing_answer(answer is None, process.returncode, asked, log))
     log.unlink()
     return answer
 
@@ -189,7 +189,7 @@ def _event(line: bytes) -> Started | Entered | None:
     return event if isinstance(event, Started | Entered) else None
 
 
-def _why(timed_out: bool, code: int, asked: ProfileJob, log: Path) -> tuple[str, str]:
+def _missing_answer(timed_out: bool, code: int, asked: ProfileJob, log: Path) -> tuple[str, str]:
     """(problem, hint) for a process that gave no answer."""
     if timed_out:
         limit = asked.job.measurement.timeout_s

@@ -74,7 +74,9 @@ def stage(arguments: Sequence[str]) -> None:
         _prepare(asked)
         profile_timing.listen(lambda phase: _say(answers, Entered(phase=phase)))
         answer = (
-            _of_a_phase(asked, asked.job) if isinstance(asked.job, GenerationCaseJob) else _of_a_case(asked, asked.job)
+            _phase_answer(asked, asked.job)
+            if isinstance(asked.job, GenerationCaseJob)
+            else _case_answer(asked, asked.job)
         )
     except Exception as error:
         if isinstance(error, MemoryError) or is_out_of_memory(str(error)):
@@ -83,13 +85,13 @@ def stage(arguments: Sequence[str]) -> None:
     _say(answers, answer)
 
 
-def _of_a_case(asked: ProfileJob, job: CaseJob) -> Record:
+def _case_answer(asked: ProfileJob, job: CaseJob) -> Record:
     export, folder = read_case_export(job)
     batches = load_batches(folder.root, export, job.case, job.measurement.parity_samples).inputs
     return _LEVELS[asked.level](asked, export, folder, batches)
 
 
-def _of_a_phase(asked: ProfileJob, job: GenerationCaseJob) -> Record:
+def _phase_answer(asked: ProfileJob, job: GenerationCaseJob) -> Record:
     """The same levels of one phase of generation; its allocations are not measured."""
     case, phase = job.case, asked.phase
     if phase is None:
@@ -107,7 +109,7 @@ def _of_a_phase(asked: ProfileJob, job: GenerationCaseJob) -> Record:
     prompts, _ = load_prompts(folder, find_prompt_set(export, case.prompt_length, case.new_tokens))
     decoder_job = make_decoder_job(case, job.threads, export.shape, folder, export)
     measure = partial(import_target(profiler), decoder_job, prompts, phase)
-    return _with_traces(asked, measure)
+    return _run_profiler(asked, measure)
 
 
 def _say(answers: IO[str], record: Record) -> None:
@@ -128,11 +130,11 @@ def _prepare(asked: ProfileJob) -> None:
 def _count(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> Counts:
     from harness.zoo.cost.counting import counts_of  # noqa: PLC0415 - torch and onnx, which other levels may lack
 
-    return counts_of(_of_run(asked).case, export, folder.root, batches[0])
+    return counts_of(_case_job(asked).case, export, folder.root, batches[0])
 
 
 def _memory(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> MeasuredMemory:
-    case = _of_run(asked).case
+    case = _case_job(asked).case
     info = backend_info(case.backend)
     timeline: MemoryTimeline | None = None
     peak: int | None = None
@@ -177,14 +179,14 @@ def _parts(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches
     profiler = backend_info(asked.job.case.backend).profiler
     if profiler is None:
         raise _no_profiler(asked.job.case.backend)
-    return _with_traces(asked, partial(import_target(profiler), _job_of(asked, export, folder, batches), batches))
+    return _run_profiler(asked, partial(import_target(profiler), _job_of(asked, export, folder, batches), batches))
 
 
 def _no_profiler(backend: str) -> UnavailableError:
     return UnavailableError(f"{backend} has no profiler of its parts.", "Its model level is complete without.")
 
 
-def _with_traces(asked: ProfileJob, profiler: Callable[[Path, int], PartsProfile]) -> PartsProfile:
+def _run_profiler(asked: ProfileJob, profiler: Callable[[Path, int], PartsProfile]) -> PartsProfile:
     """Run a backend's profiler, which writes its traces into a folder."""
     traces = Results(asked.results).profile(asked.job.case.case_id)
     with store.translate_storage_errors(traces):
@@ -195,10 +197,10 @@ def _with_traces(asked: ProfileJob, profiler: Callable[[Path, int], PartsProfile
 
 
 def _job_of(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> BackendJob:
-    return make_backend_job(_of_run(asked), export, folder, batches)
+    return make_backend_job(_case_job(asked), export, folder, batches)
 
 
-def _of_run(asked: ProfileJob) -> CaseJob:
+def _case_job(asked: ProfileJob) -> CaseJob:
     """The job of a level of a model's case."""
     if not isinstance(asked.job, CaseJob):
         raise TypeError("a job of generation has levels of its own")
@@ -206,7 +208,7 @@ def _of_run(asked: ProfileJob) -> CaseJob:
 
 
 def _tokenising(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> Tokenising:
-    return measure_tokenising(_of_run(asked).case, export, folder.root, batches[0], asked.runs)
+    return measure_tokenising(_case_job(asked).case, export, folder.root, batches[0], asked.runs)
 
 
 _LEVELS: Mapping[Level, Callable[[ProfileJob, ExportRecord, ModelFolder, Sequence[Batch]], Record]] = {

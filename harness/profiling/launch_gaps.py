@@ -85,10 +85,10 @@ def launch_gaps_of(events: Iterable[Mapping[str, Any]], operators: Iterable[Oper
     annotated region on the GPU, which spans work.
     """
     everything = list(events)
-    work = sorted((_interval(event) for event in _of(everything, GPU_WORK)), key=lambda gap: gap[:2])
+    work = sorted((_interval(event) for event in _events_of(everything, GPU_WORK)), key=lambda gap: gap[:2])
     if not any(end > start for start, end, _ in work):
         return None
-    launched = {_correlation(event): _interval(event)[1] for event in _of(everything, LAUNCHES)}
+    launched = {_correlation(event): _interval(event)[1] for event in _events_of(everything, LAUNCHES)}
     launched.pop(None, None)
     matched = all(correlation in launched for _, _, correlation in work)
     busy = waited_ns = 0
@@ -98,7 +98,7 @@ def launch_gaps_of(events: Iterable[Mapping[str, Any]], operators: Iterable[Oper
             waited_ns += max(0, min(start, launched[correlation]) - last)
         busy += max(0, end - max(start, last))
         last = max(last, end)
-    names = frozenset(str(event["name"]) for event in _of(everything, GPU_WORK))
+    names = frozenset(str(event["name"]) for event in _events_of(everything, GPU_WORK))
     return LaunchGaps(
         window_ns=last - first,
         busy_ns=busy,
@@ -111,7 +111,7 @@ def launch_gaps_of(events: Iterable[Mapping[str, Any]], operators: Iterable[Oper
 def operator_gaps_of(events: Iterable[Mapping[str, Any]]) -> OperatorGaps | None:
     """Time with and without an operator in a CPU's trace; None where no operator took any time. Operators contain
     others: busy is the union of their intervals. Raises as launch_gaps_of()."""
-    work = sorted(_interval(event)[:2] for event in _of(list(events), OPERATORS))
+    work = sorted(_interval(event)[:2] for event in _events_of(list(events), OPERATORS))
     if not any(end > start for start, end in work):
         return None
     first = last = work[0][0]
@@ -127,7 +127,7 @@ def fraction_without_operator(gaps: OperatorGaps) -> float:
     return 1 - gaps.busy_ns / gaps.window_ns
 
 
-def _of(events: Sequence[Mapping[str, Any]], categories: frozenset[str]) -> Iterator[Mapping[str, Any]]:
+def _events_of(events: Sequence[Mapping[str, Any]], categories: frozenset[str]) -> Iterator[Mapping[str, Any]]:
     return (event for event in events if event.get("ph") == "X" and event.get("cat") in categories)
 
 

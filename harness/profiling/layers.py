@@ -143,7 +143,7 @@ def matches(row: LayerRow, word: str) -> bool:
     """
     if word in get_args(LayerGroup):
         return row.group == word
-    return fnmatchcase(row.kind, word) or any(_inside(name, word) for name in (row.name, row.parent) if name)
+    return fnmatchcase(row.kind, word) or any(_is_inside(name, word) for name in (row.name, row.parent) if name)
 
 
 def unmatched_words(words: Iterable[str], profiles: Iterable[Sequence[LayerRow]]) -> list[str]:
@@ -162,7 +162,7 @@ def near_names(word: str, profiles: Iterable[Sequence[LayerRow]]) -> list[str]:
     return [known[name] for name in near] or groups
 
 
-def _inside(path: str, pattern: str) -> bool:
+def _is_inside(path: str, pattern: str) -> bool:
     """Whether any part of a path matches the pattern: then the path is that module, or is inside it."""
     names = path.split(".")
     places = range(len(names))

@@ -74,7 +74,7 @@ def graded_profile(
         findings.append(finding("C", "UNWATCHED", detail, f"Profile it again: {_AGAIN}."))
     else:
         hits, unmade = flags_host.profile_findings(window, threads, on_gpu, environment)
-        findings += [*map(_of_a_profile, hits), *_unchecked(unmade)]
+        findings += [*map(_profile_finding, hits), *_unchecked(unmade)]
     flags = tuple(entry.flag for entry in findings)
     return parts.model_copy(update={"usage": window, "grade": grade(findings), "flags": flags})
 
@@ -104,7 +104,7 @@ def reason_for_doubt(parts: PartsProfile, on_gpu: bool) -> str | None:
     return None
 
 
-def _of_a_profile(disturbance: Finding) -> Finding:
+def _profile_finding(disturbance: Finding) -> Finding:
     """The finding with the command that profiles again, instead of the command for a row."""
     return finding(
         disturbance.caps_at,

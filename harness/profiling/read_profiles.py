@@ -106,7 +106,8 @@ def only_profiled(plan: Plan, summary: Summary | None, results: Results, created
     cases = [case for case in plan.cases if results.model_profile(case.case_id).is_file()]
     measured = {row.case_id: row for row in known.generations} if known else {}
     generations = [
-        measured.get(case.case_id) or GenerationRow(**_of_case(case), status="missing", reason=_PROFILED, hint=_MEASURE)
+        measured.get(case.case_id)
+        or GenerationRow(**_shared_fields(case), status="missing", reason=_PROFILED, hint=_MEASURE)
         for case in plan.generations
         if any(results.model_profile(phase_case(case, phase).case_id).is_file() for phase in phases_of(case))
     ]
@@ -125,7 +126,7 @@ def only_profiled(plan: Plan, summary: Summary | None, results: Results, created
 _PROFILED, _MEASURE = "profiled, and not measured", "`make generate` measures it."
 
 
-def _of_case(case: GenerationCase) -> dict[str, Any]:
+def _shared_fields(case: GenerationCase) -> dict[str, Any]:
     """The fields that a case and its row share."""
     return {name: value for name, value in case.model_dump().items() if name in GenerationRow.model_fields}
 

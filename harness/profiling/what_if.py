@@ -137,10 +137,10 @@ def _largest(
     # The best of each rule and origin: later entries replace earlier ones.
     best = {(change.rule, change.start): change for change in sorted(improvements, key=lambda change: change.gain)}
     changes = tuple(sorted(best.values(), key=lambda change: -change.gain)[:MOST])
-    return changes, None if changes else _why_none(start, sound, profiles, doubts), tuple(doubts.items())
+    return changes, None if changes else _no_bound_reason(start, sound, profiles, doubts), tuple(doubts.items())
 
 
-def _why_none(start: Row, sound: Sequence[Row], profiles: PartsProfiles, doubts: Mapping[str, str]) -> str:
+def _no_bound_reason(start: Row, sound: Sequence[Row], profiles: PartsProfiles, doubts: Mapping[str, str]) -> str:
     others = [row for row in sound if row is not start]
     if not others:
         measured = f"{start.case_id} is the only row of grade A or B"

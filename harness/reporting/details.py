@@ -115,13 +115,13 @@ def table_titles(keys: Sequence[TableKey]) -> dict[TableKey, str]:
     """The title of each table: its model, and in words what differs among the tables of that model."""
     titles = {}
     for key in keys:
-        ours = [_in_words(other) for other in keys if other.model == key.model]
-        own = [text for place, text in enumerate(_in_words(key)) if len({words[place] for words in ours}) > 1]
+        ours = [_key_words(other) for other in keys if other.model == key.model]
+        own = [text for place, text in enumerate(_key_words(key)) if len({words[place] for words in ours}) > 1]
         titles[key] = f"{key.model} ({', '.join(own)})" if own else key.model
     return titles
 
 
-def _in_words(key: TableKey) -> tuple[str, ...]:
+def _key_words(key: TableKey) -> tuple[str, ...]:
     weights = "random weights" if key.weights == "seeded" else f"{key.weights} weights"
     return (weights, f"on {key.device}", *(boundaries.BRIEF.get(part, part) for part in boundaries.way_of(key)))
 

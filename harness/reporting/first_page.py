@@ -312,9 +312,9 @@ def fastest_in_words(choice: Choice, name: Callable[[Row], str]) -> str:
         return f"{name(first)} {_time(first)}{_speedup(first)} ({why})"
     if not choice.flagged:
         times = dict.fromkeys((_time(first), _time(choice.named[-1])))
-        return f"{_some([name(row) for row in choice.named], 'or')}, {' to '.join(times)}"
+        return f"{_first_words([name(row) for row in choice.named], 'or')}, {' to '.join(times)}"
     words = [f"{name(row)} {_time(row)}{' (grade C)' if row.grade == ranking.UNRANKED else ''}" for row in choice.named]
-    return f"undecided: {_some(words, 'or')}"
+    return f"undecided: {_first_words(words, 'or')}"
 
 
 def accuracy_loss(rows: Sequence[Row]) -> str:
@@ -531,7 +531,7 @@ def _top1(row: Row) -> float | None:
     return None if row.weights == "seeded" or row.parity is None else row.parity.top1_agreement
 
 
-def _some(words: Sequence[str], last: str = "and") -> str:
+def _first_words(words: Sequence[str], last: str = "and") -> str:
     """`a, b, c and 2 more`: at most MAX_NAMED of the words."""
     more = len(words) - MAX_NAMED
     return joined_words([*words[:MAX_NAMED], *([f"{more} more"] if more > 0 else [])], last)
@@ -539,9 +539,9 @@ def _some(words: Sequence[str], last: str = "and") -> str:
 
 def _cases(status: Status, rows: Sequence[Row]) -> str:
     backends = sorted({f"{row.backend} {row.precision}" for row in rows})
-    who = _some(backends) if len(backends) <= MAX_NAMED else units.count(len(backends), "backend")
+    who = _first_words(backends) if len(backends) <= MAX_NAMED else units.count(len(backends), "backend")
     state = {"failed": "failed", "missing": "not measured", "skipped": "skipped"}.get(status, status)
-    return f"{units.count(len(rows), 'case')} {state} ({who} of {_some(sorted({row.model for row in rows}))})"
+    return f"{units.count(len(rows), 'case')} {state} ({who} of {_first_words(sorted({row.model for row in rows}))})"
 
 
 def _dates(summary: Summary) -> str:

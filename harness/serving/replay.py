@@ -85,7 +85,7 @@ def simulate(
         done = queue_completions(arrivals, service)
         batches = np.full(runs, requests, dtype=np.int64)
         return Simulated(done - arrivals, batches, service.sum(axis=1), done[:, -1])
-    return _by_batches(arrivals, table, policy, workers)
+    return _simulate_batches(arrivals, table, policy, workers)
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class _Table:
         return service_ns
 
 
-def _by_batches(arrivals: NDArray[np.int64], table: _Table, policy: BatchPolicy, workers: int) -> Simulated:
+def _simulate_batches(arrivals: NDArray[np.int64], table: _Table, policy: BatchPolicy, workers: int) -> Simulated:
     """The general loop: each step forms the next batch of every run that has requests left."""
     runs, requests = arrivals.shape
     span = int(arrivals[:, -1].max()) + policy.max_delay_ns + 1

@@ -47,7 +47,7 @@ def fastest(stream: Any, candidates: Sequence[Launch]) -> list[TimedCandidate]:
             first += [] if spent is None else [TimedCandidate(index, spent)]
     first.sort(key=lambda launch: launch.device_ns)
     last = [
-        TimedCandidate(launch.index, _known(launch_time(stream, candidates[launch.index], 1, TRIALS)))
+        TimedCandidate(launch.index, _number_or_infinity(launch_time(stream, candidates[launch.index], 1, TRIALS)))
         for launch in first[:FINALISTS]
     ]
     return sorted(last, key=lambda launch: launch.device_ns)
@@ -80,7 +80,7 @@ def launch_time(stream: Any, launch: Launch, warm: int, trials: int, launches: i
         graph.close()
 
 
-def _known(value: float | None) -> float:
+def _number_or_infinity(value: float | None) -> float:
     return math.inf if value is None else value
 
 

@@ -163,7 +163,7 @@ _NO_FLOPS = "No FLOPs by node: kernels contain parts of several modules."
 _MICROSECONDS = "ONNX Runtime reports whole microseconds: shorter nodes count as 0."
 
 
-def _with_profile(options: Any, folder: Path, name: str) -> Any:
+def _profiling_options(options: Any, folder: Path, name: str) -> Any:
     """Session options with profiling into `folder`, and a copy of the optimised graph there."""
     options.enable_profiling = True
     options.profile_file_prefix = str(folder / name)
@@ -181,7 +181,7 @@ class ProfiledOnnxRuntime(OnnxRuntime):
 
     def session_options(self) -> Any:
         """With profiling."""
-        return _with_profile(super().session_options(), self._scratch, self.graph.stem)
+        return _profiling_options(super().session_options(), self._scratch, self.graph.stem)
 
 
 class ProfiledOnnxDecoder(OnnxDecoder):
@@ -206,7 +206,7 @@ class ProfiledOnnxDecoder(OnnxDecoder):
     def _options(self, file: Path) -> Any:
         options = super()._options(file)
         profiled = (file == self.file) != self._in_first
-        return _with_profile(options, self._scratch, self.graph.stem) if profiled else options
+        return _profiling_options(options, self._scratch, self.graph.stem) if profiled else options
 
 
 def profile(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) -> PartsProfile:

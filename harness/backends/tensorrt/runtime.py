@@ -98,7 +98,7 @@ class TensorRt(BufferedBackend):
             record.request.precision,
             record.engine.size_bytes,
             self.job.export.parameters,
-            _looked_up(self.job.export),
+            _lookup_parameters(self.job.export),
         )
         return Placement(
             device="cuda",
@@ -169,7 +169,7 @@ class TensorRt(BufferedBackend):
         return CaseError(*out_of_memory("cuda", self.job.case.batch_size))
 
 
-def _looked_up(export: ExportRecord) -> int:
+def _lookup_parameters(export: ExportRecord) -> int:
     """Parameters in lookup tables; 0 where the parameters that a pass multiplies were not counted."""
     multiplied = max((work.parameters for work in export.work), default=None)
     return 0 if multiplied is None or export.parameters is None else max(0, export.parameters - multiplied)

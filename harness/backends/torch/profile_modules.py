@@ -177,7 +177,7 @@ def _row(
     made: Mapping[str, list[torch.Tensor]],
     flops: Mapping[str, int],
 ) -> LayerRow:
-    above = _above(path)
+    above = _ancestors(path)
     ran = [name for name in above if name in times]  # a ModuleList is only a name: it is never called
     tensors = made.get(path, [])
     return LayerRow(
@@ -197,7 +197,7 @@ def _row(
     )
 
 
-def _above(path: str) -> list[str]:
+def _ancestors(path: str) -> list[str]:
     """Paths of the modules around a module, from the model itself down."""
     names = path.split(".")
     return [] if path == ROOT else [ROOT, *(".".join(names[:depth]) for depth in range(1, len(names)))]

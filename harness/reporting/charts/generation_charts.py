@@ -51,7 +51,7 @@ def ttft_against_prompt(rows: Sequence[GenerationRow], conditions: str) -> Lines
 
 
 def _ttft_panel(legend: Sequence[Series], rows: Sequence[GenerationRow], size: int) -> LinePanel:
-    series = _drawn(legend, rows, _ttft_points)
+    series = _drawn_series(legend, rows, _ttft_points)
     values = [point.mark.value for row in series for point in row.points]
     y = decade_axis("ms to the first token, log scale", *widened_limits(values))
     x = numbers_axis("tokens of the prompt", [row.prompt_length for row in rows])
@@ -91,7 +91,7 @@ def tokens_against_batch(rows: Sequence[GenerationRow], conditions: str) -> Line
 
 
 def _rate_panel(legend: Sequence[Series], rows: Sequence[GenerationRow], length: int, log: bool) -> LinePanel:
-    series = _drawn(legend, rows, _rate_points)
+    series = _drawn_series(legend, rows, _rate_points)
     rates = [point.mark.value for row in series for point in row.points]
     label = f"tokens per second{', log scale' if log else ''}"
     y = (
@@ -124,7 +124,7 @@ def itl_against_context(rows: Sequence[GenerationRow], conditions: str) -> Lines
 
 
 def _itl_panel(legend: Sequence[Series], rows: Sequence[GenerationRow], size: int) -> LinePanel:
-    series = _drawn(legend, rows, _itl_points)
+    series = _drawn_series(legend, rows, _itl_points)
     points = [point for row in series for point in row.points]
     low, high = min(point.x for point in points), max(point.x for point in points)
     # Contexts of one prompt lie close together: from 0 on, they would fill a corner of the panel.
@@ -166,11 +166,11 @@ def _legend(
         style = precision_dashes(first.precision, numbers[name])
         tags: Tags = (first.model, first.backend, first.precision, None, None)
         entries.append(Series(name, backend_look(first.backend, numbers[name]), fill, (), True, style, tags))
-    legend = tuple(sorted(_drawn(entries, rows, points), key=best)[:MAX_SERIES])
+    legend = tuple(sorted(_drawn_series(entries, rows, points), key=best)[:MAX_SERIES])
     return legend, [row for line in legend for row in lines[line.name]]
 
 
-def _drawn(
+def _drawn_series(
     legend: Sequence[Series], rows: Sequence[GenerationRow], points: Callable[[GenerationRow], Sequence[Point]]
 ) -> tuple[Series, ...]:
     """The lines of the legend that have points in these rows, each in its look."""

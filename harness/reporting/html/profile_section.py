@@ -117,7 +117,7 @@ def _graph(layers: Sequence[LayerRow]) -> list[TreeLine]:
     for row in layers:
         above = _module(modules, row.parent) if row.parent else unassigned if several else top
         above.below.append(TreeLine(row.name, row.name, row))
-    return [*_joined(top).below, *([unassigned] if unassigned.below else [])]
+    return [*_joined_line(top).below, *([unassigned] if unassigned.below else [])]
 
 
 def _module(modules: dict[str, TreeLine], path: str) -> TreeLine:
@@ -129,9 +129,9 @@ def _module(modules: dict[str, TreeLine], path: str) -> TreeLine:
     return modules[path]
 
 
-def _joined(line: TreeLine) -> TreeLine:
+def _joined_line(line: TreeLine) -> TreeLine:
     """A module that holds only one other module is joined with it in one line: `encoder.layer`."""
-    line.below = [_joined(below) for below in line.below]
+    line.below = [_joined_line(below) for below in line.below]
     only = line.below[0] if len(line.below) == 1 else None
     if line.path and only and only.row is None:
         return TreeLine(f"{line.label}.{only.label}", only.path, None, only.below)

@@ -42,7 +42,7 @@ def model_blocks(rows: Sequence[GenerationRow], charts: Sequence[DocumentBlock] 
 
 def further_blocks(summary: Summary) -> list[DocumentBlock]:
     """What follows the models: work of known duration, and cases without a result."""
-    return [*_known_durations(summary), *_unmeasured(summary)]
+    return [*_known_duration_blocks(summary), *_unmeasured(summary)]
 
 
 def generation_first(summary: Summary) -> list[DocumentBlock]:
@@ -94,7 +94,7 @@ def fastest_text(rows: Sequence[GenerationRow]) -> str:
         ours = whole or reduced
         best = min(ours, key=_itl)
         others = [row for row in ours if row is not best]
-        clear = bool(others) and all(_apart(best, row) for row in others)
+        clear = bool(others) and all(_clearly_faster(best, row) for row in others)
         mark = "**" if clear else ""
         rate = "" if best.rates is None else f", {significant(best.rates.per_sequence)} tokens/s a sequence"
         step = duration(best.itl_ns.median) if best.itl_ns else ""
@@ -102,7 +102,7 @@ def fastest_text(rows: Sequence[GenerationRow]) -> str:
         lines.append(
             f"- batch {batch}, {prompt} + {new} tokens: {mark}{generation_row_name(best)}{mark} {step} a token{rate}"
             + ("" if clear or not others else " (not clearly)")
-            + (f"; with fewer bits a weight: {_in_short(min(reduced, key=_itl))}" if whole and reduced else "")
+            + (f"; with fewer bits a weight: {_row_text(min(reduced, key=_itl))}" if whole and reduced else "")
         )
     return "\n".join(lines)
 
@@ -111,7 +111,7 @@ def _itl(row: GenerationRow) -> float:
     return row.itl_ns.median if row.itl_ns else 0.0
 
 
-def _in_short(row: GenerationRow) -> str:
+def _row_text(row: GenerationRow) -> str:
     return f"{generation_row_name(row)} {duration(_itl(row))}"
 
 
@@ -123,7 +123,7 @@ def terminal_generation(summary: Summary) -> str:
     return "\n\n".join(tables)
 
 
-def _apart(best: GenerationRow, other: GenerationRow) -> bool:
+def _clearly_faster(best: GenerationRow, other: GenerationRow) -> bool:
     ours = best.itl_ns.ci95 if best.itl_ns else None
     theirs = other.itl_ns.ci95 if other.itl_ns else None
     return ours is not None and theirs is not None and ours.high < theirs.low
@@ -155,11 +155,17 @@ def _flags(rows: Sequence[GenerationRow]) -> list[DocumentBlock]:
     return [f"Grades: {counts}.", text_table([*heads, ("what to do", "left")], lines)]
 
 
-def _known_durations(summary: Summary) -> list[DocumentBlock]:
+def _known_duration_blocks(summary: Summary) -> list[DocumentBlock]:
     """The rows of a known duration: the error of the loop."""
     rows = [row for row in summary.generations if row.status == "measured" and is_calibration(row)]
     lines = [
-        [row.case_id, _known(row, "prefill_ns"), _ms(row.ttft_ns), _known(row, "step_ns"), _ms(row.itl_ns)]
+        [
+            row.case_id,
+            _known_duration_text(row, "prefill_ns"),
+            _ms(row.ttft_ns),
+            _known_duration_text(row, "step_ns"),
+            _ms(row.itl_ns),
+        ]
         for row in rows
     ]
     heads: list[tuple[str, Align]] = [("case", "left"), ("prefill of", "right"), ("TTFT ms", "right")]
@@ -167,7 +173,7 @@ def _known_durations(summary: Summary) -> list[DocumentBlock]:
     return titled_blocks("Known durations", table, level=3) if lines else []
 
 
-def _known(row: GenerationRow, name: str) -> str:
+def _known_duration_text(row: GenerationRow, name: str) -> str:
     value = row.placement.settings.get(name) if row.placement else None
     return duration(value) if isinstance(value, int | float) else units.ABSENT
 

@@ -107,7 +107,7 @@ def load_section(summary: Summary, images: Images) -> list[DocumentBlock]:
             f"{group_title(key)}: {SCENARIOS[key.scenario]}", *load_tables(summary, rows, shown), level=3
         )
     lost = rows_without_figures(summary)
-    return [*blocks, *(titled_blocks("Without a result", _listed(lost), level=3) if lost else [])]
+    return [*blocks, *(titled_blocks("Without a result", _list_text(lost), level=3) if lost else [])]
 
 
 def load_tables(summary: Summary, rows: Sequence[LoadRow], images: Sequence[str] = ()) -> list[DocumentBlock]:
@@ -120,7 +120,7 @@ def load_tables(summary: Summary, rows: Sequence[LoadRow], images: Sequence[str]
         parts_table(rows),
         client_table(rows),
         guards_table(rows),
-        _listed(_notes(rows)),
+        _list_text(_notes(rows)),
     ]
     return [block for block in blocks if block]
 
@@ -137,7 +137,7 @@ def terminal_loads(summary: Summary) -> str:
     return "\n\n".join(blocks)
 
 
-def _listed(lines: Sequence[str]) -> str:
+def _list_text(lines: Sequence[str]) -> str:
     return "\n".join(f"- {escape(line)}" for line in lines)
 
 

@@ -351,21 +351,21 @@ def launches(group: Candidates) -> Iterator[Recommendation]:
     waiting = [row for row in group.rows if _waits_for_host(row)]
     if waiting:
         text = (
-            f"the GPU waits for the host's launches with {_where(waiting)}: a setting with a CUDA graph submits a "
-            "whole pass with one call; a larger batch hides them behind computing."
+            f"the GPU waits for the host's launches with {_batches_text(waiting)}: a setting with a CUDA graph submits "
+            "a whole pass with one call; a larger batch hides them behind computing."
         )
         yield group.recommendation("launches", text, tuple(row.case_id for row in waiting))
     small = [row for row in group.rows if row not in waiting and row.roofline and row.roofline.limit == "launch"]
     if small:
         text = (
-            f"with {_where(small)} neither arithmetic nor memory is near its limit: kernels too small for the GPU, "
-            "each waiting for the one before, so a larger batch or fewer, fused kernels gain most."
+            f"with {_batches_text(small)} neither arithmetic nor memory is near its limit: kernels too small for the "
+            "GPU, each waiting for the one before, so a larger batch or fewer, fused kernels gain most."
         )
         yield group.recommendation("small kernels", text, tuple(row.case_id for row in small))
     slow = [row for row in group.rows if row not in waiting and row.roofline and row.roofline.limit == "kernels"]
     if slow:
         text = (
-            f"with {_where(slow)} most of the time grows with the batch and yet neither limit is near: other or "
+            f"with {_batches_text(slow)} most of the time grows with the batch and yet neither limit is near: other or "
             "fused kernels (a compiler, another layout or setting) can gain more than fewer launches."
         )
         yield group.recommendation("slow kernels", text, tuple(row.case_id for row in slow))
@@ -395,7 +395,7 @@ def _waits_for_host(row: Row) -> bool:
     return flagged or (row.roofline is not None and row.roofline.limit == "host")
 
 
-def _where(rows: Sequence[Row]) -> str:
+def _batches_text(rows: Sequence[Row]) -> str:
     """`torch-eager fp16 at batch 1 and 8, and …`."""
     batches: dict[str, dict[int, None]] = {}
     for row in sorted(rows, key=lambda row: row.batch_size):  # of several settings, too

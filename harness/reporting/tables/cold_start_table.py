@@ -61,7 +61,7 @@ def _range(profile: ShapeProfile) -> str:
     return " … ".join(dict.fromkeys("x".join(map(str, shape)) for shape in ends))
 
 
-def _kept(layers: Sequence[str]) -> str:
+def _kept_layers_text(layers: Sequence[str]) -> str:
     if not layers:
         return "none"
     more = f", … ({len(layers)})" if len(layers) > MAX_NAMED else ""
@@ -72,7 +72,7 @@ def _flags(engine: EngineRecord) -> str:
     return ", ".join(f"{name} {text}" for name, text in engine.builder.items()) or "its own defaults"
 
 
-def _by_precision(engine: EngineRecord) -> str:
+def _precisions_text(engine: EngineRecord) -> str:
     return ", ".join(f"{name} {count}" for name, count in sorted(engine.precisions.items()))
 
 
@@ -83,8 +83,8 @@ _COLUMNS: Sequence[Column[EngineRecord]] = (
     Column("build s", lambda engine: units.significant(engine.build_s)),
     Column("MiB", lambda engine: units.in_mib(engine.engine.size_bytes)),
     Column("layers", lambda engine: str(engine.layers)),
-    word_column("by precision", _by_precision),
-    word_column("kept in fp32", lambda engine: _kept(engine.kept_fp32)),
+    word_column("by precision", _precisions_text),
+    word_column("kept in fp32", lambda engine: _kept_layers_text(engine.kept_fp32)),
 )
 
 

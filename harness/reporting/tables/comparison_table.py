@@ -30,10 +30,10 @@ _ORDER: tuple[Verdict, ...] = ("SLOWER", "AMBIGUOUS", "SAME", "FASTER", "GONE", 
 
 def worst_first(rows: Iterable[ComparedRow]) -> list[ComparedRow]:
     """Failing rows first, then by verdict, and within one verdict the slowest first."""
-    return sorted(rows, key=_from_worst)
+    return sorted(rows, key=_worst_first_key)
 
 
-def _from_worst(row: ComparedRow) -> tuple[bool, int, float, str]:
+def _worst_first_key(row: ComparedRow) -> tuple[bool, int, float, str]:
     return (*_kind(row), -(row.ratio or 0), row.case_id)
 
 
@@ -135,7 +135,7 @@ def headline(comparison: Comparison) -> str:
         failing = [row for row in rows if row.fails]
         worst = ""
         if failing:
-            first = min(failing, key=_from_worst)
+            first = min(failing, key=_worst_first_key)
             worst = f" (worst: {first.case_id} {percent(first.ratio or 1)})"
         parts.append(f"{len(failing)} of {units.count(compared, 'compared row')} regressed{worst}")
         parts.append(", ".join(f"{number} {verdict}" for verdict, number in counts.items()))
@@ -151,12 +151,12 @@ def headline(comparison: Comparison) -> str:
 def terminal(comparison: Comparison) -> str:
     """Compared rows and missed thresholds, within 100 columns unless case names are long."""
     rows = [row for row in comparison.rows if row.ratio is not None]
-    worst = heapq.nsmallest(TERMINAL_ROWS, rows, key=_from_worst)
+    worst = heapq.nsmallest(TERMINAL_ROWS, rows, key=_worst_first_key)
     blocks = [terminal_writer.table_text(compared_table(worst, with_notes=False))] if rows else []
     if len(rows) > TERMINAL_ROWS:
         blocks.append(f"… and {len(rows) - TERMINAL_ROWS:,} more rows in comparison.md")
     missed = [
-        f"{outcome}  {threshold}  {_some_cases([judgement.case_id for judgement in judgements])}: {value}"
+        f"{outcome}  {threshold}  {_first_cases_text([judgement.case_id for judgement in judgements])}: {value}"
         for outcome, threshold, value, judgements in _grouped_judgements(comparison)
         if outcome != "PASS"
     ]
@@ -264,16 +264,16 @@ def compared_table(rows: Sequence[ComparedRow], *, with_notes: bool = True, bold
     return Table([*columns, *([word_column("note", note_text)] if with_notes else [])], rows)
 
 
-def _of_words(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> DocumentBlock | None:
+def _words_table(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> DocumentBlock | None:
     return text_table([(header, "left") for header in headers], lines) if lines else None
 
 
 def _thresholds(comparison: Comparison) -> DocumentBlock | None:
     lines = [
-        [outcome, f"`{threshold}`", _some_cases([judgement.case_id for judgement in judgements]), value]
+        [outcome, f"`{threshold}`", _first_cases_text([judgement.case_id for judgement in judgements]), value]
         for outcome, threshold, value, judgements in _grouped_judgements(comparison)
     ]
-    return _of_words(["verdict", "threshold", "case", "value"], lines)
+    return _words_table(["verdict", "threshold", "case", "value"], lines)
 
 
 def _loads(comparison: Comparison) -> DocumentBlock | None:
@@ -314,11 +314,13 @@ def _not_compared(rows: Sequence[ComparedRow]) -> DocumentBlock | None:
     without = worst_first(row for row in rows if row.ratio is None)
     for row in sorted(without, key=lambda row: not is_lost(row)):
         groups.setdefault((row.verdict, change_text(row)), []).append(row)
-    lines = [[verdict, _some_cases([row.case_id for row in rows]), why] for (verdict, why), rows in groups.items()]
-    return _of_words(["verdict", "case", "reason"], lines)
+    lines = [
+        [verdict, _first_cases_text([row.case_id for row in rows]), why] for (verdict, why), rows in groups.items()
+    ]
+    return _words_table(["verdict", "case", "reason"], lines)
 
 
-def _some_cases(cases: Sequence[str]) -> str:
+def _first_cases_text(cases: Sequence[str]) -> str:
     named = ", ".join(cases[:MAX_NAMED])
     return named if len(cases) <= MAX_NAMED else f"{named} and {len(cases) - MAX_NAMED:,} more"
 
@@ -329,7 +331,7 @@ def _differences(comparison: Comparison) -> DocumentBlock | None:
         [f"{difference.name}{forbids if difference.refuses else ''}", difference.baseline, difference.current]
         for difference in comparison.differences
     ]
-    return _of_words(["fact", "baseline", "now"], lines)
+    return _words_table(["fact", "baseline", "now"], lines)
 
 
 def sides_text(comparison: Comparison) -> str:

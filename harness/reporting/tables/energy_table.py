@@ -25,7 +25,7 @@ def energy_table(rows: Sequence[Row], energies: Mapping[str, Energy]) -> Table[R
         for figure in (*ENERGY, *ENERGY_WINDOW)
         if figure.label
     ]
-    how = _how(energies[measured[0].case_id])
+    how = _method_text(energies[measured[0].case_id])
     return Table([*case_columns(measured), *shown], measured, how, _missing(len(sound) - len(measured)))
 
 
@@ -54,7 +54,7 @@ def _missing(number: int) -> str:
     return f"Without a figure yet: {units.count(number, 'row')} of this table; `make energy` goes on." if number else ""
 
 
-def _how(energy: Energy) -> str:
+def _method_text(energy: Energy) -> str:
     return (
         f"Conditions: {energy.gpu}, back to back in a pass of its own, by the GPU's energy counter over "
         f"about {energy.window_ns / 1e9:.1f} s a row; {energy.idle_w:.0f} W idle, measured over "

@@ -48,7 +48,7 @@ def selftest_table(test: SelfTest) -> str:
     """Bias by duration, wrong verdicts and the rates that their number excludes; the conditions are above the table."""
     machine = test.machine
     bias = _table(["work", "reported", "bias", "allowed", "within"], [_bias(row) for row in test.rows])
-    counted = _table(["work", "wrong verdicts", "trials", "excluded at 95%", "asked for"], _counted(test))
+    counted = _table(["work", "wrong verdicts", "trials", "excluded at 95%", "asked for"], _verdict_lines(test))
     kinds = "".join(f"\n- {kind.name}: {kind.what}." for kind in test.kinds)
     verdict = "All targets met." if test.passed else "A target was missed."
     return (
@@ -74,7 +74,7 @@ def selftest_line(test: SelfTest | None, link: str) -> str:
     )
 
 
-def _counted(test: SelfTest) -> list[list[str]]:
+def _verdict_lines(test: SelfTest) -> list[list[str]]:
     """A line for each kind of work and of verdict."""
     alarm, miss = "equal work called FASTER or SLOWER", f"{test.slowdown - 1:.0%} slow-down not called SLOWER"
     asked = ABSENT if test.rate is None else f"{test.rate:.1%}"

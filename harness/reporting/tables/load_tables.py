@@ -99,7 +99,7 @@ def parts_table(rows: Sequence[LoadRow]) -> Table[LoadLine] | None:
         _time(f"added p99 {unit.name}", unit, lambda point: point.added_p99_ns),
         Column("p50 / replay", lambda line: units.significant(line.point.reality_over_replay.get("p50"))),
         Column("p99 / replay", lambda line: units.significant(line.point.reality_over_replay.get("p99"))),
-        Column("in the band", _in_band),
+        Column("in the band", _band_text),
     ]
     looked = any(line.point.unseen_p99_ns is not None for line in lines)
     unseen = "Unseen: from the last look that did not see the end of a batch to the one that did. " if looked else ""
@@ -262,7 +262,7 @@ def _tokens_note(lines: Sequence[LoadLine]) -> str:
     )
 
 
-def _in_band(line: LoadLine) -> str:
+def _band_text(line: LoadLine) -> str:
     return ABSENT if line.point.in_band is None else f"{line.point.in_band} of {line.point.replications}"
 
 

@@ -61,9 +61,9 @@ def machine_load_table(rows: Sequence[Row]) -> Table[Row] | None:
     if not watched:
         return None
     seen = [row.usage for row in watched if row.usage is not None]
-    shown = [_of_usage(column) for column, needs in COLUMNS if _known(seen, needs)]
+    shown = [_usage_column(column) for column, needs in COLUMNS if _has_values(seen, needs)]
     shown += [
-        _of_gpu(column)
+        _gpu_column(column)
         for column in filled_columns(GPU_COLUMNS, [usage.gpu for usage in seen if usage.gpu is not None])
     ]
     missing = {name: reason for usage in seen for name, reason in usage.unavailable.items()}
@@ -109,15 +109,15 @@ def monitor_cost(rows: Sequence[Row]) -> str | None:
     return f"{100 * max(shares):.2g}%" if shares else None
 
 
-def _known(seen: Sequence[UsageSummary], needs: Sequence[str]) -> bool:
+def _has_values(seen: Sequence[UsageSummary], needs: Sequence[str]) -> bool:
     return all(any(getattr(usage, name) is not None for usage in seen) for name in needs)
 
 
-def _of_usage(column: Column[UsageSummary]) -> Column[Row]:
+def _usage_column(column: Column[UsageSummary]) -> Column[Row]:
     return Column(column.header, lambda row: column.cell(row.usage) if row.usage else ABSENT, column.align)
 
 
-def _of_gpu(column: Column[GpuUsage]) -> Column[Row]:
+def _gpu_column(column: Column[GpuUsage]) -> Column[Row]:
     def cell(row: Row) -> str:
         return column.cell(row.usage.gpu) or ABSENT if row.usage and row.usage.gpu else ABSENT
 

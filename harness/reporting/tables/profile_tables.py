@@ -56,8 +56,12 @@ def model_cost_tables(profiles: Sequence[ModelProfile], links: Mapping[str, Sequ
         f"Convention: {profiles[0].convention}. A sample is one image, sequence or input. GMAC by ONNX: a second "
         "count, from the shapes of the exported graph.",
         Table(filled_columns(_MODEL, models), models),
-        "\n".join(f"- {escape(model.model)}: {_by_type(model)}" for model in _once(models) if model.parameters_by_type),
-        _files_table(_once(models)),
+        "\n".join(
+            f"- {escape(model.model)}: {_types_text(model)}"
+            for model in _one_profile_a_model(models)
+            if model.parameters_by_type
+        ),
+        _files_table(_one_profile_a_model(models)),
         "Figures of a batch. Latency, throughput and FLOP/s are those of the case's row above; memory and profiles "
         "come from passes of their own. MiB at most: all that a pass allocates beside weights and inputs, with what "
         "operators use inside themselves; activations: without that, as the estimate is.",
@@ -93,7 +97,7 @@ def _best_share(profile: ModelProfile) -> str:
     return f"at least {units.percent(share)}" if profile.uncounted and share else units.percent(share or None)
 
 
-def _by_onnx(count: OnnxCount | None) -> str:
+def _onnx_text(count: OnnxCount | None) -> str:
     if count is None or (count.uncounted and not count.macs):
         return ABSENT
     return f"at least {_giga(count.macs)}" if count.uncounted else _giga(count.macs)
@@ -106,7 +110,7 @@ _MODEL: Sequence[Column[ModelProfile]] = (
     Column("trainable", lambda profile: _millions(profile.trainable_parameters)),
     Column("GMAC a sample", lambda profile: _work(profile.macs, 1e9, profile, 4)),
     Column("GFLOP a sample", lambda profile: _work(profile.flops, 1e9, profile, 4)),
-    Column("GMAC by ONNX", lambda profile: _by_onnx(profile.onnx_count)),
+    Column("GMAC by ONNX", lambda profile: _onnx_text(profile.onnx_count)),
     Column("MiB in fp32", lambda profile: units.in_mib(profile.weight_bytes.get("fp32"))),
     Column("in fp16, bf16", lambda profile: units.in_mib(profile.weight_bytes.get("fp16"))),
 )
@@ -131,12 +135,12 @@ _CASE: Sequence[Column[ModelProfile]] = (
 )
 
 
-def _once(models: Sequence[ModelProfile]) -> list[ModelProfile]:
+def _one_profile_a_model(models: Sequence[ModelProfile]) -> list[ModelProfile]:
     """One profile per model, whatever its sequence length."""
     return list({model.model: model for model in models}.values())
 
 
-def _by_type(profile: ModelProfile) -> str:
+def _types_text(profile: ModelProfile) -> str:
     return (
         ", ".join(f"{escape(kind)} {number:,}" for kind, number in profile.parameters_by_type.items()) + " parameters"
     )
@@ -184,7 +188,7 @@ def model_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
             "trainable_parameters": model.trainable_parameters,
             "macs_per_item": model.macs,
             "flops_per_item": model.flops,
-            "onnx_macs_per_item": _counted(model.onnx_count),
+            "onnx_macs_per_item": _counted_products(model.onnx_count),
             "convention": model.convention,
             "counted_by": model.counted_by,
             "not_counted": "; ".join(model.uncounted),
@@ -199,7 +203,7 @@ def model_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
 _IN_MEMORY: Sequence[Precision] = ("fp32", "fp16", "bf16")
 
 
-def _counted(count: OnnxCount | None) -> int | None:
+def _counted_products(count: OnnxCount | None) -> int | None:
     """Counted products; None instead of 0 where only uncounted operators have products."""
     return None if count is None or (count.uncounted and not count.macs) else count.macs
 
@@ -389,7 +393,7 @@ def layers_table(
         (any(row.members for row in layers), word_column("fused from", _members)),
     ]
     share = units.share(total_ns(shown), everything)
-    title = f"{_of(len(shown), len(chosen), 'layer')}{_that_match(choice, len(layers))}, {share} of the time:"
+    title = f"{_part_text(len(shown), len(chosen), 'layer')}{_choice_text(choice, len(layers))}, {share} of the time:"
     return Table([column for there, column in columns if there], shown, title, sums_line(layers, chosen, shown))
 
 
@@ -426,7 +430,7 @@ def operators_table(operators: Sequence[OperatorRow]) -> Table[OperatorRow] | No
     if not operators:
         return None
     shown = operators[:TOP_LAYERS]
-    title = f"{_of(len(shown), len(operators), 'operator')}, the longest first:"
+    title = f"{_part_text(len(shown), len(operators), 'operator')}, the longest first:"
     named = _operator_columns(operators, shown, lambda name: short_name(kernel_name(name)))
     return Table([*named, word_column("inputs", _inputs)], shown, title)
 
@@ -491,11 +495,11 @@ def short_name(name: str, longest: int = _MAX_NAME) -> str:
     return name if len(name) <= longest else f"…{name[1 - longest :]}"
 
 
-def _of(shown: int, everything: int, thing: str) -> str:
+def _part_text(shown: int, everything: int, thing: str) -> str:
     return units.count(everything, thing) if shown == everything else f"{shown} of {units.count(everything, thing)}"
 
 
-def _that_match(choice: LayerChoice, everything: int) -> str:
+def _choice_text(choice: LayerChoice, everything: int) -> str:
     named = f" matching {choice_words(choice)} (of {everything})" if choice.words else ""
     return named if choice.depth is None else f"{named} down to depth {choice.depth}, what is deeper added to them"
 

@@ -27,12 +27,12 @@ def roof_line(roof: Roof | CpuRoof) -> str:
 
 def _cpu_line(roof: CpuRoof) -> str:
     cache = f" · last-level cache {units.mib(roof.cache_bytes)} MiB" if roof.cache_bytes else ""
-    limits = "; ".join(map(_with_threads, roof.limits))
+    limits = "; ".join(map(_thread_limits_text, roof.limits))
     absent = f" Measured without {', '.join(roof.without)}, whose products may be faster." if roof.without else ""
     return f"Measured limits of {roof.device} {limits}{cache}.{absent}"
 
 
-def _with_threads(limits: CpuLimits) -> str:
+def _thread_limits_text(limits: CpuLimits) -> str:
     products = ", ".join(f"{precision} {units.significant(rate / 1e9)}" for precision, rate in limits.flops.items())
     rate = limits.copy_bytes_per_s
     copies = "" if rate is None else f", copy {units.significant(rate / 1e9)} GB/s (read + written)"

@@ -84,7 +84,7 @@ def devices_table(summary: Summary) -> Table[tuple[Scaled, SlotScaling]] | None:
     unit = units.time_unit([slot.alone_ns for _, slot in shown])
     columns: list[Column[tuple[Scaled, SlotScaling]]] = [
         *(
-            Column(column.header, _of_case(column), column.align)
+            Column(column.header, _case_cell(column), column.align)
             for column in _case_columns([scaled for scaled, _ in shown])
         ),
         word_column("device", lambda pair: pair[1].slot.name),
@@ -172,7 +172,7 @@ def _case_columns(cases: Sequence[Scaled]) -> list[Column[Scaled]]:
         word_column("model", lambda case: case.row.model),
         word_column("backend", lambda case: case.row.backend),
         word_column("precision", lambda case: case.row.precision),
-        *(word_column(name, _of_row(cell)) for name, cell in settings.items()),
+        *(word_column(name, _row_cell(cell)) for name, cell in settings.items()),
         Column("batch", lambda case: str(case.row.batch_size)),
         Column("seq", lambda case: str(case.row.sequence_length or ABSENT)),
         word_column("boundary, mode", lambda case: short_way(case.row) or "compute"),
@@ -181,11 +181,11 @@ def _case_columns(cases: Sequence[Scaled]) -> list[Column[Scaled]]:
     return [column for column in filled_columns(columns, cases) if column.header not in uniform]
 
 
-def _of_row(cell: Callable[[Row], str]) -> Callable[[Scaled], str]:
+def _row_cell(cell: Callable[[Row], str]) -> Callable[[Scaled], str]:
     return lambda case: cell(case.row)
 
 
-def _of_case(column: Column[Scaled]) -> Callable[[tuple[Scaled, SlotScaling]], str]:
+def _case_cell(column: Column[Scaled]) -> Callable[[tuple[Scaled, SlotScaling]], str]:
     return lambda pair: column.cell(pair[0])
 
 

@@ -54,7 +54,7 @@ def side_by_side_section(comparison: ComparedProfiles, stated: str, image: str) 
         image,
         stated,
         gains_table(groups, "group"),
-        *(_by_module(comparison.modules, stated) if comparison.modules else ()),
+        *(_module_blocks(comparison.modules, stated) if comparison.modules else ()),
         "\n".join(gaps),
         level=3,
     )
@@ -78,7 +78,7 @@ def title_of(comparison: ComparedProfiles) -> str:
     return f"{comparison.shape}: where {fast} gains on {slow}"
 
 
-def _by_module(side: SideBySide, stated: str) -> tuple[DocumentBlock, ...]:
+def _module_blocks(side: SideBySide, stated: str) -> tuple[DocumentBlock, ...]:
     text = (
         f"The same by module, {side.fastest.name} against {side.slowest.name}. `*` is the number of a block; "
         "modules in brackets are not separate in every backend, and so share a line."
@@ -211,17 +211,19 @@ def _is_line(module: str, name: str) -> bool:
 
 def group_gain_lines(summary: Summary, cases: Sequence[Profiled]) -> list[CsvLine]:
     """A line for each group and backend of cases that differ only in their backend."""
-    return _beside(summary, cases, "group", [comparison.groups for comparison in compared_profiles(cases)])
+    return _comparison_lines(summary, cases, "group", [comparison.groups for comparison in compared_profiles(cases)])
 
 
 def module_gain_lines(summary: Summary, cases: Sequence[Profiled]) -> list[CsvLine]:
     """A line for each module that all backends expose, and each backend."""
-    return _beside(
+    return _comparison_lines(
         summary, cases, "module", [comparison.modules for comparison in compared_profiles(cases) if comparison.modules]
     )
 
 
-def _beside(summary: Summary, cases: Sequence[Profiled], header: str, compared: Sequence[SideBySide]) -> list[CsvLine]:
+def _comparison_lines(
+    summary: Summary, cases: Sequence[Profiled], header: str, compared: Sequence[SideBySide]
+) -> list[CsvLine]:
     """Lines of the comparisons. header: of the lines' names. Gains are those of each backend over the slowest."""
     rows = {case.row.case_id: case.row for case in cases}
     lines = []

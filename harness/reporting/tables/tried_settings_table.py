@@ -30,7 +30,7 @@ def tried_table(rows: Iterable[Row]) -> Table[Row] | None:
         *case_columns(tried, with_setting=False),
         word_column("setting", lambda row: row.setting),
         Column(f"median {unit.name}", lambda row: units.in_unit(first_ns(row), unit)),
-        Column("against the chosen one", lambda row: _behind(row, group_of[row.case_id])),
+        Column("against the chosen one", lambda row: _slower_text(row, group_of[row.case_id])),
     ]
     return Table(columns, tried, EXPLAINED)
 
@@ -68,7 +68,7 @@ def slower_by(row: Row, group: Iterable[Row]) -> float | None:
     return None if not row.tried or ours is None or not theirs else ours / theirs - 1
 
 
-def _behind(row: Row, group: Sequence[Row]) -> str:
+def _slower_text(row: Row, group: Sequence[Row]) -> str:
     if not row.tried:
         return "chosen"
     share = slower_by(row, group)

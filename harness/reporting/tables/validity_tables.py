@@ -140,11 +140,11 @@ def checks_table(rows: Sequence[Row]) -> Table[Made] | None:
     return Table(_COLUMNS, sorted(checks.items())) if checks else None
 
 
-def _in_all(made: Made) -> int:
+def _rows_in_all_rounds(made: Made) -> int:
     return sum(check.rounds >= check.of for check in made[1])
 
 
-def _in_none(made: Made) -> int:
+def _rows_in_no_round(made: Made) -> int:
     return sum(check.rounds == 0 < check.of for check in made[1])
 
 
@@ -155,9 +155,9 @@ def _rounds(made: Made) -> str:
 _COLUMNS: Sequence[Column[Made]] = (
     word_column("check", lambda made: made[0]),
     Column("rows", lambda made: str(len(made[1]))),
-    Column("in all rounds", lambda made: str(_in_all(made))),
-    Column("in some", lambda made: str(len(made[1]) - _in_all(made) - _in_none(made))),
-    Column("in none", lambda made: str(_in_none(made))),
+    Column("in all rounds", lambda made: str(_rows_in_all_rounds(made))),
+    Column("in some", lambda made: str(len(made[1]) - _rows_in_all_rounds(made) - _rows_in_no_round(made))),
+    Column("in none", lambda made: str(_rows_in_no_round(made))),
     Column("rounds", _rounds),
     word_column(
         "why not in the others",

@@ -81,18 +81,18 @@ def _elsewhere(model: WhatIf, summary: Summary) -> str:
     expected = min(ours, key=lambda row: row.batch_size, default=None)
     if expected is None or expected.grade != UNRANKED or not model.changes:
         return ""
-    return f"The baseline, {_where(expected)}, is grade C: no gain is computed from it."
+    return f"The baseline, {_row_text(expected)}, is grade C: no gain is computed from it."
 
 
 def _changes(model: WhatIf, by_id: Mapping[str, Row]) -> tuple[DocumentBlock, DocumentBlock]:
     if model.reason is not None:
-        return f"No gain is known: {model.reason}.", _left_out(model)
+        return f"No gain is known: {model.reason}.", _left_out_text(model)
     headers = ("gain", "evidence", "rule", "from", "to", "based on")
     lines = [[*_cells(change, by_id), _ids(change)] for change in model.changes]
-    return text_table([(header, "left") for header in headers], lines), _left_out(model)
+    return text_table([(header, "left") for header in headers], lines), _left_out_text(model)
 
 
-def _left_out(model: WhatIf) -> str:
+def _left_out_text(model: WhatIf) -> str:
     """Existing profiles that give no upper bound."""
     if not model.left_out:
         return ""
@@ -102,7 +102,7 @@ def _left_out(model: WhatIf) -> str:
 def _plain(model: WhatIf, by_id: Mapping[str, Row]) -> str:
     lines = [[" ", *_cells(change, by_id)] for change in model.changes]
     changes = tabulate(lines, tablefmt="plain", disable_numparse=True, colalign=("left",) * 6) if lines else ""
-    return "\n".join(filter(None, (changes, _left_out(model).replace("`", ""))))
+    return "\n".join(filter(None, (changes, _left_out_text(model).replace("`", ""))))
 
 
 def _cells(change: Improvement, by_id: Mapping[str, Row]) -> list[str]:
@@ -111,10 +111,10 @@ def _cells(change: Improvement, by_id: Mapping[str, Row]) -> list[str]:
     gain, how = f"{units.significant(change.gain)}×", "upper bound"
     if change.interval is not None:
         gain, how = f"{gain} {units.interval(change.interval)}", "measured"
-    return [gain, how, change.rule, _where(start), _SAYS[change.rule](change, start, end)]
+    return [gain, how, change.rule, _row_text(start), _SAYS[change.rule](change, start, end)]
 
 
-def _where(row: Row) -> str:
+def _row_text(row: Row) -> str:
     return f"{row_name(row)}, batch {row.batch_size}"
 
 

@@ -112,7 +112,7 @@ def _fitting(loaded: Loaded, inputs: GivenInputs) -> Arrays:
     path = Path(inputs.path)
     if path.is_file() and store.sha256_file(path) != inputs.sha256:
         raise UsageError(f"{path} has changed since it was planned.", "Run `make plan` again.")
-    arrays = _by_name(loaded.input_names, read_inputs(path), path)
+    arrays = _arrays_by_name(loaded.input_names, read_inputs(path), path)
     types = dict(loaded.input_types)
     if not set(loaded.input_names) <= set(types):
         usual = loaded.make_inputs(MIN_SAMPLES, inputs.sequence_length).arrays
@@ -130,7 +130,7 @@ def _fitting(loaded: Loaded, inputs: GivenInputs) -> Arrays:
     }
 
 
-def _by_name(names: Sequence[str], arrays: Arrays, path: Path) -> Arrays:
+def _arrays_by_name(names: Sequence[str], arrays: Arrays, path: Path) -> Arrays:
     """By the model's names; arrays with numpy.savez's default names are taken in their order."""
     if set(arrays) == {f"arr_{index}" for index in range(len(arrays))} and not set(arrays) & set(names):
         if len(arrays) != len(names):

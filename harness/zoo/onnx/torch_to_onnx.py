@@ -49,24 +49,24 @@ def strip_traces(path: Path) -> None:
 
 def _parts(model: Any) -> Iterator[Any]:
     """The graph, functions, nodes, values and tensors of a model, of subgraphs too."""
-    yield from _of_graph(model.graph)
+    yield from _graph_parts(model.graph)
     for function in model.functions:
         yield from (function, *function.value_info)
-        yield from _of_nodes(function.node)
+        yield from _node_parts(function.node)
 
 
-def _of_graph(graph: Any) -> Iterator[Any]:
+def _graph_parts(graph: Any) -> Iterator[Any]:
     yield from (graph, *graph.input, *graph.output, *graph.value_info, *graph.initializer)
-    yield from _of_nodes(graph.node)
+    yield from _node_parts(graph.node)
 
 
-def _of_nodes(nodes: Any) -> Iterator[Any]:
+def _node_parts(nodes: Any) -> Iterator[Any]:
     for node in nodes:
         yield node
         for attribute in node.attribute:
             yield attribute
             for graph in (attribute.g, *attribute.graphs):
-                yield from _of_graph(graph)
+                yield from _graph_parts(graph)
 
 
 _BESIDE_BYTES = 1_500_000_000
