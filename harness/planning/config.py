@@ -484,17 +484,17 @@ def _full_entries(data: Mapping[str, Any]) -> dict[str, Any]:
     full = dict(data)
     if isinstance(models := data.get("models"), list):
         entries = [{"name": entry} if isinstance(entry, str) else entry for entry in models]
-        full["models"] = [_changed(entry, "name", _full_name) for entry in entries]
+        full["models"] = [_with_changed_key(entry, "name", _full_name) for entry in entries]
     for key in ("matrix", "generation"):
         if isinstance(blocks := data.get(key), list):
-            full[key] = [_changed(block, "models", _full_names) for block in blocks]
+            full[key] = [_with_changed_key(block, "models", _full_names) for block in blocks]
     if isinstance(loads := data.get("scenarios"), list):
         entries = [{"scenario": entry} if isinstance(entry, str) else entry for entry in loads]
-        full["scenarios"] = [_changed(entry, "models", _full_names) for entry in entries]
+        full["scenarios"] = [_with_changed_key(entry, "models", _full_names) for entry in entries]
     return full
 
 
-def _changed(section: Any, key: str, change: Callable[[Any], Any]) -> Any:
+def _with_changed_key(section: Any, key: str, change: Callable[[Any], Any]) -> Any:
     return {**section, key: change(section[key])} if isinstance(section, dict) and key in section else section
 
 

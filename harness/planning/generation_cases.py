@@ -39,7 +39,7 @@ def expand_generations(
         lengths = list(pairs) or list(product(block.prompt_lengths, block.new_tokens))
         # Real text alone needs a tokenizer.
         texts = config.generating.prompts is not None
-        own = {name: _usable(*models[name], lengths, texts) for name in selected}
+        own = {name: _usable_model(*models[name], lengths, texts) for name in selected}
         _refuse_models(own, where)
         for case in _block_cases(
             block, {name: models[name] for name in selected}, own, backends, config.device, lengths
@@ -153,7 +153,7 @@ Usable = DecoderFacts | str | None
 """As model_files.facts_of."""
 
 
-def _usable(entry: ModelEntry, info: ModelInfo, lengths: Pairs, texts: bool) -> Usable:
+def _usable_model(entry: ModelEntry, info: ModelInfo, lengths: Pairs, texts: bool) -> Usable:
     facts = facts_of(info, entry.weights or info.default_weights)
     if not isinstance(facts, DecoderFacts):
         return facts

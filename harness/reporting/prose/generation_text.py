@@ -161,9 +161,9 @@ def _known_duration_blocks(summary: Summary) -> list[DocumentBlock]:
     lines = [
         [
             row.case_id,
-            _known_duration_text(row, "prefill_ns"),
+            _setting_duration_text(row, "prefill_ns"),
             _ms(row.ttft_ns),
-            _known_duration_text(row, "step_ns"),
+            _setting_duration_text(row, "step_ns"),
             _ms(row.itl_ns),
         ]
         for row in rows
@@ -173,7 +173,7 @@ def _known_duration_blocks(summary: Summary) -> list[DocumentBlock]:
     return titled_blocks("Known durations", table, level=3) if lines else []
 
 
-def _known_duration_text(row: GenerationRow, name: str) -> str:
+def _setting_duration_text(row: GenerationRow, name: str) -> str:
     value = row.placement.settings.get(name) if row.placement else None
     return duration(value) if isinstance(value, int | float) else units.ABSENT
 

@@ -77,14 +77,14 @@ def _node_tensors(nodes: Any) -> Iterator[Any]:
 def all_nodes(model: Any) -> list[Any]:
     """Of the graph, of its subgraphs (If, Loop, Scan) and of the model's own functions, each once."""
     return [
-        *_attribute_tensors(model.graph.node),
-        *(node for function in model.functions for node in _attribute_tensors(function.node)),
+        *_nodes_with_subgraphs(model.graph.node),
+        *(node for function in model.functions for node in _nodes_with_subgraphs(function.node)),
     ]
 
 
-def _attribute_tensors(nodes: Iterable[Any]) -> Iterator[Any]:
+def _nodes_with_subgraphs(nodes: Iterable[Any]) -> Iterator[Any]:
     for node in nodes:
         yield node
         for attribute in node.attribute:
             for graph in (attribute.g, *attribute.graphs):
-                yield from _attribute_tensors(graph.node)
+                yield from _nodes_with_subgraphs(graph.node)
