@@ -332,7 +332,7 @@ def attack(name: str, entry: Attack, numbers: Sequence[int], seed: int, place: P
             score.fell.append(f"{name} {number}: {error}\n  again: {again}")
             cli.warn(score.fell[-1])
         finally:
-            orphans.sweep()
+            orphans.kill_children()
             shutil.rmtree(folder, ignore_errors=True)
         if score.tried % PROGRESS == 0 and score.tried < len(numbers):
             cli.say(f"{name}: {score.tried - len(score.fell)} of {score.tried} held so far")
@@ -345,7 +345,7 @@ def _tried(entry: Attack, number: int, chooser: random.Random, folder: Path) -> 
             folder.mkdir(parents=True)
             return entry(number, chooser, folder)
         except MissedError:
-            orphans.sweep()
+            orphans.kill_children()
             shutil.rmtree(folder, ignore_errors=True)
     raise FaultError(f"it hit nothing in {MAX_MISSES} tries")
 
@@ -370,7 +370,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "stops": (stop, options.stops, 2),
     }
     os.chdir(ROOT)
-    orphans.adopt()
+    orphans.adopt_descendants()
     fell = 0
     with tempfile.TemporaryDirectory(prefix="inferometer-attack-") as place:
         for name, (entry, count, few) in attacks.items():

@@ -41,7 +41,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=MODELS)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--threads", type=int, default=limits.threads(), help="fewer than all meet fewer neighbours")
+    parser.add_argument(
+        "--threads", type=int, default=limits.thread_count(), help="fewer than all meet fewer neighbours"
+    )
     given = parser.parse_args()
     tools = {**versions(), "openvino": openvino.__version__}
     print(f"{datetime.date.today()}, {platform.processor() or platform.machine()}, {given.threads} threads, batch 1")

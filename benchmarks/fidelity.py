@@ -20,12 +20,12 @@ import tempfile
 from pathlib import Path
 
 from harness.backends.base import BackendJob
-from harness.backends.batches import nothing_exported
+from harness.backends.batches import empty_export
 from harness.backends.calibration.noop import Noop
 from harness.core import store
 from harness.core.host import environment, limits
 from harness.core.layout import Models, Results
-from harness.core.protocol import Job
+from harness.core.protocol import CaseJob
 from harness.core.schemas import Case, ExportRecord, Measured, Measurement, Plan
 from harness.processes.launcher import Worker
 from harness.timing.loop import measure
@@ -103,7 +103,7 @@ def _benchmark_app(folder: Path, threads: int) -> float:
         return float(report["execution_results"]["latency (ms)"]) * 1e6
 
 
-def harness_median_ns(worker: Worker, job: Job, results: Results) -> float:
+def harness_median_ns(worker: Worker, job: CaseJob, results: Results) -> float:
     """Median of one process of the harness in nanoseconds."""
     worker.run(job, _Silent())
     record = store.load_raw(results.raw_file(job.case.case_id, job.round))
@@ -122,7 +122,7 @@ def main() -> None:
     plan = store.load(Results(options.results).plan, Plan, "make plan")
     models, path = Models(options.models_dir), Results(options.results).export("resnet50").record
     folder = models.folder("resnet50", store.load(path, ExportRecord, "make export").folder).root
-    threads = limits.threads()
+    threads = limits.thread_count()
     machine = environment.collect({}).machine
     print(f"{machine.cpu}, {threads} threads, {options.pairs} alternating pairs, ResNet-50 batch 1 fp32\n")
     print("| pair | harness, ms | other, ms | ratio of medians | lowest to highest ratio |\n|---|---|---|---|---|")
@@ -130,7 +130,7 @@ def main() -> None:
         results = Results(Path(scratch))
         for backend, other in (pair for pair in PAIRS if pair[0] in options.backends):
             case = next(c for c in plan.cases if c.case_id == f"resnet50-{backend}-cpu-fp32-b1")
-            job = Job(
+            job = CaseJob(
                 case=case,
                 round=1,
                 settings_id=plan.settings_id,
@@ -168,7 +168,7 @@ def _print(label: str, pairs: list[tuple[float, float]]) -> None:
 
 def _noop_iteration_ns(plan: Plan, threads: int) -> float:
     case = Case.model_validate({**plan.cases[0].model_dump(), "backend": "noop"})
-    backend = Noop(BackendJob(case, nothing_exported(case), Path(), [{}] * 8, threads, Path()))
+    backend = Noop(BackendJob(case, empty_export(case), Path(), [{}] * 8, threads, Path()))
     timed = [measure(Sync(backend, 8), Measurement(), lambda index: None) for _ in range(20)]
     return statistics.median(block.wall_ns / block.iterations for entry in timed for block in entry.blocks)
 

@@ -29,11 +29,11 @@ from pycuda import driver
 from harness.backends import backend_info
 from harness.backends.base import Batch, construct
 from harness.backends.batches import load_batches
-from harness.backends.case_files import export_of, job_of
+from harness.backends.case_files import make_backend_job, read_case_export
 from harness.core import store
 from harness.core.host import limits
 from harness.core.layout import Results
-from harness.core.protocol import Job
+from harness.core.protocol import CaseJob
 from harness.core.schemas import Case, Measurement, Plan
 from harness.statistics.estimators import log_t_interval
 from harness.timing.session import mode_for
@@ -126,19 +126,19 @@ def _is_compared(case: Case) -> bool:
 
 
 def _line(case: Case, plan: Plan, results: Path, models: Path, pairs: int) -> str:
-    job = Job(
+    job = CaseJob(
         case=case,
         round=1,
         settings_id=plan.settings_id,
         measurement=Measurement(),
-        threads=limits.threads(),
+        threads=limits.thread_count(),
         results=str(results),
         models=str(models),
         export=str(Results(results).export(case.slug).record),
     )
-    export, folder = export_of(job)
+    export, folder = read_case_export(job)
     batches = load_batches(folder.root, export, case, job.measurement.parity_samples).inputs
-    given = job_of(job, export, folder, batches)
+    given = make_backend_job(job, export, folder, batches)
     backend = construct(backend_info(case.backend).target_on(case.device), given)
     backend.load()
     engine = given.engine

@@ -195,7 +195,7 @@ def nothing_is_left() -> None:
     while left := _living():
         if time.monotonic() > deadline:
             names = [" ".join(process.cmdline())[:80] for process in left]
-            orphans.sweep()
+            orphans.kill_children()
             raise FaultError(f"left behind: {names}")
         time.sleep(0.05)
 

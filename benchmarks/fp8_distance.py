@@ -24,7 +24,7 @@ from harness.statistics.parity import compare
 from harness.zoo import model_info
 from harness.zoo.construct import family_of
 from harness.zoo.loaded import Request
-from harness.zoo.reference import flat
+from harness.zoo.reference import flat_tensors
 
 LENGTH = 128
 SAMPLES = 8
@@ -73,7 +73,7 @@ def _quantised(module: nn.Module, dtype: torch.dtype) -> nn.Module:
 def _outputs(module: nn.Module, inputs: list[torch.Tensor]) -> dict[str, Any]:
     dtype = next(part.dtype for part in module.parameters() if part.dtype != torch.float8_e4m3fn)
     typed = [entry.to(dtype) if entry.is_floating_point() else entry for entry in inputs]
-    return {str(place): entry.float().numpy() for place, entry in enumerate(flat(module(*typed)))}
+    return {str(place): entry.float().numpy() for place, entry in enumerate(flat_tensors(module(*typed)))}
 
 
 def _share(module: nn.Module, inputs: list[torch.Tensor]) -> float:

@@ -23,13 +23,13 @@ import torch
 from numpy.typing import NDArray
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from harness.backends.decoder import Decoder, GenerationJob
+from harness.backends.decoder import Decoder, DecoderJob
 from harness.backends.torch.decoder import EagerDecoder
 from harness.core import store
 from harness.core.schemas import DecoderShape, GenerationExport
 from harness.statistics.estimators import median_interval
 from harness.timing.clock import now_ns
-from harness.timing.token_session import timed_request
+from harness.timing.token_session import time_request
 from harness.zoo.construct import save_weights
 from harness.zoo.generation.generative import shape_of
 
@@ -65,14 +65,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder, shape, vocabulary = _model(options.folder, Path(place))
         threads = options.threads or len(os.sched_getaffinity(0))
-        job = GenerationJob(
+        job = DecoderJob(
             "x", folder, shape, options.device, options.precision, 1, PROMPT, STEPS, threads, folder / "cache"
         )
         decoder = EagerDecoder(job)
         decoder.load()
         prompts = np.random.default_rng(0).integers(0, vocabulary, (2 * PAIRS + 4, 1, PROMPT))
         for ids in prompts[:4]:
-            timed_request(decoder, ids, STEPS)
+            time_request(decoder, ids, STEPS)
         ratios, steps = pairs(decoder, prompts[4:])
         interval = median_interval(ratios)
         ends = f" [{interval.low:.4f}, {interval.high:.4f}]" if interval else ""
@@ -86,7 +86,7 @@ def empty_ns() -> float:
     result = []
     for _ in range(5):
         start = now_ns()
-        timed_request(decoder, ids, EMPTY_STEPS)
+        time_request(decoder, ids, EMPTY_STEPS)
         middle = now_ns()
         decoder.prefill(ids)
         for _ in range(EMPTY_STEPS):
@@ -112,7 +112,7 @@ def pairs(decoder: Decoder, prompts: NDArray[np.int64]) -> tuple[list[float], li
 
 def _harness_ns(decoder: Decoder, ids: NDArray[np.int64]) -> int:
     start = now_ns()
-    timed_request(decoder, ids, STEPS)
+    time_request(decoder, ids, STEPS)
     return now_ns() - start
 
 

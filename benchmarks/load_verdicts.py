@@ -22,7 +22,7 @@ from harness.serving.arrivals import at_rate
 from harness.serving.batching import BatchPolicy
 from harness.serving.load_verdict import Control, decide, is_enough, parse_bound
 from harness.serving.peak_prediction import peak_rate
-from harness.serving.replay import ServiceTimes, completions, simulate
+from harness.serving.replay import ServiceTimes, queue_completions, simulate
 
 SERVICE_NS = 10e6
 CV = 0.15
@@ -53,7 +53,7 @@ def schedules(rng: np.random.Generator, rate: float, runs: int, requests: int) -
 
 def over(arrivals: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
     """Requests over the bound of each run."""
-    return np.count_nonzero(completions(arrivals, times) - arrivals > BOUND.limit_ns, axis=1)
+    return np.count_nonzero(queue_completions(arrivals, times) - arrivals > BOUND.limit_ns, axis=1)
 
 
 def true_peak(seed: int) -> float:

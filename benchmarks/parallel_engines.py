@@ -92,7 +92,7 @@ def build_into(models: Path, home: Path, record: EngineRecord, target: Path) -> 
     from pycuda import driver  # noqa: PLC0415
 
     from harness.backends.tensorrt.builder import build  # noqa: PLC0415
-    from harness.backends.tensorrt.layers import inspect  # noqa: PLC0415
+    from harness.backends.tensorrt.layers import read_layers  # noqa: PLC0415
 
     driver.init()
     driver.Device(0).retain_primary_context().push()
@@ -105,7 +105,7 @@ def build_into(models: Path, home: Path, record: EngineRecord, target: Path) -> 
     (target / "engine.plan").write_bytes(built.engine)
     with tensorrt.Runtime(tensorrt.Logger(tensorrt.Logger.ERROR)) as library:
         engine = library.deserialize_cuda_engine(built.engine)
-    layers = inspect(engine, tensorrt.LayerInformationFormat.JSON)
+    layers = read_layers(engine, tensorrt.LayerInformationFormat.JSON)
     (target / "layers.json").write_text(json.dumps({"seconds": seconds, "layers": layers}, default=str))
     driver.Context.pop()
 

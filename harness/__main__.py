@@ -108,7 +108,9 @@ def _pipeline(name: str, arguments: Sequence[str]) -> None:
     signal.signal(signal.SIGTERM, lambda number, _: options.exit(_SIGNALLED + number))
     plans = name in ("bench", "generate") or not results.plan.is_file() or not pipeline.PLANNING.isdisjoint(choices)
     code = pipeline.run(
-        pipeline.steps(pipeline.PIPELINES[name], choices, plans, int(unix_s())), _stage, lambda: _on_gpu(results)
+        pipeline.steps(pipeline.PIPELINES[name], choices, plans, int(unix_s())),
+        _stage,
+        lambda: _plan_is_for_gpu(results),
     )
     if given.json:
         say(_outcome(code, results))
@@ -130,7 +132,7 @@ def _choices(command: str, given: argparse.Namespace) -> dict[str, list[str]]:
     return {"RESULTS": ["results"], "MODELS_DIR": ["models"], **choices}
 
 
-def _on_gpu(results: Results) -> bool:
+def _plan_is_for_gpu(results: Results) -> bool:
     return load(results.plan, Plan, "make plan").device == "cuda"
 
 

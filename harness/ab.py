@@ -36,8 +36,8 @@ from harness.core.lock import exclusive
 from harness.core.schemas import Plan, States
 from harness.core.units import count
 from harness.pipeline import TEXTS, VARIABLES
-from harness.planning.block_settings import interpreters
-from harness.planning.config import configuration
+from harness.planning.block_settings import parse_interpreters
+from harness.planning.config import find_configuration
 from harness.planning.exports import read_exports
 from harness.processes.code_states import CodeState, InterleavedState, code_states, measure_in_turn, require_own_modules
 from harness.processes.stage_process import run_stage
@@ -63,7 +63,7 @@ def stage(arguments: Sequence[str]) -> None:
     """Prepare both states, measure them in turn, compare, and end as `compare` does."""
     options, of_plan = _options(arguments)
     place, models = Results(options.results.resolve()), Models(options.models_dir.resolve())
-    pythons = interpreters(options.python)
+    pythons = parse_interpreters(options.python)
     with code_states(options.against, Path.cwd(), pythons, [place.root, models.root]) as (against, here):
         cli.say(f"{against.state.name} against {here.state.name}, both by this Inferometer")
         prepare = partial(_prepared, options=options, of_plan=of_plan)
@@ -118,7 +118,7 @@ def _prepared(
 ) -> InterleavedState:
     """Plan and export a state, and build its engines. other: the side that is already prepared."""
     show = cli.say if other is None else None
-    config = options.config if other is None else configuration(options.config).resolve()
+    config = options.config if other is None else find_configuration(options.config).resolve()
     where, folders = ["--results", str(results.root)], ["--models-dir", str(models.root)]
     run = partial(run_stage, code=state.code)
     cli.say(f"{label}: {state.state.name}")

@@ -11,13 +11,15 @@ A summary that has more measured rows is not replaced, unless --force is given; 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from harness.aggregation.admission import References, differing
+from pydantic import BaseModel
+
+from harness.aggregation.admission import References, differing_facts
 from harness.aggregation.generation_rows import GenerationSource, generation_rows, used_environments
 from harness.aggregation.join import Notes, checks_for, join, references
 from harness.aggregation.load_rows import load_row
@@ -32,7 +34,7 @@ from harness.core import (
 )
 from harness.core.errors import CasesFailedError, FormatError, MissingInputError
 from harness.core.layout import Models, Results
-from harness.core.parallel import map_forked, uncollected
+from harness.core.parallel import map_forked, without_garbage_collection
 from harness.core.raw_files import RawFiles
 from harness.core.schemas import (
     Case,
@@ -64,93 +66,49 @@ from harness.core.schemas.summary_record import rounded_record
 from harness.core.text import portable
 from harness.core.timestamps import utc_now
 from harness.planning.exports import (
-    another_request,
     built_engines,
+    export_failure,
     export_files,
-    failure_of,
+    read_export_record,
     read_generation_exports,
-    recorded_export,
+    request_difference,
 )
 from harness.planning.generation_cases import generation_needs
-from harness.planning.resume import evidence_of, foreign_of, state_of
+from harness.planning.resume import foreign_file_check, load_evidence, read_load_state
 from harness.reporting.writers.csv import summary_text
 from harness.serving.load_case import replication_digest
 
 
-@uncollected()
+@without_garbage_collection()
 def stage(arguments: Sequence[str]) -> None:
     """Read, join, write."""
     parser = cli.parser("harness.aggregate", __doc__)
     parser.add_argument("--force", action="store_true", help="replace a summary that has more measured rows, too")
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
-    results = Results(options.results)
-    sums: dict[Path, str] = {}
-    plan = store.load(results.plan, Plan, "make plan", sums)
-    notes = Notes()
-    models = Models(options.models_dir)
-    before = load_before(results)
-    exports, absent = load_exports(plan, results, models, notes, sums, before)
-    environments = load_environments(results, notes, sums)
+    results, models = Results(options.results), Models(options.models_dir)
+    notes, sums = Notes(), dict[Path, str]()
+    before = _summary_before(results)
+    inputs = _read_inputs(results, models, before, notes, sums)
 
-    raw = RawFiles(results, plan.cases)
-    engines = {slug: built_engines(models.folder(slug), notes.other, sums) for slug in exports}
-    copies = load_copies(plan, results, notes, sums)
-    neighbours = load_neighbours(plan, results, notes, sums)
-    calibration = _calibration()
-    metrics, problems = installed_metrics()
-    slots = environments_of_slots(results, copies, notes, sums)
-    roof, created_at = load_roof(plan, results, notes, sums), utc_now()
-
-    def part(plan: Plan, notes: Notes, sums: dict[Path, str], agreed: References | None = None) -> Summary:
-        """The summary of the plan, or of some of its models."""
-        joined = join(
-            plan,
-            exports,
-            environments,
-            partial(_load, raw, sums),
-            partial(_load_usage, raw, sums),
-            calibration=calibration,
-            notes=notes,
-            created_at=created_at,
-            engines=engines,
-            roof=roof,
-            absent=absent,
-            by_shape=neighbours is not None,
-            agreed=agreed,
-        )
-        return with_devices(joined, copies, neighbours, slots)
-
-    large: _Large | None = None
-    if len(plan.cases) > packed.PACK_FROM:
-        agreed = references(plan, environments, partial(_load, raw, {}), neighbours is not None)
-        large = _by_model(plan, partial(part, agreed=agreed), metrics, results, _measured_before(before, results))
+    large: _LargeRun | None = None
+    if len(inputs.plan.cases) > packed.PACK_FROM:
+        large = _summarise_by_model(inputs, _measured_before(before, results))
         summary = large.joined(notes, sums)
     else:
-        summary = part(plan, notes, sums)
-    energies = load_energies(plan, results, notes, sums)
-    summary = with_generations(summary, plan, results, notes, sums, environments, energies, calibration)
-    loads = load_loads(plan, results, exports, engines, environments, notes, sums)
-    notes.other += problems
-    inputs = file_sums.inputs_of(sums, results, models)
-    noted = tuple(map(portable, notes.lines()))
-    used = {identity: environments[identity] for row in loads for identity in row.environment_ids}
-    update = {
-        "energies": energies,
-        "loads": loads,
-        "environments": dict(sorted({**summary.environments, **used}.items())),
-        "notes": noted,
-        "inputs": inputs,
-    }
-    summary = with_custom(summary.model_copy(update=update), metrics)
-    summary = summary.as_stored()
+        summary = _summarise(inputs, inputs.plan, notes, sums)
+    summary = _with_other_rows(summary, inputs, notes, sums)
+    notes.other += inputs.metric_problems
+    update = {"notes": tuple(map(portable, notes.lines())), "inputs": file_sums.inputs_of(sums, results, models)}
+    summary = with_custom(summary.model_copy(update=update), inputs.metrics).as_stored()
+
     lost = [*no_longer_measured(before, summary), *(large.lost if large else ())]
     if lost and not options.force:
         if large:
             large.writer.discard()
-        raise MissingInputError(*_in_words(lost, before, results))
+        raise MissingInputError(*_refusal(lost, before, results))
     _save(summary, large, results)
-    _say(summary, results)
+    _print_outcome(summary, results)
     if lost:
         raise CasesFailedError(
             f"{units.count(len(lost), 'row')} of the summary before {'are' if len(lost) > 1 else 'is'} lost.",
@@ -158,7 +116,7 @@ def stage(arguments: Sequence[str]) -> None:
         )
 
 
-def _save(summary: Summary, large: _Large | None, results: Results) -> None:
+def _save(summary: Summary, large: _LargeRun | None, results: Results) -> None:
     if large:
         large.writer.keep()
     store.save(results.summary, summary)
@@ -168,7 +126,98 @@ def _save(summary: Summary, large: _Large | None, results: Results) -> None:
     file_sums.save(results, "aggregate", {results.summary_csv: text})
 
 
-def _load(raw: RawFiles, sums: dict[Path, str], case_id: str, round_number: int) -> Measured | Failed | None:
+@dataclass(frozen=True)
+class _Inputs:
+    """All that a summary is made of, except records that are read case by case.
+
+    exports, engines: by slug. absent: by slug, why a model has no export. environments: by id; slot_environments: those
+    of the samples on all devices. calibration: the backends that compute nothing. metrics: of plugins, by name.
+    """
+
+    plan: Plan
+    results: Results
+    raw: RawFiles
+    exports: Mapping[str, ExportRecord]
+    absent: Mapping[str, str]
+    environments: Mapping[str, Environment]
+    engines: Mapping[str, Sequence[EngineRecord]]
+    copies: Mapping[str, Copies]
+    neighbours: NeighbourCheck | None
+    slot_environments: Mapping[str, Environment]
+    roof: Roof | CpuRoof | None
+    calibration: frozenset[str]
+    metrics: Mapping[str, Installed]
+    metric_problems: Sequence[str]
+    created_at: str
+
+
+def _read_inputs(
+    results: Results, models: Models, before: Summary | None, notes: Notes, sums: dict[Path, str]
+) -> _Inputs:
+    plan = store.load(results.plan, Plan, "make plan", sums)
+    exports, absent = read_exports(plan, results, models, notes, sums, before)
+    environments = read_environments(results, notes, sums)
+    engines = {slug: built_engines(models.folder(slug), notes.other, sums) for slug in exports}
+    copies = read_copies(plan, results, notes, sums)
+    neighbours = read_neighbours(plan, results, notes, sums)
+    metrics, metric_problems = installed_metrics()
+    return _Inputs(
+        plan=plan,
+        results=results,
+        raw=RawFiles(results, plan.cases),
+        exports=exports,
+        absent=absent,
+        environments=environments,
+        engines=engines,
+        copies=copies,
+        neighbours=neighbours,
+        slot_environments=read_slot_environments(results, copies, notes, sums),
+        roof=read_roof(plan, results, notes, sums),
+        calibration=_calibration_backends(),
+        metrics=metrics,
+        metric_problems=metric_problems,
+        created_at=utc_now(),
+    )
+
+
+def _calibration_backends() -> frozenset[str]:
+    """The backends that compute nothing."""
+    return frozenset(name for name, info in BACKENDS.items() if not info.computes)
+
+
+def _summarise(
+    inputs: _Inputs, plan: Plan, notes: Notes, sums: dict[Path, str], agreed: References | None = None
+) -> Summary:
+    """The summary of the plan, or of some of its models. agreed: as in join."""
+    summary = join(
+        plan,
+        inputs.exports,
+        inputs.environments,
+        partial(_read_raw, inputs.raw, sums),
+        partial(_read_usage, inputs.raw, sums),
+        calibration=inputs.calibration,
+        notes=notes,
+        created_at=inputs.created_at,
+        engines=inputs.engines,
+        roof=inputs.roof,
+        absent=inputs.absent,
+        by_shape=inputs.neighbours is not None,
+        agreed=agreed,
+    )
+    return with_devices(summary, inputs.copies, inputs.neighbours, inputs.slot_environments)
+
+
+def _with_other_rows(summary: Summary, inputs: _Inputs, notes: Notes, sums: dict[Path, str]) -> Summary:
+    """The summary with the results of `energy`, `generate` and `load`."""
+    energies = read_energies(inputs.plan, inputs.results, notes, sums)
+    summary = with_generations(summary, inputs, energies, notes, sums)
+    loads = load_rows(inputs.plan, inputs.results, inputs.exports, inputs.engines, inputs.environments, notes, sums)
+    used = {identity: inputs.environments[identity] for row in loads for identity in row.environment_ids}
+    environments = dict(sorted({**summary.environments, **used}.items()))
+    return summary.model_copy(update={"energies": energies, "loads": loads, "environments": environments})
+
+
+def _read_raw(raw: RawFiles, sums: dict[Path, str], case_id: str, round_number: int) -> Measured | Failed | None:
     try:
         record = raw.load(case_id, round_number, sums)
     except MissingInputError:
@@ -176,7 +225,7 @@ def _load(raw: RawFiles, sums: dict[Path, str], case_id: str, round_number: int)
     return store.portable_failure(record) if isinstance(record, Failed) else record
 
 
-def _load_usage(raw: RawFiles, sums: dict[Path, str], case_id: str, round_number: int) -> Usage | None:
+def _read_usage(raw: RawFiles, sums: dict[Path, str], case_id: str, round_number: int) -> Usage | None:
     try:
         return raw.load_usage(case_id, round_number, sums)
     except MissingInputError:
@@ -196,8 +245,8 @@ class _ModelPart:
 
 
 @dataclass
-class _Large:
-    """A run of so many cases that their rows are never in memory together."""
+class _LargeRun:
+    """A run with so many cases that their rows are never in memory together. heads: by model, without rows."""
 
     writer: packed.RowsWriter
     groups: tuple[RowGroup, ...]
@@ -230,38 +279,35 @@ class _Large:
         return PackedSummary(**{**dict(first), **update})
 
 
-def _by_model(
-    plan: Plan,
-    part: Callable[[Plan, Notes, dict[Path, str]], Summary],
-    metrics: Mapping[str, Installed],
-    results: Results,
-    measured_before: frozenset[str],
-) -> _Large:
+def _summarise_by_model(inputs: _Inputs, measured_before: frozenset[str]) -> _LargeRun:
     """Aggregate each model by itself, in several processes, and write its rows to the file of rows."""
+    plan = inputs.plan
     cases: dict[str, list[Case]] = {}
     for case in plan.cases:
         cases.setdefault(case.slug, []).append(case)
     models = {model.slug: model for model in plan.models}
     blank = plan.model_copy(update={"cases": (), "models": (), "loads": (), "generations": ()})
+    read = partial(_read_raw, inputs.raw, {})
+    agreed = references(plan, inputs.environments, read, inputs.neighbours is not None)
 
     def model_part(slug: str) -> _ModelPart:
         notes, sums = Notes(), dict[Path, str]()
-        ours = blank.model_copy(update={"cases": tuple(cases[slug]), "models": (models[slug],)})
-        summary = with_custom(part(ours, notes, sums), metrics)
+        model_plan = blank.model_copy(update={"cases": tuple(cases[slug]), "models": (models[slug],)})
+        summary = with_custom(_summarise(inputs, model_plan, notes, sums, agreed), inputs.metrics)
         stored = summary.model_copy(update={"rows": tuple(map(rounded_record, summary.rows))})
         lost = [row for row in stored.rows if row.status == "missing" and row.case_id in measured_before]
         rows, text = packed.written_rows(models[slug].name, stored.rows), summary_text(stored).encode()
         return _ModelPart(stored.model_copy(update={"rows": ()}), rows, text, lost, notes, sums)
 
-    large = _Large(packed.RowsWriter(results.packed_rows), (), [], [], [], [], [])
+    large = _LargeRun(packed.RowsWriter(inputs.results.packed_rows), (), [], [], [], [], [])
     try:
-        for piece in map_forked(model_part, list(cases)):
-            large.writer.add(piece.rows)
-            large.csv.append(piece.csv.partition(b"\n")[2] if large.csv else piece.csv)
-            large.heads.append(piece.summary)
-            large.lost += piece.lost
-            large.notes.append(piece.notes)
-            large.sums.append(piece.sums)
+        for part in map_forked(model_part, list(cases)):
+            large.writer.add(part.rows)
+            large.csv.append(part.csv.partition(b"\n")[2] if large.csv else part.csv)
+            large.heads.append(part.summary)
+            large.lost += part.lost
+            large.notes.append(part.notes)
+            large.sums.append(part.sums)
         large.groups = large.writer.close()
     except BaseException:
         large.writer.discard()
@@ -281,22 +327,11 @@ def _measured_before(before: Summary | None, results: Results) -> frozenset[str]
     return frozenset(case_id for case_id, status in statuses if status == "measured")
 
 
-def _calibration() -> frozenset[str]:
-    """The backends that compute nothing."""
-    return frozenset(name for name, info in BACKENDS.items() if not info.computes)
-
-
 def with_generations(
-    summary: Summary,
-    plan: Plan,
-    results: Results,
-    notes: Notes,
-    sums: dict[Path, str],
-    environments: Mapping[str, Environment],
-    energies: Mapping[str, Energy],
-    calibration: frozenset[str],
+    summary: Summary, inputs: _Inputs, energies: Mapping[str, Energy], notes: Notes, sums: dict[Path, str]
 ) -> Summary:
     """The summary with a row for every planned case of generation."""
+    plan, results, environments = inputs.plan, inputs.results, inputs.environments
     if not plan.generations:
         return summary
     records = results.of_generation
@@ -325,8 +360,8 @@ def with_generations(
         exports=exports.intact,
         absent={name: why.problem for name, why in exports.absent.items()},
         environments=environments,
-        calibration=calibration,
-        roof=load_roof(plan, results, notes, sums),
+        calibration=inputs.calibration,
+        roof=inputs.roof,
         energies=energies,
     )
     rows = generation_rows(source, load, load_usage, notes.other.append)
@@ -343,7 +378,7 @@ def with_generations(
     )
 
 
-def load_before(results: Results) -> Summary | None:
+def _summary_before(results: Results) -> Summary | None:
     """The existing summary; None where there is none of this format."""
     try:
         return store.load_head(results.summary, "make aggregate")
@@ -359,25 +394,26 @@ def no_longer_measured(before: Summary | None, now: Summary) -> list[AnyRow]:
     is a row that was measured again and failed."""
     if before is None:
         return []
-    had: list[AnyRow] = [*_every(before), *before.loads]
-    has: list[AnyRow] = [*_every(now), *now.loads]
-    measured = {_id_of(row) for row in had if row.status == "measured"}
-    return [row for row in has if _id_of(row) in measured and row.status == "missing"]
+    measured = {_id_of(row) for row in _all_rows(before) if row.status == "measured"}
+    return [row for row in _all_rows(now) if _id_of(row) in measured and row.status == "missing"]
 
 
 def _id_of(row: AnyRow) -> str:
     return row.load_id if isinstance(row, LoadRow) else row.case_id
 
 
-def _every(summary: Summary) -> list[Row | GenerationRow]:
+def _case_rows(summary: Summary) -> list[Row | GenerationRow]:
     """Rows of `run` and of `generate`."""
     return [*summary.rows, *summary.generations]
 
 
-def _in_words(lost: Sequence[AnyRow], before: Summary | None, results: Results) -> tuple[str, str]:
-    """(problem, hint)"""
-    had: list[AnyRow] = [*_every(before), *before.loads] if before else []
-    measured = sum(row.status == "measured" for row in had)
+def _all_rows(summary: Summary) -> list[AnyRow]:
+    return [*_case_rows(summary), *summary.loads]
+
+
+def _refusal(lost: Sequence[AnyRow], before: Summary | None, results: Results) -> tuple[str, str]:
+    """(problem, hint) where a summary would lose measured rows."""
+    measured = sum(row.status == "measured" for row in (_all_rows(before) if before else ()))
     if isinstance(before, PackedSummary):
         measured += sum(group.measured for group in before.row_groups)
     again = "make load" if all(isinstance(row, LoadRow) for row in lost) else "make run"
@@ -388,13 +424,13 @@ def _in_words(lost: Sequence[AnyRow], before: Summary | None, results: Results) 
     )
 
 
-def load_exports(
+def read_exports(
     plan: Plan,
     results: Results,
     models: Models,
     notes: Notes,
-    sums: dict[Path, str] | None = None,
-    before: Summary | None = None,
+    sums: dict[Path, str],
+    before: Summary | None,
 ) -> tuple[dict[str, ExportRecord], dict[str, str]]:
     """The exports that the results were measured on, by slug, and why the other models have none.
 
@@ -408,15 +444,15 @@ def load_exports(
         files = export_files(planned.slug, results, models)
         earlier = None if before is None else before.exports.get(planned.name)
         own = files.root == results.export(planned.slug).root
-        if earlier is not None and not own and another_request(earlier, plan, planned) is None:
+        if earlier is not None and not own and request_difference(earlier, plan, planned) is None:
             exports[planned.slug] = earlier
             continue
         try:
-            failure = failure_of(files.failure)
+            failure = export_failure(files.failure)
             if failure is not None:
                 failed.add(planned.slug)
                 notes.other.append(f"{planned.name} was not exported. {failure.problem} {failure.hint}")
-            exports[planned.slug] = recorded_export(plan, planned, files, sums if own else None)
+            exports[planned.slug] = read_export_record(plan, planned, files, sums if own else None)
         except (FormatError, MissingInputError) as error:
             problems[planned.slug] = error
             if not files.failure.is_file():
@@ -427,48 +463,69 @@ def load_exports(
     return exports, {slug: error.problem for slug, error in problems.items()}
 
 
-def load_environments(results: Results, notes: Notes, sums: dict[Path, str]) -> dict[str, Environment]:
-    """Environment records by id; unreadable files go into the notes."""
-    environments: dict[str, Environment] = {}
-    for path in sorted(results.environments.glob("*.json")):
-        try:
-            environments[path.stem] = store.load(path, Environment, "make run", sums)
-        except FormatError as error:
-            notes.other.append(f"{error.problem} {error.hint}")
-    return environments
+Record = TypeVar("Record", bound=BaseModel)
 
 
-def load_roof(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str]) -> Roof | CpuRoof | None:
-    """The measured limits of the plan's device; None where they were not measured. Damaged files go into the notes."""
-    if not results.roof.is_file():
+def _read(path: Path, kind: type[Record], made_by: str, notes: Notes, sums: dict[Path, str]) -> Record | None:
+    """A record; None where there is no file, or where it is damaged, which goes into the notes."""
+    if not path.is_file():
         return None
     try:
-        if plan.device == "cuda":
-            return store.load(results.roof, Roof, "make roof", sums)
-        return store.load(results.roof, CpuRoof, "make roof", sums)
+        return store.load(path, kind, made_by, sums)
     except FormatError as error:
         notes.other.append(f"{error.problem} {error.hint}")
         return None
 
 
-def load_energies(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str]) -> dict[str, Energy]:
-    """Results of the energy pass with this plan's settings, by case id; damaged files go into the notes."""
-    energies: dict[str, Energy] = {}
-    case_ids = [*(case.case_id for case in plan.cases), *(case.case_id for case in plan.generations)]
-    for case_id, path in _existing(results.energy_file, case_ids):
-        try:
-            energy = store.load(path, Energy, "make energy", sums)
-        except FormatError as error:
-            notes.other.append(f"{error.problem} {error.hint}")
+def read_environments(results: Results, notes: Notes, sums: dict[Path, str]) -> dict[str, Environment]:
+    """Environment records by id."""
+    paths = sorted(results.environments.glob("*.json"))
+    records = {path.stem: _read(path, Environment, "make run", notes, sums) for path in paths}
+    return {identity: environment for identity, environment in records.items() if environment is not None}
+
+
+def read_roof(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str]) -> Roof | CpuRoof | None:
+    """The measured limits of the plan's device; None where they were not measured."""
+    if plan.device == "cuda":
+        return _read(results.roof, Roof, "make roof", notes, sums)
+    return _read(results.roof, CpuRoof, "make roof", notes, sums)
+
+
+CaseRecord = TypeVar("CaseRecord", Energy, Copies)
+
+
+def _read_by_case(
+    path_of: Callable[[str], Path],
+    case_ids: Iterable[str],
+    kind: type[CaseRecord],
+    made_by: str,
+    settings_id: str,
+    notes: Notes,
+    sums: dict[Path, str],
+) -> dict[str, CaseRecord]:
+    """Records with these settings by case id. path_of: the file of a case id."""
+    # The folder is listed once: few of many cases have a file.
+    names = {path.name for path in path_of("").parent.glob("*") if path.is_file()}
+    records: dict[str, CaseRecord] = {}
+    for case_id in case_ids if names else ():
+        path = path_of(case_id)
+        record = _read(path, kind, made_by, notes, sums) if path.name in names else None
+        if record is None:
             continue
-        if energy.case_id != case_id:
-            notes.other.append(f"{path} holds the energy of {energy.case_id}: it was moved or copied. It was left out.")
-        elif energy.settings_id == plan.settings_id:
-            energies[case_id] = energy
-    return energies
+        if record.case_id != case_id:
+            notes.other.append(f"{path} is of the case {record.case_id}: it was moved or copied. It was left out.")
+        elif record.settings_id == settings_id:
+            records[case_id] = record
+    return records
 
 
-def load_loads(
+def read_energies(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str]) -> dict[str, Energy]:
+    """Results of the energy pass with this plan's settings, by case id."""
+    case_ids = [case.case_id for cases in (plan.cases, plan.generations) for case in cases]
+    return _read_by_case(results.energy_file, case_ids, Energy, "make energy", plan.settings_id, notes, sums)
+
+
+def load_rows(
     plan: Plan,
     results: Results,
     exports: Mapping[str, ExportRecord],
@@ -479,63 +536,53 @@ def load_loads(
 ) -> tuple[LoadRow, ...]:
     """A row for every planned load case; damaged files go into the notes."""
     rows = []
-    calibration = _calibration()
+    calibration = _calibration_backends()
     kinds = {model.slug: model.kind for model in plan.models}
     for load in plan.loads:
-        files, first = results.load(load.load_id), list[Environment]()
-
-        def comparable(record: LoadBase, first: list[Environment] = first) -> bool:
-            """Of the machine and libraries of the service times, which are read first."""
-            there = environments.get(record.environment_id or "")
-            first += [there] if there is not None and not first else []
-            return there is not None and not differing(there, first[0])
-
+        files, comparable = results.load(load.load_id), _same_machine_check(environments)
         export = exports.get(load.slug)
-        foreign = foreign_of(load, export, engines.get(load.slug, ()), results.export(load.slug), sums)
-        state = state_of(load, files, plan.settings_id, comparable, sums, foreign)
+        foreign = foreign_file_check(load, export, engines.get(load.slug, ()), results.export(load.slug), sums)
+        state = read_load_state(load, files, plan.settings_id, comparable, sums, foreign)
         notes.other += state.notes
-        failure = _optional(files.failure, LoadFailure, notes, sums)
-        energy = _optional(files.energy, LoadEnergy, notes, sums)
-        if energy is not None and (energy.settings_id, energy.load_sha256) != (
-            plan.settings_id,
-            replication_digest(load),
-        ):
+        failure = _read(files.failure, LoadFailure, "make load", notes, sums)
+        energy = _read(files.energy, LoadEnergy, "make load", notes, sums)
+        asked = (plan.settings_id, replication_digest(load))
+        if energy is not None and (energy.settings_id, energy.load_sha256) != asked:
             energy = None
-        criteria, evidence = checks_for(plan, load, export, calibration), evidence_of(state, failure, energy)
+        criteria, evidence = checks_for(plan, load, export, calibration), load_evidence(state, failure, energy)
         rows.append(load_row(load, kinds[load.slug], criteria, evidence))
     return tuple(rows)
 
 
-def load_copies(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str]) -> dict[str, Copies]:
-    """Cases that ran on all devices at once, with this plan's settings, by case id; damaged files go into the notes."""
-    by_case: dict[str, Copies] = {}
-    for case_id, path in _existing(results.copies, [case.case_id for case in plan.cases]):
-        try:
-            copies = store.load(path, Copies, "make run LAYOUT=copies", sums)
-        except FormatError as error:
-            notes.other.append(f"{error.problem} {error.hint}")
-            continue
-        if copies.case_id != case_id:
-            notes.other.append(f"{path} holds the case {copies.case_id}: it was moved or copied. It was left out.")
-        elif copies.settings_id == plan.settings_id:
-            by_case[case_id] = copies
-    return by_case
+def _same_machine_check(environments: Mapping[str, Environment]) -> Callable[[LoadBase], bool]:
+    """Whether a record has the machine and libraries of the first checked record, which has the service times."""
+    first: Environment | None = None
+
+    def comparable(record: LoadBase) -> bool:
+        nonlocal first
+        environment = environments.get(record.environment_id or "")
+        if environment is None:
+            return False
+        first = first or environment
+        return not differing_facts(environment, first)
+
+    return comparable
 
 
-def _existing(path_of: Callable[[str], Path], case_ids: Sequence[str]) -> list[tuple[str, Path]]:
-    """The cases that have a file of their own in a folder, which is listed once: few of many cases have one."""
-    names = {path.name for path in path_of("").parent.glob("*") if path.is_file()}
-    return [(case_id, path) for case_id in case_ids if names and (path := path_of(case_id)).name in names]
+def read_copies(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str]) -> dict[str, Copies]:
+    """Cases that ran on all devices at once, with this plan's settings, by case id."""
+    case_ids, made_by = [case.case_id for case in plan.cases], "make run LAYOUT=copies"
+    return _read_by_case(results.copies, case_ids, Copies, made_by, plan.settings_id, notes, sums)
 
 
-def environments_of_slots(
+def read_slot_environments(
     results: Results, copies: Mapping[str, Copies], notes: Notes, sums: dict[Path, str]
 ) -> dict[str, Environment]:
     """The environments of the samples on all devices, by id."""
     slots = max((len(case_copies.slots) for case_copies in copies.values()), default=0)
     environments: dict[str, Environment] = {}
     for place in range(slots):
-        environments |= load_environments(results.copies_of(place), notes, sums)
+        environments |= read_environments(results.copies_of(place), notes, sums)
     return environments
 
 
@@ -559,42 +606,23 @@ def with_devices(
     )
 
 
-def load_neighbours(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str]) -> NeighbourCheck | None:
+def read_neighbours(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str]) -> NeighbourCheck | None:
     """The check of rows that were spread over devices; None where they were not, or with other settings."""
-    if not results.neighbours.is_file():
-        return None
-    try:
-        check = store.load(results.neighbours, NeighbourCheck, "make run LAYOUT=cases", sums)
-    except FormatError as error:
-        notes.other.append(f"{error.problem} {error.hint}")
-        return None
-    return check if check.settings_id == plan.settings_id else None
+    check = _read(results.neighbours, NeighbourCheck, "make run LAYOUT=cases", notes, sums)
+    return check if check is not None and check.settings_id == plan.settings_id else None
 
 
-R = TypeVar("R", bound=LoadBase)
-
-
-def _optional(path: Path, kind: type[R], notes: Notes, sums: dict[Path, str]) -> R | None:
-    """A record of load; None where there is none, or where it is damaged, which goes into the notes."""
-    if not path.is_file():
-        return None
-    try:
-        return store.load(path, kind, "make load", sums)
-    except FormatError as error:
-        notes.other.append(f"{error.problem} {error.hint}")
-        return None
-
-
-def _say(summary: Summary, results: Results) -> None:
-    every = _every(summary)
-    counts = Counter(row.status for row in every)
+def _print_outcome(summary: Summary, results: Results) -> None:
+    rows = _case_rows(summary)
+    counts = Counter(row.status for row in rows)
     if isinstance(summary, PackedSummary):
-        measured, rows = (sum(getattr(group, name) for group in summary.row_groups) for name in ("measured", "rows"))
-        said = f"{measured:,} measured, {rows - measured:,} without a figure"
-        cli.say(f"{results.summary}: {rows:,} rows in {results.packed_rows.name}, {said}.")
+        measured = sum(group.measured for group in summary.row_groups)
+        total = sum(group.rows for group in summary.row_groups)
+        outcome = f"{measured:,} measured, {total - measured:,} without a figure"
+        cli.say(f"{results.summary}: {total:,} rows in {results.packed_rows.name}, {outcome}.")
     parts = [f"{counts[status]} {status}" for status in ("measured", "skipped", "failed", "missing") if counts[status]]
-    if every or not (summary.loads or isinstance(summary, PackedSummary)):
-        cli.say(f"{results.summary}: {units.count(len(every), 'row')}, {', '.join(parts) or 'none'}.")
+    if rows or not (summary.loads or isinstance(summary, PackedSummary)):
+        cli.say(f"{results.summary}: {units.count(len(rows), 'row')}, {', '.join(parts) or 'none'}.")
     if summary.loads:
         done = sum(row.status == "measured" for row in summary.loads)
         cli.say(f"{results.summary}: {units.count(len(summary.loads), 'load case')}, {done} measured.")

@@ -40,8 +40,8 @@ from harness.core.schemas import (
     Plan,
     Precision,
 )
-from harness.planning.block_settings import interpreters
-from harness.planning.exports import export_of
+from harness.planning.block_settings import parse_interpreters
+from harness.planning.exports import read_export
 from harness.planning.load_cases import served_cases
 from harness.processes import at_once
 from harness.statistics import parity
@@ -58,7 +58,7 @@ COMMAND = (sys.executable, "-m", "harness.build_engine")
 def stage(arguments: Sequence[str]) -> None:
     """Build engines that are missing or out of date; where one fails, the others are still built."""
     options = _options(arguments)
-    others = interpreters(options.python)
+    others = parse_interpreters(options.python)
     plan = store.load(Results(options.results).plan, Plan, "make plan")
     wanted = _wanted(plan, options.models)
     if not wanted:
@@ -73,7 +73,7 @@ def stage(arguments: Sequence[str]) -> None:
     for slug, cases in wanted.items():
         try:
             planned = next(planned for planned in plan.models if planned.slug == slug)
-            export = export_of(plan, planned, results, models)
+            export = read_export(plan, planned, results, models)
             missing += _missing_of(plan, export, cases, place, models, options, failures)
         except (ExportError, FormatError, MissingInputError) as error:
             failures.append(f"{slug}: {error.problem} {error.hint}")
@@ -115,7 +115,7 @@ def _wanted(plan: Plan, names: Sequence[str] | None) -> dict[str, list[tuple[Cas
     for case in (*plan.cases, *served_cases(plan.loads)):
         info = BACKENDS[case.backend]
         if info.artifact == "engine" and case.skip_reason is None and (not names or case.model in names):
-            options = requests.options_of(plan.engines, info.setting(case.device, case.setting).options)
+            options = requests.merged_options(plan.engines, info.setting(case.device, case.setting).options)
             asked_by.setdefault(case.slug, []).append((case, options))
     return asked_by
 
@@ -136,13 +136,13 @@ def _continue_in(python: Path, options: argparse.Namespace) -> None:
 def _here() -> EnginePlace:
     """This machine, as engine records describe it."""
     try:
-        from harness.backends.tensorrt.versions import here  # noqa: PLC0415 - TensorRT, which only this stage and its backend need
+        from harness.backends.tensorrt.versions import engine_place_here  # noqa: PLC0415 - TensorRT, which only this stage and its backend need
     except ImportError as error:
         raise UnavailableError(
             f"The plan needs TensorRT engines and TensorRT cannot be imported: {error}.",
             "Install it, name a Python that has it (BACKEND_PYTHONS=tensorrt=<path>), or leave it out: BACKENDS=….",
         ) from error
-    return here()
+    return engine_place_here()
 
 
 @dataclass(frozen=True)
@@ -187,17 +187,17 @@ def _missing_of(
     source: dict[Precision, OnnxArtifact] = {}
     for precision in dict.fromkeys(case.precision for case, _ in cases):
         try:
-            source[precision] = requests.source_of(export, precision, typed)
+            source[precision] = requests.onnx_source(export, precision, typed)
         except MissingInputError as error:
             problems.append(f"{slug}: {error.problem} {error.hint}")
     cases = [(case, options) for case, options in cases if case.precision in source]
     model = _Model(plan, export, folder, cases, place, models.timing_cache(place.tensorrt, place.gpu))
     missing = []
-    for request in requests.requests(cases, export, source):
-        name = requests.name_of(request)
+    for request in requests.engine_requests(cases, export, source):
+        name = requests.engine_name(request)
         if flags.engines and name not in flags.engines:
             continue
-        if not flags.force and _is_current(folder, name, requests.key_of(request, place)):
+        if not flags.force and _is_current(folder, name, requests.engine_key(request, place)):
             cli.say(f"{slug}: engine {name} is up to date")
             continue
         missing.append(_Missing(model, request, name))

@@ -23,7 +23,7 @@ from harness.core import (
 from harness.core.errors import FormatError, UsageError
 from harness.core.host import environment
 from harness.core.layout import BUNDLE_MANIFEST, Models, Results
-from harness.core.safe_files import SizeLimit, inside, read, read_text
+from harness.core.safe_files import SizeLimit, path_inside, read, read_text
 from harness.core.schemas import Bundle, BundledFile, Environment, Failed, Plan
 from harness.core.text import portable
 
@@ -64,11 +64,11 @@ def stage(arguments: Sequence[str]) -> None:
 
 def collect(plan: Plan, results: Results, models: Models) -> dict[str, bytes]:
     """Content by path in the bundle. Raises MalformedFileError where a link leads out of results/ or models/."""
-    files = {f"results/{path.relative_to(results.root)}": path for path in _of_results(plan, results)}
-    files |= {f"models/{path.relative_to(models.root)}": path for path in _of_models(plan, results, models)}
+    files = {f"results/{path.relative_to(results.root)}": path for path in _result_paths(plan, results)}
+    files |= {f"models/{path.relative_to(models.root)}": path for path in _model_paths(plan, results, models)}
     for path in files.values():
         root = results.root if path.is_relative_to(results.root) else models.root
-        inside(root, path.relative_to(root).as_posix())
+        path_inside(root, path.relative_to(root).as_posix())
     return {name: packed_content(path, results) for name, path in files.items() if path.is_file()}
 
 
@@ -131,7 +131,7 @@ def manifest_of(plan: Plan, files: dict[str, bytes], results: Results) -> Bundle
     )
 
 
-def _of_results(plan: Plan, results: Results) -> Iterator[Path]:
+def _result_paths(plan: Plan, results: Results) -> Iterator[Path]:
     yield from (results.plan, results.command, results.roof, results.selftest, results.selftest_table)
     yield from (results.summary, results.packed_rows, results.summary_csv, results.report, results.report_details)
     yield from (results.packed_raw(slug) for slug in dict.fromkeys(case.slug for case in plan.cases))
@@ -153,7 +153,7 @@ def _of_results(plan: Plan, results: Results) -> Iterator[Path]:
         yield from results.load(load.load_id).records()
 
 
-def _of_models(plan: Plan, results: Results, models: Models) -> Iterator[Path]:
+def _model_paths(plan: Plan, results: Results, models: Models) -> Iterator[Path]:
     for model in plan.models:
         folder = models.folder(model.slug)
         if not results.export(model.slug).record.is_file():

@@ -21,7 +21,7 @@ from itertools import chain as chained
 from pathlib import Path
 
 from harness.comparison import compatibility, verdicts
-from harness.comparison.compatibility import renamed
+from harness.comparison.compatibility import with_current_names
 from harness.comparison.verdicts import EQUIVALENCE, Margins, Paired, compare_loads, with_token_rows
 from harness.core import (
     cli,
@@ -32,7 +32,7 @@ from harness.core import (
 from harness.core.errors import MissingInputError, NotComparableError, RegressionError, UsageError
 from harness.core.layout import Results, RunStore
 from harness.core.lock import exclusive
-from harness.core.parallel import map_forked, uncollected
+from harness.core.parallel import map_forked, without_garbage_collection
 from harness.core.schemas import Comparison, Design, Difference, Judgement, Row, Side, States, Summary
 from harness.core.timestamps import utc_now
 from harness.pipeline import TEXTS
@@ -48,7 +48,7 @@ from harness.reporting.writers.junit import junit
 from harness.reporting.writers.markdown import document_text, section
 
 
-@uncollected()
+@without_garbage_collection()
 def stage(arguments: Sequence[str]) -> None:
     """Read both, judge, write, and fail where a row or a threshold fails."""
     options = _options(arguments)
@@ -99,7 +99,7 @@ def judge(
 ) -> Comparison:
     """Both kinds of verdict in one record."""
     differences = () if baseline is None else compatibility.differences(baseline, current)
-    before = None if baseline is None else renamed(with_token_rows(baseline), with_token_rows(current))
+    before = None if baseline is None else with_current_names(with_token_rows(baseline), with_token_rows(current))
     parts = [_part(before, current, differences, wanted, design)]
     return _comparison_of_parts(parts, (baseline, current), differences, sides, margins, design)
 
@@ -117,7 +117,7 @@ def judge_by_model(
     if not (current.is_large or (baseline is not None and baseline.is_large)):
         return judge(head, current.head, sides, margins, wanted, design)
     differences = () if head is None else compatibility.differences(head, current.head)
-    parts = list(_by_model(baseline, current, differences, wanted, design))
+    parts = list(_verdicts_by_model(baseline, current, differences, wanted, design))
     return _comparison_of_parts(parts, (head, current.head), differences, sides, margins, design)
 
 
@@ -168,7 +168,7 @@ def _part(
     return pairs, judged
 
 
-def _by_model(
+def _verdicts_by_model(
     baseline: file_sums.ByModel | None,
     current: file_sums.ByModel,
     differences: Sequence[Difference],

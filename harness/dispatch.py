@@ -24,13 +24,13 @@ from harness.core import archive, cli, file_sums, store
 from harness.core.errors import CasesFailedError, FormatError, InferometerError, MissingInputError, UsageError
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
-from harness.core.safe_files import SizeLimit, inside, read
+from harness.core.safe_files import SizeLimit, path_inside, read
 from harness.core.schemas import Attempt, AttemptReport, Fleet, FleetUnit, Measured, Plan
 from harness.core.timestamps import utc_now
 from harness.core.units import count
 from harness.planning.exports import Exports, built_engines, read_exports
-from harness.planning.schedule import of_cases
-from harness.planning.work_units import WorkUnit, request_of, units_of
+from harness.planning.schedule import select_cases
+from harness.planning.work_units import WorkUnit, unit_request, work_units
 from harness.processes.stage_process import run_stage
 from harness.reporting.table import DocumentBlock
 from harness.reporting.tables.machines_tables import fleet_document, machines_blocks
@@ -109,7 +109,7 @@ def dispatch(
 
     start: makes the runner, when there is anything to run.
     """
-    units = [_Unit(unit, attempts_of(unit, results)) for unit in units_of(plan.cases)]
+    units = [_Unit(unit, attempts_of(unit, results)) for unit in work_units(plan.cases)]
     open_units = {unit.unit.unit_id: unit for unit in units if not _is_complete(unit, plan, exports, results, models)}
     cli.say(f"{count(len(units), 'unit')} of compared cases, {len(open_units)} to measure.")
     if open_units:
@@ -120,8 +120,8 @@ def dispatch(
             while tries:
                 ended = runner.next_ended()
                 open_unit = open_units[ended.unit_id]
-                attempt = _kept(open_unit, ended, runner.name, plan, results)
-                cli.say(f"{ended.unit_id}, attempt {ended.number}: {_in_words(attempt)}")
+                attempt = _save_attempt(open_unit, ended, runner.name, plan, results)
+                cli.say(f"{ended.unit_id}, attempt {ended.number}: {_attempt_text(attempt)}")
                 if attempt.outcome == "lost" and tries[ended.unit_id] < MOST_ATTEMPTS:
                     tries[ended.unit_id] += 1
                     _submit(open_unit, runner, plan, exports, results, models)
@@ -177,12 +177,12 @@ def _is_complete(unit: _Unit, plan: Plan, exports: Exports, results: Results, mo
 
 def _submit(unit: _Unit, runner: Runner, plan: Plan, exports: Exports, results: Results, models: Models) -> None:
     number = len(unit.attempts) + 1
-    request, files = request_of(unit.unit, number, installed_version(), plan, exports, results, models)
+    request, files = unit_request(unit.unit, number, installed_version(), plan, exports, results, models)
     unit.submitted_at = utc_now()
     runner.submit(request, files, Requirements(gpus=int(plan.device == "cuda")))
 
 
-def _kept(unit: _Unit, ended: EndedAttempt, runner: str, plan: Plan, results: Results) -> Attempt:
+def _save_attempt(unit: _Unit, ended: EndedAttempt, runner: str, plan: Plan, results: Results) -> Attempt:
     """Save an attempt, and the records of a complete one below its machine's folder."""
     report, reason = None, ended.lost
     if ended.archive is not None:
@@ -228,11 +228,11 @@ def _unpacked(unit: _Unit, ended: EndedAttempt, plan: Plan, results: Results) ->
             shutil.rmtree(folder.raw_case(case.case_id), ignore_errors=True)
         for name, content in files.items():
             if name.startswith((*own, "environments/")):
-                store.save_bytes(inside(folder.root, name), content)
+                store.save_bytes(path_inside(folder.root, name), content)
     return report
 
 
-def _in_words(attempt: Attempt) -> str:
+def _attempt_text(attempt: Attempt) -> str:
     where = f" on {attempt.hostname} ({attempt.machine})" if attempt.machine else ""
     return f"{attempt.outcome}{where}{f': {attempt.reason}' if attempt.reason else ''}"
 
@@ -247,7 +247,7 @@ def write_report(plan: Plan, fleet: Fleet, results: Results, models: Models) -> 
     for machine, names in by_machine.items():
         folder = results.machine(machine)
         cases = [case for case in plan.cases if case.case_id in set(names)]
-        part = of_cases(plan, cases)
+        part = select_cases(plan, cases)
         store.save(folder.plan, part)
         if results.command.is_file():
             store.save_bytes(folder.command, read(results.command, SizeLimit.TEXT))

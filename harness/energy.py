@@ -17,8 +17,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from harness.aggregation.across_rows import FIRST_ROUND, losers
-from harness.aggregation.energy_per_inference import MIN_WINDOW_S, EnergySpent, energy_of, metered_cases, settings_for
+from harness.aggregation.across_rows import FIRST_ROUND, slower_settings
+from harness.aggregation.energy_per_inference import (
+    MIN_WINDOW_S,
+    EnergySpent,
+    energy_of,
+    metered_cases,
+    settings_with_window,
+)
 from harness.backends import BACKENDS
 from harness.core import cli, store
 from harness.core.errors import CaseError, CasesFailedError, FormatError, MissingInputError, UsageError
@@ -26,15 +32,15 @@ from harness.core.host import gpu, limits
 from harness.core.host.gpu import GpuHandle, first_gpu
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
-from harness.core.protocol import GenerationTask, Job
+from harness.core.protocol import CaseJob, GenerationCaseJob
 from harness.core.raw_files import RawFiles
 from harness.core.schemas import Case, Energy, Failed, Generated, GenerationCase, Measured, Plan
 from harness.core.units import count, significant
-from harness.planning.block_settings import interpreters
+from harness.planning.block_settings import parse_interpreters
 from harness.planning.exports import export_files
 from harness.planning.resume import Finished
-from harness.planning.schedule import of_models
-from harness.processes.energy_meter import PhaseMeter, idle
+from harness.planning.schedule import select_models
+from harness.processes.energy_meter import PhaseMeter, idle_energy
 from harness.processes.launcher import Worker
 from harness.processes.pool import generate_turn, measure_turn
 
@@ -62,9 +68,9 @@ def stage(arguments: Sequence[str]) -> None:
             f"--window {options.window:g} is too short or too long.",
             f"At least {MIN_WINDOW_S:g} seconds and at most {MAX_WINDOW_S:g}.",
         )
-    others = interpreters(options.python)
+    others = parse_interpreters(options.python)
     results, models = Results(options.results), Models(options.models_dir)
-    plan = of_models(store.load(results.plan, Plan, "make plan"), options.models)
+    plan = select_models(store.load(results.plan, Plan, "make plan"), options.models)
     if plan.device != "cuda":
         raise UsageError("Energy is read from a GPU, and this plan is for a CPU.", "make plan DEVICE=cuda")
     gpu.require(plan.device)
@@ -106,7 +112,7 @@ def _dropped(plan: Plan, results: Results) -> frozenset[str]:
                 record = raw.load(case.case_id, FIRST_ROUND)
                 if isinstance(record, Measured) and record.settings_id == plan.settings_id:
                     tried.add(record, case)
-    return losers(plan.cases, tried.medians, tried.unsound)
+    return slower_settings(plan.cases, tried.medians, tried.unsound)
 
 
 def _has(path: Path, settings_id: str) -> bool:
@@ -132,15 +138,15 @@ class _EnergyPass:
     ) -> None:
         self._plan, self._results, self._models = plan, results, models
         self._gpu, self._facts = handle, gpu.facts_of(handle)
-        self._settings = settings_for(plan.measurement, window_s)
+        self._settings = settings_with_window(plan.measurement, window_s)
         self._window_s = window_s
-        self._threads = plan.measurement.threads or limits.threads()
+        self._threads = plan.measurement.threads or limits.thread_count()
         self._interpreters = interpreters
         self._workers: dict[str, Worker] = {}
         self._stack = ExitStack()
 
     def __enter__(self) -> _EnergyPass:
-        self._idle: EnergySpent = idle(self._gpu, MIN_WINDOW_S)
+        self._idle: EnergySpent = idle_energy(self._gpu, MIN_WINDOW_S)
         cli.say(f"{self._facts.name}: {self._idle.watts:.0f} W idle.")
         return self
 
@@ -150,7 +156,7 @@ class _EnergyPass:
     def measure(self, name: str, case: Case) -> bool:
         """Measure one case, save and print its energy; False where it is unknown."""
         runs, meter = Results(self._results.energy_runs), PhaseMeter(self._gpu)
-        job = Job(
+        job = CaseJob(
             case=case,
             round=1,
             settings_id=self._plan.settings_id,
@@ -167,7 +173,7 @@ class _EnergyPass:
     def measure_generation(self, case: GenerationCase) -> bool:
         """The same for a case of generation: an inference is a request, an item a sequence."""
         runs, meter = Results(self._results.energy_runs), PhaseMeter(self._gpu)
-        task = GenerationTask(
+        task = GenerationCaseJob(
             case=case,
             round=1,
             settings_id=self._plan.settings_id,

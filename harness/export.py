@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import IO
 
 from harness.core import cli, store
-from harness.core.content_addressed import name_of, publish, share_equal_files, staging
+from harness.core.content_addressed import content_name, publish, share_equal_files, staging_folder
 from harness.core.errors import (
     CasesFailedError,
     ExportError,
@@ -41,11 +41,11 @@ from harness.core.errors import (
 )
 from harness.core.host import orphans
 from harness.core.layout import ExportFiles, ModelFolder, Models, Results
-from harness.core.lock import exclusive, waiting
+from harness.core.lock import exclusive, wait_for_lock
 from harness.core.safe_files import SizeLimit, read
 from harness.core.schemas import ExportFailure, ExportRecord, GenerationExport, Plan, PlannedModel, Precision
 from harness.core.text import portable, unknown_name
-from harness.planning.exports import refusal_of
+from harness.planning.exports import onnx_refusal
 from harness.planning.generation_cases import GenerationNeeds, generation_needs
 from harness.processes import at_once
 from harness.processes.presence import ExportPresence
@@ -197,7 +197,7 @@ def _recorded(path: Path) -> Iterator[None]:
 @contextmanager
 def _recording(results: Results) -> Iterator[None]:
     """Hold the results folder. Raises BusyError where a run holds it; waits for an export beside this one."""
-    with waiting(results.export_lock), exclusive(results.lock):
+    with wait_for_lock(results.export_lock), exclusive(results.lock):
         yield
 
 
@@ -236,10 +236,10 @@ def _exported_for_generation(
     def make() -> Exported:
         watch = Stopwatch()
         home = models.folder(needs.slug).root
-        with staging(home) as staged:
+        with staging_folder(home) as staged:
             cli.say(f"{needs.model}: exporting for generation ({needs.weights} weights)")
             made = export_generation(request, ModelFolder(staged, home), watch.step, watch.seconds)
-            name = name_of(staged, made.request_sha256)
+            name = content_name(staged, made.request_sha256)
             made = made.model_copy(update={"folder": name})
             share_equal_files(staged, [other.root for other in models.generation_exports(needs.slug)])
             store.save(ModelFolder(staged).generation, made)
@@ -248,13 +248,13 @@ def _exported_for_generation(
                 publish(staged, target.root)
             except FileExistsError:
                 if intact_generation(target, request) is None:
-                    with staging(home) as damaged:  # removed when the block ends
+                    with staging_folder(home) as damaged:  # removed when the block ends
                         target.root.rename(damaged / "damaged")
                         publish(staged, target.root)
         cli.say(f"{needs.model}: {made.parameters:,} parameters, {len(made.sets)} sets of prompts; {_seconds(made)}")
         return name, True
 
-    name, _ = _in_own_process(make, needs.model, own, plan.measurement.export_timeout_s)
+    name, _ = _run_forked(make, needs.model, own, plan.measurement.export_timeout_s)
     return store.load(models.folder(needs.slug, name).generation, GenerationExport, "make export")
 
 
@@ -324,7 +324,7 @@ def _exported(asked: _Asked) -> ExportRecord:
         record = asked.up_to_date(digest)
     if record is None:
         task, limit_s = partial(_export_model, asked), measurement.export_timeout_s
-        name, made = _in_own_process(task, planned.name, asked.own, limit_s)
+        name, made = _run_forked(task, planned.name, asked.own, limit_s)
         record = store.load(asked.models.folder(slug, name).record, ExportRecord, "make export")
         if made:
             store.save(asked.models.folder(slug).record, record)
@@ -350,7 +350,7 @@ Exported = tuple[str, bool]
 """Name of the export's folder, and whether it was made just now."""
 
 
-def _in_own_process(task: Callable[[], Exported], name: str, files: ExportFiles, limit_s: float) -> Exported:
+def _run_forked(task: Callable[[], Exported], name: str, files: ExportFiles, limit_s: float) -> Exported:
     """Run a task in a forked process, so that a crash of a model's code ends only that process. At the time limit, the
     process and all processes that it started are ended.
 
@@ -361,7 +361,7 @@ def _in_own_process(task: Callable[[], Exported], name: str, files: ExportFiles,
     importlib.import_module("harness.zoo.exporting")
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
-    orphans.adopt()
+    orphans.adopt_descendants()
     others = orphans.children()
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stack:
         process = context.Process(target=_answer, args=(task, name, files.failure_log, stack, sending, os.getpid()))
@@ -377,7 +377,7 @@ def _in_own_process(task: Callable[[], Exported], name: str, files: ExportFiles,
             if process.is_alive() and process.pid is not None:
                 orphans.end_group(process.pid)
             process.join()
-            orphans.sweep(keep=others)
+            orphans.kill_children(keep=others)
         _keep_stack(stack, files)
     if not in_time:
         raise ExportError(
@@ -445,7 +445,7 @@ def _export_model(asked: _Asked) -> Exported:
     plan, planned, models, measurement = asked.plan, asked.planned, asked.models, asked.plan.measurement
     home = models.folder(planned.slug).root
     watch = Stopwatch()
-    with staging(home) as staged:
+    with staging_folder(home) as staged:
         job = ExportJob(
             info=model_info(planned.name),
             planned=planned,
@@ -462,19 +462,24 @@ def _export_model(asked: _Asked) -> Exported:
             cli.say(f"{planned.name}: exporting ({planned.weights} weights)")
             record = export_model(job, identified, watch.step, watch.seconds, compare)
         except InferometerError as error:
-            raise type(error)(_by_name(error.problem, staged), _by_name(error.hint, staged)) from error.__cause__
+            raise type(error)(
+                _without_staged_path(error.problem, staged), _without_staged_path(error.hint, staged)
+            ) from error.__cause__
         refused = {
-            name: ExportFailure(error=portable(_by_name(why.error, staged)), hint=portable(_by_name(why.hint, staged)))
+            name: ExportFailure(
+                error=portable(_without_staged_path(why.error, staged)),
+                hint=portable(_without_staged_path(why.hint, staged)),
+            )
             for name, why in record.refused.items()
         }
-        name = name_of(staged, record.request_sha256)
+        name = content_name(staged, record.request_sha256)
         record = record.model_copy(update={"folder": name, "refused": refused})
         _publish(record, staged, models)
     cli.say(f"{planned.name}: {_files_of(record)}")
     return name, True
 
 
-def _by_name(text: str, staged: Path) -> str:
+def _without_staged_path(text: str, staged: Path) -> str:
     """A message without the path of the staged folder, which is renamed or removed afterwards."""
     return text.replace(f"{staged}{os.sep}", "")
 
@@ -489,7 +494,7 @@ def _publish(record: ExportRecord, staged: Path, models: Models) -> None:
     except FileExistsError:
         if intact_record(target, record.request_sha256) is not None:
             return
-        with staging(staged.parent) as damaged:  # removed when the block ends
+        with staging_folder(staged.parent) as damaged:  # removed when the block ends
             target.root.rename(damaged / "damaged")
             publish(staged, target.root)
 
@@ -502,7 +507,7 @@ def _say_refused(plan: Plan, planned: PlannedModel, record: ExportRecord) -> boo
     for why, names in reasons.items():
         cli.warn(f"{planned.name}: no {', '.join(names)} ONNX file. {why}")
     own = [case for case in plan.cases if case.model == planned.name and case.skip_reason is None]
-    return any(refusal_of(record, case) for case in own)
+    return any(onnx_refusal(record, case) for case in own)
 
 
 class Stopwatch:

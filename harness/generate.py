@@ -13,16 +13,15 @@ from harness.core.errors import CasesFailedError, UsageError
 from harness.core.host import gpu, limits
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
-from harness.core.raw_files import forget
-from harness.core.schemas import Failed, Generated, Plan
-from harness.core.timestamps import utc_now
+from harness.core.raw_files import remove_records
+from harness.core.schemas import Failed, Plan
 from harness.core.units import count
-from harness.planning.block_settings import interpreters
+from harness.planning.block_settings import parse_interpreters
 from harness.planning.exports import GenerationExports, read_generation_exports
 from harness.planning.generation_cases import generation_needs
-from harness.planning.resume import finished_generation
-from harness.planning.schedule import GenerationTurn, generation_turns, of_models
-from harness.processes.pool import WorkerPool
+from harness.planning.resume import finished_generation_turns
+from harness.planning.schedule import GenerationTurn, generation_turns, select_models
+from harness.processes.pool import WorkerPool, save_unexported
 
 
 def stage(arguments: Sequence[str]) -> None:
@@ -33,9 +32,9 @@ def stage(arguments: Sequence[str]) -> None:
     cli.add_interpreters(parser)
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
-    others = interpreters(options.python)
+    others = parse_interpreters(options.python)
     results, models = Results(options.results), Models(options.models_dir)
-    plan = of_models(store.load(results.plan, Plan, "make plan"), options.models)
+    plan = select_models(store.load(results.plan, Plan, "make plan"), options.models)
     if not plan.generations:
         raise UsageError(
             f"{results.plan} has no case of generation.",
@@ -49,14 +48,14 @@ def stage(arguments: Sequence[str]) -> None:
             store.sweep_temporary(folder)  # no other run writes here
         turns = generation_turns(plan.generations, plan.measurement.rounds, plan.measurement.seed)
         if options.force:
-            forget(turns, records)
-        done = finished_generation(plan, turns, exports.intact, records, frozenset(others))
+            remove_records(turns, records)
+        done = finished_generation_turns(plan, turns, exports.intact, records, frozenset(others))
         for note in done.notes:
             cli.warn(note)
         open_turns = [turn for turn in turns if not done.has(turn)]
-        todo = _split_off(plan, open_turns, exports, records)
+        todo = _split_off_unexported(plan, open_turns, exports, records)
         kept = f"; {len(turns) - len(open_turns)} measured before are kept" if len(open_turns) < len(turns) else ""
-        threads = plan.measurement.threads or limits.threads()
+        threads = plan.measurement.threads or limits.thread_count()
         cli.say(f"Plan {plan.plan_id}: {count(len(todo), 'process', 'processes')} of generation to run{kept}.")
         failures = len(open_turns) - len(todo)
         with WorkerPool(plan, models, results, threads, len(todo), True, others) as pool:
@@ -68,35 +67,23 @@ def stage(arguments: Sequence[str]) -> None:
         )
 
 
-def _split_off(
+def _split_off_unexported(
     plan: Plan, turns: Sequence[GenerationTurn], exports: GenerationExports, records: Results
 ) -> list[GenerationTurn]:
     """The turns that can be measured; every other one gets a failed record, and its model a warning."""
-    kept: list[GenerationTurn] = []
+    measurable: list[GenerationTurn] = []
     reported: set[tuple[str, str]] = set()
-    for number, case in turns:
+    for turn in turns:
+        case = turn[1]
         reason = exports.reason_against(case)
         if reason is None:
-            kept.append((number, case))
+            measurable.append(turn)
             continue
         if (case.model, reason.problem) not in reported:
             reported.add((case.model, reason.problem))
             cli.warn(f"{case.model} is not measured on {case.backend}. {reason.problem} {reason.hint}")
-        record = Failed(
-            case_id=case.case_id,
-            round=number,
-            settings_id=plan.settings_id,
-            started_at=utc_now(),
-            environment_id=None,
-            error=reason.problem,
-            hint=reason.hint,
-            phase="export",
-            stderr_tail="",
-        )
-        path = records.raw_file(case.case_id, number)
-        if not path.is_file() or not isinstance(store.load_generated(path), Generated):
-            store.save_raw(path, record)
-    return kept
+        save_unexported(plan, turn, reason, records, store.load_generated)
+    return measurable
 
 
 if __name__ == "__main__":

@@ -16,12 +16,12 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.comparison.run_history import analyse, decided
+from harness.comparison.run_history import analyse, with_decision
 from harness.core import cli, file_sums, store
 from harness.core.errors import MissingInputError, RegressionError, UsageError
 from harness.core.layout import Results, RunStore
 from harness.core.lock import exclusive
-from harness.core.parallel import uncollected
+from harness.core.parallel import without_garbage_collection
 from harness.core.schemas import Comparison, Decision, History, HistoryRun, Shift
 from harness.core.text import unknown_name
 from harness.core.timestamps import utc_now
@@ -30,7 +30,7 @@ from harness.reporting.html.history_page import history_page
 from harness.reporting.tables.history_table import how_to_decide, terminal_history
 
 
-@uncollected()
+@without_garbage_collection()
 def stage(arguments: Sequence[str]) -> None:
     """Add the run of the results folder, or decide a shift; then analyse the store and write its page."""
     parser = cli.parser("harness.history", __doc__)
@@ -112,7 +112,7 @@ def _decide(files: RunStore, results: Results, shift_id: str) -> Decision:
         raise UsageError(*unknown_name("candidate of this store", shift_id, list(by_id)))
     path: Path = results.ab.comparison
     comparison = store.load(path, Comparison, "make ab AGAINST=<commit before the shift>")
-    entry = decided(by_id[shift_id], comparison)
+    entry = with_decision(by_id[shift_id], comparison)
     if isinstance(entry, str):
         raise UsageError(f"{path} does not decide {shift_id}: {entry}.", how_to_decide(by_id[shift_id]))
     sides = (comparison.baseline.state if comparison.baseline else None, comparison.current.state)

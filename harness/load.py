@@ -29,15 +29,15 @@ from harness.core.lock import exclusive
 from harness.core.protocol import LoadJob
 from harness.core.schemas import ExportFailure, LoadBase, LoadCase, LoadFailure, LoadRow, Plan
 from harness.core.units import count, significant
-from harness.planning.block_settings import interpreters, threads_of
+from harness.planning.block_settings import parse_interpreters, threads_of
 from harness.planning.exports import Exports, built_engines, export_files, keep_exports, read_exports
-from harness.planning.load_cases import case_of, estimate_load
-from harness.planning.resume import LoadState, evidence_of, foreign_of, same_environment, state_of
-from harness.planning.schedule import in_words, of_models
-from harness.processes.energy_meter import idle, meter_for
+from harness.planning.load_cases import backend_case, estimate_load
+from harness.planning.resume import LoadState, foreign_file_check, load_evidence, read_load_state, same_environment
+from harness.planning.schedule import range_in_words, select_models
+from harness.processes.energy_meter import idle_energy, meter_for
 from harness.processes.launcher import Worker
 from harness.processes.load_failure import save_failure
-from harness.processes.load_launcher import LoadWatcher, measure_load, settings_for
+from harness.processes.load_launcher import LoadWatcher, measure_load, settings_with_time_limit
 from harness.processes.presence import Presence
 from harness.processes.run_progress import RunProgress
 
@@ -51,9 +51,9 @@ def stage(arguments: Sequence[str]) -> None:
     cli.add_interpreters(parser)
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
-    others = interpreters(options.python)
+    others = parse_interpreters(options.python)
     results, models = Results(options.results), Models(options.models_dir)
-    plan = of_models(store.load(results.plan, Plan, "make plan"), options.models)
+    plan = select_models(store.load(results.plan, Plan, "make plan"), options.models)
     if not plan.loads:
         if options.if_planned:
             return
@@ -99,7 +99,7 @@ class _LoadPass:
     ) -> None:
         self._plan, self._results, self._models, self._exports = plan, results, models, exports
         self._others = others
-        self._threads = plan.measurement.threads or limits.threads()
+        self._threads = plan.measurement.threads or limits.thread_count()
         self._workers: dict[tuple[str, int], Worker] = {}
         self._here: dict[tuple[str, ...], Callable[[LoadBase], bool]] = {}
         self._stack = ExitStack()
@@ -123,7 +123,7 @@ class _LoadPass:
         cli.say(f"Plan {self._plan.plan_id}: {count(len(todo), 'load case')} to measure{before}.")
         if not todo:
             return 0
-        cli.say(f"It takes {in_words(estimate_load(todo))}; a case ends early where its replications are short.")
+        cli.say(f"It takes {range_in_words(estimate_load(todo))}; a case ends early where its replications are short.")
         if self._plan.device == "cuda" and any(load.endpoint is None for load in todo):
             self._read_idle()
         failures = 0
@@ -142,7 +142,7 @@ class _LoadPass:
         job = LoadJob(
             load=load,
             settings_id=self._plan.settings_id,
-            measurement=settings_for(load, self._plan.measurement),
+            measurement=settings_with_time_limit(load, self._plan.measurement),
             threads=self._threads_of(load),
             results=str(self._results.root),
             models=str(self._models.root),
@@ -151,7 +151,7 @@ class _LoadPass:
         )
         reason: InferometerError | None = None
         if not generates:
-            reason = self._exports.reason_against(case_of(load, load.max_batch))
+            reason = self._exports.reason_against(backend_case(load, load.max_batch))
         elif own.generation_failure.is_file():
             failure = store.load(own.generation_failure, ExportFailure, "make export")
             reason = ExportError(failure.error, failure.hint)
@@ -169,7 +169,7 @@ class _LoadPass:
         """Mean power of an idle GPU, before the first process uses it; a warning where its energy is unknown."""
         try:
             self._gpu = first_gpu()
-            self._idle = idle(self._gpu, MIN_WINDOW_S)
+            self._idle = idle_energy(self._gpu, MIN_WINDOW_S)
             cli.say(f"The GPU uses {self._idle.watts:.0f} W idle.")
         except UnavailableError as error:
             cli.warn(f"No energy of a request: {error.problem} {error.hint}")
@@ -180,7 +180,7 @@ class _LoadPass:
         kind = next(model.kind for model in self._plan.models if model.slug == load.slug)
         calibration = frozenset(() if backend_info(load.backend).computes else (load.backend,))
         criteria = checks_for(self._plan, load, self._exports.intact.get(load.model), calibration)
-        return in_short(load_row(load, kind, criteria, evidence_of(self._state(load), None)))
+        return outcome_line(load_row(load, kind, criteria, load_evidence(self._state(load), None)))
 
     def _state(self, load: LoadCase) -> LoadState:
         also = backend_info(load.backend).recorded
@@ -200,8 +200,8 @@ class _LoadPass:
         unread: list[str] = []
         engines = built_engines(self._models.folder(load.slug), unread)
         export = self._exports.intact.get(load.model)
-        foreign = foreign_of(load, export, engines, self._results.export(load.slug))
-        state = state_of(load, files, self._plan.settings_id, self._here[also], foreign=foreign)
+        foreign = foreign_file_check(load, export, engines, self._results.export(load.slug))
+        state = read_load_state(load, files, self._plan.settings_id, self._here[also], foreign=foreign)
         state.notes += unread
         return state
 
@@ -209,7 +209,7 @@ class _LoadPass:
         """Threads of each worker: together the workers have those of every backend in the plan."""
         if load.generates_here:
             return backend_info(load.backend).decoder_setting(load.device, load.setting).threads or self._threads
-        return max(1, threads_of(case_of(load, load.max_batch), self._threads) // load.workers)
+        return max(1, threads_of(backend_case(load, load.max_batch), self._threads) // load.workers)
 
     def _worker(self, load: LoadCase) -> Worker:
         key = load.backend, self._threads_of(load)
@@ -221,7 +221,7 @@ class _LoadPass:
         return self._workers[key]
 
 
-def in_short(row: LoadRow) -> str:
+def outcome_line(row: LoadRow) -> str:
     """The outcome of a load case on one line."""
     if row.status != "measured":
         return f"{row.status}: {row.reason}"

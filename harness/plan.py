@@ -24,7 +24,7 @@ from harness.core.errors import UsageError
 from harness.core.host import gpu
 from harness.core.layout import Results
 from harness.core.lock import exclusive
-from harness.core.parallel import uncollected
+from harness.core.parallel import without_garbage_collection
 from harness.core.safe_files import SizeLimit, read
 from harness.core.schemas import (
     Boundary,
@@ -41,11 +41,20 @@ from harness.core.schemas import (
 from harness.core.schemas.load_record import Batching
 from harness.core.text import portable, portable_path, short_names, shortened, unknown_name
 from harness.pipeline import TEXTS
-from harness.planning.config import MOST, Config, configuration, duration_s, price, rate, read_config, share
+from harness.planning.config import (
+    MOST,
+    Config,
+    find_configuration,
+    parse_duration_s,
+    parse_price,
+    parse_rate,
+    parse_share,
+    read_config,
+)
 from harness.planning.load_cases import estimate_load
 from harness.planning.matrix import make_plan
-from harness.planning.overrides import LoadOverrides, Overrides, apply, left_out
-from harness.planning.schedule import engines_in_words, estimate, further_in_words, in_words, tuning_in_words
+from harness.planning.overrides import LoadOverrides, Overrides, apply_overrides, left_out
+from harness.planning.schedule import engines_in_words, estimate_s, further_in_words, range_in_words, tuning_in_words
 from harness.zoo import model_info
 from harness.zoo.input_files import describe_inputs, length_pairs
 from harness.zoo.model_files import quantisation_of
@@ -54,15 +63,15 @@ from harness.zoo.sources import is_model_file, require_files, with_prefix
 T = TypeVar("T")
 
 
-@uncollected()
+@without_garbage_collection()
 def stage(arguments: Sequence[str]) -> None:
     """Read, expand, check, save, and print what would run."""
     options = _parser().parse_args(arguments)
     chosen = _overrides(options)
-    path = configuration(options.config)
+    path = find_configuration(options.config)
     config = read_config(path)
     digest = hashlib.sha256(read(path, SizeLimit.TEXT)).hexdigest()
-    final = apply(config, chosen).portable()
+    final = apply_overrides(config, chosen).portable()
     config = config.portable()
     source = portable_path(str(options.config))
     gpu.require(final.device)
@@ -94,7 +103,7 @@ def stage(arguments: Sequence[str]) -> None:
     for refused in BACKENDS.all_refused():
         cli.warn(f"{refused.problem} {refused.hint}")
     _describe(plan, results.plan, changed)
-    for line in _left_out(left_out(config, chosen), final, plan):
+    for line in _left_out_lines(left_out(config, chosen), final, plan):
         cli.say(f"  left out  {line}")
     for name in () if chosen.models else config.models_without_block():
         cli.warn(f"{source} lists {name}, and no block has it: it is not measured. Add it to a block's `models`.")
@@ -148,7 +157,7 @@ def _overrides(options: argparse.Namespace) -> Overrides:
     )
 
 
-def _left_out(blocks: Sequence[str], config: Config, plan: Plan) -> list[str]:
+def _left_out_lines(blocks: Sequence[str], config: Config, plan: Plan) -> list[str]:
     """What the options leave out, in words: of the configuration's blocks, and models without any case."""
     planned = {case.model for cases in (plan.cases, plan.generations, plan.loads) for case in cases}
     models = [entry.name for entry in config.models if entry.name not in planned]
@@ -229,11 +238,11 @@ def _parser() -> cli.Parser:
     add("--tune", action="store_true")
     add("--rounds", type=_positive)
     add("--max-rounds", type=_positive)
-    add("--target-interval", type=share)
-    add("--budget", type=duration_s)
+    add("--target-interval", type=parse_share)
+    add("--budget", type=parse_duration_s)
     add("--scenarios", type=_list(_one_of("scenario", Scenario)), default=())
     add("--bound")
-    add("--rates", type=_list(rate), default=())
+    add("--rates", type=_list(parse_rate), default=())
     add("--max-batch", type=_list(_positive), default=())
     add("--batching", type=_list(_one_of("batching", Batching)), default=())
     add("--max-delay", type=_list(str), default=())
@@ -244,7 +253,7 @@ def _parser() -> cli.Parser:
     add("--replications", type=_positive)
     add("--requests", type=_positive)
     add("--duration")
-    add("--price", type=price)
+    add("--price", type=parse_price)
     add("--loadgen", action="store_true")
     add("--endpoint")
     parser.add_argument("--load", action="store_true", help="plan the scenarios alone; server where none is named")
@@ -277,12 +286,12 @@ def _describe(plan: Plan, path: Path, changed: bool) -> None:
         cli.say(f"  engines   {engines}")
     if every:
         besides = "export and engines" if engines else "export"
-        cli.say(f"  time      {in_words(estimate(plan))} to measure, besides {besides}")
+        cli.say(f"  time      {range_in_words(estimate_s(plan))} to measure, besides {besides}")
     if plan.loads:
         skipped = sum(load.skip_reason is not None for load in plan.loads)
         left_out = f", {skipped} skipped, with the reason in the report" if skipped else ""
         cli.say(f"  loads     {units.count(len(plan.loads) - skipped, 'load case')}{left_out}")
-        cli.say(f"  load time {in_words(estimate_load(plan.loads))} to measure, besides export")
+        cli.say(f"  load time {range_in_words(estimate_load(plan.loads))} to measure, besides export")
 
 
 def _list_cases(plan: Plan) -> None:

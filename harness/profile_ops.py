@@ -32,7 +32,7 @@ from harness.core.errors import (
 from harness.core.host import gpu, limits
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
-from harness.core.protocol import GenerationTask, Job
+from harness.core.protocol import CaseJob, GenerationCaseJob
 from harness.core.schemas import (
     Case,
     Environment,
@@ -52,22 +52,28 @@ from harness.core.schemas.profile_record import (
     Tokenising,
 )
 from harness.core.timestamps import utc_now
-from harness.planning.block_settings import interpreters, threads_of
-from harness.planning.exports import GenerationExports, built_engines, export_files, export_of, read_generation_exports
-from harness.planning.matrix import files_of, profiled_cases
-from harness.planning.schedule import of_models
+from harness.planning.block_settings import parse_interpreters, threads_of
+from harness.planning.exports import (
+    GenerationExports,
+    built_engines,
+    export_files,
+    read_export,
+    read_generation_exports,
+)
+from harness.planning.matrix import model_file_sizes, profiled_cases
+from harness.planning.schedule import select_models
 from harness.processes import profile_launcher
 from harness.processes.profile_launcher import (
     Level,
     ProfileJob,
     profile_in_a_process,
-    watched_profile,
+    profile_with_monitor,
 )
-from harness.profiling.layers import LayerChoice, near_names, unmatched
+from harness.profiling.layers import LayerChoice, near_names, unmatched_words
 from harness.profiling.phases import generation_files, phase_bytes, phase_case, phase_rows, phases_of, with_phases
-from harness.profiling.profile_grades import graded, until_steady
+from harness.profiling.profile_grades import graded_profile, until_steady
 from harness.profiling.read_profiles import with_launch_gaps
-from harness.profiling.what_if import model_profile, phase_profile
+from harness.profiling.what_if import model_profile, profile_of_counts
 from harness.reporting.tables.profile_tables import profile_blocks, progress_line, terminal_layers, tokenising_line
 from harness.reporting.tables.what_if_table import terminal_what_if
 from harness.reporting.writers.markdown import blocks_text, document_text
@@ -94,9 +100,9 @@ def stage(arguments: Sequence[str]) -> None:
     if options.depth is not None and options.depth < 0:
         raise UsageError(f"--depth {options.depth} is above the model itself.", "At least 0: the model as a whole.")
     choice = LayerChoice(tuple(filter(None, (word.strip() for word in options.layers.split(",")))), options.depth)
-    others = interpreters(options.python)
+    others = parse_interpreters(options.python)
     results = Results(options.results)
-    plan = of_models(store.load(results.plan, Plan, "make plan"), options.models)
+    plan = select_models(store.load(results.plan, Plan, "make plan"), options.models)
     cases = profiled_cases(plan.cases, [name for name, info in BACKENDS.items() if info.computes])
     subjects = [*map(_Subject, cases), *_phases(plan.generations)]
     if not subjects:
@@ -153,7 +159,7 @@ def _show(results: Results, subjects: Sequence[_Subject], choice: LayerChoice) -
     profiled = [subject.case for subject in subjects if subject.has_parts]
     profiles = [_parts(results, case) for case in profiled]
     layers = [parts.layers for parts in profiles]
-    for word in unmatched(choice.words, layers) if profiles else ():
+    for word in unmatched_words(choice.words, layers) if profiles else ():
         near = (
             ", ".join(f"`{name}`" for name in near_names(word, layers))
             or "none, no backend here has a per-layer profile"
@@ -240,9 +246,8 @@ class _ProfilePass:
             self.counted[key] = Counts.model_validate_json(self._ask("count", subject, own=False))
         memory = MeasuredMemory.model_validate_json(self._ask("memory", subject, own=True))
         rows = phase_rows(self.summary.generations, lambda _: True) if self.summary else ()
-        return phase_profile(
+        return profile_of_counts(
             case,
-            phase,
             (self.plan.settings_id, utc_now()),
             export.request_sha256,
             generation_files(export),
@@ -251,6 +256,7 @@ class _ProfilePass:
             memory,
             next((row for row in rows if (row.case_id, row.weights) == (case.case_id, case.weights)), None),
             self.summary.roof if self.summary else None,
+            phase,
         )
 
     def _generated(self, case: GenerationCase) -> GenerationExport:
@@ -274,7 +280,7 @@ class _ProfilePass:
             case,
             (self.plan.settings_id, utc_now()),
             export,
-            files_of(export, engines),
+            model_file_sizes(export, engines),
             counts,
             memory,
             next((row for row in rows if (row.case_id, row.weights) == (case.case_id, case.weights)), None),
@@ -289,7 +295,7 @@ class _ProfilePass:
 
         def take(repeat: int) -> PartsProfile:
             asked = self._profile_job("parts", subject, repeat)
-            answer, usage = watched_profile(
+            answer, usage = profile_with_monitor(
                 asked, self.results.profile_log(case.case_id, "parts"), self._interpreter(case)
             )
             watched.append(usage)
@@ -298,11 +304,11 @@ class _ProfilePass:
         on_gpu, begin = case.device == "cuda", now_ns()
         parts = until_steady(take, on_gpu, lambda: (now_ns() - begin) / 1e9)
         environment = store.load(self.results.environment(environment_id), Environment, "make profile")
-        return graded(parts, watched[-1], self._threads(subject), on_gpu, environment)
+        return graded_profile(parts, watched[-1], self._threads(subject), on_gpu, environment)
 
     def _export(self, case: Case) -> ExportRecord:
         planned = next(planned for planned in self.plan.models if planned.name == case.model)
-        return export_of(self.plan, planned, self.results, self.models)
+        return read_export(self.plan, planned, self.results, self.models)
 
     def _counted(self, case: Case) -> Counts:
         """Counts of one sample, the same for every backend and batch size."""
@@ -331,7 +337,7 @@ class _ProfilePass:
         return self.interpreters.get(case.backend)
 
     def _threads(self, subject: _Subject) -> int:
-        case, usual = subject.case, self.plan.measurement.threads or limits.threads()
+        case, usual = subject.case, self.plan.measurement.threads or limits.thread_count()
         if subject.phase is None:
             return threads_of(case, usual)
         return backend_info(case.backend).decoder_setting(case.device, case.setting).threads or usual
@@ -339,7 +345,7 @@ class _ProfilePass:
     def _profile_job(self, level: Level, subject: _Subject, repeat: int = 1) -> ProfileJob:
         case = subject.case
         if subject.generation is not None:
-            task = GenerationTask(
+            task = GenerationCaseJob(
                 case=subject.generation.model_copy(update={"case_id": case.case_id}),
                 round=repeat,
                 settings_id=self.plan.settings_id,
@@ -351,7 +357,7 @@ class _ProfilePass:
                 options=self.plan.generation,
             )
             return ProfileJob(level=level, job=task, runs=self.runs, phase=subject.phase)
-        job = Job(
+        job = CaseJob(
             case=case,
             round=repeat,
             settings_id=self.plan.settings_id,

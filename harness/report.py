@@ -28,21 +28,21 @@ from harness.core import (
 )
 from harness.core.errors import FormatError, MissingInputError, UsageError
 from harness.core.layout import Results
-from harness.core.parallel import map_forked, uncollected
+from harness.core.parallel import map_forked, without_garbage_collection
 from harness.core.schemas import Comparison, Plan, SelfTest, Summary
 from harness.core.timestamps import utc_now
 from harness.profiling.phases import with_phases
 from harness.profiling.read_profiles import only_profiled, profiled_rows
-from harness.profiling.side_by_side import Alike, alike, not_compared
+from harness.profiling.side_by_side import ComparedProfiles, compared_profiles, not_compared
 from harness.reporting.charts import selection
 from harness.reporting.charts.selection import Chart
 from harness.reporting.details import document
-from harness.reporting.first_page import answer, first_page, how_sure, terminal_answer
-from harness.reporting.html.by_model import how_sure as how_sure_of_all
+from harness.reporting.first_page import answer, certainty_text, first_page, terminal_answer
+from harness.reporting.html.by_model import certainty_text as how_sure_of_all
 from harness.reporting.html.by_model import model_part, models_details, models_page, models_report
-from harness.reporting.html.comparison_section import is_of
-from harness.reporting.html.embedded import can_draw
-from harness.reporting.html.page import page, stamp
+from harness.reporting.html.comparison_section import is_about
+from harness.reporting.html.embedded import has_plotly
+from harness.reporting.html.page import head_line, page
 from harness.reporting.html.profile_section import RunProfiles
 from harness.reporting.prose.conditions import conditions, shared_conditions, with_short_names
 from harness.reporting.prose.generation_text import generation_section, terminal_generation
@@ -59,7 +59,7 @@ FORMS: tuple[Literal["png", "svg"], ...] = ("png", "svg")
 """Formats of each chart: the report shows the first; the second is for documents that scale it."""
 
 
-@uncollected()
+@without_garbage_collection()
 def stage(arguments: Sequence[str]) -> None:
     """Read, draw, write."""
     parser = cli.parser("harness.report", __doc__)
@@ -76,7 +76,7 @@ def stage(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     results = Results(options.results)
     if not (options.profiles or options.model) and file_sums.is_large(results.summary):
-        _by_model(file_sums.ByModel(results.summary), results, options.no_charts)
+        _write_by_model(file_sums.ByModel(results.summary), results, options.no_charts)
     else:
         _write(results, options, *_chosen(options, results))
 
@@ -88,16 +88,16 @@ def _write(results: Results, options: argparse.Namespace, whole: Summary, place:
     asked = hints.of_file(results.command)
     drawing = summary.charts and not options.no_charts
     selected = selection.select(summary) if drawing else selection.Selection()
-    of_tokens = selection.of_generation(summary) if drawing else {}
+    of_tokens = selection.generation_charts(summary) if drawing else {}
     tested = store.load(results.selftest, SelfTest, "make selftest") if results.selftest.is_file() else None
     proof = selftest_line(tested, results.selftest_table.name)
     profiled = RunProfiles(results.model_profile("").parent.name, profiled_rows(summary, results, cli.warn))
-    beside = alike(profiled.cases)
+    beside = compared_profiles(profiled.cases)
     compared = with_phases(summary, {case.row.case_id for case in profiled.cases}.__contains__)
-    of_layers = selection.of_layers(compared, beside) if drawing else []
-    of_loads = selection.of_loads(summary) if drawing else []
-    drawn = [*selected.charts, *of_layers, *(of_load.chart for of_load in of_loads), *selection.all_of(of_tokens)]
-    files = _drawn(drawn, place.charts, options.plain_charts)
+    of_layers = selection.layer_charts(compared, beside) if drawing else []
+    of_loads = selection.load_charts(summary) if drawing else []
+    drawn = [*selected.charts, *of_layers, *(of_load.chart for of_load in of_loads), *selection.all_charts(of_tokens)]
+    files = _chart_files(drawn, place.charts, options.plain_charts)
     charts_folder = place.charts.relative_to(place.report.parent).as_posix()
     images = [f"![{chart.spec.title}]({charts_folder}/{chart.name}.png)" for chart in of_layers]
     profile = _profile(compared, profiled, beside, images)
@@ -114,12 +114,20 @@ def _write(results: Results, options: argparse.Namespace, whole: Summary, place:
         headings = re.findall(r"(?m)^## (.+)$", details)
         texts[place.report] = first_page(summary, place.details.name, headings, linked.get(None, ()))
     files |= {path: document_text(hints.typed(text, asked)).encode() for path, text in texts.items()}
-    if drawing and not can_draw():
+    if drawing and not has_plotly():
         cli.warn(f"{place.page.name} has no charts: plotly is not installed. Install it, then `make report`.")
     earlier = _comparison(whole, results)
     tables = _profile(compared, profiled, beside)
     shown = page(
-        summary, proof, drawing and can_draw(), tables, profiled, earlier, changes, how_sure(summary), stamp(whole)
+        summary,
+        proof,
+        drawing and has_plotly(),
+        tables,
+        profiled,
+        earlier,
+        changes,
+        certainty_text(summary),
+        head_line(whole),
     )
     files[place.page] = hints.typed_html(shown, asked).encode()
     file_sums.save(results, place.stage, files)
@@ -170,7 +178,7 @@ def _opening(summary: Summary, place: _Place) -> str:
     return section(f"{summary.title}: details", back, level=1)
 
 
-def _of_run(results: Results) -> tuple[Summary, _Place]:
+def _run_summary(results: Results) -> tuple[Summary, _Place]:
     """All measured cases."""
     summary = file_sums.load_summary(results.summary)
     return summary, _Place("report", results.report, results.report_details, results.report_page, results.charts)
@@ -178,11 +186,11 @@ def _of_run(results: Results) -> tuple[Summary, _Place]:
 
 def _chosen(options: argparse.Namespace, results: Results) -> tuple[Summary, _Place]:
     if options.profiles:
-        return _of_profiles(results)
-    return _of_model(results, options.model) if options.model else _of_run(results)
+        return _profiles_summary(results)
+    return _model_summary(results, options.model) if options.model else _run_summary(results)
 
 
-def _of_model(results: Results, name: str) -> tuple[Summary, _Place]:
+def _model_summary(results: Results, name: str) -> tuple[Summary, _Place]:
     """The cases of one model. Raises UsageError where the run has no such model."""
     run = file_sums.ByModel(results.summary)
     if name not in run.models:
@@ -194,11 +202,11 @@ def _of_model(results: Results, name: str) -> tuple[Summary, _Place]:
     return summary, _Place(f"report-{slug}", own.report, own.report_details, own.report_page, own.charts)
 
 
-def _by_model(run: file_sums.ByModel, results: Results, no_charts: bool) -> None:
+def _write_by_model(run: file_sums.ByModel, results: Results, no_charts: bool) -> None:
     """The report of a large run: a line a model, and a page that opens the rows of one."""
     file_sums.check(results, "plan", [results.command], "make plan")
     asked = hints.of_file(results.command)
-    summary, with_plots = run.head, run.head.charts and not no_charts and can_draw()
+    summary, with_plots = run.head, run.head.charts and not no_charts and has_plotly()
     parts = list(map_forked(lambda name: model_part(run.of(name), with_plots), run.models))
     compared = _comparison(summary, results)
     names = results.report_page.name, results.report_details.name
@@ -207,7 +215,7 @@ def _by_model(run: file_sums.ByModel, results: Results, no_charts: bool) -> None
         results.report_details: models_details(summary, parts),
     }
     files = {path: document_text(hints.typed(text, asked)).encode() for path, text in texts.items()}
-    shown = models_page(summary, parts, compared, with_plots, stamp(summary))
+    shown = models_page(summary, parts, compared, with_plots, head_line(summary))
     files[results.report_page] = hints.typed_html(shown, asked).encode()
     for path in (path for form in FORMS for path in results.charts.glob(f"*.{form}")):
         path.unlink()
@@ -216,7 +224,7 @@ def _by_model(run: file_sums.ByModel, results: Results, no_charts: bool) -> None
     cli.say(f"Report: {results.report} and {results.report_page.name}; `make report ONLY=<name>`: that of one model")
 
 
-def _of_profiles(results: Results) -> tuple[Summary, _Place]:
+def _profiles_summary(results: Results) -> tuple[Summary, _Place]:
     """All profiled cases, measured or not. Raises MissingInputError where there is none."""
     plan = store.load(results.plan, Plan, "make plan")
     measured = file_sums.load_summary(results.summary) if results.summary.is_file() else None
@@ -229,7 +237,7 @@ def _of_profiles(results: Results) -> tuple[Summary, _Place]:
 
 
 def _profile(
-    summary: Summary, profiled: RunProfiles, beside: Sequence[Alike], images: Sequence[str] = ()
+    summary: Summary, profiled: RunProfiles, beside: Sequence[ComparedProfiles], images: Sequence[str] = ()
 ) -> list[DocumentBlock]:
     """The section on the profiles that belong to the summary's plan. images: of the first comparisons."""
     parts = {case.row.case_id: case.parts for case in profiled.cases if case.parts}
@@ -254,13 +262,13 @@ def _comparison(summary: Summary, results: Results) -> Comparison | None:
     except FormatError as error:
         cli.warn(f"{error.problem} {error.hint}")
         return None
-    if not is_of(comparison, summary):
+    if not is_about(comparison, summary):
         cli.warn(f"{results.comparison} is of another run: {results.report_page.name} leaves it out. `make compare`.")
         return None
     return comparison
 
 
-def _drawn(charts: Sequence[Chart], folder: Path, plain: bool) -> dict[Path, bytes]:
+def _chart_files(charts: Sequence[Chart], folder: Path, plain: bool) -> dict[Path, bytes]:
     """The charts by their files; charts of an earlier report that this report does not show are removed."""
     drawn = {}
     if charts:

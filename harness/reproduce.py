@@ -18,14 +18,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness import pipeline
-from harness.comparison.claim_verdicts import between, rows_of
+from harness.comparison.claim_verdicts import differences_between, rows_of
 from harness.core import cli, file_sums, store
 from harness.core.errors import CasesFailedError, NotReproducedError, UsageError
 from harness.core.layout import Results
 from harness.core.schemas import Claim, Differing, Reproduction, Summary
 from harness.core.timestamps import utc_now
 from harness.planning import claims
-from harness.planning.config import Config, configuration
+from harness.planning.config import Config, find_configuration
 from harness.reporting.prose.conditions import short_conditions
 from harness.reporting.tables import reproduction_table as tables
 from harness.reporting.writers.markdown import document_text
@@ -50,7 +50,7 @@ def stage(arguments: Sequence[str]) -> None:
         summary, left_out = file_sums.load_summary(Results(options.only_compare).summary), {}
     elif config is not None:
         summary = _measured(config, place, options)
-    known = between(published[0], summary) if published is not None and summary is not None else ()
+    known = differences_between(published[0], summary) if published is not None and summary is not None else ()
     _end(_reproduction(options.claim, claim, summary, left_out, known), place)
 
 
@@ -63,7 +63,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     cli.add_interpreters(parser)
     parser.add_argument("--force", action="store_true", help="measure and export again what is already there")
     parser.add_argument(
-        "--claims", type=Path, default=configuration(claims.FOLDER), help=f"folder of claims ({claims.FOLDER})"
+        "--claims", type=Path, default=find_configuration(claims.FOLDER), help=f"folder of claims ({claims.FOLDER})"
     )
     cli.add_folders(parser)
     options = parser.parse_args(arguments)

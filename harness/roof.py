@@ -40,15 +40,15 @@ def stage(arguments: Sequence[str]) -> None:
     results = Results(options.results)
     plan = store.load(results.plan, Plan, "make plan")
     if plan.device == "cuda":
-        _of_gpu(plan, results, options.force)
+        _measure_gpu(plan, results, options.force)
     else:
-        _of_cpu(plan, results, options.force)
+        _measure_cpu(plan, results, options.force)
 
 
-def _of_gpu(plan: Plan, results: Results, force: bool) -> None:
+def _measure_gpu(plan: Plan, results: Results, force: bool) -> None:
     gpu.require(plan.device)
     facts = gpu.facts()
-    known = _known(results.roof, Roof)
+    known = _read_limits(results.roof, Roof)
     if not force and known is not None and known.uuid == facts.uuid:
         cli.say(f"{results.roof}: the limits of this {facts.name} are known; `make roof FORCE=1` measures again.")
         return
@@ -59,18 +59,18 @@ def _of_gpu(plan: Plan, results: Results, force: bool) -> None:
     _say(roof)
 
 
-def _of_cpu(plan: Plan, results: Results, force: bool) -> None:
+def _measure_cpu(plan: Plan, results: Results, force: bool) -> None:
     """Measure the limits of a CPU; does nothing where no case of the plan computes."""
-    threads, precisions = needed(plan, limits.threads())
+    threads, precisions = needed(plan, limits.thread_count())
     if not threads:
         return
     here = environment.collect({})
-    known = _known(results.roof, CpuRoof)
+    known = _read_limits(results.roof, CpuRoof)
     if not force and known is not None and other_cpu(known, [here]) is None and _covers(known, threads, precisions):
         cli.say(f"{results.roof}: the limits of this {known.device} are known; `make roof FORCE=1` measures again.")
         return
     with exclusive(results.lock):
-        measured = cpu_peaks.measured(threads, precisions)
+        measured = cpu_peaks.measure_limits(threads, precisions)
     identity = environment.environment_id(here)
     store.save(results.environment(identity), here)
     roof = CpuRoof(
@@ -112,7 +112,7 @@ def _covers(roof: CpuRoof, threads: Iterable[int], precisions: Iterable[Precisio
     return all(number in known and set(precisions) <= known[number] for number in threads)
 
 
-def _known(path: Path, kind: type[R]) -> R | None:
+def _read_limits(path: Path, kind: type[R]) -> R | None:
     """The limits in the file; None where it has none for that kind of device or cannot be read."""
     if not path.is_file():
         return None
@@ -163,14 +163,14 @@ def _say(roof: Roof) -> None:
 
 
 def _say_cpu(roof: CpuRoof) -> None:
-    cli.say(f"{roof.device}: {'; '.join(map(_with_threads, roof.limits))}.")
+    cli.say(f"{roof.device}: {'; '.join(map(_thread_limits_text, roof.limits))}.")
     for precision, why in roof.unmeasured.items():
         cli.warn(f"No matrix product in {precision} could be measured ({why}): its rows have no limit to compare with.")
     if roof.without:
         cli.warn(f"The limits were measured without {', '.join(roof.without)}, whose products may be faster.")
 
 
-def _with_threads(cpu_limits: CpuLimits) -> str:
+def _thread_limits_text(cpu_limits: CpuLimits) -> str:
     products = ", ".join(f"{flops / 1e9:,.0f} {precision}" for precision, flops in cpu_limits.flops.items())
     copies = cpu_limits.copy_bytes_per_s
     copies_text = f", copies {copies / 1e9:,.1f} GB/s" if copies is not None else ""

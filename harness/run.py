@@ -11,19 +11,19 @@ import argparse
 import shutil
 from collections.abc import Sequence
 
-from harness.aggregation.across_rows import FIRST_ROUND, losers
+from harness.aggregation.across_rows import FIRST_ROUND, slower_settings
 from harness.core import cli, store
 from harness.core.errors import CasesFailedError
 from harness.core.host import gpu, limits
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
-from harness.core.raw_files import forget, pack
+from harness.core.raw_files import pack_records, remove_records
 from harness.core.schemas import Measured, Plan
 from harness.core.units import count, either
-from harness.planning.block_settings import interpreters, threads_of
+from harness.planning.block_settings import parse_interpreters, threads_of
 from harness.planning.exports import Exports, built_engines, keep_exports, read_exports
 from harness.planning.resume import Finished, finished_turns
-from harness.planning.schedule import Turn, further_turns, is_over_budget, of_models, schedule
+from harness.planning.schedule import Turn, further_turns, is_over_budget, schedule, select_models
 from harness.processes.pool import WorkerPool, split_off_unexported
 from harness.timing.clock import now_ns, unix_s
 
@@ -32,22 +32,22 @@ def stage(arguments: Sequence[str]) -> None:
     """Measure the processes of the plan that the results folder lacks."""
     options = _options(arguments)
     before_s = 0.0 if options.began is None else max(0.0, unix_s() - options.began)
-    others = interpreters(options.python)
+    others = parse_interpreters(options.python)
     results, models = Results(options.results), Models(options.models_dir)
     whole = store.load(results.plan, Plan, "make plan")
-    plan = of_models(whole, options.models)
+    plan = select_models(whole, options.models)
     gpu.require(plan.device)
     exports = read_exports(plan, results, models)
     with exclusive(results.lock):
         keep_exports(exports, results)
         for folder in results.raw.glob("*"):
             store.sweep_temporary(folder)  # no other run writes here
-        pack(whole, results)
+        pack_records(whole, results)
         settings = plan.measurement
         turns = schedule(plan.cases, max(settings.rounds, settings.max_rounds or 0), settings.seed)
         if options.force:
-            forget(turns, results)
-            pack(whole, results, without={(case.case_id, number) for number, case in turns})
+            remove_records(turns, results)
+            pack_records(whole, results, without={(case.case_id, number) for number, case in turns})
             _forget_compiled(turns, exports, models)
         damaged: list[str] = []
         engines = {
@@ -63,12 +63,12 @@ def stage(arguments: Sequence[str]) -> None:
         unexported = len(open_turns) - len(todo)
         todo = [turn for turn in todo if not _is_slower_setting(turn, plan, done)]
         todo = todo or further_turns(plan.cases, done.medians, settings, before_s)
-        threads = settings.threads or limits.threads()
+        threads = settings.threads or limits.thread_count()
         cli.say(_announcement(plan, len(planned) - unexported, todo, threads))
         fork = options.isolation == "fork"
         with WorkerPool(plan, models, results, threads, len(todo), fork, others) as pool:
             failures = unexported + measure_all(plan, todo, done, pool, before_s)
-        pack(whole, results)
+        pack_records(whole, results)
     if failures:
         raise CasesFailedError(
             f"{count(failures, 'measurement')} failed; the others are done.",
@@ -124,7 +124,9 @@ def measure_all(plan: Plan, todo: Sequence[Turn], done: Finished, pool: WorkerPo
 def _is_slower_setting(turn: Turn, plan: Plan, done: Finished) -> bool:
     """True for a further round of a setting that was slower than another one in round 1: it is reported as tried."""
     number, case = turn
-    return number > FIRST_ROUND and case.tuned and case.case_id in losers(plan.cases, done.medians, done.unsound)
+    return (
+        number > FIRST_ROUND and case.tuned and case.case_id in slower_settings(plan.cases, done.medians, done.unsound)
+    )
 
 
 def _forget_compiled(turns: Sequence[Turn], exports: Exports, models: Models) -> None:

@@ -34,9 +34,9 @@ from harness.core.layout import Results
 from harness.core.schemas import ComparedRow, Comparison, Plan, SelfTest, SelfTestKind, Summary
 from harness.core.timestamps import utc_now
 from harness.core.units import count
-from harness.planning.config import configuration, read_config, share
+from harness.planning.config import find_configuration, parse_share, read_config
 from harness.planning.matrix import make_plan
-from harness.planning.schedule import duration
+from harness.planning.schedule import duration_in_words
 from harness.reporting.tables.harness_error_tables import selftest_table
 from harness.reporting.writers.markdown import document_text
 from harness.zoo.families import known_duration
@@ -51,7 +51,9 @@ processes in 21 passes took 388 s on two EPYC vCPUs, 57 s more than their loops.
 def stage(arguments: Sequence[str]) -> None:
     """Run the trials, count, write, and fail where a target is missed."""
     parser = cli.parser("harness.selftest", __doc__)
-    parser.add_argument("--rate", type=share, help="rate of wrong verdicts to exclude at 95%%: 10%% (default) or 5%%")
+    parser.add_argument(
+        "--rate", type=parse_share, help="rate of wrong verdicts to exclude at 95%%: 10%% (default) or 5%%"
+    )
     parser.add_argument(
         "--trials", type=int, help="trials of each duration; more than the rate needs allow a wrong verdict"
     )
@@ -60,7 +62,7 @@ def stage(arguments: Sequence[str]) -> None:
     )
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
-    config = read_config(configuration(options.config))
+    config = read_config(find_configuration(options.config))
     plan = make_plan(config, str(options.config), "")
     number, rate = trials_and_rate(options.trials, options.rate, durations(plan))
     results, findings = Results(options.results), Findings()
@@ -124,7 +126,8 @@ def announcement(plan: Plan, number: int, rate: float) -> str:
     passes, each = 3 * number, number * durations(plan)
     return (
         f"{count(number, 'trial')} with {each} verdicts of each kind, to exclude {rate:.1%} of wrong ones at 95%: "
-        f"{passes * len(plan.cases) * plan.measurement.rounds} processes, about {duration(passes * _pass_s(plan))}."
+        f"{passes * len(plan.cases) * plan.measurement.rounds} processes, "
+        f"about {duration_in_words(passes * _pass_s(plan))}."
     )
 
 
@@ -177,10 +180,15 @@ def judge(plan: Plan, findings: Findings, rate: float) -> SelfTest:
         if kind_of[case.case_id] == known_duration.STEADY
     }
     rows = selftest_evidence.bias_rows(known, findings.summaries)
-    alarms, equal_trials = selftest_evidence.false_alarms(_of(known_duration.STEADY, findings.equal, kind_of))
-    missed, slowed_trials = selftest_evidence.missed(_of(known_duration.STEADY, findings.slowed, kind_of))
+    alarms, equal_trials = selftest_evidence.false_alarms(_rows_of_kind(known_duration.STEADY, findings.equal, kind_of))
+    missed, slowed_trials = selftest_evidence.missed_count(
+        _rows_of_kind(known_duration.STEADY, findings.slowed, kind_of)
+    )
     others = [kind for kind in dict.fromkeys(kind_of.values()) if kind != known_duration.STEADY]
-    kinds = [_of_kind(kind, _of(kind, findings.equal, kind_of), _of(kind, findings.slowed, kind_of)) for kind in others]
+    kinds = [
+        _kind_result(kind, _rows_of_kind(kind, findings.equal, kind_of), _rows_of_kind(kind, findings.slowed, kind_of))
+        for kind in others
+    ]
     counted = [(alarms, equal_trials), (missed, slowed_trials)]
     counted += [(kind.false_alarms, kind.equal_trials) for kind in kinds]
     return SelfTest(
@@ -200,18 +208,18 @@ def judge(plan: Plan, findings: Findings, rate: float) -> SelfTest:
     )
 
 
-def _of(kind: str, rows: Sequence[ComparedRow], kind_of: Mapping[str, str]) -> list[ComparedRow]:
+def _rows_of_kind(kind: str, rows: Sequence[ComparedRow], kind_of: Mapping[str, str]) -> list[ComparedRow]:
     return [row for row in rows if kind_of[row.case_id] == kind]
 
 
-def _of_kind(kind: str, equal: Sequence[ComparedRow], slowed: Sequence[ComparedRow]) -> SelfTestKind:
+def _kind_result(kind: str, equal: Sequence[ComparedRow], slowed: Sequence[ComparedRow]) -> SelfTestKind:
     alarms, equal_trials = selftest_evidence.false_alarms(equal, may_refuse=True)
-    missed, slowed_trials = selftest_evidence.missed(slowed)
+    missed, slowed_trials = selftest_evidence.missed_count(slowed)
     return SelfTestKind(
         name=kind,
         what=known_duration.KINDS[kind],
         false_alarms=alarms,
-        refused=selftest_evidence.refused(equal),
+        refused=selftest_evidence.refused_count(equal),
         equal_trials=equal_trials,
         missed=missed,
         slowed_trials=slowed_trials,

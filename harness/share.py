@@ -19,7 +19,7 @@ from harness.core.layout import Results
 from harness.core.schemas import Summary
 from harness.core.units import count
 from harness.profiling.read_profiles import profiled_rows
-from harness.reporting.html.page import shows
+from harness.reporting.html.page import is_made_from
 from harness.reporting.writers.csv import NAMES, csv_tables
 from harness.reporting.writers.mlflow import log_summary
 from harness.reporting.writers.prometheus import metrics_text
@@ -54,7 +54,7 @@ def _remove_others(tables: dict[str, str], results: Results) -> None:
 def _log(summary: Summary, results: Results, uri: str, experiment: str) -> None:
     artifacts = [results.summary]
     file_sums.check(results, "report", [results.report_page], "make report")
-    if shows(store.read_bytes(results.report_page, "make report"), summary):
+    if is_made_from(store.read_bytes(results.report_page, "make report"), summary):
         artifacts.append(results.report_page)
     else:
         cli.warn(f"{results.report_page} is of another summary: left out of MLflow. `make report` makes one of this.")

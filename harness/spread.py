@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
-from harness.aggregation.admission import comparison_group, differing, foreign_artifact, known_artifacts
+from harness.aggregation.admission import comparison_group, differing_facts, foreign_artifact, known_artifacts
 from harness.aggregation.batch_times import batch_ns
 from harness.aggregation.join import checks_for
 from harness.aggregation.scaling import copies_of, disturbance, scaling
@@ -44,11 +44,11 @@ from harness.core.safe_files import open_to_write
 from harness.core.schemas import Case, Copies, DeviceSlot, Environment, Measured, NeighbourCheck, NeighbourSample, Plan
 from harness.core.timestamps import utc_now
 from harness.core.units import count, percent, significant
-from harness.planning.block_settings import interpreters
+from harness.planning.block_settings import parse_interpreters
 from harness.planning.exports import Exports, built_engines, keep_exports, read_exports
-from harness.planning.schedule import of_cases
+from harness.planning.schedule import select_cases
 from harness.processes.copies import WINDOW_S, CopiesPool
-from harness.processes.device_slots import find_slots, pin, variables
+from harness.processes.device_slots import find_slots, pin_to_cpus, slot_variables
 from harness.processes.pool import split_off_unexported
 from harness.timing.clock import now_ns
 
@@ -94,7 +94,7 @@ def stage(arguments: Sequence[str]) -> None:
         )
     if plan.device != "cuda" and options.layout == "models":
         raise UsageError("Only a plan for GPUs can be spread over them by model.", "make plan DEVICE=cuda")
-    others = interpreters(options.python)
+    others = parse_interpreters(options.python)
     slots = find_slots(options.cards, plan.device)
     passed = ["--models-dir", str(options.models_dir), *(["--force"] if options.force else [])]
     for text in options.python:
@@ -103,7 +103,7 @@ def stage(arguments: Sequence[str]) -> None:
     with exclusive(results.lock):
         if options.force:
             forget(plan, options.layout, results)
-        pool = DevicePool(slots, results, start)
+        pool = DevicePool(slots, results, run_to_end)
         failures = _build(asked, pool) if plan.device == "cuda" else 0
         failures += {"models": _models, "cases": spread_cases, "copies": _copies}[options.layout](asked, pool)
     if failures:
@@ -160,7 +160,7 @@ def _models(asked: SpreadRequest, pool: DevicePool) -> int:
     names = [model.name for model in plan.models]
     cli.say(f"{count(len(names), 'model')} to measure on {_slots_text(asked.slots)}.")
     for place, name in enumerate(names):
-        share([case for case in plan.cases if case.model == name], results, results.gpu_folder(place))
+        copy_records([case for case in plan.cases if case.model == name], results, results.gpu_folder(place))
         shutil.copyfile(results.plan, results.gpu_folder(place).plan)
     own = [str(results.gpu_folder(place).root) for place in range(len(names))]
     measure = [
@@ -168,7 +168,7 @@ def _models(asked: SpreadRequest, pool: DevicePool) -> int:
     ]
     failures = pool.run(measure, names)
     for place, name in enumerate(names):
-        share([case for case in plan.cases if case.model == name], results.gpu_folder(place), results)
+        copy_records([case for case in plan.cases if case.model == name], results.gpu_folder(place), results)
         shutil.rmtree(results.gpu_folder(place).root, ignore_errors=True)
     return failures
 
@@ -180,7 +180,7 @@ def spread_cases(asked: SpreadRequest, pool: DevicePool) -> int:
     """Spread the comparison groups, then measure a sample of the cases alone again."""
     plan, results, slots = asked.plan, asked.results, asked.slots
     before = _checked(asked)
-    assigned = assign(plan.cases, len(slots), before.assigned if before else {})
+    assigned = assign_slots(plan.cases, len(slots), before.assigned if before else {})
     cli.say(f"{count(len(assigned), 'case')} to measure on {_slots_text(slots)}.")
     own = [[case for case in plan.cases if assigned.get(case.case_id) == place] for place in range(len(slots))]
     old = _written(assigned, results)
@@ -188,12 +188,12 @@ def spread_cases(asked: SpreadRequest, pool: DevicePool) -> int:
     ended: dict[int, int] = {}
     commands = []
     for place, cases in enumerate(own):
-        share(cases, results, results.gpu_folder(place))
-        store.save(results.gpu_folder(place).plan, of_cases(plan, cases))
+        copy_records(cases, results, results.gpu_folder(place))
+        store.save(results.gpu_folder(place).plan, select_cases(plan, cases))
         commands.append(["run", "--results", str(results.gpu_folder(place).root), *asked.passed])
     failures = pool.run_each(commands, [f"cases-{place}" for place in range(len(slots))], ended)
     for place, cases in enumerate(own):
-        share(cases, results.gpu_folder(place), results)
+        copy_records(cases, results.gpu_folder(place), results)
         shutil.rmtree(results.gpu_folder(place).root, ignore_errors=True)
     check = NeighbourCheck(
         settings_id=plan.settings_id,
@@ -248,7 +248,7 @@ def _checked(asked: SpreadRequest) -> NeighbourCheck | None:
     return check if same and not asked.force else None
 
 
-def assign(cases: Sequence[Case], slots: int, before: Mapping[str, int]) -> dict[str, int]:
+def assign_slots(cases: Sequence[Case], slots: int, before: Mapping[str, int]) -> dict[str, int]:
     """Case id → slot. All cases of a comparison group get one slot: the one of `before`, else the one with the fewest
     cases; large groups come first (Graham, longest processing time first: SIAM J. Appl. Math. 17, 1969)."""
     groups: dict[tuple[object, ...], list[Case]] = {}
@@ -269,13 +269,13 @@ def _alone_again(asked: SpreadRequest, pool: DevicePool, check: NeighbourCheck) 
     spread_ns = {case_id: _medians(results, case_id, plan) for case_id in check.assigned}
     computing = {case.case_id for case in plan.cases if backend_info(case.backend).computes}
     measured = {name: place for name, place in check.assigned.items() if spread_ns[name] and name in computing}
-    chosen = sampled(measured, plan)
+    chosen = sampled_cases(measured, plan)
     cli.say(f"{count(len(chosen), 'case')} to measure alone again: whether the neighbours disturbed the rows.")
     alone, failures = results.neighbours_alone, 0
     for place in sorted(set(chosen.values())):
         cases = [case for case in plan.cases if chosen.get(case.case_id) == place]
-        share(cases, results, alone, samples=False)
-        store.save(alone.plan, of_cases(plan, cases))
+        copy_records(cases, results, alone, samples=False)
+        store.save(alone.plan, select_cases(plan, cases))
         command = ["run", "--results", str(alone.root), *asked.passed]
         failures += pool.run_on(place, command, f"alone-{place}") != 0
     samples = tuple(
@@ -294,7 +294,7 @@ def _alone_again(asked: SpreadRequest, pool: DevicePool, check: NeighbourCheck) 
     return failures
 
 
-def sampled(assigned: Mapping[str, int], plan: Plan) -> dict[str, int]:
+def sampled_cases(assigned: Mapping[str, int], plan: Plan) -> dict[str, int]:
     """The cases that are measured alone again, at random, with their slots: from every slot in turn."""
     wanted = min(MOST_SAMPLED, max(LEAST_SAMPLED, math.ceil(SAMPLED_SHARE * len(assigned))))
     chance = random.Random(plan.measurement.seed)  # noqa: S311 - a sample, not a secret
@@ -330,7 +330,7 @@ def _copies(asked: SpreadRequest, _pool: DevicePool) -> int:
         raise UsageError("One device cannot work together with another.", "Name several: CARDS=0,1; or CARDS=all.")
     exports = read_exports(plan, results, asked.models)
     keep_exports(exports, results)
-    cases, failures = _to_copy(asked, exports)
+    cases, failures = _cases_to_copy(asked, exports)
     rounds = plan.measurement.rounds
     cli.say(f"{count(len(cases), 'case')}, {count(rounds, 'round')} each, on {_slots_text(slots)}: alone and together.")
     with CopiesPool(plan, asked.models, results, slots, asked.interpreters) as working:
@@ -344,11 +344,11 @@ def _copies(asked: SpreadRequest, _pool: DevicePool) -> int:
             copies = copies_of(case, slots, records, plan.settings_id, WINDOW_S, utc_now(), checks)
             store.save(results.copies(case.case_id), copies)
             failures += len(copies.failures)
-            cli.say(f"{done}/{len(cases)} {case.case_id}: {_in_words(copies)}")
+            cli.say(f"{done}/{len(cases)} {case.case_id}: {_copies_text(copies)}")
     return failures
 
 
-def _to_copy(asked: SpreadRequest, exports: Exports) -> tuple[list[Case], int]:
+def _cases_to_copy(asked: SpreadRequest, exports: Exports) -> tuple[list[Case], int]:
     """(cases that are to be measured, number of cases that cannot be)."""
     plan, results = asked.plan, asked.results
     runnable = [case for case in plan.cases if case.skip_reason is None and backend_info(case.backend).computes]
@@ -383,19 +383,19 @@ def is_measured(
                 if not isinstance(record, Measured) or foreign_artifact(record, known) is not None:
                     return False
                 there = store.load(own.environment(record.environment_id or ""), Environment, "make run LAYOUT=copies")
-                if differing(there, on_slot(here, slot, there), case.backend not in asked.interpreters):
+                if differing_facts(there, slot_environment(here, slot, there), case.backend not in asked.interpreters):
                     return False
     except (FormatError, MissingInputError):
         return False
     return True
 
 
-def on_slot(here: Environment, slot: DeviceSlot, there: Environment) -> Environment:
+def slot_environment(here: Environment, slot: DeviceSlot, there: Environment) -> Environment:
     """The environment that a process on a slot has now. The slot's uuid names its GPU, whose other facts are as before;
     only its driver may be another one."""
     own = {
         "affinity": tuple(sorted(slot.cpus)) or here.limits.affinity,
-        "threads": limits.threads(len(slot.cpus) or None),
+        "threads": limits.thread_count(len(slot.cpus) or None),
     }
     gpu = here.gpu
     if gpu is not None and there.gpu is not None:
@@ -403,7 +403,7 @@ def on_slot(here: Environment, slot: DeviceSlot, there: Environment) -> Environm
     return here.model_copy(update={"gpu": gpu, "limits": here.limits.model_copy(update=own)})
 
 
-def _in_words(copies: Copies) -> str:
+def _copies_text(copies: Copies) -> str:
     figures = scaling(copies)
     if figures is None:
         return f"FAILED: {copies.failures[0].reason}" if copies.failures else "FAILED: nothing was measured"
@@ -456,9 +456,9 @@ class DevicePool:
             return self._on(slot, words, label)
 
     def _on(self, slot: DeviceSlot, words: Command, label: str) -> int:
-        pin(slot)
+        pin_to_cpus(slot)
         log = self._logs / f"spread-{label.replace('/', '-')}.log"
-        environment = {**os.environ, **variables(slot)}
+        environment = {**os.environ, **slot_variables(slot)}
         code = self._start([sys.executable, "-m", f"harness.{words[0]}", *words[1:]], environment, log)
         thing = "GPU" if slot.device == "cuda" else "share of the CPUs"
         cli.say(
@@ -475,7 +475,7 @@ class DevicePool:
             self._free.put(slot)
 
 
-def start(command: Command, environment: dict[str, str], log: Path) -> int:
+def run_to_end(command: Command, environment: dict[str, str], log: Path) -> int:
     """Run one stage to its end."""
     with store.translate_storage_errors(log):
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -500,7 +500,7 @@ def _engines_to_build(results: Results, passed: Sequence[str]) -> list[str] | No
         return list(map(str, json.loads(path.read_bytes()))) if path.is_file() else []
 
 
-def share(cases: Collection[Case], source: Results, target: Results, samples: bool = True) -> None:
+def copy_records(cases: Collection[Case], source: Results, target: Results, samples: bool = True) -> None:
     """Copy the records of these cases, their exports and the environments; the target keeps its records of others.
 
     samples: False leaves the raw samples out.

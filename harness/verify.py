@@ -20,7 +20,7 @@ from harness.core.archive import ASK_AGAIN
 from harness.core.errors import MalformedFileError, MissingInputError, UsageError
 from harness.core.layout import BUNDLE_MANIFEST, Results
 from harness.core.schemas import Bundle, PackedSummary
-from harness.core.seal import opened
+from harness.core.seal import unsealed
 
 _CREATED = re.compile(rb'(?m)^  "created_at": "[^"\n]*"')
 _TIMEOUT_S = 600
@@ -86,7 +86,7 @@ def check_sums(bundle: Path, manifest: Bundle, files: Mapping[str, bytes]) -> No
 def _check_seals(bundle: Path, files: Mapping[str, bytes]) -> None:
     """Raise MalformedFileError naming a record that has changed since it was sealed, before it was packed."""
     for name, content in sorted(files.items()):
-        if name.endswith(".json") and opened(content).broken:
+        if name.endswith(".json") and unsealed(content).broken:
             raise MalformedFileError(f"{bundle} is refused: {name} does not match its seal.", ASK_AGAIN)
 
 
@@ -96,7 +96,7 @@ def check_derived(bundle: Path, manifest: Bundle, packed: Mapping[str, bytes], m
     Only the creation date of the summary may differ.
     """
     for name in sorted(packed.keys() | made.keys()):
-        theirs, ours = (_CREATED.sub(b"", opened(pair.get(name, b"")).content, count=1) for pair in (packed, made))
+        theirs, ours = (_CREATED.sub(b"", unsealed(pair.get(name, b"")).content, count=1) for pair in (packed, made))
         if theirs != ours:
             raise MalformedFileError(
                 f"{bundle}: {name} differs from the one that its records give{_first_difference(name, theirs, ours)}.",

@@ -37,7 +37,7 @@ def stage(arguments: Sequence[str]) -> None:
     os.nice(19)  # the measured processes have priority
     with contextlib.suppress(KeyboardInterrupt):
         if options.once:
-            _once(results)
+            _print_once(results)
         elif options.web:
             _serve(results, options.port or 0)
         elif sys.stdout.isatty():
@@ -57,7 +57,7 @@ def _parser() -> cli.Parser:
     return parser
 
 
-def _once(results: Results) -> None:
+def _print_once(results: Results) -> None:
     progress = WatchedFolder(results).look()
     if progress is None:
         raise MissingInputError(f"{results.plan} does not exist.", "Run `make plan` first.")

@@ -22,7 +22,7 @@ from harness.core.schemas import (
 )
 from harness.serving.arrivals import poisson, rate_of
 from harness.serving.batching import BatchPolicy, prepared_sizes
-from harness.serving.load_verdict import Control, bracket, decide
+from harness.serving.load_verdict import Control, decide, verified_peak
 from harness.serving.peak_prediction import load_points, peak_rate, policies, policy_map
 from harness.serving.price import per_million
 from harness.serving.replay import ServiceTimes, simulate
@@ -119,7 +119,7 @@ def server_row(
     verdicts: list[tuple[float, LoadVerdict]] = [
         (rate, point.verdict) for rate, point in zip(rates, points, strict=True) if point.verdict
     ]
-    highest, lowest = bracket(verdicts)
+    highest, lowest = verified_peak(verdicts)
     delays = (0, 2_000_000, 5_000_000, 10_000_000)
     cells = policy_map(times, policies(sizes, delays), workers, BOUND, (0.25, 0.5), 50, 1) if max_batch > 1 else ()
     return _row(model, backend, precision, "server").model_copy(

@@ -15,7 +15,7 @@ from harness.core.schemas import (
     Work,
 )
 from harness.core.schemas.profile_record import Counts, MeasuredMemory, ModelProfile
-from harness.planning.matrix import files_of
+from harness.planning.matrix import model_file_sizes
 from harness.profiling.what_if import model_profile
 from tests.synthetic_results import RESNET, Synthetic, case_of, environment, export_record, voided
 
@@ -91,4 +91,4 @@ EXPORT = export_record(RESNET).model_copy(update={"work": (WORK,)})
 
 
 def profile(case: Case, found: Row | None = None) -> ModelProfile:
-    return model_profile(case, ("plan", "now"), EXPORT, files_of(EXPORT, ()), COUNTS, MEMORY, found, ROOF)
+    return model_profile(case, ("plan", "now"), EXPORT, model_file_sizes(EXPORT, ()), COUNTS, MEMORY, found, ROOF)

@@ -31,7 +31,7 @@ CASE = case_of(EFFICIENTNET, "onnxruntime", "fp32", 1)
 
 def usage(**changes: Any) -> UsageSummary:
     """Two seconds of a round, all samples alike but for the changes."""
-    result = utilisation.timed(
+    result = utilisation.timed_usage(
         usage_of(CASE.case_id, 1, [usage_sample(at * 250_000_000, **changes) for at in range(1, 9)])
     )
     assert result is not None

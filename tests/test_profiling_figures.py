@@ -13,8 +13,8 @@ from harness.core.schemas import Summary
 from harness.core.schemas.profile_record import MemoryTimeline, PartsProfile
 from harness.core.units import percent
 from harness.profiling.launch_gaps import idle_share
-from harness.profiling.layers import by_group, total
-from harness.profiling.profile_grades import doubt, grade_of
+from harness.profiling.layers import ns_by_group, total_ns
+from harness.profiling.profile_grades import grade_of, reason_for_doubt
 from harness.profiling.read_profiles import Profiled, profiled_rows
 from harness.profiling.reconcile import parts_total, reconcile
 
@@ -55,11 +55,11 @@ def share_without_kernel(one: Profiled, measured: bool = True) -> float:
 def test_where_openvino_gains_on_eager() -> None:
     result = of(CPU)
     eager, openvino = result["torch-eager"], result["openvino"]
-    slow, fast = (by_group(parts(entry).layers) for entry in (eager, openvino))
+    slow, fast = (ns_by_group(parts(entry).layers) for entry in (eager, openvino))
     less = (measured_ns(eager) - measured_ns(openvino)) / MS
     assert f"{less:.2f} ms less than PyTorch eager by the measured latencies" in PROFILING
-    assert f"{(total(eager.layers) - total(openvino.layers)) / MS:.2f} ms by the parts" in PROFILING
-    ratios = sorted(total(entry.layers) / measured_ns(entry) for entry in result.values())
+    assert f"{(total_ns(eager.layers) - total_ns(openvino.layers)) / MS:.2f} ms by the parts" in PROFILING
+    ratios = sorted(total_ns(entry.layers) / measured_ns(entry) for entry in result.values())
     assert f"{ratios[0]:.2f} to {ratios[-1]:.2f} of them" in PROFILING
     assert f"{(slow['convolution'] - fast['convolution']) / MS:.2f} ms in convolutions" in PROFILING
     assert f"{(slow['pooling'] - fast['pooling']) / MS:.2f} in pooling" in PROFILING
@@ -83,10 +83,9 @@ def test_where_tensorrt_gains_on_eager() -> None:
     assert f"for {percent(share_without_kernel(eager))} of its measured latency none runs" in PROFILING
     assert f"few such gaps ({percent(share_without_kernel(ort))})" in PROFILING
     assert f"torch.compile ({percent(share_without_kernel(compiled))} without a kernel)" in PROFILING
-    whole = (
-        f"{len(ort.layers)} nodes sum to {total(ort.layers) / measured_ns(ort):.2f} of its {measured_ns(ort) / MS:.2f}"
-    )
-    assert whole in PROFILING
+    latency_ns = measured_ns(ort)
+    nodes_sum = f"{len(ort.layers)} nodes sum to {total_ns(ort.layers) / latency_ns:.2f} of its {latency_ns / MS:.2f}"
+    assert nodes_sum in PROFILING
     first = next(row.self_ns for row in ort.layers if row.parent == "conv1")
     copy, convolution = tensorrt.layers[:2]
     assert f"first convolution takes {first / 1e3:.0f} µs" in PROFILING
@@ -97,12 +96,12 @@ def test_where_tensorrt_gains_on_eager() -> None:
     assert (longest.self_device_ns or 0) > sum(row.self_device_ns or 0 for row in parts(ort).operators) / 3
     sums = reconcile(parts(tensorrt), True)
     assert sums is not None
-    assert f"{len(tensorrt.layers)} layers sum to {total(tensorrt.layers) / measured_ns(tensorrt):.2f}" in PROFILING
+    assert f"{len(tensorrt.layers)} layers sum to {total_ns(tensorrt.layers) / measured_ns(tensorrt):.2f}" in PROFILING
     assert f"and {sums.ratio:.2f} of the plain one" in PROFILING
     assert f"took {1 + sums.overhead:.2f} times as long and explains the sum ({sums.corrected:.2f})" in PROFILING
     assert f"was {parts(eager).plain_ns / measured_ns(eager):.2f} times the measured one" in PROFILING
     assert "are explained by launch gaps" in PROFILING
-    assert [doubt(parts(entry), True) for entry in result.values()] == [None] * 4
+    assert [reason_for_doubt(parts(entry), True) for entry in result.values()] == [None] * 4
 
 
 def test_the_peak_of_a_pass() -> None:

@@ -21,7 +21,7 @@ FIRST_ROUND = 1
 processes: settings that are closer than that are equally good, and the choice between them hardly matters."""
 
 
-def losers(
+def slower_settings(
     cases: Sequence[Case], medians: Mapping[str, Mapping[int, float]], unsound: Collection[str] = ()
 ) -> frozenset[str]:
     """Ids of tried cases that were slower in round 1 than another setting of the same backend and shape.
@@ -39,7 +39,7 @@ def losers(
     )
 
 
-def contexts(
+def row_contexts(
     drafts: Sequence[Draft],
     cases: Sequence[Case],
     exports: Mapping[str, ExportRecord],
@@ -49,7 +49,7 @@ def contexts(
     """A Context for each draft, in their order. drafts, cases: in the plan's order. exports: by model name."""
     judged = rooflines([draft.row for draft in drafts if draft.is_sound and not draft.calibration], exports, roof)
     sound = [draft for draft in drafts if draft.is_sound and not _is_above_roof(draft, judged)]
-    beaten = losers(cases, {draft.row.case_id: medians_by_round(draft.row) for draft in sound})
+    beaten = slower_settings(cases, {draft.row.case_id: medians_by_round(draft.row) for draft in sound})
     slower = nonmonotone([draft.row for draft in sound if not draft.calibration])
     bases = baselines([draft.row for draft in sound if draft.row.case_id not in beaten], baseline_backend)
     divisors = {base.case_id for base in bases.values()}
@@ -142,7 +142,7 @@ def measured_apart(drafts: Iterable[Draft], bases: Mapping[GroupKey, Row]) -> di
         other = chosen or max(group, key=lambda draft: max(draft.started))
         for draft in group:
             if _gap_s(draft.started, other.started) > TOGETHER_S:
-                findings[draft.row.case_id] = (_apart(draft, other),)
+                findings[draft.row.case_id] = (_measured_apart_finding(draft, other),)
     return findings
 
 
@@ -151,7 +151,7 @@ def _gap_s(ours: Sequence[str], theirs: Sequence[str]) -> float:
     return max(seconds_between(max(theirs), min(ours)), seconds_between(max(ours), min(theirs)))
 
 
-def _apart(draft: Draft, other: Draft) -> Finding:
+def _measured_apart_finding(draft: Draft, other: Draft) -> Finding:
     ours, theirs = (min(entry.started)[:16].replace("T", " ") for entry in (draft, other))
     detail = f"measured from {ours} UTC on, and {other.row.case_id} from {theirs} UTC on: not in turn"
     return finding("B", MEASURED_APART, detail, "Measure them in one run: `make run FORCE=1`.")

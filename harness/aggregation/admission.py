@@ -146,10 +146,10 @@ def foreign_machine(
         (_libraries, agreed.libraries.get(case.backend)),
     )
     for facts, reference in required:
-        differing_facts = [] if reference is None else _differing(facts(ours), facts(environments[reference]))
-        if differing_facts:
-            differences = [f"{name} {left} instead of {right}" for name, left, right in differing_facts]
-            return f"measured elsewhere: {'; '.join(differences[:3])}"
+        entries = [] if reference is None else _differing_entries(facts(ours), facts(environments[reference]))
+        if entries:
+            texts = [f"{name} {left} instead of {right}" for name, left, right in entries]
+            return f"measured elsewhere: {'; '.join(texts[:3])}"
     return None
 
 
@@ -168,8 +168,8 @@ def references(used: Used, environments: Mapping[str, Environment], by_shape: bo
     at_home = [record for record in used if record[1] in alike]
     return References(
         machine,
-        libraries=_by(lambda case: case.backend, at_home, environments, _libraries),
-        gpus=_by(
+        libraries=_common_environments(lambda case: case.backend, at_home, environments, _libraries),
+        gpus=_common_environments(
             comparison_group if by_shape else lambda case: case.model,
             at_home,
             environments,
@@ -182,7 +182,7 @@ def references(used: Used, environments: Mapping[str, Environment], by_shape: bo
 GroupT = TypeVar("GroupT", bound=Hashable)
 
 
-def _by(
+def _common_environments(
     group_of: Callable[[Case | GenerationCase], GroupT],
     used: Used,
     environments: Mapping[str, Environment],
@@ -219,16 +219,16 @@ def _most_common(used: Iterable[tuple[str, str]], environments: Mapping[str, Env
 def all_agree(environments: Mapping[str, Environment]) -> bool:
     """True where no two environments differ in a fact that makes samples incomparable."""
     records = list(environments.values())
-    return all(not differing(records[0], other) for other in records[1:])
+    return all(not differing_facts(records[0], other) for other in records[1:])
 
 
-def differing(ours: Environment, theirs: Environment, libraries: bool = True) -> list[tuple[str, Any, Any]]:
+def differing_facts(ours: Environment, theirs: Environment, libraries: bool = True) -> list[tuple[str, Any, Any]]:
     """(name, our value, their value) of each fact that makes samples of one case incomparable."""
     kinds = (_machine, _individual, _libraries) if libraries else (_machine, _individual)
-    return [difference for facts in kinds for difference in _differing(facts(ours), facts(theirs))]
+    return [difference for facts in kinds for difference in _differing_entries(facts(ours), facts(theirs))]
 
 
-def _differing(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+def _differing_entries(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
     names = [name for name in {**left, **right} if left.get(name) != right.get(name)]
     return [(name, left.get(name, "absent"), right.get(name, "absent")) for name in names]
 

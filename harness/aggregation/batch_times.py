@@ -12,7 +12,7 @@ def batch_ns(record: TimedRecord) -> float:
     """Median latency of the process; in offline mode, which times no batch by itself, wall time divided by batches."""
     if record.latency_ns:
         return estimators.median(record.latency_ns)
-    return wall_ns(record) / batches(record)
+    return wall_ns(record) / batch_count(record)
 
 
 def blocks_ns(record: TimedRecord) -> list[float]:
@@ -37,13 +37,13 @@ def offline_of(records: Sequence[TimedRecord]) -> Latency:
         iqr=None,
         cv=None,
         lag1_autocorrelation=None,
-        n=sum(batches(record) for record in records),
+        n=sum(batch_count(record) for record in records),
         rounds=len(records),
         process_medians=times,
     )
 
 
-def batches(record: TimedRecord) -> int:
+def batch_count(record: TimedRecord) -> int:
     """How many batches were measured."""
     return sum(block.iterations for block in record.blocks)
 

@@ -18,9 +18,9 @@ from harness.aggregation.batch_times import batch_ns
 from harness.aggregation.flags_host import (
     Judge,
     Round,
-    in_usage,
+    by_gpu,
+    by_usage,
     needs_usage,
-    of_gpu,
 )
 from harness.aggregation.grades import Finding, cap_of_rounds, finding
 from harness.core.schemas import (
@@ -147,23 +147,23 @@ STOPPED = RoundCheck("STOPPED", _always, flags_host.stopped_unmade, flags_host.s
 RULES: tuple[RoundCheck, ...] = (
     RoundCheck("PARITY", _always, _no_parity, _elsewhere),
     RoundCheck("PLACEMENT", _always, _always_made, _elsewhere),
-    RoundCheck("CPU_SHARED", _always, flags_host.cotenant_unmade, in_usage(flags_host.cotenant), flags_host.QUIET),
-    RoundCheck("GPU_SHARED", _on_gpu, needs_usage(_gpu_company_unknown), of_gpu(flags_gpu.company), flags_gpu.SHARED),
-    RoundCheck("STEAL", _always, needs_usage(flags_host.steal_unmade), in_usage(flags_host.steal), flags_host.STOLEN),
-    RoundCheck("CPU_QUOTA", _always, flags_host.quota_unmade, in_usage(flags_host.quota), flags_host.QUOTA),
+    RoundCheck("CPU_SHARED", _always, flags_host.cotenant_unmade, by_usage(flags_host.cotenant), flags_host.QUIET),
+    RoundCheck("GPU_SHARED", _on_gpu, needs_usage(_gpu_company_unknown), by_gpu(flags_gpu.company), flags_gpu.SHARED),
+    RoundCheck("STEAL", _always, needs_usage(flags_host.steal_unmade), by_usage(flags_host.steal), flags_host.STOLEN),
+    RoundCheck("CPU_QUOTA", _always, flags_host.quota_unmade, by_usage(flags_host.quota), flags_host.QUOTA),
     RoundCheck(
         "THERMAL",
         _heat_is_counted,
         needs_usage(flags_host.thermal_unmade),
-        in_usage(flags_host.thermal),
+        by_usage(flags_host.thermal),
         flags_host.HOT,
     ),
-    RoundCheck("THERMAL", _on_gpu, needs_usage(_no_reasons), of_gpu(flags_gpu.thermal), flags_gpu.HOT),
-    RoundCheck("HW_SLOWDOWN", _on_gpu, needs_usage(_no_reasons), of_gpu(flags_gpu.slowdown), flags_gpu.SLOWED),
+    RoundCheck("THERMAL", _on_gpu, needs_usage(_no_reasons), by_gpu(flags_gpu.thermal), flags_gpu.HOT),
+    RoundCheck("HW_SLOWDOWN", _on_gpu, needs_usage(_no_reasons), by_gpu(flags_gpu.slowdown), flags_gpu.SLOWED),
     RoundCheck("POWER_CAP", _on_gpu, needs_usage(_no_reasons), _elsewhere),
     RoundCheck("CLOCK_DRIFT", _always, _no_clock, _elsewhere),
     RoundCheck(
-        "MAJOR_FAULTS", _always, needs_usage(lambda _usage: None), in_usage(flags_host.paging), flags_host.PAGED
+        "MAJOR_FAULTS", _always, needs_usage(lambda _usage: None), by_usage(flags_host.paging), flags_host.PAGED
     ),
     RoundCheck("STARVED", _always, flags_host.starved_unmade, flags_host.starved, flags_host.STARVED),
     # The GPU decides how fast its row is, whatever host threads do besides the thread that submits.
@@ -172,13 +172,13 @@ RULES: tuple[RoundCheck, ...] = (
         "AFFINITY_CHANGED", _always, flags_host.cpu_use_unmade, flags_host.allowance_changed, flags_host.CHANGED
     ),
     STOPPED,
-    RoundCheck("SAMPLES_MISMATCH", _always, _always_made, in_usage(flags_host.other_clock), flags_host.CLOCKS),
+    RoundCheck("SAMPLES_MISMATCH", _always, _always_made, by_usage(flags_host.other_clock), flags_host.CLOCKS),
     RoundCheck("LONG_ITERATIONS", _always, _always_made, _elsewhere),
 )
 """Every check of rounds. A name that appears twice is one check with two parts."""
 
 
-def rounds_of(
+def timed_rounds(
     records: Sequence[TimedRecord],
     usage: Mapping[int, UsageSummary],
     unwatched: Mapping[int, str],
@@ -188,9 +188,9 @@ def rounds_of(
     return [Round(record, usage.get(record.round), unwatched.get(record.round), environment) for record in records]
 
 
-def judge(case: Case, rounds: Sequence[Round]) -> tuple[list[Finding], dict[str, Check]]:
+def check_rounds(case: Case, rounds: Sequence[Round]) -> tuple[list[Finding], dict[str, Check]]:
     """Everything that happened while the rounds of one case were timed, and in how many of them each check was made."""
-    findings, made = watched(rounds)
+    findings, made = check_machine(rounds)
     return [
         *findings,
         *flags.mismatch(
@@ -199,7 +199,7 @@ def judge(case: Case, rounds: Sequence[Round]) -> tuple[list[Finding], dict[str,
     ], made
 
 
-def watched(rounds: Sequence[Round]) -> tuple[list[Finding], dict[str, Check]]:
+def check_machine(rounds: Sequence[Round]) -> tuple[list[Finding], dict[str, Check]]:
     """The same without what only samples of `run` show: it also serves rounds of `generate`."""
     records, environment = (
         [timed_round.record for timed_round in rounds],
@@ -215,18 +215,18 @@ def watched(rounds: Sequence[Round]) -> tuple[list[Finding], dict[str, Check]]:
         both = unmade if before is None else [reason or other for reason, other in zip(before, unmade, strict=True)]
         reasons[rule.name] = both
         if rule.hit is not _elsewhere:
-            findings += _in_rounds(rule, rounds, unmade)
+            findings += _rounds_finding(rule, rounds, unmade)
     findings += flags.long_iterations(records)
     findings += _gpu(rounds) if kind.on_gpu else flags_host.clock(rounds)
-    return findings, {name: check_of(each) for name, each in reasons.items()}
+    return findings, {name: combined_check(each) for name, each in reasons.items()}
 
 
-def interrupted(rounds: Sequence[Round]) -> list[Finding]:
+def stop_findings(rounds: Sequence[Round]) -> list[Finding]:
     """Stops, for a row without other checks: the row of a backend that computes nothing shows the cost of a call."""
-    return _in_rounds(STOPPED, rounds, [None] * len(rounds))
+    return _rounds_finding(STOPPED, rounds, [None] * len(rounds))
 
 
-def check_of(reasons: Sequence[str | None]) -> Check:
+def combined_check(reasons: Sequence[str | None]) -> Check:
     """The Check of a row from one entry for each round: None where the check was made, else why not."""
     return _check_of(tuple(reasons))
 
@@ -237,7 +237,7 @@ def _check_of(reasons: tuple[str | None, ...]) -> Check:
     return Check(rounds=reasons.count(None), of=len(reasons), missing="; ".join(missing) or None)
 
 
-def unchecked(checks: Mapping[str, Check]) -> list[Finding]:
+def unchecked_findings(checks: Mapping[str, Check]) -> list[Finding]:
     """One finding that names every check that was not made in all rounds; empty without such a check."""
     lacking: dict[str, list[str]] = {}
     for name, check in checks.items():
@@ -260,7 +260,7 @@ def unchecked(checks: Mapping[str, Check]) -> list[Finding]:
     return [finding("B", UNCHECKED, detail, remedy)]
 
 
-def _in_rounds(rule: RoundCheck, rounds: Sequence[Round], unmade: Sequence[str | None]) -> list[Finding]:
+def _rounds_finding(rule: RoundCheck, rounds: Sequence[Round], unmade: Sequence[str | None]) -> list[Finding]:
     """A finding with the detail of the first hit round. A round without the check may be hit as well."""
     hit = {timed_round.record.round: detail for timed_round in rounds if (detail := rule.hit(timed_round)) is not None}
     if not hit:
@@ -338,15 +338,15 @@ Checks = Mapping[str, Check]
 _OLD = "measured before there was this check"
 
 
-def skipped_work(case: Case, records: Sequence[Measured]) -> tuple[list[Finding], Checks]:
+def check_work(case: Case, records: Sequence[Measured]) -> tuple[list[Finding], Checks]:
     """Findings about the rounds of one case, and by flag name in how many rounds its check was made."""
     interval = repeat_interval([record.repeats for record in records if record.repeats is not None])
     findings = [*_repeats(case, records, interval), *_outputs(case, records), *_inputs(case, records)]
     too_few = _too_few(records, interval)
     return findings, {
         # Too few pairs decide nothing: then the check was made in no round.
-        REPEATS: check_of([_repeats_missing(record) or too_few for record in records]),
-        OUTPUTS: check_of(
+        REPEATS: combined_check([_repeats_missing(record) or too_few for record in records]),
+        OUTPUTS: combined_check(
             [None if case.boundary == "e2e" or record.outputs_time is not None else _OLD for record in records]
         ),
     }

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from harness.aggregation import batch_times, flags
-from harness.aggregation.flags_host import by_own_count
+from harness.aggregation.flags_host import counted_stop
 from harness.core.errors import CaseError
 from harness.core.schemas import Case, Energy, Generated, Gpu, Measurement, TimedRecord
 from harness.core.timestamps import utc_now
@@ -54,7 +54,7 @@ class EnergySpent:
         return self.energy_j / (self.window_ns / 1e9)
 
 
-def settings_for(settings: Measurement, window_s: float) -> Measurement:
+def settings_with_window(settings: Measurement, window_s: float) -> Measurement:
     """The plan's settings, with a measuring phase of that length."""
     return settings.model_copy(
         update={
@@ -89,7 +89,7 @@ def energy_of(record: TimedRecord, batch_size: int, spent: EnergySpent, idle: En
             f"The GPU was watched for {window_s:.1f} s only; {MIN_WINDOW_S:g} s are needed.",
             "Ask for a longer one: --window 10.",
         )
-    if held := _held(record, spent):
+    if held := _disturbance(record, spent):
         raise CaseError(
             f"The case was held up while the GPU was read: {held}.",
             "Neither stop the process nor pause its container while it runs, then run the same command again.",
@@ -122,7 +122,7 @@ def energy_of(record: TimedRecord, batch_size: int, spent: EnergySpent, idle: En
 
 def _passes(record: TimedRecord) -> int:
     """Batches; of generation its requests, from their prompts to their last tokens."""
-    return len(record.requests) if isinstance(record, Generated) else batch_times.batches(record)
+    return len(record.requests) if isinstance(record, Generated) else batch_times.batch_count(record)
 
 
 def _busy_ns(record: TimedRecord) -> int:
@@ -131,9 +131,9 @@ def _busy_ns(record: TimedRecord) -> int:
     return batch_times.wall_ns(record)
 
 
-def _held(record: TimedRecord, spent: EnergySpent) -> str | None:
+def _disturbance(record: TimedRecord, spent: EnergySpent) -> str | None:
     """Why the window contains time in which the case did not compute; idle power would then count as its work."""
-    if (known := by_own_count(record)) is not None:
+    if (known := counted_stop(record)) is not None:
         return known
     if findings := flags.long_iterations([record]):
         return findings[0].flag.detail

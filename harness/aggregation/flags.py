@@ -82,7 +82,7 @@ class Criteria:
     exchanged: Parity | None = None
 
 
-def too_short(row: Row) -> bool:
+def is_too_short(row: Row) -> bool:
     """Whether the clock itself is more than 1% of a row's latency."""
     if row.latency_ns is None or row.clock is None:
         return False
@@ -113,7 +113,7 @@ def flags_for(
     """
     if checks.calibration:
         return [_calibration(case), *made_on_purpose(records)]
-    noise = [*steady(records), *_intervals(records, latency, checks.target_ci), *round_drift(latency)]
+    noise = [*unsteady_rounds(records), *_intervals(records, latency, checks.target_ci), *round_drift(latency)]
     noise += speed_groups(latency)
     proof = _proof(case, records, parity, checks)
     return [*proof, *_timer(records, latency), *noise, *compile_cached(records), *made_on_purpose(records)]
@@ -145,7 +145,7 @@ def _parity(case: Case, parity: Parity | None, records: Sequence[Measured], chec
         detail = f"the plan has no tolerance for {case.precision}, so it is unknown how far outputs may be off"
         return [finding("C", "PARITY_UNCHECKED", detail, f"Add `gates.{case.precision}` to the configuration.")]
     findings = beyond_tolerance(case, parity, checks.tolerance, checks.judge_top1)
-    if not findings and alike(case, checks):
+    if not findings and answers_alike(case, checks):
         remedy = "Give inputs with different answers (INPUTS=<file>.npz), or return the numbers that they come from."
         return [finding("C", "PARITY_UNCHECKED", ALIKE, remedy)]
     fixed = next(filter(None, (record.placement.settings.get(FIXED_WHEN_TRACED) for record in records)), None)
@@ -155,7 +155,7 @@ def _parity(case: Case, parity: Parity | None, records: Sequence[Measured], chec
 ALIKE = "all inputs have the same answer within the tolerance: a wrong answer would pass for a right one"
 
 
-def alike(case: Case | LoadCase, checks: Criteria) -> bool:
+def answers_alike(case: Case | LoadCase, checks: Criteria) -> bool:
     """Whether the answers of other samples would pass for those of a sample."""
     if checks.exchanged is None or checks.exchanged.nonfinite or checks.tolerance is None:
         return False
@@ -182,22 +182,24 @@ def beyond_tolerance(case: Case | LoadCase, parity: Parity, tolerance: Tolerance
     # Of the worst sample: a batch with one wholly wrong answer may as a whole be within the tolerance.
     of_sample = "" if parity.item_relative_l2 is None else " of the worst sample"
     if parity.furthest is not None and parity.furthest > tolerance.relative_l2:
-        limit, far = exact(tolerance.relative_l2), three_digits(parity.furthest, ROUND_CEILING)
+        limit, far = limit_text(tolerance.relative_l2), three_digits(parity.furthest, ROUND_CEILING)
         detail = f"relative L2 distance{of_sample} {far} is above the tolerance of {limit}"
         findings.append(finding("F", "PARITY_FAIL", detail, remedy))
     cosine = parity.cosine if parity.item_cosine is None else parity.item_cosine
     if cosine is not None and tolerance.cosine is not None and cosine < tolerance.cosine:
-        text = f"cosine{of_sample} {below(cosine, '0.0001')} to the reference"
+        text = f"cosine{of_sample} {rounded_down(cosine, '0.0001')} to the reference"
         detail = f"{text} is below the tolerance of {tolerance.cosine:g}"
         findings.append(finding("F", "PARITY_FAIL", detail, remedy))
     top1, least = parity.top1_agreement, tolerance.top1_agreement
     if judge_top1 and top1 is not None and least is not None and top1 < least:
-        detail = f"top-1 agreement {float(100 * below(top1, '0.001')):g}% is below the tolerance of {100 * least:g}%"
+        detail = (
+            f"top-1 agreement {float(100 * rounded_down(top1, '0.001')):g}% is below the tolerance of {100 * least:g}%"
+        )
         findings.append(finding("F", "PARITY_FAIL", detail, remedy))
     return findings
 
 
-def below(value: float, digit: str) -> Decimal:
+def rounded_down(value: float, digit: str) -> Decimal:
     """A value rounded down to a digit: to the nearest, what is below a limit could read as the limit."""
     return Decimal(str(value)).quantize(Decimal(digit), ROUND_FLOOR)
 
@@ -209,7 +211,7 @@ def three_digits(value: float, rounding: str) -> str:
     return f"{float(rounded):.2e}"
 
 
-def exact(limit: float) -> str:
+def limit_text(limit: float) -> str:
     """A limit in scientific notation, with as many digits as it has."""
     return next(text for digits in range(18) if float(text := f"{limit:.{digits}e}") == limit)
 
@@ -229,7 +231,7 @@ def misplaced(case: Case | GenerationCase, records: Sequence[TimedRecord]) -> li
     if not wrong:
         return []
     what = ", ".join(f"{precision} on {device}" for device, precision in wrong)
-    detail = f"{what} ran where the label says {case.precision} on {case.device}{_on_cpu(records)}"
+    detail = f"{what} ran where the label says {case.precision} on {case.device}{_cpu_part_of_gpu_row(records)}"
     remedy = f"Ask for what {case.backend} really runs, or turn its automatic choice off; see `placement` in the row."
     if case.precision == "int8":
         remedy = (
@@ -244,7 +246,7 @@ def misplaced(case: Case | GenerationCase, records: Sequence[TimedRecord]) -> li
     return [finding("F", "PLACEMENT", detail, remedy)]
 
 
-def _on_cpu(records: Sequence[TimedRecord]) -> str:
+def _cpu_part_of_gpu_row(records: Sequence[TimedRecord]) -> str:
     """The operators and nodes that a GPU row computed on the CPU, where its backend reports them."""
     for record in records:
         settings = record.placement.settings
@@ -267,7 +269,7 @@ def _eager(case: Case, records: Sequence[Measured]) -> list[Finding]:
     return [finding("F", "EAGER_FALLBACK", detail, remedy)]
 
 
-def steady(records: Sequence[TimedRecord]) -> list[Finding]:
+def unsteady_rounds(records: Sequence[TimedRecord]) -> list[Finding]:
     """Rounds whose warm-up ended before it was steady."""
     unsteady = [record.round for record in records if not record.steady]
     if not unsteady:
@@ -279,7 +281,7 @@ def steady(records: Sequence[TimedRecord]) -> list[Finding]:
 
 
 def _intervals(records: Sequence[Measured], latency: Latency, target: float) -> list[Finding]:
-    return [*_within_a_process(records, target), *over_processes(latency)]
+    return [*_within_a_process(records, target), *interval_findings(latency)]
 
 
 def _within_a_process(records: Sequence[Measured], target: float) -> list[Finding]:
@@ -297,7 +299,7 @@ def _within_a_process(records: Sequence[Measured], target: float) -> list[Findin
     return [finding("B", "NOT_CONVERGED", detail, "Close other programs, or raise `measurement.max_s`.")]
 
 
-def over_processes(latency: Latency) -> list[Finding]:
+def interval_findings(latency: Latency) -> list[Finding]:
     """Findings from the interval over processes, by the end that is further from the median: a median at one end of a
     skewed interval may be off by the whole interval."""
     if latency.rounds < 2:
@@ -494,7 +496,7 @@ def mismatch(case: Case, records: Sequence[Measured]) -> list[Finding]:
     of them are not held against it; the last samples are not counted to their end, so the last counts k times.
     """
     depth = in_flight(case)
-    timed = [(record, [*_by_block(record)] if record.latency_ns else []) for record in records]
+    timed = [(record, [*_samples_by_block(record)] if record.latency_ns else []) for record in records]
     over = {record.round: why for record, blocks in timed if (why := _over(record, blocks, depth))}
     reasons = over or {
         record.round: why for record, blocks in timed if (why := _under(record, blocks, depth) or _uncovered(record))
@@ -526,7 +528,7 @@ def longest_ns(record: TimedRecord) -> int:
     a block that its samples leave out; a whole block where nothing shorter is timed."""
     if not record.latency_ns:
         return max(block.wall_ns for block in record.blocks)
-    between = (block_ns - sum(samples) for samples, block_ns in _by_block(record))
+    between = (block_ns - sum(samples) for samples, block_ns in _samples_by_block(record))
     return max(*record.latency_ns, *record.warmup_ns, *between)
 
 
@@ -544,7 +546,7 @@ def _over(record: Measured, blocks: _Blocks, depth: int) -> str | None:
     if not record.latency_ns:
         return None
     if sum(block.iterations for block in record.blocks) != len(record.latency_ns):
-        return f"{batch_times.batches(record)} iterations in its blocks and {len(record.latency_ns)} samples"
+        return f"{batch_times.batch_count(record)} iterations in its blocks and {len(record.latency_ns)} samples"
     for samples, block_ns in blocks:
         if sum(samples[depth - 1 :] if depth > 1 else samples) > depth * block_ns:
             times = f"{sum(samples) / 1e9:.3f} s of samples in a block of {block_ns / 1e9:.3f} s"
@@ -607,7 +609,7 @@ def _long(record: TimedRecord) -> tuple[int, float]:
     return sum(weight for _, weight in long), sum(time * weight for time, weight in long) / whole if whole else 0.0
 
 
-def _by_block(record: TimedRecord) -> Iterator[tuple[tuple[int, ...], int]]:
+def _samples_by_block(record: TimedRecord) -> Iterator[tuple[tuple[int, ...], int]]:
     """(samples of a block, its wall time)."""
     ends = accumulate((block.iterations for block in record.blocks), initial=0)
     for (first, last), block in zip(pairwise(ends), record.blocks, strict=True):

@@ -34,13 +34,15 @@ SHARED = "Stop the other programs on the GPU (`nvidia-smi` lists them), then `ma
 
 def thermal(gpu: GpuUsage) -> str | None:
     """Heat lowered the clock in at least one look."""
-    return _held_back(gpu, HEAT, "heat lowered the GPU's clock")
+    return _throttling_text(gpu, HEAT, "heat lowered the GPU's clock")
 
 
 def slowdown(gpu: GpuUsage) -> str | None:
     """The GPU's protection lowered the clock in at least one look, for another reason than heat."""
     # NVML sets hw_slowdown beside hw_thermal: heat is already a finding of its own.
-    return None if "hw_thermal" in gpu.reasons else _held_back(gpu, SLOWDOWN, "the GPU's hardware lowered its clock")
+    return (
+        None if "hw_thermal" in gpu.reasons else _throttling_text(gpu, SLOWDOWN, "the GPU's hardware lowered its clock")
+    )
 
 
 def company(gpu: GpuUsage) -> str | None:
@@ -85,7 +87,7 @@ def clock(seen: Mapping[int, GpuUsage], rounds: int, unwatched: int = 0) -> list
     return clock_drift(means, rounds, "the GPU's mean clocks", "MHz", remedy, unwatched)
 
 
-def _held_back(gpu: GpuUsage, names: Sequence[str], what: str) -> str | None:
+def _throttling_text(gpu: GpuUsage, names: Sequence[str], what: str) -> str | None:
     reasons = {name: gpu.reasons[name] for name in names if gpu.reasons.get(name)}
     if not reasons:
         return None

@@ -159,12 +159,12 @@ def needs_usage(known: Callable[[UsageSummary], str | None]) -> Judge:
     return unmade
 
 
-def in_usage(check: Callable[[Round, UsageSummary], str | None]) -> Judge:
+def by_usage(check: Callable[[Round, UsageSummary], str | None]) -> Judge:
     """A check of the monitor's record; finds nothing where there is none."""
     return lambda timed_round: None if timed_round.usage is None else check(timed_round, timed_round.usage)
 
 
-def of_gpu(check: Callable[[GpuUsage], str | None]) -> Judge:
+def by_gpu(check: Callable[[GpuUsage], str | None]) -> Judge:
     """A check of the monitor's record of the GPU; finds nothing where there is none."""
     return lambda timed_round: (
         None if timed_round.usage is None or timed_round.usage.gpu is None else check(timed_round.usage.gpu)
@@ -220,10 +220,10 @@ def cotenant(observed_pass: ObservedPass, usage: UsageSummary) -> str | None:
     used = f"other processes used {others / 100:.2f} CPUs with {left}"
     siblings = f" and {beside:.2f} of their SMT siblings" if beside else ""
     share = f"{(lost + beside) / wanted:.0%} lost, {MAX_LOST_SHARE:.0%} allowed"
-    return f"{used}{siblings}: {share}" + (f"; {who}" if (who := by_name(usage)) else "")
+    return f"{used}{siblings}: {share}" + (f"; {who}" if (who := busiest_text(usage)) else "")
 
 
-def by_name(usage: UsageSummary) -> str:
+def busiest_text(usage: UsageSummary) -> str:
     """`mostly cc1plus (process 4711), 0.87 CPUs`; empty where the system shows no other busy process, as from within a
     container."""
     if not usage.busiest:
@@ -253,7 +253,7 @@ def quota_unmade(timed_round: Round) -> str | None:
     """Why periods of throttling are not known, where a quota can throttle."""
     free = timed_round.environment is not None and timed_round.environment.limits.cpu_quota is None
     unmade = needs_usage(
-        lambda usage: None if usage.throttled_periods is not None else _why(usage, "throttled_periods")
+        lambda usage: None if usage.throttled_periods is not None else _unavailable_text(usage, "throttled_periods")
     )
     return None if free and timed_round.usage is not None else unmade(timed_round)
 
@@ -266,7 +266,7 @@ def quota(_observed_pass: ObservedPass, usage: UsageSummary) -> str | None:
 
 def thermal_unmade(usage: UsageSummary) -> str | None:
     """Why the processor's own count of heat is not known."""
-    return None if usage.thermal_events is not None else _why(usage, "thermal_events")
+    return None if usage.thermal_events is not None else _unavailable_text(usage, "thermal_events")
 
 
 def thermal(_observed_pass: ObservedPass, usage: UsageSummary) -> str | None:
@@ -364,12 +364,12 @@ def stopped_unmade(timed_round: Round) -> str | None:
 
 def stopped(timed_round: Round) -> str | None:
     """The process was stopped and continued, its container paused, or the machine suspended."""
-    return by_own_count(timed_round.record) or (
+    return counted_stop(timed_round.record) or (
         None if timed_round.usage is None else _paused(timed_round, timed_round.usage)
     )
 
 
-def by_own_count(record: TimedRecord) -> str | None:
+def counted_stop(record: TimedRecord) -> str | None:
     """A stop that the process itself counted."""
     stops = record.stops
     if stops is None:
@@ -488,7 +488,7 @@ def oversubscribed(records: Sequence[TimedRecord], environment: Environment) -> 
     return [finding("B", "OVERSUBSCRIBED", detail, remedy)]
 
 
-def _why(usage: UsageSummary, name: str) -> str:
+def _unavailable_text(usage: UsageSummary, name: str) -> str:
     return usage.unavailable.get(name, f"{name} is not known")
 
 
@@ -500,7 +500,7 @@ def _cores(cores: float | None) -> str:
     return "no limit" if cores is None else f"{cores:g} cores"
 
 
-def of_a_pass(
+def profile_findings(
     usage: UsageSummary, threads: int, on_gpu: bool, environment: Environment
 ) -> tuple[list[Finding], dict[str, str]]:
     """(findings about the machine while one process was timed under a profiler, by name why a check could not be made).

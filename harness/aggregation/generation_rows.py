@@ -18,14 +18,14 @@ from harness.aggregation.checks import (
     MAX_REPEAT_RATIO,
     REPEAT_CONFIDENCE,
     REPEATS,
-    check_of,
+    check_machine,
+    combined_check,
     repeat_interval,
-    rounds_of,
-    unchecked,
-    watched,
+    timed_rounds,
+    unchecked_findings,
 )
 from harness.aggregation.grades import Finding, finding
-from harness.aggregation.row import cold_of, missing_rounds
+from harness.aggregation.row import cold_costs_of, missing_rounds
 from harness.core.errors import FormatError, StorageError
 from harness.core.schemas import (
     ELEMENT_BYTES,
@@ -200,7 +200,7 @@ def _measured(source: GenerationSource, case: GenerationCase, case_records: Gene
         reuse=reuse,
         placement=records[-1].placement,
         memory_bytes=max(record.memory.peak_rss_bytes for record in records),
-        cold_ns=cold_of(records),
+        cold_ns=cold_costs_of(records),
         threads=records[0].threads,
         clock=records[0].clock,
         real_text=None if prompts is None else prompts.real_text,
@@ -208,7 +208,7 @@ def _measured(source: GenerationSource, case: GenerationCase, case_records: Gene
         artifacts=records[0].artifacts,
         flags=tuple(problem.flag for problem in findings),
         checks=checks,
-        usage=utilisation.merged(list(case_records.usage.values())),
+        usage=utilisation.merged_usage(list(case_records.usage.values())),
         notes=tuple(dict.fromkeys(note for record in records for note in record.notes)),
     )
 
@@ -293,13 +293,13 @@ def _findings_and_checks(
         remedy = "Nothing to do: read it as the smallest time that can be measured."
         return [finding("A", flags.CALIBRATION, detail, remedy), *flags.made_on_purpose(records)], {}
     environment = next((source.environments.get(record.environment_id or "") for record in records), None)
-    seen = rounds_of(records, case_records.usage, case_records.unwatched, environment)
-    happened, checks = watched(seen)
-    checks[REPEATS] = check_of([_reuse_missing(record, reuse) for record in records])
-    noise = [*flags.steady(records), *flags.compile_cached(records), *flags.made_on_purpose(records)]
+    seen = timed_rounds(records, case_records.usage, case_records.unwatched, environment)
+    happened, checks = check_machine(seen)
+    checks[REPEATS] = combined_check([_reuse_missing(record, reuse) for record in records])
+    noise = [*flags.unsteady_rounds(records), *flags.compile_cached(records), *flags.made_on_purpose(records)]
     if headline is not None:
         latency = token_latency(headline)
-        noise += [*flags.over_processes(latency), *flags.round_drift(latency), *flags.speed_groups(latency)]
+        noise += [*flags.interval_findings(latency), *flags.round_drift(latency), *flags.speed_groups(latency)]
     findings = [
         *token_findings(case, parity, source.plan.tolerance(case.model, case.precision), rounding),
         *flags.misplaced(case, records),
@@ -310,7 +310,7 @@ def _findings_and_checks(
         *flags.requests_mismatch(records),
         *happened,
         *noise,
-        *unchecked(checks),
+        *unchecked_findings(checks),
     ]
     return findings, checks
 
@@ -341,7 +341,7 @@ def token_findings(
     findings = []
     allowed = largest_distance(tolerance, rounding)
     if parity.relative_l2 is not None and parity.relative_l2 > allowed:
-        limit = flags.exact(allowed)
+        limit = flags.limit_text(allowed)
         if rounding:
             limit = f"{flags.three_digits(allowed, ROUND_FLOOR)} (rounding alone makes {rounding:.1e})"
         far = flags.three_digits(parity.relative_l2, ROUND_CEILING)
@@ -547,7 +547,7 @@ def _add_usage(records: GenerationRecords, load_usage: LoadUsage, note: Callable
         ours = (record.case_id, record.round, record.settings_id)
         if usage is None or (usage.case_id, usage.round, usage.settings_id) != ours:
             records.unwatched[record.round] = "the monitor left no usage record"
-        elif (window := utilisation.timed(usage)) is not None:
+        elif (window := utilisation.timed_usage(usage)) is not None:
             records.usage[record.round] = window
         else:
             records.unwatched[record.round] = "the case ended before the monitor saw it timed"

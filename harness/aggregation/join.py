@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from harness.aggregation import admission, roofline
-from harness.aggregation.across_rows import contexts
+from harness.aggregation.across_rows import row_contexts
 from harness.aggregation.admission import Copied, References
 from harness.aggregation.flags import Criteria
 from harness.aggregation.row import (
@@ -21,7 +21,7 @@ from harness.aggregation.row import (
     draft_of,
     with_figures,
 )
-from harness.aggregation.usage import timed
+from harness.aggregation.usage import timed_usage
 from harness.core.errors import FormatError, StorageError
 from harness.core.schemas import (
     Case,
@@ -82,17 +82,19 @@ class Notes:
         if len(self.damaged) > MAX_NAMED:
             lines.append(f"… and {len(self.damaged) - MAX_NAMED} more damaged files.")
         for reason, names in self.reasons.items():
-            lines.append(f"{_counted(names)} left out ({_some(names)}): {reason}.")
+            lines.append(f"{_record_count(names)} left out ({_names_text(names)}): {reason}.")
         for reason, names in self.unwatched.items():
-            lines.append(f"{_counted(names)} kept although the machine's load is unknown ({_some(names)}): {reason}.")
+            lines.append(
+                f"{_record_count(names)} kept although the machine's load is unknown ({_names_text(names)}): {reason}."
+            )
         return tuple(lines)
 
 
-def _counted(names: Sequence[str]) -> str:
+def _record_count(names: Sequence[str]) -> str:
     return "1 record" if len(names) == 1 else f"{len(names)} records"
 
 
-def _some(names: Sequence[str]) -> str:
+def _names_text(names: Sequence[str]) -> str:
     return f"{names[0]}{', …' if len(names) > 1 else ''}"
 
 
@@ -100,7 +102,7 @@ LoadUsage = Callable[[str, int], Usage | None]
 """(case id, round) → the monitor's record; raises as ReadRecord does."""
 
 
-def witnessed(
+def with_usage(
     records: CaseRecords, load_usage: LoadUsage, environments: Mapping[str, Environment], notes: Notes
 ) -> CaseRecords:
     """The records, each with the monitor's summary or why there is none.
@@ -114,7 +116,7 @@ def witnessed(
     unwatched: dict[int, str] = {}
     for record in records.measured:
         usage_or_reason = _usage(record, load_usage)
-        window = timed(usage_or_reason) if isinstance(usage_or_reason, Usage) else None
+        window = timed_usage(usage_or_reason) if isinstance(usage_or_reason, Usage) else None
         if window is not None:
             usage[record.round] = window
             continue
@@ -179,7 +181,7 @@ def join(
         records = _records(
             plan, case, load, artifacts=known, machine=(environments, agreed), notes=notes, copies=copies
         )
-        return witnessed(records, load_usage, environments, notes)
+        return with_usage(records, load_usage, environments, notes)
 
     for block in _blocks(plan.cases, records_of):
         for case, records in with_figures(block):
@@ -188,8 +190,8 @@ def join(
             used.update(record.environment_id for record in records.measured if record.environment_id)
             started += [record.started_at for record in records.measured]
     blank = blank_summary(plan, exports, created_at)
-    roof = _own_roof(roof, [environments[identity] for identity in used], notes)
-    around = contexts(drafts, plan.cases, blank.exports, roof, plan.report.baseline_backend)
+    roof = _roof_of_device(roof, [environments[identity] for identity in used], notes)
+    around = row_contexts(drafts, plan.cases, blank.exports, roof, plan.report.baseline_backend)
     rows = tuple(map(build_row, drafts, around))
     return blank.model_copy(
         update={
@@ -241,7 +243,7 @@ def blank_summary(plan: Plan, exports: Mapping[str, ExportRecord], created_at: s
     )
 
 
-def _own_roof(roof: Roof | CpuRoof | None, used: Iterable[Environment], notes: Notes) -> Roof | CpuRoof | None:
+def _roof_of_device(roof: Roof | CpuRoof | None, used: Iterable[Environment], notes: Notes) -> Roof | CpuRoof | None:
     """The limits; None where they are of another device than the samples."""
     reason = roofline.other_device(roof, used) if roof else None
     if reason is not None:

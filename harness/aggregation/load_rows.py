@@ -18,7 +18,7 @@ from harness.aggregation import checks, flags
 from harness.aggregation.client_figures import client_figures
 from harness.aggregation.energy_per_inference import MIN_WINDOW_S
 from harness.aggregation.generation_rows import token_findings
-from harness.aggregation.token_load import TokenSamples, over, token_samples, within_all
+from harness.aggregation.token_load import TokenSamples, exceeds_bound, token_samples, within_bounds
 from harness.core.schemas import (
     NO_FLOATS,
     Guard,
@@ -45,22 +45,22 @@ from harness.core.schemas import (
 from harness.core.schemas.load_record import Bounded
 from harness.core.units import duration
 from harness.serving import arrivals
-from harness.serving.load_case import LoadStep, policy_of
+from harness.serving.load_case import LoadStep, batch_policy
 from harness.serving.load_verdict import (
     LATE_SHARE,
     Control,
     LoadDecision,
-    bracket,
+    combined_verdict,
     decide,
-    latencies,
-    reached,
+    dispatched_on_time,
+    loadgen_upper_estimate,
+    scheduled_latencies,
     server_verdict,
-    together,
-    upper_estimate,
+    verified_peak,
 )
-from harness.serving.peak_prediction import times_of
+from harness.serving.peak_prediction import replay_times
 from harness.serving.price import per_million
-from harness.serving.replay import recorded, simulate
+from harness.serving.replay import replay_recorded, simulate
 from harness.statistics import parity as distance
 from harness.statistics.estimators import (
     PERCENTILE_MIN_SAMPLES,
@@ -127,7 +127,9 @@ def load_row(
     tokens = _token_parity(service, evidence)
     prediction = evidence.prediction
     judged = [(point.asked_per_s, point.verdict) for point in points]
-    lowest, highest = bracket((rate, verdict) for rate, verdict in judged if rate is not None and verdict is not None)
+    lowest, highest = verified_peak(
+        (rate, verdict) for rate, verdict in judged if rate is not None and verdict is not None
+    )
     row = blank.model_copy(
         update={
             "status": "measured" if points or _no_load(load, prediction) else "failed" if failure else "missing",
@@ -191,7 +193,7 @@ class _Replication:
     tokens: TokenSamples | None
 
 
-def _run(load: LoadCase, record: Replication) -> _Replication:
+def _replication_figures(load: LoadCase, record: Replication) -> _Replication:
     sizes = np.array(record.sizes, dtype=np.int64)
     start, done, ready = (
         np.array(times, dtype=np.int64) for times in (record.start_ns, record.done_ns, record.ready_ns)
@@ -215,15 +217,16 @@ def _run(load: LoadCase, record: Replication) -> _Replication:
         # A request is done with its own last token, before the end of its batch.
         ends = np.where(failed, 0, tokens.done).astype(np.int64)
     added = np.zeros(0)
-    # No simulation here lets requests join a running batch.
-    ours = load.scenario == "server" and load.endpoint is None and load.batching == "static"
-    if ours and served == requests and not record.failed:
-        alone = recorded(record.scheduled_ns, record.sizes, (done - start).tolist(), policy_of(load), record.workers)
-        added = (batch_ends - alone).astype(np.float64)
+    # The replay lets no request join a running batch.
+    can_replay = load.scenario == "server" and load.endpoint is None and load.batching == "static"
+    if can_replay and served == requests and not record.failed:
+        service_ns = (done - start).tolist()
+        replayed = replay_recorded(record.scheduled_ns, record.sizes, service_ns, batch_policy(load), record.workers)
+        added = (batch_ends - replayed).astype(np.float64)
     last = max(int(done.max(initial=0)), int(scheduled.max(initial=0)))
     return _Replication(
         scheduled=scheduled,
-        latency=latencies(scheduled, ends, failed),
+        latency=scheduled_latencies(scheduled, ends, failed),
         queue=(by_request[0] - scheduled[:served]).astype(np.float64),
         compute=(done - start).astype(np.float64),
         dispatch=(start - ready).astype(np.float64),
@@ -237,7 +240,7 @@ def _run(load: LoadCase, record: Replication) -> _Replication:
 
 
 def _point(load: LoadCase, step: LoadStep, records: Sequence[Replication], evidence: LoadEvidence) -> LoadedPoint:
-    runs = [_run(load, record) for record in records]
+    runs = [_replication_figures(load, record) for record in records]
     requests, failed = sum(run.latency.size for run in runs), sum(run.failed for run in runs)
     served = requests - failed
     seconds = sum(run.length_ns for run in runs) / 1e9
@@ -321,10 +324,10 @@ def _with_verdict(
     control = _control(load, runs, replayed, evidence.service)
     dispatch = np.concatenate([run.dispatch for run in runs])
     of_requests = [limit.limit_ns for limit in load.bounds if limit.of != "itl"]
-    on_time = reached(dispatch, min(of_requests or [bound.limit_ns]))
+    on_time = dispatched_on_time(dispatch, min(of_requests or [bound.limit_ns]))
     decisions = [_decision(load, limit, runs, on_time, control) for limit in load.bounds]
     decision = decisions[0]
-    good = sum(int(np.count_nonzero(within_all(load.bounds, run.latency, run.tokens))) for run in runs)
+    good = sum(int(np.count_nonzero(within_bounds(load.bounds, run.latency, run.tokens))) for run in runs)
     # A closed loop has no schedule: it is divided by its length.
     server = load.scenario == "server"
     seconds = sum(int(run.scheduled[-1]) if server else run.length_ns for run in runs) / 1e9
@@ -345,7 +348,7 @@ def _with_verdict(
             "over_explained": decision.explained,
             "over_low": decision.low,
             "over_high": decision.high,
-            "verdict": together([result.verdict for result in decisions]),
+            "verdict": combined_verdict([result.verdict for result in decisions]),
             "judged": _judged_bounds(load, decisions),
             "loadgen": _loadgen(load, runs) if load.method == "loadgen" else None,
             "predicted": replayed,
@@ -367,7 +370,7 @@ def _control(
     if replayed.over_error <= 0 or len({run.scheduled.size for run in runs}) > 1:
         return None
     schedules = np.stack([run.scheduled for run in runs])
-    simulation = simulate(schedules, [times_of(service)], policy_of(load), load.parallel, (runs[0].record.seed,))
+    simulation = simulate(schedules, [replay_times(service)], batch_policy(load), load.parallel, (runs[0].record.seed,))
     shares = np.mean(simulation.latency_ns > load.bound.limit_ns, axis=1)
     return Control(tuple(shares.tolist()), replayed.over_share, replayed.over_error)
 
@@ -380,7 +383,7 @@ def _decision(
     The unit stays the replication where the bound is on times between tokens: those of one request depend on each
     other, and so do those of one queue.
     """
-    values = [over(bound, run.latency, run.tokens) for run in runs]
+    values = [exceeds_bound(bound, run.latency, run.tokens) for run in runs]
     if load.method == "loadgen" and len(runs) == 1 and values[0].size >= 10 * SEGMENTS:
         parts = np.array_split(values[0], SEGMENTS)
         return decide([int(part.sum()) for part in parts], [part.size for part in parts], bound, on_time)
@@ -429,7 +432,7 @@ def _estimate(load: LoadCase, runs: Sequence[_Replication]) -> float | None:
     quantile = LOADGEN_QUANTILE.get(load.scenario)
     if load.method != "loadgen" or quantile is None:
         return None
-    estimate = upper_estimate(np.concatenate([run.latency for run in runs]), quantile)
+    estimate = loadgen_upper_estimate(np.concatenate([run.latency for run in runs]), quantile)
     return estimate if estimate is not None and math.isfinite(estimate) else None
 
 
@@ -557,7 +560,7 @@ def _wrong_outputs(load: LoadCase, criteria: flags.Criteria, parity: Parity | No
     far = flags.beyond_tolerance(load, parity, tolerance, criteria.judge_top1) if tolerance is not None else ()
     if far:
         return far[0].flag.detail
-    return flags.ALIKE if flags.alike(load, criteria) else None
+    return flags.ALIKE if flags.answers_alike(load, criteria) else None
 
 
 def _skipped_work(load: LoadCase, service: ServiceRun, guards: Sequence[Guard]) -> str | None:
@@ -658,7 +661,7 @@ def _notes(
     guards: Sequence[Guard],
     points: Sequence[LoadedPoint],
 ) -> list[str]:
-    notes = [note for guard in guards if load.new_tokens is not None and (note := _kept_prefixes(guard))]
+    notes = [note for guard in guards if load.new_tokens is not None and (note := _prefix_note(guard))]
     notes += _about_tokens(load, points)
     repeats = service.repeats
     if repeats is not None and repeats.missing:
@@ -733,7 +736,7 @@ def _depends(guard: Guard) -> str:
     return f"{names[guard.name]} takes {guard.ratio:.3g} times as long: its times depend on it"
 
 
-def _kept_prefixes(guard: Guard) -> str:
+def _prefix_note(guard: Guard) -> str:
     """On a server that keeps the cache of earlier prompts: prompts repeat here after 128 of them."""
     if guard.name != "repeat-input" or guard.interval is None or guard.interval.high >= MIN_REPEAT_RATIO:
         return ""

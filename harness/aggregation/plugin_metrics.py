@@ -49,7 +49,7 @@ def installed_metrics() -> tuple[dict[str, Installed], list[str]]:
     problems = [f"The plugin {origin} cannot be used: its entry_points.txt is not readable." for origin in unreadable]
     for point in points:
         others = [other.origin for other in points if other.name == point.name and other is not point]
-        given = _given(point, others)
+        given = _load_metric(point, others)
         if isinstance(given, Metric):
             metrics[point.name] = Installed(given, point.origin)
         else:
@@ -95,7 +95,7 @@ def _figure(given: object) -> float | Unavailable:
     return float(given) if math.isfinite(given) else Unavailable(unavailable=f"the metric gave {given}")
 
 
-def _given(point: Plugin, others: list[str]) -> Metric | str:
+def _load_metric(point: Plugin, others: list[str]) -> Metric | str:
     """The metric that an entry point gives, or its problem in words."""
     if not _NAME.fullmatch(point.name):
         return "a name has small letters, digits and single underscores"

@@ -12,11 +12,11 @@ from harness.aggregation import (
     usage as utilisation,
 )
 from harness.aggregation.checks import (
-    interrupted,
-    judge,
-    rounds_of,
-    skipped_work,
-    unchecked,
+    check_rounds,
+    check_work,
+    stop_findings,
+    timed_rounds,
+    unchecked_findings,
 )
 from harness.aggregation.flags import Criteria
 from harness.aggregation.flags_gpu import device_findings
@@ -70,7 +70,7 @@ def _part(samples: Sequence[Sequence[int]], totals: Sequence[int]) -> LatencyPar
     return LatencyPart(median_ns=estimators.median(medians), share=sum(shares) / len(shares))
 
 
-def device_of(records: Sequence[Measured], mode: ModeName) -> DeviceTimes | None:
+def device_times_of(records: Sequence[Measured], mode: ModeName) -> DeviceTimes | None:
     """Medians of process medians, in ns per batch; None where no process timed its samples by a GPU's clock."""
     clocks = [record.device.clock for record in records if record.device is not None]
     times = [pair for record in records if (pair := _per_batch(record)) is not None]
@@ -108,7 +108,7 @@ def _overlap(records: Sequence[Measured]) -> float | None:
 
 
 def _hidden(record: Measured) -> float | None:
-    device, batches = record.device, batch_times.batches(record)
+    device, batches = record.device, batch_times.batch_count(record)
     if device is None or not device.h2d_ns or not batches:
         return None
     h2d, compute, d2h = (estimators.median(part) for part in (device.h2d_ns, device.compute_ns, device.d2h_ns))
@@ -222,7 +222,7 @@ def grade_of(draft: Draft, context: Context) -> Grade | None:
 def _findings(draft: Draft, context: Context) -> list[Finding]:
     checks = {**draft.checks, **context.checks}
     slower = [] if context.slower is None else [context.slower]
-    return [*draft.findings, *context.findings, *unchecked(checks), *slower]
+    return [*draft.findings, *context.findings, *unchecked_findings(checks), *slower]
 
 
 def draft_of(case: Case, kind: Kind, records: CaseRecords, settings: Measurement, checks: Criteria) -> Draft:
@@ -304,7 +304,9 @@ def throughput_of(batch_size: int, records: Sequence[Measured]) -> tuple[float |
     median rate, and for an even number it agrees with the time per batch that offline rows show.
     """
     times = [
-        batch_times.wall_ns(record) / batch_times.batches(record) for record in records if batch_times.batches(record)
+        batch_times.wall_ns(record) / batch_times.batch_count(record)
+        for record in records
+        if batch_times.batch_count(record)
     ]
     if not times or min(times) <= 0:
         return None, None
@@ -315,7 +317,7 @@ def throughput_of(batch_size: int, records: Sequence[Measured]) -> tuple[float |
     )
 
 
-def cold_of(records: Sequence[TimedRecord]) -> ColdCosts:
+def cold_costs_of(records: Sequence[TimedRecord]) -> ColdCosts:
     """Median load and first inference; the largest compile time of the processes without a cache, else of all."""
     costs = [record.cold_ns for record in records]
     compiles = [(cost.compile, cost.compile_cached) for cost in costs if cost.compile is not None]
@@ -361,7 +363,7 @@ def _measured(case: Case, kind: Kind, case_records: CaseRecords, settings: Measu
         latency = latency_of(records) if case_records.figures is None else latency_over(case_records.figures)
     if numbers != tuple(range(1, len(records) + 1)):
         latency = latency.model_copy(update={"process_rounds": numbers})
-    parity, device = worst_parity(records), device_of(records, case.mode)
+    parity, device = worst_parity(records), device_times_of(records, case.mode)
     rate, rate_interval = throughput_of(case.batch_size, records)
     row = _row(
         case,
@@ -375,21 +377,21 @@ def _measured(case: Case, kind: Kind, case_records: CaseRecords, settings: Measu
         parity=parity,
         placement=records[-1].placement,
         memory_bytes=max(record.memory.peak_rss_bytes for record in records),
-        cold_ns=cold_of(records),
+        cold_ns=cold_costs_of(records),
         threads=records[0].threads,
         clock=records[0].clock,
         artifacts=records[0].artifacts,
-        usage=utilisation.merged(list(case_records.usage.values())),
+        usage=utilisation.merged_usage(list(case_records.usage.values())),
         stopped=more_rounds.why_stopped(numbers, latency.process_medians, settings, failed=bool(case_records.failed)),
         plugin=case_records.environment.software.build.get(PLUGIN) if case_records.environment else None,
     )
     proof = flags.flags_for(case, records, latency, parity, checks)
     lost = _round_findings(case_records, _required_rounds(case, case_records, settings))
-    seen = rounds_of(records, case_records.usage, case_records.unwatched, case_records.environment)
+    seen = timed_rounds(records, case_records.usage, case_records.unwatched, case_records.environment)
     if checks.calibration:
-        return Draft(row, (*proof, *lost, *interrupted(seen)), calibration=True)
-    happened, made = judge(case, seen)
-    skipped, compared = skipped_work(case, records)
+        return Draft(row, (*proof, *lost, *stop_findings(seen)), calibration=True)
+    happened, made = check_rounds(case, seen)
+    skipped, compared = check_work(case, records)
     gpus = [usage.gpu for usage in case_records.usage.values() if usage.gpu is not None]
     findings = (*proof, *lost, *device_findings(case, latency, device, gpus), *happened, *skipped)
     return Draft(row, findings, {**made, **compared}, started=tuple(record.started_at for record in records))

@@ -182,12 +182,12 @@ def scaling(copies: Copies) -> Scaling | None:
         together_per_s=median(together),
         efficiency=_over_rounds([both / single for both, single in zip(together, alone, strict=True)]),
         interference=_over_rounds([float(np.exp(np.mean(np.log(ratios)))) for ratios in slowdowns]),
-        slots=tuple(_of_slot(copies, place, by_round) for place in range(len(copies.slots))),
+        slots=tuple(_slot_scaling(copies, place, by_round) for place in range(len(copies.slots))),
         overlap=copies.least_overlap,
     )
 
 
-def _of_slot(copies: Copies, place: int, by_round: Sequence[Sequence[CopyProcess]]) -> SlotScaling:
+def _slot_scaling(copies: Copies, place: int, by_round: Sequence[Sequence[CopyProcess]]) -> SlotScaling:
     own = [next(process for process in processes if process.slot == place) for processes in by_round]
     return SlotScaling(
         slot=copies.slots[place],

@@ -42,13 +42,13 @@ class TokenSamples:
 def token_samples(load: LoadCase, record: Replication, failed: NDArray[np.bool_]) -> TokenSamples | None:
     """None for a record without tokens. failed: of each scheduled request, unserved ones included."""
     if record.generated is not None:
-        return _of_batches(record, record.generated, failed)
+        return _batch_samples(record, record.generated, failed)
     if record.client is not None and load.new_tokens is not None:
-        return _of_streams(load, record, record.client, failed)
+        return _stream_samples(load, record, record.client, failed)
     return None
 
 
-def _of_batches(record: Replication, generated: GeneratedBatches, failed: NDArray[np.bool_]) -> TokenSamples:
+def _batch_samples(record: Replication, generated: GeneratedBatches, failed: NDArray[np.bool_]) -> TokenSamples:
     asked = np.array(generated.new_tokens, np.int64)
     ttft, done = np.full(asked.size, np.inf), np.full(asked.size, np.inf)
     gaps = [np.full(new - 1, np.inf) for new in generated.new_tokens]
@@ -65,7 +65,9 @@ def _of_batches(record: Replication, generated: GeneratedBatches, failed: NDArra
     return TokenSamples(ttft, gaps, done, asked, generated.joined.tokens if generated.joined else computed)
 
 
-def _of_streams(load: LoadCase, record: Replication, client: ClientTimes, failed: NDArray[np.bool_]) -> TokenSamples:
+def _stream_samples(
+    load: LoadCase, record: Replication, client: ClientTimes, failed: NDArray[np.bool_]
+) -> TokenSamples:
     count = len(record.start_ns)
     asked = np.array(record.new_tokens or (load.new_tokens or 1,) * count, np.int64)
     from_ns = np.array(record.scheduled_ns or record.start_ns, np.float64)
@@ -82,14 +84,14 @@ def _of_streams(load: LoadCase, record: Replication, client: ClientTimes, failed
     return TokenSamples(np.where(lost, np.inf, first - from_ns), gaps, done, asked)
 
 
-def over(bound: LatencyBound, latency: Floats, tokens: TokenSamples | None) -> NDArray[np.bool_]:
+def exceeds_bound(bound: LatencyBound, latency: Floats, tokens: TokenSamples | None) -> NDArray[np.bool_]:
     """Of each value that a bound is on, whether it is over the limit: a latency or TTFT a request, or every ITL."""
     if bound.of == "latency" or tokens is None:
         return np.asarray(latency > bound.limit_ns)
     return np.asarray((tokens.ttft if bound.of == "ttft" else tokens.all_gaps) > bound.limit_ns)
 
 
-def within_all(bounds: Sequence[LatencyBound], latency: Floats, tokens: TokenSamples | None) -> NDArray[np.bool_]:
+def within_bounds(bounds: Sequence[LatencyBound], latency: Floats, tokens: TokenSamples | None) -> NDArray[np.bool_]:
     """Of each scheduled request, whether it is within every bound: its latency, its TTFT, and all of its own ITLs but
     the share that the bound allows (p99: one in a hundred). A request of one token has no ITL to be over."""
     good = np.isfinite(latency)
@@ -98,5 +100,5 @@ def within_all(bounds: Sequence[LatencyBound], latency: Floats, tokens: TokenSam
             share = [float(np.mean(own > bound.limit_ns)) if own.size else 0.0 for own in tokens.gaps]
             good &= np.array(share) <= bound.allowed
         else:
-            good &= ~over(bound, latency, tokens)
+            good &= ~exceeds_bound(bound, latency, tokens)
     return good

@@ -76,11 +76,11 @@ def require_offered(device: Device, precision: Precision, backend: str) -> None:
         gpu.require(device)
 
 
-def block(choices: Choices, usual: Choices) -> dict[str, list[Any]]:
+def matrix_block(choices: Choices, usual: Choices) -> dict[str, list[Any]]:
     """A block of the matrix: the choices, and the defaults (`usual`) for other keys. UsageError for an unknown key.
 
-    >>> from harness.api.configuration import block
-    >>> block({"backend": "openvino", "batch_size": [1, 8]}, {"precision": "fp32", "batch_size": 1})
+    >>> from harness.api.configuration import matrix_block
+    >>> matrix_block({"backend": "openvino", "batch_size": [1, 8]}, {"precision": "fp32", "batch_size": 1})
     {'precisions': ['fp32'], 'batch_sizes': [1, 8], 'backends': ['openvino']}
     """
     if not isinstance(choices, Mapping):
@@ -89,7 +89,7 @@ def block(choices: Choices, usual: Choices) -> dict[str, list[Any]]:
         if key not in KEYS:
             raise UsageError(*unknown_name("choice of a configuration", key, KEYS))
     given = {key: value for key, value in choices.items() if value is not None}
-    return {KEYS[key]: _listed(value) for key, value in {**usual, **given}.items()}
+    return {KEYS[key]: _as_list(value) for key, value in {**usual, **given}.items()}
 
 
 def every_backend(device: Device, precision: Precision) -> list[str]:
@@ -101,7 +101,7 @@ def every_backend(device: Device, precision: Precision) -> list[str]:
     ]
 
 
-def measurement(settings: Mapping[str, Any], subject: Subject, timing: Timing) -> dict[str, Any]:
+def measurement_data(settings: Mapping[str, Any], subject: Subject, timing: Timing) -> dict[str, Any]:
     """The section `measurement`: settings, overridden by the call. Raises UsageError for an invalid count."""
     for name, least in (("num_runs", 1), ("warmup_runs", 0), ("rounds", 1)):
         value = getattr(timing, name)
@@ -119,7 +119,7 @@ def measurement(settings: Mapping[str, Any], subject: Subject, timing: Timing) -
     return fields
 
 
-def config(
+def configuration_data(
     subject: Subject,
     device: Device,
     weights: str | None,
@@ -153,7 +153,7 @@ def scenario_blocks(scenarios: Sequence[str] | str, keys: Mapping[str, Any]) -> 
     [{'scenario': 'server', 'bound': 'p99<50ms', 'max_batch': [8]}]
     """
     given = {key: value for key, value in keys.items() if value is not None}
-    names = _listed(scenarios)
+    names = _as_list(scenarios)
     for key in given:
         if key in READ_BY and not set(READ_BY[key]) & set(names):
             raise UsageError(f"No scenario of this call reads `{key}`.", f"It is of {' and '.join(READ_BY[key])}.")
@@ -161,7 +161,7 @@ def scenario_blocks(scenarios: Sequence[str] | str, keys: Mapping[str, Any]) -> 
         {
             "scenario": name,
             **{
-                key: _listed(value) if key in SCENARIO_LISTS else value  # a list of its own: YAML would write an alias
+                key: _as_list(value) if key in SCENARIO_LISTS else value  # a list of its own: YAML would write an alias
                 for key, value in given.items()
                 if name in READ_BY.get(key, names)
             },
@@ -170,5 +170,5 @@ def scenario_blocks(scenarios: Sequence[str] | str, keys: Mapping[str, Any]) -> 
     ]
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]

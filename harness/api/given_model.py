@@ -65,7 +65,7 @@ def hand_over(module: nn.Module, given: Given, models: Models) -> str:
     return f"pickle:{name}"
 
 
-def arrays_of(module: nn.Module, data: Any) -> Given:
+def module_arrays(module: nn.Module, data: Any) -> Given:
     """One or several tensors, in the order of forward's parameters or by their names, as arrays; floats in float32.
 
     Raises UsageError for a name that forward does not have, and for data that are no tensors with a common batch axis.
@@ -95,7 +95,7 @@ def arrays_of(module: nn.Module, data: Any) -> Given:
     return dict(zip(names, arrays, strict=True))
 
 
-def arrays_by_name(data: Any) -> Given:
+def named_arrays(data: Any) -> Given:
     """Arrays by the given names, or numbered as numpy.savez does: arr_0, arr_1, …"""
     if isinstance(data, Mapping):
         return {str(name): _array(value) for name, value in data.items()}
@@ -169,16 +169,16 @@ def subject_of(
             )
         name = _name(model)
         label = model_info(name).slug
-        return Subject(label, name) if input_data is None else _with_data(label, name, input_data, models)
+        return Subject(label, name) if input_data is None else _subject_with_data(label, name, input_data, models)
     if input_data is None and input_shape is None:
         raise UsageError(
             f"Cannot infer input shapes for {type(model).__name__}.",
             "Pass input_data, a batch of real inputs, or input_shape, for example (1, 3, 224, 224).",
         )
-    given = arrays_of(model, _numbers(input_shape or ()) if input_data is None else input_data)
+    given = module_arrays(model, _numbers(input_shape or ()) if input_data is None else input_data)
     count = next(len(values) for values in given.values() if values.ndim)
     batch_size = count if input_data is not None or not input_shape else input_shape[0]
-    given = _at_most(given)
+    given = _first_samples(given)
     return Subject(
         type(model).__name__,
         hand_over(model, given, models),
@@ -187,9 +187,9 @@ def subject_of(
     )
 
 
-def _with_data(label: str, name: str, input_data: InputData, models: Models) -> Subject:
+def _subject_with_data(label: str, name: str, input_data: InputData, models: Models) -> Subject:
     """A named model, with the caller's samples in a file below the models folder."""
-    given = _at_most(arrays_by_name(input_data))
+    given = _first_samples(named_arrays(input_data))
     counts = [len(values) for values in given.values() if values.ndim]
     if not counts or not counts[0]:
         raise UsageError("The inputs contain no sample.", "Give a batch of at least one, the first axis the sample.")
@@ -198,7 +198,7 @@ def _with_data(label: str, name: str, input_data: InputData, models: Models) -> 
     )
 
 
-def _at_most(given: Given) -> Given:
+def _first_samples(given: Given) -> Given:
     """The first samples, up to the limit; a scalar, which all samples share, is unchanged."""
     return {name: values[:MAX_SAMPLES] if values.ndim else values for name, values in given.items()}
 

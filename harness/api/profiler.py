@@ -13,10 +13,10 @@ from harness.api.configuration import (
     DEFAULT_BACKEND,
     Choices,
     Timing,
-    block,
-    config,
+    configuration_data,
     every_backend,
-    measurement,
+    matrix_block,
+    measurement_data,
     require_offered,
     require_single,
     scenario_blocks,
@@ -113,13 +113,13 @@ def contradictions(before: Mapping[str, CallResult], now: Mapping[str, CallResul
     """A line for each case for which an earlier call gave a different median, with the differences of the two calls."""
     return tuple(
         f"`{case_id}`: an earlier call gave {duration(before[case_id].median)}, this one "
-        f"{duration(answer.median)}. {_why(before[case_id], answer)}"
+        f"{duration(answer.median)}. {_difference_text(before[case_id], answer)}"
         for case_id, answer in now.items()
         if case_id in before and before[case_id].median != answer.median
     )
 
 
-def _why(before: CallResult, now: CallResult) -> str:
+def _difference_text(before: CallResult, now: CallResult) -> str:
     changed = [
         f"{name} {before.settings.get(name)} and {value}"
         for name, value in now.settings.items()
@@ -297,9 +297,9 @@ class ModelProfiler(Latest):
             parse_bound(bound)
         subject = self._subject(input_data)
         chosen: Choices = {} if backends is None else {"backend": backends}
-        blocks = [block({**chosen, "batch_size": 1}, self._usual(subject))]
-        measured = measurement(self._measurement, subject, Timing())
-        wanted = config(subject, self.device, self._weights, blocks, measured, self._exporter)
+        blocks = [matrix_block({**chosen, "batch_size": 1}, self._usual(subject))]
+        measured = measurement_data(self._measurement, subject, Timing())
+        wanted = configuration_data(subject, self.device, self._weights, blocks, measured, self._exporter)
         wanted["scenarios"] = scenario_blocks(scenarios, {"bound": bound, **keys})
         run = Run(folder_of(self.folder, subject.label, wanted), self._models, force, self._show)
         rows = run.load(wanted)
@@ -393,9 +393,9 @@ class ModelProfiler(Latest):
                 "Name a function that both states have: ModelProfiler('module:<python path>:<function>').",
             )
         subject = self._subject(None)
-        measured = measurement(self._measurement, subject, Timing())
-        blocks = [block({}, self._usual(subject))]
-        wanted = config(subject, self.device, self._weights, blocks, measured, self._exporter)
+        measured = measurement_data(self._measurement, subject, Timing())
+        blocks = [matrix_block({}, self._usual(subject))]
+        wanted = configuration_data(subject, self.device, self._weights, blocks, measured, self._exporter)
         run = Run(folder_of(self.folder, subject.label, wanted), self._models, force, self._show)
         return run.ab(wanted, os.fspath(against), rounds, max_regression, equivalence)
 
@@ -420,9 +420,9 @@ class ModelProfiler(Latest):
         """Plan and export the chosen configuration, in its own folder."""
         subject = self._subject(input_data)
         usual = self._usual(subject)
-        measured = measurement(self._measurement, subject, timing)
-        blocks = [block(kind, usual) for kind in chosen]
-        wanted = config(subject, device or self.device, self._weights, blocks, measured, self._exporter)
+        measured = measurement_data(self._measurement, subject, timing)
+        blocks = [matrix_block(kind, usual) for kind in chosen]
+        wanted = configuration_data(subject, device or self.device, self._weights, blocks, measured, self._exporter)
         run = Run(folder_of(self.folder, subject.label, wanted), self._models, force, self._show)
         plan = run.plan(wanted, every=list(chosen) == [{}])
         self._remember(input_data)

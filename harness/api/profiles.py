@@ -17,16 +17,16 @@ from harness.core.text import short_names
 from harness.profiling.launch_gaps import idle_share
 from harness.profiling.layers import (
     LayerChoice,
-    chosen,
+    chosen_layers,
     near_names,
-    total,
-    unmatched,
+    total_ns,
+    unmatched_words,
 )
 from harness.profiling.reconcile import Reconciliation, reconcile
 from harness.reporting.charts.profile_charts import allocations
 from harness.reporting.table import DocumentBlock
 from harness.reporting.tables.machine_load_table import machine_load_table
-from harness.reporting.tables.profile_tables import layers_block, memory_blocks, model_tables, profile_blocks
+from harness.reporting.tables.profile_tables import layers_block, memory_blocks, model_cost_tables, profile_blocks
 from harness.reporting.tables.roofline_table import roofline_table
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Profile(Benchmark):
         """The row, the roofline, the cost of the model, and the parts."""
         parts = profile_blocks(self.parts, self.row.device == "cuda", self._latency_ns()) if self.parts else []
         roofline = roofline_table(self.rows, self.summary.roof)
-        costs = model_tables(_shown([self.model]), {})
+        costs = model_cost_tables(_with_short_names([self.model]), {})
         return [*super().blocks(), *([roofline] if roofline else []), *costs, *parts]
 
     def __repr__(self) -> str:
@@ -130,21 +130,24 @@ class LayerProfile(Result):
     @property
     def layers(self) -> tuple[LayerRow, ...]:
         """The chosen layers; self_ns is the time of each layer alone, so these times add up."""
-        return chosen(self.everything, self.choice)
+        return chosen_layers(self.everything, self.choice)
 
     @property
     def share(self) -> float:
         """Share of the model's time: 0 to 1."""
-        return total(self.layers) / total(self.everything)
+        return total_ns(self.layers) / total_ns(self.everything)
 
     def records(self) -> list[dict[str, Any]]:
         """A dictionary per layer: the fields of LayerRow, and its share of the model's time."""
-        everything = total(self.everything)
+        everything = total_ns(self.everything)
         return [{**_flat(row), "share": row.self_ns / everything} for row in self.layers]
 
     def blocks(self) -> list[DocumentBlock]:
         """The chosen layers, the longest first, with their shares of the model's time."""
-        return [_subject(*_shown([self.model])), layers_block(self.everything, len(self.everything), self.choice)]
+        return [
+            _subject(*_with_short_names([self.model])),
+            layers_block(self.everything, len(self.everything), self.choice),
+        ]
 
 
 @dataclass(frozen=True, repr=False)
@@ -183,7 +186,7 @@ class MemoryProfile(Result):
         passes = [
             block for name, timeline in self.timelines.items() for block in (f"**{name}**", *memory_blocks(timeline))
         ]
-        return [*model_tables(_shown(self.models), {}), *passes]
+        return [*model_cost_tables(_with_short_names(self.models), {}), *passes]
 
     def figure(self, case_id: str | None = None) -> Figure:
         """The memory of one pass over its allocations and frees; of the first case where none is named.
@@ -198,7 +201,7 @@ class MemoryProfile(Result):
         return matplotlib_drawer.draw(allocations(name, self.timelines[name]))
 
 
-def _shown(models: Sequence[ModelProfile]) -> list[ModelProfile]:
+def _with_short_names(models: Sequence[ModelProfile]) -> list[ModelProfile]:
     """The profiles with the short names of tables."""
     short = short_names(model.model for model in models)
     return [model.model_copy(update={"model": short[model.model]}) for model in models]
@@ -236,7 +239,7 @@ def some_layers(
     if not layers:
         raise UnavailableError(f"{profile.model.backend} has no per-layer profile.", "Use backend='torch-eager'.")
     words = (names,) if isinstance(names, str) else tuple(names or ())
-    for word in unmatched(words, [layers]):
+    for word in unmatched_words(words, [layers]):
         near = ", ".join(f"`{name}`" for name in near_names(word, [layers]))
         raise UsageError(f"No layer matches `{word}`.", f"Near: {near}. A group, a path of modules or a class.")
     return LayerProfile(folder, profile.model, layers, LayerChoice(words, depth))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.backends.info import imported
+from harness.backends.info import import_target
 from harness.core.errors import CaseError
 from harness.core.schemas import Case, Device, EngineRecord, ExportRecord, Placement
 from harness.timing.cuda_modes import IN_FLIGHT
@@ -194,7 +194,7 @@ class Backend(ABC):
 
 def construct(target: str, job: BackendJob) -> Backend:
     """The backend of a table entry's `module:Class`, its outputs with the batch first; imports its libraries."""
-    return construct_class(imported(target), job)
+    return construct_class(import_target(target), job)
 
 
 def construct_class(kind: Callable[[BackendJob], Backend], job: BackendJob) -> Backend:

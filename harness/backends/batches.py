@@ -16,11 +16,11 @@ from harness.zoo.input_files import read_arrays
 from harness.zoo.inputs.preprocessing import (
     RawSample,
     answer_of,
-    in_hand,
     load_samples,
     prepare_of,
+    samples_in_memory,
 )
-from harness.zoo.loaded import as_taken
+from harness.zoo.loaded import in_model_layout
 
 MIN_BATCHES = 8
 """Fewer different inputs would let caches and branch predictors learn them: a choice."""
@@ -53,7 +53,7 @@ NO_BATCHES = BatchSet(inputs=({},) * MIN_BATCHES, reference=lambda index: {})
 """For a backend that loads nothing: the least number of batches, all empty."""
 
 
-def nothing_exported(case: Case) -> ExportRecord:
+def empty_export(case: Case) -> ExportRecord:
     """The export record of a case that loads nothing."""
     return ExportRecord(
         request_sha256="",
@@ -88,7 +88,7 @@ def load_batches(folder: Path, export: ExportRecord, case: Case, samples: int) -
     axes = {spec.name: spec.batch_axis for spec in export.inputs if spec.batch_axis != 0}
     inputs = _batch_of(folder / chosen.inputs.path, samples, case.batch_size)
     reference = _batch_of(folder / chosen.reference.path, samples, case.batch_size)
-    return BatchSet(tuple(as_taken(dict(inputs(index)), axes) for index in range(len(starts))), reference)
+    return BatchSet(tuple(in_model_layout(dict(inputs(index)), axes) for index in range(len(starts))), reference)
 
 
 def _require_batch(export: ExportRecord, case: Case) -> None:
@@ -111,7 +111,7 @@ def load_raw_batches(folder: Path, export: ExportRecord, case: Case, samples: in
             f"The export of {case.model} has no raw inputs, which the e2e boundary starts from.",
             "Run `make export` again: the plan has changed since.",
         )
-    held = in_hand(load_samples(folder / raw.items.path)[:samples], raw.preparation)
+    held = samples_in_memory(load_samples(folder / raw.items.path)[:samples], raw.preparation)
     kinds = {spec.name: np.dtype(spec.dtype) for spec in export.inputs}
     return RawBatchSet(
         samples=tuple(

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.backends.info import imported
+from harness.backends.info import import_target
 from harness.core.errors import CaseError
 from harness.core.schemas import Device, Placement, Precision
 from harness.core.schemas.generation_record import DecoderShape
@@ -24,7 +24,7 @@ from harness.statistics.parity import Ids
 
 
 @dataclass(frozen=True)
-class GenerationJob:
+class DecoderJob:
     """Everything that a decoder needs for one case.
 
     folder: of the model's files for generation: config.json, weights.safetensors (fp32), where there are any tokenizer/
@@ -69,7 +69,7 @@ class Decoder(ABC):
     compiles = False
     """True when the time of compile() is a separate part of the cold start."""
 
-    def __init__(self, job: GenerationJob) -> None:
+    def __init__(self, job: DecoderJob) -> None:
         self.job = job
 
     @abstractmethod
@@ -169,9 +169,9 @@ class JoiningDecoder(Decoder):
             self.join(slot, prompt[len(prompt) - length :])
 
 
-def construct_decoder(target: str, job: GenerationJob) -> Decoder:
+def construct_decoder(target: str, job: DecoderJob) -> Decoder:
     """The decoder of a table entry's `module:Class`; imports its libraries."""
-    decoder: Decoder = imported(target)(job)
+    decoder: Decoder = import_target(target)(job)
     return decoder
 
 

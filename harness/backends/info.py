@@ -22,7 +22,7 @@ TopLevel = Annotated[str, StringConstraints(pattern=r"^\w+$")]
 Line = Annotated[str, StringConstraints(min_length=1, pattern=r"^.*$")]
 
 
-def imported(target: ImportTarget) -> Any:
+def import_target(target: ImportTarget) -> Any:
     """The class or function of a `module:name`; imports its libraries."""
     module, _, name = target.partition(":")
     return getattr(importlib.import_module(module), name)
@@ -68,7 +68,7 @@ class BackendInfo:
         that requests may join while it decodes; None where it has none. decodes_no: why it generates with no model of
         a type of transformers, or with none of a kind (`seq2seq`).
     decoder_profilers: by device, `module:function` that measures the layers or operators of one phase of its decoder;
-        called `(job, prompts, phase, folder, runs)` as profiler is, job a GenerationJob.
+        called `(job, prompts, phase, folder, runs)` as profiler is, job a DecoderJob.
     extra: the optional part of our package that installs its libraries; its cases are skipped where these are missing.
         None: `cpu` or `cuda` does, and their absence is a failure.
     remote: True for a running service, which is reached by its address and only loaded, never run as a case.

@@ -19,7 +19,7 @@ import llama_cpp
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.backends.decoder import Decoder, GenerationJob, JoiningDecoder
+from harness.backends.decoder import Decoder, DecoderJob, JoiningDecoder
 from harness.core.errors import CaseError
 from harness.core.schemas import Placement
 
@@ -36,7 +36,7 @@ class LlamaCppDecoder(Decoder):
     unified = False
     """Whether all sequences share the cells of the cache."""
 
-    def __init__(self, job: GenerationJob) -> None:
+    def __init__(self, job: DecoderJob) -> None:
         super().__init__(job)
         if job.gguf is None:
             raise CaseError(

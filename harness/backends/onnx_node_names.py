@@ -72,7 +72,7 @@ def read_graph(file: Path) -> NodeIndex:
     return NodeIndex(tuple(_node(node, weights) for node in graph.node))
 
 
-def named(name: str) -> Node | None:
+def scoped_node(name: str) -> Node | None:
     """Scopes and operator from the older exporter's name of a node; None for any other name."""
     if not name.startswith("/"):
         return None
@@ -115,12 +115,14 @@ def _file_of(job: BackendJob) -> Artifact | None:
 
 def _node(proto: Any, weights: Collection[str]) -> Node:
     properties = {prop.key: prop.value for prop in proto.metadata_props}
-    scopes, classes = _listed(properties.get(_SCOPES)), _listed(properties.get(_CLASSES))
+    scopes, classes = _split_list(properties.get(_SCOPES)), _split_list(properties.get(_CLASSES))
     weighing = [name.removesuffix(".weight") for name in proto.input if name in weights and name.endswith(".weight")]
     module = weighing[0] if weighing else scopes[-2] or ROOT if len(scopes) > 1 and not scopes[0] else None
     around = tuple(word for name in scopes[:-1] for word in name.split(".")[-1:] if word)
     # A fused kernel has its own name, and its output has the name of the last member's.
-    by_name = None if scopes else named(proto.name) or named("".join(proto.output[:1]).removesuffix("_output_0"))
+    by_name = (
+        None if scopes else scoped_node(proto.name) or scoped_node("".join(proto.output[:1]).removesuffix("_output_0"))
+    )
     return Node(
         name=proto.name,
         operator=proto.op_type,
@@ -131,11 +133,11 @@ def _node(proto: Any, weights: Collection[str]) -> Node:
     )
 
 
-def _listed(text: str | None) -> list[str]:
+def _split_list(text: str | None) -> list[str]:
     return [] if text is None else [str(name) for name in ast.literal_eval(text)]
 
 
-def fused(original: NodeIndex, kernels: NodeIndex) -> dict[str, tuple[Node, ...]]:
+def fused_nodes(original: NodeIndex, kernels: NodeIndex) -> dict[str, tuple[Node, ...]]:
     """Name of each kernel of an optimised graph → the original nodes that it computes, in their order.
 
     Backwards from the tensors that a kernel makes, up to tensors that other kernels make or to a node that is the
@@ -148,7 +150,7 @@ def fused(original: NodeIndex, kernels: NodeIndex) -> dict[str, tuple[Node, ...]
     for kernel in kernels.nodes:
         if group_of((kernel.operator,)) == "layout":
             continue  # it passes on another kernel's result
-        for node in _behind(original, kernel.operator, made[kernel.name], boundary):
+        for node in _nodes_behind(original, kernel.operator, made[kernel.name], boundary):
             owner.setdefault(node.name, kernel.name)
     order = {kernel.name: place for place, kernel in enumerate(kernels.nodes)}
     for node in original.nodes:
@@ -165,7 +167,7 @@ def fused(original: NodeIndex, kernels: NodeIndex) -> dict[str, tuple[Node, ...]
     return {name: tuple(nodes) for name, nodes in nodes_of.items()}
 
 
-def named_by_themselves(kernels: NodeIndex) -> dict[str, tuple[Node, ...]]:
+def nodes_in_kernel_names(kernels: NodeIndex) -> dict[str, tuple[Node, ...]]:
     """The same for kernels whose own names contain their module; the other nodes that they fused are unknown."""
     return {kernel.name: (kernel,) for kernel in kernels.nodes if kernel.module is not None}
 
@@ -179,7 +181,9 @@ def _tensors_of(kernel: Node, original: NodeIndex) -> tuple[str, ...]:
     return (renamed,)
 
 
-def _behind(original: NodeIndex, operator: str, tensors: Sequence[str], boundary: Collection[str]) -> Iterator[Node]:
+def _nodes_behind(
+    original: NodeIndex, operator: str, tensors: Sequence[str], boundary: Collection[str]
+) -> Iterator[Node]:
     waiting, seen = list(tensors), set(tensors)
     while waiting:
         node = original.by_tensor[waiting.pop()]
@@ -193,7 +197,7 @@ def _behind(original: NodeIndex, operator: str, tensors: Sequence[str], boundary
         waiting += fresh
 
 
-def main_of(members: Sequence[Node], operator: str = "") -> Node | None:
+def main_node(members: Sequence[Node], operator: str = "") -> Node | None:
     """The member that identifies a kernel: a product before all others, then the member that the kernel is named after,
     then the last. None where there are no members."""
     named = [node for node in members if node.operator in operator]
@@ -208,13 +212,13 @@ def _is_product(node: Node) -> bool:
     return node.operator in _PRODUCTS or node.around[-1:] == ("Linear",)
 
 
-def place_of(members: Sequence[Node], operator: str) -> tuple[str | None, LayerGroup]:
+def module_and_group(members: Sequence[Node], operator: str) -> tuple[str | None, LayerGroup]:
     """(module, group) of a kernel from the nodes that it fused; its own operator counts where these are unknown.
 
     A kernel that fused the products of several modules belongs to the module that contains them all, and to their group
     if it is the same.
     """
-    main = main_of(members, operator)
+    main = main_node(members, operator)
     if main is None:
         # No node of the export: a library that changes the layout puts its own Transposes around (ONNX Runtime's NHWC).
         return None, "layout" if operator == "Transpose" else group_of((operator,))

@@ -88,7 +88,7 @@ class PluginTable(Mapping[str, BackendInfo]):
 
 def _read(name: str, points: list[Plugin], built_in: Mapping[str, BackendInfo]) -> BackendInfo | list[PluginRefused]:
     """The entry of the only package that provides a backend, or the fault of each package that does."""
-    problem = _taken(name, points, built_in)
+    problem = _name_problem(name, points, built_in)
     entries = [(point, problem or _entry(point, built_in)) for point in points]
     for _, entry in entries:
         if isinstance(entry, BackendInfo):
@@ -98,7 +98,7 @@ def _read(name: str, points: list[Plugin], built_in: Mapping[str, BackendInfo]) 
     ]
 
 
-def _taken(name: str, points: list[Plugin], built_in: Mapping[str, BackendInfo]) -> str | None:
+def _name_problem(name: str, points: list[Plugin], built_in: Mapping[str, BackendInfo]) -> str | None:
     if name in built_in:
         return "a backend of Inferometer's own has that name"
     if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):

@@ -63,7 +63,7 @@ def times_of_run(marks: Iterable[SpanMark]) -> dict[str, PartTimes]:
     return times_of
 
 
-def means(runs: Sequence[Mapping[str, PartTimes]]) -> dict[str, PartTimes]:
+def mean_times(runs: Sequence[Mapping[str, PartTimes]]) -> dict[str, PartTimes]:
     """Part → its mean times over runs, 0 in a run without the part. Self times add up to the whole."""
     parts = dict.fromkeys(part for run in runs for part in run)
     return {part: _mean([run.get(part, _NONE) for run in runs]) for part in parts}
@@ -145,26 +145,26 @@ class TimedPass(Protocol):
         """Release resources."""
 
 
-def span_of(backend: TimedPass, index: int) -> int:
+def inference_span(backend: TimedPass, index: int) -> int:
     """Wall time in ns of one inference of batch `index`, counted round and round, until the device is done."""
-    choose(backend, index)
+    choose_batch(backend, index)
     return selected_span(backend)
 
 
-def choose(backend: TimedPass, index: int) -> None:
+def choose_batch(backend: TimedPass, index: int) -> None:
     """Select batch `index`, counted round and round, for selected_span()."""
     backend.select(index % backend.inputs)
 
 
 def selected_span(backend: TimedPass) -> int:
-    """As span_of(), of the batch that is selected: a profiler that starts after choose() sees the inference alone."""
+    """Wall time in ns of one inference of the selected batch. Profilers start after choose_batch()."""
     begin = now_ns()
     backend.infer()
     backend.synchronize()
     return now_ns() - begin
 
 
-def ready(backend: TimedPass) -> None:
+def load_and_warm_up(backend: TimedPass) -> None:
     """Load, compile, warm up; the inferences after that are timed."""
     entered("load")
     backend.load()
@@ -178,13 +178,13 @@ def ready(backend: TimedPass) -> None:
 def warm_up(backend: TimedPass) -> None:
     """Some inferences without timing, and their answers, which are checked before any inference is timed."""
     for index in range(WARM_UP_RUNS):
-        span_of(backend, index)
+        inference_span(backend, index)
         backend.outputs()
 
 
 def plain_ns(backend: TimedPass, runs: int) -> int:
     """The typical wall time of one inference in ns."""
-    return middle_mean([span_of(backend, index) for index in range(runs)])
+    return middle_mean([inference_span(backend, index) for index in range(runs)])
 
 
 def spans_alone(backend: TimedPass, runs: int) -> list[int]:
@@ -192,13 +192,15 @@ def spans_alone(backend: TimedPass, runs: int) -> list[int]:
 
     For libraries with threads of their own: the threads of a second session would spin beside the timed ones.
     """
-    ready(backend)
-    spans = [span_of(backend, index) for index in range(runs)]
+    load_and_warm_up(backend)
+    spans = [inference_span(backend, index) for index in range(runs)]
     backend.close()
     return spans
 
 
-def in_turns(plain: Callable[[int], int], watched: Callable[[int], int], runs: int) -> tuple[list[int], list[int]]:
+def spans_in_turns(
+    plain: Callable[[int], int], watched: Callable[[int], int], runs: int
+) -> tuple[list[int], list[int]]:
     """Wall times in ns of `runs` inferences without a profiler, and of as many with it, of the same session."""
     spans = [(plain(index), watched(index)) for index in range(runs)]
     return [without for without, _ in spans], [with_it for _, with_it in spans]

@@ -108,7 +108,7 @@ class MeasuredValue:
     differences: tuple[Differing, ...]
 
 
-def case_on(value: ClaimedValue, claim: Claim, device: Device) -> PublishedCase:
+def case_on_device(value: ClaimedValue, claim: Claim, device: Device) -> PublishedCase:
     """The case to measure for a value on a device: the published case, or the claim's substitute for that device."""
     case = PublishedCase.model_validate(value.model_dump(include=set(PublishedCase.model_fields)))
     substitute = claim.substitutes.get(device)
@@ -120,10 +120,12 @@ def case_on(value: ClaimedValue, claim: Claim, device: Device) -> PublishedCase:
     return case.model_copy(update=other)
 
 
-def find(claim: Claim, value: ClaimedValue, summary: Summary | None, left_out: Mapping[str, str]) -> MeasuredValue:
+def measured_value(
+    claim: Claim, value: ClaimedValue, summary: Summary | None, left_out: Mapping[str, str]
+) -> MeasuredValue:
     """The row for a value. left_out: why values cannot be measured here, by name."""
     rows = [row for row in summary.rows if not row.tried] if summary else []
-    here = [row for row in rows if _is_for(row, case_on(value, claim, row.device))]
+    here = [row for row in rows if _is_for(row, case_on_device(value, claim, row.device))]
     environments = list(summary.environments.values()) if summary else []
     around = (*_device(claim, environments), *_versions(claim, environments), *claim.differs)
     if not here:
@@ -135,7 +137,7 @@ def find(claim: Claim, value: ClaimedValue, summary: Summary | None, left_out: M
     return MeasuredValue(value, None if flaw else row, flaw, differences)
 
 
-def between(published: Summary, current: Summary) -> tuple[Differing, ...]:
+def differences_between(published: Summary, current: Summary) -> tuple[Differing, ...]:
     """The differences between two runs of this project.
 
     On a GPU only another GPU forbids a comparison; other differences of the machine are listed. On a CPU every
@@ -161,7 +163,7 @@ def _flaw(row: Row) -> str | None:
     """Why a row has no figure to compare; None where it has one."""
     if row.status != "measured":
         return f"{row.status}: {row.reason}" if row.reason else row.status
-    if flags.too_short(row):
+    if flags.is_too_short(row):
         return "too short for the clock"
     if row.grade not in grades.RANKED:
         return f"grade {row.grade}: {', '.join(dict.fromkeys(flag.name for flag in row.flags))}"
@@ -196,7 +198,7 @@ def _versions(claim: Claim, environments: Sequence[Environment]) -> Iterator[Dif
 
 def rows_of(claim: Claim, summary: Summary | None, left_out: Mapping[str, str]) -> tuple[ReproducedRow, ...]:
     """A row for each value, ratio and order. left_out: why a value cannot be measured here, by its name."""
-    measured = {value.name: find(claim, value, summary, left_out) for value in claim.values}
+    measured = {value.name: measured_value(claim, value, summary, left_out) for value in claim.values}
     return (
         *(_value(claim, measured[value.name]) for value in claim.values),
         *(_ratio(ratio, measured[ratio.faster], measured[ratio.than]) for ratio in claim.ratios),
@@ -206,7 +208,7 @@ def rows_of(claim: Claim, summary: Summary | None, left_out: Mapping[str, str]) 
 
 def _value(claim: Claim, result: MeasuredValue) -> ReproducedRow:
     value = result.value
-    measured, interval = _in_unit(value, result.row)
+    measured, interval = _figure_in_unit(value, result.row)
     published = value.latency_ms or value.items_per_s or 0.0
     refusing = list(dict.fromkeys(difference.name for difference in result.differences if difference.refuses))
     if claim.context is not None:
@@ -234,7 +236,7 @@ def _value(claim: Claim, result: MeasuredValue) -> ReproducedRow:
     )
 
 
-def _in_unit(value: ClaimedValue, row: Row | None) -> tuple[float | None, Interval | None]:
+def _figure_in_unit(value: ClaimedValue, row: Row | None) -> tuple[float | None, Interval | None]:
     """The row's figure and interval in the unit of the value: ms per batch, or samples per second."""
     if row is None or row.latency_ns is None:
         return None, None

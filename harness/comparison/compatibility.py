@@ -56,7 +56,7 @@ def row_changes(baseline: Row, current: Row) -> tuple[str, ...]:
 
 
 def _environments(before: Environment, after: Environment) -> Iterator[Difference]:
-    for name, ours, theirs in admission.differing(before, after):
+    for name, ours, theirs in admission.differing_facts(before, after):
         texts = (_text(ours), _text(theirs))
         if texts[0] == texts[1] or (name == "machine.memory_bytes" and abs(ours / theirs - 1) < MEMORY_TOLERANCE):
             continue
@@ -130,7 +130,7 @@ def states(summary: Summary) -> dict[str, str]:
     return {name: digits for name, digits in pairs if classes.count(name) == 1}
 
 
-def renamed(baseline: Summary, current: Summary) -> tuple[Row, ...]:
+def with_current_names(baseline: Summary, current: Summary) -> tuple[Row, ...]:
     """The baseline's rows. A class has the name of its state in the current summary, where both summaries have one
     state of it, with inputs and outputs of the same shapes."""
     before, after = states(baseline), states(current)

@@ -67,7 +67,7 @@ def run_of(summary: Summary, commit: str | None, points: Points | None = None) -
     if not points or summary.measured_from is None or summary.measured_to is None:
         return None
     environments = list(summary.environments.values())
-    facts = _joined(admission.all_facts(environment) for environment in environments)
+    facts = _joined_facts(admission.all_facts(environment) for environment in environments)
     key = {name: facts.pop(name) for name in KEY_FACTS if name in facts}
     machine_key = _hash(*map(repr, sorted(key.items())))
     commit = commit or _commit(environments)
@@ -94,7 +94,7 @@ def _commit(environments: Sequence[Environment]) -> str | None:
     return commits.pop() if len(commits) == 1 else None
 
 
-def _joined(facts: Iterable[Mapping[str, object]]) -> dict[str, str]:
+def _joined_facts(facts: Iterable[Mapping[str, object]]) -> dict[str, str]:
     """Facts of all environments of a run: a backend may have an interpreter, and so libraries, of its own."""
     texts: dict[str, dict[str, None]] = {}
     for mapping in facts:
@@ -148,7 +148,7 @@ def boundaries_of(runs: Sequence[HistoryRun]) -> list[EnvironmentChange]:
     """The changes of environment between consecutive runs of each machine."""
     boundaries: list[EnvironmentChange] = []
     latest: dict[str, HistoryRun] = {}
-    for run in _in_order(runs):
+    for run in _ordered_runs(runs):
         before = latest.get(run.machine_key)
         if before is not None and before.conditions != run.conditions:
             names = sorted({*before.conditions, *run.conditions})
@@ -167,7 +167,7 @@ def series_of(
 ) -> list[CaseSeries]:
     """Every series, in the order of its first run. A decided shift is a known boundary of its series."""
     by_series: dict[tuple[str, str], list[HistoryRun]] = {}
-    for run in _in_order(runs):
+    for run in _ordered_runs(runs):
         for case_id, point in run.points.items():
             if min(point.process_medians) > 0:
                 by_series.setdefault((case_id, run.machine_key), []).append(run)
@@ -187,7 +187,7 @@ def series_of(
     return series
 
 
-def _in_order(runs: Iterable[HistoryRun]) -> list[HistoryRun]:
+def _ordered_runs(runs: Iterable[HistoryRun]) -> list[HistoryRun]:
     return sorted(runs, key=lambda run: (run.measured_from, run.run_id))
 
 
@@ -246,7 +246,7 @@ _NAMED = re.compile(r"^(?:commit|working folder at) ([0-9a-f]{7,40})(?!.*, chang
 """A commit in the name of a state of an A/B run (harness/processes/code_states.py)."""
 
 
-def decided(shift: Shift, comparison: Comparison) -> Shift | str:
+def with_decision(shift: Shift, comparison: Comparison) -> Shift | str:
     """The shift with the state that an A/B run of its two commits gives it, or why it gives none."""
     if comparison.design != "paired" or comparison.baseline is None:
         return "the comparison is no A/B run"

@@ -54,12 +54,12 @@ def false_alarms(rows: Iterable[ComparedRow], may_refuse: bool = False) -> tuple
     return sum(verdict not in right for verdict in verdicts), len(verdicts)
 
 
-def refused(rows: Iterable[ComparedRow]) -> int:
+def refused_count(rows: Iterable[ComparedRow]) -> int:
     """Number of rows that were not compared."""
     return sum(row.verdict == "NOT COMPARABLE" for row in rows)
 
 
-def missed(rows: Iterable[ComparedRow]) -> tuple[int, int]:
+def missed_count(rows: Iterable[ComparedRow]) -> tuple[int, int]:
     """(missed, trials) over comparisons with work that was slowed down on purpose: only SLOWER is right."""
     verdicts = [row.verdict for row in rows]
     return sum(verdict != "SLOWER" for verdict in verdicts), len(verdicts)
@@ -73,7 +73,7 @@ def excluded_rate(wrong: int, trials: int) -> float:
     """
     low, high = 0.0, 1.0
     while trials > wrong and low < (middle := (low + high) / 2) < high:
-        low, high = (middle, high) if _at_most(wrong, trials, middle) > 1 - CONFIDENCE else (low, middle)
+        low, high = (middle, high) if _probability_at_most(wrong, trials, middle) > 1 - CONFIDENCE else (low, middle)
     return high
 
 
@@ -82,6 +82,6 @@ def trials_for(rate: float) -> int:
     return math.ceil(math.log(1 - CONFIDENCE) / math.log1p(-rate))
 
 
-def _at_most(wrong: int, trials: int, rate: float) -> float:
+def _probability_at_most(wrong: int, trials: int, rate: float) -> float:
     """P[Binomial(trials, rate) <= wrong]."""
     return math.fsum(math.comb(trials, k) * rate**k * (1 - rate) ** (trials - k) for k in range(wrong + 1))

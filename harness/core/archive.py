@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.core.errors import MalformedFileError, UsageError
-from harness.core.safe_files import SizeLimit, at_most, open_to_read, relative
+from harness.core.safe_files import SizeLimit, open_to_read, read_at_most, relative_name
 
 MAX_PACKED_BYTES = int(SizeLimit.BUNDLE)
 MAX_UNPACKED_BYTES = 1 << 30
@@ -75,7 +75,7 @@ def unpack(path: Path) -> dict[str, bytes]:
 def write(files: Mapping[str, bytes], folder: Path) -> None:
     """Write files that `unpack` checked into an empty folder."""
     for name, content in files.items():
-        target = folder / relative(name)
+        target = folder / relative_name(name)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
 
@@ -84,7 +84,7 @@ def _tar(files: Mapping[str, bytes], folder: str) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT, encoding="utf-8") as archive:
         for name in sorted(files):
-            member = tarfile.TarInfo(relative(f"{folder}/{name}"))
+            member = tarfile.TarInfo(relative_name(f"{folder}/{name}"))
             member.size = len(files[name])
             archive.addfile(member, io.BytesIO(files[name]))
     return buffer.getvalue()
@@ -93,7 +93,7 @@ def _tar(files: Mapping[str, bytes], folder: str) -> bytes:
 def _decompress(path: Path) -> bytes:
     try:
         with open_to_read(path) as file:
-            packed = at_most(file, MAX_PACKED_BYTES)
+            packed = read_at_most(file, MAX_PACKED_BYTES)
     except OSError as error:
         raise _refused(path, f"it cannot be read ({error.strerror})") from error
     if packed is None:
@@ -118,7 +118,7 @@ def _checked(path: Path, member: tarfile.TarInfo, folder: str) -> str:
         kind = "a link" if member.issym() or member.islnk() else "a device" if member.isdev() else "no ordinary file"
         raise _refused(path, f"{member.name!r} is {kind}")
     try:
-        relative(member.name)
+        relative_name(member.name)
     except ValueError as error:
         raise _refused(path, str(error)) from error
     if member.size > MAX_MEMBER_BYTES:

@@ -23,7 +23,7 @@ _STAGED = ".exporting-"
 
 
 @contextmanager
-def staging(home: Path) -> Iterator[Path]:
+def staging_folder(home: Path) -> Iterator[Path]:
     """A new folder below home for the life of the block. First removes the staging folders of killed processes."""
     with translate_storage_errors(home):
         home.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def _locked(folder: Path) -> Iterator[bool]:
         os.close(handle)
 
 
-def name_of(folder: Path, *besides: str) -> str:
+def content_name(folder: Path, *besides: str) -> str:
     """The name of a folder: a hash of its files by path, and of the words in `besides`."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     lines = [f"{path.relative_to(folder).as_posix()} {sha256_file(path)}" for path in files]

@@ -19,7 +19,7 @@ from harness.core import cli, store
 from harness.core.errors import MalformedFileError, MissingInputError
 from harness.core.layout import Models, Results
 from harness.core.packed import PackedRows
-from harness.core.safe_files import inside, relative
+from harness.core.safe_files import path_inside, relative_name
 from harness.core.schemas import PackedSummary, Plan, Row, Summary, WrittenFiles
 from harness.core.seal import UNSEALED
 
@@ -38,7 +38,7 @@ def inputs_of(sums: Mapping[Path, str], results: Results, models: Models) -> dic
     for path, digest in sorted(sums.items()):
         root, prefix = next(root for root in roots if path.is_relative_to(root[0]))
         with suppress(ValueError):
-            digests[relative(f"{prefix}{path.relative_to(root).as_posix()}")] = digest
+            digests[relative_name(f"{prefix}{path.relative_to(root).as_posix()}")] = digest
     return digests
 
 
@@ -122,9 +122,9 @@ def check_inputs(summary: Summary, results: Results, models: Models | None = Non
     """
     for name, digest in summary.inputs.items():
         if name.startswith(MODELS):
-            path = inside(models.root, name.removeprefix(MODELS)) if models else None
+            path = path_inside(models.root, name.removeprefix(MODELS)) if models else None
         else:
-            path = inside(results.root, name)
+            path = path_inside(results.root, name)
         if path is None or (not path.is_file() and not complete):
             continue
         again = "make aggregate report"

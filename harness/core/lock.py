@@ -38,7 +38,7 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def waiting(path: Path) -> Iterator[None]:
+def wait_for_lock(path: Path) -> Iterator[None]:
     """Hold the lock file during the block; waits for another holder, so the block must be short."""
     handle = _opened(path)
     try:
@@ -68,7 +68,7 @@ def place() -> str:
         return ""
 
 
-def lives(pid: int, where: str, started_at: str) -> bool | None:
+def is_alive(pid: int, where: str, started_at: str) -> bool | None:
     """Whether a process that ran at `started_at` (ISO 8601) still runs here; None where that is unknown."""
     if not where or where != place():
         return None

@@ -36,7 +36,7 @@ def map_forked(work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
         return
     _WORK.append(work)
     try:
-        with uncollected(), multiprocessing.get_context("fork").Pool(processes) as pool:
+        with without_garbage_collection(), multiprocessing.get_context("fork").Pool(processes) as pool:
             waiting: deque[AsyncResult[R]] = deque()
             for item in items:
                 waiting.append(pool.apply_async(_call, (item,)))
@@ -53,7 +53,7 @@ def _call(item: Any) -> Any:
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def without_garbage_collection() -> Iterator[None]:
     """Without the collector of cycles, here and in processes that are forked meanwhile. Records form no cycles, and it
     would look at all of them again and again."""
     collects = gc.isenabled()

@@ -41,7 +41,7 @@ class WindowRequest(Record):
     """Untimed work before each window, after the wait for it."""
 
 
-class Job(Record):
+class CaseJob(Record):
     """One case in one round, to be measured by one new process."""
 
     case: Case
@@ -73,8 +73,8 @@ class LoadJob(Record):
     engines: EngineOptions = EngineOptions()
 
 
-class GenerationTask(Record):
-    """One case of generation in one round, to be measured by one new process. Fields as in Job."""
+class GenerationCaseJob(Record):
+    """One case of generation in one round, to be measured by one new process. Fields as in CaseJob."""
 
     case: GenerationCase
     round: int
@@ -88,10 +88,10 @@ class GenerationTask(Record):
     options: GenerationOptions
 
 
-TurnJob = Job | GenerationTask
+TurnJob = CaseJob | GenerationCaseJob
 """A job that leaves one record a round."""
-AnyJob = Job | LoadJob | GenerationTask
-ANY_JOB: TypeAdapter[Job | LoadJob | GenerationTask] = TypeAdapter(AnyJob)
+AnyJob = CaseJob | LoadJob | GenerationCaseJob
+ANY_JOB: TypeAdapter[CaseJob | LoadJob | GenerationCaseJob] = TypeAdapter(AnyJob)
 """What a worker is sent; the fields of the three are different."""
 
 

@@ -92,7 +92,7 @@ class RawFiles:
             return error
 
 
-def forget(turns: Iterable[tuple[int, Case | GenerationCase]], results: Results) -> None:
+def remove_records(turns: Iterable[tuple[int, Case | GenerationCase]], results: Results) -> None:
     """Remove the records of turns, (round, case): a forced run that is interrupted must not present them as new.
 
     results: of generation for its cases (Results.of_generation).
@@ -103,7 +103,7 @@ def forget(turns: Iterable[tuple[int, Case | GenerationCase]], results: Results)
             path.unlink(missing_ok=True)
 
 
-def pack(plan: Plan, results: Results, without: Collection[tuple[str, int]] = ()) -> int:
+def pack_records(plan: Plan, results: Results, without: Collection[tuple[str, int]] = ()) -> int:
     """Move the JSON files of a large plan into one Parquet file a model; returns their number.
 
     A record that cannot be read stays a file, which `aggregate` names. Only for the holder of the folder's lock.

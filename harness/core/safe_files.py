@@ -73,7 +73,7 @@ def open_to_read(path: Path) -> IO[bytes]:
 def read(path: Path, limit: SizeLimit) -> bytes:
     """The content of an ordinary file. Raises as open_to_read, and MalformedFileError for a file that is too large."""
     with open_to_read(path) as file:
-        content = at_most(file, limit)
+        content = read_at_most(file, limit)
     if content is None:
         raise MalformedFileError(
             f"{path} has more than {limit:,} bytes, the limit of such files.", "Remove it, or name another folder."
@@ -81,7 +81,7 @@ def read(path: Path, limit: SizeLimit) -> bytes:
     return content
 
 
-def at_most(file: IO[bytes], most: int) -> bytes | None:
+def read_at_most(file: IO[bytes], most: int) -> bytes | None:
     """The content of an ordinary file at its current size; None where it has more than `most` bytes."""
     size = os.fstat(file.fileno()).st_size
     return file.read(size) if size <= most else None
@@ -127,7 +127,7 @@ def _odd(path: Path, kind: str) -> StorageError:
     return StorageError(f"{path} is {kind}, and is not written to.", f"Remove it: rm {path}; or name another folder.")
 
 
-def relative(name: str) -> str:
+def relative_name(name: str) -> str:
     """The name, if it can only mean a file below the folder that it is joined to; else raises ValueError.
 
     Names that Inferometer writes have no drive, backslash or control character, so these are refused.
@@ -142,10 +142,10 @@ FILE_NAME = re.compile(r"[A-Za-z0-9_+][A-Za-z0-9._+=-]*")
 """One component of a path: ASCII letters, digits and `._+=-`, never beginning with a dot or a dash."""
 
 
-def inside(folder: Path, name: str) -> Path:
+def path_inside(folder: Path, name: str) -> Path:
     """folder/name. Raises MalformedFileError where the name, or a link in its path, leads out of the folder."""
     try:
-        path = folder / PurePosixPath(relative(name))
+        path = folder / PurePosixPath(relative_name(name))
     except ValueError as error:
         raise MalformedFileError(
             f"{name!r} is no path below {folder}.", "Do not use the file that names it; make it again here."

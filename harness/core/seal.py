@@ -49,7 +49,7 @@ def sealed(content: bytes) -> bytes:
     return content[:-2] + b',"seal":"' + digest + b'"}\n'
 
 
-def opened(content: bytes) -> Opened:
+def unsealed(content: bytes) -> Opened:
     """Remove the seal. A seal that is not exactly in its place stays, and readers of records refuse it."""
     if match := _PRETTY.search(content, max(0, len(content) - 128)):
         body = content[: match.start()] + b"\n}\n"

@@ -28,7 +28,7 @@ from harness.core.errors import (
     UsageError,
 )
 from harness.core.packed import PackedRows, RowsWriter, written_rows
-from harness.core.safe_files import SizeLimit, at_most, inside, open_to_read
+from harness.core.safe_files import SizeLimit, open_to_read, path_inside, read_at_most
 from harness.core.schemas import (
     Artifact,
     ExportRecord,
@@ -43,7 +43,7 @@ from harness.core.schemas import (
     Summary,
 )
 from harness.core.schemas.summary_record import rounded_record
-from harness.core.seal import UNSEALED, Opened, opened, sealed
+from harness.core.seal import UNSEALED, Opened, sealed, unsealed
 from harness.core.text import portable
 
 R = TypeVar("R", bound=BaseModel)
@@ -214,10 +214,10 @@ def content_sum(path: Path, made_by: str) -> str:
 
 
 def _opened(path: Path, content: bytes, made_by: str) -> Opened:
-    unsealed = opened(content)
-    if unsealed.broken:
+    record = unsealed(content)
+    if record.broken:
         raise _changed(path, made_by)
-    return unsealed
+    return record
 
 
 def _changed(path: Path, made_by: str) -> MalformedFileError:
@@ -231,7 +231,7 @@ def read_bytes(path: Path, made_by: str) -> bytes:
     """The content of a file, or MissingInputError naming the command that writes it."""
     try:
         with open_to_read(path) as file:
-            content = at_most(file, MAX_RECORD_BYTES)
+            content = read_at_most(file, MAX_RECORD_BYTES)
     except FileNotFoundError as error:
         raise MissingInputError(f"{path} does not exist.", f"Run `{made_by}` first.") from error
     except OSError as error:
@@ -323,7 +323,7 @@ def check_artifacts(folder: Path, export: ExportRecord | GenerationExport) -> No
 
 def check_artifact(folder: Path, file: Artifact, made_by: str) -> None:
     """Raise MalformedFileError when a file is missing, has changed since it was made or lies outside the folder."""
-    path = inside(folder, file.path)
+    path = path_inside(folder, file.path)
     # The size first: a file that has grown is not read completely.
     if not path.is_file() or path.stat().st_size != file.size_bytes or sha256_file(path) != file.sha256:
         state = "has changed since it was made" if path.is_file() else "is missing"

@@ -126,7 +126,7 @@ def interval(ends: Interval | None, divisor: float = 1, end: Callable[[float], s
     return f"[{end(ends.low / divisor)}, {end(ends.high / divisor)}]"
 
 
-def to_scale(ends: Interval | None) -> Interval | None:
+def drawable_interval(ends: Interval | None) -> Interval | None:
     """The interval that a chart draws as a bar; None where it is too wide to print and would squeeze all others."""
     return None if ends is None or too_wide_to_print(ends) else ends
 

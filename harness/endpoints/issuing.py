@@ -42,7 +42,7 @@ _SET_TIMER_SLACK = 29
 """PR_SET_TIMERSLACK of <linux/prctl.h>."""
 
 
-def drive(
+def issue_open_loop(
     endpoint: Endpoint,
     samples: Sequence[Sample],
     order: Sequence[int] | Instants,
@@ -63,7 +63,7 @@ def drive(
     return _Run(endpoint, samples, order, schedule, timeout_ns, most_in_flight, keep_every).run()
 
 
-def drive_closed(
+def issue_closed_loop(
     endpoint: Endpoint,
     samples: Sequence[Sample],
     order: Sequence[int] | Instants,
@@ -76,7 +76,7 @@ def drive_closed(
     return _Run(endpoint, samples, order, None, timeout_ns, concurrency, keep_every).run()
 
 
-def keep_every(requests: int, answer_bytes: int, most_bytes: int = KEPT_BYTES) -> int:
+def kept_step(requests: int, answer_bytes: int, most_bytes: int = KEPT_BYTES) -> int:
     """k, so that each k-th answer of that size fits into most_bytes: 1 keeps all of them."""
     return max(1, -(-requests * max(answer_bytes, 1) // most_bytes))
 

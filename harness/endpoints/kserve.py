@@ -162,8 +162,8 @@ _MOST_NS = 1 << 60
 def note_parameters(parameters: object, trace: Exchange) -> None:
     """Write the times in an answer's parameters into its trace."""
     if isinstance(parameters, Mapping):
-        trace.server_queue_ns = _known(parameters.get("queue_ns"), trace.server_queue_ns)
-        trace.server_compute_ns = _known(parameters.get("compute_ns"), trace.server_compute_ns)
+        trace.server_queue_ns = _count_or(parameters.get("queue_ns"), trace.server_queue_ns)
+        trace.server_compute_ns = _count_or(parameters.get("compute_ns"), trace.server_compute_ns)
 
 
 def totals_of(models: object) -> ServerTotals | None:
@@ -207,7 +207,7 @@ def _whole(value: object) -> int:
     return value
 
 
-def _known(value: object, otherwise: int) -> int:
+def _count_or(value: object, otherwise: int) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_NS:
         return value
     return otherwise

@@ -106,7 +106,7 @@ def parse_target(url: str) -> Target:
     if parts.fragment or "#" in url:
         raise _refused(url, "it has a fragment (#)")
     protocol, tls = _SCHEMES[parts.scheme]
-    prefix, model, version = _of_completions(url, parts) if protocol == "openai" else _of_kserve(url, parts)
+    prefix, model, version = _completions_parts(url, parts) if protocol == "openai" else _kserve_parts(url, parts)
     if protocol == "kserve-grpc" and prefix:
         raise _refused(url, "gRPC has no path before /v2")
     if any(part in (".", "..") for part in (*prefix.split("/"), model, version)):
@@ -114,7 +114,7 @@ def parse_target(url: str) -> Target:
     return Target(protocol, tls, parts.hostname, port or _PORTS[protocol][tls], prefix, model, version)
 
 
-def _of_kserve(url: str, parts: SplitResult) -> tuple[str, str, str]:
+def _kserve_parts(url: str, parts: SplitResult) -> tuple[str, str, str]:
     match = _KSERVE.fullmatch(parts.path)
     if match is None:
         raise _refused(url, "its path is not /v2/models/<name>")
@@ -123,7 +123,7 @@ def _of_kserve(url: str, parts: SplitResult) -> tuple[str, str, str]:
     return match[1], match[2], match[3] or ""
 
 
-def _of_completions(url: str, parts: SplitResult) -> tuple[str, str, str]:
+def _completions_parts(url: str, parts: SplitResult) -> tuple[str, str, str]:
     match = _OPENAI.fullmatch(parts.path)
     if match is None:
         raise _refused(url, "its path is not /v1/completions")

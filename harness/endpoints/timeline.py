@@ -210,7 +210,7 @@ def client_times(run: Timeline, compared: int, equal: int | None, server: Server
 _SUMS = tuple(ServerSums.model_fields)
 
 
-def ended(run: Timeline) -> Instants:
+def end_instants(run: Timeline) -> Instants:
     """When each request was over: its complete answer, or the moment in which it failed."""
     return np.where(run.failed | (run.done < 0), run.ended, run.done)
 

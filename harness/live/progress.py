@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import Field
 
-from harness.aggregation.across_rows import losers
+from harness.aggregation.across_rows import slower_settings
 from harness.aggregation.batch_times import batch_ns
 from harness.core.schemas import (
     Case,
@@ -27,7 +27,7 @@ from harness.core.schemas import (
 )
 from harness.core.text import short_names
 from harness.core.timestamps import seconds_between
-from harness.serving.load_case import points_of
+from harness.serving.load_case import load_steps
 from harness.statistics import estimators
 
 TurnCase: TypeAlias = Case | GenerationCase
@@ -101,7 +101,7 @@ class EndedTurn(Record):
     seen: TurnMachine | None
 
 
-def answer_of(record: Measured | Generated | Failed, usage: Usage | None, tolerance: Tolerance | None) -> EndedTurn:
+def ended_turn(record: Measured | Generated | Failed, usage: Usage | None, tolerance: Tolerance | None) -> EndedTurn:
     """A record without its samples. tolerance: that of its outputs."""
     measured = record if isinstance(record, Measured) else None
     unsound = measured is not None and _is_unsound(measured, tolerance)
@@ -274,7 +274,9 @@ def progress(
     alive = [run for run, lives in runs if lives is not False]
     names = dict.fromkeys([*(case.model for case in every_case), *(load.model for load in plan.loads)])
     short, at_work = short_names(names), {run.case_id for run in alive}
-    models = _by_model(every_case, answers, plan.measurement.rounds, at_work, short, {} if memory is None else memory)
+    models = _models_progress(
+        every_case, answers, plan.measurement.rounds, at_work, short, {} if memory is None else memory
+    )
     ordered = {row.case_id: row for model in models for row in model.rows}
     rows = tuple(ordered[case.case_id] for case in every_case)
     seen = loads or {}
@@ -326,7 +328,7 @@ class ModelProgress:
     latest: EndedTurn | None
 
 
-def _by_model(
+def _models_progress(
     cases: Sequence[TurnCase],
     answers: Iterable[EndedTurn],
     rounds: int,
@@ -349,11 +351,11 @@ def _by_model(
     for model, answered in own.items():
         of = (*answered, *working.get(model, ()))
         if model not in memory or memory[model].of != of:
-            memory[model] = _of_model(planned[model], answered, rounds, at_work, short[model], of)
+            memory[model] = _model_progress(planned[model], answered, rounds, at_work, short[model], of)
     return [memory[model] for model in planned]
 
 
-def _of_model(
+def _model_progress(
     cases: Sequence[TurnCase],
     answers: Sequence[EndedTurn],
     rounds: int,
@@ -414,7 +416,7 @@ def _beaten(cases: Sequence[Case], turns: Mapping[str, Mapping[int, EndedTurn]])
         for name, rounds in turns.items()
     }
     unsound = {name for name, rounds in turns.items() if any(turn.unsound for turn in rounds.values())}
-    return losers(cases, medians, unsound)
+    return slower_settings(cases, medians, unsound)
 
 
 def _state(working: bool, exporting: bool, begun: bool, owing: bool) -> RunState:
@@ -445,7 +447,7 @@ def _row(case: TurnCase, turns: Mapping[int, EndedTurn], rounds: int, at_work: b
         median_ns=estimators.median(medians) if medians else None,
         low_ns=min(medians, default=None),
         high_ns=max(medians, default=None),
-        remarks=(case.skip_reason,) if case.skip_reason else _of_rounds(turns),
+        remarks=(case.skip_reason,) if case.skip_reason else _remarks_by_round(turns),
     )
 
 
@@ -453,7 +455,7 @@ def _load_row(load: LoadCase, seen: LoadSeen, at_work: bool) -> CaseProgress:
     """The row of a load case. Before its peak is predicted, as many loads are planned as there will be where one meets
     the bound."""
     peak = seen.peak_per_s if seen.predicted else 1.0
-    steps = points_of(load, peak)
+    steps = load_steps(load, peak)
     planned = 0 if load.skip_reason else len(steps) * load.replications
     done = sum(len(numbers) for numbers in seen.replications.values())
     complete = seen.served and done >= planned and (seen.predicted or not load.replayed)
@@ -516,7 +518,7 @@ def _row_state(case: TurnCase, turns: Mapping[int, EndedTurn], planned: int, at_
     return "done" if len(turns) >= planned else "partly"
 
 
-def _of_rounds(turns: Mapping[int, EndedTurn]) -> tuple[str, ...]:
+def _remarks_by_round(turns: Mapping[int, EndedTurn]) -> tuple[str, ...]:
     """`round 2 failed in load: …`: each failure and remark once, with its rounds."""
     numbers: dict[str, list[int]] = {}
     for number, turn in sorted(turns.items()):

@@ -12,7 +12,7 @@ from typing import TypeVar
 from harness.core import packed, store, units
 from harness.core.errors import FormatError, MissingInputError, StorageError
 from harness.core.layout import LoadFiles, Results
-from harness.core.lock import lives
+from harness.core.lock import is_alive
 from harness.core.packed import PackedRaw
 from harness.core.schemas import (
     Case,
@@ -37,15 +37,15 @@ from harness.live.progress import (
     ModelProgress,
     Progress,
     TurnCase,
-    answer_of,
+    ended_turn,
     progress,
 )
 from harness.planning.load_cases import estimate_load
-from harness.planning.resume import belongs, turns_of
+from harness.planning.resume import is_replication_of, replication_turns
 from harness.processes.launcher import START_TIMEOUT_S
 from harness.processes.load_launcher import SLACK as LOAD_SLACK
 from harness.reporting.prose import conditions
-from harness.serving.load_case import points_of, prediction_digest, replication_digest, service_digest
+from harness.serving.load_case import load_steps, prediction_digest, replication_digest, service_digest
 from harness.timing.clock import now_ns
 
 _SHARE = 0.02
@@ -124,7 +124,7 @@ class WatchedFolder:
         used = {answer.environment_id for answer in answers}
         known = {name: environment for name, environment in self._environments.items() if name in used}
         threads = units.either((answer.threads for answer in answers if answer.threads), "thread")
-        parts = [conditions.machine(known), threads, conditions.versions(known)]
+        parts = [conditions.machine_text(known), threads, conditions.library_versions(known)]
         return " · ".join(filter(None, parts)) if known and threads else ""
 
     def _current_plan(self) -> Plan:
@@ -150,7 +150,7 @@ class WatchedFolder:
                 if now_ns() > until:
                     bytes_left += 1
                     continue
-                self._packed[path] = stamp, tuple(_of_packed(path, plan, cases[slug]))
+                self._packed[path] = stamp, tuple(_packed_turns(path, plan, cases[slug]))
             yield from self._packed[path][1]
         if bytes_left:
             self._unread = True
@@ -159,17 +159,17 @@ class WatchedFolder:
     def _load(self, files: LoadFiles, plan: Plan, load: LoadCase) -> LoadSeen:
         """What is there of a load case. Damaged and other records are as if missing: `make load` measures them."""
         service = self._record(files.service, ServiceRun)
-        if service is None or not _is_of(service, plan, service_digest(load)):
+        if service is None or not _belongs_to_plan(service, plan, service_digest(load)):
             return LoadSeen(failure=_failure(files, plan))
         prediction = self._record(files.prediction, Prediction)
-        if prediction is not None and not _is_of(prediction, plan, prediction_digest(load)):
+        if prediction is not None and not _belongs_to_plan(prediction, plan, prediction_digest(load)):
             prediction = None
         numbers: dict[str, tuple[int, ...]] = {}
-        for step, number in turns_of(load, points_of(load, prediction.peak_per_s if prediction else None)):
+        for step, number in replication_turns(load, load_steps(load, prediction.peak_per_s if prediction else None)):
             record = self._record(files.replication(step.name, number), Replication)
-            if record is None or not _is_of(record, plan, replication_digest(load)):
+            if record is None or not _belongs_to_plan(record, plan, replication_digest(load)):
                 continue
-            if belongs(record, load, step, number, service):
+            if is_replication_of(record, load, step, number, service):
                 numbers[step.name] = (*numbers.get(step.name, ()), number)
         return LoadSeen(
             served=True,
@@ -230,7 +230,7 @@ def _is_current(answer: EndedTurn | str, newer: Collection[str], folder: Results
     return not folder.raw_file(answer.case_id, answer.round).is_file()
 
 
-def _of_packed(path: Path, plan: Plan, cases: Sequence[Case]) -> Iterator[EndedTurn | str]:
+def _packed_turns(path: Path, plan: Plan, cases: Sequence[Case]) -> Iterator[EndedTurn | str]:
     """The results in a Parquet file, or what is wrong with it."""
     by_id = {case.case_id: case for case in cases}
     try:
@@ -239,7 +239,7 @@ def _of_packed(path: Path, plan: Plan, cases: Sequence[Case]) -> Iterator[EndedT
             record, case = file.record(case_id, number), by_id.get(case_id)
             if record is not None and case is not None and record.settings_id == plan.settings_id:
                 tolerance = plan.tolerance(case.model, case.precision)
-                yield answer_of(record, file.usage(case_id, number), tolerance)
+                yield ended_turn(record, file.usage(case_id, number), tolerance)
     except (FormatError, MissingInputError) as error:
         yield f"{error.problem} {error.hint}"
 
@@ -247,7 +247,7 @@ def _of_packed(path: Path, plan: Plan, cases: Sequence[Case]) -> Iterator[EndedT
 _SAMPLES = ("scheduled_ns", "sizes", "ready_ns", "start_ns", "done_ns", "worker", "service_ns", "points", "map")
 
 
-def _is_of(record: LoadBase, plan: Plan, digest: str) -> bool:
+def _belongs_to_plan(record: LoadBase, plan: Plan, digest: str) -> bool:
     return (record.settings_id, record.load_sha256) == (plan.settings_id, digest)
 
 
@@ -281,7 +281,7 @@ def _answer(raw: Path, usage: Path, plan: Plan, case: TurnCase, number: int) -> 
         watched = store.load(usage, Usage, "make run")
     except (MissingInputError, FormatError):
         watched = None  # the monitor has not written it yet, or there was none
-    return answer_of(record, watched, plan.tolerance(case.model, case.precision))
+    return ended_turn(record, watched, plan.tolerance(case.model, case.precision))
 
 
 def _run(folder: Results, plan: Plan, now: str) -> LiveRun | str | None:
@@ -293,12 +293,12 @@ def _run(folder: Results, plan: Plan, now: str) -> LiveRun | str | None:
         return f"{error.problem} {error.hint}"
     if running.plan_id != plan.plan_id:
         return f"A run of plan {running.plan_id} was at work here; the plan is now {plan.plan_id}."
-    is_alive = lives(running.pid, running.place, running.started_at)
+    alive = is_alive(running.pid, running.place, running.started_at)
     loaded = [load for load in plan.loads if load.load_id == running.case_id]
     longest_s = plan.measurement.timeout_s + START_TIMEOUT_S + LOAD_SLACK * estimate_load(loaded)[1]
-    if is_alive is None and seconds_between(running.since, now) > longest_s:
-        is_alive = False  # in any place: no turn lasts so long
-    return running, is_alive
+    if alive is None and seconds_between(running.since, now) > longest_s:
+        alive = False  # in any place: no turn lasts so long
+    return running, alive
 
 
 _LONGEST_EXPORT_S = 24 * 3600
@@ -311,10 +311,10 @@ def _export(folder: Results, now: str) -> LiveExport | None:
         exporting = store.load(folder.exporting, Exporting, "make export")
     except (MissingInputError, FormatError):
         return None  # the next model writes it again
-    is_alive = lives(exporting.pid, exporting.place, exporting.started_at)
-    if is_alive is None and seconds_between(exporting.since, now) > _LONGEST_EXPORT_S:
-        is_alive = False
-    return exporting, is_alive
+    alive = is_alive(exporting.pid, exporting.place, exporting.started_at)
+    if alive is None and seconds_between(exporting.since, now) > _LONGEST_EXPORT_S:
+        alive = False
+    return exporting, alive
 
 
 def _stamp(path: Path) -> _Stamp:

@@ -89,10 +89,10 @@ def _encoded(watched: StateSource) -> tuple[HTTPStatus, bytes]:
         return HTTPStatus.SERVICE_UNAVAILABLE, json.dumps({"problem": error.problem, "hint": error.hint}).encode()
     if state is None:
         return HTTPStatus.SERVICE_UNAVAILABLE, json.dumps({"problem": NO_PLAN, "hint": ""}).encode()
-    return HTTPStatus.OK, shown(state).model_dump_json().encode()
+    return HTTPStatus.OK, most_urgent(state).model_dump_json().encode()
 
 
-def shown(progress: Progress) -> Progress:
+def most_urgent(progress: Progress) -> Progress:
     """The state with at most MAX_ROWS cases, which a browser can show: running, failed and void ones first, then
     those with results, in the plan's order."""
     if len(progress.rows) <= MAX_ROWS:

@@ -59,18 +59,18 @@ def view(progress: Progress | None, height: int | None = None) -> RenderableType
     say = partial(Text, no_wrap=height is not None, overflow=cut)
     parts: list[RenderableType] = [say(headline(progress), style="bold")]
     if progress.planned:
-        parts += [_bar(progress), say(counts(progress))]
-    at_work = (*map(exporting, progress.exporting), *map(turning, progress.turning))
-    parts += [say(line) for line in (*at_work, machine(progress), *map(one_line, progress.notes)) if line]
+        parts += [_bar(progress), say(counts_line(progress))]
+    at_work = (*map(export_line, progress.exporting), *map(running_turn, progress.turning))
+    parts += [say(line) for line in (*at_work, machine_line(progress), *map(one_line, progress.notes)) if line]
     parts += [say(line, style="dim") for line in (one_line(progress.conditions), *LEGEND) if line]
-    rows = progress.rows if height is None else around(progress.rows, max(3, height - len(parts) - _BELOW))
+    rows = progress.rows if height is None else visible_page(progress.rows, max(3, height - len(parts) - _BELOW))
     parts.append(_table(rows, cut))
     if len(rows) < len(progress.rows):
         parts.append(say(f"{len(rows)} of {len(progress.rows)} cases; `--once` prints all.", style="dim"))
     return Group(*parts)
 
 
-def around(rows: Sequence[CaseProgress], room: int) -> Sequence[CaseProgress]:
+def visible_page(rows: Sequence[CaseProgress], room: int) -> Sequence[CaseProgress]:
     """The page of rows with the running case. It does not move while cases of the page take turns."""
     place = next((index for index, row in enumerate(rows) if row.state == "running"), 0)
     first = max(0, min(place // room * room, len(rows) - room))
@@ -109,7 +109,7 @@ def headline(progress: Progress) -> str:
     return cli.typed(f"Plan {progress.plan_id} · {one_line(progress.config)} · {progress.device} · {sentence}")
 
 
-def counts(progress: Progress) -> str:
+def counts_line(progress: Progress) -> str:
     """`41 of 87 turns · 1 failed · 3 of 12 of this run · elapsed 0:03:20 · left 0:04:10`."""
     parts = [f"{progress.done} of {progress.planned} turns"]
     parts += [f"{progress.failed} failed"] if progress.failed else []
@@ -120,17 +120,17 @@ def counts(progress: Progress) -> str:
     return " · ".join(parts)
 
 
-def turning(case: Turning) -> str:
+def running_turn(case: Turning) -> str:
     """The turn that is measured now, or that was measured when its run ended."""
     return _case_in_words(case) if case.lives is False else f"{_case_in_words(case)}  since {_clock(case.seconds)}"
 
 
-def exporting(export: ModelExport) -> str:
+def export_line(export: ModelExport) -> str:
     """`exporting: resnet50 (2 of 3 models)  since 0:00:12`."""
     return _export(export) if export.lives is False else f"{_export(export)}  since {_clock(export.seconds)}"
 
 
-def machine(progress: Progress) -> str:
+def machine_line(progress: Progress) -> str:
     """`GPU at the end of the last turn: 1,980 MHz · 61 °C · 310 W`; empty where the machine reports none."""
     if (seen := progress.seen) is None:
         return ""

@@ -217,7 +217,7 @@ def sample(before: Reading, now: Reading, phase: str, first_ns: int) -> UsageSam
         throttled_periods=_difference(before.throttled, now.throttled),
         thermal_events=_difference(before.thermal_events, now.thermal_events),
         stopped=now.stopped,
-        **_beside(before, now, process_s + now.monitor_s - before.monitor_s, seconds),
+        **_use_by_others(before, now, process_s + now.monitor_s - before.monitor_s, seconds),
     )
 
 
@@ -241,7 +241,7 @@ def busiest(before: Mapping[int, ProcessCpu], now: Mapping[int, ProcessCpu], sec
     return tuple(sorted(busy, key=lambda process: -process.cpu_percent)[:MAX_BUSIEST])
 
 
-def _beside(before: Reading, now: Reading, own_s: float, seconds: float) -> dict[str, Any]:
+def _use_by_others(before: Reading, now: Reading, own_s: float, seconds: float) -> dict[str, Any]:
     """Use by others of the CPUs that the process may use, and of the SMT siblings that it may not use."""
     allowed = before.allowed & now.allowed
     if not allowed or not allowed <= before.cpus.keys() & now.cpus.keys():

@@ -19,7 +19,7 @@ THREADS = ("1-thread", "2-threads")
 Backends = Sequence[tuple[str, BackendInfo]]
 
 
-def refuse_unknown(block: MatrixBlock, backends: Backends, device: Device, where: str) -> None:
+def refuse_unknown_settings(block: MatrixBlock, backends: Backends, device: Device, where: str) -> None:
     """Raise ConfigError for a setting that none of the block's backends has, and for settings beside `tune`."""
     known = list(dict.fromkeys(name for _, table in backends for name in table.settings_on(device)))
     for name in block.settings or ():
@@ -57,7 +57,7 @@ def threads_of(case: Case, usual: int) -> int:
     return backend_info(case.backend).setting(case.device, case.setting).threads or usual
 
 
-def interpreters(texts: Sequence[str]) -> dict[str, Path]:
+def parse_interpreters(texts: Sequence[str]) -> dict[str, Path]:
     """`tensorrt=/opt/trt/bin/python` → path by backend; one text may have several, separated by commas.
 
     Raises ConfigError for an unknown backend, UsageError for a path that is not an executable.

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from harness.aggregation import flags, grades
 from harness.backends import BACKENDS, backend_info
-from harness.comparison.claim_verdicts import case_on
+from harness.comparison.claim_verdicts import case_on_device
 from harness.core import file_sums, safe_files, store
 from harness.core.errors import ConfigError, UsageError
 from harness.core.layout import Results
@@ -68,7 +68,7 @@ def published_run(claim: Claim) -> tuple[Summary, Plan] | None:
     """The published run that a claim refers to; None where the claim has its own values."""
     if claim.results is None:
         return None
-    folder = Results(safe_files.inside(Path(), claim.results))
+    folder = Results(safe_files.path_inside(Path(), claim.results))
     made_by = "git checkout -- results/published"
     return file_sums.load_summary(folder.summary, made_by), store.load(folder.plan, Plan, made_by)
 
@@ -95,7 +95,7 @@ def filled_in(claim: Claim, summary: Summary, plan: Plan) -> Claim:
 
 
 def _is_sound(row: Row) -> bool:
-    return row.latency_ns is not None and row.grade in grades.RANKED and not row.tried and not flags.too_short(row)
+    return row.latency_ns is not None and row.grade in grades.RANKED and not row.tried and not flags.is_too_short(row)
 
 
 def _as_value(row: Row) -> ClaimedValue:
@@ -150,7 +150,7 @@ def _entry(model: ClaimedModel) -> ModelEntry:
 
 def _block(claim: Claim, value: ClaimedValue, device: Device) -> MatrixBlock | str:
     """A block for the case of one value, or why this device has no such case."""
-    cell = case_on(value, claim, device)
+    cell = case_on_device(value, claim, device)
     table = backend_info(cell.backend)
     model_info(cell.model)
     if claim.device not in (None, device):

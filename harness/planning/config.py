@@ -136,14 +136,14 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
         not_text = isinstance(error, UnicodeDecodeError | yaml.reader.ReaderError)
         hint = "Save it as text in UTF-8." if not_text else "Compare it with configs/quickstart.yaml."
-        raise ConfigError(f"{path} is not valid YAML: {_where(error)}", hint) from error
+        raise ConfigError(f"{path} is not valid YAML: {_yaml_problem(error)}", hint) from error
     if not isinstance(data, dict):
         found = "is empty" if data is None else "has no keys"
         raise ConfigError(f"{path} {found}.", "Write `models:` and `matrix:`, as in configs/quickstart.yaml.")
     return data
 
 
-def _where(error: Exception) -> str:
+def _yaml_problem(error: Exception) -> str:
     """`line 3, column 5: problem`."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         mark = error.problem_mark
@@ -156,7 +156,7 @@ def _where(error: Exception) -> str:
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def share(text: str) -> float:
+def parse_share(text: str) -> float:
     """`0.5%` or `0.005`; UsageError unless it is between 0 and 1."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)\s*(%?)", text.strip())
     value = float(match[1]) / (100 if match[2] else 1) if match else 0.0
@@ -168,7 +168,7 @@ def share(text: str) -> float:
     return value
 
 
-def duration_s(text: str) -> float:
+def parse_duration_s(text: str) -> float:
     """`90s`, `10m` or `1.5h`, in seconds; UsageError for anything else, also for a number without a unit."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh])", text.strip())
     seconds = float(match[1]) * SECONDS[match[2]] if match else 0.0
@@ -181,7 +181,7 @@ def duration_s(text: str) -> float:
 _DELAYS_NS = {"us": 1e3, "ms": 1e6, "s": 1e9}
 
 
-def delay_ns(text: str) -> int:
+def parse_delay_ns(text: str) -> int:
     """`2ms`, `500us` or `0`, in nanoseconds; UsageError for anything else, also for a number without a unit."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(us|ms|s)|0", text.strip())
     if not match:
@@ -189,7 +189,7 @@ def delay_ns(text: str) -> int:
     return round(float(match[1]) * _DELAYS_NS[match[2]]) if match[1] else 0
 
 
-def rate(text: str) -> float:
+def parse_rate(text: str) -> float:
     """Requests a second; UsageError unless it is a number above 0."""
     if (value := _number(text)) <= 0:
         raise UsageError(
@@ -198,7 +198,7 @@ def rate(text: str) -> float:
     return value
 
 
-def price(text: str) -> float:
+def parse_price(text: str) -> float:
     """Price of an hour; UsageError unless it is a number above 0."""
     if (value := _number(text)) <= 0:
         raise UsageError(f"`{shortened(text, 40)}` is not the price of an hour.", "Write a number: PRICE=2.50.")
@@ -424,7 +424,7 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
 }
 
 
-def configuration(path: Path) -> Path:
+def find_configuration(path: Path) -> Path:
     """The file or folder itself, else the one of this name in the package.
 
     `configs/quickstart.yaml`, `quickstart` and `configs/published` are known in every folder.
@@ -484,17 +484,17 @@ def _full_entries(data: Mapping[str, Any]) -> dict[str, Any]:
     full = dict(data)
     if isinstance(models := data.get("models"), list):
         entries = [{"name": entry} if isinstance(entry, str) else entry for entry in models]
-        full["models"] = [_with(entry, "name", _full_name) for entry in entries]
+        full["models"] = [_with_changed_key(entry, "name", _full_name) for entry in entries]
     for key in ("matrix", "generation"):
         if isinstance(blocks := data.get(key), list):
-            full[key] = [_with(block, "models", _full_names) for block in blocks]
+            full[key] = [_with_changed_key(block, "models", _full_names) for block in blocks]
     if isinstance(loads := data.get("scenarios"), list):
         entries = [{"scenario": entry} if isinstance(entry, str) else entry for entry in loads]
-        full["scenarios"] = [_with(entry, "models", _full_names) for entry in entries]
+        full["scenarios"] = [_with_changed_key(entry, "models", _full_names) for entry in entries]
     return full
 
 
-def _with(section: Any, key: str, change: Callable[[Any], Any]) -> Any:
+def _with_changed_key(section: Any, key: str, change: Callable[[Any], Any]) -> Any:
     return {**section, key: change(section[key])} if isinstance(section, dict) and key in section else section
 
 

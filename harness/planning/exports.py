@@ -49,10 +49,10 @@ class Exports:
         record = self.intact.get(case.model)
         if record is None:
             return self.absent.get(case.model)
-        return refusal_of(record, case) or inputs_lack(record, case, self.samples)
+        return onnx_refusal(record, case) or missing_inputs(record, case, self.samples)
 
 
-def refusal_of(export: ExportRecord, case: Case) -> ExportError | None:
+def onnx_refusal(export: ExportRecord, case: Case) -> ExportError | None:
     """Why the export has no ONNX file for a case; None where it has the file or the case needs none."""
     names = [precision if form is None else f"{precision}-{form}" for precision, form in onnx_files(case)]
     refused = [export.refused[name] for name in names if name in export.refused]
@@ -60,7 +60,7 @@ def refusal_of(export: ExportRecord, case: Case) -> ExportError | None:
     return ExportError(refused[0].error, refused[0].hint) if refused and len(refused) == len(names) else None
 
 
-def inputs_lack(export: ExportRecord, case: Case, samples: int) -> MissingInputError | None:
+def missing_inputs(export: ExportRecord, case: Case, samples: int) -> MissingInputError | None:
     """The inputs that an export lacks for a case: its sequence length, enough samples, or raw samples; else None."""
     own = [
         inputs
@@ -77,7 +77,7 @@ def inputs_lack(export: ExportRecord, case: Case, samples: int) -> MissingInputE
     return MissingInputError(problem, "Run `make export` again: the plan has changed since.")
 
 
-def another_request(export: ExportRecord, plan: Plan, planned: PlannedModel) -> str | None:
+def request_difference(export: ExportRecord, plan: Plan, planned: PlannedModel) -> str | None:
     """How the request of an export differs from the plan's; None where it is the same.
 
     Its sequence lengths and files are checked for each case separately.
@@ -98,20 +98,20 @@ def export_files(slug: str, results: Results, models: Models) -> ExportFiles:
     return own if own.record.is_file() or own.failure.is_file() else models.folder(slug)
 
 
-def export_of(plan: Plan, planned: PlannedModel, results: Results, models: Models) -> ExportRecord:
+def read_export(plan: Plan, planned: PlannedModel, results: Results, models: Models) -> ExportRecord:
     """The export that a model's results are measured on.
 
     Raises ExportError with the message of `export` where it failed, MissingInputError or FormatError where there is
     none, and MalformedFileError where it was made for another request than the plan's.
     """
     files = export_files(planned.slug, results, models)
-    failure = failure_of(files.failure)
+    failure = export_failure(files.failure)
     if failure is not None:
         raise failure
-    return recorded_export(plan, planned, files)
+    return read_export_record(plan, planned, files)
 
 
-def failure_of(path: Path) -> ExportError | None:
+def export_failure(path: Path) -> ExportError | None:
     """The error of `export` in the record of its last failure; None where there is none. Raises FormatError where it is
     unreadable."""
     if not path.is_file():
@@ -120,13 +120,13 @@ def failure_of(path: Path) -> ExportError | None:
     return ExportError(failure.error, failure.hint)
 
 
-def recorded_export(
+def read_export_record(
     plan: Plan, planned: PlannedModel, files: ExportFiles, sums: dict[Path, str] | None = None
 ) -> ExportRecord:
-    """The record of a model's export; sums as in store.load. Raises as export_of does, except for an export that failed
-    later."""
+    """The record of a model's export, whether or not a later export failed. sums: as in store.load. Raises as
+    read_export."""
     record = store.load(files.record, ExportRecord, "make export", sums)
-    why = another_request(record, plan, planned)
+    why = request_difference(record, plan, planned)
     if why is not None:
         raise MalformedFileError(f"{files.record} answers another request: {why}.", "Run `make export` again.")
     return record
@@ -141,7 +141,7 @@ def read_exports(plan: Plan, results: Results, models: Models) -> Exports:
     absent: dict[str, InferometerError] = {}
     for planned in (planned for planned in plan.models if planned.exported):
         try:
-            record = export_of(plan, planned, results, models)
+            record = read_export(plan, planned, results, models)
             store.check_artifacts(models.folder(record.slug, record.folder).root, record)
         except (ExportError, FormatError, MissingInputError) as error:
             absent[planned.name] = error
@@ -219,7 +219,7 @@ def read_generation_exports(
     for name in names:
         files = results.export(slugs[name])
         try:
-            if (failure := failure_of(files.generation_failure)) is not None:
+            if (failure := export_failure(files.generation_failure)) is not None:
                 raise failure
             record = store.load(files.generation, GenerationExport, "make export")
             if models is not None:

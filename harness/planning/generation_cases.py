@@ -14,7 +14,7 @@ from harness.core.errors import ConfigError
 from harness.core.schemas import Device, GenerationCase, Plan, Precision, Weights
 from harness.core.text import unknown_name
 from harness.planning.config import Config, GenerationBlock, ModelEntry
-from harness.planning.load_cases import decoder_case_of
+from harness.planning.load_cases import decoder_case
 from harness.zoo import ModelInfo
 from harness.zoo.model_files import EXAMPLES, DecoderFacts, facts_of, too_long
 
@@ -39,9 +39,11 @@ def expand_generations(
         lengths = list(pairs) or list(product(block.prompt_lengths, block.new_tokens))
         # Real text alone needs a tokenizer.
         texts = config.generating.prompts is not None
-        own = {name: _usable(*models[name], lengths, texts) for name in selected}
+        own = {name: _usable_model(*models[name], lengths, texts) for name in selected}
         _refuse_models(own, where)
-        for case in _of_block(block, {name: models[name] for name in selected}, own, backends, config.device, lengths):
+        for case in _block_cases(
+            block, {name: models[name] for name in selected}, own, backends, config.device, lengths
+        ):
             if case.case_id in cases and not merge:
                 raise ConfigError(
                     f"{source}: duplicate case {case.case_id}.",
@@ -80,7 +82,7 @@ def generation_needs(plan: Plan) -> dict[str, GenerationNeeds]:
     """By model, for models with cases that read files."""
     needs: dict[str, GenerationNeeds] = {}
     served = [
-        decoder_case_of(load, COMPLETIONS_BATCH, *pair)
+        decoder_case(load, COMPLETIONS_BATCH, *pair)
         for load in plan.loads
         if load.generates_here
         for pair in dict.fromkeys(load.pairs)
@@ -151,7 +153,7 @@ Usable = DecoderFacts | str | None
 """As model_files.facts_of."""
 
 
-def _usable(entry: ModelEntry, info: ModelInfo, lengths: Pairs, texts: bool) -> Usable:
+def _usable_model(entry: ModelEntry, info: ModelInfo, lengths: Pairs, texts: bool) -> Usable:
     facts = facts_of(info, entry.weights or info.default_weights)
     if not isinstance(facts, DecoderFacts):
         return facts
@@ -174,7 +176,7 @@ def _refuse_models(own: Mapping[str, Usable], where: str) -> None:
     raise ConfigError(f"{where}: {reasons[0]}.", hint)
 
 
-def _of_block(
+def _block_cases(
     block: GenerationBlock,
     models: KnownModels,
     own: Mapping[str, Usable],

@@ -16,8 +16,8 @@ from harness.core.schemas import Case, GenerationCase, LatencyBound, LoadCase
 from harness.core.schemas.load_record import MOST_LENGTHS, Batching
 from harness.core.store import digest_of
 from harness.endpoints.target import parse_target
-from harness.planning.config import READ_BY, ScenarioBlock, delay_ns, duration_s
-from harness.serving.load_case import points_of, requests_at, rounded_rate, sizes_of
+from harness.planning.config import READ_BY, ScenarioBlock, parse_delay_ns, parse_duration_s
+from harness.serving.load_case import batch_sizes, load_steps, requests_at_rate, rounded_rate
 from harness.serving.load_verdict import parse_bounds
 from harness.zoo import model_info
 from harness.zoo.model_files import DecoderFacts, facts_of
@@ -77,7 +77,7 @@ def load_cases(
         _refuse_issuing(block, selected, where)
         for case in selected:
             for pairs in _distributions(block) or [()]:
-                for load in _of_lengths(block, case, settings.get(case.case_id, ""), common, policies, pairs):
+                for load in _cases_of_lengths(block, case, settings.get(case.case_id, ""), common, policies, pairs):
                     loads[load.load_id] = load
     return tuple(loads.values())
 
@@ -131,8 +131,8 @@ def _common(block: ScenarioBlock, where: str) -> dict[str, Any]:
     """The fields that all load cases of a block share."""
     try:
         bounds = parse_bounds(block.bound) if block.bound else ()
-        duration = duration_s(block.duration) if block.duration else None
-        service = duration_s(block.service_duration) if block.service_duration else None
+        duration = parse_duration_s(block.duration) if block.duration else None
+        service = parse_duration_s(block.service_duration) if block.service_duration else None
     except UsageError as error:
         raise ConfigError(f"{where}: {error.problem}", error.hint) from None
     server = block.scenario == "server"
@@ -283,7 +283,7 @@ def _generating(block: ScenarioBlock, decoders: Decoders, where: str) -> Iterato
         for case in selected:
             usual = next(iter(backend_info(case.backend).decoder_settings_on(case.device)))
             way = "" if case.setting == usual else case.setting
-            yield from _of_lengths(block, case, way, common, policies, pairs)
+            yield from _cases_of_lengths(block, case, way, common, policies, pairs)
 
 
 def _unequal(case: Deployment, pairs: Sequence[tuple[int, int]]) -> str | None:
@@ -312,7 +312,7 @@ def _joinable() -> list[str]:
     return [name for name, info in BACKENDS.items() if info.decoder_joins is not None and info.computes]
 
 
-def _of_lengths(
+def _cases_of_lengths(
     block: ScenarioBlock,
     case: Deployment,
     way: str,
@@ -382,7 +382,7 @@ def _policies(block: ScenarioBlock, where: str) -> Iterator[_Policy]:
         yield _Policy()  # the service's own batching and workers are not ours to choose
     elif block.scenario == "server":
         try:
-            delays = [delay_ns(text) for text in block.max_delay]
+            delays = [parse_delay_ns(text) for text in block.max_delay]
         except UsageError as error:
             raise ConfigError(f"{where}: {error.problem}", error.hint) from None
         for max_batch, batching, delay, (workers, in_flight) in product(
@@ -428,24 +428,24 @@ def estimate_load(loads: Iterable[LoadCase]) -> tuple[float, float]:
     for load in loads:
         if load.skip_reason is not None:
             continue
-        sizes = len(sizes_of(load))
+        sizes = len(batch_sizes(load))
         start = START_S * sizes * load.sets
         service = load.service_s * (sizes + 1) if load.scenario == "server" else 0.0
         low += start + service / 2
         high += start + service
         if load.rates and load.method != "loadgen":
             # A few requests are sent at a low rate too, however long that takes.
-            runs = sum(requests_at(load, rate) / rate for rate in load.rates) * load.replications
+            runs = sum(requests_at_rate(load, rate) / rate for rate in load.rates) * load.replications
             low, high = low + runs, high + runs
             continue
-        points = len(load.factors) if load.scenario == "server" else len(points_of(load, None))
+        points = len(load.factors) if load.scenario == "server" else len(load_steps(load, None))
         runs = points * load.replications * load.replication_s
         low += runs if load.method == "loadgen" else runs / 4
         high += runs
     return low, high
 
 
-def case_of(load: LoadCase, batch_size: int) -> Case:
+def backend_case(load: LoadCase, batch_size: int) -> Case:
     """The case of a deployment at one batch size, as a backend gets it: model only, one batch at a time."""
     usual = next(iter(backend_info(load.backend).settings_on(load.device)))
     way = "" if load.setting == usual else load.setting
@@ -467,7 +467,7 @@ def case_of(load: LoadCase, batch_size: int) -> Case:
     )
 
 
-def decoder_case_of(load: LoadCase, batch_size: int, prompt_length: int, new_tokens: int) -> GenerationCase:
+def decoder_case(load: LoadCase, batch_size: int, prompt_length: int, new_tokens: int) -> GenerationCase:
     """The case of a load case's decoder: so many sequences, prompts and outputs of at most these lengths."""
     return GenerationCase(
         case_id=f"{load.load_id}-b{batch_size}-p{prompt_length}-n{new_tokens}",
@@ -488,4 +488,4 @@ def decoder_case_of(load: LoadCase, batch_size: int, prompt_length: int, new_tok
 def served_cases(loads: Iterable[LoadCase]) -> list[Case]:
     """A case for each batch size that the load cases prepare: their exports and engines. Completions need the files of
     generation instead."""
-    return [case_of(load, size) for load in loads if load.new_tokens is None for size in sizes_of(load)]
+    return [backend_case(load, size) for load in loads if load.new_tokens is None for size in batch_sizes(load)]

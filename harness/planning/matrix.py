@@ -31,7 +31,7 @@ from harness.core.schemas import (
 )
 from harness.core.schemas.profile_record import FileSize
 from harness.core.store import digest_of
-from harness.planning.block_settings import refuse_unknown, settings_of
+from harness.planning.block_settings import refuse_unknown_settings, settings_of
 from harness.planning.config import Config, MatrixBlock, ModelEntry
 from harness.planning.generation_cases import KnownModels, Pairs, expand_generations
 from harness.planning.load_cases import load_cases, served_cases
@@ -66,7 +66,7 @@ def refuse_impossible(block: MatrixBlock, backends: Sequence[BackendInfo], devic
             )
 
 
-def skipped(
+def reason_to_skip_way(
     backend: str, table: BackendInfo, info: ModelInfo, device: Device, boundary: Boundary, mode: ModeName
 ) -> str | None:
     """Why this backend does not have the mode, or this model not the boundary; None where both are possible."""
@@ -161,7 +161,7 @@ def plan_id(plan: Plan) -> str:
         asked["generation"]["prompts"] = ""
     if not plan.loads:
         del asked["loads"]
-    asked |= {"loads": [_without_later(load) for load in asked["loads"]]} if plan.loads else {}
+    asked |= {"loads": [_without_later_fields(load) for load in asked["loads"]]} if plan.loads else {}
     for model in asked["models"]:
         own = model.pop("inputs")
         if own:  # the content of the files, not their folders
@@ -169,7 +169,7 @@ def plan_id(plan: Plan) -> str:
     return digest_of(asked)
 
 
-def _without_later(load: dict[str, Any]) -> dict[str, Any]:
+def _without_later_fields(load: dict[str, Any]) -> dict[str, Any]:
     """A load case without the fields that came later, where they say nothing."""
     later = ("further_bounds", "lengths", "in_flight")
     kept = {name: value for name, value in load.items() if value or name not in later}
@@ -223,7 +223,7 @@ def _expand(
             entry, info = models[name]
             for backend, table in backends:
                 already, own = quantised.get(name), given.get(name, ())
-                yield from _of_backend(block, entry, info, backend, table, config.device, already, own)
+                yield from _backend_cases(block, entry, info, backend, table, config.device, already, own)
 
 
 def _deployments(
@@ -243,7 +243,7 @@ def _deployments(
         case.case_id: case
         for case in _expand(config.model_copy(update={"matrix": blocks}), models, source, quantised, given)
     }
-    usual = {name: next(iter(backend_info(name).settings_on(config.device))) for name in _named(cases.values())}
+    usual = {name: next(iter(backend_info(name).settings_on(config.device))) for name in _backend_names(cases.values())}
     ways = {key: "" if case.setting == usual[case.backend] else case.setting for key, case in cases.items()}
     return list(cases.values()), ways
 
@@ -257,11 +257,11 @@ def _decoders(config: Config, models: KnownModels, source: str, lengths: tuple[i
     )
 
 
-def _named(cases: Iterable[Case]) -> set[str]:
+def _backend_names(cases: Iterable[Case]) -> set[str]:
     return {case.backend for case in cases}
 
 
-def _of_backend(
+def _backend_cases(
     block: MatrixBlock,
     entry: ModelEntry,
     info: ModelInfo,
@@ -281,7 +281,7 @@ def _of_backend(
     for precision, boundary, mode in product(precisions, block.boundaries, block.modes):
         settings = settings_of(block, table, device, info.kind, precision)
         skip = _skip_reason(table, info, device, precision, quantised or info.quantisation)
-        skip = skip or skipped(backend, table, info, device, boundary, mode)
+        skip = skip or reason_to_skip_way(backend, table, info, device, boundary, mode)
         for batch_size, length, setting in product(block.batch_sizes, lengths, settings):
             way = "" if setting == usual else setting
             yield Case(
@@ -335,7 +335,7 @@ def _refuse_impossible(
             )
 
     refuse_impossible(block, [table for _, table in backends], device, where)
-    refuse_unknown(block, backends, device, where)
+    refuse_unknown_settings(block, backends, device, where)
 
 
 def _backends_on(device: Device) -> list[str]:
@@ -414,16 +414,16 @@ def profiled_cases(cases: Iterable[Case], computing: Iterable[str]) -> list[Case
     return list(alike.values())
 
 
-def files_of(export: ExportRecord, engines: Iterable[EngineRecord]) -> tuple[FileSize, ...]:
+def model_file_sizes(export: ExportRecord, engines: Iterable[EngineRecord]) -> tuple[FileSize, ...]:
     """Sizes on disk of a model: weights for PyTorch, ONNX files with their external data, engines."""
     weights = export.module
     onnx = [*export.onnx.items(), *export.onnx_variants.items()]
     return (
-        *((_size("weights", "fp32", weights.path, [weights]),) if weights else ()),
-        *(_size("onnx", name, file.path, file.files()) for name, file in onnx),
-        *(_size("engine", made.request.precision, made.engine.path, [made.engine]) for made in engines),
+        *((_file_size("weights", "fp32", weights.path, [weights]),) if weights else ()),
+        *(_file_size("onnx", name, file.path, file.files()) for name, file in onnx),
+        *(_file_size("engine", made.request.precision, made.engine.path, [made.engine]) for made in engines),
     )
 
 
-def _size(kind: Literal["weights", "onnx", "engine"], name: str, path: str, files: Iterable[Artifact]) -> FileSize:
+def _file_size(kind: Literal["weights", "onnx", "engine"], name: str, path: str, files: Iterable[Artifact]) -> FileSize:
     return FileSize(kind=kind, name=name, path=path, size_bytes=sum(file.size_bytes for file in files))

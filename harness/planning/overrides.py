@@ -100,9 +100,9 @@ MOST_ROUNDS = 100
 """Largest number that Measurement allows."""
 
 
-def apply(config: Config, chosen: Overrides) -> Config:
+def apply_overrides(config: Config, chosen: Overrides) -> Config:
     """The configuration with the options applied; its blocks may then overlap (make_plan merges them)."""
-    chosen = _of_loads(chosen)
+    chosen = _load_plan_options(chosen)
     update: dict[str, object] = {"matrix": _matrix(config, chosen)[0], "generation": _generation(config, chosen)[0]}
     if chosen.prompts is not None:
         update["generating"] = config.generating.model_copy(update={"prompts": chosen.prompts})
@@ -123,11 +123,11 @@ def apply(config: Config, chosen: Overrides) -> Config:
 
 def left_out(config: Config, chosen: Overrides) -> tuple[str, ...]:
     """What the choice of backends leaves out of the configuration, in words."""
-    chosen = _of_loads(chosen)
+    chosen = _load_plan_options(chosen)
     return (*_matrix(config, chosen)[1], *_generation(config, chosen)[1])
 
 
-def _of_loads(chosen: Overrides) -> Overrides:
+def _load_plan_options(chosen: Overrides) -> Overrides:
     """The options, where only loads are planned as those of loads: a running service, and lengths of requests."""
     if chosen.load is not None and chosen.load.endpoint:
         return _for_endpoint(chosen, chosen.load)
@@ -317,7 +317,7 @@ def _matrix(config: Config, chosen: Overrides) -> tuple[tuple[MatrixBlock, ...],
 def _with_own_settings(blocks: Sequence[MatrixBlock], device: Device) -> list[MatrixBlock]:
     """Keep a chosen setting only in blocks with its backend; make_plan refuses a name that no block has."""
     had = [{name for name in block.settings or () if _has_setting(block, device, name)} for block in blocks]
-    kept = _own_of([block.settings or () for block in blocks], had)
+    kept = _names_by_block([block.settings or () for block in blocks], had)
     return [block.model_copy(update={"settings": names or None}) for block, names in zip(blocks, kept, strict=True)]
 
 
@@ -325,7 +325,7 @@ def _with_own_precisions(blocks: Sequence[MatrixBlock], device: Device) -> tuple
     """Keep a chosen precision only in blocks whose backends run it, and a note for each that a block loses; make_plan
     refuses a precision that no block runs."""
     run = [_precisions_of(block, device) for block in blocks]
-    kept = _own_of([block.precisions for block in blocks], run)
+    kept = _names_by_block([block.precisions for block in blocks], run)
     lost = [
         f"{name} of {', '.join(block.backends)} ({', '.join((*block.boundaries, *block.modes))})"
         for block, names in zip(blocks, kept, strict=True)
@@ -336,7 +336,7 @@ def _with_own_precisions(blocks: Sequence[MatrixBlock], device: Device) -> tuple
     return narrowed, list(dict.fromkeys(lost))
 
 
-def _own_of(chosen: Sequence[Sequence[Name]], had: Sequence[set[Name]]) -> list[tuple[Name, ...]]:
+def _names_by_block(chosen: Sequence[Sequence[Name]], had: Sequence[set[Name]]) -> list[tuple[Name, ...]]:
     """For each block the chosen names that it has, and those that no block has."""
     known = set().union(*had)
     return [

@@ -43,11 +43,11 @@ from harness.core.schemas import (
 from harness.planning.schedule import GenerationTurn, Turn
 from harness.serving.load_case import (
     LoadStep,
-    points_of,
+    load_steps,
     prediction_digest,
     replication_digest,
-    requests_at,
-    schedule_of,
+    replication_schedule,
+    requests_at_rate,
     service_digest,
 )
 
@@ -139,14 +139,14 @@ def same_environment(identity: str | None, libraries: bool, here: Environment, r
         there = store.load(results.environment(identity), Environment, "make run")
     except InferometerError:
         return False
-    return not admission.differing(there, here, libraries)
+    return not admission.differing_facts(there, here, libraries)
 
 
 MADE_BY = "make load"
 
 R = TypeVar("R", bound=LoadBase)
 
-Foreign = Callable[[ServiceRun], str | None]
+ForeignFileCheck = Callable[[ServiceRun], str | None]
 """Which loaded file is not of the present export; None where all are."""
 
 Turns = list[tuple[LoadStep, int]]
@@ -173,13 +173,13 @@ class LoadState:
         return self.service is not None and not self.missing and (self.prediction is not None or not self.needs_replay)
 
 
-def state_of(
+def read_load_state(
     load: LoadCase,
     files: LoadFiles,
     settings_id: str,
     same_machine: Callable[[LoadBase], bool],
     sums: dict[Path, str] | None = None,
-    foreign: Foreign | None = None,
+    foreign: ForeignFileCheck | None = None,
 ) -> LoadState:
     """Read the records of a load case. same_machine: whether a record is comparable with those of this machine. sums:
     as in store.load, of every record that was read. foreign: which file is not of the current export; None where that
@@ -211,7 +211,7 @@ def state_of(
         if prediction is None or prediction.service_sha256 != state.service_sha256:
             return state
         state.prediction = prediction
-    state.steps = points_of(load, state.prediction.peak_per_s if state.prediction else None)
+    state.steps = load_steps(load, state.prediction.peak_per_s if state.prediction else None)
     _add_replications(state, load, files, service, lambda path: read(path, Replication, replication_digest(load)))
     return state
 
@@ -224,10 +224,10 @@ def _add_replications(
     read: Callable[[Path], Replication | None],
 ) -> None:
     times: dict[int, Path] = {}
-    for step, number in turns_of(load, state.steps):
+    for step, number in replication_turns(load, state.steps):
         path = files.replication(step.name, number)
         replication = read(path)
-        if replication is not None and belongs(replication, load, step, number, service):
+        if replication is not None and is_replication_of(replication, load, step, number, service):
             if (why := _not_measured(replication, load, step, path, times)) is None:
                 state.replications.setdefault(step.name, []).append(replication)
                 continue
@@ -235,13 +235,13 @@ def _add_replications(
         state.missing.append((step, number))
 
 
-def foreign_of(
+def foreign_file_check(
     load: LoadCase,
     export: ExportRecord | None,
     engines: Sequence[EngineRecord],
     files: ExportFiles,
     sums: dict[Path, str] | None = None,
-) -> Foreign | None:
+) -> ForeignFileCheck | None:
     """How service times are compared with the present export of their model, or with its export for generation; None
     where there is none. sums: as in store.load."""
     if load.new_tokens is None:
@@ -256,7 +256,7 @@ def foreign_of(
     return lambda service: foreign_file(service.artifacts, known)
 
 
-def turns_of(load: LoadCase, steps: tuple[LoadStep, ...]) -> Iterator[tuple[LoadStep, int]]:
+def replication_turns(load: LoadCase, steps: tuple[LoadStep, ...]) -> Iterator[tuple[LoadStep, int]]:
     """Every replication of every point. The points take turns, so that a drift is no difference between them."""
     for number in range(1, load.replications + 1):
         turned = (number - 1) % len(steps) if steps else 0
@@ -264,12 +264,12 @@ def turns_of(load: LoadCase, steps: tuple[LoadStep, ...]) -> Iterator[tuple[Load
             yield step, number
 
 
-def belongs(record: Replication, load: LoadCase, step: LoadStep, number: int, service: ServiceRun) -> bool:
+def is_replication_of(record: Replication, load: LoadCase, step: LoadStep, number: int, service: ServiceRun) -> bool:
     """Whether a record is this replication, of the same files as the service times, with as many requests as asked.
 
     The number of requests at a rate follows from the bound, which is in no digest of a replication.
     """
-    if step.rate_per_s is not None and record.requests != requests_at(load, step.rate_per_s):
+    if step.rate_per_s is not None and record.requests != requests_at_rate(load, step.rate_per_s):
         return False
     return (record.point, record.number, record.artifacts_id) == (step.name, number, service.artifacts_id)
 
@@ -281,7 +281,7 @@ def _not_measured(
     times: by hash of the times of a replication, its file."""
     if (why := record.impossible) is not None:
         return why
-    if step.rate_per_s and not _is_schedule(record.scheduled_ns, schedule_of(load, step, record.seed)):
+    if step.rate_per_s and not _is_schedule(record.scheduled_ns, replication_schedule(load, step, record.seed)):
         return "its schedule is not that of its seed and rate"
     first = times.setdefault(hash((record.start_ns, record.done_ns)), path)
     return None if first == path else f"its times are those of {first}: it was copied"
@@ -292,7 +292,9 @@ def _is_schedule(instants: Sequence[int], drawn: Sequence[int]) -> bool:
     return len(instants) == len(drawn) and np.allclose(instants, drawn, 1e-9, 10)
 
 
-def evidence_of(state: LoadState, failure: LoadFailure | None = None, energy: LoadEnergy | None = None) -> LoadEvidence:
+def load_evidence(
+    state: LoadState, failure: LoadFailure | None = None, energy: LoadEnergy | None = None
+) -> LoadEvidence:
     """The valid records of a load case as its row is made of them.
 
     failure: why the latest process of the case ended early, where it did; energy: of its replications.
@@ -305,7 +307,7 @@ NEARLY = 0.9
 
 
 @dataclass
-class GeneratedTurns:
+class FinishedGeneration:
     """Turns that need no new measurement, and notes about damaged files."""
 
     done: set[tuple[str, int]] = field(default_factory=set)
@@ -317,18 +319,18 @@ class GeneratedTurns:
         return (case.case_id, number) in self.done
 
 
-def finished_generation(
+def finished_generation_turns(
     plan: Plan,
     turns: Sequence[GenerationTurn],
     exports: Mapping[str, GenerationExport],
     results: Results,
     elsewhere: frozenset[str] = frozenset(),
-) -> GeneratedTurns:
+) -> FinishedGeneration:
     """Read the raw files of the turns: those of the same settings, files, machine and libraries count.
 
     results: Results.of_generation. elsewhere: backends whose libraries belong to another interpreter.
     """
-    finished = GeneratedTurns()
+    finished = FinishedGeneration()
     comparable = _comparable(plan, results, elsewhere)
     for turn in turns:
         number, case = turn
@@ -340,7 +342,11 @@ def finished_generation(
         except FormatError as error:
             finished.notes.append(f"{error.problem} It is measured again.")
             continue
-        if isinstance(record, Failed) or not _is_of(record, turn, plan) or not is_enough(record, plan.generation):
+        if (
+            isinstance(record, Failed)
+            or not _belongs_to_plan(record, turn, plan)
+            or not has_enough_requests(record, plan.generation)
+        ):
             continue
         known = admission.generation_files(exports.get(case.model))
         if comparable(record.environment_id, case.backend) and admission.foreign_artifact(record, known) is None:
@@ -348,12 +354,12 @@ def finished_generation(
     return finished
 
 
-def _is_of(record: Generated, turn: GenerationTurn, plan: Plan) -> bool:
+def _belongs_to_plan(record: Generated, turn: GenerationTurn, plan: Plan) -> bool:
     number, case = turn
     return (record.case_id, record.round, record.settings_id) == (case.case_id, number, plan.settings_id)
 
 
-def is_enough(record: Generated, options: GenerationOptions) -> bool:
+def has_enough_requests(record: Generated, options: GenerationOptions) -> bool:
     """Whether a record has the warm-ups and requests of these options, or went on for as long as they allow."""
     if len(record.warmups) < options.warmups:
         return False

@@ -31,10 +31,10 @@ GenerationTurn = tuple[int, GenerationCase]
 
 def schedule(cases: Sequence[Case], rounds: int, seed: int) -> list[Turn]:
     """Every runnable case once per round; the same seed gives the same order."""
-    return [turn for number in range(1, rounds + 1) for turn in one_round(cases, number, seed)]
+    return [turn for number in range(1, rounds + 1) for turn in round_turns(cases, number, seed)]
 
 
-def one_round(cases: Sequence[Case], number: int, seed: int) -> list[Turn]:
+def round_turns(cases: Sequence[Case], number: int, seed: int) -> list[Turn]:
     """One round: comparison groups in random order, the cases of a group next to each other in random order."""
     groups: dict[tuple[object, ...], list[Case]] = {}
     for case in cases:
@@ -53,7 +53,7 @@ def paired_rounds(cases: Sequence[Case], rounds: int, seed: int) -> list[list[tu
     pair (a warm cache, a falling clock) then affects both states equally often, and a drift affects them at random.
     """
     return [
-        [(turn, _goes_first(turn[1], number, seed)) for turn in one_round(cases, number, seed)]
+        [(turn, _goes_first(turn[1], number, seed)) for turn in round_turns(cases, number, seed)]
         for number in range(1, rounds + 1)
     ]
 
@@ -112,15 +112,15 @@ GENERATION_S = 10.0
 """A short process of generation of a model of GPT-2's size on two cores: load, comparison, warm-ups, requests."""
 
 
-def estimate(plan: Plan) -> tuple[float, float]:
+def estimate_s(plan: Plan) -> tuple[float, float]:
     """(shortest, longest) seconds of the run stage: every process converges at once, or none before its limit.
 
     The longest includes further rounds: all of them, or those that start within the budget and one more process.
     """
     settings = plan.measurement
     runnable = [case for case in plan.cases if case.skip_reason is None]
-    quick, slow = _of_process(settings)
-    compiles = _compiles(runnable)
+    quick, slow = _process_s(settings)
+    compiles = _compile_s(runnable)
     processes = _processes(runnable, settings.rounds)
     planned = processes * slow + compiles
     generations = [case for case in plan.generations if case.skip_reason is None]
@@ -134,13 +134,13 @@ def estimate(plan: Plan) -> tuple[float, float]:
     return quick_all, every + own * (GENERATION_S + plan.generation.max_s)
 
 
-def _of_process(settings: Measurement) -> tuple[float, float]:
+def _process_s(settings: Measurement) -> tuple[float, float]:
     """(shortest, longest) seconds of one process."""
     quick = START_S + max(settings.warmup_min_s + 3 * settings.window_s + 3 * settings.block_s, settings.min_s)
     return quick, max(quick, START_S + settings.warmup_max_s + settings.max_s)
 
 
-def _compiles(cases: Iterable[Case]) -> float:
+def _compile_s(cases: Iterable[Case]) -> float:
     return sum(COMPILE_S for case in cases if backend_info(case.backend).compile_cache)
 
 
@@ -159,8 +159,8 @@ def tuning_in_words(plan: Plan) -> str | None:
     tried = [case for case in plan.cases if case.tuned and case.skip_reason is None]
     if not tried:
         return None
-    quick, slow = _of_process(plan.measurement)
-    time = in_words((len(tried) * quick, len(tried) * slow + _compiles(tried)))
+    quick, slow = _process_s(plan.measurement)
+    time = range_in_words((len(tried) * quick, len(tried) * slow + _compile_s(tried)))
     return (
         f"{len(tried)} settings of {count(_tuned_rows(tried), 'row')} are tried in round 1, {time} of it; the fastest "
         "of a row gets the other rounds"
@@ -180,25 +180,25 @@ def engines_in_words(plan: Plan) -> str | None:
     if not wanted:
         return None
     low, high = (len(wanted) * seconds for seconds in ENGINE_S)
-    return f"{len(wanted)} to build, unless they are here: {in_words((low, high))} one after the other"
+    return f"{len(wanted)} to build, unless they are here: {range_in_words((low, high))} one after the other"
 
 
 def further_in_words(settings: Measurement) -> str | None:
     """`up to 20 rounds while …`; None where a plan asks for no further rounds."""
     if settings.max_rounds is None or settings.max_rounds <= settings.rounds:
         return None
-    until = f" and {duration(settings.budget_s)} are not over" if settings.budget_s is not None else ""
+    until = f" and {duration_in_words(settings.budget_s)} are not over" if settings.budget_s is not None else ""
     width = f"±{100 * settings.target_interval:.3g}%"
     return f"up to {settings.max_rounds} rounds while the interval is wider than {width}{until}"
 
 
-def in_words(bounds: tuple[float, float]) -> str:
+def range_in_words(bounds: tuple[float, float]) -> str:
     """`2 min to 9 min`."""
-    low, high = (duration(seconds) for seconds in bounds)
+    low, high = (duration_in_words(seconds) for seconds in bounds)
     return f"{low} to {high}" if low != high else f"about {low}"
 
 
-def duration(seconds: float) -> str:
+def duration_in_words(seconds: float) -> str:
     """`40 s`, `9 min` or `1.5 h`."""
     if seconds < 90:
         return f"{round(seconds)} s"
@@ -207,7 +207,7 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-def of_models(plan: Plan, names: Sequence[str] | None) -> Plan:
+def select_models(plan: Plan, names: Sequence[str] | None) -> Plan:
     """The plan with only the cases of these models; the whole plan where none are named.
 
     Nothing else changes, in particular not the plan's id: samples of both are the same. UsageError for a name that the
@@ -229,7 +229,7 @@ def of_models(plan: Plan, names: Sequence[str] | None) -> Plan:
     )
 
 
-def of_cases(plan: Plan, cases: Sequence[Case]) -> Plan:
+def select_cases(plan: Plan, cases: Sequence[Case]) -> Plan:
     """The plan with only these cases and their models. Its ids stay: samples of both are the same."""
     names = {case.model for case in cases}
     models = tuple(model for model in plan.models if model.name in names)

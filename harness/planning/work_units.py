@@ -12,7 +12,7 @@ from harness.core import store
 from harness.core.layout import ExportFiles, Models, Results
 from harness.core.schemas import Case, Plan, UnitFile, UnitRequest
 from harness.planning.exports import Exports, export_files
-from harness.planning.schedule import of_cases
+from harness.planning.schedule import select_cases
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class WorkUnit:
     cases: tuple[Case, ...]
 
 
-def units_of(cases: Sequence[Case]) -> list[WorkUnit]:
+def work_units(cases: Sequence[Case]) -> list[WorkUnit]:
     """The units of the runnable cases, in plan order."""
     groups: dict[tuple[object, ...], list[Case]] = {}
     for case in cases:
@@ -36,26 +36,26 @@ def _hash(key: tuple[object, ...]) -> str:
     return hashlib.sha256(repr(key).encode()).hexdigest()[:8]
 
 
-def request_of(
+def unit_request(
     unit: WorkUnit, attempt: int, version: str, plan: Plan, exports: Exports, results: Results, models: Models
 ) -> tuple[UnitRequest, dict[str, Path]]:
     """(the request of an attempt, the path of each of its files by sha256).
 
     The part of the plan becomes a file below results/jobs/plans.
     """
-    part = of_cases(plan, unit.cases)
+    part = select_cases(plan, unit.cases)
     plan_file = results.jobs / "plans" / f"{unit.unit_id}.json"
     store.save(plan_file, part)
     named: dict[str, Path] = {Results(Path("results")).plan.as_posix(): plan_file}
     for slug in dict.fromkeys(case.slug for case in unit.cases):
-        named |= _of_model(slug, part, exports, results, models)
+        named |= _model_files(slug, part, exports, results, models)
     digests = {path: store.sha256_file(path) for path in dict.fromkeys(named.values())}
     files = tuple(UnitFile(path=name, sha256=digests[path]) for name, path in sorted(named.items()))
     request = UnitRequest(unit_id=unit.unit_id, attempt=attempt, inferometer=version, files=files)
     return request, {digest: path for path, digest in digests.items()}
 
 
-def _of_model(slug: str, plan: Plan, exports: Exports, results: Results, models: Models) -> Mapping[str, Path]:
+def _model_files(slug: str, plan: Plan, exports: Exports, results: Results, models: Models) -> Mapping[str, Path]:
     """Name in the unit's folder → path here, for the export of a model, its record and its engines."""
     files_of: dict[str, Path] = {}
     record = export_files(slug, results, models)

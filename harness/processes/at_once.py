@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from harness.core.errors import UsageError
 from harness.core.host import limits, orphans
-from harness.processes.device_slots import parts
+from harness.processes.device_slots import cpu_parts
 
 Command = Sequence[str]
 MOST_JOBS = 64
@@ -69,9 +69,9 @@ def run(
     share has one. All end with this process, however it ends, and before an exception leaves this function.
     """
     waiting = list(enumerate(commands))
-    shares = parts(sorted(limits.affinity()), min(most, len(commands)), 1) if apart else [()] * most
+    shares = cpu_parts(sorted(limits.affinity()), min(most, len(commands)), 1) if apart else [()] * most
     ended: dict[int, EndedCommand] = {}
-    orphans.adopt()
+    orphans.adopt_descendants()
     others = orphans.children()
     try:
         with closing(selectors.DefaultSelector()) as selector:
@@ -86,7 +86,7 @@ def run(
                             ended[key.data.number] = end
                             shares.append(key.data.cpus)
     finally:
-        orphans.sweep(keep=others)
+        orphans.kill_children(keep=others)
     return [ended[number] for number in range(len(commands))]
 
 

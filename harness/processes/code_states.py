@@ -24,7 +24,7 @@ from harness.core.host import limits
 from harness.core.host.git import git, printed_by_git
 from harness.core.layout import Models, Results
 from harness.core.schemas import Failed, Plan, StateId
-from harness.planning.block_settings import interpreters
+from harness.planning.block_settings import parse_interpreters
 from harness.planning.exports import Exports, built_engines
 from harness.planning.resume import finished_turns
 from harness.planning.schedule import Turn, paired_rounds
@@ -61,10 +61,10 @@ def code_states(
         only_ours.mkdir()
         (only_ours / "harness").symlink_to(Path(harness.__file__).resolve().parent, target_is_directory=True)
         ours = CodeState(
-            StateId(name=_name_of(here), stamp=stamp(here, left_out)), _code(here, here, only_ours), pythons
+            StateId(name=_name_of(here), stamp=files_digest(here, left_out)), _code(here, here, only_ours), pythons
         )
         with _named(against, here, place) as (root, name, digits, others):
-            state = StateId(name=name, stamp=digits or stamp(root, left_out))
+            state = StateId(name=name, stamp=digits or files_digest(root, left_out))
             yield CodeState(state, _code(root, here, only_ours), {**pythons, **others}), ours
 
 
@@ -76,7 +76,7 @@ Named = tuple[Path, str, str | None, Mapping[str, Path]]
 def _named(against: str, here: Path, place: Path) -> Iterator[Named]:
     folder = here / against
     if "=" in against and not folder.exists():
-        others = interpreters([against])
+        others = parse_interpreters([against])
         yield here, ", ".join(f"{backend} by {path}" for backend, path in others.items()), None, others
         return
     commit = _commit(against, here)
@@ -130,7 +130,7 @@ def _name_of(here: Path) -> str:
     return f"working folder at {commit[:_SHORT]}{', changed' if changed else ''}"
 
 
-def stamp(root: Path, left_out: Sequence[Path]) -> str:
+def files_digest(root: Path, left_out: Sequence[Path]) -> str:
     """SHA-256 of the names, sizes and dates of all files, without hidden folders, caches of Python and `left_out`."""
     aside = {path.resolve() for path in left_out}
     digest = hashlib.sha256()
@@ -218,7 +218,7 @@ def measure_in_turn(against: InterleavedState, here: InterleavedState) -> int:
     settings = here.plan.measurement
     rounds, lacking = _pending(against, here)
     number = sum(map(len, rounds))
-    threads = settings.threads or limits.threads()
+    threads = settings.threads or limits.thread_count()
     every = sum(map(len, _pairs(against.plan, here.plan)))
     kept = f"; {every - number} pairs measured before are kept (FORCE=1 measures again)" if every > number else ""
     cli.say(f"{number} pairs of processes to run with {threads} threads each, both states in turn{kept}.")

@@ -20,11 +20,11 @@ from typing import Self
 
 from harness.core.host import limits
 from harness.core.layout import Models, Results
-from harness.core.protocol import GIVE_UP, GO, OVER, WINDOW_ENDED, Job, WindowRequest
+from harness.core.protocol import GIVE_UP, GO, OVER, WINDOW_ENDED, CaseJob, WindowRequest
 from harness.core.schemas import Case, DeviceSlot, Failed, Measured, Plan, Situation
 from harness.planning.block_settings import threads_of
 from harness.planning.exports import export_files
-from harness.processes.device_slots import pin, variables
+from harness.processes.device_slots import pin_to_cpus, slot_variables
 from harness.processes.launcher import Worker
 from harness.processes.pool import measure_turn
 
@@ -35,7 +35,7 @@ CopiesStep = tuple[Situation, tuple[int, ...]]
 """A situation, and the places of the slots that work in it."""
 
 
-def steps_of(slots: int, seed: str) -> list[CopiesStep]:
+def window_order(slots: int, seed: str) -> list[CopiesStep]:
     """The windows of one round: each slot alone in random order, all together twice, each alone in reverse order."""
     order = random.Random(seed).sample(range(slots), slots)  # noqa: S311 - an order, not a secret
     alone: list[CopiesStep] = [("alone", (place,)) for place in order]
@@ -136,7 +136,7 @@ class CopiesPool:
 
     def measure(self, case: Case, number: int) -> list[Measured | Failed]:
         """Measure one case in one round on every slot; returns the records in the order of the slots."""
-        steps = steps_of(len(self._slots), f"{self._plan.measurement.seed}-{case.case_id}-{number}")
+        steps = window_order(len(self._slots), f"{self._plan.measurement.seed}-{case.case_id}-{number}")
         places = range(len(self._slots))
         # One after the other: a worker that ends early must not take another's half-started process with it.
         workers = [self._threads.submit(self._worker, place, case).result() for place in places]
@@ -158,13 +158,13 @@ class CopiesPool:
     ) -> Measured | Failed:
         try:
             job = self._job(place, case, number, sum(place in places for _, places in steps))
-            pin(self._slots[place])
+            pin_to_cpus(self._slots[place])
             return measure_turn(job, worker, self._results.copies_of(place), _SlotObserver(conductor, place))
         finally:
             conductor.ended(place)
 
-    def _job(self, place: int, case: Case, number: int, windows: int) -> Job:
-        return Job(
+    def _job(self, place: int, case: Case, number: int, windows: int) -> CaseJob:
+        return CaseJob(
             case=case,
             round=number,
             settings_id=self._plan.settings_id,
@@ -179,17 +179,21 @@ class CopiesPool:
 
     def _thread_count(self, place: int, case: Case) -> int:
         cpus = len(self._slots[place].cpus) or None
-        return threads_of(case, self._plan.measurement.threads or limits.threads(cpus))
+        return threads_of(case, self._plan.measurement.threads or limits.thread_count(cpus))
 
     def _worker(self, place: int, case: Case) -> Worker:
         threads = self._thread_count(place, case)
         key = (place, case.backend, threads)
         if key not in self._workers:
             slot = self._slots[place]
-            pin(slot)
+            pin_to_cpus(slot)
             log = self._results.copies_of(place).worker_log(f"{case.backend}-{threads}")
             self._workers[key] = Worker(
-                case.backend, threads, log, interpreter=self._interpreters.get(case.backend), variables=variables(slot)
+                case.backend,
+                threads,
+                log,
+                interpreter=self._interpreters.get(case.backend),
+                variables=slot_variables(slot),
             )
         self._workers[key].start()
         return self._workers[key]

@@ -80,13 +80,13 @@ class MeasuredRoof(NamedTuple):
     without: tuple[str, ...]
 
 
-def measured(threads: Iterable[int], precisions: Iterable[Precision], rates: Rates | None = None) -> MeasuredRoof:
+def measure_limits(threads: Iterable[int], precisions: Iterable[Precision], rates: Rates | None = None) -> MeasuredRoof:
     """The limits of this CPU with each of these numbers of threads, in each precision.
 
     More threads than CPUs that this process may use reach only the limit of those CPUs. rates: replaces the measurement
     in tests.
     """
-    survey = _Survey(rates or rates_of)
+    survey = _Survey(rates or measure_rates)
     numbers, kinds = list(threads), list(precisions)
     for _ in range(PASSES):
         for number, kind in product(numbers, kinds):
@@ -145,7 +145,7 @@ class _Survey:
         return tuple(dict.fromkeys(absent))
 
 
-def rates_of(task: Task, processes: int) -> list[float] | TaskRefused:
+def measure_rates(task: Task, processes: int) -> list[float] | TaskRefused:
     """Rates, measured in processes forked from a server that has imported every library once."""
     with _started(task, processes) as connections:
         answers = [_answer(connection) for connection in connections]  # all are ready before the first begins

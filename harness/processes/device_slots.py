@@ -102,7 +102,7 @@ def _cpu_shares(names: Sequence[str], nodes: Path) -> list[DeviceSlot]:
         fewest = min(len(cpus) for _, cpus, _ in own)
         own = [(name, cpus[:fewest], near) for name, cpus, near in own]
     else:
-        shares = parts(allowed, len(names), 1)
+        shares = cpu_parts(allowed, len(names), 1)
         if not shares[0]:
             raise UsageError(
                 f"{len(allowed)} CPUs are too few for {len(names)} shares.", "Name fewer: CARDS=0,1; or use more CPUs."
@@ -132,15 +132,15 @@ def cpu_shares(
     known = [cpus for cpus in distinct if cpus]
     apart = sum(map(len, known)) == len({cpu for cpus in known for cpu in cpus})
     if len(known) == len(distinct) and apart:
-        divided = {cpus: iter(parts(cpus, sets.count(cpus), least)) for cpus in known}
+        divided = {cpus: iter(cpu_parts(cpus, sets.count(cpus), least)) for cpus in known}
         own = [next(divided[cpus]) for cpus in sets if cpus]
         if all(own):
             fewest = min(map(len, own))  # equally many: rows of devices with more CPUs would not be comparable
             return [(cpus[:fewest], True) for cpus in own]
-    return [(cpus, False) for cpus in parts(allowed, len(near), least)]
+    return [(cpus, False) for cpus in cpu_parts(allowed, len(near), least)]
 
 
-def parts(cpus: Sequence[int], count: int, least: int = MIN_CPUS) -> list[tuple[int, ...]]:
+def cpu_parts(cpus: Sequence[int], count: int, least: int = MIN_CPUS) -> list[tuple[int, ...]]:
     """`count` equal, contiguous parts of the CPUs, so that devices do not share CPUs; the remainder stays idle. Where
     a part would have fewer than `least` CPUs, or CPUs cannot be selected, the parts are empty: all share all CPUs."""
     each = len(cpus) // count
@@ -149,12 +149,12 @@ def parts(cpus: Sequence[int], count: int, least: int = MIN_CPUS) -> list[tuple[
     return [tuple(cpus[place * each : (place + 1) * each]) for place in range(count)]
 
 
-def pin(slot: DeviceSlot) -> None:
+def pin_to_cpus(slot: DeviceSlot) -> None:
     """Bind the calling thread to the CPUs of a slot: a process that it starts inherits them."""
     if slot.cpus:
         os.sched_setaffinity(0, slot.cpus)
 
 
-def variables(slot: DeviceSlot) -> Mapping[str, str]:
+def slot_variables(slot: DeviceSlot) -> Mapping[str, str]:
     """Variables of a process that may use only this slot's GPU; empty for a share of the CPUs."""
     return {"CUDA_VISIBLE_DEVICES": slot.name} if slot.device == "cuda" else {}

@@ -15,7 +15,7 @@ from harness.core.layout import LoadFiles
 from harness.core.protocol import LoadJob
 from harness.core.schemas import LoadCase, LoadEnergy, PointEnergy, Unavailable
 from harness.core.timestamps import utc_now
-from harness.serving.load_case import replication_digest, replication_of
+from harness.serving.load_case import parse_phase, replication_digest
 from harness.timing.clock import now_ns
 
 
@@ -30,7 +30,7 @@ def read(gpu: GpuHandle) -> Meter:
     return Meter(int(energy_mj), now_ns())
 
 
-def idle(gpu: GpuHandle, seconds: float) -> EnergySpent:
+def idle_energy(gpu: GpuHandle, seconds: float) -> EnergySpent:
     """Energy of the GPU while no process computes on it. Raises UnavailableError where a process does."""
     busy = gpu.ask("DeviceGetComputeRunningProcesses")
     if not isinstance(busy, Unavailable) and busy:
@@ -77,14 +77,14 @@ class ReplicationMeter:
 
     def entered(self, phase: str) -> None:
         """The process has entered a phase, and so ended the phase before it."""
-        replication = replication_of(phase)
+        replication = parse_phase(phase)
         if self._running is None and replication is None:
             return
         now = read(self.handle)
         if self._running is not None:
             name, number, first = self._running
             spent = EnergySpent.between(first, now)
-            add(self.points, name, spent.energy_j, spent.window_ns, (number,))
+            add_to_point(self.points, name, spent.energy_j, spent.window_ns, (number,))
         self._running = None if replication is None else (*replication, now)
 
     def save(self, job: LoadJob, files: LoadFiles) -> None:
@@ -96,7 +96,7 @@ class ReplicationMeter:
             if (before.settings_id, before.load_sha256) == (job.settings_id, digest):
                 for name, spent in before.points.items():
                     if not set(spent.numbers) & set(points[name].numbers if name in points else ()):
-                        add(points, name, spent.energy_j, spent.window_ns, spent.numbers)
+                        add_to_point(points, name, spent.energy_j, spent.window_ns, spent.numbers)
         if not points:
             return
         gpu = facts_of(self.handle)
@@ -122,7 +122,9 @@ def meter_for(load: LoadCase, handle: GpuHandle | None, idle: EnergySpent | None
     return ReplicationMeter(handle, idle)
 
 
-def add(points: dict[str, PointEnergy], name: str, energy_j: float, window_ns: int, numbers: tuple[int, ...]) -> None:
+def add_to_point(
+    points: dict[str, PointEnergy], name: str, energy_j: float, window_ns: int, numbers: tuple[int, ...]
+) -> None:
     """Add replications to a point."""
     before = points.get(name, PointEnergy(energy_j=0.0, window_ns=0, numbers=()))
     points[name] = PointEnergy(

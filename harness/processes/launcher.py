@@ -106,12 +106,12 @@ class Worker:
 
     def run(self, job: AnyJob, observer: Observer) -> ProcessOutcome:
         """Measure one case in a new process; returns when it and all processes that it started have ended."""
-        orphans.adopt()
+        orphans.adopt_descendants()
         others = orphans.children()
         outcome = self._run(job, observer)
         if self._process is None:
             # The worker has ended too, so this process has inherited the processes that were left.
-            orphans.sweep(keep=others)
+            orphans.kill_children(keep=others)
         return outcome
 
     def start(self) -> None:
@@ -133,7 +133,7 @@ class Worker:
             self._kill()
         self._process.terminate()
         self._reap()
-        orphans.sweep(keep=others)
+        orphans.kill_children(keep=others)
 
     def _run(self, job: AnyJob, observer: Observer) -> ProcessOutcome:
         try:

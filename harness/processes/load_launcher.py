@@ -13,14 +13,14 @@ from harness.planning.load_cases import estimate_load
 from harness.processes.energy_meter import ReplicationMeter
 from harness.processes.launcher import Observer, Worker
 from harness.processes.load_failure import save_failure
-from harness.processes.pool import explained_end
+from harness.processes.pool import explain_end
 from harness.processes.run_progress import RunProgress
 
 SLACK = 3.0
 """Times the planned duration that a process may take besides the time limit of a case: services inflate under load."""
 
 
-def settings_for(load: LoadCase, measurement: Measurement) -> Measurement:
+def settings_with_time_limit(load: LoadCase, measurement: Measurement) -> Measurement:
     """The plan's settings, with a time limit for everything that one process does for a load case."""
     planned_s = estimate_load([load])[1]
     return measurement.model_copy(update={"timeout_s": measurement.timeout_s + SLACK * planned_s})
@@ -45,7 +45,7 @@ def measure_load(job: LoadJob, worker: Worker, results: Results, observer: Obser
     if outcome.code == 0 and outcome.limit_s is None and not outcome.absent:
         return None
     last_words = store.tail(files.log) or store.tail(worker.log)
-    error, hint = explained_end(outcome, job.load.backend, job.load.max_batch, last_words)
+    error, hint = explain_end(outcome, job.load.backend, job.load.max_batch, last_words)
     return save_failure(job, files, error, hint, outcome.phase, last_words)
 
 

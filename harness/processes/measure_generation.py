@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.backends import backend_info
-from harness.backends.decoder import Decoder, GenerationJob, JoiningDecoder, construct_decoder
+from harness.backends.decoder import Decoder, DecoderJob, JoiningDecoder, construct_decoder
 from harness.backends.generation_files import files_read, onnx_file
-from harness.backends.info import imported
+from harness.backends.info import import_target
 from harness.core import store
 from harness.core.errors import CaseError, MissingInputError
 from harness.core.host import environment
 from harness.core.host.environment import loaded_runtimes
 from harness.core.layout import ModelFolder, Models, Results
-from harness.core.protocol import Enter, GenerationTask
+from harness.core.protocol import Enter, GenerationCaseJob
 from harness.core.schemas import DecoderShape, Generated, GenerationCase, GenerationExport, PromptSet
 from harness.core.timestamps import utc_now
 from harness.statistics.parity import GreedyAnswer
@@ -32,23 +32,23 @@ CALIBRATION_SHAPE = DecoderShape(
 CALIBRATION_PROMPTS = 64
 
 
-def generated(job: GenerationTask, results: Results, enter: Enter) -> Generated:
+def measure_generation(job: GenerationCaseJob, results: Results, enter: Enter) -> Generated:
     """Measure one case. Raises InferometerErrors for files that are missing or do not fit."""
     case, started_at = job.case, utc_now()
     info = backend_info(case.backend)
     if info.decoder_reads == "none":
-        given = decoder_job(case, job.threads, CALIBRATION_SHAPE, Models(Path(job.models)).folder(case.slug))
+        decoder_job = make_decoder_job(case, job.threads, CALIBRATION_SHAPE, Models(Path(job.models)).folder(case.slug))
         seeded = calibration_prompts(case.batch_size, case.prompt_length, job.measurement.seed)
         prompts, reference, loaded = seeded, None, {}
     else:
-        export, folder = export_for(job)
-        chosen = prompt_set(export, case.prompt_length, case.new_tokens)
-        given = decoder_job(case, job.threads, export.shape, folder, export)
+        export, folder = read_generation_export(job)
+        chosen = find_prompt_set(export, case.prompt_length, case.new_tokens)
+        decoder_job = make_decoder_job(case, job.threads, export.shape, folder, export)
         prompts, reference = load_prompts(folder, chosen)
         loaded = {
             file.path: file.sha256 for file in (*files_read(export, info, case), chosen.prompts, chosen.reference)
         }
-    decoder = decoder_of(case, given)
+    decoder = decoder_of(case, decoder_job)
     seed = zlib.crc32(f"{job.measurement.seed}/{case.case_id}/{job.round}".encode())
     measurements = run_token_session(
         decoder, prompts, reference, case.batch_size, case.new_tokens, job.options, job.measurement, enter, seed
@@ -84,7 +84,7 @@ def generated(job: GenerationTask, results: Results, enter: Enter) -> Generated:
     )
 
 
-def export_for(job: GenerationTask) -> tuple[GenerationExport, ModelFolder]:
+def read_generation_export(job: GenerationCaseJob) -> tuple[GenerationExport, ModelFolder]:
     """The record of the model's files for generation, and their folder."""
     if job.export is None:
         raise MissingInputError(f"{job.case.model} has no files for generation.", "Run `make export` first.")
@@ -92,25 +92,25 @@ def export_for(job: GenerationTask) -> tuple[GenerationExport, ModelFolder]:
     return export, Models(Path(job.models)).folder(job.case.slug, export.folder)
 
 
-def decoder_of(case: GenerationCase, given: GenerationJob) -> Decoder:
+def decoder_of(case: GenerationCase, decoder_job: DecoderJob) -> Decoder:
     """The decoder of a case, not yet loaded. Raises CaseError where its backend has none."""
     info = backend_info(case.backend)
     target = info.decoder_target_on(case.device)
     if target is None:
         raise CaseError(f"{case.backend} does not generate: {info.decodes_not}.", "Plan again: `make plan`.")
-    return construct_decoder(target, given)
+    return construct_decoder(target, decoder_job)
 
 
-def joining_decoder_of(backend: str, given: GenerationJob) -> JoiningDecoder:
+def joining_decoder_of(backend: str, decoder_job: DecoderJob) -> JoiningDecoder:
     """The decoder of a backend that requests may join. Raises CaseError where it has none."""
     target = backend_info(backend).decoder_joins
     if target is None:
         raise CaseError(f"{backend} lets no request join a running batch.", "Plan again: `make plan`.")
-    decoder: JoiningDecoder = imported(target)(given)
+    decoder: JoiningDecoder = import_target(target)(decoder_job)
     return decoder
 
 
-def prompt_set(export: GenerationExport, prompt_length: int, new_tokens: int) -> PromptSet:
+def find_prompt_set(export: GenerationExport, prompt_length: int, new_tokens: int) -> PromptSet:
     """The prompts of a length. Raises MissingInputError where the export has none with so long a reference."""
     prompts = export.prompt_set(prompt_length, new_tokens)
     if prompts is None:
@@ -142,18 +142,18 @@ def calibration_prompts(batch_size: int, prompt_length: int, seed: int) -> NDArr
     return generator.integers(0, CALIBRATION_SHAPE.vocabulary, (rows, prompt_length), dtype=np.int64)
 
 
-def decoder_job(
+def make_decoder_job(
     case: GenerationCase,
     threads: int,
     shape: DecoderShape,
     folder: ModelFolder,
     export: GenerationExport | None = None,
-) -> GenerationJob:
+) -> DecoderJob:
     """A case as its decoder gets it."""
     info = backend_info(case.backend)
     onnx = None if export is None else onnx_file(export, info, case)
     gguf = None if export is None else export.gguf
-    return GenerationJob(
+    return DecoderJob(
         model=case.model,
         folder=folder.root,
         shape=shape,

@@ -9,18 +9,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from harness.aggregation.batch_times import batch_ns, batches
+from harness.aggregation.batch_times import batch_count, batch_ns
 from harness.backends import backend_info
 from harness.core import cli, store
-from harness.core.errors import FormatError, StorageError
+from harness.core.errors import FormatError, InferometerError, StorageError
 from harness.core.layout import Models, Results
-from harness.core.protocol import GenerationTask, Job, TurnJob
+from harness.core.protocol import CaseJob, GenerationCaseJob, TurnJob
 from harness.core.schemas import Failed, Generated, GenerationCase, Measured, Plan
 from harness.core.timestamps import utc_now
 from harness.core.units import duration
 from harness.planning.block_settings import threads_of
 from harness.planning.exports import Exports, export_files
-from harness.planning.schedule import Turn
+from harness.planning.schedule import GenerationTurn, Turn
 from harness.processes.launcher import IMPORT, Code, Observer, ProcessOutcome, Worker
 from harness.processes.monitor_handle import Monitor
 from harness.processes.presence import Presence
@@ -30,12 +30,12 @@ from harness.statistics.estimators import median
 T = TypeVar("T", Measured, Generated)
 
 
-def measure_turn(job: Job, worker: Worker, results: Results, observer: Observer) -> Measured | Failed:
+def measure_turn(job: CaseJob, worker: Worker, results: Results, observer: Observer) -> Measured | Failed:
     """Measure one case in one round. Raises StorageError when its record cannot be written."""
     return _measure(job, worker, results, observer, store.load_raw)
 
 
-def generate_turn(task: GenerationTask, worker: Worker, results: Results, observer: Observer) -> Generated | Failed:
+def generate_turn(task: GenerationCaseJob, worker: Worker, results: Results, observer: Observer) -> Generated | Failed:
     """The same for a case of generation. results: Results.of_generation of a folder."""
     return _measure(task, worker, results, observer, store.load_generated)
 
@@ -59,7 +59,7 @@ def _measure(
     if raw.is_file() and outcome.limit_s is None:
         return load(raw)
     last_words = store.tail(log) or store.tail(worker.log)
-    error, hint = explained_end(outcome, job.case.backend, job.case.batch_size, last_words)
+    error, hint = explain_end(outcome, job.case.backend, job.case.batch_size, last_words)
     record = Failed(
         case_id=case_id,
         round=job.round,
@@ -75,23 +75,23 @@ def _measure(
     return record
 
 
-def explained_end(outcome: ProcessOutcome, backend: str, batch_size: int, last_words: str) -> tuple[str, str]:
+def explain_end(outcome: ProcessOutcome, backend: str, batch_size: int, last_words: str) -> tuple[str, str]:
     """(error, hint) for a process that left no record."""
     if outcome.absent:
-        return _absent_library(outcome.absent, backend)
+        return _explain_absent_library(outcome.absent, backend)
     if outcome.limit_s is not None:
         remedy = "Raise `measurement.timeout_s` in the configuration, or choose a smaller batch."
         if outcome.phase == IMPORT:
             remedy = "Free memory, or stop what reads the disk: the libraries could not be read in that time."
         return f"Ended at the time limit of {outcome.limit_s:g} s.", remedy
     if outcome.code < 0:
-        return _explained_signal(-outcome.code, batch_size)
+        return _explain_signal(-outcome.code, batch_size)
     if error := cli.last_error(last_words):
         return error
     return f"Ended with exit code {outcome.code} and no result.", "The log's tail below may say why."
 
 
-def _explained_signal(signal: int, batch_size: int) -> tuple[str, str]:
+def _explain_signal(signal: int, batch_size: int) -> tuple[str, str]:
     if signal == 9:
         return (
             "Killed by the system (signal 9), most likely out of memory.",
@@ -108,7 +108,7 @@ def _explained_signal(signal: int, batch_size: int) -> tuple[str, str]:
     )
 
 
-def _absent_library(absent: Sequence[str], backend: str) -> tuple[str, str]:
+def _explain_absent_library(absent: Sequence[str], backend: str) -> tuple[str, str]:
     """(error, hint) for a backend whose libraries its interpreter lacks."""
     extra = backend_info(backend).extra
     packages = " ".join(absent) if extra is None else f"'inferometer[{extra}]'"
@@ -192,7 +192,7 @@ class WorkerPool:
     def measure(self, turn: Turn) -> Measured | Failed:
         """Measure one turn and show its result."""
         number, case = turn
-        job = Job(
+        job = CaseJob(
             case=case,
             round=number,
             settings_id=self._plan.settings_id,
@@ -208,14 +208,14 @@ class WorkerPool:
         watcher = _Watcher(job, label, self.progress, self._monitor)
         record = measure_turn(job, self._worker(job), self._results, watcher)
         self._monitor.end()
-        self.progress.finished(label, _in_words(record))
+        self.progress.finished(label, _record_text(record))
         return record
 
     def generate(self, turn: tuple[int, GenerationCase]) -> Generated | Failed:
         """The same for a turn of generation."""
         number, case = turn
         setting = backend_info(case.backend).decoder_setting(case.device, case.setting)
-        task = GenerationTask(
+        task = GenerationCaseJob(
             case=case,
             round=number,
             settings_id=self._plan.settings_id,
@@ -232,7 +232,7 @@ class WorkerPool:
         watcher = _Watcher(task, label, self.progress, self._monitor, results.usage_file(case.case_id, number))
         record = generate_turn(task, self._worker(task), results, watcher)
         self._monitor.end()
-        self.progress.finished(label, _generated_in_words(record))
+        self.progress.finished(label, _generated_text(record))
         return record
 
     def renew(self) -> None:
@@ -252,14 +252,14 @@ class WorkerPool:
         return self._workers[key]
 
 
-def _in_words(record: Measured | Failed) -> str:
+def _record_text(record: Measured | Failed) -> str:
     if isinstance(record, Failed):
         return f"skipped: {record.error}" if record.refused else f"FAILED in {record.phase}: {record.error}"
     steady = "" if record.steady else ", not steady"
-    return f"{duration(batch_ns(record))}  n={batches(record)}, {record.stop}{steady}"
+    return f"{duration(batch_ns(record))}  n={batch_count(record)}, {record.stop}{steady}"
 
 
-def _generated_in_words(record: Generated | Failed) -> str:
+def _generated_text(record: Generated | Failed) -> str:
     if isinstance(record, Failed):
         return f"FAILED in {record.phase}: {record.error}"
     first = median([request.token_ns[0] - request.start_ns for request in record.requests])
@@ -280,7 +280,7 @@ def split_off_unexported(plan: Plan, turns: Sequence[Turn], exports: Exports, re
     measurable = []
     reported: set[tuple[str, str]] = set()
     for turn in turns:
-        number, case = turn
+        case = turn[1]
         reason = exports.reason_against(case)
         if reason is None:
             measurable.append(turn)
@@ -288,27 +288,38 @@ def split_off_unexported(plan: Plan, turns: Sequence[Turn], exports: Exports, re
         if case.model not in exports.absent and (case.model, reason.problem) not in reported:
             reported.add((case.model, reason.problem))
             cli.warn(f"{case.model} is not measured where its ONNX file is needed. {reason.problem} {reason.hint}")
-        if not _measured(plan, turn, results):
-            record = Failed(
-                case_id=case.case_id,
-                round=number,
-                settings_id=plan.settings_id,
-                started_at=utc_now(),
-                environment_id=None,
-                error=reason.problem,
-                hint=reason.hint,
-                phase="export",
-                stderr_tail="",
-            )
-            store.save_raw(results.raw_file(case.case_id, number), record)
+        save_unexported(plan, turn, reason, results, store.load_raw)
     return measurable
 
 
-def _measured(plan: Plan, turn: Turn, results: Results) -> bool:
+def save_unexported(
+    plan: Plan,
+    turn: Turn | GenerationTurn,
+    reason: InferometerError,
+    results: Results,
+    load: Callable[[Path], Measured | Generated | Failed],
+) -> None:
+    """Save the failure of a turn that has no export. A record that was measured with the plan's settings stays.
+
+    results: of generation for its turns. load: reads a raw record of the turn's kind.
+    """
     number, case = turn
     path = results.raw_file(case.case_id, number)
     try:
-        record = store.load_raw(path) if path.is_file() else None
+        record = load(path) if path.is_file() else None
     except FormatError:
-        return False
-    return isinstance(record, Measured) and record.settings_id == plan.settings_id
+        record = None
+    if record is not None and not isinstance(record, Failed) and record.settings_id == plan.settings_id:
+        return
+    failure = Failed(
+        case_id=case.case_id,
+        round=number,
+        settings_id=plan.settings_id,
+        started_at=utc_now(),
+        environment_id=None,
+        error=reason.problem,
+        hint=reason.hint,
+        phase="export",
+        stderr_tail="",
+    )
+    store.save_raw(path, failure)

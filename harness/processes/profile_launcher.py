@@ -20,9 +20,9 @@ from harness.core.host import orphans
 from harness.core.layout import Results
 from harness.core.protocol import (
     EVENT,
+    CaseJob,
     Entered,
-    GenerationTask,
-    Job,
+    GenerationCaseJob,
     Started,
     TurnJob,
 )
@@ -44,11 +44,11 @@ Level = Literal["count", "memory", "parts", "tokenising"]
 class ProfileJob(Record):
     """The job of a profiling process. runs: inferences over which the parts are timed.
 
-    phase: of generation; the job is then a GenerationTask, and the case_id in it is the phase's (profiling/phases.py).
+    phase: of generation; the job is then a GenerationCaseJob, and its case_id is the phase's (profiling/phases.py).
     """
 
     level: Level
-    job: Job | GenerationTask
+    job: CaseJob | GenerationCaseJob
     runs: Annotated[int, Field(ge=1)]
     phase: GenerationPhase | None = None
 
@@ -78,7 +78,7 @@ class _ProfileWatcher:
         self.monitor.phase(phase)
 
 
-def watched_profile(asked: ProfileJob, log: Path, interpreter: Path | None) -> tuple[bytes, Usage | None]:
+def profile_with_monitor(asked: ProfileJob, log: Path, interpreter: Path | None) -> tuple[bytes, Usage | None]:
     """(answer of a new process, the monitor's record or None without one); see profile_in_a_process.
 
     The monitor is for this process only: when it has ended, its record is complete.
@@ -110,7 +110,7 @@ def profile_in_a_process(
     with store.translate_storage_errors(log):
         log.parent.mkdir(parents=True, exist_ok=True)
         handle = os.fdopen(open_to_write(log), "wb")
-    orphans.adopt()
+    orphans.adopt_descendants()
     others = orphans.children()
     with handle:
         process = subprocess.Popen(  # noqa: S603 - our own module, fixed words
@@ -130,7 +130,7 @@ def profile_in_a_process(
             if process.poll() is None:
                 orphans.end_group(process.pid)
             process.wait()
-            orphans.sweep(keep=others)
+            orphans.kill_children(keep=others)
             if process.stdout is not None:
                 process.stdout.close()
     if process.returncode == StorageError.exit_code:
@@ -139,7 +139,7 @@ def profile_in_a_process(
             "Free some space and run the same command again; profiles are kept.",
         )
     if answer is None or process.returncode != 0:
-        raise CaseError(*_why(answer is None, process.returncode, asked, log))
+        raise CaseError(*_missing_answer(answer is None, process.returncode, asked, log))
     log.unlink()
     return answer
 
@@ -189,7 +189,7 @@ def _event(line: bytes) -> Started | Entered | None:
     return event if isinstance(event, Started | Entered) else None
 
 
-def _why(timed_out: bool, code: int, asked: ProfileJob, log: Path) -> tuple[str, str]:
+def _missing_answer(timed_out: bool, code: int, asked: ProfileJob, log: Path) -> tuple[str, str]:
     """(problem, hint) for a process that gave no answer."""
     if timed_out:
         limit = asked.job.measurement.timeout_s

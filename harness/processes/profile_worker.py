@@ -21,19 +21,19 @@ from numpy.typing import NDArray
 from harness.backends import backend_info, profile_timing
 from harness.backends.base import BackendJob, Batch, construct, is_out_of_memory, out_of_memory
 from harness.backends.batches import load_batches
-from harness.backends.case_files import export_of, job_of
-from harness.backends.info import imported
+from harness.backends.case_files import make_backend_job, read_case_export
+from harness.backends.info import import_target
 from harness.core import cli, store
 from harness.core.errors import CaseError, UnavailableError
 from harness.core.host import environment
 from harness.core.host.orphans import die_with_parent
 from harness.core.layout import ModelFolder, Results
-from harness.core.protocol import Entered, GenerationTask, Job
+from harness.core.protocol import CaseJob, Entered, GenerationCaseJob
 from harness.core.schemas import Case, ExportRecord, Record
 from harness.core.schemas.profile_record import Counts, MeasuredMemory, MemoryTimeline, PartsProfile, Tokenising
-from harness.processes.measure_generation import decoder_job, export_for, load_prompts, prompt_set
+from harness.processes.measure_generation import find_prompt_set, load_prompts, make_decoder_job, read_generation_export
 from harness.processes.profile_launcher import Level, ProfileJob
-from harness.profiling.phases import no_memory
+from harness.profiling.phases import empty_memory_record
 from harness.profiling.read_profiles import with_launch_gaps
 from harness.profiling.reconcile import middle_mean
 from harness.timing.clock import now_ns
@@ -42,7 +42,7 @@ from harness.zoo.inputs.sentences import texts_of
 _WARM_UP_RUNS = 3
 
 
-def tokenising(
+def measure_tokenising(
     case: Case, export: ExportRecord, folder: Path, batch: Mapping[str, NDArray[np.generic]], runs: int
 ) -> Tokenising:
     """Time `runs` preparations of the texts of `batch` into ids and mask as arrays, on the calling thread."""
@@ -74,7 +74,9 @@ def stage(arguments: Sequence[str]) -> None:
         _prepare(asked)
         profile_timing.listen(lambda phase: _say(answers, Entered(phase=phase)))
         answer = (
-            _of_a_phase(asked, asked.job) if isinstance(asked.job, GenerationTask) else _of_a_case(asked, asked.job)
+            _phase_answer(asked, asked.job)
+            if isinstance(asked.job, GenerationCaseJob)
+            else _case_answer(asked, asked.job)
         )
     except Exception as error:
         if isinstance(error, MemoryError) or is_out_of_memory(str(error)):
@@ -83,31 +85,31 @@ def stage(arguments: Sequence[str]) -> None:
     _say(answers, answer)
 
 
-def _of_a_case(asked: ProfileJob, job: Job) -> Record:
-    export, folder = export_of(job)
+def _case_answer(asked: ProfileJob, job: CaseJob) -> Record:
+    export, folder = read_case_export(job)
     batches = load_batches(folder.root, export, job.case, job.measurement.parity_samples).inputs
     return _LEVELS[asked.level](asked, export, folder, batches)
 
 
-def _of_a_phase(asked: ProfileJob, job: GenerationTask) -> Record:
+def _phase_answer(asked: ProfileJob, job: GenerationCaseJob) -> Record:
     """The same levels of one phase of generation; its allocations are not measured."""
     case, phase = job.case, asked.phase
     if phase is None:
         raise ValueError("a phase of generation has to be named")
-    export, folder = export_for(job)
+    export, folder = read_generation_export(job)
     if asked.level == "count":
         from harness.zoo.cost.counting import counts_of_phase  # noqa: PLC0415 - torch, as in _count
 
         return counts_of_phase(folder.root, export.shape, case.prompt_length, case.new_tokens, phase)
     if asked.level == "memory":
-        return no_memory(_here(asked))
+        return empty_memory_record(_here(asked))
     profiler = backend_info(case.backend).decoder_profilers.get(case.device)
     if profiler is None:
         raise _no_profiler(case.backend)
-    prompts, _ = load_prompts(folder, prompt_set(export, case.prompt_length, case.new_tokens))
-    given = decoder_job(case, job.threads, export.shape, folder, export)
-    measure = partial(imported(profiler), given, prompts, phase)
-    return _with_traces(asked, measure)
+    prompts, _ = load_prompts(folder, find_prompt_set(export, case.prompt_length, case.new_tokens))
+    decoder_job = make_decoder_job(case, job.threads, export.shape, folder, export)
+    measure = partial(import_target(profiler), decoder_job, prompts, phase)
+    return _run_profiler(asked, measure)
 
 
 def _say(answers: IO[str], record: Record) -> None:
@@ -128,24 +130,24 @@ def _prepare(asked: ProfileJob) -> None:
 def _count(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> Counts:
     from harness.zoo.cost.counting import counts_of  # noqa: PLC0415 - torch and onnx, which other levels may lack
 
-    return counts_of(_of_run(asked).case, export, folder.root, batches[0])
+    return counts_of(_case_job(asked).case, export, folder.root, batches[0])
 
 
 def _memory(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> MeasuredMemory:
-    case = _of_run(asked).case
+    case = _case_job(asked).case
     info = backend_info(case.backend)
     timeline: MemoryTimeline | None = None
     peak: int | None = None
     by = _NOT_REPORTED
-    given = _job_of(asked, export, folder, batches)
+    backend_job = _job_of(asked, export, folder, batches)
     if info.allocations is not None:
         results = Results(asked.results)
         make = partial(construct, info.target_on(case.device))
-        timeline = imported(info.allocations)(given, make, results.profile(case.case_id))
+        timeline = import_target(info.allocations)(backend_job, make, results.profile(case.case_id))
         store.save(results.memory_profile(case.case_id), timeline, indent=None)
         peak, by = timeline.pass_peak_bytes, timeline.by
     elif info.peak is not None:
-        peak, by = peak_of(info.peak, given)
+        peak, by = measure_peak_memory(info.peak, backend_job)
     return MeasuredMemory(
         peak_bytes=peak,
         activations_bytes=None if timeline is None else timeline.activations_peak_bytes,
@@ -164,10 +166,10 @@ def _here(asked: ProfileJob) -> str:
     return environment_id
 
 
-def peak_of(target: str, given: BackendJob) -> tuple[int | None, str]:
+def measure_peak_memory(target: str, backend_job: BackendJob) -> tuple[int | None, str]:
     """(bytes, how they were measured) or (None, why they were not)."""
     try:
-        peak, by = imported(target)(given)
+        peak, by = import_target(target)(backend_job)
     except UnavailableError as error:
         return None, f"not measured: {error.problem}"
     return peak, by
@@ -177,14 +179,14 @@ def _parts(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches
     profiler = backend_info(asked.job.case.backend).profiler
     if profiler is None:
         raise _no_profiler(asked.job.case.backend)
-    return _with_traces(asked, partial(imported(profiler), _job_of(asked, export, folder, batches), batches))
+    return _run_profiler(asked, partial(import_target(profiler), _job_of(asked, export, folder, batches), batches))
 
 
 def _no_profiler(backend: str) -> UnavailableError:
     return UnavailableError(f"{backend} has no profiler of its parts.", "Its model level is complete without.")
 
 
-def _with_traces(asked: ProfileJob, profiler: Callable[[Path, int], PartsProfile]) -> PartsProfile:
+def _run_profiler(asked: ProfileJob, profiler: Callable[[Path, int], PartsProfile]) -> PartsProfile:
     """Run a backend's profiler, which writes its traces into a folder."""
     traces = Results(asked.results).profile(asked.job.case.case_id)
     with store.translate_storage_errors(traces):
@@ -195,18 +197,18 @@ def _with_traces(asked: ProfileJob, profiler: Callable[[Path, int], PartsProfile
 
 
 def _job_of(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> BackendJob:
-    return job_of(_of_run(asked), export, folder, batches)
+    return make_backend_job(_case_job(asked), export, folder, batches)
 
 
-def _of_run(asked: ProfileJob) -> Job:
+def _case_job(asked: ProfileJob) -> CaseJob:
     """The job of a level of a model's case."""
-    if not isinstance(asked.job, Job):
+    if not isinstance(asked.job, CaseJob):
         raise TypeError("a job of generation has levels of its own")
     return asked.job
 
 
 def _tokenising(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> Tokenising:
-    return tokenising(_of_run(asked).case, export, folder.root, batches[0], asked.runs)
+    return measure_tokenising(_case_job(asked).case, export, folder.root, batches[0], asked.runs)
 
 
 _LEVELS: Mapping[Level, Callable[[ProfileJob, ExportRecord, ModelFolder, Sequence[Batch]], Record]] = {

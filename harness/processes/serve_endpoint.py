@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from harness.backends import backend_info
 from harness.backends.batches import BatchSet, load_batches
-from harness.backends.case_files import artifacts, export_of
+from harness.backends.case_files import artifact_hashes, read_case_export
 from harness.core import store
 from harness.core.errors import CaseError
 from harness.core.host import environment
@@ -33,27 +33,27 @@ from harness.core.store import digest_of
 from harness.core.timestamps import utc_now
 from harness.endpoints import open_endpoint
 from harness.endpoints.contract import Completion, Endpoint, EndpointFacts, Exchange, Prompt, Sample, Tensors
-from harness.endpoints.issuing import drive, drive_closed, keep_every
+from harness.endpoints.issuing import issue_closed_loop, issue_open_loop, kept_step
 from harness.endpoints.target import parse_target
-from harness.endpoints.timeline import Timeline, client_times, ended
-from harness.planning.resume import LoadState, state_of
-from harness.processes.measure_generation import prompt_set
-from harness.processes.serve_load import job_at, same_machine
+from harness.endpoints.timeline import Timeline, client_times, end_instants
+from harness.planning.resume import LoadState, read_load_state
+from harness.processes.measure_generation import find_prompt_set
+from harness.processes.serve_load import job_at_batch, same_machine_check
 from harness.serving import arrivals
 from harness.serving.load_case import (
     LoadStep,
+    draw_places,
     patience_ns,
-    phase_of,
-    places_of,
     replication_digest,
-    schedule_of,
-    seed_of,
+    replication_phase,
+    replication_schedule,
+    replication_seed,
     service_digest,
 )
 from harness.statistics import parity
 from harness.timing.clock import calibrate, now_ns
+from harness.timing.process_counters import peak_bytes
 from harness.timing.repeat_check import ALONE_PAIRS, Rewritable, check_repeats
-from harness.timing.session import peak_bytes
 from harness.zoo.input_files import read_arrays
 
 
@@ -99,12 +99,12 @@ class TensorWorkload(Workload):
     """Batches of arrays, and the fp32 outputs for each."""
 
     def __init__(self, job: LoadJob) -> None:
-        own = job_at(job, job.load.max_batch)
-        export, folder = export_of(own)
+        own = job_at_batch(job, job.load.max_batch)
+        export, folder = read_case_export(own)
         self._batches: BatchSet = load_batches(folder.root, export, own.case, job.measurement.parity_samples)
         self._classifier = export.classifier
         self.samples = self._batches.inputs
-        self.artifacts = artifacts(export, own.case)
+        self.artifacts = artifact_hashes(export, own.case)
 
     def judge(self, run: Timeline) -> JudgedAnswers:
         """Distances by harness/statistics/parity.py; an output that is missing or has another shape is wrong."""
@@ -169,7 +169,7 @@ class PromptWorkload(Workload):
         self.samples = [prompts[row] for row in range(rows) for prompts, _ in sets]
         self._answers = [answers.get(row) for row in range(rows) for _, answers in sets]
         self._pairs, self._distinct = load.pairs, distinct
-        chosen = [prompt_set(export, *pair) for pair in distinct]
+        chosen = [find_prompt_set(export, *pair) for pair in distinct]
         files = (*export.tokenizer, *(file for stored in chosen for file in (stored.prompts, stored.reference)))
         self.artifacts = {file.path: file.sha256 for file in files}
 
@@ -180,7 +180,7 @@ class PromptWorkload(Workload):
         width = len(self._distinct)
         rows, used = len(self.samples) // width, Counter[int]()
         places = []
-        for place in places_of(len(self._pairs), count, seed):
+        for place in draw_places(len(self._pairs), count, seed):
             pair = self._distinct.index(self._pairs[place])
             places.append((seed + used[pair]) % rows * width + pair)
             used[pair] += 1
@@ -234,7 +234,7 @@ def _answered(
     export: GenerationExport, folder: Path, length: int, tokens: int
 ) -> tuple[list[Prompt], dict[int, ExpectedAnswer]]:
     """Prompts of a length, and by row the answers to the first of them."""
-    chosen = prompt_set(export, length, tokens)
+    chosen = find_prompt_set(export, length, tokens)
     ids: NDArray[np.int64] = read_arrays(folder / chosen.prompts.path)["ids"].astype(np.int64)
     expected = read_arrays(folder / chosen.reference.path)["tokens"][:, :tokens].astype(np.int64)
     texts, answers = _texts_of(export, folder, ids, expected)
@@ -316,11 +316,11 @@ def serve_endpoint(job: LoadJob, enter: Enter) -> None:
     store.save(results.environment(identity), where)
     gc.collect()
     gc.freeze()
-    same = same_machine(results, identity, where)
-    state = state_of(job.load, files, job.settings_id, same)
+    same = same_machine_check(results, identity, where)
+    state = read_load_state(job.load, files, job.settings_id, same)
     if state.service is None or state.service.artifacts_id != run.artifacts_id:
         run.measure_service(identity)
-        state = state_of(job.load, files, job.settings_id, same)
+        state = read_load_state(job.load, files, job.settings_id, same)
     for step, number in state.missing:
         run.replicate(step, number, identity, _median_ns(state))
     enter("end")
@@ -348,7 +348,7 @@ class _EndpointRun:
         facts = endpoint.check(work.samples[0], CHECK_NS)
         enter("reference check")
         stored = range(min(len(work.samples), MOST_CHECKED))
-        first = drive_closed(endpoint, work.samples, stored, 1, CHECK_NS)
+        first = issue_closed_loop(endpoint, work.samples, stored, 1, CHECK_NS)
         if first.details:
             kind, said = next(iter(first.details.items()))
             raise CaseError(f"The service failed a request before any load: {kind}: {said}.", "Its own log says why.")
@@ -411,9 +411,9 @@ class _EndpointRun:
     def replicate(self, step: LoadStep, number: int, identity: str, typical_ns: float) -> None:
         """One real replication of one point."""
         load = self.job.load
-        seed = seed_of(self.job.measurement.seed, number)
+        seed = replication_seed(self.job.measurement.seed, number)
         self._closed(self.work.order(_count_for(WARM_UP_S, typical_ns, 1, WARM_UP), seed), 1)
-        self.enter(phase_of(step, number))
+        self.enter(replication_phase(step, number))
         started_at = utc_now()
         before = self.endpoint.totals(CHECK_NS)
         run, schedule_sha256 = self._replicate_once(step, seed, typical_ns)
@@ -451,7 +451,7 @@ class _EndpointRun:
             sizes=(samples,) * len(run.issued),
             ready_ns=tuple((run.issued if offline else run.scheduled).tolist()),
             start_ns=tuple(run.issued.tolist()),
-            done_ns=tuple(ended(run).tolist()),
+            done_ns=tuple(end_instants(run).tolist()),
             worker=(0,) * len(run.issued),
             failed=tuple(np.flatnonzero(run.failed).tolist()),
             error=next((f"{kind}: {said}" for kind, said in run.details.items()), None),
@@ -465,18 +465,18 @@ class _EndpointRun:
         """The requests of a replication, and the digest of their schedule where they have one."""
         load = self.job.load
         if load.scenario == "server":
-            schedule = np.array(schedule_of(load, step, seed), np.int64)
+            schedule = np.array(replication_schedule(load, step, seed), np.int64)
             count = len(schedule)
-            kept, order = keep_every(count, self.answer_bytes), self.work.order(count, seed)
-            run = drive(self.endpoint, self.work.samples, order, schedule, patience_ns(load), keep_every=kept)
+            kept, order = kept_step(count, self.answer_bytes), self.work.order(count, seed)
+            run = issue_open_loop(self.endpoint, self.work.samples, order, schedule, patience_ns(load), keep_every=kept)
             return run, arrivals.digest(schedule)
         clients = step.clients or (OFFLINE_IN_FLIGHT if load.scenario == "offline" else 1)
         count = _count_for(load.replication_s * clients, typical_ns, LEAST_CLOSED * clients, load.requests)
         return self._closed(self.work.order(count, seed), clients), None
 
     def _closed(self, order: Sequence[int], clients: int) -> Timeline:
-        kept = keep_every(len(order), self.answer_bytes)
-        return drive_closed(self.endpoint, self.work.samples, order, clients, CLOSED_TIMEOUT_NS, keep_every=kept)
+        kept = kept_step(len(order), self.answer_bytes)
+        return issue_closed_loop(self.endpoint, self.work.samples, order, clients, CLOSED_TIMEOUT_NS, keep_every=kept)
 
     def _alone(self, order: Sequence[int]) -> Timeline:
         """A closed loop of one client, of which every request is answered. Raises CaseError where one fails: its time

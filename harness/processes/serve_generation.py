@@ -26,34 +26,41 @@ from harness.core.protocol import Enter, LoadJob
 from harness.core.schemas import GenerationExport, LoadCase, ServiceRun, TokenParity
 from harness.core.store import digest_of
 from harness.core.timestamps import utc_now
-from harness.planning.load_cases import decoder_case_of
-from harness.planning.resume import state_of
+from harness.planning.load_cases import decoder_case
+from harness.planning.resume import read_load_state
 from harness.processes.measure_generation import (
     CALIBRATION_SHAPE,
     calibration_prompts,
-    decoder_job,
     decoder_of,
+    find_prompt_set,
     joining_decoder_of,
     load_prompts,
-    prompt_set,
+    make_decoder_job,
 )
-from harness.processes.serve_load import ready_to_measure, replication_of, same_machine
+from harness.processes.serve_load import prepare_to_measure, replication_record, same_machine_check
 from harness.serving.load_case import (
     LoadStep,
-    drawn_pairs,
+    batch_policy,
+    batch_sizes,
+    draw_length_pairs,
     patience_ns,
-    phase_of,
-    policy_of,
-    schedule_of,
-    seed_of,
+    replication_phase,
+    replication_schedule,
+    replication_seed,
     service_digest,
-    sizes_of,
 )
 from harness.statistics.parity import Ids, ParityTally, worst_token_parity
 from harness.timing.clock import calibrate, now_ns
+from harness.timing.process_counters import peak_bytes
 from harness.timing.request_loops import WorkerThreads, serve
-from harness.timing.session import peak_bytes
-from harness.timing.token_batching import ContinuousBatches, ServedBatch, StaticBatches, TokenRequest, generate, padded
+from harness.timing.token_batching import (
+    ContinuousBatches,
+    ServedBatch,
+    StaticBatches,
+    TokenRequest,
+    generate_batch,
+    left_padded,
+)
 
 LEAST_BATCHES, MOST_BATCHES = 3, 200
 """Batches of each prepared size whose service times are kept."""
@@ -67,13 +74,13 @@ def serve_generation(job: LoadJob, enter: Enter) -> None:
     results = Results(Path(job.results))
     files = results.load(job.load.load_id)
     service = _Service.opened(job, enter)
-    where, identity = ready_to_measure(results, job.load, service.facts)
+    where, identity = prepare_to_measure(results, job.load, service.facts)
     run = _GenerationRun(job, files, service, identity, enter)
-    same = same_machine(results, identity, where)
-    state = state_of(job.load, files, job.settings_id, same)
+    same = same_machine_check(results, identity, where)
+    state = read_load_state(job.load, files, job.settings_id, same)
     if state.service is None or state.service.artifacts_id != service.artifacts_id:
         run.measure_service()
-        state = state_of(job.load, files, job.settings_id, same)
+        state = read_load_state(job.load, files, job.settings_id, same)
     for step, number in state.missing:
         run.replicate(step, number)
     enter("end")
@@ -119,8 +126,8 @@ class _Service:
     def opened(cls, job: LoadJob, enter: Enter) -> _Service:
         """Load every decoder, and compare its logits and tokens with those of fp32 eager."""
         load, info = job.load, backend_info(job.load.backend)
-        sizes, longest = sizes_of(load), (load.prompt_length or 1, load.new_tokens or 1)
-        cases = {size: decoder_case_of(load, size, *longest) for size in sizes}
+        sizes, longest = batch_sizes(load), (load.prompt_length or 1, load.new_tokens or 1)
+        cases = {size: decoder_case(load, size, *longest) for size in sizes}
         if info.decoder_reads == "none":
             folder, export, shape = Models(Path(job.models)).folder(load.slug), None, CALIBRATION_SHAPE
             prompts, artifacts = _seeded(load, job.measurement.seed), dict[str, str]()
@@ -136,11 +143,11 @@ class _Service:
         joining: JoiningDecoder | None = None
         for size in sizes:
             enter("load")
-            given = decoder_job(cases[size], job.threads, shape, folder, export)
+            decoder_job = make_decoder_job(cases[size], job.threads, shape, folder, export)
             if load.batching == "continuous":
-                decoders[size] = joining = joining_decoder_of(load.backend, given)
+                decoders[size] = joining = joining_decoder_of(load.backend, decoder_job)
             else:
-                decoders[size] = decoder_of(cases[size], given)
+                decoders[size] = decoder_of(cases[size], decoder_job)
             load_ns[size] = _start_cold(decoders[size], prompts.requests(load.pairs[:1], 0), size, enter)
         if prompts.tallies:
             enter("tokens check")
@@ -166,7 +173,7 @@ class _Service:
         length = min(self.prompts.ids)
         few = min(WARM_TOKENS, self.largest.job.new_tokens)
         for size, decoder in self.decoders.items():
-            generate(decoder, self.prompts.requests([(length, few)] * size, 0), size)
+            generate_batch(decoder, self.prompts.requests([(length, few)] * size, 0), size)
 
 
 def _seeded(load: LoadCase, seed: int) -> _PromptRows:
@@ -183,7 +190,7 @@ def _stored(load: LoadCase, export: GenerationExport, folder: ModelFolder) -> tu
     rounding = []
     for length in sorted({length for length, _ in load.pairs}):
         most = max(new for prompt, new in load.pairs if prompt == length)
-        chosen = prompt_set(export, length, most)
+        chosen = find_prompt_set(export, length, most)
         for file in (chosen.prompts, chosen.reference):
             store.check_artifact(folder.root, file, "make export")
             hashes[file.path] = file.sha256
@@ -201,7 +208,7 @@ def _start_cold(decoder: Decoder, requests: Sequence[TokenRequest], size: int, e
         enter("compile")
         decoder.compile()
     enter("first request")
-    generate(decoder, requests, size)
+    generate_batch(decoder, requests, size)
     return now_ns() - start
 
 
@@ -228,7 +235,7 @@ def _force(decoders: Mapping[int, Decoder], prompts: _PromptRows) -> None:
 
 def _force_batch(decoder: Decoder, size: int, judged: Sequence[tuple[int, int]], prompts: _PromptRows) -> None:
     """One batch of prompts, each (length, row), with the reference's tokens as inputs of every step."""
-    ids, lengths = padded([prompts.ids[length][row] for length, row in judged], size)
+    ids, lengths = left_padded([prompts.ids[length][row] for length, row in judged], size)
     if len(set(lengths.tolist())) > 1:
         decoder.prefill_padded(ids, lengths)
     else:
@@ -259,13 +266,13 @@ def _force_joining(decoder: JoiningDecoder, prompts: _PromptRows) -> None:
             tally = prompts.tallies[length]
             tally.force(row, step, logits[slot])
             tally.forced_token(row, step, int(chosen[slot]))
-            given[slot] = tally.reference.tokens[row][step]
+            forced[slot] = tally.reference.tokens[row][step]
             running[slot] = length, row, step + 1
             if step + 1 == len(tally.reference.tokens[row]):
                 del running[slot]
                 decoder.leave(slot)
 
-    given = np.zeros(decoder.job.batch_size, np.int64)
+    forced = np.zeros(decoder.job.batch_size, np.int64)
     while waiting or running:
         free = next((slot for slot in range(decoder.job.batch_size) if slot not in running), None)
         if waiting and free is not None:
@@ -274,7 +281,7 @@ def _force_joining(decoder: JoiningDecoder, prompts: _PromptRows) -> None:
             decoder.join(free, prompts.ids[length][row])
             judge([free])
         if running:
-            decoder.force(given)
+            decoder.force(forced)
             decoder.step()
             judge(list(running))
 
@@ -296,12 +303,12 @@ class _GenerationRun:
         started_at = utc_now()
         times: dict[int, tuple[int, ...]] = {}
         for size, decoder in service.decoders.items():
-            drawn = service.prompts.requests(drawn_pairs(load, (MOST_BATCHES + 1) * size, seed), 0)
-            generate(decoder, drawn[:size], size)
+            drawn = service.prompts.requests(draw_length_pairs(load, (MOST_BATCHES + 1) * size, seed), 0)
+            generate_batch(decoder, drawn[:size], size)
             spent, began = list[int](), now_ns()
             for number in range(1, MOST_BATCHES + 1):
                 start = now_ns()
-                generate(decoder, drawn[number * size : (number + 1) * size], size)
+                generate_batch(decoder, drawn[number * size : (number + 1) * size], size)
                 spent.append(now_ns() - start)
                 if number >= LEAST_BATCHES and now_ns() - began >= load.service_s * 1e9:
                     break
@@ -332,12 +339,12 @@ class _GenerationRun:
     def replicate(self, step: LoadStep, number: int) -> None:
         """One real replication of one point."""
         load, service = self.job.load, self.service
-        seed = seed_of(self.job.measurement.seed, number)
-        instants = schedule_of(load, step, seed)
-        pairs = drawn_pairs(load, len(instants), seed)
+        seed = replication_seed(self.job.measurement.seed, number)
+        instants = replication_schedule(load, step, seed)
+        pairs = draw_length_pairs(load, len(instants), seed)
         requests = service.prompts.requests(pairs, seed)
         service.warm()
-        self.enter(phase_of(step, number))
+        self.enter(replication_phase(step, number))
         started_at = utc_now()
         # Requests that wait longer count as not served.
         end_ns = instants[-1] + patience_ns(load)
@@ -347,9 +354,9 @@ class _GenerationRun:
             dispatches = batches.serve(instants, end_ns)
         else:
             batches = StaticBatches(service.decoders, requests)
-            dispatches = serve(instants, policy_of(load), [batches.run], WorkerThreads(1).all_at_once, end_ns)
+            dispatches = serve(instants, batch_policy(load), [batches.run], WorkerThreads(1).all_at_once, end_ns)
         self.enter("outputs check")
-        record = replication_of(
+        record = replication_record(
             self.job,
             step,
             number,

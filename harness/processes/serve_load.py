@@ -19,18 +19,18 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.aggregation.admission import differing
+from harness.aggregation.admission import differing_facts
 from harness.backends import backend_info
 from harness.backends.base import Backend, Batch, construct
-from harness.backends.batches import NO_BATCHES, BatchSet, load_batches, nothing_exported
+from harness.backends.batches import NO_BATCHES, BatchSet, empty_export, load_batches
 from harness.backends.calibration.slowdown import slow_down, slowdown_of
-from harness.backends.case_files import artifacts, export_of, job_of
+from harness.backends.case_files import artifact_hashes, make_backend_job, read_case_export
 from harness.core import store
 from harness.core.errors import CaseError, FormatError, MissingInputError
 from harness.core.host import environment
 from harness.core.host.environment import loaded_runtimes
 from harness.core.layout import LoadFiles, ModelFolder, Models, Results
-from harness.core.protocol import Enter, Job, LoadJob
+from harness.core.protocol import CaseJob, Enter, LoadJob
 from harness.core.schemas import (
     Environment,
     ExportRecord,
@@ -45,29 +45,30 @@ from harness.core.schemas import (
 )
 from harness.core.store import digest_of
 from harness.core.timestamps import utc_now
-from harness.planning.load_cases import case_of
-from harness.planning.resume import LoadState, state_of
+from harness.planning.load_cases import backend_case
+from harness.planning.resume import LoadState, read_load_state
 from harness.serving import arrivals
 from harness.serving.load_case import (
     LoadStep,
+    batch_policy,
+    batch_sizes,
     patience_ns,
-    phase_of,
-    policy_of,
     replication_digest,
-    schedule_of,
-    seed_of,
+    replication_phase,
+    replication_schedule,
+    replication_seed,
     service_digest,
-    sizes_of,
 )
 from harness.serving.load_verdict import least_requests
 from harness.serving.peak_prediction import predict
 from harness.statistics import parity
 from harness.timing.clock import calibrate, now_ns
 from harness.timing.issuing_thread import CalledBack, Flight, OnStreams, issue, issue_closed
+from harness.timing.process_counters import peak_bytes
 from harness.timing.repeat_check import ALONE_PAIRS, Rewritable
 from harness.timing.request_loops import SWITCH_S, Dispatches, WorkerThreads, serve, serve_closed
 from harness.timing.service_times import Dispatcher, DispatcherOnStream, order_guard, repeat_guard, service_times
-from harness.timing.session import batches_to_check, checked_repeats, peak_bytes
+from harness.timing.session import batches_to_check, run_repeat_check
 
 DRAIN_NS = 5_000_000_000
 """After the time of an offline run, so long may its samples take."""
@@ -86,20 +87,20 @@ def serve_load(job: LoadJob, enter: Enter) -> None:
     files = results.load(job.load.load_id)
     threads = WorkerThreads(job.load.workers)
     service = _Service.opened(job, threads, enter)
-    where, identity = ready_to_measure(results, job.load, service.facts)
+    where, identity = prepare_to_measure(results, job.load, service.facts)
     if job.load.in_flight:
         sys.setswitchinterval(SWITCH_S)  # callbacks must not wait for the issuing thread
     run = _LoadRun(job, files, threads, service, identity, enter)
-    same = same_machine(results, identity, where)
-    state = state_of(job.load, files, job.settings_id, same)
+    same = same_machine_check(results, identity, where)
+    state = read_load_state(job.load, files, job.settings_id, same)
     if state.service is not None and state.service.artifacts_id != service.artifacts_id:
         state = LoadState(needs_replay=state.needs_replay)
     if state.service is None:
         run.measure_service()
-        state = state_of(job.load, files, job.settings_id, same)
+        state = read_load_state(job.load, files, job.settings_id, same)
     if state.needs_replay and state.prediction is None:
         run.predict(state)
-        state = state_of(job.load, files, job.settings_id, same)
+        state = read_load_state(job.load, files, job.settings_id, same)
     for step, number in state.missing:
         run.replicate(step, number)
     enter("end")
@@ -107,7 +108,7 @@ def serve_load(job: LoadJob, enter: Enter) -> None:
     threads.in_turn(closes if threads.count > 1 else closes[::-1])
 
 
-def ready_to_measure(results: Results, load: LoadCase, facts: dict[str, str]) -> tuple[Environment, str]:
+def prepare_to_measure(results: Results, load: LoadCase, facts: dict[str, str]) -> tuple[Environment, str]:
     """Save the environment of a loaded service and stop the garbage collector; the environment and its id."""
     where = environment.collect(facts, load.device, backend_info(load.backend).recorded)
     identity = environment.environment_id(where)
@@ -118,7 +119,7 @@ def ready_to_measure(results: Results, load: LoadCase, facts: dict[str, str]) ->
     return where, identity
 
 
-def same_machine(results: Results, identity: str, here: Environment) -> Callable[[LoadBase], bool]:
+def same_machine_check(results: Results, identity: str, here: Environment) -> Callable[[LoadBase], bool]:
     """Whether a record's machine is comparable with this one; environments are read once."""
     known: dict[str, bool] = {identity: True}
 
@@ -128,7 +129,7 @@ def same_machine(results: Results, identity: str, here: Environment) -> Callable
         if record.environment_id not in known:
             try:
                 there = store.load(results.environment(record.environment_id), Environment, "make load")
-                known[record.environment_id] = not differing(there, here, True)
+                known[record.environment_id] = not differing_facts(there, here, True)
             except (FormatError, MissingInputError):
                 known[record.environment_id] = False
         return known[record.environment_id]
@@ -161,7 +162,7 @@ class _Loaded:
 
         backend.activate()
         runs = Rewritable(batches.inputs, ready, once, backend.outputs)
-        return checked_repeats(runs, batches.reference, (seed, size), ALONE_PAIRS)
+        return run_repeat_check(runs, batches.reference, (seed, size), ALONE_PAIRS)
 
     def close(self) -> None:
         """Release what outlives the process. Everything is measured and saved by now: a library that fails while it
@@ -180,7 +181,7 @@ class _Service:
     def __init__(
         self, workers: Sequence[_Loaded], export: ExportRecord, files: Mapping[str, str], job: LoadJob
     ) -> None:
-        first = workers[0].backends[sizes_of(job.load)[0]]
+        first = workers[0].backends[batch_sizes(job.load)[0]]
         info = backend_info(job.load.backend)
         factor = slowdown_of(job.load.backend)
         self.workers = workers
@@ -197,9 +198,9 @@ class _Service:
         load, info = job.load, backend_info(job.load.backend)
         files: dict[str, str] = {}
         if info.artifact == "none":
-            export, folder = nothing_exported(case_of(load, 1)), Models(Path(job.models)).folder(load.slug)
+            export, folder = empty_export(backend_case(load, 1)), Models(Path(job.models)).folder(load.slug)
         else:
-            export, folder = export_of(job_at(job, 1))
+            export, folder = read_case_export(job_at_batch(job, 1))
         open_worker = partial(_open_worker, job, export, folder, files, enter)
         bodies = [partial(open_worker, number) for number in range(load.sets)]
         return cls(threads.in_turn(bodies), export, files, job)
@@ -223,22 +224,21 @@ def _open_worker(
     load_ns: dict[int, int] = {}
     distances: dict[int, Parity] = {}
     placement: Placement | None = None
-    for size in sizes_of(load):
+    for size in batch_sizes(load):
         enter("load")
-        own = job_at(job, size)
-        batches[size] = (
-            NO_BATCHES
-            if info.artifact == "none"
-            else load_batches(folder.root, export, own.case, job.measurement.parity_samples)
-        )
-        if info.setting(own.case.device, own.case.setting).own_core:
+        case_job = job_at_batch(job, size)
+        if info.artifact == "none":
+            batches[size] = NO_BATCHES
+        else:
+            batches[size] = load_batches(folder.root, export, case_job.case, job.measurement.parity_samples)
+        if info.setting(case_job.case.device, case_job.case.setting).own_core:
             raise CaseError(
                 "A service has several threads that launch, and none gets a CPU of its own.",
                 "Choose a setting without `own-core` for loads.",
             )
-        given = job_of(own, export, folder, batches[size].inputs, load.in_flight or 0)
-        files.update(artifacts(export, own.case, given.engine))
-        backends[size] = backend = construct(info.target_on(load.device), given)
+        backend_job = make_backend_job(case_job, export, folder, batches[size].inputs, load.in_flight or 0)
+        files.update(artifact_hashes(export, case_job.case, backend_job.engine))
+        backends[size] = backend = construct(info.target_on(load.device), backend_job)
         factor = slowdown_of(load.backend)
         if factor is not None:
             slow_down(backend, factor)
@@ -260,7 +260,7 @@ def _open_worker(
     return _Loaded(backends, batches, load_ns, distances, placement, Dispatcher(counts))
 
 
-def replication_of(
+def replication_record(
     job: LoadJob,
     step: LoadStep,
     number: int,
@@ -293,7 +293,7 @@ def replication_of(
         workers=workers,
         max_batch=load.max_batch,
         max_delay_ns=load.max_delay_ns,
-        seed=seed_of(job.measurement.seed, number),
+        seed=replication_seed(job.measurement.seed, number),
         schedule_sha256=arrivals.digest(np.array(scheduled, np.int64)) if scheduled else None,
         threads=job.threads,
         clock=calibrate(),
@@ -313,10 +313,10 @@ def replication_of(
     )
 
 
-def job_at(job: LoadJob, size: int) -> Job:
+def job_at_batch(job: LoadJob, size: int) -> CaseJob:
     """The job of one case at a batch size, as a backend's loader takes it."""
-    return Job(
-        case=case_of(job.load, size),
+    return CaseJob(
+        case=backend_case(job.load, size),
         round=1,
         settings_id=job.settings_id,
         measurement=job.measurement,
@@ -369,7 +369,7 @@ class _LoadRun:
     def measure_service(self) -> None:
         """Service times, guards, and what is known about the loaded service."""
         load, service, seed = self.job.load, self.service, self.job.measurement.seed
-        sizes = sizes_of(load)
+        sizes = batch_sizes(load)
         self.enter("service times")
         started_at = utc_now()
         for worker in service.dispatchers:
@@ -422,23 +422,23 @@ class _LoadRun:
     def replicate(self, step: LoadStep, number: int) -> None:
         """One real replication of one point."""
         load, service = self.job.load, self.service
-        seed = seed_of(self.job.measurement.seed, number)
+        seed = replication_seed(self.job.measurement.seed, number)
         clients = step.clients or load.parallel
         workers = service.dispatchers[:clients]
         self._warm(workers)
         for place, worker in enumerate(workers):
             worker.reorder(seed + place)
-        self.enter(phase_of(step, number))
+        self.enter(replication_phase(step, number))
         started_at = utc_now()
         scheduled: list[int] = []
         if load.scenario == "server":
-            scheduled = schedule_of(load, step, seed)
+            scheduled = replication_schedule(load, step, seed)
             # Requests that wait longer count as not served.
             dispatches = self._open(scheduled, workers, scheduled[-1] + patience_ns(load))
         else:
             dispatches = self._closed(workers)
         self.enter("outputs check")
-        record = replication_of(
+        record = replication_record(
             self.job,
             step,
             number,
@@ -464,7 +464,7 @@ class _LoadRun:
 
     def _open(self, scheduled: Sequence[int], workers: Sequence[Dispatcher], limit_ns: int) -> Dispatches:
         """The open loop, by workers that wait for their batches, or by one thread that issues them."""
-        policy = policy_of(self.job.load)
+        policy = batch_policy(self.job.load)
         if self.job.load.in_flight:
             return issue(scheduled, policy, self._flight(workers), limit_ns, DRAIN_NS)
         runs = [worker.run for worker in workers]
@@ -487,7 +487,7 @@ class _LoadRun:
         return CalledBack(workers[0].start, load.parallel)
 
     def _warm(self, workers: Sequence[Dispatcher]) -> None:
-        sizes = sizes_of(self.job.load)
+        sizes = batch_sizes(self.job.load)
         for size in sizes:
             self._closed_loop(workers, size, 1 << 20, int(RE_WARM_S * 1e9 / len(sizes)))
 

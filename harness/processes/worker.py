@@ -23,31 +23,31 @@ from typing import IO, NoReturn
 
 from harness.backends import backend_info
 from harness.backends.base import construct_class, is_out_of_memory, out_of_memory
-from harness.backends.batches import NO_BATCHES, load_batches, load_raw_batches, nothing_exported
+from harness.backends.batches import NO_BATCHES, empty_export, load_batches, load_raw_batches
 from harness.backends.calibration.slowdown import slow_down, slowdown_of
-from harness.backends.case_files import artifacts, export_of, job_of
-from harness.backends.info import imported
+from harness.backends.case_files import artifact_hashes, make_backend_job, read_case_export
+from harness.backends.info import import_target
 from harness.core import cli, store
 from harness.core.errors import InferometerError, NotSupportedError, StorageError, reason
 from harness.core.host import environment
 from harness.core.host.environment import loaded_runtimes
 from harness.core.host.orphans import (
-    adopt,
+    adopt_descendants,
     die_with_parent,
     end_all_with,
-    sweep,
+    kill_children,
 )
 from harness.core.layout import Models, Results
 from harness.core.protocol import (
     ANY_JOB,
     WINDOW_ENDED,
     AnyJob,
+    CaseJob,
     Ended,
     Enter,
     Entered,
     Event,
-    GenerationTask,
-    Job,
+    GenerationCaseJob,
     LoadJob,
     Ready,
     Started,
@@ -56,9 +56,9 @@ from harness.core.protocol import (
 from harness.core.safe_files import open_to_write
 from harness.core.schemas import Case, Failed, Generated, GenerationCase, LoadCase, Measured
 from harness.core.timestamps import utc_now
-from harness.planning.load_cases import case_of
+from harness.planning.load_cases import backend_case
 from harness.processes.load_failure import save_failure
-from harness.processes.measure_generation import generated
+from harness.processes.measure_generation import measure_generation
 from harness.processes.own_core import OwnCore
 from harness.processes.serve_endpoint import serve_endpoint
 from harness.processes.serve_generation import serve_generation
@@ -79,7 +79,7 @@ def stage(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     runner = os.getppid()
     die_with_parent(runner)
-    adopt()
+    adopt_descendants()
     emit = _emitter()
     info = backend_info(options.backend)
     os.environ.update(info.environment)
@@ -89,7 +89,7 @@ def stage(arguments: Sequence[str]) -> None:
     absent = tuple(name for name in info.requires if importlib.util.find_spec(name.partition(".")[0]) is None)
     if not options.once:
         end_all_with(runner)  # also if the run stage is killed
-    emit(Ready(threads=_own_threads(), absent=absent))
+    emit(Ready(threads=_thread_count(), absent=absent))
     for line in sys.stdin:
         job = ANY_JOB.validate_json(line)
         if options.once:
@@ -104,7 +104,7 @@ def stage(arguments: Sequence[str]) -> None:
             _measure_and_exit(job, emit)
         emit(Started(pid=pid))
         _, status = os.waitpid(pid, 0)
-        sweep()  # ends all that the case started and left, in any session: this process is now its parent
+        kill_children()  # ends all that the case started and left, in any session: this process is now its parent
         emit(Ended(code=os.waitstatus_to_exitcode(status)))
 
 
@@ -119,9 +119,9 @@ def _measure_and_exit(job: AnyJob, emit: Callable[[Event], None]) -> NoReturn:
     code = 0
     try:
         if isinstance(job, LoadJob):
-            _serve(job, enter, phases)
+            _serve_load_case(job, enter, phases)
         else:
-            _measure(job, enter, phases)
+            _measure_turn(job, enter, phases)
     except StorageError as error:
         traceback.print_exc()
         code = error.exit_code
@@ -132,15 +132,18 @@ def _measure_and_exit(job: AnyJob, emit: Callable[[Event], None]) -> NoReturn:
     os._exit(code)
 
 
-def _measure(job: TurnJob, enter: Enter, phases: Sequence[str]) -> None:
+def _measure_turn(job: TurnJob, enter: Enter, phases: Sequence[str]) -> None:
     """Measure a case and save its record, or the failure with its phase: the last of `phases`."""
     results = Results(Path(job.results))
-    if isinstance(job, GenerationTask):
+    if isinstance(job, GenerationCaseJob):
         results = results.of_generation
     log = _log_to(results.log_file(job.case.case_id, job.round))
     try:
         record: Measured | Generated | Failed
-        record = generated(job, results, enter) if isinstance(job, GenerationTask) else _measured(job, results, enter)
+        if isinstance(job, GenerationCaseJob):
+            record = measure_generation(job, results, enter)
+        else:
+            record = _measure_case(job, results, enter)
         store.check_size(record, "Lower `measurement.max_samples`.")
     except StorageError:
         raise
@@ -152,41 +155,41 @@ def _measure(job: TurnJob, enter: Enter, phases: Sequence[str]) -> None:
         log.unlink(missing_ok=True)
 
 
-def _serving(load: LoadCase) -> Callable[[LoadJob, Enter], None]:
+def _service_of(load: LoadCase) -> Callable[[LoadJob, Enter], None]:
     """What serves a load case: a decoder here, a running service, or a backend."""
     if load.generates_here:
         return serve_generation
     return serve_load if load.endpoint is None else serve_endpoint
 
 
-def _serve(job: LoadJob, enter: Enter, phases: Sequence[str]) -> None:
+def _serve_load_case(job: LoadJob, enter: Enter, phases: Sequence[str]) -> None:
     """The same for a load case, whose process saves several records."""
     files = Results(Path(job.results)).load(job.load.load_id)
     log = _log_to(files.log)
     try:
-        _serving(job.load)(job, enter)
+        _service_of(job.load)(job, enter)
         log.unlink(missing_ok=True)
     except StorageError:
         raise
     except BaseException as error:  # as above
         traceback.print_exc()
-        problem, hint = _explained(error, case_of(job.load, job.load.max_batch), log)
+        problem, hint = _problem_and_hint(error, backend_case(job.load, job.load.max_batch), log)
         sys.stderr.flush()
         save_failure(job, files, problem, hint, phases[-1], store.tail(log))
 
 
-def _measured(job: Job, results: Results, enter: Enter) -> Measured:
+def _measure_case(job: CaseJob, results: Results, enter: Enter) -> Measured:
     case, started_at = job.case, utc_now()
     info = backend_info(case.backend)
     if info.artifact == "none":
-        export, folder, batches = nothing_exported(case), Models(Path(job.models)).folder(case.slug), NO_BATCHES
+        export, folder, batches = empty_export(case), Models(Path(job.models)).folder(case.slug), NO_BATCHES
     else:
-        export, folder = export_of(job)
+        export, folder = read_case_export(job)
         batches = load_batches(folder.root, export, case, job.measurement.parity_samples)
-    given = job_of(job, export, folder, batches.inputs)
-    kind = imported(info.target_on(case.device))
+    backend_job = make_backend_job(job, export, folder, batches.inputs)
+    backend_class = import_target(info.target_on(case.device))
     began = now_ns()
-    backend = construct_class(kind, given)
+    backend = construct_class(backend_class, backend_job)
     constructed_ns = now_ns() - began
     factor = slowdown_of(case.backend)
     if factor is not None:
@@ -221,16 +224,16 @@ def _measured(job: Job, results: Results, enter: Enter) -> Measured:
     placement = core.end(measurements.placement)
     enter("record")
     facts = {**backend.build_facts(), **loaded_runtimes(), **environment.plugin_fact(info.plugin)}
-    where = environment.collect(facts, case.device, info.recorded)
-    environment_id = environment.environment_id(where)
-    store.save(results.environment(environment_id), where)
+    machine = environment.collect(facts, case.device, info.recorded)
+    environment_id = environment.environment_id(machine)
+    store.save(results.environment(environment_id), machine)
     return Measured(
         case_id=case.case_id,
         round=job.round,
         settings_id=job.settings_id,
         started_at=started_at,
         environment_id=environment_id,
-        artifacts=artifacts(export, case, given.engine),
+        artifacts=artifact_hashes(export, case, backend_job.engine),
         threads=job.threads,
         clock=calibrate(),
         warmup_ns=tuple(measurements.warm_up.samples_ns),
@@ -256,7 +259,7 @@ def _measured(job: Job, results: Results, enter: Enter) -> Measured:
     )
 
 
-def _explained(error: BaseException, case: Case | GenerationCase, log: Path) -> tuple[str, str]:
+def _problem_and_hint(error: BaseException, case: Case | GenerationCase, log: Path) -> tuple[str, str]:
     """(problem, hint) of whatever ended a case."""
     if isinstance(error, InferometerError):
         return error.problem, error.hint
@@ -274,7 +277,7 @@ def _explained(error: BaseException, case: Case | GenerationCase, log: Path) -> 
 
 def failed_record(job: TurnJob, error: BaseException, phase: str, log: Path) -> Failed:
     """The record of a case that an error ended in a phase. log: of the case, whose end the record keeps."""
-    problem, hint = _explained(error, job.case, log)
+    problem, hint = _problem_and_hint(error, job.case, log)
     sys.stderr.flush()
     return Failed(
         case_id=job.case.case_id,
@@ -323,7 +326,7 @@ def _emitter() -> Callable[[Event], None]:
     return emit
 
 
-def _own_threads() -> int:
+def _thread_count() -> int:
     """Threads of this process, as the kernel counts them; 1 where it reports none."""
     tasks = Path("/proc/self/task")
     return len(list(tasks.iterdir())) if tasks.is_dir() else 1

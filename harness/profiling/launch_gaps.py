@@ -35,7 +35,7 @@ def idle_share(parts: PartsProfile, measured_ns: float | None) -> IdleShare | No
     """The share of the measured latency in which no kernel ran, else of the plain latency where none was measured; None
     where the profile has no kernels. The profiler slows the host, but hardly the GPU: kernels take as long without it.
     """
-    busy_ns = busy_in_a_pass(parts)
+    busy_ns = kernel_busy_ns(parts)
     if not busy_ns:
         return None
     if measured_ns is None:
@@ -43,7 +43,7 @@ def idle_share(parts: PartsProfile, measured_ns: float | None) -> IdleShare | No
     return IdleShare(max(0.0, 1 - busy_ns / measured_ns), "measured latency")
 
 
-def busy_in_a_pass(parts: PartsProfile) -> float:
+def kernel_busy_ns(parts: PartsProfile) -> float:
     """Time in which any kernel runs in one inference, in ns; 0 where the profile has no kernels.
 
     Without a trace, kernels count as sequential: where they overlap, this time is too long, and gaps seem shorter.
@@ -51,10 +51,10 @@ def busy_in_a_pass(parts: PartsProfile) -> float:
     gaps = parts.launch_gaps
     if gaps is None:
         return sum(row.self_device_ns or 0 for row in parts.operators)
-    return gaps.kernels_ns / overlap(gaps)
+    return gaps.kernels_ns / work_overlap(gaps)
 
 
-def idle_in_a_pass(gaps: LaunchGaps) -> float:
+def no_kernel_ns(gaps: LaunchGaps) -> float:
     """Time in which no kernel ran in one traced inference, in ns: longer than without a profiler, which slows the host.
 
     From the ratio of idle time to GPU work in the whole trace, whose number of inferences is not needed.
@@ -62,17 +62,17 @@ def idle_in_a_pass(gaps: LaunchGaps) -> float:
     return gaps.kernels_ns / gaps.work_ns * (gaps.window_ns - gaps.busy_ns)
 
 
-def overlap(gaps: LaunchGaps) -> float:
+def work_overlap(gaps: LaunchGaps) -> float:
     """Sum of all work over the time in which any work ran: 1 where no work overlaps."""
     return gaps.work_ns / gaps.busy_ns
 
 
-def idle(gaps: LaunchGaps) -> float:
+def idle_fraction(gaps: LaunchGaps) -> float:
     """The share of the traced window in which nothing ran."""
     return 1 - gaps.busy_ns / gaps.window_ns
 
 
-def waited(gaps: LaunchGaps) -> float | None:
+def host_wait_fraction(gaps: LaunchGaps) -> float | None:
     """The share of the traced window in which nothing ran because the host had not launched it yet."""
     return None if gaps.waited_ns is None else gaps.waited_ns / gaps.window_ns
 
@@ -85,10 +85,10 @@ def launch_gaps_of(events: Iterable[Mapping[str, Any]], operators: Iterable[Oper
     annotated region on the GPU, which spans work.
     """
     everything = list(events)
-    work = sorted((_interval(event) for event in _of(everything, GPU_WORK)), key=lambda gap: gap[:2])
+    work = sorted((_interval(event) for event in _events_of(everything, GPU_WORK)), key=lambda gap: gap[:2])
     if not any(end > start for start, end, _ in work):
         return None
-    launched = {_correlation(event): _interval(event)[1] for event in _of(everything, LAUNCHES)}
+    launched = {_correlation(event): _interval(event)[1] for event in _events_of(everything, LAUNCHES)}
     launched.pop(None, None)
     matched = all(correlation in launched for _, _, correlation in work)
     busy = waited_ns = 0
@@ -98,7 +98,7 @@ def launch_gaps_of(events: Iterable[Mapping[str, Any]], operators: Iterable[Oper
             waited_ns += max(0, min(start, launched[correlation]) - last)
         busy += max(0, end - max(start, last))
         last = max(last, end)
-    names = frozenset(str(event["name"]) for event in _of(everything, GPU_WORK))
+    names = frozenset(str(event["name"]) for event in _events_of(everything, GPU_WORK))
     return LaunchGaps(
         window_ns=last - first,
         busy_ns=busy,
@@ -111,7 +111,7 @@ def launch_gaps_of(events: Iterable[Mapping[str, Any]], operators: Iterable[Oper
 def operator_gaps_of(events: Iterable[Mapping[str, Any]]) -> OperatorGaps | None:
     """Time with and without an operator in a CPU's trace; None where no operator took any time. Operators contain
     others: busy is the union of their intervals. Raises as launch_gaps_of()."""
-    work = sorted(_interval(event)[:2] for event in _of(list(events), OPERATORS))
+    work = sorted(_interval(event)[:2] for event in _events_of(list(events), OPERATORS))
     if not any(end > start for start, end in work):
         return None
     first = last = work[0][0]
@@ -122,12 +122,12 @@ def operator_gaps_of(events: Iterable[Mapping[str, Any]]) -> OperatorGaps | None
     return OperatorGaps(window_ns=last - first, busy_ns=busy)
 
 
-def without_operator(gaps: OperatorGaps) -> float:
+def fraction_without_operator(gaps: OperatorGaps) -> float:
     """The share of a traced CPU's time in which no operator ran."""
     return 1 - gaps.busy_ns / gaps.window_ns
 
 
-def _of(events: Sequence[Mapping[str, Any]], categories: frozenset[str]) -> Iterator[Mapping[str, Any]]:
+def _events_of(events: Sequence[Mapping[str, Any]], categories: frozenset[str]) -> Iterator[Mapping[str, Any]]:
     return (event for event in events if event.get("ph") == "X" and event.get("cat") in categories)
 
 
@@ -153,7 +153,7 @@ class Span:
     about: Mapping[str, str | int] = field(default_factory=dict)
 
 
-def back_to_back(parts: Iterable[tuple[str, str, int]]) -> list[Span]:
+def spans_back_to_back(parts: Iterable[tuple[str, str, int]]) -> list[Span]:
     """Spans one after the other, for a profiler that reports no start times. parts: (name, kind, duration in ns)."""
     spans, start = [], 0
     for name, kind, duration in parts:

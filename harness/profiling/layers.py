@@ -120,7 +120,7 @@ class LayerChoice:
 EVERYTHING = LayerChoice()
 
 
-def chosen(layers: Sequence[LayerRow], choice: LayerChoice = EVERYTHING) -> tuple[LayerRow, ...]:
+def chosen_layers(layers: Sequence[LayerRow], choice: LayerChoice = EVERYTHING) -> tuple[LayerRow, ...]:
     """The layers that match any word; layers below the depth are added to the module that contains them.
 
     self_ns and flops of a row are its own and those of the layers added to it, without those of modules in it that have
@@ -143,10 +143,10 @@ def matches(row: LayerRow, word: str) -> bool:
     """
     if word in get_args(LayerGroup):
         return row.group == word
-    return fnmatchcase(row.kind, word) or any(_inside(name, word) for name in (row.name, row.parent) if name)
+    return fnmatchcase(row.kind, word) or any(_is_inside(name, word) for name in (row.name, row.parent) if name)
 
 
-def unmatched(words: Iterable[str], profiles: Iterable[Sequence[LayerRow]]) -> list[str]:
+def unmatched_words(words: Iterable[str], profiles: Iterable[Sequence[LayerRow]]) -> list[str]:
     """The words that choose no layer of any profile."""
     rows = [row for layers in profiles for row in layers]
     return [word for word in words if not any(matches(row, word) for row in rows)]
@@ -162,7 +162,7 @@ def near_names(word: str, profiles: Iterable[Sequence[LayerRow]]) -> list[str]:
     return [known[name] for name in near] or groups
 
 
-def _inside(path: str, pattern: str) -> bool:
+def _is_inside(path: str, pattern: str) -> bool:
     """Whether any part of a path matches the pattern: then the path is that module, or is inside it."""
     names = path.split(".")
     places = range(len(names))
@@ -206,7 +206,7 @@ def _sum(place: LayerRow, rows: Sequence[LayerRow], flops: Mapping[str, int | No
     )
 
 
-def by_group(layers: Sequence[LayerRow]) -> dict[LayerGroup, int]:
+def ns_by_group(layers: Sequence[LayerRow]) -> dict[LayerGroup, int]:
     """Group → self time in ns, the longest first."""
     sums: dict[LayerGroup, int] = {}
     for row in layers:
@@ -214,12 +214,12 @@ def by_group(layers: Sequence[LayerRow]) -> dict[LayerGroup, int]:
     return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
 
-def total(layers: Sequence[LayerRow]) -> int:
+def total_ns(layers: Sequence[LayerRow]) -> int:
     """Sum of all self times in ns."""
     return sum(row.self_ns for row in layers)
 
 
-def inside(layers: Sequence[LayerRow], module: str) -> int | None:
+def module_ns(layers: Sequence[LayerRow], module: str) -> int | None:
     """Self time in ns of a module, of modules inside it, and of nodes that came from them; None without any, as for
     a module that was fused into others."""
     below = f"{module}."

@@ -74,7 +74,7 @@ def phase_bytes(case: GenerationCase, phase: GenerationPhase, export: Generation
     return of(case, export)
 
 
-def no_memory(environment_id: str) -> MeasuredMemory:
+def empty_memory_record(environment_id: str) -> MeasuredMemory:
     """The record of a phase, whose allocations are not measured."""
     return MeasuredMemory(peak_bytes=None, by=NO_MEMORY, environment_id=environment_id)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from harness.aggregation import flags_host
 from harness.aggregation.grades import RANKED, Finding, finding, grade
-from harness.aggregation.usage import timed
+from harness.aggregation.usage import timed_usage
 from harness.core.schemas import Environment, Flag, Grade, Usage
 from harness.core.schemas.profile_record import PartsProfile
 from harness.profiling.reconcile import parts_total, reconcile
@@ -47,34 +47,34 @@ def until_steady(take: Callable[[int], PartsProfile], on_gpu: bool, elapsed_s: C
             return parts
         ratios.append(total / parts.plain_ns)
         is_over = len(ratios) >= MAX_REPEATS or elapsed_s() > MAX_REPEATING_S
-        if len(ratios) >= MIN_REPEATS and (agree(ratios) or is_over):
-            return parts.model_copy(update={"ratios": tuple(ratios), "steady": agree(ratios)})
+        if len(ratios) >= MIN_REPEATS and (last_two_agree(ratios) or is_over):
+            return parts.model_copy(update={"ratios": tuple(ratios), "steady": last_two_agree(ratios)})
 
 
-def agree(ratios: Sequence[float]) -> bool:
+def last_two_agree(ratios: Sequence[float]) -> bool:
     """Whether the last two ratios differ by at most STEADY_TOLERANCE of the smaller; False with fewer than two."""
     low, high = sorted(ratios[-2:]) if len(ratios) > 1 else (0.0, 1.0)
     return high - low <= STEADY_TOLERANCE * low
 
 
-def spread(ratios: Sequence[float]) -> float | None:
+def repeat_spread(ratios: Sequence[float]) -> float | None:
     """Largest ratio over the smallest, minus 1; None with fewer than two ratios or with a ratio of 0."""
     return max(ratios) / min(ratios) - 1 if len(ratios) > 1 and min(ratios) > 0 else None
 
 
-def graded(
+def graded_profile(
     parts: PartsProfile, usage: Usage | None, threads: int, on_gpu: bool, environment: Environment
 ) -> PartsProfile:
     """The profile with its grade, flags, and the monitor's figures. usage: of the last repeat's process; None where the
     monitor left no record. threads: of that process."""
-    window = None if usage is None else timed(usage)
+    window = None if usage is None else timed_usage(usage)
     findings = _unsteady(parts)
     if window is None:
         detail = "the monitor left no record of it, so it is unknown what else ran"
         findings.append(finding("C", "UNWATCHED", detail, f"Profile it again: {_AGAIN}."))
     else:
-        hits, unmade = flags_host.of_a_pass(window, threads, on_gpu, environment)
-        findings += [*map(_of_a_profile, hits), *_unchecked(unmade)]
+        hits, unmade = flags_host.profile_findings(window, threads, on_gpu, environment)
+        findings += [*map(_profile_finding, hits), *_unchecked(unmade)]
     flags = tuple(entry.flag for entry in findings)
     return parts.model_copy(update={"usage": window, "grade": grade(findings), "flags": flags})
 
@@ -92,7 +92,7 @@ def flags_of(parts: PartsProfile) -> tuple[Flag, ...]:
     return (Flag(name="UNWATCHED", detail=detail, remedy=f"Profile it again: {_AGAIN}."),)
 
 
-def doubt(parts: PartsProfile, on_gpu: bool) -> str | None:
+def reason_for_doubt(parts: PartsProfile, on_gpu: bool) -> str | None:
     """Why nothing may be concluded from a profile, in words that follow its name; None if conclusions are allowed."""
     if grade_of(parts) not in RANKED:
         return f"its profile has grade {grade_of(parts)} ({', '.join(dict.fromkeys(f.name for f in flags_of(parts)))})"
@@ -104,7 +104,7 @@ def doubt(parts: PartsProfile, on_gpu: bool) -> str | None:
     return None
 
 
-def _of_a_profile(disturbance: Finding) -> Finding:
+def _profile_finding(disturbance: Finding) -> Finding:
     """The finding with the command that profiles again, instead of the command for a row."""
     return finding(
         disturbance.caps_at,

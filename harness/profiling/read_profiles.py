@@ -27,8 +27,8 @@ from harness.core.schemas.profile_record import (
 )
 from harness.profiling.launch_gaps import launch_gaps_of
 from harness.profiling.phases import phase_case, phase_rows, phases_of
-from harness.profiling.profile_grades import doubt
-from harness.profiling.what_if import achieved
+from harness.profiling.profile_grades import reason_for_doubt
+from harness.profiling.what_if import achieved_rates
 
 
 def with_launch_gaps(parts: PartsProfile, folder: Path, warn: Callable[[str], None]) -> PartsProfile:
@@ -74,7 +74,7 @@ class Profiled:
     @property
     def doubt(self) -> str | None:
         """Why nothing may be concluded from its parts; None where conclusions are allowed, or without parts."""
-        return doubt(self.parts, self.row.device == "cuda") if self.parts else None
+        return reason_for_doubt(self.parts, self.row.device == "cuda") if self.parts else None
 
 
 def profiled_rows(summary: Summary, results: Results, warn: Callable[[str], None]) -> list[Profiled]:
@@ -86,7 +86,7 @@ def profiled_rows(summary: Summary, results: Results, warn: Callable[[str], None
         if model is None or model.settings_id != summary.settings_id:
             continue
         # From the current rows: they may have been measured after the profile was taken.
-        facts = {"model": row.model, "achieved": achieved(row, model.flops_per_batch, summary.roof)}
+        facts = {"model": row.model, "achieved": achieved_rates(row, model.flops_per_batch, summary.roof)}
         model = model.model_copy(update=facts)
         parts = _loaded(results.parts_profile(row.case_id), PartsProfile, warn)
         if parts is not None:
@@ -106,7 +106,8 @@ def only_profiled(plan: Plan, summary: Summary | None, results: Results, created
     cases = [case for case in plan.cases if results.model_profile(case.case_id).is_file()]
     measured = {row.case_id: row for row in known.generations} if known else {}
     generations = [
-        measured.get(case.case_id) or GenerationRow(**_of_case(case), status="missing", reason=_PROFILED, hint=_MEASURE)
+        measured.get(case.case_id)
+        or GenerationRow(**_shared_fields(case), status="missing", reason=_PROFILED, hint=_MEASURE)
         for case in plan.generations
         if any(results.model_profile(phase_case(case, phase).case_id).is_file() for phase in phases_of(case))
     ]
@@ -125,7 +126,7 @@ def only_profiled(plan: Plan, summary: Summary | None, results: Results, created
 _PROFILED, _MEASURE = "profiled, and not measured", "`make generate` measures it."
 
 
-def _of_case(case: GenerationCase) -> dict[str, Any]:
+def _shared_fields(case: GenerationCase) -> dict[str, Any]:
     """The fields that a case and its row share."""
     return {name: value for name, value in case.model_dump().items() if name in GenerationRow.model_fields}
 

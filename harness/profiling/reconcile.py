@@ -19,7 +19,7 @@ from typing import Literal
 
 from harness.core.schemas.profile_record import PartsProfile
 from harness.core.units import duration
-from harness.profiling.launch_gaps import busy_in_a_pass, idle_in_a_pass, overlap
+from harness.profiling.launch_gaps import kernel_busy_ns, no_kernel_ns, work_overlap
 
 LOW, HIGH = 0.9, 1.1
 
@@ -111,23 +111,23 @@ def _is_whole(spent_ns: int, parts: PartsProfile) -> bool:
 def _corrected(total: int, parts: PartsProfile) -> tuple[int, list[str]]:
     """(parts corrected by other measured figures, those figures in words)."""
     spent, reasons, gaps = float(total), list[str](), parts.launch_gaps
-    if gaps is not None and overlap(gaps) > LEAST_OVERLAP:
-        spent /= overlap(gaps)
+    if gaps is not None and work_overlap(gaps) > LEAST_OVERLAP:
+        spent /= work_overlap(gaps)
         reasons.append(
-            f"overlap: the work of the GPU's streams sums to {overlap(gaps):.2f} times the time that it took"
+            f"overlap: the work of the GPU's streams sums to {work_overlap(gaps):.2f} times the time that it took"
         )
     stretched = parts.window_ns / parts.plain_ns
     if spent > parts.plain_ns and stretched > 1 and not are_kernels(parts):
         spent /= stretched
         reasons.append(f"profiler overhead: profiled runs took {stretched:.2f} times the plain latency")
     if spent < parts.plain_ns and gaps is not None:
-        busy_ns = busy_in_a_pass(parts)
-        idle_ns = min(parts.plain_ns - busy_ns, idle_in_a_pass(gaps))
+        busy_ns = kernel_busy_ns(parts)
+        idle_ns = min(parts.plain_ns - busy_ns, no_kernel_ns(gaps))
         if idle_ns > 0:
             spent += idle_ns
             reasons.append(
                 f"launch gaps: the kernels' own time leaves {duration(parts.plain_ns - busy_ns)} of the plain "
-                f"latency, and in a traced pass no kernel ran for {duration(idle_in_a_pass(gaps))}"
+                f"latency, and in a traced pass no kernel ran for {duration(no_kernel_ns(gaps))}"
             )
     return round(spent), reasons
 

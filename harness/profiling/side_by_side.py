@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from harness.aggregation.flags import GroupKey
 from harness.core.schemas import Row
 from harness.core.schemas.profile_record import LayerRow, PartsProfile
-from harness.profiling.launch_gaps import IdleShare, busy_in_a_pass, idle_share
+from harness.profiling.launch_gaps import IdleShare, idle_share, kernel_busy_ns
 from harness.profiling.layers import group_of_operator
 from harness.profiling.read_profiles import Profiled
 from harness.profiling.reconcile import are_kernels, parts_total
@@ -46,20 +46,20 @@ def shared_modules(profiles: Sequence[Sequence[LayerRow]]) -> dict[str, str]:
     trees_first = sorted(profiles, key=lambda layers: not is_tree(layers))  # whose rows are in the model's order
     known = [[module for row in layers if (module := module_of(row, layers)) is not None] for layers in trees_first]
     modules = list(dict.fromkeys(module for names in known for module in names))
-    inside = [{around for module in names for around in (module, *_around(module))} for names in known]
+    inside = [{around for module in names for around in (module, *_ancestors(module))} for names in known]
     everywhere = set.intersection(*inside) if inside else set()
     idle = {row.name for layers in profiles for row in layers if row.kind in _PASSING_ON and is_tree(layers)}
     lines = {module: _nearest(module, everywhere) for module in modules}
     fused = {lines[module] for module in modules if module not in everywhere and module not in idle}
-    holding = {around for module in modules for around in _around(module)}
+    holding = {around for module in modules for around in _ancestors(module)}
     for module in modules:
-        around = next(iter(_around(module)), MODEL)
+        around = next(iter(_ancestors(module)), MODEL)
         if lines[module] == module and module not in holding and around in fused:
             lines[module] = around
     return lines
 
 
-def _around(module: str) -> Iterable[str]:
+def _ancestors(module: str) -> Iterable[str]:
     """The modules that contain a module, from the inside out; none for the model itself."""
     if module == MODEL:
         return
@@ -70,7 +70,7 @@ def _around(module: str) -> Iterable[str]:
 
 
 def _nearest(module: str, everywhere: set[str]) -> str:
-    return next((name for name in (module, *_around(module)) if name in everywhere), MODEL)
+    return next((name for name in (module, *_ancestors(module)) if name in everywhere), MODEL)
 
 
 _FIRST_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
@@ -112,7 +112,7 @@ class ComparedColumn:
     def idle_ns(self) -> int:
         """The time of that latency in which no kernel ran; 0 where the parts are not kernels, and include it."""
         whole = self.parts.plain_ns if self.latency_ns is None else self.latency_ns
-        return round(max(0.0, whole - busy_in_a_pass(self.parts))) if self.kernels_alone else 0
+        return round(max(0.0, whole - kernel_busy_ns(self.parts))) if self.kernels_alone else 0
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class SideBySide:
         return self.slowest.latency_ns - self.fastest.latency_ns
 
 
-def gain_of(line: SideBySideLine) -> int:
+def line_gain_ns(line: SideBySideLine) -> int:
     """Time of a line in the slowest column minus that in the fastest, in ns; below 0 where the slowest needs less."""
     return (line.times_ns[-1] or 0) - (line.times_ns[0] or 0)
 
@@ -174,7 +174,7 @@ def by_group(columns: Sequence[ComparedColumn]) -> SideBySide | None:
     """
     ordered = _fastest_first(columns)
     in_blocks = any(row.group in ("attention", "mlp") for column in ordered for row in column.parts.layers)
-    return _joined(ordered, [_by_group(column.parts, in_blocks) for column in ordered])
+    return _joined_columns(ordered, [_ns_by_group(column.parts, in_blocks) for column in ordered])
 
 
 def by_module(columns: Sequence[ComparedColumn]) -> SideBySide | None:
@@ -194,16 +194,16 @@ def by_module(columns: Sequence[ComparedColumn]) -> SideBySide | None:
     members: dict[str, tuple[str, ...]] = {}
     for module, name in lines.items():
         members[name] = (*members.get(name, ()), module)
-    return _joined(ordered, spent, members)
+    return _joined_columns(ordered, spent, members)
 
 
-def folded(side: SideBySide) -> SideBySide:
+def merged_blocks(side: SideBySide) -> SideBySide:
     """The comparison with one line for modules that differ only in the number of their block: `layer.*.mlp`."""
     alike_lines: dict[str, list[SideBySideLine]] = {}
     for line in side.lines:
         alike_lines.setdefault(_FIRST_NUMBER.sub("*", line.name, count=1), []).append(line)
     lines = [lines[0] if len(lines) == 1 else _sum_of(name, lines) for name, lines in alike_lines.items()]
-    return SideBySide(side.columns, _by_gain(lines))
+    return SideBySide(side.columns, _sorted_by_gain(lines))
 
 
 def _sum_of(name: str, lines: Sequence[SideBySideLine]) -> SideBySideLine:
@@ -225,7 +225,7 @@ def _fastest_first(columns: Iterable[ComparedColumn]) -> list[ComparedColumn]:
     return sorted(timed, key=lambda column: (column.latency_ns or 0) if measured else column.parts.plain_ns)
 
 
-def _joined(
+def _joined_columns(
     columns: Sequence[ComparedColumn],
     spent: Sequence[Mapping[str, int]],
     members: Mapping[str, tuple[str, ...]] | None = None,
@@ -236,14 +236,14 @@ def _joined(
     lines = [
         SideBySideLine(name, tuple(times.get(name) for times in spent), (members or {}).get(name, ())) for name in names
     ]
-    return SideBySide(tuple(columns), _by_gain(lines))
+    return SideBySide(tuple(columns), _sorted_by_gain(lines))
 
 
-def _by_gain(lines: Iterable[SideBySideLine]) -> tuple[SideBySideLine, ...]:
-    return tuple(sorted(lines, key=lambda line: -gain_of(line)))
+def _sorted_by_gain(lines: Iterable[SideBySideLine]) -> tuple[SideBySideLine, ...]:
+    return tuple(sorted(lines, key=lambda line: -line_gain_ns(line)))
 
 
-def _by_group(parts: PartsProfile, in_blocks: bool) -> dict[str, int]:
+def _ns_by_group(parts: PartsProfile, in_blocks: bool) -> dict[str, int]:
     if parts.layers:
         return _summed((row.group, row.self_ns) for row in parts.layers)
     on_gpu = are_kernels(parts)
@@ -259,7 +259,7 @@ def _summed(times: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Alike:
+class ComparedProfiles:
     """Profile group: two or more backends with the same model, weights, device, precision, batch and sequence length.
 
     rows: one per backend, in the order of the summary. modules: None where fewer than two backends report modules.
@@ -291,10 +291,12 @@ class NotCompared:
     left_out: tuple[tuple[str, str], ...]
 
 
-def alike(profiled: Iterable[Profiled]) -> list[Alike]:
+def compared_profiles(profiled: Iterable[Profiled]) -> list[ComparedProfiles]:
     """The comparisons that profiles allow, in their order. Of a backend with several settings, the fastest is used."""
     return [
-        comparison for together in _profile_groups(profiled) if isinstance(comparison := _compared(together), Alike)
+        comparison
+        for together in _profile_groups(profiled)
+        if isinstance(comparison := _compared(together), ComparedProfiles)
     ]
 
 
@@ -315,7 +317,7 @@ def _profile_groups(profiled: Iterable[Profiled]) -> list[list[Profiled]]:
     return list(group.values())
 
 
-def _compared(group: Sequence[Profiled]) -> Alike | NotCompared | None:
+def _compared(group: Sequence[Profiled]) -> ComparedProfiles | NotCompared | None:
     backends: dict[str, list[tuple[Profiled, ComparedColumn]]] = {}
     left_out: dict[str, tuple[str, str]] = {}
     for case in group:
@@ -332,7 +334,9 @@ def _compared(group: Sequence[Profiled]) -> Alike | NotCompared | None:
     groups, modules = by_group(columns), by_module(columns)
     if groups is None:
         return NotCompared(_shape(group[0].row), without) if without and len(columns) + len(without) > 1 else None
-    return Alike(tuple(case.row for case, _ in chosen), groups, folded(modules) if modules else None, without)
+    return ComparedProfiles(
+        tuple(case.row for case, _ in chosen), groups, merged_blocks(modules) if modules else None, without
+    )
 
 
 def _shape(row: Row) -> str:

@@ -27,8 +27,8 @@ from harness.core.schemas.profile_record import (
     PartsProfile,
 )
 from harness.profiling.launch_gaps import idle_share
-from harness.profiling.layers import by_group, chosen, inside, total
-from harness.profiling.profile_grades import doubt
+from harness.profiling.layers import chosen_layers, module_ns, ns_by_group, total_ns
+from harness.profiling.profile_grades import reason_for_doubt
 from harness.profiling.reconcile import parts_total
 from harness.statistics.ratios import ratio_of_medians
 
@@ -128,7 +128,7 @@ def _largest(
     doubts = {
         row.case_id: why
         for row in wanted
-        if row.case_id in profiles and (why := doubt(profiles[row.case_id], row.device == "cuda"))
+        if row.case_id in profiles and (why := reason_for_doubt(profiles[row.case_id], row.device == "cuda"))
     }
     profiles = {case_id: parts for case_id, parts in profiles.items() if case_id not in doubts}
     improvements = [
@@ -137,10 +137,10 @@ def _largest(
     # The best of each rule and origin: later entries replace earlier ones.
     best = {(change.rule, change.start): change for change in sorted(improvements, key=lambda change: change.gain)}
     changes = tuple(sorted(best.values(), key=lambda change: -change.gain)[:MOST])
-    return changes, None if changes else _why_none(start, sound, profiles, doubts), tuple(doubts.items())
+    return changes, None if changes else _no_bound_reason(start, sound, profiles, doubts), tuple(doubts.items())
 
 
-def _why_none(start: Row, sound: Sequence[Row], profiles: PartsProfiles, doubts: Mapping[str, str]) -> str:
+def _no_bound_reason(start: Row, sound: Sequence[Row], profiles: PartsProfiles, doubts: Mapping[str, str]) -> str:
     others = [row for row in sound if row is not start]
     if not others:
         measured = f"{start.case_id} is the only row of grade A or B"
@@ -181,7 +181,7 @@ def _bounds(row: Row, alike: Sequence[Row], profiles: PartsProfiles) -> Iterator
     whole = max(spent, latency)
     gaps = idle_share(parts, latency) if on_gpu else None
     yield from _bound("launches", row, gaps.share if gaps else 0)
-    yield from _bound("layout", row, by_group(parts.layers).get("layout", 0) / whole)
+    yield from _bound("layout", row, ns_by_group(parts.layers).get("layout", 0) / whole)
     for other in alike:
         if other.precision == row.precision and other.case_id in profiles:
             spared = fused_away(parts.layers, profiles[other.case_id].layers)
@@ -200,10 +200,10 @@ def fused_away(tree: Sequence[LayerRow], graph: Sequence[LayerRow]) -> list[Laye
     Empty where the tree has no FLOPs, or the graph does not report enough of its time by module.
     """
     assigned_ns = sum(row.self_ns for row in graph if row.parent or row.group == "layout")
-    if not graph or assigned_ns < _MIN_ASSIGNED * total(graph) or any(row.depth for row in graph):
+    if not graph or assigned_ns < _MIN_ASSIGNED * total_ns(graph) or any(row.depth for row in graph):
         return []
-    light = [row for row in chosen(tree) if row.flops == 0 and row.depth and row.group != "embedding"]
-    return [row for row in light if row.self_ns and inside(graph, row.name) is None]
+    light = [row for row in chosen_layers(tree) if row.flops == 0 and row.depth and row.group != "embedding"]
+    return [row for row in light if row.self_ns and module_ns(graph, row.name) is None]
 
 
 _BYTES_NOTES = {
@@ -234,27 +234,10 @@ def model_profile(
         *([_BYTES_NOTES[case.precision]] if work is not None and case.precision in _BYTES_NOTES else []),
     )
     counts = counts.model_copy(update={"count_notes": notes})
-    return _profile(case, identity, export.request_sha256, files, traffic, counts, memory, row, roof)
+    return profile_of_counts(case, identity, export.request_sha256, files, traffic, counts, memory, row, roof)
 
 
-def phase_profile(
-    case: Case,
-    phase: GenerationPhase,
-    identity: tuple[str, str],
-    export_sha256: str,
-    files: tuple[FileSize, ...],
-    traffic: int | None,
-    counts: Counts,
-    memory: MeasuredMemory,
-    row: Row | None,
-    roof: Roof | CpuRoof | None,
-) -> ModelProfile:
-    """The same of a phase of generation (profiling/phases.py). traffic: least bytes of one pass."""
-    profile = _profile(case, identity, export_sha256, files, traffic, counts, memory, row, roof)
-    return profile.model_copy(update={"phase": phase})
-
-
-def _profile(
+def profile_of_counts(
     case: Case,
     identity: tuple[str, str],
     export_sha256: str,
@@ -264,7 +247,12 @@ def _profile(
     memory: MeasuredMemory,
     row: Row | None,
     roof: Roof | CpuRoof | None,
+    phase: GenerationPhase | None = None,
 ) -> ModelProfile:
+    """The model level of a case, or of a phase of generation (profiling/phases.py).
+
+    identity, row, roof: as in model_profile. traffic: least bytes of one pass; None where they are unknown.
+    """
     settings_id, created_at = identity
     flops = _times(counts.flops, case)
     return ModelProfile(
@@ -289,11 +277,12 @@ def _profile(
         activation_alone_bytes=memory.activations_bytes,
         activation_measured_by=memory.by,
         export_sha256=export_sha256,
-        achieved=achieved(row, flops, roof),
+        achieved=achieved_rates(row, flops, roof),
+        phase=phase,
     )
 
 
-def achieved(row: Row | None, flops: int | None, roof: Roof | CpuRoof | None) -> Achieved:
+def achieved_rates(row: Row | None, flops: int | None, roof: Roof | CpuRoof | None) -> Achieved:
     """The rates that a row achieved, with the FLOPs of one batch. Each figure that is None has a reason in notes."""
     if row is None or row.latency_ns is None:
         why = "the case has no row in summary.json" if row is None else row.reason or "its row is void (grade F)"

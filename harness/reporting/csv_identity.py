@@ -12,7 +12,7 @@ from harness.core import units
 from harness.core.schemas import Interval, Row, Summary
 from harness.reporting import ranking
 from harness.reporting.figures import Value
-from harness.reporting.prose.conditions import machine, versions
+from harness.reporting.prose.conditions import library_versions, machine_text
 
 Line = dict[str, Value]
 
@@ -20,7 +20,7 @@ RESTS_ON_C = "_rests_on_grade_c"
 """End of the name of each column that says whether a ratio is based on a row of grade C, its own or the baseline."""
 
 
-def who(row: Row) -> Line:
+def identity_columns(row: Row) -> Line:
     """The first columns: the measured case."""
     return {
         "case_id": row.case_id,
@@ -38,11 +38,11 @@ def who(row: Row) -> Line:
     }
 
 
-def where(summary: Summary) -> Line:
+def run_columns(summary: Summary) -> Line:
     """The last columns: where and when a run was made."""
     return {
-        "machine": machine(summary.environments),
-        "libraries": versions(summary.environments),
+        "machine": machine_text(summary.environments),
+        "libraries": library_versions(summary.environments),
         "measured_from": summary.measured_from,
         "measured_to": summary.measured_to,
         "plan_id": summary.plan_id,
@@ -50,35 +50,35 @@ def where(summary: Summary) -> Line:
     }
 
 
-def about(summary: Summary, row: Row, *figures: Line) -> Line:
+def case_line(summary: Summary, row: Row, *figures: Line) -> Line:
     """A whole line about one case."""
-    return whole_line(summary, who(row), figures, row.threads)
+    return full_line(summary, identity_columns(row), figures, row.threads)
 
 
-def whole_line(summary: Summary, first: Line, figures: Iterable[Line], threads: int | None) -> Line:
+def full_line(summary: Summary, first: Line, figures: Iterable[Line], threads: int | None) -> Line:
     """The first columns, the figures, and the last columns."""
     line = dict(first)
     for part in figures:
         line |= part
-    return {**line, "threads": threads, **where(summary)}
+    return {**line, "threads": threads, **run_columns(summary)}
 
 
-def is_sound(row: Row) -> bool:
+def has_figures(row: Row) -> bool:
     """False for a row without a figure, and for a row of grade F, which did not time what its label says."""
     return row.latency_ns is not None
 
 
 def sound_rows(summary: Summary) -> list[Row]:
     """Rows of the latency tables that have sound figures, in the tables' order."""
-    return [row for _, rows in ranking.by_table(summary.rows) for row in rows if is_sound(row)]
+    return [row for _, rows in ranking.by_table(summary.rows) for row in rows if has_figures(row)]
 
 
-def per(value: float | None, unit: units.TimeUnit) -> float | None:
+def in_time_unit(value: float | None, unit: units.TimeUnit) -> float | None:
     """A time in ns in another unit, not rounded."""
     return None if value is None else value / unit.ns
 
 
-def ends(name: str, interval: Interval | None, unit: units.TimeUnit | None) -> Line:
+def interval_columns(name: str, interval: Interval | None, unit: units.TimeUnit | None) -> Line:
     """Both ends of a 95% interval as `<name>_ci95_low_<unit>` and `…_high_…`; unit None for a plain ratio."""
     tail, length = (f"_{unit.name}", unit.ns) if unit else ("", 1.0)
     return {

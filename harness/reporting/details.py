@@ -22,7 +22,7 @@ from harness.reporting.prose.conditions import (
 from harness.reporting.prose.guide import guide
 from harness.reporting.prose.recommendations import recommendations_text
 from harness.reporting.ranking import TableKey
-from harness.reporting.table import DocumentBlock, titled
+from harness.reporting.table import DocumentBlock, titled_blocks
 from harness.reporting.tables.cold_start_table import cold_table, engines_table
 from harness.reporting.tables.energy_table import energy_table
 from harness.reporting.tables.harness_error_tables import calibration_table
@@ -75,11 +75,11 @@ def document(
             )
             for key, rows in tables
         ),
-        blocks_text(over_devices(summary)),
+        blocks_text(devices_section(summary)),
         _optional("Load", *load),
         _optional("Generation", *generation),
         _optional("Profile", *profile),
-        _optional("Harness overhead", *calibrated(summary)),
+        _optional("Harness overhead", *calibration_section(summary)),
         _optional("Not measured", unmeasured_table(summary.rows)),
         _optional("Left out", "\n".join(f"- {escape(note)}" for note in summary.notes)),
         section("How to read this", guide(summary), proof),
@@ -115,13 +115,13 @@ def table_titles(keys: Sequence[TableKey]) -> dict[TableKey, str]:
     """The title of each table: its model, and in words what differs among the tables of that model."""
     titles = {}
     for key in keys:
-        ours = [_in_words(other) for other in keys if other.model == key.model]
-        own = [text for place, text in enumerate(_in_words(key)) if len({words[place] for words in ours}) > 1]
+        ours = [_key_words(other) for other in keys if other.model == key.model]
+        own = [text for place, text in enumerate(_key_words(key)) if len({words[place] for words in ours}) > 1]
         titles[key] = f"{key.model} ({', '.join(own)})" if own else key.model
     return titles
 
 
-def _in_words(key: TableKey) -> tuple[str, ...]:
+def _key_words(key: TableKey) -> tuple[str, ...]:
     weights = "random weights" if key.weights == "seeded" else f"{key.weights} weights"
     return (weights, f"on {key.device}", *(boundaries.BRIEF.get(part, part) for part in boundaries.way_of(key)))
 
@@ -134,17 +134,17 @@ def _optional(title: str, *blocks: DocumentBlock | None) -> str:
     return section(title, *blocks) if any(blocks) else ""
 
 
-def over_devices(summary: Summary) -> list[DocumentBlock]:
+def devices_section(summary: Summary) -> list[DocumentBlock]:
     """The section on several devices that worked at the same time; empty where none did."""
     title = scaling_title(summary)
     if not title:
         return []
     by_device = devices_table(summary)
-    parts = titled("By device", by_device, level=3) if by_device else []
-    return titled(title, scaling_table(summary), *parts, neighbours_table(summary))
+    parts = titled_blocks("By device", by_device, level=3) if by_device else []
+    return titled_blocks(title, scaling_table(summary), *parts, neighbours_table(summary))
 
 
-def calibrated(summary: Summary) -> list[DocumentBlock]:
+def calibration_section(summary: Summary) -> list[DocumentBlock]:
     """The harness overhead and error, from cases that compute nothing; empty where none was measured."""
     rows = [row for row in summary.rows if row.latency_ns and is_calibration(row)]
     known, idle = [row for row in rows if is_spin(row.model)], [row for row in rows if not is_spin(row.model)]

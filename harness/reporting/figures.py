@@ -432,7 +432,7 @@ def _token_percentile(of: Bounded, name: str, doc: str) -> Figure[LoadedPoint]:
 _WORDS: Mapping[Bounded, str] = {"ttft": "Time to the first token", "itl": "Time between tokens"}
 
 
-def _at_peak(of: Bounded, name: str) -> Figure[LoadRow]:
+def _peak_figure(of: Bounded, name: str) -> Figure[LoadRow]:
     """A percentile of generation at the highest load that passed, or at the only one."""
 
     def percentile_of(row: LoadRow) -> LoadPercentile | None:
@@ -496,7 +496,7 @@ LOAD: tuple[Figure[LoadRow], ...] = (
     _only("p50"),
     _only("p90"),
     _only("p99"),
-    *(_at_peak(of, name) for of in _WORDS for name in ("p50", "p99")),
+    *(_peak_figure(of, name) for of in _WORDS for name in ("p50", "p99")),
     Figure(
         "load_tokens",
         "rate",

@@ -26,15 +26,15 @@ from harness.reporting import ranking
 from harness.reporting.prose import boundaries
 from harness.reporting.prose.conditions import (
     page_conditions,
-    processor,
-    rounds,
-    threads,
+    processor_name,
+    rounds_text,
+    threads_text,
 )
 from harness.reporting.prose.generation_text import generation_first
 from harness.reporting.prose.load_answer import load_answer, load_conditions
-from harness.reporting.prose.recommendations import further, listed
-from harness.reporting.ranking import TableKey, backend_and_setting, named
-from harness.reporting.table import Align, DocumentBlock, texts
+from harness.reporting.prose.recommendations import further_rounds_text, joined_words
+from harness.reporting.ranking import TableKey, backend_and_setting, row_name
+from harness.reporting.table import Align, DocumentBlock, text_table
 from harness.reporting.tables.scaling_tables import neighbours_table, scaling_table
 from harness.reporting.writers.markdown import blocks_text, escape, section, table_text
 from harness.statistics.estimators import P95_MIN_SAMPLES, relative_interval_half_width
@@ -163,19 +163,19 @@ def title(summary: Summary) -> str:
         return _load_title(summary)
     models = list(dict.fromkeys(row.model for row in rows))
     name = models[0] if len(models) == 1 else f"{len(models)} models"
-    return f"{name} on {processor(summary.environments)}, {threads(rows)} · {_dates(summary)}"
+    return f"{name} on {processor_name(summary.environments)}, {threads_text(rows)} · {_dates(summary)}"
 
 
 def _load_title(summary: Summary) -> str:
     """`minilm-l6 under load on AMD EPYC`; the configuration's title where no load is measured either."""
     models = list(dict.fromkeys(row.model for row in summary.loads if row.status == "measured"))
     name = models[0] if len(models) == 1 else f"{len(models)} models"
-    return f"{name} under load on {processor(summary.environments)}" if models else summary.title
+    return f"{name} under load on {processor_name(summary.environments)}" if models else summary.title
 
 
 def answer(summary: Summary) -> str:
     """The answers, how certain they are, and the cases without a result, as Markdown."""
-    return blocks_text((answer_table(summary), how_sure(summary), without_result(summary)))
+    return blocks_text((answer_table(summary), certainty_text(summary), without_result(summary)))
 
 
 def answers(summary: Summary, most: int = MAX_ANSWERS) -> list[ModelAnswer]:
@@ -198,7 +198,7 @@ def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> DocumentBlock:
     names = ("model", f"fastest with the same answers ({FULL})", "fastest at all", "what that costs")
     headers: list[tuple[str, Align]] = [*((name, "left") for name in names), (baseline, "right")]
     lines = list(map(answer_cells, shown))
-    table = texts(headers, lines)
+    table = text_table(headers, lines)
     cells = " ".join(cell for line in lines for cell in line)
     notes = [f"Medians of a batch{_ways(summary)}."]
     if "×" in cells:
@@ -216,9 +216,9 @@ def answer_cells(answer: ModelAnswer) -> list[str]:
     """An answer as a line of the table."""
     return [
         answer.where,
-        in_words(answer.same, backend_and_setting),
-        "the same" if answer.is_same else in_words(answer.fastest, named),
-        "nothing" if answer.is_same else cost(answer.fastest.named),
+        fastest_in_words(answer.same, backend_and_setting),
+        "the same" if answer.is_same else fastest_in_words(answer.fastest, row_name),
+        "nothing" if answer.is_same else accuracy_loss(answer.fastest.named),
         _baseline(answer.baseline),
     ]
 
@@ -238,14 +238,15 @@ def no_answer(summary: Summary) -> str:
     return "No case was measured. The details say why."
 
 
-def how_sure(summary: Summary) -> str:
+def certainty_text(summary: Summary) -> str:
     """Rounds, number of rows of each grade, and the command for narrower intervals; empty where nothing is measured."""
     rows = [row for _, group in ranking.by_table(summary.rows) for row in group]
     if not rows:
         return ""
     grades = sorted(Counter(row.grade for row in rows if row.grade).items())
     counts = ", ".join(f"{number} {grade} ({GRADES[grade]})" for grade, number in grades)
-    return f"**How sure**: {rounds(summary, rows)} of each case. Grades: {counts}. {further(summary)}".strip()
+    rounds, further = rounds_text(summary, rows), further_rounds_text(summary)
+    return f"**How sure**: {rounds} of each case. Grades: {counts}. {further}".strip()
 
 
 def without_result(summary: Summary) -> str:
@@ -283,7 +284,7 @@ def case_table(summary: Summary) -> str:
     headers: list[tuple[str, Align]] = [(name, "left") for name in ("model", "backend", "precision")]
     headers += [*((name, "right") for name in figures), ("grade", "left")]
     lines = [[_place(summary, row), *_case_cells(row, unit, row.case_id in winners)] for row in rows]
-    text = table_text(texts(headers, lines))
+    text = table_text(text_table(headers, lines))
     notes = "±: the longer side of the 95% interval. Accuracy: top-1 agreement or cosine against PyTorch fp32."
     if WIDE in text:
         notes += f" {WIDE.strip()}: its ends are more than ×{MAX_PRINTED_FACTOR:g} apart."
@@ -294,7 +295,7 @@ def case_table(summary: Summary) -> str:
     return f"{text}\n\n{notes}"
 
 
-def in_words(choice: Choice, name: Callable[[Row], str]) -> str:
+def fastest_in_words(choice: Choice, name: Callable[[Row], str]) -> str:
     """The fastest row with its time and speed-up; or all rows that may be the fastest, and why this is not decided.
 
     name: gives the name of a row.
@@ -311,12 +312,12 @@ def in_words(choice: Choice, name: Callable[[Row], str]) -> str:
         return f"{name(first)} {_time(first)}{_speedup(first)} ({why})"
     if not choice.flagged:
         times = dict.fromkeys((_time(first), _time(choice.named[-1])))
-        return f"{_some([name(row) for row in choice.named], 'or')}, {' to '.join(times)}"
+        return f"{_first_words([name(row) for row in choice.named], 'or')}, {' to '.join(times)}"
     words = [f"{name(row)} {_time(row)}{' (grade C)' if row.grade == ranking.UNRANKED else ''}" for row in choice.named]
-    return f"undecided: {_some(words, 'or')}"
+    return f"undecided: {_first_words(words, 'or')}"
 
 
-def cost(rows: Sequence[Row]) -> str:
+def accuracy_loss(rows: Sequence[Row]) -> str:
     """Loss of the least accurate row against fp32: the share of answers that change, or its cosine."""
     reduced = [row for row in rows if row.precision != FULL]
     if not reduced:
@@ -333,7 +334,7 @@ def cost(rows: Sequence[Row]) -> str:
     return text if len(reduced) == 1 else f"{text} (the least accurate)"
 
 
-def accuracy(row: Row) -> str:
+def accuracy_text(row: Row) -> str:
     """Agreement with the reference: top-1 of a trained classifier, else the cosine."""
     if row.grade == "F" or row.parity is None:
         return units.ABSENT
@@ -354,16 +355,20 @@ def terminal_answer(summary: Summary) -> str:
     baseline = SHOWN.get(summary.baseline_backend, summary.baseline_backend)
     blocks = []
     for answer in shown[:MAX_MODELS]:
-        same = in_words(answer.same, backend_and_setting)
+        same = fastest_in_words(answer.same, backend_and_setting)
         if answer.baseline is not None:  # an ONNX file has no PyTorch rows
             same += f"; {baseline}: {_baseline(answer.baseline)}"
-        fastest = "the same" if answer.is_same else f"{in_words(answer.fastest, named)}; {cost(answer.fastest.named)}"
+        fastest = (
+            "the same"
+            if answer.is_same
+            else f"{fastest_in_words(answer.fastest, row_name)}; {accuracy_loss(answer.fastest.named)}"
+        )
         blocks.append(f"{answer.where}\n  fastest, same answers ({FULL})   {same}\n  fastest at all{' ' * 17}{fastest}")
     if len(shown) > MAX_MODELS:
         blocks.append(f"{len(shown) - MAX_MODELS} more models in the report.")
     if any(ranking.DOUBT in block for block in blocks):
         blocks.append(ranking.DOUBT_MEANS)
-    return _plain([*blocks, how_sure(summary), without_result(summary), load_answer(summary)])
+    return _plain([*blocks, certainty_text(summary), without_result(summary), load_answer(summary)])
 
 
 def _plain(blocks: Sequence[str]) -> str:
@@ -409,8 +414,8 @@ def _ways(summary: Summary) -> str:
     """Boundary and mode of the answers where the run has several; otherwise the conditions name them."""
     if len({boundaries.way_of(key) for key, _ in ranking.by_table(summary.rows)}) < 2:
         return ""
-    ways = dict.fromkeys(boundaries.brief(rows[0]) for rows in _first_tables(summary))
-    return f", {listed(list(ways), last='or')}"
+    ways = dict.fromkeys(boundaries.brief_way(rows[0]) for rows in _first_tables(summary))
+    return f", {joined_words(list(ways), last='or')}"
 
 
 def _smallest(summary: Summary) -> list[ModelAnswer]:
@@ -438,16 +443,16 @@ def _choice(rows: Sequence[Row]) -> Choice:
 
 
 def _card(answer: ModelAnswer) -> AnswerCard:
-    fastest, lost = answer.fastest, "" if answer.is_same else cost(answer.fastest.named)
+    fastest, lost = answer.fastest, "" if answer.is_same else accuracy_loss(answer.fastest.named)
     differs = answer.same.named and not answer.is_same
-    same = f"with the same answers ({FULL}): {in_words(answer.same, backend_and_setting)}" if differs else ""
+    same = f"with the same answers ({FULL}): {fastest_in_words(answer.same, backend_and_setting)}" if differs else ""
     if fastest.clear:
         winner = fastest.rows[0]
         parts = [_time(winner), _gain(winner), lost, same]
         return AnswerCard(
-            answer.where, f"{named(winner)} is fastest", ", ".join(filter(None, parts)).replace("**", ""), winner
+            answer.where, f"{row_name(winner)} is fastest", ", ".join(filter(None, parts)).replace("**", ""), winner
         )
-    words = in_words(fastest, named)
+    words = fastest_in_words(fastest, row_name)
     undecided = words if fastest.flagged else f"no clear winner: {words}"
     text = "; ".join(filter(None, (undecided, lost, same)))
     return AnswerCard(answer.where, text.replace("**", ""))
@@ -465,7 +470,7 @@ def _model(summary: Summary, row: Row) -> str:
     """The model, with its weights where other rows have trained weights, and with an unusual boundary or mode."""
     mixed = len({other.weights for other in summary.rows}) > 1
     weights = "random weights" if mixed and row.weights == "seeded" else ""
-    besides = ", ".join(filter(None, (weights, boundaries.short(row))))
+    besides = ", ".join(filter(None, (weights, boundaries.short_way(row))))
     return f"{row.model} ({besides})" if besides else row.model
 
 
@@ -476,14 +481,14 @@ def _place(summary: Summary, row: Row) -> str:
 def _case_cells(row: Row, unit: units.TimeUnit, wins: bool) -> list[str]:
     words = [backend_and_setting(row), row.precision, str(row.batch_size)]
     if row.latency_ns is None:
-        return [*words, "void", "void", "void", accuracy(row), row.grade or units.ABSENT]
+        return [*words, "void", "void", "void", accuracy_text(row), row.grade or units.ABSENT]
     median = f"{units.in_unit(row.latency_ns.median, unit)}{_half_width(row)}"
     return [
         *words,
         f"**{median}**" if wins else median,
         _p95(row, unit),
         units.ABSENT if row.speedup is None else f"{ranking.speedup(row)}×",
-        accuracy(row),
+        accuracy_text(row),
         row.grade or units.ABSENT,
     ]
 
@@ -526,17 +531,17 @@ def _top1(row: Row) -> float | None:
     return None if row.weights == "seeded" or row.parity is None else row.parity.top1_agreement
 
 
-def _some(words: Sequence[str], last: str = "and") -> str:
+def _first_words(words: Sequence[str], last: str = "and") -> str:
     """`a, b, c and 2 more`: at most MAX_NAMED of the words."""
     more = len(words) - MAX_NAMED
-    return listed([*words[:MAX_NAMED], *([f"{more} more"] if more > 0 else [])], last)
+    return joined_words([*words[:MAX_NAMED], *([f"{more} more"] if more > 0 else [])], last)
 
 
 def _cases(status: Status, rows: Sequence[Row]) -> str:
     backends = sorted({f"{row.backend} {row.precision}" for row in rows})
-    who = _some(backends) if len(backends) <= MAX_NAMED else units.count(len(backends), "backend")
+    who = _first_words(backends) if len(backends) <= MAX_NAMED else units.count(len(backends), "backend")
     state = {"failed": "failed", "missing": "not measured", "skipped": "skipped"}.get(status, status)
-    return f"{units.count(len(rows), 'case')} {state} ({who} of {_some(sorted({row.model for row in rows}))})"
+    return f"{units.count(len(rows), 'case')} {state} ({who} of {_first_words(sorted({row.model for row in rows}))})"
 
 
 def _dates(summary: Summary) -> str:

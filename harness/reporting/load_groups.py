@@ -64,7 +64,7 @@ def is_sound(row: LoadRow) -> bool:
     return row.status == "measured" and row.void is None
 
 
-def batching(row: LoadRow) -> str:
+def batching_text(row: LoadRow) -> str:
     """`none`, `up to 8`, `up to 8, waits 2 ms`: largest batch and largest delay; multi-stream: samples of a query.
 
     Of generation `up to 8, static` or `continuous`. Of a running service its own, which is unknown.
@@ -77,7 +77,7 @@ def batching(row: LoadRow) -> str:
     return f"up to {row.max_batch}{delay}{f', {row.batching}' if row.new_tokens is not None else ''}"
 
 
-def computing(row: LoadRow) -> str:
+def workers_text(row: LoadRow) -> str:
     """`2 workers`, `2 in flight`; empty for one worker."""
     if row.in_flight is not None:
         return f"{row.in_flight} in flight"
@@ -89,10 +89,10 @@ def delay_text(delay_ns: float) -> str:
     return f"{delay_ns / units.MILLISECOND.ns:g} ms"
 
 
-def names(rows: Sequence[LoadRow], policy: bool = True) -> dict[str, str]:
+def load_names(rows: Sequence[LoadRow], policy: bool = True) -> dict[str, str]:
     """load_id → backend and precision, with the setting where rows differ in it; policy: batching and workers too."""
     settings = {row.setting for row in rows} != {"default"}
-    batches, workers = (policy and len(set(map(of, rows))) > 1 for of in (batching, computing))
+    batches, workers = (policy and len(set(map(of, rows))) > 1 for of in (batching_text, workers_text))
     workers = policy and (workers or any(row.in_flight for row in rows))
     by_id = {}
     for row in rows:
@@ -100,8 +100,8 @@ def names(rows: Sequence[LoadRow], policy: bool = True) -> dict[str, str]:
             f"{row.backend} {row.precision}" if row.endpoint is None else service_name(row.endpoint),
             lengths_text(row),
             row.setting if settings and row.setting != "default" else "",
-            ("no batching" if row.max_batch == 1 else f"batch {batching(row)}") if batches else "",
-            computing(row) or "1 worker" if workers else "",
+            ("no batching" if row.max_batch == 1 else f"batch {batching_text(row)}") if batches else "",
+            workers_text(row) or "1 worker" if workers else "",
         ]
         by_id[row.load_id] = ", ".join(part for part in parts if part)
     return by_id
@@ -140,7 +140,7 @@ def highest_load(row: LoadRow) -> float:
     return max((point.samples_per_s for point in row.points), default=0.0)
 
 
-def ranked(rows: Iterable[LoadRow]) -> list[LoadRow]:
+def ranked_loads(rows: Iterable[LoadRow]) -> list[LoadRow]:
     """Sound rows, the cheapest first where prices are known, else the highest load first, verified before predicted."""
     sound = [row for row in rows if is_sound(row)]
 

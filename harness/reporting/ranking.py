@@ -142,7 +142,7 @@ def _reading_order(row: Row) -> tuple[tuple[int, int], int, float, str]:
 USUAL = "default"
 
 
-def name(row: Row) -> str:
+def series_name(row: Row) -> str:
     """Backend and precision: one series over batch sizes, with the fastest setting at each."""
     return f"{row.backend} {row.precision}"
 
@@ -152,9 +152,9 @@ def backend_and_setting(row: Row) -> str:
     return row.backend if row.setting == USUAL else f"{row.backend} ({row.setting})"
 
 
-def named(row: Row) -> str:
+def row_name(row: Row) -> str:
     """Backend, precision and setting, for a sentence about this row: `tensorrt fp16 (static+graph)`."""
-    return name(row) if row.setting == USUAL else f"{name(row)} ({row.setting})"
+    return series_name(row) if row.setting == USUAL else f"{series_name(row)} ({row.setting})"
 
 
 def setting_columns(rows: Iterable[Row]) -> dict[str, Callable[[Row], str]]:
@@ -162,22 +162,22 @@ def setting_columns(rows: Iterable[Row]) -> dict[str, Callable[[Row], str]]:
     return {"setting": lambda row: row.setting} if any(row.setting != USUAL for row in rows) else {}
 
 
-def labels(rows: Sequence[Row]) -> dict[str, str]:
+def series_labels(rows: Sequence[Row]) -> dict[str, str]:
     """Case id → label in a chart: backend and precision, and the setting where these two are not unique."""
     places = [_place(row) for row in rows]
     counts = Counter(places)
-    doubtful = {name(row) for row, place in zip(rows, places, strict=True) if counts[place] > 1}
-    named = [(row, name(row)) for row in rows]
+    doubtful = {series_name(row) for row, place in zip(rows, places, strict=True) if counts[place] > 1}
+    named = [(row, series_name(row)) for row in rows]
     return {row.case_id: f"{label} {row.setting}" if label in doubtful else label for row, label in named}
 
 
 def line_numbers(rows: Iterable[Row]) -> dict[str, int]:
     """Label → its number among the lines of its backend and precision, from 0; the default setting comes first."""
     ordered = sorted(rows, key=lambda row: (row.setting != USUAL, row.setting))
-    names = labels(ordered)
+    names = series_labels(ordered)
     lines: dict[str, dict[str, None]] = {}
     for row in ordered:
-        lines.setdefault(name(row), {})[names[row.case_id]] = None
+        lines.setdefault(series_name(row), {})[names[row.case_id]] = None
     return {label: number for ours in lines.values() for number, label in enumerate(ours)}
 
 

@@ -59,12 +59,12 @@ DocumentBlock = str | Table[Any]
 """A part of a document: a paragraph, list or heading in Markdown, or a table."""
 
 
-def titled(title: str, *blocks: DocumentBlock | None, level: int = 2) -> list[DocumentBlock]:
+def titled_blocks(title: str, *blocks: DocumentBlock | None, level: int = 2) -> list[DocumentBlock]:
     """A heading and its blocks; empty ones and None are left out."""
     return [f"{'#' * level} {title}", *(block for block in blocks if block)]
 
 
-def words(header: str, cell: Callable[[Thing], str]) -> Column[Thing]:
+def word_column(header: str, cell: Callable[[Thing], str]) -> Column[Thing]:
     """A column of words, aligned to the left."""
     return Column(header, cell, "left")
 
@@ -92,9 +92,9 @@ def case_columns(rows: Iterable[Row], with_setting: bool = True) -> list[Column[
     rows = list(rows)
     settings = setting_columns(rows) if with_setting else {}
     shown = [
-        words("backend", lambda row: row.backend),
-        words("precision", lambda row: row.precision),
-        *(words(name, cell) for name, cell in settings.items()),
+        word_column("backend", lambda row: row.backend),
+        word_column("precision", lambda row: row.precision),
+        *(word_column(name, cell) for name, cell in settings.items()),
         Column[Row]("batch", lambda row: str(row.batch_size)),
     ]
     if any(row.sequence_length for row in rows):
@@ -102,12 +102,12 @@ def case_columns(rows: Iterable[Row], with_setting: bool = True) -> list[Column[
     return shown
 
 
-def texts(columns: Sequence[tuple[str, Align]], rows: Sequence[Sequence[str]]) -> Table[Sequence[str]]:
+def text_table(columns: Sequence[tuple[str, Align]], rows: Sequence[Sequence[str]]) -> Table[Sequence[str]]:
     """A table whose cells are already texts. columns: header and alignment of each."""
     made = [Column[Sequence[str]](header, itemgetter(place), align) for place, (header, align) in enumerate(columns)]
     return Table(made, rows)
 
 
-def filled(columns: Iterable[Column[Thing]], rows: Sequence[Thing]) -> list[Column[Thing]]:
+def filled_columns(columns: Iterable[Column[Thing]], rows: Sequence[Thing]) -> list[Column[Thing]]:
     """The columns in which any row has a figure."""
     return [column for column in columns if any(column.cell(row) not in ("", ABSENT) for row in rows)]

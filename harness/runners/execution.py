@@ -24,7 +24,7 @@ from harness.core.errors import MalformedFileError, UsageError
 from harness.core.host import orphans
 from harness.core.host.environment import version
 from harness.core.layout import ModelFolder
-from harness.core.safe_files import SizeLimit, inside, read, read_text
+from harness.core.safe_files import SizeLimit, path_inside, read, read_text
 from harness.core.schemas import AttemptReport, UnitRequest
 from harness.core.timestamps import utc_now
 
@@ -79,7 +79,7 @@ def execute(request_json: str, read: Callable[[str], bytes]) -> bytes:
                 raise MalformedFileError(
                     f"{file.path} differs from the file that the request names.", "Submit the unit again."
                 )
-            target = inside(folder, file.path)
+            target = path_inside(folder, file.path)
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
         return _measured(request, folder)

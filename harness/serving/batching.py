@@ -34,7 +34,7 @@ class BatchPolicy:
             raise UsageError("A batch cannot wait for a negative time.", "Ask for MAX_DELAY=0ms or more.")
 
 
-def closes_at(scheduled: Sequence[int], head: int, policy: BatchPolicy) -> int:
+def batch_closes_at(scheduled: Sequence[int], head: int, policy: BatchPolicy) -> int:
     """Earliest instant at which the batch whose first request is `head` may start, if a worker is free.
 
     That is when max_batch requests have arrived, or after the delay of the first. scheduled: sorted instants; head:
@@ -45,7 +45,7 @@ def closes_at(scheduled: Sequence[int], head: int, policy: BatchPolicy) -> int:
     return min(expired, scheduled[last]) if last < len(scheduled) else expired
 
 
-def due(scheduled: Sequence[int], head: int, now_ns: int, policy: BatchPolicy) -> int:
+def batch_end(scheduled: Sequence[int], head: int, now_ns: int, policy: BatchPolicy) -> int:
     """Index after the last request of the batch that starts now: all that have arrived, up to max_batch."""
     return bisect_right(scheduled, now_ns, head, min(head + policy.max_batch, len(scheduled)))
 

@@ -49,7 +49,7 @@ class LoadStep:
     factor: float | None = None
 
 
-def points_of(load: LoadCase, peak_per_s: float | None) -> tuple[LoadStep, ...]:
+def load_steps(load: LoadCase, peak_per_s: float | None) -> tuple[LoadStep, ...]:
     """The points that are measured. peak_per_s: the predicted peak; a server case without it and without rates has no
     points."""
     if load.scenario == "concurrency":
@@ -64,14 +64,14 @@ def points_of(load: LoadCase, peak_per_s: float | None) -> tuple[LoadStep, ...]:
     return tuple(LoadStep(rate_name(rate), rate, factor=factor) for rate, factor in rates)
 
 
-def sizes_of(load: LoadCase) -> tuple[int, ...]:
+def batch_sizes(load: LoadCase) -> tuple[int, ...]:
     """Batch sizes that are prepared, ascending: a batch is padded to the next of them. Continuous batching has one
     decoder, with a slot for each request."""
     own = load.scenario == "server" and load.endpoint is None and load.batching == "static"
     return prepared_sizes(load.max_batch) if own else (load.max_batch,)
 
 
-def policy_of(load: LoadCase) -> BatchPolicy:
+def batch_policy(load: LoadCase) -> BatchPolicy:
     """The batching policy of a server or offline case."""
     return BatchPolicy(load.max_batch, load.max_delay_ns)
 
@@ -96,35 +96,35 @@ def longest_ns(load: LoadCase) -> int:
     return max((bound.limit_ns for bound in load.bounds if bound.of != "itl"), default=0)
 
 
-def drawn_pairs(load: LoadCase, count: int, seed: int) -> tuple[Pair, ...]:
+def draw_length_pairs(load: LoadCase, count: int, seed: int) -> tuple[Pair, ...]:
     """(prompt tokens, new tokens) of each request: independent draws from the pairs of a case that generates."""
-    return tuple(load.pairs[place] for place in places_of(len(load.pairs), count, seed))
+    return tuple(load.pairs[place] for place in draw_places(len(load.pairs), count, seed))
 
 
-def places_of(pairs: int, count: int, seed: int) -> list[int]:
+def draw_places(pairs: int, count: int, seed: int) -> list[int]:
     """Which of so many pairs each request draws, independent of its schedule."""
     places: list[int] = np.random.default_rng((seed, 1)).integers(0, pairs, count).tolist()
     return places
 
 
-def requests_at(load: LoadCase, rate_per_s: float) -> int:
+def requests_at_rate(load: LoadCase, rate_per_s: float) -> int:
     """Requests of one replication at a rate: the case's number, or as many as BOUNDS_LONG needs, within its time."""
     by_time = round(rate_per_s * load.replication_s)
     by_bound = round(rate_per_s * BOUNDS_LONG * longest_ns(load) / 1e9)
     return max(LEAST_REQUESTS, min(by_time, max(load.requests, by_bound), MOST_REQUESTS))
 
 
-def seed_of(plan_seed: int, number: int) -> int:
+def replication_seed(plan_seed: int, number: int) -> int:
     """Seed of the schedule of a replication. It has the same arrivals, stretched, for every backend and rate."""
     return zlib.crc32(f"{plan_seed}/load/{number}".encode())
 
 
-def schedule_of(load: LoadCase, step: LoadStep, seed: int) -> list[int]:
+def replication_schedule(load: LoadCase, step: LoadStep, seed: int) -> list[int]:
     """Arrivals of a replication of a point with a rate, in ns after its start."""
     if step.rate_per_s is None:
         raise CaseError(f"{step.name} has no rate.", "Write the plan again: make plan.")
     draw = arrivals.loadgen if load.method == "loadgen" else arrivals.poisson
-    instants: list[int] = draw(step.rate_per_s, requests_at(load, step.rate_per_s), seed).tolist()
+    instants: list[int] = draw(step.rate_per_s, requests_at_rate(load, step.rate_per_s), seed).tolist()
     return instants
 
 
@@ -158,15 +158,15 @@ def _digest(load: LoadCase, without: frozenset[str]) -> str:
     return digest_of(load.model_dump(mode="json", exclude=set(without), exclude_defaults=True))
 
 
-def phase_of(step: LoadStep, number: int) -> str:
+def replication_phase(step: LoadStep, number: int) -> str:
     """The phase of a process that serves this replication."""
     return f"replication {number} of {step.name}"
 
 
-def replication_of(phase: str) -> tuple[str, int] | None:
-    """(point, number) of such a phase; None for any other.
+def parse_phase(phase: str) -> tuple[str, int] | None:
+    """(point, number of the replication) from the name of its phase; None for another phase.
 
-    >>> replication_of("replication 3 of r53.2")
+    >>> parse_phase("replication 3 of r53.2")
     ('r53.2', 3)
     """
     words = phase.split()

@@ -35,7 +35,7 @@ def loadgen_percentile(latency_ns: ArrayLike, quantile: float) -> float:
     return float(ordered[int(ordered.size * quantile)])
 
 
-def at_most(over: int, requests: int, quantile: float) -> float:
+def probability_at_most(over: int, requests: int, quantile: float) -> float:
     """P[Binomial(requests, 1 - quantile) <= over]: how likely so few latencies over the quantile are."""
     if over >= requests:
         return 1.0
@@ -49,7 +49,7 @@ def at_most(over: int, requests: int, quantile: float) -> float:
 
 def is_enough(over: int, requests: int, quantile: float) -> bool:
     """Whether `over` latencies above the bound among `requests` show that the quantile is below it, at CONFIDENCE."""
-    return at_most(over, requests, quantile) <= 1 - CONFIDENCE
+    return probability_at_most(over, requests, quantile) <= 1 - CONFIDENCE
 
 
 def least_requests(over: int, quantile: float) -> int:
@@ -74,7 +74,7 @@ def most_over(requests: int, quantile: float) -> int | None:
     return low
 
 
-def upper_estimate(latency_ns: ArrayLike, quantile: float) -> float | None:
+def loadgen_upper_estimate(latency_ns: ArrayLike, quantile: float) -> float | None:
     """LoadGen's result of SingleStream and MultiStream: the latency at index n - most_over of the sorted latencies.
 
     None with too few requests, which LoadGen reports as early stopping not satisfied. It needs most_over >= 1.
@@ -164,7 +164,9 @@ def parse_bound(text: str) -> LatencyBound:
     return LatencyBound(quantile=quantile, limit_ns=limit_ns, of=kinds.get(match[1] or "", "latency"))
 
 
-def latencies(scheduled: NDArray[np.int64], done: NDArray[np.int64], failed: NDArray[np.bool_]) -> NDArray[np.float64]:
+def scheduled_latencies(
+    scheduled: NDArray[np.int64], done: NDArray[np.int64], failed: NDArray[np.bool_]
+) -> NDArray[np.float64]:
     """Latency of each scheduled request from its scheduled instant, in ns; +inf for a failure.
 
     done is ignored where failed is True. All arrays have one entry for each scheduled request.
@@ -174,7 +176,7 @@ def latencies(scheduled: NDArray[np.int64], done: NDArray[np.int64], failed: NDA
     return latency
 
 
-def reached(dispatch_delay_ns: ArrayLike, limit_ns: float) -> bool:
+def dispatched_on_time(dispatch_delay_ns: ArrayLike, limit_ns: float) -> bool:
     """Whether requests were dispatched on time: p99 of the dispatch delay within LATE_SHARE of the limit.
 
     dispatch_delay_ns: lateness of each wake-up from an idle worker; empty where no request met one.
@@ -237,7 +239,7 @@ def decide(
         verdict = "LOAD NOT REACHED"
     elif high <= bound.allowed and is_enough(count, requests, bound.quantile):
         verdict = "PASS"
-    elif low > bound.allowed and at_most(count - 1, requests, bound.quantile) >= ONE_SIDED:
+    elif low > bound.allowed and probability_at_most(count - 1, requests, bound.quantile) >= ONE_SIDED:
         verdict = "FAIL"
     return LoadDecision(verdict, share, low, high, explained)
 
@@ -257,14 +259,14 @@ def _estimate(shares: NDArray[np.float64], control: Control | None) -> tuple[flo
     return max(0.0, mean - slope * luck), math.sqrt(variance), count - 2, 1 - rest / total if total else None
 
 
-def together(verdicts: Sequence[LoadVerdict]) -> LoadVerdict:
+def combined_verdict(verdicts: Sequence[LoadVerdict]) -> LoadVerdict:
     """The verdict on several bounds: PASS where all pass, FAIL where one fails. With k bounds the chance of a false
     FAIL is up to k times that of one; that of a false PASS is no larger."""
     order: tuple[LoadVerdict, ...] = ("LOAD NOT REACHED", "FAIL", "UNDECIDED")
     return next((decisive for decisive in order if decisive in verdicts), "PASS")
 
 
-def bracket(points: Iterable[tuple[float, LoadVerdict]]) -> tuple[float | None, float | None]:
+def verified_peak(points: Iterable[tuple[float, LoadVerdict]]) -> tuple[float | None, float | None]:
     """(highest rate that passed, lowest rate that failed): the verified peak; None where no rate did.
 
     A pass above the lowest fail does not count: the load at which the bound first breaks limits the service.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from harness.core.schemas import Interval, LatencyBound, LoadCase, MapCell, PredictedPoint, Prediction, ServiceRun
 from harness.serving.arrivals import at_rate, unit_gaps
 from harness.serving.batching import BatchPolicy
-from harness.serving.load_case import points_of, policy_of, prediction_digest, requests_at
+from harness.serving.load_case import batch_policy, load_steps, prediction_digest, requests_at_rate
 from harness.serving.replay import ServiceTimes, Simulated, simulate
 
 PEAK_RUNS = 60
@@ -278,18 +278,18 @@ def predict(load: LoadCase, service: ServiceRun, service_sha256: str, seed: int,
     """
     if load.bound is None:
         raise ValueError(f"{load.load_id} has no bound")
-    times = times_of(service)
-    bound, policy, workers = load.bound, policy_of(load), load.parallel
+    times = replay_times(service)
+    bound, policy, workers = load.bound, batch_policy(load), load.parallel
     peak = _peak(times, load, bound, seed)
     capacity = times.capacity_per_s(policy, workers)
-    steps = points_of(load, peak.rate_per_s if peak else None)
-    count = requests_at(load, peak.rate_per_s if peak else capacity)
+    steps = load_steps(load, peak.rate_per_s if peak else None)
+    count = requests_at_rate(load, peak.rate_per_s if peak else capacity)
     measured = {step.rate_per_s for step in steps if step.rate_per_s}
     rates = {round(share * capacity, 6) for share in CURVE} - measured
     curve = [*load_points(times, policy, workers, sorted(rates), bound, count, seed)]
     for rate in measured:
         # As long as the real replications, and many: these are also the expectation of their control variate.
-        curve += load_points(times, policy, workers, [rate], bound, requests_at(load, rate), seed, MEASURED_RUNS)
+        curve += load_points(times, policy, workers, [rate], bound, requests_at_rate(load, rate), seed, MEASURED_RUNS)
     curve.sort(key=lambda point: point.rate_per_s)
     delays = sorted({round(share * bound.limit_ns) for share in MAP_DELAYS} | {load.max_delay_ns})
     every_policy = policies(times.sizes, delays)
@@ -311,16 +311,16 @@ def predict(load: LoadCase, service: ServiceRun, service_sha256: str, seed: int,
     )
 
 
-def times_of(service: ServiceRun) -> ServiceTimes:
+def replay_times(service: ServiceRun) -> ServiceTimes:
     """The measured service times as replay takes them."""
     return ServiceTimes({size: np.array(times, dtype=np.int64) for size, times in service.service_ns.items()})
 
 
 def _peak(times: ServiceTimes, load: LoadCase, bound: LatencyBound, seed: int) -> Peak | None:
     """The peak for runs as long as the real ones: their number of requests depends on the rate itself."""
-    policy, workers = policy_of(load), load.parallel
-    most = requests_at(load, times.capacity_per_s(policy, workers))
+    policy, workers = batch_policy(load), load.parallel
+    most = requests_at_rate(load, times.capacity_per_s(policy, workers))
     guess = peak_rate(times, policy, workers, bound, most, seed, runs=GUESS_RUNS, interval=False)
     if guess is None:
         return None
-    return peak_rate(times, policy, workers, bound, requests_at(load, guess.rate_per_s), seed)
+    return peak_rate(times, policy, workers, bound, requests_at_rate(load, guess.rate_per_s), seed)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.serving.batching import BatchPolicy, closes_at
+from harness.serving.batching import BatchPolicy, batch_closes_at
 
 BLOCK = 100
 """Length of a block of the bootstrap, in batches: drift and bursts of the service stay together."""
@@ -82,10 +82,10 @@ def simulate(
     table = _Table.of(services, (runs, alike), policy, seed, requests)
     if policy.max_batch == 1 and workers == 1:
         service = table.all_of_one_size(requests)
-        done = completions(arrivals, service)
+        done = queue_completions(arrivals, service)
         batches = np.full(runs, requests, dtype=np.int64)
         return Simulated(done - arrivals, batches, service.sum(axis=1), done[:, -1])
-    return _by_batches(arrivals, table, policy, workers)
+    return _simulate_batches(arrivals, table, policy, workers)
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class _Table:
         return service_ns
 
 
-def _by_batches(arrivals: NDArray[np.int64], table: _Table, policy: BatchPolicy, workers: int) -> Simulated:
+def _simulate_batches(arrivals: NDArray[np.int64], table: _Table, policy: BatchPolicy, workers: int) -> Simulated:
     """The general loop: each step forms the next batch of every run that has requests left."""
     runs, requests = arrivals.shape
     span = int(arrivals[:, -1].max()) + policy.max_delay_ns + 1
@@ -183,7 +183,7 @@ def _by_batches(arrivals: NDArray[np.int64], table: _Table, policy: BatchPolicy,
     return Simulated(done - arrivals, batches, busy, done.max(axis=1))
 
 
-def recorded(
+def replay_recorded(
     scheduled: Sequence[int], sizes: Sequence[int], service_ns: Sequence[int], policy: BatchPolicy, workers: int
 ) -> NDArray[np.int64]:
     """Completion of each request in ns if the recorded batches had taken their service times and nothing else any time.
@@ -196,7 +196,7 @@ def recorded(
     ends: list[int] = []
     for size, service in zip(sizes, service_ns, strict=True):
         worker = min(range(workers), key=free.__getitem__)
-        closed = max(closes_at(scheduled, head, policy), scheduled[head + size - 1])
+        closed = max(batch_closes_at(scheduled, head, policy), scheduled[head + size - 1])
         before = max(free[worker], before, closed)
         free[worker] = before + service
         ends += [free[worker]] * size
@@ -210,7 +210,7 @@ def _resampled(trace: NDArray[np.int64], seed: tuple[int, ...]) -> NDArray[np.in
     return np.asarray(trace[((starts[:, None] + np.arange(BLOCK)) % trace.size).ravel()[: trace.size]])
 
 
-def completions(scheduled: NDArray[np.int64], service_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+def queue_completions(scheduled: NDArray[np.int64], service_ns: NDArray[np.int64]) -> NDArray[np.int64]:
     """The queue of one worker without batching: completion of each request, in the unit and shape of both arguments.
 
     Queues run along the last axis. C_i = max(A_i, C_(i-1)) + S_i, written as a running maximum of integers: exact.

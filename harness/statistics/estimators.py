@@ -42,7 +42,7 @@ MIN_BLOCKS = 3
 
 def percentile(samples: ArrayLike, quantile: float) -> float:
     """A percentile by PERCENTILE_ESTIMATOR; the quantile is in [0, 1]."""
-    return float(_of_sorted(np.sort(np.asarray(samples, dtype=np.float64)), quantile))
+    return float(_sorted_percentile(np.sort(np.asarray(samples, dtype=np.float64)), quantile))
 
 
 def process_percentiles(processes: Sequence[ArrayLike], quantile: float) -> tuple[float, ...] | None:
@@ -101,8 +101,8 @@ def _figures(values: NDArray[np.float64]) -> Iterator[ProcessFigures]:
     powers = np.add.reduce(centred * centred, axis=1)
     values.sort(axis=1)
     correlations = _lag1(centred, powers, np.maximum(np.abs(values[:, 0]), np.abs(values[:, -1])))
-    iqrs = _of_sorted(values, 0.75) - _of_sorted(values, 0.25)
-    tails = np.stack([_of_sorted(values, quantile) for quantile in PERCENTILE_MIN_SAMPLES], axis=1)
+    iqrs = _sorted_percentile(values, 0.75) - _sorted_percentile(values, 0.25)
+    tails = np.stack([_sorted_percentile(values, quantile) for quantile in PERCENTILE_MIN_SAMPLES], axis=1)
     spreads = np.sqrt(powers / max(1, count - 1))
     columns = (_middle(values), means, iqrs, values[:, -1], tails, spreads)
     for (middle, mean, iqr, largest, of_tails, spread), correlation in zip(
@@ -130,7 +130,7 @@ def least_in_process(quantile: float) -> int:
     return math.ceil(PERCENTILE_MIN_SAMPLES.get(quantile, 1) / 3)
 
 
-def _of_sorted(ordered: NDArray[np.float64], quantile: float) -> NDArray[np.float64]:
+def _sorted_percentile(ordered: NDArray[np.float64], quantile: float) -> NDArray[np.float64]:
     """Type 8, of samples in ascending order along the last axis: position (n + 1/3) q + 1/3, counted from 1, between
     the two nearest samples.
 

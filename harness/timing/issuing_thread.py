@@ -24,9 +24,9 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from harness.core.errors import reason
-from harness.serving.batching import BatchPolicy, closes_at, due
+from harness.serving.batching import BatchPolicy, batch_closes_at, batch_end
 from harness.timing.clock import now_ns
-from harness.timing.request_loops import LEAD_NS, MOST_FAILURES, SPIN_NS, Dispatches, TimedBatch, joined
+from harness.timing.request_loops import LEAD_NS, MOST_FAILURES, SPIN_NS, Dispatches, TimedBatch, dispatches_of
 
 Done = Callable[[str | None], None]
 """Called once when a batch is complete, from any thread, with the reason where it failed."""
@@ -60,17 +60,17 @@ def issue(
     zero, head = now_ns() + LEAD_NS, 0
     end, timed_out = zero + limit_ns, False
     while head < len(scheduled) and flight.failures < MOST_FAILURES:
-        closed = closes_at(scheduled, head, policy)
+        closed = batch_closes_at(scheduled, head, policy)
         place = None if zero + closed > end else flight.place_by(end)
         if place is None or now_ns() > end:
             timed_out = True
             break
         flight.wait_until(zero + closed)
-        after = due(scheduled, head, now_ns() - zero, policy)
+        after = batch_end(scheduled, head, now_ns() - zero, policy)
         flight.send(place, head, after - head, closed, after - head, zero)
         head = after
     lost = flight.land(end + grace_ns)
-    return joined(flight.batches(), timed_out or lost)
+    return dispatches_of(flight.batches(), timed_out or lost)
 
 
 def issue_closed(flight: Flight, batch: int, requests: int, duration_ns: int, least: int = 1) -> Dispatches:
@@ -88,7 +88,7 @@ def issue_closed(flight: Flight, batch: int, requests: int, duration_ns: int, le
         flight.send(place, number, 1, None, batch, zero)
         number += 1
     flight.land(None)
-    return joined(flight.batches())
+    return dispatches_of(flight.batches())
 
 
 @dataclass(frozen=True)

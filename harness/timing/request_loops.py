@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from harness.core.errors import reason
-from harness.serving.batching import BatchPolicy, closes_at, due
+from harness.serving.batching import BatchPolicy, batch_closes_at, batch_end
 from harness.timing.clock import now_ns
 
 SPIN_NS = 200_000
@@ -108,7 +108,7 @@ def serve(
 
     all_at_once([body(number, run) for number, run in enumerate(workers)])
     notes.sort(key=lambda batch: batch.first)
-    return replace(joined(notes, shared.timed_out), zero_ns=zero)
+    return replace(dispatches_of(notes, shared.timed_out), zero_ns=zero)
 
 
 def _work(
@@ -127,12 +127,12 @@ def _work(
             first = shared.head
             if first >= requests or shared.stopped:
                 return
-            closed = closes_at(scheduled, first, policy)
+            closed = batch_closes_at(scheduled, first, policy)
             if max(zero + closed, now_ns()) > end:
                 shared.stopped = shared.timed_out = True
                 return
             wait_until(zero + closed)
-            shared.head = after = due(scheduled, first, now_ns() - zero, policy)
+            shared.head = after = batch_end(scheduled, first, now_ns() - zero, policy)
         error = None
         start = now_ns()
         try:
@@ -153,7 +153,7 @@ def wait_until(instant_ns: int) -> None:
             time.sleep((left - SPIN_NS) / 1e9)
 
 
-def joined(batches: Sequence[TimedBatch], timed_out: bool = False) -> Dispatches:
+def dispatches_of(batches: Sequence[TimedBatch], timed_out: bool = False) -> Dispatches:
     """The batches as arrays. A batch is ready when it is closed, its worker is free and the batch before has begun."""
     free: dict[int, int] = {}
     ready, before = [], 0
@@ -195,7 +195,7 @@ def serve_closed(
 
     all_at_once([body(client, run) for client, run in enumerate(clients)])
     notes.sort(key=lambda note: note.start_ns)
-    return joined(notes)
+    return dispatches_of(notes)
 
 
 def _ask(

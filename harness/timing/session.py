@@ -6,18 +6,10 @@ Load → compile → first inference → reference check → warm-up → measure
 from __future__ import annotations
 
 import gc
-import os
 import random
-import resource
-import signal
-import sys
-import threading
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from types import FrameType
 from typing import Protocol
 
 import numpy as np
@@ -25,7 +17,6 @@ from numpy.typing import NDArray
 
 from harness.core import schemas
 from harness.core.errors import CaseError
-from harness.core.host import limits
 from harness.core.schemas import (
     Boundary,
     Case,
@@ -60,161 +51,16 @@ from harness.timing.loop import (
     warm_up,
 )
 from harness.timing.modes import MODES, Mode
+from harness.timing.process_counters import (
+    CpuAllowance,
+    CpuWatch,
+    StopCounter,
+    cpu_waits_ns,
+    peak_bytes,
+    resident_bytes,
+    waited_between_ns,
+)
 from harness.timing.repeat_check import LEAST_PAIRS, Rewritable, check_repeats
-
-
-class StopCounter:
-    """Counts stops by phase, from its creation on. enter: also called when a phase begins."""
-
-    def __init__(self, enter: Callable[[str], None]) -> None:
-        self._enter = enter
-        self._phase = "start"
-        self._continued: list[str] = []
-        self._suspended_ns = clock.suspended_ns()
-        self._counts = threading.current_thread() is threading.main_thread()
-        if self._counts:
-            self._before = signal.signal(signal.SIGCONT, self._on_continue)
-            # Calls of native libraries that a stop interrupts continue as they would without a handler.
-            signal.siginterrupt(signal.SIGCONT, False)
-
-    def enter(self, phase: str) -> None:
-        """A phase begins."""
-        self._phase = phase
-        self._enter(phase)
-
-    def end(self) -> Stops | None:
-        """The counts; None where signals could not be counted (outside of the main thread)."""
-        if not self._counts:
-            return None
-        signal.signal(signal.SIGCONT, signal.SIG_DFL if self._before is None else self._before)
-        before_ns, now_ns = self._suspended_ns, clock.suspended_ns()
-        # Two clocks are read one after the other: the difference may be negative by some nanoseconds.
-        suspended_ns = None if before_ns is None or now_ns is None else max(0, now_ns - before_ns)
-        return Stops(continued=tuple(self._continued), suspended_ns=suspended_ns)
-
-    def _on_continue(self, _signal: int, _frame: FrameType | None) -> None:
-        self._continued.append(self._phase)
-
-
-_TASKS = Path("/proc/self/task")
-
-
-@dataclass(frozen=True)
-class Given:
-    """What the system gives a process, read before a backend can change it."""
-
-    affinity: tuple[int, ...]
-    scheduling: str
-
-    @classmethod
-    def now(cls) -> Given:
-        """As it is."""
-        return cls(limits.affinity(), limits.scheduling())
-
-
-class CpuWatch:
-    """Measures the process's use of CPUs, from its creation on. given: as it was before loading."""
-
-    def __init__(self, tasks: Path = _TASKS, given: Given | None = None) -> None:
-        self._tasks, self._given = tasks, given
-        self._work: list[int] = []
-        self._affinity, self._quota = limits.affinity(), limits.cpu_quota()
-        self._waited, self._helpers = waited_ns(tasks), helpers_ns()
-        self._cpu_ns, self._start_ns = clock.cpu_time_ns(), clock.now_ns()
-
-    def time_work(self) -> None:
-        """Time the fixed piece of work again. Only between windows and between blocks, never inside."""
-        self._work.append(clock.work_ns())
-
-    def end(self) -> CpuUse:
-        """The use since its creation."""
-        wall_ns, cpu_ns = clock.now_ns() - self._start_ns, clock.cpu_time_ns() - self._cpu_ns
-        given, before, after = self._given, self._waited, waited_ns(self._tasks)
-        return CpuUse(
-            wall_ns=wall_ns,
-            cpu_ns=cpu_ns,
-            waited_ns=waited_between(before, after),
-            threads=len(after) or 1,
-            threads_ended=len(before.keys() - after.keys()),
-            affinity_start=self._affinity,
-            affinity_end=limits.affinity(),
-            quota_start=self._quota,
-            quota_end=limits.cpu_quota(),
-            helpers_ns=max(0, helpers_ns() - self._helpers),
-            affinity_given=None if given is None else given.affinity,
-            scheduling_given=None if given is None else given.scheduling,
-            scheduling_end=None if given is None else limits.scheduling(),
-            work_ns=tuple(self._work),
-        )
-
-
-def waited_ns(tasks: Path = _TASKS) -> dict[str, int]:
-    """By thread id, how long each thread of this process was ready and waited for a CPU; empty where it is not counted.
-
-    schedstat contains time on a CPU, time waited for a CPU, and time slices (Documentation/scheduler/sched-stats in the
-    kernel's source); the kernel leaves it out without CONFIG_SCHED_INFO.
-    """
-    waited = {}
-    for task in tasks.glob("*/schedstat"):
-        try:
-            waited[task.parent.name] = int(task.read_text().split()[1])
-        except (OSError, IndexError):  # the thread ended while we looked, or nothing is counted here
-            continue
-    return waited
-
-
-def waited_between(before: Mapping[str, int], after: Mapping[str, int]) -> int | None:
-    """How long all threads together waited between two readings of waited_ns; None where it is not counted. A thread
-    that did not exist at the first begins at 0; one with the id of an ended thread counts only beyond its time."""
-    return sum(max(0, waited - before.get(thread, 0)) for thread, waited in after.items()) if after else None
-
-
-def helpers_ns() -> int:
-    """CPU time so far of all processes below this one, and of those that ended and were waited for; 0 without /proc."""
-    processes: dict[int, list[str]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it ended while we looked
-            # The command's name is in parentheses and may contain spaces: count from its end.
-            processes[int(path.parent.name)] = path.read_text(errors="replace").rpartition(")")[2].split()
-    own, parents = os.getpid(), {pid: int(fields[1]) for pid, fields in processes.items()}
-    # A case's process leads a session of its own; a helper in it may have lost its parent.
-    leads = os.getsid(0) == own
-
-    def is_below(pid: int) -> bool:
-        if leads and int(processes[pid][3]) == own:
-            return True
-        for _ in parents:  # so that parents that changed while we looked cannot make a circle
-            if (pid := parents.get(pid, 0)) in (0, own):
-                break
-        return pid == own
-
-    ticks = sum(sum(map(int, fields[11:15])) for pid, fields in processes.items() if pid != own and is_below(pid))
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return round(1e9 * (ticks / os.sysconf("SC_CLK_TCK") + ended.ru_utime + ended.ru_stime))
-
-
-def resident_bytes() -> int:
-    """Resident set now; the peak where the kernel does not show it (macOS)."""
-    return _status("VmRSS") or _peak_by_rusage()
-
-
-def peak_bytes() -> int:
-    """Largest resident set since the process began."""
-    return _status("VmHWM") or _peak_by_rusage()
-
-
-def _status(field: str) -> int | None:
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(field)), None)
-
-
-def _peak_by_rusage() -> int:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
-
 
 KEPT_OUTPUTS = 8
 """Number of outputs that are kept for the check after the loop: those of the latest timed blocks."""
@@ -337,14 +183,14 @@ def run_session(
     check; different for each process. round_number: from 1; decides which batches are compared before timing.
     timed_part: runs and times the blocks. constructed_ns: time to make the backend's object, a part of loading.
     """
-    stops, given = StopCounter(enter), Given.now()
+    stops, given = StopCounter(enter), CpuAllowance.now()
     enter = stops.enter
     baseline_rss_bytes = resident_bytes()
     contents = _contents(inputs)
     cold = _start_cold(backend, mode, enter, constructed_ns)
     enter("reference check")
     before = parity.worst(_compared(backend, mode, reference, classifier, batches_to_check(mode.batches, round_number)))
-    quiet_collector()
+    disable_garbage_collection()
     enter("warm-up")
     watch = CpuWatch(given=given)
     warmed = warm_up(mode, settings, watch.time_work)
@@ -376,7 +222,7 @@ def run_session(
     if after is not None:
         enter("repeat check")
         # Last of all: it may change nothing that was measured or read before.
-        repeats = checked_repeats(mode.rewritable(inputs), reference, seed)
+        repeats = run_repeat_check(mode.rewritable(inputs), reference, seed)
     stopped = stops.end()
     backend.close()
     return Measurements(
@@ -397,13 +243,13 @@ def run_session(
     )
 
 
-def checked_repeats(
+def run_repeat_check(
     runs: Rewritable, reference: Callable[[int], Outputs], seed: Sequence[int], least: int = LEAST_PAIRS
 ) -> Repeats:
     """The repeat check, and for how long it waited for a CPU."""
-    before, began = waited_ns(), clock.now_ns()
+    before, began = cpu_waits_ns(), clock.now_ns()
     repeats = check_repeats(runs, reference, seed, least)
-    waited, wall_ns = waited_between(before, waited_ns()), clock.now_ns() - began
+    waited, wall_ns = waited_between_ns(before, cpu_waits_ns()), clock.now_ns() - began
     share = waited / wall_ns if waited is not None and wall_ns else None
     return repeats.model_copy(update={"waited_share": share})
 
@@ -465,16 +311,16 @@ def _compared(
     return parities
 
 
-def quiet_collector() -> None:
+def disable_garbage_collection() -> None:
     """No garbage collection inside the loop: it would make a sample an outlier that the harness caused."""
     gc.collect()
     gc.freeze()
     gc.disable()
 
 
-Make = Callable[[OnStream, int], Mode]
+MakeMode = Callable[[OnStream, int], Mode]
 
-DEVICE_MODES: Mapping[tuple[Boundary, schemas.ModeName], Make] = {
+DEVICE_MODES: Mapping[tuple[Boundary, schemas.ModeName], MakeMode] = {
     ("compute", "sync"): DeviceSync,
     ("compute", "pipelined"): DevicePipelined,
     ("compute", "offline"): DeviceOffline,

@@ -25,7 +25,7 @@ from harness.serving.batching import prepared_for
 from harness.statistics.parity import Ids
 from harness.timing.clock import now_ns
 from harness.timing.request_loops import LEAD_NS, MOST_FAILURES, Dispatches, wait_until
-from harness.timing.token_session import Generator, TimedRequest, timed_request
+from harness.timing.token_session import Generator, TimedRequest, time_request
 
 
 class PaddedGenerator(Generator, Protocol):
@@ -87,7 +87,7 @@ class StaticBatches:
         slots = prepared_for(self._sizes, count)
         timed = None
         try:
-            timed = generate(self._decoders[slots], taken, slots)
+            timed = generate_batch(self._decoders[slots], taken, slots)
         finally:
             self.batches.append(ServedBatch(taken, slots, timed))
 
@@ -117,15 +117,15 @@ def batches_record(
     )
 
 
-def generate(decoder: PaddedGenerator, requests: Sequence[TokenRequest], slots: int) -> TimedRequest:
+def generate_batch(decoder: PaddedGenerator, requests: Sequence[TokenRequest], slots: int) -> TimedRequest:
     """One batch; slots without a request repeat the first one."""
-    ids, lengths = padded([request.prompt for request in requests], slots)
+    ids, lengths = left_padded([request.prompt for request in requests], slots)
     equal = bool((lengths == lengths[0]).all())
     longest = max(request.new_tokens for request in requests)
-    return timed_request(decoder if equal else _Padded(decoder, lengths), ids, longest)
+    return time_request(decoder if equal else _Padded(decoder, lengths), ids, longest)
 
 
-def padded(prompts: Sequence[Ids], slots: int) -> tuple[Ids, NDArray[np.int64]]:
+def left_padded(prompts: Sequence[Ids], slots: int) -> tuple[Ids, NDArray[np.int64]]:
     """(slots, longest) ids with each prompt at the end of its row, and the lengths, (slots,).
 
     >>> padded([np.array([5, 6]), np.array([7])], 3)[0].tolist()

@@ -31,7 +31,14 @@ from harness.core.schemas.generation_record import ids_digest
 from harness.statistics.estimators import median
 from harness.statistics.parity import GreedyAnswer, Ids, ParityTally
 from harness.timing.clock import now_ns
-from harness.timing.session import CpuWatch, Given, StopCounter, peak_bytes, quiet_collector, resident_bytes
+from harness.timing.process_counters import (
+    CpuAllowance,
+    CpuWatch,
+    StopCounter,
+    peak_bytes,
+    resident_bytes,
+)
+from harness.timing.session import disable_garbage_collection
 
 
 class Generator(Protocol):
@@ -66,7 +73,7 @@ class TimedRequest:
         )
 
 
-def timed_request(decoder: Generator, ids: Ids, new_tokens: int) -> TimedRequest:
+def time_request(decoder: Generator, ids: Ids, new_tokens: int) -> TimedRequest:
     """One request. ids: (batch, prompt length). Nothing but the decoder's calls, the clock and a copy of the ids."""
     read, prefill, step, tokens = now_ns, decoder.prefill, decoder.step, decoder.tokens
     kept = np.empty((new_tokens, len(ids)), np.int64)
@@ -163,7 +170,7 @@ def run_token_session(
 ) -> TokenMeasurements:
     """Measure one case. prompts: (samples, length), different rows. reference: of the first rows; None where nothing is
     computed. enter: called with the name of each phase when it begins."""
-    stops, given = StopCounter(enter), Given.now()
+    stops, given = StopCounter(enter), CpuAllowance.now()
     enter = stops.enter
     baseline = resident_bytes()
     batches = PromptBatches(prompts, batch_size)
@@ -173,7 +180,7 @@ def run_token_session(
     if tally is not None:
         enter("reference check")
         _force(decoder, batches, tally, new_tokens)
-    quiet_collector()
+    disable_garbage_collection()
     enter("warm-up")
     watch, began = CpuWatch(given=given), now_ns()
     warmups, steady = _warm_up(decoder, batches, new_tokens, options, settings, watch.time_work)
@@ -247,7 +254,7 @@ def _cold_start(decoder: TokenSource, ids: Ids, new_tokens: int, enter: Callable
         decoder.compile()
         compile_ns = now_ns() - compile_start
     enter("first request")
-    first = timed_request(decoder, ids, new_tokens)
+    first = time_request(decoder, ids, new_tokens)
     return ColdCosts(
         load=loaded - start,
         compile=compile_ns,
@@ -294,7 +301,7 @@ def _warm_up(
     while True:
         rows = batches.before(2 + len(requests))
         ids = batches.ids(rows)
-        request = timed_request(decoder, ids, new_tokens)
+        request = time_request(decoder, ids, new_tokens)
         requests.append(request.record(rows, ids))
         medians.append(_typical_ns(request))
         after()
@@ -324,7 +331,7 @@ def _measure(
     started = now_ns()
     for rows in _rotation(batches):
         ids = batches.ids(rows)
-        request = timed_request(decoder, ids, new_tokens)
+        request = time_request(decoder, ids, new_tokens)
         # Between requests, outside of every timed span.
         requests.append(request.record(rows, ids))
         after()
@@ -350,7 +357,7 @@ def _reuse(
     New prompts have the tokens of stored ones in random order: they were never seen, and cost the same work.
     """
     ids = batches.ids(list(first.prompts))
-    again = timed_request(decoder, ids, new_tokens).tokens
+    again = time_request(decoder, ids, new_tokens).tokens
     unequal = int(np.count_nonzero((again != np.asarray(first.tokens)).any(axis=1)))
     chance = np.random.default_rng([seed, new_tokens])
     repeated, fresh = [], []

@@ -90,16 +90,16 @@ class WindowSignals:
         """Wait for the next window of this process; returns its situation."""
         situation = self._by_byte.get(os.read(self._pipe, 1))
         if situation is None:
-            raise _given_up()
+            raise _given_up_error()
         return situation
 
     def over(self) -> None:
         """Wait until the windows of all processes are over."""
         if os.read(self._pipe, 1) != OVER:
-            raise _given_up()
+            raise _given_up_error()
 
 
-def _given_up() -> CaseError:
+def _given_up_error() -> CaseError:
     return CaseError(
         "The process of another device ended early, so the devices could not work together.",
         "Its own record has the reason; the same command tries again.",

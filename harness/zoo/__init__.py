@@ -229,7 +229,7 @@ def model_info(name: str) -> ModelInfo:
         return _torchvision(source.reference, None, "torchvision:")
     if source.prefix == "timm":
         return _timm(source.reference)
-    return _own(name, source.prefix, source.slug, source.reference)
+    return _prefixed_info(name, source.prefix, source.slug, source.reference)
 
 
 def _spin(name: str) -> ModelInfo:
@@ -253,7 +253,7 @@ def _spin(name: str) -> ModelInfo:
     )
 
 
-def _own(name: str, prefix: str, slug: str, reference: str) -> ModelInfo:
+def _prefixed_info(name: str, prefix: str, slug: str, reference: str) -> ModelInfo:
     """The entry of an hf:, module: or onnx: source; kind, counts and outputs are known after the export."""
     hub = prefix == "hf"
     media = media_of(reference) if hub else "text"

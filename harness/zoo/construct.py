@@ -58,7 +58,7 @@ def build_module(record: ExportRecord, folder: Path) -> nn.Module:
             "Run `make export`: it exports the model as it is now.",
         )
     names = [spec.name for spec in record.inputs]
-    return with_own_inputs(frozen(module), names, record.written_inputs)
+    return with_own_inputs(frozen_module(module), names, record.written_inputs)
 
 
 def seed_everything(seed: int) -> None:
@@ -130,7 +130,7 @@ def _tied(state: Mapping[str, torch.Tensor]) -> list[list[str]]:
     return [*groups.values()]
 
 
-def frozen(module: nn.Module) -> nn.Module:
+def frozen_module(module: nn.Module) -> nn.Module:
     """The module in fp32 and eval mode, without gradients."""
     for parameter in module.parameters():  # ScriptModule has no requires_grad_() of its own
         parameter.requires_grad_(False)
@@ -161,7 +161,7 @@ class Uninitialised(TorchFunctionMode):
 _SAMPLES = 8
 
 
-def seeded(
+def seeded_module(
     build: Callable[[], nn.Module], seed: int, inputs: Callable[[int], NDArray[np.generic]]
 ) -> tuple[nn.Module, str]:
     """The module with random weights from `seed`, and how they were made. `inputs` gives that many samples."""

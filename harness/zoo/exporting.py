@@ -16,7 +16,7 @@ from harness.core import store
 from harness.core.errors import ConfigError, ExportError, UsageError
 from harness.core.host import limits
 from harness.core.layout import ModelFolder
-from harness.core.safe_files import inside
+from harness.core.safe_files import path_inside
 from harness.core.schemas import (
     Artifact,
     ExportFailure,
@@ -42,7 +42,7 @@ from harness.zoo.identity import (
 )
 from harness.zoo.input_files import Arrays, write_arrays
 from harness.zoo.inputs.own import MIN_SAMPLES, with_own_inputs
-from harness.zoo.inputs.preprocessing import in_hand, prepare_of, save_samples
+from harness.zoo.inputs.preprocessing import prepare_of, samples_in_memory, save_samples
 from harness.zoo.loaded import Inputs, Loaded, Raw, Request, StepTimer, tensor_specs
 from harness.zoo.onnx import int8, torch_to_onnx
 from harness.zoo.onnx import variants as onnx_forms
@@ -56,8 +56,8 @@ from harness.zoo.reference import (
     Compare,
     check_comparable,
     check_not_empty,
-    diagnosed,
     in_chunks,
+    output_batch_axes,
     reference_of,
     relative_l2,
 )
@@ -85,7 +85,7 @@ def raw_inputs(
 def _raw_of_length(loaded: Loaded, raw: Raw, made: Inputs, folder: ModelFolder, length: int | None) -> RawInputs:
     kinds = {name: made.arrays[name].dtype for name in loaded.input_names}
     prepare = prepare_of(raw.preparation, folder.root, kinds, length)
-    prepared = prepare(in_hand(raw.samples, raw.preparation))
+    prepared = prepare(samples_in_memory(raw.samples, raw.preparation))
     _check(prepared, made.arrays, exact=_is_exact(raw.preparation))
     save_samples(raw.samples, folder.raw_inputs(length))
     return RawInputs(
@@ -122,7 +122,7 @@ def _reference(loaded: Loaded, raw: Raw, prepared: Arrays, folder: ModelFolder, 
     if _is_exact(raw.preparation):
         # The inputs are the same, so the outputs are the same too.
         return artifact(folder.reference(length))
-    outputs = in_chunks(reference_of(loaded, limits.threads()), prepared, loaded.fixed_batch)
+    outputs = in_chunks(reference_of(loaded, limits.thread_count()), prepared, loaded.fixed_batch)
     check_comparable(folder.root.name, outputs)
     write_arrays(folder.raw_reference(length), outputs)
     return artifact(folder.raw_reference(length))
@@ -170,7 +170,7 @@ def identify(job: ExportJob, step: StepTimer) -> LoadedRequest:
         if identity.is_built(job.info):
             prefix, _, reference = job.info.name.partition(":")
             origin = reference.partition(":")[0] if prefix == "module" else ""
-            sources, built = identity.built(loaded.require_module(), origin, before)
+            sources, built = identity.built_identity(loaded.require_module(), origin, before)
             built |= {f"source {name}": digest for name, digest in sources.items()}
         digest = request_digest(job.info, job.planned, job.seed, job.samples, job.options, built)
     return LoadedRequest(loaded, digest, sources)
@@ -180,7 +180,7 @@ def _bring_pickled(job: ExportJob) -> None:
     """Copy the module that harness.api left beside the exports: an export has all files that rebuild its model."""
     pickled = job.folder.pickled.name
     if job.folder.home != job.folder.root and (job.folder.home / pickled).is_file():
-        shutil.copyfile(inside(job.folder.home, pickled), job.folder.pickled)
+        shutil.copyfile(path_inside(job.folder.home, pickled), job.folder.pickled)
 
 
 def export_model(
@@ -207,7 +207,7 @@ def export_model(
         onnx = _onnx_files(job, loaded, example, step, refusals)
         variants = _onnx_forms(job, loaded, example, step, refusals)
         with step("check"):
-            trials = trials_of(loaded, job.planned.sequence_lengths, limits.threads())
+            trials = trials_of(loaded, job.planned.sequence_lengths, limits.thread_count())
             for trial in trials:
                 check_comparable(job.info.name, trial.outputs)
             checks = _checks(job, loaded, trials, [*onnx, *variants], compare, refusals)
@@ -215,7 +215,7 @@ def export_model(
             with step("other exporter"):
                 refusals.advise(
                     "fp32",
-                    hint_of_other_exporter(loaded, example, job.options, trials, compare, limits.threads()),
+                    hint_of_other_exporter(loaded, example, job.options, trials, compare, limits.thread_count()),
                 )
         module = _weights(job, loaded)
     return ExportRecord(
@@ -310,15 +310,15 @@ def _whole_batches(made: Inputs, fixed_batch: int | None) -> Inputs:
 
 def _diagnosed(job: ExportJob, loaded: Loaded, inputs: Arrays, compare: Compare) -> Loaded:
     """The model with the batch axis of each output. Raises ExportError for an error of the model itself."""
-    answer = reference_of(loaded, limits.threads())
-    return dataclasses.replace(loaded, batch_axes=diagnosed(job.info.name, loaded, answer, inputs, compare))
+    answer = reference_of(loaded, limits.thread_count())
+    return dataclasses.replace(loaded, batch_axes=output_batch_axes(job.info.name, loaded, answer, inputs, compare))
 
 
 def _write_references(
     job: ExportJob, loaded: Loaded, inputs: Mapping[int | None, Inputs], compare: Compare
 ) -> dict[int | None, Parity | None]:
     """By length, how far the answers to different samples are apart; None for one sample."""
-    answer = reference_of(loaded, limits.threads())
+    answer = reference_of(loaded, limits.thread_count())
     exchanged: dict[int | None, Parity | None] = {}
     for length, made in inputs.items():
         outputs = in_chunks(answer, made.arrays, loaded.fixed_batch)
@@ -443,7 +443,7 @@ def _checks(
             continue
         file, precision = job.folder.onnx(source), onnx_forms.precision_of(name)
         with refusals.attempt(source):
-            checks += check_file(file, precision, loaded, trials, compare, limits.threads())
+            checks += check_file(file, precision, loaded, trials, compare, limits.thread_count())
     return tuple(checks)
 
 

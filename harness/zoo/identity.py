@@ -41,7 +41,7 @@ def is_built(info: ModelInfo) -> bool:
     return info.name.partition(":")[0] in ("module", "pickle")
 
 
-def files(info: ModelInfo, cache: Path | None = None) -> dict[str, str]:
+def file_hashes(info: ModelInfo, cache: Path | None = None) -> dict[str, str]:
     """sha256 by name of the files that a model is read from: an ONNX file and those it keeps weights in, a saved
     folder, a package of weights; for a hub's model the revision in the cache.
 
@@ -92,7 +92,7 @@ def _revision(info: ModelInfo, cache: Path | None) -> dict[str, str]:
     return {"revision": read_text(place, SizeLimit.TEXT).strip()} if place.is_file() else {}
 
 
-def built(module: nn.Module, origin: str, before: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
+def built_identity(module: nn.Module, origin: str, before: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
     """(sources, everything else) of a user's module after it was built and called once.
 
     origin: name of the Python module that built it, empty where there is none. before: names of the modules that were
@@ -246,7 +246,7 @@ def request_digest(
     """
     asked = [planned.name, planned.slug, planned.weights, seed, samples, *(given.sha256 for given in planned.inputs)]
     how = [options.exporter, options.opset, options.output_name, options.max_length, options.attention]
-    return store.digest_of(_FORMAT, asked, how, versions(), files(info, options.cache), dict(built or {}))
+    return store.digest_of(_FORMAT, asked, how, versions(), file_hashes(info, options.cache), dict(built or {}))
 
 
 def intact_record(folder: ModelFolder, request: str) -> ExportRecord | None:

@@ -31,7 +31,7 @@ UNREADABLE = (
 """Errors of zipfile and NumPy for a file that is damaged, malicious or not a file of arrays."""
 
 
-def arrays_in(path: Path) -> Arrays:
+def read_npz(path: Path) -> Arrays:
     """Every array of a file, by name. Raises an error of UNREADABLE, also above SizeLimit.ARRAYS."""
     with open_to_read(path) as file:
         with zipfile.ZipFile(file) as archive:
@@ -46,7 +46,7 @@ def arrays_in(path: Path) -> Arrays:
 def read_arrays(path: Path) -> Arrays:
     """Every array of an export's file, by name. Raises MalformedFileError where it is missing or damaged."""
     try:
-        return arrays_in(path)
+        return read_npz(path)
     except UNREADABLE as error:
         raise MalformedFileError(
             f"{path} cannot be read ({reason(error)}).", "Run `make export`: it makes the file again."
@@ -94,7 +94,7 @@ def read_inputs(path: Path) -> Arrays:
             f"There is no file of inputs {path}.", "Check INPUTS; a relative path begins at the current folder."
         )
     try:
-        arrays = arrays_in(path)
+        arrays = read_npz(path)
     except UNREADABLE as error:
         raise MalformedFileError(f"{path} is no file of inputs that can be read: {reason(error)}.", FORM) from error
     if not arrays or not any(values.ndim for values in arrays.values()):

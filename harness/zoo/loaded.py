@@ -146,7 +146,7 @@ def batch_first(outputs: Arrays, axes: Axes) -> Arrays:
     return arrays | {name: np.broadcast_to(outputs[name], (count, *outputs[name].shape)) for name in shared}
 
 
-def as_taken(samples: Arrays, axes: Axes) -> Arrays:
+def in_model_layout(samples: Arrays, axes: Axes) -> Arrays:
     """Arrays with the sample axis first → as the model takes them: the batch on its axis, shared inputs once."""
     arrays: Arrays = {}
     for name, values in samples.items():
@@ -159,8 +159,8 @@ def as_taken(samples: Arrays, axes: Axes) -> Arrays:
 
 
 def sample_first(taken: Arrays, axes: Axes) -> Arrays:
-    """The opposite of as_taken(): a shared input is repeated for each sample."""
-    count = samples_of(taken, axes)
+    """The opposite of in_model_layout(): a shared input is repeated for each sample."""
+    count = sample_count(taken, axes)
     arrays: Arrays = {}
     for name, values in taken.items():
         axis = axes.get(name, 0)
@@ -169,7 +169,7 @@ def sample_first(taken: Arrays, axes: Axes) -> Arrays:
     return arrays
 
 
-def samples_of(taken: Arrays, axes: Axes) -> int:
+def sample_count(taken: Arrays, axes: Axes) -> int:
     """The number of samples in a batch."""
     own = next(name for name in taken if axes.get(name, 0) is not None)
     return int(taken[own].shape[axes.get(own, 0) or 0])

@@ -34,19 +34,19 @@ def media_of(reference: str) -> Media:
     folder = folder_of(reference)
     if folder is None:
         return "text"
-    return media(_json(folder / "config.json"), _json(folder / PROCESSOR))
+    return media_of_config(_json(folder / "config.json"), _json(folder / PROCESSOR))
 
 
-def media(config: Mapping[str, Any], processor: Mapping[str, Any]) -> Media:
+def media_of_config(config: Mapping[str, Any], processor: Mapping[str, Any]) -> Media:
     """The kind of input, from a model's configuration and its preprocessor's.
 
-    >>> media({"architectures": ["ViTForImageClassification"], "image_size": 224, "num_channels": 3}, {})
+    >>> media_of_config({"architectures": ["ViTForImageClassification"], "image_size": 224, "num_channels": 3}, {})
     'image'
-    >>> media({"vocab_size": 32, "feat_extract_norm": "group"}, {"sampling_rate": 16000})
+    >>> media_of_config({"vocab_size": 32, "feat_extract_norm": "group"}, {"sampling_rate": 16000})
     'audio'
-    >>> media({"architectures": ["BeitModel"], "vocab_size": 8192, "image_size": 224}, {})
+    >>> media_of_config({"architectures": ["BeitModel"], "vocab_size": 8192, "image_size": 224}, {})
     'image'
-    >>> media({"vocab_size": 30522, "max_position_embeddings": 512}, {})
+    >>> media_of_config({"vocab_size": 30522, "max_position_embeddings": 512}, {})
     'text'
     """
     if "sampling_rate" in processor or any(key in config for key in _OF_SOUNDS):
@@ -127,17 +127,17 @@ def facts_of(info: ModelInfo, weights: Weights) -> DecoderFacts | str | None:
     if folder is None or not configuration:
         return None
     has = any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model"))
-    facts = of_configuration(info.name, configuration, tokenizer=has)
+    facts = facts_of_config(info.name, configuration, tokenizer=has)
     gguf = weights != "seeded" and any(folder.glob("*.gguf"))
     return replace(facts, gguf=gguf) if isinstance(facts, DecoderFacts) else facts
 
 
-def of_configuration(name: str, config: Mapping[str, Any], tokenizer: bool | None = None) -> DecoderFacts | str:
+def facts_of_config(name: str, config: Mapping[str, Any], tokenizer: bool | None = None) -> DecoderFacts | str:
     """The same from a config.json.
 
-    >>> of_configuration("x", {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_positions": 64})
+    >>> facts_of_config("x", {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_positions": 64})
     DecoderFacts(kind='causal', longest=64, tokenizer=None, model_type='gpt2', gguf=False)
-    >>> of_configuration("x", {"model_type": "bert", "architectures": ["BertModel"]})
+    >>> facts_of_config("x", {"model_type": "bert", "architectures": ["BertModel"]})
     'x is an encoder (BertModel): it gives no next token'
     """
     architecture = str((config.get("architectures") or [""])[0])

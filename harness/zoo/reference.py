@@ -28,16 +28,16 @@ from harness.core.units import count
 from harness.zoo.construct import seed_everything
 from harness.zoo.families.arguments import key_text
 from harness.zoo.input_files import Arrays
-from harness.zoo.loaded import Axes, Loaded, as_taken, batch_first
+from harness.zoo.loaded import Axes, Loaded, batch_first, in_model_layout
 from harness.zoo.onnx.external_data import all_nodes
 
 
-def forward(module: nn.Module, arguments: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+def module_outputs(module: nn.Module, arguments: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """The outputs of a module, one after the other. Raises ConfigError where its forward raises."""
-    return flat(call(module, arguments))
+    return flat_tensors(call_module(module, arguments))
 
 
-def call(module: nn.Module, arguments: Sequence[torch.Tensor]) -> Any:
+def call_module(module: nn.Module, arguments: Sequence[torch.Tensor]) -> Any:
     """The answer of a module, unchanged. Raises ConfigError where its forward raises."""
     try:
         return module(*arguments)
@@ -57,7 +57,7 @@ _NO_OUTPUT = (type(None), bool, int, float, complex, str, bytes)
 """Types of what forward may return beside its tensors: no backend computes it, and it is not compared."""
 
 
-def flat(answer: Any) -> tuple[Any, ...]:
+def flat_tensors(answer: Any) -> tuple[Any, ...]:
     """The tensors of an answer in the order of torch.export: of a dictionary, a tuple of tuples, a dataclass, or a type
     that a library registered with PyTorch."""
     if isinstance(answer, torch.Tensor):
@@ -75,7 +75,7 @@ def _outputs(answer: Any) -> list[tuple[Any, Any]]:
 
 
 def output_names(answer: Any) -> tuple[str, ...]:
-    """The names of flat()'s tensors: their keys, or `output_<place>`."""
+    """The names of the tensors of flat_tensors(): their keys, or `output_<place>`."""
     paths = [path for path, _ in _outputs(answer)]
     if paths == [()]:
         return ("output",)
@@ -84,7 +84,7 @@ def output_names(answer: Any) -> tuple[str, ...]:
     return tuple(names) if len(names) > 1 or not isinstance(answer, tuple | list) else ("output",)
 
 
-def is_plain(answer: Any) -> bool:
+def is_plain_answer(answer: Any) -> bool:
     """Whether it is a tensor or a tuple of tensors, which everything takes."""
     parts = answer if isinstance(answer, tuple) else (answer,)
     return all(isinstance(part, torch.Tensor) for part in parts)
@@ -99,7 +99,7 @@ class Flat(nn.Module):
 
     def forward(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
         """The module's answer, flat."""
-        return flat(self.module(*inputs))
+        return flat_tensors(self.module(*inputs))
 
 
 Forward = Callable[[Arrays], Arrays]
@@ -114,7 +114,9 @@ def reference_of(loaded: Loaded, threads: int) -> Forward:
     with its batch axis first."""
     if loaded.onnx_file is not None:
         session = open_session(loaded.onnx_file, threads, level="ORT_DISABLE_ALL")
-        return lambda arrays: batch_first(run_session(session, as_taken(arrays, loaded.input_axes)), loaded.batch_axes)
+        return lambda arrays: batch_first(
+            run_session(session, in_model_layout(arrays, loaded.input_axes)), loaded.batch_axes
+        )
     module = loaded.require_module()
     torch.set_num_threads(threads)
     _compute_exactly()
@@ -156,10 +158,10 @@ def relative_l2(values: NDArray[np.generic], reference: NDArray[np.generic]) -> 
 
 
 def _torch_outputs(module: nn.Module, arrays: Arrays, loaded: Loaded) -> Arrays:
-    taken = as_taken(arrays, loaded.input_axes)
+    taken = in_model_layout(arrays, loaded.input_axes)
     with torch.inference_mode():
         # Copies: a module that changes its inputs in place must not change the inputs of later calls.
-        outputs = forward(module, [torch.from_numpy(taken[name].copy()) for name in loaded.input_names])
+        outputs = module_outputs(module, [torch.from_numpy(taken[name].copy()) for name in loaded.input_names])
     if len(outputs) != len(loaded.output_names):
         samples = len(next(iter(arrays.values())))
         raise ExportError(
@@ -258,7 +260,9 @@ _RANDOM = frozenset(
 )
 
 
-def diagnosed(name: str, loaded: Loaded, answer: Forward, inputs: Arrays, compare: Compare) -> dict[str, int | None]:
+def output_batch_axes(
+    name: str, loaded: Loaded, answer: Forward, inputs: Arrays, compare: Compare
+) -> dict[str, int | None]:
     """The axis of each output that is the batch; None for an output that is the same for all samples.
 
     answer: the reference, its outputs as the model gives them.

@@ -9,7 +9,7 @@ import torch
 
 
 @contextmanager
-def without_fast_path() -> Iterator[None]:
+def unfused_attention() -> Iterator[None]:
     """Their separate operators until the block ends."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)

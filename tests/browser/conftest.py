@@ -15,12 +15,12 @@ from harness.core.schemas import Summary
 from harness.profiling.read_profiles import Profiled
 from harness.reporting.html.page import page
 from harness.reporting.html.profile_section import RunProfiles
-from harness.reporting.table import texts
+from harness.reporting.table import text_table
 from tests.synthetic_comparison import with_itself
 from tests.synthetic_profiles import GRAPH, model_profile, module_tree, parts
 
 SUMMARY = Path(__file__).parents[2] / "results/published/h200/2026-11-28/summary.json"
-PROFILE_TABLES = ["### Cost", texts([("model", "left"), ("GFLOP", "right")], [["a", "1.20"]])]
+PROFILE_TABLES = ["### Cost", text_table([("model", "left"), ("GFLOP", "right")], [["a", "1.20"]])]
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 """The first takes a quarter less CPU time: it has no window to draw."""
 

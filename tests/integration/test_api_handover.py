@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import nn
 
-from harness.api.given_model import arrays_of, hand_over, subject_of
+from harness.api.given_model import hand_over, module_arrays, subject_of
 from harness.core.errors import ConfigError, MalformedFileError, MissingInputError, UsageError
 from harness.core.layout import Models
 from harness.zoo import model_info
 from harness.zoo.families import pickled_module
-from harness.zoo.inputs.own import rotation
+from harness.zoo.inputs.own import rotating_samples
 from harness.zoo.loaded import Request
 
 
@@ -108,12 +108,12 @@ class Unreadable(nn.Module):
 
 def test_inputs_by_name_follow_forward() -> None:
     ids, mask = torch.ones(2, 3, dtype=torch.int64), torch.zeros(2, 3, dtype=torch.float64)
-    given = arrays_of(Pair(), {"mask": mask, "ids": ids})
+    given = module_arrays(Pair(), {"mask": mask, "ids": ids})
     assert list(given) == ["ids", "mask"]
     assert (given["ids"].dtype, given["mask"].dtype) == (np.int64, np.float32)
-    assert list(arrays_of(Pair(), (ids, mask))) == ["ids", "mask"]
+    assert list(module_arrays(Pair(), (ids, mask))) == ["ids", "mask"]
     with pytest.raises(UsageError) as raised:
-        arrays_of(Pair(), {"maks": mask, "ids": ids})
+        module_arrays(Pair(), {"maks": mask, "ids": ids})
     assert raised.value.hint.startswith("Did you mean `mask`?")
 
 
@@ -128,25 +128,25 @@ def test_inputs_by_name_follow_forward() -> None:
 )
 def test_inputs_that_cannot_be(data: object, problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
-        arrays_of(Pair(), data)
+        module_arrays(Pair(), data)
 
 
 def test_a_scalar_is_shared_by_all_samples(models: Models) -> None:
-    given = arrays_of(Pair(), (torch.ones(300, 3), torch.tensor(0.5)))
+    given = module_arrays(Pair(), (torch.ones(300, 3), torch.tensor(0.5)))
     assert {name: values.shape for name, values in given.items()} == {"ids": (300, 3), "mask": ()}
     subject = subject_of(Pair(), (torch.ones(300, 3), torch.tensor(0.5)), None, models)
     assert (subject.batch_size, subject.samples) == (300, 256)
     with pytest.raises(UsageError, match="in common: `ids` 2, `mask` 3"):
-        arrays_of(Pair(), (torch.ones(2, 3), torch.ones(3, 3)))
+        module_arrays(Pair(), (torch.ones(2, 3), torch.ones(3, 3)))
 
 
 def test_samples_come_first_and_variations_make_up_for_the_rest() -> None:
     given = {"x": np.array([[1.0, 2.0], [1.0, 2.0], [3.0, 5.0]], np.float32)}
-    made = rotation(given, 8)
+    made = rotating_samples(given, 8)
     assert made.arrays["x"][:2].tolist() == [[1.0, 2.0], [3.0, 5.0]]
     assert len({row.tobytes() for row in made.arrays["x"]}) == 8
     assert made.source.startswith("2 different samples that were handed over and 6 variations")
-    assert rotation(given, 2).source == "2 different samples that were handed over"
+    assert rotating_samples(given, 2).source == "2 different samples that were handed over"
 
 
 def test_a_module_says_its_batch_size_by_its_inputs(models: Models) -> None:

@@ -43,14 +43,14 @@ def test_pieces_are_copied_in_turn() -> None:
 def test_processes_answer_with_a_rate_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_peaks, "SPAN_NS", 1)
     for task in (Task("NumPy"), Task("", 2 * cpu_peak_work.PIECE_BYTES)):
-        rates = cpu_peaks.rates_of(task, 2)
+        rates = cpu_peaks.measure_rates(task, 2)
         assert not isinstance(rates, TaskRefused)
         assert len(rates) == 2
         assert min(rates) > 0
 
 
 def test_what_a_library_raises_comes_back_in_words() -> None:
-    result = cpu_peaks.rates_of(Task("no such product"), 1)
+    result = cpu_peaks.measure_rates(Task("no such product"), 1)
     assert result == TaskRefused("KeyError: 'no such product'")
 
 

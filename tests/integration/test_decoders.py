@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 from harness.aggregation.generation_rows import ROUNDINGS
-from harness.backends.decoder import Decoder, GenerationJob
+from harness.backends.decoder import Decoder, DecoderJob
 from harness.backends.torch.decoder import EagerDecoder, SlotDecoder
 from harness.core.errors import CaseError
 from harness.core.schemas import DecoderKind, Precision
 from harness.core.schemas.profile_record import GenerationPhase
-from harness.timing.token_batching import padded
+from harness.timing.token_batching import left_padded
 from harness.zoo.construct import save_weights
 from harness.zoo.cost.counting import counts_of_phase
 from harness.zoo.generation.generative import greedy, read_parameters, rebuild_generative, rounding_of, shape_of
@@ -59,9 +59,9 @@ class Tiny:
     prompts: NDArray[np.int64]
     generated: NDArray[np.int64]
 
-    def job(self, precision: Precision = "fp32") -> GenerationJob:
+    def job(self, precision: Precision = "fp32") -> DecoderJob:
         shape = shape_of(self.model.config, self.kind)
-        return GenerationJob("tiny", self.folder, shape, "cpu", precision, BATCH, PROMPT, NEW, 1, self.folder / "cache")
+        return DecoderJob("tiny", self.folder, shape, "cpu", precision, BATCH, PROMPT, NEW, 1, self.folder / "cache")
 
 
 @pytest.fixture(scope="module", params=list(TINY))
@@ -125,7 +125,7 @@ def test_padding_is_masked_so_that_each_prompt_has_the_tokens_that_it_has_alone(
     decoder.load()
     try:
         lengths = np.array([PROMPT, 3, 5])
-        ids, result = padded([row[:length] for row, length in zip(tiny.prompts, lengths, strict=True)], BATCH)
+        ids, result = left_padded([row[:length] for row, length in zip(tiny.prompts, lengths, strict=True)], BATCH)
         assert result.tolist() == lengths.tolist()
         if tiny.kind == "seq2seq":
             with pytest.raises(CaseError, match="masks no padding"):
@@ -233,7 +233,7 @@ def test_smollm2_has_the_tokens_of_generate(tmp_path: Path) -> None:
     wanted = {"max_new_tokens": 32, "min_new_tokens": 32, "do_sample": False, "eos_token_id": None}
     answer = model.module.generate(ids, attention_mask=torch.ones_like(ids), **wanted).numpy()[:, ids.shape[1] :]
     save_weights(model.module, tmp_path / "weights.safetensors")
-    job = GenerationJob("x", tmp_path, model.shape, "cpu", "fp32", 1, ids.shape[1], 32, 2, tmp_path)
+    job = DecoderJob("x", tmp_path, model.shape, "cpu", "fp32", 1, ids.shape[1], 32, 2, tmp_path)
     decoder = EagerDecoder(job)
     decoder.load()
     decoder.prefill(ids.numpy())

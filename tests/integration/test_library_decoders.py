@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from safetensors.torch import save_model
 
-from harness.backends.decoder import Decoder, GenerationJob, construct_decoder
+from harness.backends.decoder import Decoder, DecoderJob, construct_decoder
 from harness.backends.onnxruntime import profile_cpu
 from harness.core.errors import CaseError
 from harness.core.schemas import Precision
@@ -244,7 +244,7 @@ def test_smollm2_generates_the_same_32_tokens_everywhere(tmp_path: Path) -> None
         if target in OPTIONAL and importlib.util.find_spec(OPTIONAL[target]) is None:
             continue
         form = "-in-place" if feeds == "in-place" else ""
-        job = GenerationJob(
+        job = DecoderJob(
             model="smollm2-135m",
             folder=tmp_path,
             shape=shape,

@@ -24,7 +24,7 @@ from harness.core.layout import Models, Results
 from harness.core.schemas import LoadRow, Plan, Prediction, Replication, ServiceRun, Summary
 from harness.reporting.prose.load_answer import load_section
 from harness.serving.arrivals import digest, poisson
-from harness.serving.load_case import requests_at, seed_of
+from harness.serving.load_case import replication_seed, requests_at_rate
 from tests.fixtures.stages import QUICK, TINY
 
 CONFIG = """
@@ -123,8 +123,8 @@ def test_a_replication_serves_the_schedule_of_its_seed_to_the_end(root: Path) ->
     for path in paths:
         record = store.load(path, Replication, "make load")
         assert record.rate_per_s is not None
-        count = requests_at(case, record.rate_per_s)
-        schedule = poisson(record.rate_per_s, count, seed_of(result.measurement.seed, record.number))
+        count = requests_at_rate(case, record.rate_per_s)
+        schedule = poisson(record.rate_per_s, count, replication_seed(result.measurement.seed, record.number))
         assert record.scheduled_ns == tuple(schedule.tolist())
         assert record.schedule_sha256 == digest(schedule)
         assert (sum(record.sizes), record.failed, record.timed_out) == (count, (), False)

@@ -108,7 +108,7 @@ def test_a_busy_process_is_seen_phase_by_phase(watching: Watching, busy: subproc
     assert 0 < usage.monitor_cpu_ns < usage.watched_ns
     assert usage.pss_peak_bytes is None or usage.pss_peak_bytes > 0
 
-    window = utilisation.timed(usage)
+    window = utilisation.timed_usage(usage)
     assert window is not None
     # Half a second of CPU was used in the window; how long that took, the machine decides.
     assert window.cpu_percent_mean * window.watched_ns / 1e11 == pytest.approx(0.5, abs=0.2)

@@ -205,13 +205,13 @@ def test_a_model_is_diagnosed_before_an_exporter_is_blamed(name: str, words: tup
     from harness.zoo import model_info
     from harness.zoo.construct import family_of
     from harness.zoo.loaded import Request
-    from harness.zoo.reference import diagnosed, reference_of
+    from harness.zoo.reference import output_batch_axes, reference_of
 
     info = model_info(ODD + name)
 
     def diagnose() -> None:
         loaded = family_of(info).load(Request(info, "own", 0, None, tmp_path))
-        diagnosed(info.name, loaded, reference_of(loaded, 1), loaded.make_inputs(8, None).arrays, compare)
+        output_batch_axes(info.name, loaded, reference_of(loaded, 1), loaded.make_inputs(8, None).arrays, compare)
 
     with pytest.raises((ConfigError, ExportError)) as caught:
         diagnose()

@@ -191,11 +191,11 @@ def diagnose(path: Path) -> None:
     from harness.zoo import model_info
     from harness.zoo.families import own_onnx
     from harness.zoo.loaded import Request
-    from harness.zoo.reference import diagnosed, reference_of
+    from harness.zoo.reference import output_batch_axes, reference_of
 
     info = model_info(f"onnx:{path}")
     loaded = own_onnx.load(Request(info, "own", 0, None, path.parent))
-    diagnosed(info.name, loaded, reference_of(loaded, 1), loaded.make_inputs(9, None).arrays, compare)
+    output_batch_axes(info.name, loaded, reference_of(loaded, 1), loaded.make_inputs(9, None).arrays, compare)
 
 
 def test_values_are_made_up_for_every_type_within_what_the_graph_looks_up(tmp_path: Path) -> None:

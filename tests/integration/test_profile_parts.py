@@ -16,10 +16,10 @@ import pytest
 from harness.backends import BACKENDS
 from harness.backends.base import Backend
 from harness.backends.onnx_node_names import NodeIndex
-from harness.backends.profile_timing import span_of
+from harness.backends.profile_timing import inference_span
 from harness.core.layout import Models
 from harness.core.schemas.profile_record import OperatorRow, PartsProfile
-from harness.profiling.layers import by_group, total
+from harness.profiling.layers import ns_by_group, total_ns
 from tests.fixtures.computing_gpu import FakeGpu
 from tests.fixtures.forked import run_forked
 from tests.fixtures.onnxruntime_gpu import NODE_US, START_NS, Runtime, install
@@ -58,7 +58,7 @@ def test_modules_of_torch_eager_add_up_to_the_model_itself(eager: tuple[PartsPro
     rows = {row.name: row for row in result.layers}
     assert list(rows) == ["(model)", "layers", "layers.0", "layers.1", "layers.2"]
     # Each row is rounded to whole ns by itself.
-    assert total(result.layers) == pytest.approx(rows["(model)"].total_ns, abs=len(rows))
+    assert total_ns(result.layers) == pytest.approx(rows["(model)"].total_ns, abs=len(rows))
     assert rows["(model)"].total_ns <= result.window_ns
     assert {name: row.calls for name, row in rows.items()} == dict.fromkeys(rows, 1)
     assert rows["layers.0"].flops == 2 * 2 * 16 * 64
@@ -67,7 +67,7 @@ def test_modules_of_torch_eager_add_up_to_the_model_itself(eager: tuple[PartsPro
     assert rows["layers.0"].output_shapes == ((2, 64),)
     assert rows["layers.0"].output_bytes == 2 * 64 * 4
     assert (rows["layers.0"].parent, rows["layers.0"].depth) == ("layers", 2)
-    assert set(by_group(result.layers)) == {"linear", "activation", "other"}
+    assert set(ns_by_group(result.layers)) == {"linear", "activation", "other"}
 
 
 def test_torch_eager_reports_operators_and_both_traces(eager: tuple[PartsProfile, Path]) -> None:
@@ -108,7 +108,7 @@ def test_nodes_of_onnxruntime_are_reported_by_module(exports: Models, tmp_path: 
         ("layers.2", "linear", ((2, 4),)),
     ]
     assert result.layers[0].members == ("node_linear", "node_relu")
-    assert 0 < total(result.layers) <= result.window_ns
+    assert 0 < total_ns(result.layers) <= result.window_ns
     events = json.loads((tmp_path / result.traces[0]).read_text())
     assert {f"{row.name}_kernel_time" for row in result.layers} <= names(events)
 
@@ -126,7 +126,7 @@ def test_nodes_of_openvino_are_reported_by_module(exports: Models, tmp_path: Pat
 def test_nodes_of_a_quantised_file_are_found_in_the_file_that_it_was_made_from() -> None:
     pytest.importorskip("openvino")
     from harness.backends.onnx_node_names import Node, NodeIndex
-    from harness.backends.openvino.profile import Executed, rows_of
+    from harness.backends.openvino.profile import Executed, layer_rows
 
     graph = NodeIndex((Node("node_MatMul_1", "MatMul", ("x", "w"), ("val",), "mlp.fc1", ("mlp", "fc1", "Linear")),))
     nodes = [
@@ -134,7 +134,7 @@ def test_nodes_of_a_quantised_file_are_found_in_the_file_that_it_was_made_from()
         Executed("Reorder_7", "Reorder", (), ((2, 4),), 32),
         Executed("never ran", "Const", (), (), 0),
     ]
-    rows = rows_of(nodes, {"Reorder_7": 5, "node_MatMul_1_quant": 9}, graph)
+    rows = layer_rows(nodes, {"Reorder_7": 5, "node_MatMul_1_quant": 9}, graph)
     assert [(row.name, row.parent, row.group, row.self_ns) for row in rows] == [
         ("Reorder_7", None, "layout", 5),
         ("node_MatMul_1_quant", "mlp.fc1", "mlp", 9),
@@ -143,10 +143,10 @@ def test_nodes_of_a_quantised_file_are_found_in_the_file_that_it_was_made_from()
 
 def test_means_since_the_warm_up_come_from_means_since_the_start() -> None:
     pytest.importorskip("openvino")
-    from harness.backends.openvino.profile import since
+    from harness.backends.openvino.profile import mean_times_since
 
     # 5 inferences of 4 µs, then 10 of 1 µs: the mean over all 15 is 2 µs.
-    assert since({"a": 4000}, {"a": 2000, "late": 3000}, earlier=5, runs=10) == {"a": 1000, "late": 4500}
+    assert mean_times_since({"a": 4000}, {"a": 2000, "late": 3000}, earlier=5, runs=10) == {"a": 1000, "late": 4500}
 
 
 @dataclass
@@ -165,7 +165,7 @@ class Played:
         trace: list[dict[str, Any]] = []
         for index in range(runs):
             begin = self.runtime.clock_us
-            span_of(backend, index)
+            inference_span(backend, index)
             for place in (0, 2):  # of three nodes; the other is on the CPU
                 at = begin + 2 * NODE_US * place + 3.5 + self.late_us
                 about = {"correlation": len(trace), "stream": 7}

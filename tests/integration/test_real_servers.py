@@ -29,7 +29,7 @@ from harness.core.layout import Results
 from harness.core.schemas import Summary
 from harness.endpoints import open_endpoint
 from harness.endpoints.contract import Completion, Endpoint, EndpointFacts, Prompt, Sample
-from harness.endpoints.issuing import drive, drive_closed
+from harness.endpoints.issuing import issue_closed_loop, issue_open_loop
 from harness.endpoints.target import parse_target
 from harness.serving.arrivals import poisson
 
@@ -92,7 +92,7 @@ def doubles(url: str, server: str, form: str, counted: bool) -> None:
     endpoint, facts = ready(url, SAMPLES[0])
     assert (facts.server, facts.form) == (server, form)
     before = endpoint.totals(20 * SECOND)
-    run = drive(endpoint, SAMPLES, [number % 4 for number in range(100)], poisson(100.0, 100, 1), 20 * SECOND)
+    run = issue_open_loop(endpoint, SAMPLES, [number % 4 for number in range(100)], poisson(100.0, 100, 1), 20 * SECOND)
     after = endpoint.totals(20 * SECOND)
     assert run.counts() == {}
     assert len(run.replies) == 100
@@ -182,8 +182,8 @@ def test_llama_cpp_streams_the_same_tokens_alone_and_under_load(tmp_path: Path) 
     with llama_cpp_server(tmp_path, cells=256) as url:
         endpoint, facts = ready(url, prompts[0])
         assert facts.form == "text"
-        alone = drive_closed(endpoint, prompts, [0, 1, 2], 1, 120 * SECOND)
-        loaded = drive(endpoint, prompts, [0, 1, 2] * 3, np.zeros(9, np.int64), 120 * SECOND)
+        alone = issue_closed_loop(endpoint, prompts, [0, 1, 2], 1, 120 * SECOND)
+        loaded = issue_open_loop(endpoint, prompts, [0, 1, 2] * 3, np.zeros(9, np.int64), 120 * SECOND)
     assert (alone.counts(), loaded.counts()) == ({}, {})
     texts = {int(alone.sample[n]): reply for n, reply in alone.replies.items()}
     for number, reply in loaded.replies.items():

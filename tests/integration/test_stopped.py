@@ -14,7 +14,7 @@ from harness.aggregation import checks
 from harness.aggregation.flags_host import Round
 from harness.core.host import orphans
 from harness.core.layout import Results
-from harness.core.protocol import Job
+from harness.core.protocol import CaseJob
 from harness.core.schemas import Case, Failed, Measured, Measurement
 from harness.processes import launcher, monitor_handle
 from harness.processes.launcher import Worker
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.stages
 SHORT = Measurement(rounds=1, warmup_min_s=0.3, window_s=0.02, block_s=0.05, max_s=0.5, min_samples=10, min_s=0.6)
 
 
-def job(root: Path, mode: str = "sync") -> Job:
+def job(root: Path, mode: str = "sync") -> CaseJob:
     case = Case(
         case_id="spin-2ms",
         model="spin:2ms",
@@ -40,7 +40,7 @@ def job(root: Path, mode: str = "sync") -> Job:
         mode=mode,  # type: ignore[arg-type]
         weights="own",
     )
-    return Job(
+    return CaseJob(
         case=case,
         round=1,
         settings_id="settings",
@@ -93,7 +93,7 @@ def test_a_stop_is_counted_and_costs_the_rank(tmp_path: Path, phase: str, mode: 
     assert record.stops is not None
     # The signal is handled when the interpreter next gets to it, in whatever phase that is.
     assert len(record.stops.continued) == 1
-    (result,) = checks.interrupted([Round(record, None)])
+    (result,) = checks.stop_findings([Round(record, None)])
     assert (result.flag.name, result.caps_at) == ("STOPPED", "C")
 
 
@@ -101,7 +101,7 @@ def test_a_process_that_nothing_stopped_counts_nothing(tmp_path: Path) -> None:
     record = measured(tmp_path, Stopper("never"))
     assert record.stops is not None
     assert record.stops.continued == ()
-    assert checks.interrupted([Round(record, None)]) == []
+    assert checks.stop_findings([Round(record, None)]) == []
 
 
 class WorkerStopper(Stopper):

@@ -19,7 +19,7 @@ import pytest
 
 from harness import backends
 from harness.backends.base import BackendJob
-from harness.backends.batches import nothing_exported
+from harness.backends.batches import empty_export
 from harness.core.errors import CaseError, NotSupportedError
 from harness.core.protocol import EVENT, Ready
 from harness.core.schemas import Case, TensorSpec
@@ -163,7 +163,7 @@ def loaded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **asked: 
         "inputs": (TensorSpec(name="pixels", dtype="float32", shape=("batch", 3, 8, 8)),),
         "outputs": (TensorSpec(name="scores", dtype="float32", shape=("batch", 5)),),
     }
-    export = nothing_exported(case).model_copy(update=specs)
+    export = empty_export(case).model_copy(update=specs)
     target, _, kind = backends.BACKENDS[name].target.partition(":")
     made = getattr(importlib.import_module(target), kind)(
         BackendJob(case, export, tmp_path, arrays(), 2, tmp_path / "cache", options)

@@ -24,7 +24,7 @@ from harness.core.schemas import Case, ExportRecord, InputSet, Measured
 from harness.timing.modes import Pipelined
 from harness.zoo import model_info
 from harness.zoo.inputs.images import photographs
-from harness.zoo.inputs.preprocessing import in_hand, load_samples, prepare_of
+from harness.zoo.inputs.preprocessing import load_samples, prepare_of, samples_in_memory
 from tests.fixtures.exporting import SAMPLES
 from tests.fixtures.stages import ROOT, TINY, Folder, latest_export
 
@@ -70,7 +70,9 @@ def prepared(folder: Folder, model: str) -> tuple[dict[str, Any], dict[str, Any]
     kinds = {spec.name: np.dtype(spec.dtype) for spec in record.inputs}
     prepare = prepare_of(inputs.raw.preparation, root, kinds, inputs.sequence_length)
     with np.load(root / inputs.inputs.path) as stored:
-        return prepare(in_hand(load_samples(root / inputs.raw.items.path), inputs.raw.preparation)), dict(stored)
+        return prepare(samples_in_memory(load_samples(root / inputs.raw.items.path), inputs.raw.preparation)), dict(
+            stored
+        )
 
 
 def records(folder: Folder, *parts: str) -> list[Measured]:

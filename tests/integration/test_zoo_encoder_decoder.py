@@ -89,7 +89,7 @@ def test_both_halves_matter(t5: Loaded) -> None:
 def test_the_saved_folder_rebuilds_it(t5: Loaded, tmp_path: Path) -> None:
     from safetensors.torch import load_model
 
-    from harness.zoo.construct import frozen, save_weights
+    from harness.zoo.construct import frozen_module, save_weights
     from harness.zoo.families import transformer
 
     assert t5.module is not None
@@ -99,7 +99,7 @@ def test_the_saved_folder_rebuilds_it(t5: Loaded, tmp_path: Path) -> None:
     load_model(rebuilt, tmp_path / "weights.safetensors", strict=True)
     inputs = [torch.from_numpy(t5.make_inputs(1, 16).arrays[name]) for name in t5.input_names]
     with torch.inference_mode():
-        assert torch.equal(frozen(rebuilt)(*inputs), t5.module(*inputs))
+        assert torch.equal(frozen_module(rebuilt)(*inputs), t5.module(*inputs))
 
 
 def test_other_encoder_decoders_are_refused(tmp_path: Path) -> None:

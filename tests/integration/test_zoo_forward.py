@@ -10,9 +10,9 @@ from torch import nn
 
 from harness.core.errors import ConfigError
 from harness.zoo import model_info
-from harness.zoo.families.own_module import load, loaded
+from harness.zoo.families.own_module import load, load_module
 from harness.zoo.loaded import Inputs, Loaded, Request
-from harness.zoo.reference import forward, reference_of
+from harness.zoo.reference import module_outputs, reference_of
 
 
 class Picky(nn.Module):
@@ -30,7 +30,7 @@ def made(samples: int, sequence: int | None) -> Inputs:
 
 
 def picky(examples: int) -> Loaded:
-    return loaded(model_info("module:own:picky"), Picky(), (torch.rand(examples, 2),), ("x",), made)
+    return load_module(model_info("module:own:picky"), Picky(), (torch.rand(examples, 2),), ("x",), made)
 
 
 @pytest.mark.parametrize(
@@ -58,4 +58,4 @@ def test_a_function_that_its_module_lacks_is_named_and_not_the_folder(tmp_path: 
 
 def test_outputs_are_a_tuple() -> None:
     result = torch.rand(4, 2)
-    assert forward(Picky(), [result]) == (result,)
+    assert module_outputs(Picky(), [result]) == (result,)

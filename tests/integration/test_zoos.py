@@ -118,7 +118,7 @@ def test_sounds_are_different_and_the_same_every_time() -> None:
     first, again = (sounds.wav_files(8, 8000) for _ in range(2))
     assert first == again
     assert len(set(first)) == 8
-    decoded = sounds.decoded(first[0])
+    decoded = sounds.decode_wav(first[0])
     assert (decoded.shape, decoded.dtype) == ((sounds.SECONDS * 8000,), np.float32)
     assert 0.5 < np.abs(decoded).max() <= 1
 

@@ -12,7 +12,7 @@ import pytest
 from harness.core import store
 from harness.core.errors import ConfigError, MalformedFileError, UsageError
 from harness.core.schemas import Plan
-from harness.core.seal import opened
+from harness.core.seal import unsealed
 from harness.planning import config, overrides
 from harness.planning.config import read_config
 from tests.synthetic_results import RESNET, case_of, measured, plan_of
@@ -106,7 +106,7 @@ def test_a_record_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pyt
 def test_a_number_that_is_none_is_refused(tmp_path: Path, number: str) -> None:
     path = tmp_path / "plan.json"
     store.save(path, plan_of([RESNET], [case_of(RESNET, "noop", "fp32", 1)]), indent=None)
-    text = opened(path.read_bytes()).content.decode()
+    text = unsealed(path.read_bytes()).content.decode()
     assert '"max_s":10.0' in text
     path.write_text(text.replace('"max_s":10.0', f'"max_s":{number}'))
     with pytest.raises(MalformedFileError, match="is not a valid Plan"):
@@ -145,5 +145,5 @@ def test_a_name_on_the_command_line_is_checked_as_in_a_configuration(tmp_path: P
     path = tmp_path / "small.yaml"
     path.write_text(SMALL)
     with pytest.raises(UsageError, match="is no model's name") as caught:
-        overrides.apply(read_config(path), overrides.Overrides(models=(name,)))
+        overrides.apply_overrides(read_config(path), overrides.Overrides(models=(name,)))
     assert len(caught.value.problem) < 300

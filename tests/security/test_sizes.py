@@ -20,7 +20,7 @@ from harness.core.schemas.profile_record import OperatorRow, PartsProfile
 from harness.planning import config
 from harness.profiling.read_profiles import with_launch_gaps
 from harness.zoo import input_files, model_files
-from harness.zoo.input_files import arrays_in, describe_inputs, read_arrays, write_arrays
+from harness.zoo.input_files import describe_inputs, read_arrays, read_npz, write_arrays
 from tests.synthetic_results import RESNET, case_of, measured, plan_of
 
 HARNESS = Path(__file__).parents[2] / "harness"
@@ -32,8 +32,8 @@ OWN_FILES = {
         "harness.core.host.limits",
         "harness.core.host.environment",
         "harness.core.host.orphans",
-        "harness.timing.session",
-        "harness.timing.session",
+        "harness.timing.process_counters",
+        "harness.timing.process_counters",
         "harness.monitoring.cpu_probe",
         "harness.processes.device_slots",
     ),
@@ -177,7 +177,7 @@ def test_arrays_that_unpack_to_more_are_refused_before_they_are_unpacked(
 ) -> None:
     path = bomb(tmp_path / "inputs.npz", 64 << 20)
     assert path.stat().st_size < 1 << 20
-    assert arrays_in(path)["x"].nbytes == 64 << 20
+    assert read_npz(path)["x"].nbytes == 64 << 20
     monkeypatch.setattr(input_files, "SizeLimit", type("Small", (), {"ARRAYS": 32 << 20}))
     for reader in (read_arrays, lambda file: describe_inputs([str(file)], "tensor")):
         with pytest.raises(MalformedFileError, match="unpacks to more than 33,554,432 bytes"):

@@ -615,7 +615,7 @@ def test_the_energy_of_another_case_is_left_out(tmp_path: Path) -> None:
     store.save(folder.results.energy_file(ORT.case_id), energy(case_id=EAGER.case_id))
     summary = folder.summary()
     assert list(summary.energies) == [EAGER.case_id]
-    assert f"holds the energy of {EAGER.case_id}: it was moved or copied" in summary.notes[0]
+    assert f"is of the case {EAGER.case_id}: it was moved or copied" in summary.notes[0]
 
 
 @pytest.mark.parametrize(

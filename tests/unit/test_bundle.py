@@ -16,7 +16,7 @@ from harness.core import archive, store
 from harness.core.errors import MalformedFileError, MissingInputError, UsageError
 from harness.core.layout import BUNDLE_MANIFEST, Models, Results
 from harness.core.schemas import Bundle, Plan
-from harness.core.seal import opened, sealed
+from harness.core.seal import sealed, unsealed
 from tests.synthetic_results import MINILM, PLAN_ID, Synthetic, export_record, failed, matrix
 
 FOLDER = f"inferometer-{PLAN_ID}"
@@ -78,7 +78,7 @@ def copy(packed: tuple[Run, Files], tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def listed(files: Files) -> Files:
     """The files with a manifest that lists them: what a forger would do."""
-    manifest = json.loads(opened(files[BUNDLE_MANIFEST]).content)
+    manifest = json.loads(unsealed(files[BUNDLE_MANIFEST]).content)
     rest = {name: content for name, content in files.items() if name != BUNDLE_MANIFEST}
     manifest["files"] = [
         {"path": name, "sha256": hashlib.sha256(content).hexdigest(), "size_bytes": len(content)}
@@ -91,7 +91,7 @@ def in_manifest(old: bytes, new: bytes) -> Callable[[Files], Files]:
     """A change under a seal that was made again: what the reader of a whole file refuses by itself."""
 
     def change(files: Files) -> Files:
-        content = opened(files[BUNDLE_MANIFEST]).content
+        content = unsealed(files[BUNDLE_MANIFEST]).content
         assert old in content
         return {**files, BUNDLE_MANIFEST: sealed(content.replace(old, new, 1))}
 

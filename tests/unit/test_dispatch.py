@@ -14,10 +14,10 @@ from harness.core import archive, store
 from harness.core.errors import MalformedFileError, UsageError
 from harness.core.layout import Models, Results
 from harness.core.schemas import Attempt, AttemptReport, Failed, Fleet, Measured, Plan, UnitFile, UnitRequest
-from harness.core.seal import opened
+from harness.core.seal import unsealed
 from harness.dispatch import MOST_ATTEMPTS, dispatch, stage, write_report
 from harness.planning.exports import read_exports
-from harness.planning.work_units import units_of
+from harness.planning.work_units import work_units
 from harness.reporting.tables.machines_tables import fleet_document
 from harness.runners import execution
 from harness.runners.execution import execute, installed_version, package_digest
@@ -31,7 +31,7 @@ AT = "2026-11-30T00:00:00+00:00"
 
 def packed(request: UnitRequest, exit_code: int = 0, rounds: int = 2, machine: str = "m1", **files: bytes) -> bytes:
     """The archive of a worker: the records of the unit's case, and further files."""
-    case = next(case for case in CASES if units_of([case])[0].unit_id == request.unit_id)
+    case = next(case for case in CASES if work_units([case])[0].unit_id == request.unit_id)
     report = AttemptReport(
         unit_id=request.unit_id,
         attempt=request.attempt,
@@ -75,7 +75,7 @@ class Scripted(Runner):
         self.queue.clear()
 
 
-UNITS = [units_of([case])[0].unit_id for case in CASES]
+UNITS = [work_units([case])[0].unit_id for case in CASES]
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def read_exports_without_files(plan: Plan, results: Results, models: Models) -> 
 def test_cases_that_are_compared_are_one_unit() -> None:
     rival = made.case_of(MINILM, "openvino", "fp32", 1, 32)
     skipped = made.case_of(MINILM, "openvino", "fp32", 2, 32).model_copy(update={"skip_reason": "no"})
-    units = units_of([*CASES, rival, skipped])
+    units = work_units([*CASES, rival, skipped])
     assert [[case.backend for case in unit.cases] for unit in units] == [["noop", "openvino"], ["noop"], ["noop"]]
     assert len({unit.unit_id for unit in units}) == 3
 
@@ -225,7 +225,7 @@ def test_a_worker_refuses_another_version_and_a_changed_file() -> None:
 def test_the_report_of_a_worker_is_sealed(tmp_path: Path) -> None:
     packed_file = tmp_path / "unit.tar.xz"
     packed_file.write_bytes(execute(request(), lambda _digest: b""))
-    report = opened(archive.unpack(packed_file)[execution.REPORT])
+    report = unsealed(archive.unpack(packed_file)[execution.REPORT])
     assert report.seal is not None
     assert not report.broken
 

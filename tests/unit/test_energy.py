@@ -16,7 +16,7 @@ from harness.core import store
 from harness.core.errors import CasesFailedError, UnavailableError, UsageError
 from harness.core.host.gpu import GpuHandle
 from harness.core.layout import Results
-from harness.core.protocol import Job
+from harness.core.protocol import CaseJob
 from harness.core.schemas import Block, Energy, Failed, Measured
 from harness.processes import energy_meter
 from tests.fixtures.nvml import FakeDriver, FakeNvml, NVMLError_NotSupported
@@ -46,7 +46,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Results:
     return result
 
 
-def turn(job: Job, _worker: Any, _results: Results, observer: energy_meter.PhaseMeter) -> Measured | Failed:
+def turn(job: CaseJob, _worker: Any, _results: Results, observer: energy_meter.PhaseMeter) -> Measured | Failed:
     assert (job.case.mode, job.measurement.max_s) == ("offline", 6.0)
     if job.case.backend == BAD.backend:
         observer.entered("load")
@@ -81,13 +81,13 @@ def test_what_has_its_energy_is_not_measured_again(results: Results, monkeypatch
         run(results)
     asked: list[str] = []
 
-    def remember(job: Job, *_rest: Any) -> Failed:
+    def remember(job: CaseJob, *_rest: Any) -> Failed:
         asked.append(job.case.case_id)
         return failed(job.case, 1)
 
     monkeypatch.setattr(energy, "measure_turn", remember)
     monkeypatch.setattr(energy_meter, "read", lambda _card: energy_meter.Meter(0, len(asked)))
-    monkeypatch.setattr(energy, "idle", lambda _card, _seconds: energy.EnergySpent(350.0, 5 * S))
+    monkeypatch.setattr(energy, "idle_energy", lambda _card, _seconds: energy.EnergySpent(350.0, 5 * S))
     with pytest.raises(CasesFailedError):
         run(results)
     assert asked == [BAD.case_id]
@@ -109,9 +109,9 @@ def test_a_gpu_without_a_counter_and_a_gpu_in_use_are_refused() -> None:
         FakeNvml(DeviceGetTotalEnergyConsumption=NVMLError_NotSupported(), DeviceGetComputeRunningProcesses=[]), "card"
     )
     with pytest.raises(UnavailableError, match="does not count its energy"):
-        energy_meter.idle(blind, 0)
+        energy_meter.idle_energy(blind, 0)
     with pytest.raises(UnavailableError, match="in use"):
-        energy_meter.idle(GpuHandle(FakeNvml(), "the card"), 0)
+        energy_meter.idle_energy(GpuHandle(FakeNvml(), "the card"), 0)
 
 
 def test_a_setting_that_tuning_dropped_is_not_metered(

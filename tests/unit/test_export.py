@@ -70,7 +70,7 @@ def test_a_watcher_sees_which_model_is_exported_and_nothing_once_the_stage_is_ov
         seen.append((told.model, told.done, told.models))
         raise ExportError("no", "nothing to do")
 
-    monkeypatch.setattr(export, "_in_own_process", refuse)
+    monkeypatch.setattr(export, "_run_forked", refuse)
     with pytest.raises(ExportError):
         export.export(["--results", str(tmp_path), "--models-dir", str(tmp_path / "models")])
     assert seen == [(RESNET.name, 0, 2), (MINILM.name, 1, 2)]

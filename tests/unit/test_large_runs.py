@@ -22,7 +22,7 @@ import pytest
 
 from harness import aggregate, bundle, compare, history, report, verify
 from harness.aggregation import join
-from harness.aggregation.usage import timed
+from harness.aggregation.usage import timed_usage
 from harness.core import file_sums, packed, parallel, raw_files, store
 from harness.core.errors import (
     FormatError,
@@ -110,7 +110,7 @@ def pack_all(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 def large(tmp_path: Path, pack_all: Callable[[], None]) -> Run:
     run = Run(tmp_path / "large")
     pack_all()
-    raw_files.pack(run.plan, run.results)
+    raw_files.pack_records(run.plan, run.results)
     return run
 
 
@@ -133,9 +133,9 @@ def test_the_samples_of_the_monitor_by_column_are_the_same() -> None:
     result = PackedUsage.model_validate_json(PackedUsage.of(usage).model_dump_json(exclude_defaults=True))
     assert result.by_column == usage.by_column
     assert result.last == usage.samples[-1]
-    assert timed(result) == timed(usage) is not None
+    assert timed_usage(result) == timed_usage(usage) is not None
     without = PackedUsage.of(usage.model_copy(update={"samples": ()}))
-    assert (without.by_column, without.last, timed(without)) == ({}, None, None)
+    assert (without.by_column, without.last, timed_usage(without)) == ({}, None, None)
 
 
 def test_columns_of_the_monitor_of_different_lengths_are_damage(large: Run) -> None:
@@ -176,7 +176,7 @@ def test_the_samples_of_few_models_stay_in_memory(large: Run, monkeypatch: pytes
 
 def test_a_small_plan_keeps_its_json_files(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    assert raw_files.pack(run.plan, run.results) == 0
+    assert raw_files.pack_records(run.plan, run.results) == 0
     assert not run.packed.exists()
 
 
@@ -187,14 +187,14 @@ def test_a_newer_file_replaces_the_packed_record(large: Run) -> None:
     assert raw.load(again.case_id, 1) == again
     with pytest.raises(MissingInputError):  # the packed one is of the older process
         raw.load_usage(again.case_id, 1)
-    assert raw_files.pack(large.plan, large.results) == 1
+    assert raw_files.pack_records(large.plan, large.results) == 1
     raw = RawFiles(large.results, large.plan.cases)
     assert raw.load(again.case_id, 1) == again
     assert raw.load(again.case_id, 2) == next(record for record in large.made.records() if record.round == 2)
 
 
 def test_records_that_are_forgotten_leave_the_file(large: Run) -> None:
-    raw_files.pack(large.plan, large.results, without={(CASES[0].case_id, 1)})
+    raw_files.pack_records(large.plan, large.results, without={(CASES[0].case_id, 1)})
     raw = RawFiles(large.results, large.plan.cases)
     with pytest.raises(MissingInputError):
         raw.load(CASES[0].case_id, 1)
@@ -206,7 +206,7 @@ def test_a_damaged_json_record_stays_for_aggregate_to_name(tmp_path: Path, pack_
     path = run.results.raw_file(CASES[0].case_id, 1)
     path.write_bytes(path.read_bytes()[:-40])
     pack_all()
-    raw_files.pack(run.plan, run.results)
+    raw_files.pack_records(run.plan, run.results)
     assert path.is_file()
     assert any("is cut off" in note for note in run.aggregate().notes)
 
@@ -283,7 +283,7 @@ def test_every_kind_of_row_of_a_large_run_is_that_of_a_small_one(tmp_path: Path,
     small, big = Run(tmp_path / "small", **kinds), Run(tmp_path / "big", **kinds)
     expected = small.aggregate()
     pack_all()
-    raw_files.pack(big.plan, big.results)
+    raw_files.pack_records(big.plan, big.results)
     result = big.aggregate()
     assert {row.status for row in result.rows} == {"measured", "skipped", "failed", "missing"}
     assert {row.grade for row in result.rows} >= {"A", "B", "C", "F"}
@@ -321,13 +321,13 @@ def test_work_on_records_has_no_collector_of_cycles_and_leaves_one_behind() -> N
     collects = gc.isenabled()
     gc.enable()
     try:
-        with suppress(UsageError), parallel.uncollected():
+        with suppress(UsageError), parallel.without_garbage_collection():
             assert list(parallel.map_forked(lambda _: gc.isenabled(), range(4))) == [False] * 4
             assert not gc.isenabled()
             raise UsageError("as a stage may", "in its middle")
         assert gc.isenabled()
         gc.disable()
-        with parallel.uncollected():
+        with parallel.without_garbage_collection():
             pass
         assert not gc.isenabled()
     finally:
@@ -406,7 +406,7 @@ def test_cases_that_are_computed_together_have_the_rows_of_single_cases(
 def test_rows_of_another_summary_are_refused(large: Run) -> None:
     large.aggregate()
     other = Run(large.results.root.parent / "other", samples=80)
-    raw_files.pack(other.plan, other.results)
+    raw_files.pack_records(other.plan, other.results)
     other.aggregate()
     large.results.packed_rows.write_bytes(other.results.packed_rows.read_bytes())
     with pytest.raises(MalformedFileError, match="is damaged"):
@@ -422,7 +422,7 @@ def test_a_summary_without_its_rows_is_no_summary(large: Run) -> None:
 
 def test_a_changed_raw_file_is_noticed(large: Run) -> None:
     large.aggregate()
-    raw_files.pack(large.plan, large.results, without={(CASES[0].case_id, 1)})
+    raw_files.pack_records(large.plan, large.results, without={(CASES[0].case_id, 1)})
     with pytest.raises(MalformedFileError, match="has changed since"):
         report.stage(large.folders[:2])
 
@@ -430,7 +430,7 @@ def test_a_changed_raw_file_is_noticed(large: Run) -> None:
 def test_rows_that_were_measured_are_not_lost(large: Run) -> None:
     large.aggregate()
     before = large.results.summary.read_bytes(), large.results.packed_rows.read_bytes()
-    raw_files.pack(large.plan, large.results, without={(CASES[0].case_id, number) for number in (1, 2)})
+    raw_files.pack_records(large.plan, large.results, without={(CASES[0].case_id, number) for number in (1, 2)})
     with pytest.raises(MissingInputError, match=f"as {CASES[0].case_id}"):
         large.aggregate()
     assert (large.results.summary.read_bytes(), large.results.packed_rows.read_bytes()) == before
@@ -453,7 +453,7 @@ def compared(run: Run, against: Run) -> Comparison:
 def test_a_comparison_of_large_runs_is_that_of_small_ones(tmp_path: Path, large: Run) -> None:
     slower = {"change": lambda case, record: slowed(record, 1.1), "cases": CASES[1:]}
     other = Run(tmp_path / "other", **slower)
-    raw_files.pack(other.plan, other.results)
+    raw_files.pack_records(other.plan, other.results)
     large.aggregate()
     other.aggregate()
     result = compared(large, other)
@@ -584,10 +584,10 @@ def test_the_live_page_gets_the_cases_that_matter(large: Run, monkeypatch: pytes
     monkeypatch.setattr(server, "MAX_ROWS", 1)
     result = WatchedFolder(large.results).look()
     assert result is not None
-    kept = server.shown(result)
+    kept = server.most_urgent(result)
     assert [row.case_id for row in kept.rows] == [BROKEN]
     assert "1 of 12 cases are shown" in kept.notes[-1]
-    assert server.shown(kept) == kept
+    assert server.most_urgent(kept) == kept
 
 
 def test_a_large_summary_is_kept_with_its_rows(large: Run, tmp_path: Path) -> None:

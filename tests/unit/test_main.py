@@ -138,7 +138,7 @@ def test_models_are_named_without_an_option_and_choices_reach_their_stages(
 ) -> None:
     called: dict[str, list[str]] = {}
     monkeypatch.setattr(program, "_stage", lambda name, arguments: called.setdefault(name, list(arguments)) and 0)
-    monkeypatch.setattr(program, "_on_gpu", lambda _: False)
+    monkeypatch.setattr(program, "_plan_is_for_gpu", lambda _: False)
     monkeypatch.setattr(program.signal, "signal", lambda *_: None)
     with pytest.raises(SystemExit):
         program.start(

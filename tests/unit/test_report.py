@@ -14,9 +14,9 @@ from harness.core import store
 from harness.core.errors import MissingInputError, NewerFormatError
 from harness.core.layout import Results
 from harness.core.schemas import Summary
-from harness.core.seal import opened, sealed
+from harness.core.seal import sealed, unsealed
 from harness.reporting.first_page import terminal_answer
-from harness.reporting.html.page import shows
+from harness.reporting.html.page import is_made_from
 from tests.synthetic_comparison import with_itself
 from tests.synthetic_profiles import model_profile, parts
 from tests.synthetic_results import EFFICIENTNET, RESNET, Synthetic, case_of, eventful, matrix, restless
@@ -143,7 +143,7 @@ def test_without_a_summary_it_says_what_to_run(tmp_path: Path) -> None:
 
 
 def test_a_newer_summary_is_refused(results: Results) -> None:
-    text = opened(results.summary.read_bytes()).content.replace(b'"schema_version": 3', b'"schema_version": 9', 1)
+    text = unsealed(results.summary.read_bytes()).content.replace(b'"schema_version": 3', b'"schema_version": 9', 1)
     results.summary.write_bytes(sealed(text))
     with pytest.raises(NewerFormatError):
         report.stage(["--results", str(results.root)])
@@ -250,4 +250,4 @@ def test_names_are_short_in_the_report_and_whole_in_its_last_section(results: Re
     text = run(results, "--no-charts")
     assert "## lite.onnx" in text
     assert text.index(name) > text.index("## Environment")
-    assert shows(results.report_page.read_bytes(), whole), "the page is known as that of the summary in its file"
+    assert is_made_from(results.report_page.read_bytes(), whole), "the page is known as that of the summary in its file"

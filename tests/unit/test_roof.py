@@ -106,7 +106,7 @@ def test_without_pytorch_it_says_so(tmp_path: Path, peaks: FakePeaks, monkeypatc
 
 
 class FakeCpu:
-    """harness.processes.cpu_peaks.measured: what was asked for, and answers of 100 GFLOP/s a thread."""
+    """harness.processes.cpu_peaks.measure_limits: what was asked for, and answers of 100 GFLOP/s a thread."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[list[int], list[Precision]]] = []
@@ -125,8 +125,8 @@ class FakeCpu:
 @pytest.fixture
 def cpu(monkeypatch: pytest.MonkeyPatch) -> FakeCpu:
     result = FakeCpu()
-    monkeypatch.setattr(cpu_peaks, "measured", result)
-    monkeypatch.setattr(roof.limits, "threads", lambda: 2)
+    monkeypatch.setattr(cpu_peaks, "measure_limits", result)
+    monkeypatch.setattr(roof.limits, "thread_count", lambda: 2)
     return result
 
 

@@ -16,7 +16,7 @@ from harness.core import archive, cli, file_sums, store
 from harness.core.errors import InferometerError, MalformedFileError, MissingInputError
 from harness.core.layout import BUNDLE_MANIFEST, Models, Results
 from harness.core.schemas import CpuLimits, CpuRoof, Plan, Summary
-from harness.core.seal import opened, sealed
+from harness.core.seal import sealed, unsealed
 from tests.synthetic_results import MINILM, Synthetic, environment, export_record, matrix
 
 CONFIG = {
@@ -189,7 +189,7 @@ def test_a_record_that_was_changed_before_it_was_packed_is_refused_by_verify(who
     path = run.results.bundle(store.load(run.results.plan, Plan, "make plan").plan_id)
     verify.stage(["--bundle", str(path)])
     files = archive.unpack(path)
-    manifest = json.loads(opened(files.pop(BUNDLE_MANIFEST)).content)
+    manifest = json.loads(unsealed(files.pop(BUNDLE_MANIFEST)).content)
     name = "results/roof.json"
     files[name] = files[name].replace(b"400", b"401", 1)
     for entry in manifest["files"]:
@@ -216,7 +216,7 @@ def test_a_file_that_was_measured_again_makes_the_summary_old(whole: Run, tmp_pa
 def test_a_seal_made_again_by_hand_is_detected_by_the_chain(whole: Run, tmp_path: Path) -> None:
     run = whole.copy(tmp_path / "forged")
     path = next(path for path in run.inputs() if path.parent.name == "environments")
-    path.write_bytes(sealed(opened(path.read_bytes()).content.replace(b"Intel", b"Other")))
+    path.write_bytes(sealed(unsealed(path.read_bytes()).content.replace(b"Intel", b"Other")))
     refused(report.stage, run.only, path)
 
 
@@ -253,7 +253,7 @@ def test_files_without_seals_are_read_and_said(whole: Run, tmp_path: Path, capsy
     """As older versions wrote them."""
     run = whole.copy(tmp_path / "old")
     for path in (run.results.summary, run.results.plan):
-        path.write_bytes(opened(path.read_bytes()).content)
+        path.write_bytes(unsealed(path.read_bytes()).content)
     shutil.rmtree(run.results.root / "written")
     store.UNSEALED.clear()
     cli.main(report.stage, [*run.only, "--no-charts"])

@@ -14,7 +14,7 @@ from scipy.stats import beta
 
 from harness import selftest
 from harness.backends.base import BackendJob
-from harness.backends.batches import NO_BATCHES, nothing_exported
+from harness.backends.batches import NO_BATCHES, empty_export
 from harness.backends.calibration import slowdown
 from harness.backends.calibration.noop import Noop
 from harness.backends.calibration.spin import Spin
@@ -126,7 +126,7 @@ def test_equal_work_may_only_be_same_or_ambiguous() -> None:
 
 
 def test_slowed_work_may_only_be_slower() -> None:
-    assert selftest_evidence.missed(verdicts("SLOWER", "SAME", "AMBIGUOUS", "NOT COMPARABLE")) == (3, 4)
+    assert selftest_evidence.missed_count(verdicts("SLOWER", "SAME", "AMBIGUOUS", "NOT COMPARABLE")) == (3, 4)
 
 
 def passing(true_rate: float, count: int, asked: float) -> float:
@@ -306,7 +306,7 @@ def summary_of(plan: Plan) -> Any:
 
 def spin(name: str, process: str) -> Spin:
     case = case_of(name)
-    result = Spin(BackendJob(case, nothing_exported(case), Path(), NO_BATCHES.inputs, 1, Path(), process=process))
+    result = Spin(BackendJob(case, empty_export(case), Path(), NO_BATCHES.inputs, 1, Path(), process=process))
     result.load()
     return result
 
@@ -314,7 +314,7 @@ def spin(name: str, process: str) -> Spin:
 @pytest.fixture
 def backend() -> Noop:
     case = case_of("spin:1ms")
-    return Noop(BackendJob(case, nothing_exported(case), Path(), NO_BATCHES.inputs, 1, Path()))
+    return Noop(BackendJob(case, empty_export(case), Path(), NO_BATCHES.inputs, 1, Path()))
 
 
 def case_of(model: str) -> Case:

@@ -16,9 +16,17 @@ from harness.core.host import environment, limits
 from harness.core.layout import Models, Results
 from harness.core.schemas import Case, DeviceSlot, Environment, NeighbourCheck, Plan
 from harness.planning.exports import Exports
-from harness.planning.schedule import of_cases
+from harness.planning.schedule import select_cases
 from harness.processes import device_slots
-from harness.spread import DevicePool, SpreadRequest, assign, is_measured, sampled, share, spread_cases
+from harness.spread import (
+    DevicePool,
+    SpreadRequest,
+    assign_slots,
+    copy_records,
+    is_measured,
+    sampled_cases,
+    spread_cases,
+)
 from tests import synthetic_devices
 from tests import synthetic_results as made
 from tests.synthetic_cuda import gpu_environment
@@ -83,7 +91,7 @@ def test_records_of_one_model_are_shared_and_those_of_others_stay(tmp_path: Path
         for case in cases:
             place.raw_case(case.case_id).mkdir(parents=True)
             place.raw_file(case.case_id, 1).write_text(text)
-    share(cases[:1], card, whole)
+    copy_records(cases[:1], card, whole)
     assert [whole.raw_file(case.case_id, 1).read_text() for case in cases] == ["new", "old"]
 
 
@@ -110,7 +118,7 @@ BACKENDS = ("torch-eager", "onnxruntime", "openvino")
 
 def test_cases_that_are_compared_stay_on_one_device_and_the_devices_get_equally_many() -> None:
     cases = shaped(*((backend, batch) for batch in (1, 2, 4, 8) for backend in BACKENDS))
-    assigned = assign(cases, 2, {})
+    assigned = assign_slots(cases, 2, {})
     by_batch = {
         case.batch_size: {assigned[other.case_id] for other in cases if other.batch_size == case.batch_size}
         for case in cases
@@ -122,27 +130,27 @@ def test_cases_that_are_compared_stay_on_one_device_and_the_devices_get_equally_
 def test_an_assignment_goes_on_where_some_cases_were_measured_before() -> None:
     cases = shaped(*((backend, batch) for batch in (1, 2) for backend in BACKENDS))
     before = {cases[0].case_id: 1}
-    assert {assign(cases, 2, before)[case.case_id] for case in cases[:3]} == {1}
+    assert {assign_slots(cases, 2, before)[case.case_id] for case in cases[:3]} == {1}
     skipped = [case.model_copy(update={"skip_reason": "no"}) for case in cases]
-    assert assign(skipped, 2, {}) == {}
+    assert assign_slots(skipped, 2, {}) == {}
 
 
 def test_the_sample_that_is_measured_alone_again_has_cases_of_every_device() -> None:
     cases = shaped(*(("onnxruntime", batch) for batch in range(1, 31)))
     plan = made.plan_of([MINILM], cases)
     assigned = {case.case_id: place % 3 for place, case in enumerate(cases)}
-    result = sampled(assigned, plan)
+    result = sampled_cases(assigned, plan)
     assert len(result) == 3
     assert set(result.values()) == {0, 1, 2}
     assert result.items() <= assigned.items()
-    assert len(sampled({case.case_id: 0 for case in cases[:3]}, plan)) == 2
-    assert sampled({}, plan) == {}
+    assert len(sampled_cases({case.case_id: 0 for case in cases[:3]}, plan)) == 2
+    assert sampled_cases({}, plan) == {}
 
 
 def test_a_part_of_a_plan_keeps_its_ids() -> None:
     cases = [*shaped(("onnxruntime", 1)), made.case_of(made.RESNET, "onnxruntime", "fp32", 1, None)]
     plan = made.plan_of([MINILM, made.RESNET], cases)
-    part = of_cases(plan, cases[:1])
+    part = select_cases(plan, cases[:1])
     assert (part.plan_id, part.settings_id) == (plan.plan_id, plan.settings_id)
     assert [model.name for model in part.models] == [MINILM.name]
 
@@ -207,10 +215,10 @@ def test_a_process_on_a_slot_has_its_cpus_and_its_gpu(monkeypatch: pytest.Monkey
     assert there.gpu is not None
     upgraded = there.model_copy(update={"gpu": there.gpu.model_copy(update={"driver": "999.1", "uuid": "another"})})
     slot = DeviceSlot(name="1", device="cuda", gpu="A", uuid="1", cpus=(3, 2), near=True)
-    result = spread.on_slot(upgraded, slot, there)
+    result = spread.slot_environment(upgraded, slot, there)
     assert result.gpu == there.gpu.model_copy(update={"driver": "999.1"})
     assert (result.limits.affinity, result.limits.threads) == ((2, 3), 2)
-    free = spread.on_slot(here, slot.model_copy(update={"cpus": ()}), here)
+    free = spread.slot_environment(here, slot.model_copy(update={"cpus": ()}), here)
     assert free.limits.affinity == here.limits.affinity
 
 
@@ -232,7 +240,7 @@ def test_copies_of_another_file_or_machine_are_measured_again(
     kept: bool,
 ) -> None:
     monkeypatch.setattr(environment, "collect", lambda *_: made.environment())
-    monkeypatch.setattr(limits, "threads", lambda *_: made.environment().limits.threads)
+    monkeypatch.setattr(limits, "thread_count", lambda *_: made.environment().limits.threads)
     results, slots = Results(tmp_path), pinned("0", "1", cpus=False)
     case = made.case_of(MINILM, "torch-eager", "fp32", 1, 32)
     plan = made.plan_of([MINILM], [case], rounds=3)

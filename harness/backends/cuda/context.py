@@ -12,6 +12,7 @@ and outputs are copied back to pinned memory.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 from pycuda import driver
 
-from harness.backends.base import Array, BackendJob, Batch
+from harness.backends.base import Array, Backend, BackendJob, Batch
 
 _NON_BLOCKING = 1
 """CU_STREAM_NON_BLOCKING: work on the legacy default stream, which no backend should use, does not wait for ours."""
@@ -35,12 +36,12 @@ class DeviceArray:
 
     @property
     def address(self) -> int:
-        """Where it lies, as CUDA counts."""
+        """Its address on the device."""
         return int(self.allocation)
 
     @property
     def nbytes(self) -> int:
-        """Its size."""
+        """Its size in bytes."""
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
 
@@ -113,7 +114,7 @@ Tensors = Mapping[str, DeviceArray]
 
 
 @dataclass(frozen=True)
-class Tied:
+class InferTensors:
     """The tensors that one infer() reads and writes."""
 
     inputs: Tensors
@@ -132,10 +133,10 @@ class Buffers:
         self._boundary = job.case.boundary
         self._chosen = self._number = 0
         if self._boundary == "compute":
-            self.sets = [Tied(self._on_device(batch), outputs) for batch in batches]
+            self.sets = [InferTensors(self._on_device(batch), outputs) for batch in batches]
         else:
             slots = [outputs, *(self._like(outputs) for _ in range(1, job.slots))]
-            self.sets = [Tied(self._on_device(batches[0]), own) for own in slots]
+            self.sets = [InferTensors(self._on_device(batches[0]), own) for own in slots]
             self._pinned = [{name: cuda.pinned(array) for name, array in batch.items()} for batch in batches]
             self._received = [{name: cuda.pinned_like(array) for name, array in own.items()} for own in slots]
 
@@ -186,3 +187,34 @@ class Buffers:
 
     def _like(self, tensors: Tensors) -> Tensors:
         return {name: self._cuda.empty(tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
+
+
+class BufferedBackend(Backend):
+    """A backend that reads and writes `Buffers` on the stream of this module. load() sets the attributes."""
+
+    _cuda: Cuda
+    _buffers: Buffers
+
+    @abstractmethod
+    def _typed(self, batch: Batch) -> Batch:
+        """The arrays in the types and layout that the library reads."""
+
+    def refresh(self, index: int) -> None:
+        """Copy a batch once more to where infer(), or upload(), reads it."""
+        self._buffers.refresh(index, self._typed(self.job.batches[index]))
+
+    def feed(self, batch: Batch) -> None:
+        """Enqueue the copies of new arrays to where infer() reads them."""
+        self._buffers.feed(self._typed(batch))
+
+    def upload(self) -> None:
+        """Enqueue the copies of the selected batch."""
+        self._buffers.upload()
+
+    def download(self) -> None:
+        """Enqueue the copies of the outputs."""
+        self._buffers.download()
+
+    def synchronize(self) -> None:
+        """Wait for the stream."""
+        self.stream.synchronize()

@@ -109,7 +109,7 @@ def _pair(values: Pair) -> str:
     return "x".join(map(str, values))
 
 
-def plan_of(model: Any, extents: Sequence[int], channel_multiple: int = 1) -> LayerPlan:
+def layer_plan(model: Any, extents: Sequence[int], channel_multiple: int = 1) -> LayerPlan:
     """The steps of an onnx ModelProto for an input of these extents (N, C, H, W).
 
     channel_multiple: the input has its channels padded with zeros to a multiple of it, and so have the weights that
@@ -281,7 +281,7 @@ class _GraphReader:
             dilation=_two(node, "dilations"),
             groups=_attribute(node, "group", 1),
         )
-        self._add(step, convolved(self.extents[source], weight.shape, step))
+        self._add(step, convolution_extents(self.extents[source], weight.shape, step))
 
     @property
     def _input(self) -> str:
@@ -381,7 +381,7 @@ _READERS: Mapping[str, Callable[[_GraphReader, Any], None]] = {
 """Operators by name; every other operator is refused."""
 
 
-def convolved(extents: Extents, weight: tuple[int, ...], step: Convolution) -> Extents:
+def convolution_extents(extents: Extents, weight: tuple[int, ...], step: Convolution) -> Extents:
     """The extents of a convolution's result."""
     n, _, *size = extents
     height, width = (

@@ -9,10 +9,10 @@ from pathlib import Path
 from harness.backends.base import BackendJob, Batch
 from harness.backends.cudnn.layer_plan import Convolution, LayerStep
 from harness.backends.cudnn.runtime import CuDnn
-from harness.backends.onnx_node_names import NodeIndex, exported_graph, place_of
-from harness.backends.profile_timing import plain_ns, ready
+from harness.backends.onnx_node_names import NodeIndex, exported_graph, module_and_group
+from harness.backends.profile_timing import load_and_warm_up, plain_ns
 from harness.core.schemas.profile_record import LayerRow, PartsProfile
-from harness.profiling.launch_gaps import back_to_back, save_trace
+from harness.profiling.launch_gaps import save_trace, spans_back_to_back
 
 TRACE = "layers.trace.json"
 _ALONE = (
@@ -27,13 +27,15 @@ def profile(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) 
     runs: inferences of the plain latency.
     """
     backend = CuDnn(replace(job, batches=batches))
-    ready(backend)
+    load_and_warm_up(backend)
     plain = plain_ns(backend, runs)
     spent = backend.step_times()
     graph, why = exported_graph(job)
     layers = tuple(_row(step, ns, graph) for step, ns in zip(backend.plan.steps, spent, strict=True))
     backend.close()
-    save_trace(folder / TRACE, job.case.case_id, back_to_back((row.name, row.kind, row.self_ns) for row in layers))
+    save_trace(
+        folder / TRACE, job.case.case_id, spans_back_to_back((row.name, row.kind, row.self_ns) for row in layers)
+    )
     return PartsProfile(
         layers=layers,
         operators=(),
@@ -47,7 +49,7 @@ def profile(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) 
 def _row(step: LayerStep, spent_ns: int, graph: NodeIndex) -> LayerRow:
     kind = "Conv" if isinstance(step, Convolution) else {"max": "MaxPool", "average": "GlobalAveragePool"}[step.kind]
     nodes = [node for name in step.nodes if (node := graph.by_name.get(name) or graph.by_tensor.get(name)) is not None]
-    module, group = place_of(nodes, kind)
+    module, group = module_and_group(nodes, kind)
     return LayerRow(
         name=" + ".join(step.nodes),
         kind=kind,

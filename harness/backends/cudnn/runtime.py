@@ -12,10 +12,10 @@ import numpy as np
 import onnx
 from pycuda import driver
 
-from harness.backends.base import Array, Backend, BackendJob, Batch, is_out_of_memory, out_of_memory
-from harness.backends.case_files import onnx_of
+from harness.backends.base import Array, BackendJob, Batch, is_out_of_memory, out_of_memory
+from harness.backends.case_files import onnx_artifact
 from harness.backends.cuda import libraries
-from harness.backends.cuda.context import Buffers, Cuda, DeviceArray, Tied
+from harness.backends.cuda.context import BufferedBackend, Buffers, Cuda, DeviceArray, InferTensors
 from harness.backends.cuda.graph import Graph
 from harness.backends.cudnn import tuning
 from harness.backends.cudnn.layer_plan import (
@@ -27,7 +27,7 @@ from harness.backends.cudnn.layer_plan import (
     channels_last,
     folded,
     in_blocks,
-    plan_of,
+    layer_plan,
 )
 from harness.backends.cudnn.tuning import TunedStep, TuningPlace
 from harness.backends.precision import precision_of
@@ -78,7 +78,7 @@ class _Candidate:
     workspace: int
 
 
-class CuDnn(Backend):
+class CuDnn(BufferedBackend):
     """Values and weights in fp16 and NHWC, sums in fp32. Inputs are laid out on the host: at the compute and transfer
     boundaries before the clock starts, as inputs in PyTorch's channels_last are.
 
@@ -89,7 +89,7 @@ class CuDnn(Backend):
 
     def __init__(self, job: BackendJob) -> None:
         super().__init__(job)
-        self._artifact = onnx_of(job.export, job.case.precision)
+        self._artifact = onnx_artifact(job.export, job.case.precision)
         self._graphs: list[Graph] = []
         self._kernels: dict[str, Kernel] = {}
         self._tuned: dict[str, TunedStep] = {}
@@ -115,9 +115,9 @@ class CuDnn(Backend):
         cudnn.set_stream(handle=self._handle, stream=int(self.stream.handle))
         model = onnx.load(str(self.job.folder / self._artifact.path))
         if self.job.options.get("folded"):
-            self._plan, self._fold = folded(plan_of(model, _only(self.job.batches[0]).shape))
+            self._plan, self._fold = folded(layer_plan(model, _only(self.job.batches[0]).shape))
         else:
-            self._plan = plan_of(model, _only(self.job.batches[0]).shape, CHANNELS)
+            self._plan = layer_plan(model, _only(self.job.batches[0]).shape, CHANNELS)
         plan = self._plan
         self._own_kernels = load_kernels() if any(isinstance(step, Pooling) for step in plan.steps) else None
         self._constants = {name: self._uploaded(name) for name in plan.constants}
@@ -143,17 +143,17 @@ class CuDnn(Backend):
         """Build the fastest plan of each step, as tuned by an earlier process or now; capture a graph per batch."""
         try:
             kept = tuning.read_tuned(self._file, self._place)
-            tied = self._buffers.sets[0]
+            tensors = self._buffers.sets[0]
             for step in self._plan.steps:
                 signature = self._plan.signature(step)
                 if signature not in self._kernels:
-                    self._kernels[signature] = self._kernel(step, kept.get(signature), tied)
-                self._launch(step, tied)  # so that the next step is tuned on what it reads in an inference
+                    self._kernels[signature] = self._kernel(step, kept.get(signature), tensors)
+                self._launch(step, tensors)  # so that the next step is tuned on what it reads in an inference
             self.stream.synchronize()
             if self._tuned != kept:
                 tuning.write_tuned(self._file, self._place, self._tuned)
             self._reserve(max((step.workspace_bytes for step in self._tuned.values()), default=0), exactly=True)
-            self._calls = [self._call(tied) for tied in self._buffers.sets]
+            self._calls = [self._call(tensors) for tensors in self._buffers.sets]
         except driver.MemoryError as error:
             raise self._out_of_memory() from error
         self._infer = self._calls[0]
@@ -162,29 +162,9 @@ class CuDnn(Backend):
         """Point the next launch at a batch, or the next upload at pinned arrays."""
         self._infer = self._calls[self._buffers.select(index)]
 
-    def refresh(self, index: int) -> None:
-        """Copy a batch once more to where the first layer, or upload(), reads it."""
-        self._buffers.refresh(index, self._typed(self.job.batches[index]))
-
-    def feed(self, batch: Batch) -> None:
-        """Lay out arrays and copy them to where the first layer reads them."""
-        self._buffers.feed(self._typed(batch))
-
     def infer(self) -> None:
         """Enqueue once."""
         self._infer()
-
-    def upload(self) -> None:
-        """Enqueue the copies of the chosen batch."""
-        self._buffers.upload()
-
-    def download(self) -> None:
-        """Enqueue the copies of the outputs."""
-        self._buffers.download()
-
-    def synchronize(self) -> None:
-        """Wait for the stream."""
-        self.stream.synchronize()
 
     def outputs(self) -> dict[str, Array]:
         """Copies as fp32, with channels before height and width."""
@@ -195,9 +175,11 @@ class CuDnn(Backend):
 
     def step_times(self) -> list[int]:
         """ns of each step alone, from compile() on, on the values of the first batch."""
-        tied = self._buffers.sets[0]
-        self._enqueue(tied)  # all values are those of one inference
-        times = [tuning.time_of(self.stream, partial(self._launch, step, tied), 1, 5) for step in self._plan.steps]
+        tensors = self._buffers.sets[0]
+        self._enqueue(tensors)  # all values are those of one inference
+        times = [
+            tuning.launch_time(self.stream, partial(self._launch, step, tensors), 1, 5) for step in self._plan.steps
+        ]
         return [round(ns) if ns is not None else 0 for ns in times]
 
     def placement(self) -> Placement:
@@ -239,11 +221,11 @@ class CuDnn(Backend):
         if "_cuda" in vars(self):
             self._cuda.close()
 
-    def _kernel(self, step: LayerStep, kept: TunedStep | None, tied: Tied) -> Kernel:
+    def _kernel(self, step: LayerStep, kept: TunedStep | None, tensors: InferTensors) -> Kernel:
         """The kernel of a signature; what was chosen for it is in self._tuned."""
         signature = self._plan.signature(step)
         if isinstance(step, Pooling):
-            return self._pooling(signature, step, kept, tied)
+            return self._pooling(signature, step, kept, tensors)
         if kept is not None:
             graph = self._fused(step, kept.form)
             if graph is not None and kept.plan in graph.names:
@@ -251,9 +233,9 @@ class CuDnn(Backend):
                 self._reserve(graph.build(index))
                 self._tuned[signature] = kept
                 return self._launcher(graph, index)
-        return self._tune(signature, step, tied)
+        return self._tune(signature, step, tensors)
 
-    def _pooling(self, signature: str, step: Pooling, kept: TunedStep | None, tied: Tied) -> Kernel:
+    def _pooling(self, signature: str, step: Pooling, kept: TunedStep | None, tensors: InferTensors) -> Kernel:
         """cuDNN's kernel, or ours where it is faster and gives the same on the values of the first batch."""
         extents = self._plan.extents[step.source], self._plan.extents[step.result]
         call = PoolingCall(step, *extents)
@@ -264,8 +246,8 @@ class CuDnn(Backend):
             own = OwnPooling(self._own_kernels, step, *extents)
             kernels[OWN] = lambda at: own.launch(self.stream, at[SOURCE], at[RESULT])
         if kept is None or kept.form not in kernels:
-            addresses = self._addresses(step, tied, "")
-            results = {form: self._result(kernel, addresses, step, tied) for form, kernel in kernels.items()}
+            addresses = self._addresses(step, tensors, "")
+            results = {form: self._result(kernel, addresses, step, tensors) for form, kernel in kernels.items()}
             slack = 0.0 if step.kind == "max" else LAST_PLACE
             same = [
                 form for form in kernels if np.allclose(results[form], results[LIBRARY], slack, slack, equal_nan=True)
@@ -281,23 +263,23 @@ class CuDnn(Backend):
         self._tuned[signature] = kept
         return kernels[kept.form]
 
-    def _result(self, kernel: Kernel, addresses: Addresses, step: LayerStep, tied: Tied) -> Array:
+    def _result(self, kernel: Kernel, addresses: Addresses, step: LayerStep, tensors: InferTensors) -> Array:
         """What a kernel gives, as fp32 on the host."""
         kernel(addresses)
-        return self._cuda.fetch(self._array(step.result, tied)).astype(np.float32)
+        return self._cuda.fetch(self._array(step.result, tensors)).astype(np.float32)
 
-    def _tune(self, signature: str, step: Convolution, tied: Tied) -> Kernel:
+    def _tune(self, signature: str, step: Convolution, tensors: InferTensors) -> Kernel:
         """Time cuDNN's plans on this GPU. NotSupportedError where it has none that can be captured."""
         precompiled, generated = (self._fused(step, form) for form in FORMS)
         timed: list[_Candidate] = []
         if precompiled is not None:
-            timed += self._timed(step, FORMS[0], precompiled, range(len(precompiled.names)), tied)
+            timed += self._timed(step, FORMS[0], precompiled, range(len(precompiled.names)), tensors)
         if generated is not None:
-            first = self._timed(step, FORMS[1], generated, range(1), tied)
+            first = self._timed(step, FORMS[1], generated, range(1), tensors)
             if not timed or (
                 first and first[0].device_ns < PROMISING * min(candidate.device_ns for candidate in timed)
             ):
-                first += self._timed(step, FORMS[1], generated, range(1, min(GENERATED, len(generated.names))), tied)
+                first += self._timed(step, FORMS[1], generated, range(1, min(GENERATED, len(generated.names))), tensors)
             timed += first
         if not timed:
             raise NotSupportedError(
@@ -315,12 +297,12 @@ class CuDnn(Backend):
         return self._launcher(best.graph, best.index)
 
     def _timed(
-        self, step: Convolution, form: str, graph: FusedGraph, indices: Iterable[int], tied: Tied
+        self, step: Convolution, form: str, graph: FusedGraph, indices: Iterable[int], tensors: InferTensors
     ) -> list[_Candidate]:
         """Those of a graph's plans that can be built and captured."""
         built = {index: workspace for index in indices if (workspace := _built(graph, index)) is not None}
         self._reserve(max(built.values(), default=0))
-        addresses, numbers = self._addresses(step, tied, form), list(built)
+        addresses, numbers = self._addresses(step, tensors, form), list(built)
         launches = [partial(self._launcher(graph, index), addresses) for index in numbers]
         return [
             _Candidate(candidate.device_ns, form, graph, numbers[candidate.index], built[numbers[candidate.index]])
@@ -339,18 +321,18 @@ class CuDnn(Backend):
     def _launcher(self, graph: FusedGraph, index: int) -> Kernel:
         return lambda addresses: graph.launch(index, addresses, self._workspace.address)
 
-    def _launch(self, step: LayerStep, tied: Tied) -> None:
+    def _launch(self, step: LayerStep, tensors: InferTensors) -> None:
         signature = self._plan.signature(step)
         form = self._tuned[signature].form if signature in self._tuned else ""
-        self._kernels[signature](self._addresses(step, tied, form))
+        self._kernels[signature](self._addresses(step, tensors, form))
 
-    def _enqueue(self, tied: Tied) -> None:
+    def _enqueue(self, tensors: InferTensors) -> None:
         for step in self._plan.steps:
-            self._launch(step, tied)
+            self._launch(step, tensors)
 
-    def _call(self, tied: Tied) -> Callable[[], None]:
+    def _call(self, tensors: InferTensors) -> Callable[[], None]:
         """The function that one infer() calls on these tensors."""
-        enqueue = partial(self._enqueue, tied)
+        enqueue = partial(self._enqueue, tensors)
         enqueue()
         self.stream.synchronize()
         if not self.job.options.get("graph"):
@@ -359,23 +341,23 @@ class CuDnn(Backend):
         self._graphs.append(graph)
         return graph.launch
 
-    def _addresses(self, step: LayerStep, tied: Tied, form: str) -> dict[int, int]:
-        addresses = {SOURCE: self._address(step.source, tied), RESULT: self._address(step.result, tied)}
+    def _addresses(self, step: LayerStep, tensors: InferTensors, form: str) -> dict[int, int]:
+        addresses = {SOURCE: self._address(step.source, tensors), RESULT: self._address(step.result, tensors)}
         if isinstance(step, Convolution):
             addresses[WEIGHT] = self._constants[step.weight].address
             addresses[BIAS] = self._biases[step.bias][form].address
             if step.residual is not None:
-                addresses[RESIDUAL] = self._address(step.residual, tied)
+                addresses[RESIDUAL] = self._address(step.residual, tensors)
         return addresses
 
-    def _address(self, value: str, tied: Tied) -> int:
-        return self._array(value, tied).address
+    def _address(self, value: str, tensors: InferTensors) -> int:
+        return self._array(value, tensors).address
 
-    def _array(self, value: str, tied: Tied) -> DeviceArray:
+    def _array(self, value: str, tensors: InferTensors) -> DeviceArray:
         if value == self._plan.source:
-            return tied.inputs[self._plan.input_name]
+            return tensors.inputs[self._plan.input_name]
         if value == self._plan.result:
-            return tied.outputs[self._plan.output_name]
+            return tensors.outputs[self._plan.output_name]
         return self._values[value]
 
     def _convolutions(self) -> list[Convolution]:

@@ -41,19 +41,19 @@ def fastest(stream: Any, candidates: Sequence[Launch]) -> list[TimedCandidate]:
     first: list[TimedCandidate] = []
     for index, launch in enumerate(candidates):
         best = min((launch.device_ns for launch in first), default=math.inf)
-        spent = time_of(stream, launch, 1, 1, launches=1)
+        spent = launch_time(stream, launch, 1, 1, launches=1)
         if spent is not None and spent < HOPELESS * best:
-            spent = time_of(stream, launch, 1, 2)
+            spent = launch_time(stream, launch, 1, 2)
             first += [] if spent is None else [TimedCandidate(index, spent)]
     first.sort(key=lambda launch: launch.device_ns)
     last = [
-        TimedCandidate(launch.index, _known(time_of(stream, candidates[launch.index], 1, TRIALS)))
+        TimedCandidate(launch.index, _number_or_infinity(launch_time(stream, candidates[launch.index], 1, TRIALS)))
         for launch in first[:FINALISTS]
     ]
     return sorted(last, key=lambda launch: launch.device_ns)
 
 
-def time_of(stream: Any, launch: Launch, warm: int, trials: int, launches: int = LAUNCHES) -> float | None:
+def launch_time(stream: Any, launch: Launch, warm: int, trials: int, launches: int = LAUNCHES) -> float | None:
     """Median ns of one launch; None where it cannot be launched or captured: no graph of an inference could hold it."""
 
     def repeat() -> None:
@@ -80,7 +80,7 @@ def time_of(stream: Any, launch: Launch, warm: int, trials: int, launches: int =
         graph.close()
 
 
-def _known(value: float | None) -> float:
+def _number_or_infinity(value: float | None) -> float:
     return math.inf if value is None else value
 
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from harness.backends.base import Array
-from harness.backends.decoder import GenerationJob
+from harness.backends.decoder import DecoderJob
 from harness.statistics.parity import Ids
 
 
@@ -139,7 +139,7 @@ PAST, PRESENT, CROSS = "past_key_values.", "present.", "cross."
 class CacheFeeds(ABC):
     """The calls of Decoder that depend on the way (harness/backends/decoder.py)."""
 
-    def __init__(self, sessions: Sessions, job: GenerationJob, memory: BoundMemory) -> None:
+    def __init__(self, sessions: Sessions, job: DecoderJob, memory: BoundMemory) -> None:
         self.sessions, self.job, self.memory = sessions, job, memory
         self.seq2seq = job.shape.kind == "seq2seq"
         self.reads = "decoder_input_ids" if self.seq2seq else "input_ids"
@@ -179,7 +179,7 @@ class CacheFeeds(ABC):
 class NumpyFeeds(CacheFeeds):
     """The arrays that one run returned are the next run's inputs."""
 
-    def __init__(self, sessions: Sessions, job: GenerationJob, memory: BoundMemory) -> None:
+    def __init__(self, sessions: Sessions, job: DecoderJob, memory: BoundMemory) -> None:
         super().__init__(sessions, job, memory)
         self._empty = {f"{PAST}{name}": np.zeros(self.cache_shape(0), self.element) for name in self.cached}
         self._outputs = [port.name for port in sessions.step.get_outputs()]
@@ -231,7 +231,7 @@ class _Bound(CacheFeeds):
     Tokens alternate between two buffers: a run reads the one that the run before wrote.
     """
 
-    def __init__(self, sessions: Sessions, job: GenerationJob, memory: BoundMemory) -> None:
+    def __init__(self, sessions: Sessions, job: DecoderJob, memory: BoundMemory) -> None:
         super().__init__(sessions, job, memory)
         self._prompt = memory.empty((job.batch_size, job.prompt_length), np.dtype(np.int64))
         self._tokens = [memory.empty((job.batch_size, 1), np.dtype(np.int64)) for _ in range(2)]

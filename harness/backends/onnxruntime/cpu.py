@@ -11,7 +11,7 @@ import numpy as np
 import onnxruntime as ort
 
 from harness.backends.base import Array, Backend, Batch
-from harness.backends.onnxruntime.placement import computing_kernels, quantised
+from harness.backends.onnxruntime.placement import computing_kernels, is_quantised
 from harness.backends.onnxruntime.session import session_options
 from harness.backends.precision import file_precision, precision_of
 from harness.core.errors import CaseError
@@ -130,7 +130,7 @@ class OnnxRuntime(Backend):
         options = self._session.get_session_options()
         census = self._artifact.dtype_census
         kernels: dict[str, int] = {}
-        if quantised(census) or self.job.case.precision == "int8" or self._floating() not in ("fp32", NO_FLOATS):
+        if is_quantised(census) or self.job.case.precision == "int8" or self._floating() not in ("fp32", NO_FLOATS):
             kernels = computing_kernels(
                 self.job.folder / self._artifact.path, self.job.batches[0], options.intra_op_num_threads
             )

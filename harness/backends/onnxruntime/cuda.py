@@ -17,18 +17,17 @@ import onnxruntime as ort
 
 from harness.backends.base import (
     Array,
-    Backend,
     BackendJob,
     Batch,
 )
-from harness.backends.case_files import onnx_of
+from harness.backends.case_files import onnx_artifact
 from harness.backends.cuda import libraries
-from harness.backends.cuda.context import Buffers, Cuda, Tied
+from harness.backends.cuda.context import BufferedBackend, Buffers, Cuda, InferTensors
 from harness.backends.onnxruntime.placement import (
     Ran,
     device_of,
-    nodes_of,
-    shares,
+    node_counts,
+    profiled_nodes,
 )
 from harness.backends.onnxruntime.session import (
     CUDA,
@@ -60,13 +59,13 @@ _NO_GRAPH = "-1"
 """The id with which ONNX Runtime neither captures nor replays."""
 
 
-class OnnxRuntimeOnGpu(Backend):
+class OnnxRuntimeOnGpu(BufferedBackend):
     """Each set of inputs on the device (cuda/context.py) has a binding, and a CUDA graph, of its own."""
 
     def __init__(self, job: BackendJob) -> None:
         super().__init__(job)
         setting = job.options.get("variant")
-        self._artifact = onnx_of(job.export, job.case.precision, str(setting) if setting else None)
+        self._artifact = onnx_artifact(job.export, job.case.precision, str(setting) if setting else None)
 
     def load(self) -> None:
         """Create the session on the harness's stream, bind every batch, and capture a graph for each."""
@@ -83,7 +82,7 @@ class OnnxRuntimeOnGpu(Backend):
             self._ran = self._nodes_of_first_run()
         outputs = {name: self._cuda.empty(value.shape, value.dtype) for name, value in first.items()}
         self._buffers = Buffers(self._cuda, self.job, prepared, outputs)
-        self._bindings = [self._bind(tied) for tied in self._buffers.sets]
+        self._bindings = [self._bind(tensors) for tensors in self._buffers.sets]
         self._options = [self._run_options(index) for index in range(len(self._buffers.sets))]
         self._run = self._session.run_with_iobinding
         for binding, options in zip(self._bindings, self._options, strict=True):
@@ -98,29 +97,9 @@ class OnnxRuntimeOnGpu(Backend):
         number = self._buffers.select(index)
         self._binding, self._option = self._bindings[number], self._options[number]
 
-    def refresh(self, index: int) -> None:
-        """Copy a batch once more to where the session, or upload(), reads it."""
-        self._buffers.refresh(index, self._typed(self.job.batches[index]))
-
-    def feed(self, batch: Batch) -> None:
-        """Copy arrays to where the session reads them."""
-        self._buffers.feed(self._typed(batch))
-
     def infer(self) -> None:
         """Enqueue once."""
         self._run(self._binding, self._option)
-
-    def upload(self) -> None:
-        """Enqueue the copies of the chosen batch."""
-        self._buffers.upload()
-
-    def download(self) -> None:
-        """Enqueue the copies of the outputs."""
-        self._buffers.download()
-
-    def synchronize(self) -> None:
-        """Wait for the stream."""
-        self.stream.synchronize()
 
     def outputs(self) -> dict[str, Array]:
         """Copies as fp32 by output name."""
@@ -142,7 +121,7 @@ class OnnxRuntimeOnGpu(Backend):
                 "fixed_shapes": self._fixed_shapes,
                 "file": self._artifact.path,
                 "opset": self._artifact.opset,
-                **shares(self._ran),
+                **node_counts(self._ran),
             },
             dtype_census=self._artifact.dtype_census,
         )
@@ -166,7 +145,7 @@ class OnnxRuntimeOnGpu(Backend):
 
     def _nodes_of_first_run(self) -> Sequence[Ran]:
         """Its nodes; the session profiles nothing more."""
-        return nodes_of(json.loads(Path(self._session.end_profiling()).read_bytes()))
+        return profiled_nodes(json.loads(Path(self._session.end_profiling()).read_bytes()))
 
     def _providers(self) -> Sequence[Provider]:
         return [(CUDA, self._cuda_options(graph=bool(self.job.options.get("graph"))))]
@@ -194,11 +173,11 @@ class OnnxRuntimeOnGpu(Backend):
     def _typed(self, batch: Batch) -> dict[str, Array]:
         return {name: np.ascontiguousarray(batch[name], kind) for name, kind in self._kinds.items()}
 
-    def _bind(self, tied: Tied) -> Any:
+    def _bind(self, tensors: InferTensors) -> Any:
         binding = self._session.io_binding()
-        for name, tensor in tied.inputs.items():
+        for name, tensor in tensors.inputs.items():
             binding.bind_input(name, "cuda", 0, tensor.dtype.type, list(tensor.shape), tensor.address)
-        for name, output in tied.outputs.items():
+        for name, output in tensors.outputs.items():
             binding.bind_output(name, "cuda", 0, output.dtype.type, list(output.shape), output.address)
         return binding
 

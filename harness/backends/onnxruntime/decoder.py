@@ -14,7 +14,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from harness.backends.base import Array
-from harness.backends.decoder import Decoder, GenerationJob
+from harness.backends.decoder import Decoder, DecoderJob
 from harness.backends.onnxruntime.cache_feeds import PAST, TYPES, WAYS, BoundMemory, HostMemory, Sessions
 from harness.backends.onnxruntime.placement import nodes_that_run
 from harness.backends.onnxruntime.session import session_options
@@ -26,7 +26,7 @@ from harness.core.schemas import Placement
 class OnnxDecoder(Decoder):
     """On the CPU. The setting's option `feeds` is one of WAYS."""
 
-    def __init__(self, job: GenerationJob) -> None:
+    def __init__(self, job: DecoderJob) -> None:
         super().__init__(job)
         if job.onnx is None:
             raise CaseError(

@@ -16,7 +16,7 @@ from harness.backends.cuda import libraries
 from harness.backends.cuda.context import Cuda, DeviceArray
 from harness.backends.onnxruntime.cache_feeds import PAST
 from harness.backends.onnxruntime.decoder import OnnxDecoder
-from harness.backends.onnxruntime.placement import Ran, device_of, nodes_of, shares
+from harness.backends.onnxruntime.placement import Ran, device_of, node_counts, profiled_nodes
 from harness.backends.onnxruntime.session import CUDA, SessionRequest, open_session
 from harness.backends.precision import floating_precision
 from harness.core.schemas import Placement
@@ -79,7 +79,7 @@ class OnnxDecoderOnGpu(OnnxDecoder):
             device=device_of(self._ran),
             precision="tf32" if precision == "fp32" and tf32 else precision,
             provider="+".join(self._session.get_providers()),
-            settings={"tf32": tf32, "feeds": self.feeds, "file": self.file.name, **shares(self._ran)},
+            settings={"tf32": tf32, "feeds": self.feeds, "file": self.file.name, **node_counts(self._ran)},
             dtype_census={},
         )
 
@@ -108,4 +108,4 @@ class OnnxDecoderOnGpu(OnnxDecoder):
         if self._first is not None:
             self._first.end_profiling()
         self._session.run(None, self.example())
-        return nodes_of(json.loads(Path(self._session.end_profiling()).read_bytes()))
+        return profiled_nodes(json.loads(Path(self._session.end_profiling()).read_bytes()))

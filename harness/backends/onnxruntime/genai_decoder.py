@@ -21,7 +21,7 @@ import onnxruntime_genai as genai
 from numpy.typing import NDArray
 
 from harness.backends import UNKNOWN_TO_GENAI
-from harness.backends.decoder import Decoder, GenerationJob
+from harness.backends.decoder import Decoder, DecoderJob
 from harness.backends.onnxruntime.decoder import count_products
 from harness.backends.precision import floating_precision, precision_of
 from harness.core.errors import CaseError
@@ -47,7 +47,7 @@ class GenaiDecoder(Decoder):
 
     compiles = True
 
-    def __init__(self, job: GenerationJob) -> None:
+    def __init__(self, job: DecoderJob) -> None:
         super().__init__(job)
         kind = str(json.loads(read_text(job.folder / "config.json", SizeLimit.TEXT))["model_type"])
         if kind in UNKNOWN_TO_GENAI or job.shape.kind == "seq2seq":

@@ -55,7 +55,7 @@ class Ran:
         return self.provider == CPU and not small
 
 
-def nodes_of(events: Iterable[Mapping[str, Any]]) -> list[Ran]:
+def profiled_nodes(events: Iterable[Mapping[str, Any]]) -> list[Ran]:
     """The nodes in a profile of exactly one run."""
     return [
         Ran(
@@ -78,7 +78,7 @@ def device_of(nodes: Iterable[Ran]) -> str:
     return "cuda+cpu" if any(node.computes_on_cpu for node in ran) else "cuda"
 
 
-def shares(nodes: Iterable[Ran]) -> dict[str, str | int | float | bool]:
+def node_counts(nodes: Iterable[Ran]) -> dict[str, str | int | float | bool]:
     """Number of nodes by provider, `nodes_cuda`; and the operators and nodes that computed on the CPU,
     where there are any."""
     ran = list(nodes)
@@ -140,16 +140,18 @@ def nodes_that_run(file: Path, feeds: Batch, threads: int) -> list[Ran]:
         options.profile_file_prefix = str(Path(folder) / "profile")
         session = ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
         session.run(None, dict(feeds))
-        return nodes_of(json.loads(Path(session.end_profiling()).read_bytes()))
+        return profiled_nodes(json.loads(Path(session.end_profiling()).read_bytes()))
 
 
 def computing_kernels(file: Path, batch: Batch, threads: int) -> dict[str, int]:
     """Kernels of one run by precision: of those that do the arithmetic, else of all that compute in floating point."""
     nodes = [node for node in nodes_that_run(file, batch, threads) if node.operator not in _CARRYING]
-    return count(nodes) or dict(Counter(precision for node in nodes if (precision := _floats(node)) != NO_FLOATS))
+    return kernels_by_type(nodes) or dict(
+        Counter(precision for node in nodes if (precision := _floats(node)) != NO_FLOATS)
+    )
 
 
-def count(nodes: Iterable[Ran]) -> dict[str, int]:
+def kernels_by_type(nodes: Iterable[Ran]) -> dict[str, int]:
     """How many of the nodes that do the arithmetic compute in int8, and how many in each type of floats."""
     return dict(
         Counter(
@@ -164,7 +166,7 @@ def _floats(node: Ran) -> str:
     return floating_precision({node.element: 1})
 
 
-def quantised(census: Mapping[str, int]) -> bool:
+def is_quantised(census: Mapping[str, int]) -> bool:
     """True where a file has more weights of 8 bits than floating-point weights."""
     integers = census.get("int8", 0) + census.get("uint8", 0)
     return integers > sum(census.get(name, 0) for name in ("float", "float16", "bfloat16"))

@@ -19,18 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.backends.base import BackendJob, Batch
-from harness.backends.decoder import DecoderPhase, GenerationJob
+from harness.backends.decoder import DecoderJob, DecoderPhase
 from harness.backends.onnx_node_names import (
     Node,
     NodeIndex,
     exported_graph,
-    fused,
-    place_of,
+    fused_nodes,
+    module_and_group,
     read_graph,
 )
 from harness.backends.onnxruntime.cpu import OnnxRuntime
 from harness.backends.onnxruntime.decoder import OnnxDecoder
-from harness.backends.profile_timing import ready, span_of, spans_alone
+from harness.backends.profile_timing import inference_span, load_and_warm_up, spans_alone
 from harness.core.errors import UnavailableError
 from harness.core.schemas.profile_record import GenerationPhase, LayerRow, PartsProfile
 from harness.core.store import save_bytes
@@ -55,7 +55,7 @@ def is_node(event: Event) -> bool:
     return bool(event["cat"] == "Node" and event["name"].endswith(_KERNEL))
 
 
-def runs_of(events: Sequence[Event]) -> list[ProfiledRun]:
+def profiled_runs(events: Sequence[Event]) -> list[ProfiledRun]:
     """The runs in a profile, in their order; events outside all runs are left out."""
     spans = sorted((event["ts"], event["dur"]) for event in events if event["name"] == _RUN)
     nodes = sorted(filter(is_node, events), key=lambda event: event["ts"])
@@ -76,7 +76,7 @@ def last_runs(events: Sequence[Event], count: int) -> list[Event]:
     return [event for event in events if starts and event["ts"] >= starts[0]]
 
 
-def rows_of(runs: Sequence[ProfiledRun], members: Mapping[str, Sequence[Node]]) -> tuple[LayerRow, ...]:
+def layer_rows(runs: Sequence[ProfiledRun], members: Mapping[str, Sequence[Node]]) -> tuple[LayerRow, ...]:
     """One row per node of the optimised graph, in the order of the run; means over the runs of typical length.
 
     members: name of a node → the nodes of the exported graph that it computes.
@@ -99,7 +99,7 @@ def rows_of(runs: Sequence[ProfiledRun], members: Mapping[str, Sequence[Node]]) 
 
 def _row(name: str, event: Event, calls: float, spent_ns: int, members: Sequence[Node]) -> LayerRow:
     about = event["args"]
-    module, group = place_of(members, about["op_name"])
+    module, group = module_and_group(members, about["op_name"])
     return LayerRow(
         name=name,
         kind=about["op_name"],
@@ -125,7 +125,7 @@ _TRUNCATED_US = 1.0
 """ONNX Runtime reports whole microseconds: a node may end so much later than it says."""
 
 
-def on_gpu(
+def with_gpu_times(
     profiled: Sequence[Event], profile_from_ns: int, trace: Sequence[Event], trace_from_ns: int
 ) -> tuple[list[Event], float]:
     """(ONNX Runtime's events, nodes with the GPU's time in µs in place of the host's; the share of the GPU's time that
@@ -163,7 +163,7 @@ _NO_FLOPS = "No FLOPs by node: kernels contain parts of several modules."
 _MICROSECONDS = "ONNX Runtime reports whole microseconds: shorter nodes count as 0."
 
 
-def _with_profile(options: Any, folder: Path, name: str) -> Any:
+def _profiling_options(options: Any, folder: Path, name: str) -> Any:
     """Session options with profiling into `folder`, and a copy of the optimised graph there."""
     options.enable_profiling = True
     options.profile_file_prefix = str(folder / name)
@@ -181,13 +181,13 @@ class ProfiledOnnxRuntime(OnnxRuntime):
 
     def session_options(self) -> Any:
         """With profiling."""
-        return _with_profile(super().session_options(), self._scratch, self.graph.stem)
+        return _profiling_options(super().session_options(), self._scratch, self.graph.stem)
 
 
 class ProfiledOnnxDecoder(OnnxDecoder):
     """The decoder of one phase, whose session profiles itself."""
 
-    def __init__(self, job: GenerationJob, folder: Path, phase: GenerationPhase) -> None:
+    def __init__(self, job: DecoderJob, folder: Path, phase: GenerationPhase) -> None:
         super().__init__(job)
         self._scratch, self.graph = folder, folder / "optimised.onnx"
         # A seq2seq model has a file of its own for the first step; of a causal one the same file serves both phases.
@@ -206,7 +206,7 @@ class ProfiledOnnxDecoder(OnnxDecoder):
     def _options(self, file: Path) -> Any:
         options = super()._options(file)
         profiled = (file == self.file) != self._in_first
-        return _with_profile(options, self._scratch, self.graph.stem) if profiled else options
+        return _profiling_options(options, self._scratch, self.graph.stem) if profiled else options
 
 
 def profile(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) -> PartsProfile:
@@ -227,10 +227,10 @@ def _nodes(job: BackendJob, folder: Path, runs: int) -> PartsProfile:
     spans, events, kernels = _profiled(job, runs)
     after = spans_alone(OnnxRuntime(job), runs)
     original, unknown = exported_graph(job)
-    members = fused(original, kernels) if original.nodes else {}
+    members = fused_nodes(original, kernels) if original.nodes else {}
     save_bytes(folder / TRACE, json.dumps(last_runs(events, MAX_TRACED_RUNS)).encode())
     return PartsProfile(
-        layers=rows_of(runs_of(events)[-runs:], members),
+        layers=layer_rows(profiled_runs(events)[-runs:], members),
         operators=(),
         traces=(TRACE,),
         window_ns=middle_mean(spans),
@@ -243,22 +243,22 @@ def _profiled(job: BackendJob, runs: int) -> tuple[list[int], list[Any], NodeInd
     """(wall times in ns, all events, the optimised graph) of a session that profiles itself and is then closed."""
     with tempfile.TemporaryDirectory(prefix="inferometer-") as scratch:
         backend = ProfiledOnnxRuntime(job, Path(scratch))
-        ready(backend)
-        spans = [span_of(backend, index) for index in range(runs)]
+        load_and_warm_up(backend)
+        spans = [inference_span(backend, index) for index in range(runs)]
         events = json.loads(backend.end_profiling().read_bytes())
         return spans, events, read_graph(backend.graph)
 
 
 def decoder(
-    job: GenerationJob, prompts: NDArray[np.int64], phase: GenerationPhase, folder: Path, runs: int
+    job: DecoderJob, prompts: NDArray[np.int64], phase: GenerationPhase, folder: Path, runs: int
 ) -> PartsProfile:
     """Nodes of one phase on a CPU. prompts: (samples, length), taken in turn. folder, runs: as of profile()."""
     before = spans_alone(DecoderPhase(OnnxDecoder(job), prompts, phase), runs)
     with tempfile.TemporaryDirectory(prefix="inferometer-") as scratch:
         profiled = ProfiledOnnxDecoder(job, Path(scratch), phase)
         backend = DecoderPhase(profiled, prompts, phase)
-        ready(backend)
-        spans = [span_of(backend, index) for index in range(runs)]
+        load_and_warm_up(backend)
+        spans = [inference_span(backend, index) for index in range(runs)]
         events = json.loads(profiled.end_profiling().read_bytes())
         kernels = read_graph(profiled.graph)
         original = read_graph(profiled.phase_file)
@@ -266,10 +266,10 @@ def decoder(
     after = spans_alone(DecoderPhase(OnnxDecoder(job), prompts, phase), runs)
     # The session of a seq2seq phase runs that phase alone.
     order = [kind for kind in backend.ran if job.shape.kind == "causal" or kind == phase]
-    ours = [run for run, kind in zip(runs_of(events), order, strict=True) if kind == phase]
+    ours = [run for run, kind in zip(profiled_runs(events), order, strict=True) if kind == phase]
     save_bytes(folder / TRACE, json.dumps(last_runs(events, MAX_TRACED_RUNS)).encode())
     return PartsProfile(
-        layers=rows_of(ours[-runs:], fused(original, kernels)),
+        layers=layer_rows(ours[-runs:], fused_nodes(original, kernels)),
         operators=(),
         traces=(TRACE,),
         window_ns=middle_mean(spans),
@@ -296,11 +296,11 @@ def peak_bytes(job: BackendJob) -> tuple[int, str]:
         raise UnavailableError("ONNX Runtime's memory figures are read on a CPU only", "The estimate is beside it.")
     with tempfile.TemporaryDirectory(prefix="inferometer-") as scratch:
         backend = ProfiledOnnxRuntime(job, Path(scratch))
-        ready(backend)
-        return peak_of(runs_of(json.loads(backend.end_profiling().read_bytes()))), _BY
+        load_and_warm_up(backend)
+        return peak_beyond_start(profiled_runs(json.loads(backend.end_profiling().read_bytes()))), _BY
 
 
-def peak_of(runs: Sequence[ProfiledRun]) -> int:
+def peak_beyond_start(runs: Sequence[ProfiledRun]) -> int:
     """Most bytes in use after any node of the last run, less those before the first node of the first run.
 
     The first run shows the memory in use without a pass. From the second run on, ONNX Runtime takes its planned memory

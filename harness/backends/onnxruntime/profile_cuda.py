@@ -16,15 +16,15 @@ from pathlib import Path
 from harness.backends.base import BackendJob
 from harness.backends.onnx_node_names import (
     exported_graph,
-    fused,
-    named_by_themselves,
+    fused_nodes,
+    nodes_in_kernel_names,
     read_graph,
 )
 from harness.backends.onnxruntime.cuda import OnnxRuntimeOnGpu
 from harness.backends.onnxruntime.placement import Ran
-from harness.backends.onnxruntime.profile_cpu import LEAST, Event, on_gpu, rows_of, runs_of
+from harness.backends.onnxruntime.profile_cpu import LEAST, Event, layer_rows, profiled_runs, with_gpu_times
 from harness.backends.onnxruntime.session import SessionRequest
-from harness.backends.profile_timing import plain_ns, ready
+from harness.backends.profile_timing import load_and_warm_up, plain_ns
 from harness.backends.torch.profile_operators import TRACE, operators
 from harness.core.errors import StorageError, reason
 from harness.core.schemas.profile_record import LayerRow, PartsProfile
@@ -64,7 +64,7 @@ class _Nodes:
 def profile(job: BackendJob, folder: Path, runs: int) -> PartsProfile:
     """Kernels of the case as it is timed, in its CUDA graph if it has one, and nodes without a graph."""
     backend = OnnxRuntimeOnGpu(job)
-    ready(backend)
+    load_and_warm_up(backend)
     plain = plain_ns(backend, runs)
     profiled = operators(backend, folder, runs)
     backend.close()
@@ -94,14 +94,14 @@ def _profiled_nodes(job: BackendJob, folder: Path, runs: int) -> _Nodes:
     original, unknown = exported_graph(job)
     with tempfile.TemporaryDirectory(prefix="inferometer-") as scratch:
         backend = _ProfiledOnGpu(job, Path(scratch))
-        ready(backend)
+        load_and_warm_up(backend)
         watched = operators(backend, folder, runs, NODES_TRACE)
         events, begin = backend.events()
         backend.close()
         kernels = read_graph(backend.graph)
-    placed, share = on_gpu(events, begin, watched.events, watched.base_ns)
+    placed, share = with_gpu_times(events, begin, watched.events, watched.base_ns)
     if share < LEAST:
         return _Nodes((), (f"No layers: only {share:.0%} of the GPU's time was launched within a node.",))
-    named_nodes = fused(original, kernels) if original.nodes else {}
-    members = named_by_themselves(kernels) | {name: nodes for name, nodes in named_nodes.items() if nodes}
-    return _Nodes(rows_of(runs_of(placed)[-watched.runs :], members), unknown)
+    named_nodes = fused_nodes(original, kernels) if original.nodes else {}
+    members = nodes_in_kernel_names(kernels) | {name: nodes for name, nodes in named_nodes.items() if nodes}
+    return _Nodes(layer_rows(profiled_runs(placed)[-watched.runs :], members), unknown)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from openvino import opset13 as opset
 from openvino._offline_transformations import apply_make_stateful_transformation
 
-from harness.backends.decoder import Decoder, GenerationJob
+from harness.backends.decoder import Decoder, DecoderJob
 from harness.backends.openvino.runtime import HINTS, PRODUCTS, layer_of
 from harness.backends.precision import computing_layers, floating_precision, precision_of
 from harness.core.errors import CaseError
@@ -29,7 +29,7 @@ class OpenVinoDecoder(Decoder):
 
     compiles = True
 
-    def __init__(self, job: GenerationJob) -> None:
+    def __init__(self, job: DecoderJob) -> None:
         super().__init__(job)
         if job.onnx is None:
             raise CaseError(f"{job.model} has no ONNX file for generation.", "Export it again: `make generate`.")

@@ -13,17 +13,17 @@ from harness.backends.onnx_node_names import (
     Node,
     NodeIndex,
     exported_graph,
-    place_of,
+    module_and_group,
 )
 from harness.backends.openvino.runtime import OpenVino
 from harness.backends.profile_timing import (
     WARM_UP_RUNS,
-    ready,
-    span_of,
+    inference_span,
+    load_and_warm_up,
     spans_alone,
 )
 from harness.core.schemas.profile_record import LayerRow, PartsProfile
-from harness.profiling.launch_gaps import back_to_back, save_trace
+from harness.profiling.launch_gaps import save_trace, spans_back_to_back
 
 TRACE = "nodes.trace.json"
 _NOTES = (
@@ -63,8 +63,10 @@ def profile(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) 
     spans, times, nodes = _profiled(job, runs)
     without = before + spans_alone(OpenVino(job), runs)
     graph, unknown = exported_graph(job)
-    layers = rows_of(nodes, times, graph)
-    save_trace(folder / TRACE, job.case.case_id, back_to_back((row.name, row.kind, row.self_ns) for row in layers))
+    layers = layer_rows(nodes, times, graph)
+    save_trace(
+        folder / TRACE, job.case.case_id, spans_back_to_back((row.name, row.kind, row.self_ns) for row in layers)
+    )
     return PartsProfile(
         layers=layers,
         operators=(),
@@ -78,14 +80,14 @@ def profile(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) 
 def _profiled(job: BackendJob, runs: int) -> tuple[list[int], dict[str, int], list[Executed]]:
     """(wall times in ns, node → ns, all nodes) of a model with counters that is closed afterwards."""
     backend = _ProfiledOpenVino(job)
-    ready(backend)
+    load_and_warm_up(backend)
     before = _averages_ns(backend)
-    spans = [span_of(backend, index) for index in range(runs)]
-    times = since(before, _averages_ns(backend), WARM_UP_RUNS, runs)
+    spans = [inference_span(backend, index) for index in range(runs)]
+    times = mean_times_since(before, _averages_ns(backend), WARM_UP_RUNS, runs)
     return spans, times, [_executed(node) for node in backend.executed()]
 
 
-def since(before: Mapping[str, int], after: Mapping[str, int], earlier: int, runs: int) -> dict[str, int]:
+def mean_times_since(before: Mapping[str, int], after: Mapping[str, int], earlier: int, runs: int) -> dict[str, int]:
     """Mean time of each node in ns over the last `runs` inferences, in the order of execution.
 
     before, after: means in ns over the first `earlier` inferences, and over all; each is known to 1 µs.
@@ -96,7 +98,7 @@ def since(before: Mapping[str, int], after: Mapping[str, int], earlier: int, run
     }
 
 
-def rows_of(nodes: Sequence[Executed], times: Mapping[str, int], graph: NodeIndex) -> tuple[LayerRow, ...]:
+def layer_rows(nodes: Sequence[Executed], times: Mapping[str, int], graph: NodeIndex) -> tuple[LayerRow, ...]:
     """One row per node that ran, in the order of execution, placed by the names of the exported graph."""
     by_name = {node.name: node for node in nodes}
     return tuple(_row(by_name[name], spent, graph) for name, spent in times.items() if name in by_name)
@@ -104,7 +106,7 @@ def rows_of(nodes: Sequence[Executed], times: Mapping[str, int], graph: NodeInde
 
 def _row(node: Executed, spent_ns: int, graph: NodeIndex) -> LayerRow:
     members = list(dict.fromkeys(name.removesuffix("/WithoutBiases") for name in node.members))
-    module, group = place_of([place for name in members if (place := _original(name, graph))], node.kind)
+    module, group = module_and_group([place for name in members if (place := _original(name, graph))], node.kind)
     return LayerRow(
         name=node.name,
         kind=node.kind,

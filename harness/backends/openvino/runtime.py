@@ -37,8 +37,8 @@ class OpenVino(Backend):
         self._core = ov.Core()
         self._model = self._core.read_model(self.job.folder / artifact.path)
         # Before compiling: the plugin also gives a port the names of nodes that it removes after it.
-        self._names = _matched(self._model.inputs, self.job.export.inputs)
-        self._answers = _matched(self._model.outputs, self.job.export.outputs)
+        self._names = _matched_port(self._model.inputs, self.job.export.inputs)
+        self._answers = _matched_port(self._model.outputs, self.job.export.outputs)
         first = self.job.batches[0]
         self._model.reshape({place: list(first[name].shape) for place, name in enumerate(self._names)})
 
@@ -156,7 +156,7 @@ def _complete(_request: Any, own: tuple[int, Callable[[str | None], None]]) -> N
     own[1](None)
 
 
-def matched(ports: Sequence[Collection[str]], names: Sequence[str]) -> tuple[str, ...]:
+def matched_ports(ports: Sequence[Collection[str]], names: Sequence[str]) -> tuple[str, ...]:
     """Which of the export's tensors each port is. ports: the names of each, in the order of the graph.
 
     A port may have several names, or others than the file's: OpenVINO removes Identity and Dropout and keeps any of
@@ -183,8 +183,8 @@ def refuse_strings(batch: Batch) -> None:
             )
 
 
-def _matched(ports: Sequence[Any], specs: Sequence[TensorSpec]) -> tuple[str, ...]:
-    return matched([port.get_names() for port in ports], [spec.name for spec in specs])
+def _matched_port(ports: Sequence[Any], specs: Sequence[TensorSpec]) -> tuple[str, ...]:
+    return matched_ports([port.get_names() for port in ports], [spec.name for spec in specs])
 
 
 def _types(ports: Sequence[Any]) -> Counter[str]:

@@ -10,13 +10,13 @@ from typing import Any
 import tensorrt
 
 from harness.backends.tensorrt import versions
-from harness.backends.tensorrt.engine_request import EnginePlace, key_of
-from harness.backends.tensorrt.layers import inspect, precisions
+from harness.backends.tensorrt.engine_request import EnginePlace, engine_key
+from harness.backends.tensorrt.layers import read_layers, weight_precisions
 from harness.backends.tensorrt.versions import Log
 from harness.core import store
 from harness.core.errors import ExportError
 from harness.core.layout import ModelFolder
-from harness.core.lock import waiting
+from harness.core.lock import wait_for_lock
 from harness.core.safe_files import SizeLimit, read
 from harness.core.schemas import Artifact, EngineRecord, EngineRequest, Parity, ShapeProfile
 
@@ -176,7 +176,7 @@ def _built(
     store.save_bytes(path, built.engine)
     layers = _layers(built.engine)
     return EngineRecord(
-        key=key_of(request, place),
+        key=engine_key(request, place),
         request=request,
         tensorrt=place.tensorrt,
         gpu=place.gpu,
@@ -189,7 +189,7 @@ def _built(
         parity=UNCHECKED,
         kept_fp32=built.kept_fp32,
         layers=len(layers),
-        precisions=precisions(layers),
+        precisions=weight_precisions(layers),
         timing_cache_sha256=cache_sha256,
         builder=dict(built.builder),
     )
@@ -202,7 +202,7 @@ def _read(cache: Path) -> bytes:
 def _keep(cache: Path, known: bytes, grown: bytes) -> str:
     """Save a timing cache that grew from `known`; returns the file's hash. Timings that other builds saved meanwhile
     stay in it."""
-    with waiting(cache.with_suffix(".lock")):
+    with wait_for_lock(cache.with_suffix(".lock")):
         present = _read(cache)
         store.save_bytes(cache, grown if present == known else merged(present, grown))
         return store.sha256_file(cache)
@@ -227,4 +227,4 @@ def _layers(engine: bytes) -> list[Any]:
         raise ExportError(
             "TensorRT does not load the engine that it has just built.", "Is there enough free GPU memory?"
         )
-    return inspect(loaded, tensorrt.LayerInformationFormat.JSON)
+    return read_layers(loaded, tensorrt.LayerInformationFormat.JSON)

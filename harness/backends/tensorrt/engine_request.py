@@ -39,7 +39,7 @@ class EnginePlace:
     driver: str
 
 
-def requests(
+def engine_requests(
     cases: Sequence[tuple[Case, Options]], export: ExportRecord, source: Mapping[Precision, OnnxArtifact]
 ) -> list[EngineRequest]:
     """The engines for the cases of one model, each once, in the order of the cases.
@@ -61,11 +61,11 @@ def requests(
             fp16_io=bool(options.get("fp16_io", False)),
             **_built_by(options),
         )
-        by_name.setdefault(name_of(request), request)
+        by_name.setdefault(engine_name(request), request)
     return list(by_name.values())
 
 
-def name_of(request: EngineRequest) -> str:
+def engine_name(request: EngineRequest) -> str:
     """A file name that people can read: `fp16-b8-s128-1a2b3c4d`, `fp16-b1..128-s128-1a2b3c4d`."""
     profiles = list(request.profiles.values())
     batch = _range(profiles, axis=0, sign="b")
@@ -75,7 +75,7 @@ def name_of(request: EngineRequest) -> str:
     return f"{request.precision}-{batch}{f'-{sequence}' if sequence else ''}{ends}-{digest}"
 
 
-def key_of(request: EngineRequest, place: EnginePlace) -> str:
+def engine_key(request: EngineRequest, place: EnginePlace) -> str:
     """Hash of everything that decides an engine: it is built again only when this changes."""
     return digest_of(request.model_dump(mode="json"), place.tensorrt, place.gpu, place.sm, place.driver)
 
@@ -97,17 +97,17 @@ def engine_for(
             f"There is no {case.precision} engine of {case.model} for {shape} ({case.setting}){earlier}.",
             "Run `make engines`, which builds it or says why it cannot.",
         )
-    at_home = [record for record in fitting if place_of(record) == here]
+    at_home = [record for record in fitting if engine_place(record) == here]
     if at_home:
         return at_home[-1]
-    theirs = place_of(fitting[-1])
+    theirs = engine_place(fitting[-1])
     raise CaseError(
         f"The engine {fitting[-1].engine.path} was built for {_difference(theirs, here)}.",
         "An engine runs only where it was built: run `make engines` on this machine.",
     )
 
 
-def place_of(record: EngineRecord) -> EnginePlace:
+def engine_place(record: EngineRecord) -> EnginePlace:
     """Where an engine belongs."""
     return EnginePlace(record.tensorrt, record.gpu, record.sm, record.driver)
 
@@ -181,7 +181,7 @@ def _built_by(options: Options) -> dict[str, Any]:
     }
 
 
-def options_of(engines: EngineOptions, setting: Options) -> Options:
+def merged_options(engines: EngineOptions, setting: Options) -> Options:
     """A plan's options for all its engines, overridden by those of a setting."""
     return {**engines.model_dump(exclude_none=True), **setting}
 
@@ -194,7 +194,7 @@ def _level(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def source_of(export: ExportRecord, precision: Precision, strongly_typed: bool) -> OnnxArtifact:
+def onnx_source(export: ExportRecord, precision: Precision, strongly_typed: bool) -> OnnxArtifact:
     """The ONNX file that engines of a precision are built from. MissingInputError where it was not exported.
 
     With builder flags all floating engines come from the fp32 file; a strongly typed network has the

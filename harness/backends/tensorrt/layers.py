@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.backends.onnx_node_names import Node, NodeIndex, named
+from harness.backends.onnx_node_names import Node, NodeIndex, scoped_node
 
 FUSED = "fused"
 """Layers that TensorRT compiled into one node of its own, whose inside the inspector does not show."""
@@ -25,14 +25,14 @@ _BYTES_BETWEEN = 3
 _BYTES_FP32 = 4
 
 
-def inspect(engine: Any, json_format: Any) -> list[Mapping[str, Any]]:
+def read_layers(engine: Any, json_format: Any) -> list[Mapping[str, Any]]:
     """The engine's layers as its inspector reports them; where it reports only a name, the layer has only that."""
     text = engine.create_engine_inspector().get_engine_information(json_format)
     layers = json.loads(text, strict=False)["Layers"]
     return [layer if isinstance(layer, dict) else {"Name": layer} for layer in layers]
 
 
-def precisions(layers: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def weight_precisions(layers: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Layers with weights by the precision of the weights, and `fused` layers."""
     census: Counter[str] = Counter()
     for layer in layers:
@@ -87,7 +87,9 @@ def nodes_of(name: str, graph: NodeIndex) -> tuple[Node, ...]:
     Without a graph, the nodes that the members' names give; the two ends of a region do not show the nodes between.
     """
     region = _REGION.match(name)
-    known = {member: graph.by_name.get(member) or (None if region else named(member)) for member in members_of(name)}
+    known = {
+        member: graph.by_name.get(member) or (None if region else scoped_node(member)) for member in members_of(name)
+    }
     nodes = [node for node in known.values() if node is not None]
     if not region or len(nodes) < 2:
         return tuple(nodes)

@@ -12,13 +12,13 @@ from pathlib import Path
 import tensorrt as trt
 
 from harness.backends.base import BackendJob, Batch
-from harness.backends.onnx_node_names import NodeIndex, exported_graph, place_of
-from harness.backends.profile_timing import plain_ns, ready, span_of
+from harness.backends.onnx_node_names import NodeIndex, exported_graph, module_and_group
+from harness.backends.profile_timing import inference_span, load_and_warm_up, plain_ns
 from harness.backends.tensorrt.layers import kind_of, members_of, nodes_of
 from harness.backends.tensorrt.runtime import TensorRt
 from harness.core.errors import CaseError
 from harness.core.schemas.profile_record import LayerRow, PartsProfile
-from harness.profiling.launch_gaps import back_to_back, save_trace
+from harness.profiling.launch_gaps import save_trace, spans_back_to_back
 from harness.profiling.reconcile import middle_mean, middle_runs
 
 TRACE = "layers.trace.json"
@@ -47,15 +47,17 @@ def profile(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) 
     batches: rotated through while profiling. folder: where the trace goes. runs: inferences with profiler and without.
     """
     backend = TensorRt(replace(job, batches=batches, options={**job.options, "graph": False}))
-    ready(backend)
+    load_and_warm_up(backend)
     plain = plain_ns(backend, runs)
     spans, watched = _watched(backend, runs)
     typical = [watched[place] for place in middle_runs(spans)]
     graph, why = exported_graph(job)
-    layers = rows_of(typical, graph)
+    layers = layer_rows(typical, graph)
     untold = why if any(row.parent is None and row.self_ns for row in layers if row.group != "layout") else ()
     backend.close()
-    save_trace(folder / TRACE, job.case.case_id, back_to_back((row.name, row.kind, row.self_ns) for row in layers))
+    save_trace(
+        folder / TRACE, job.case.case_id, spans_back_to_back((row.name, row.kind, row.self_ns) for row in layers)
+    )
     return PartsProfile(
         layers=layers,
         operators=(),
@@ -66,14 +68,14 @@ def profile(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) 
     )
 
 
-def rows_of(runs: Sequence[Mapping[str, int]], graph: NodeIndex) -> tuple[LayerRow, ...]:
+def layer_rows(runs: Sequence[Mapping[str, int]], graph: NodeIndex) -> tuple[LayerRow, ...]:
     """Layer → ns of each run → one row per layer, means, in the order of the engine."""
     return tuple(_row(name, round(sum(run.get(name, 0) for run in runs) / len(runs)), graph) for name in runs[0])
 
 
 def _row(name: str, spent_ns: int, graph: NodeIndex) -> LayerRow:
     members = members_of(name)
-    module, group = place_of(nodes_of(name, graph), kind_of(name))
+    module, group = module_and_group(nodes_of(name, graph), kind_of(name))
     return LayerRow(
         name=name,
         kind=kind_of(name),
@@ -92,7 +94,7 @@ def _watched(backend: TensorRt, runs: int) -> tuple[list[int], list[dict[str, in
     backend.context.enqueue_emits_profile = False  # else each enqueue waits for its own work
     spans, times = [], []
     for index in range(runs):
-        spans.append(span_of(backend, index))
+        spans.append(inference_span(backend, index))
         listener.run = {}
         if not backend.context.report_to_profiler() or not listener.run:
             raise CaseError("TensorRT reported no layers.", "Build the engine again: `make engines FORCE=1`.")

@@ -11,13 +11,12 @@ from pycuda import driver
 
 from harness.backends.base import (
     Array,
-    Backend,
     BackendJob,
     Batch,
     is_out_of_memory,
     out_of_memory,
 )
-from harness.backends.cuda.context import Buffers, Cuda, DeviceArray, Tied
+from harness.backends.cuda.context import BufferedBackend, Buffers, Cuda, DeviceArray, InferTensors
 from harness.backends.cuda.graph import Graph
 from harness.backends.tensorrt import layers, versions
 from harness.backends.tensorrt.versions import Log
@@ -27,7 +26,7 @@ from harness.core.schemas import ExportRecord, Placement
 """The words of TensorRT's log, where its functions report their reasons."""
 
 
-class TensorRt(Backend):
+class TensorRt(BufferedBackend):
     """An engine built for this GPU. Each set of inputs on the device (cuda/context.py) has its own graph."""
 
     def __init__(self, job: BackendJob) -> None:
@@ -65,14 +64,14 @@ class TensorRt(Backend):
         self._execute, self._handle = self._context.execute_async_v3, int(self.stream.handle)
         names = [self._engine.get_tensor_name(index) for index in range(self._engine.num_io_tensors)]
         inputs = [name for name in names if self._engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT]
-        prepared = [self._typed(batch, inputs) for batch in self.job.batches]
+        self._input_names = inputs
+        prepared = [self._typed(batch) for batch in self.job.batches]
         for name in inputs:
             if not self._context.set_input_shape(name, prepared[0][name].shape):
                 raise self._refused(f"does not take {name} of shape {prepared[0][name].shape}")
         outputs = {name: self._output(name) for name in names if name not in inputs}
         self._buffers = Buffers(self._cuda, self.job, prepared, outputs)
-        self._input_names = inputs
-        self._calls = [self._call(tied) for tied in self._buffers.sets]
+        self._calls = [self._call(tensors) for tensors in self._buffers.sets]
         self._infer = self._calls[0]
 
     def select(self, index: int) -> None:
@@ -82,29 +81,9 @@ class TensorRt(Backend):
         if not self._graphs and len(self._calls) > 1:
             self._bind(self._buffers.sets[number])
 
-    def refresh(self, index: int) -> None:
-        """Copy a batch once more to where the engine, or upload(), reads it."""
-        self._buffers.refresh(index, self._typed(self.job.batches[index], self._input_names))
-
-    def feed(self, batch: Batch) -> None:
-        """Copy arrays to where the engine reads them."""
-        self._buffers.feed(self._typed(batch, self._input_names))
-
     def infer(self) -> None:
         """Enqueue once."""
         self._infer()
-
-    def upload(self) -> None:
-        """Enqueue the copies of the chosen batch."""
-        self._buffers.upload()
-
-    def download(self) -> None:
-        """Enqueue the copies of the outputs."""
-        self._buffers.download()
-
-    def synchronize(self) -> None:
-        """Wait for the stream."""
-        self.stream.synchronize()
 
     def outputs(self) -> dict[str, Array]:
         """Copies as fp32, by the export's names."""
@@ -119,7 +98,7 @@ class TensorRt(Backend):
             record.request.precision,
             record.engine.size_bytes,
             self.job.export.parameters,
-            _looked_up(self.job.export),
+            _lookup_parameters(self.job.export),
         )
         return Placement(
             device="cuda",
@@ -149,9 +128,9 @@ class TensorRt(Backend):
         if "_cuda" in vars(self):
             self._cuda.close()
 
-    def _call(self, tied: Tied) -> Callable[[], None]:
+    def _call(self, tensors: InferTensors) -> Callable[[], None]:
         """The function that one infer() calls on these tensors."""
-        self._bind(tied)
+        self._bind(tensors)
         self._enqueue()  # TensorRT allocates on the first call of a shape, which no graph could capture
         self.stream.synchronize()
         if not self.job.options.get("graph"):
@@ -160,9 +139,9 @@ class TensorRt(Backend):
         self._graphs.append(graph)
         return graph.launch
 
-    def _bind(self, tied: Tied) -> None:
-        for tensors in (tied.inputs, tied.outputs):
-            for name, tensor in tensors.items():
+    def _bind(self, tensors: InferTensors) -> None:
+        for named in (tensors.inputs, tensors.outputs):
+            for name, tensor in named.items():
                 self._context.set_tensor_address(name, tensor.address)
 
     def _enqueue(self) -> None:
@@ -173,10 +152,10 @@ class TensorRt(Backend):
         shape = tuple(self._context.get_tensor_shape(name))
         return self._cuda.empty(shape, np.dtype(trt.nptype(self._engine.get_tensor_dtype(name))))
 
-    def _typed(self, batch: Batch, names: list[str]) -> Batch:
+    def _typed(self, batch: Batch) -> Batch:
         """The arrays in the types that the engine reads: TensorRT 8 has no int64 inputs."""
-        kinds = {name: np.dtype(trt.nptype(self._engine.get_tensor_dtype(name))) for name in names}
-        return {name: np.ascontiguousarray(batch[name], dtype=kinds[name]) for name in names}
+        kinds = {name: np.dtype(trt.nptype(self._engine.get_tensor_dtype(name))) for name in self._input_names}
+        return {name: np.ascontiguousarray(batch[name], dtype=kind) for name, kind in kinds.items()}
 
     def _refused(self, thing: str) -> CaseError:
         reasons = " | ".join(self._log.errors) or "TensorRT gave no reason"
@@ -190,7 +169,7 @@ class TensorRt(Backend):
         return CaseError(*out_of_memory("cuda", self.job.case.batch_size))
 
 
-def _looked_up(export: ExportRecord) -> int:
+def _lookup_parameters(export: ExportRecord) -> int:
     """Parameters in lookup tables; 0 where the parameters that a pass multiplies were not counted."""
     multiplied = max((work.parameters for work in export.work), default=None)
     return 0 if multiplied is None or export.parameters is None else max(0, export.parameters - multiplied)

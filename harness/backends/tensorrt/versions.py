@@ -151,7 +151,7 @@ class Log(tensorrt.ILogger):  # type: ignore[misc]
             self.errors.append(message)
 
 
-def here() -> EnginePlace:
+def engine_place_here() -> EnginePlace:
     """TensorRT of this interpreter and the first visible GPU. ImportError without TensorRT, UnavailableError without
     NVML."""
     facts = gpu.facts()

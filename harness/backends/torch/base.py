@@ -22,11 +22,11 @@ from harness.backends.base import (
 )
 from harness.backends.torch import fp8
 from harness.backends.torch.place import Call, OnCpu, Place, Tensors
-from harness.backends.torch.readback import Product, fp8_ran, words_of
+from harness.backends.torch.readback import Product, fp8_ran, precision_words
 from harness.core.schemas import NO_FLOATS, Placement
 from harness.zoo.construct import build_module
 from harness.zoo.cost.torch_counts import is_product
-from harness.zoo.reference import flat
+from harness.zoo.reference import flat_tensors
 
 LEAST_SHARE = 0.01
 """Of the FLOPs of a pass: a smaller share, such as the angles of rotary embeddings in fp32, does not count."""
@@ -187,7 +187,9 @@ class TorchBackend(Backend):
         names = sorted(_NAMES.get(dtype, str(dtype)) for dtype in floating)
         shares, unseen = self._product_shares()
         held = self._place.precision(names)
-        ran, facts = fp8_ran(shares, held, LEAST_SHARE) if self._quantises else (words_of(shares, LEAST_SHARE), {})
+        ran, facts = (
+            fp8_ran(shares, held, LEAST_SHARE) if self._quantises else (precision_words(shares, LEAST_SHARE), {})
+        )
         words = ran if self._quantises else {held, *ran} - {""}
         facts |= fp8.settings(self._module) if self._quantises else {}
         return Placement(
@@ -263,7 +265,7 @@ class TorchBackend(Backend):
         self._call, self._arguments = self._calls[index], self._inputs.sets[index]
 
     def _results(self) -> Tensors:
-        return flat(self._result)
+        return flat_tensors(self._result)
 
     def _ordered(self, batch: Batch) -> list[Array]:
         return [batch[spec.name] for spec in self.job.export.inputs]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.cache_utils import CacheLayerMixin
 
-from harness.backends.decoder import Decoder, GenerationJob, JoiningDecoder
+from harness.backends.decoder import Decoder, DecoderJob, JoiningDecoder
 from harness.backends.torch.place import host_facts, use_threads
 from harness.backends.torch.readback import gpu_precision
 from harness.core.errors import CaseError
@@ -41,7 +41,7 @@ class TorchDecoder(Decoder):
     _cache: Any
     """The cache of transformers, which a subclass makes."""
 
-    def __init__(self, job: GenerationJob) -> None:
+    def __init__(self, job: DecoderJob) -> None:
         super().__init__(job)
         self._seq2seq = job.shape.kind == "seq2seq"
 
@@ -272,7 +272,7 @@ class _SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers has no 
 class SlotDecoder(JoiningDecoder, TorchDecoder):
     """The cache is made at load(), with room for the longest prompt and output in every slot."""
 
-    def __init__(self, job: GenerationJob) -> None:
+    def __init__(self, job: DecoderJob) -> None:
         super().__init__(job)
         if self._seq2seq:
             raise CaseError(

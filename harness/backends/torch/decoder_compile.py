@@ -13,7 +13,7 @@ from torch._dynamo.utils import counters
 from transformers import EncoderDecoderCache, StaticCache
 from transformers.cache_utils import StaticLayer
 
-from harness.backends.decoder import GenerationJob
+from harness.backends.decoder import DecoderJob
 from harness.backends.torch.compile import require_compiler
 from harness.backends.torch.decoder import TorchDecoder
 from harness.backends.torch.readback import compiled_of, with_shortfalls
@@ -38,7 +38,7 @@ class CompiledDecoder(TorchDecoder):
     compiles = True
     provider = "Inductor"
 
-    def __init__(self, job: GenerationJob) -> None:
+    def __init__(self, job: DecoderJob) -> None:
         super().__init__(job)
         mode = job.options.get("mode")
         self._mode = None if mode is None else str(mode)

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from torch import nn
 
 from harness.backends.base import BackendJob, Batch
-from harness.backends.decoder import DecoderPhase, GenerationJob
-from harness.backends.profile_timing import TimedPass, ready, span_of, spans_of_run
+from harness.backends.decoder import DecoderJob, DecoderPhase
+from harness.backends.profile_timing import TimedPass, inference_span, load_and_warm_up, spans_of_run
 from harness.backends.torch.base import TorchEager
 from harness.backends.torch.compile import TorchCompile
 from harness.backends.torch.decoder import EagerDecoder
 from harness.backends.torch.decoder_compile import CompiledDecoder
-from harness.backends.torch.profile_modules import nvtx_ranges, record, rows_of
+from harness.backends.torch.profile_modules import module_rows, nvtx_ranges, record
 from harness.backends.torch.profile_operators import TRACE, ProfilerRanges, operators, with_kernels
 from harness.backends.torch.script import TorchScript
 from harness.core.schemas.profile_record import GenerationPhase, PartsProfile
@@ -45,23 +45,23 @@ def eager(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) ->
     batches: rotated through while profiling. folder: where traces go. runs: inferences of a pass.
     """
     backend = TorchEager(replace(job, batches=batches, options={**job.options, "graph": False}))
-    ready(backend)
+    load_and_warm_up(backend)
     notes = (_NO_GRAPH,) if job.options.get("graph") else ()
     return _modules_and_operators(backend, backend.module, folder, runs, notes)
 
 
 def eager_decoder(
-    job: GenerationJob, prompts: NDArray[np.int64], phase: GenerationPhase, folder: Path, runs: int
+    job: DecoderJob, prompts: NDArray[np.int64], phase: GenerationPhase, folder: Path, runs: int
 ) -> PartsProfile:
     """Modules and operators of one phase. prompts: (samples, length), taken in turn. folder, runs: as of eager()."""
     decoder = EagerDecoder(job)
     backend = DecoderPhase(decoder, prompts, phase)
-    ready(backend)
+    load_and_warm_up(backend)
     return _modules_and_operators(backend, decoder.module, folder, runs)
 
 
 def compiled_decoder(
-    job: GenerationJob, prompts: NDArray[np.int64], phase: GenerationPhase, folder: Path, runs: int
+    job: DecoderJob, prompts: NDArray[np.int64], phase: GenerationPhase, folder: Path, runs: int
 ) -> PartsProfile:
     """The prefill, which is eager, by modules and operators; the compiled step by operators. As of eager_decoder()."""
     torch._inductor.config.cpp.enable_kernel_profile = True
@@ -69,7 +69,7 @@ def compiled_decoder(
     backend = DecoderPhase(decoder, prompts, phase)
     if phase == "decode":
         return _operators_only(backend, folder, runs, _COMPILE)
-    ready(backend)
+    load_and_warm_up(backend)
     return _modules_and_operators(backend, decoder.module, folder, runs, (_EAGER_PREFILL,))
 
 
@@ -79,7 +79,7 @@ def _modules_and_operators(
     """Of a backend that is ready and calls `module` eagerly; closes it."""
     recorded = record(backend, module, runs)
     typical = middle_runs(recorded.spans_ns)
-    layers = rows_of(module, backend, [recorded.marks[run] for run in typical])
+    layers = module_rows(module, backend, [recorded.marks[run] for run in typical])
     save_trace(folder / MODULES_TRACE, folder.name, spans_of_run(recorded.marks[typical[0]]))
     on_gpu = backend.on_gpu
     with nvtx_ranges(module, ProfilerRanges()) if on_gpu else nullcontext():
@@ -116,9 +116,9 @@ def compiled(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int)
 
 
 def _operators_only(backend: TimedPass, folder: Path, runs: int, why: str) -> PartsProfile:
-    ready(backend)
-    before = [span_of(backend, index) for index in range(runs)]
+    load_and_warm_up(backend)
+    before = [inference_span(backend, index) for index in range(runs)]
     profiled = operators(backend, folder, runs)
-    after = [span_of(backend, index) for index in range(runs)]
+    after = [inference_span(backend, index) for index in range(runs)]
     backend.close()
     return profiled.alone(middle_mean(before + after), why)

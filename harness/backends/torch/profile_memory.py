@@ -184,7 +184,7 @@ def watched(events: Iterable[Mapping[str, Any]], device_type: int) -> Allocation
         history.reserved.append(int(about["Total Reserved"]))
         if size > 0:
             alive[address] = len(history.blocks)
-            history.blocks.append(Allocation(size, place, _around(at, operators, starts)))
+            history.blocks.append(Allocation(size, place, _operator_around(at, operators, starts)))
         elif address in alive:
             _free(history.blocks, alive.pop(address), place, at)
         else:
@@ -209,7 +209,7 @@ def _called(events: Iterable[Mapping[str, Any]]) -> list[Operator]:
     return operators
 
 
-def _around(at: float, operators: Sequence[Operator], starts: Sequence[float]) -> Operator | None:
+def _operator_around(at: float, operators: Sequence[Operator], starts: Sequence[float]) -> Operator | None:
     place = bisect_right(starts, at) - 1
     return operators[place] if place >= 0 and at <= operators[place].end else None
 
@@ -256,7 +256,7 @@ def _record(
     place = history.peak_place()
     alive = history.alive(place)
     base, heights, temporaries = sum(before.values()), history.running(), history.running_of("temporaries")
-    kept = _kept(heights)
+    kept = _recorded_places(heights)
     unused = history.reserved[place] - base - heights[place] if gpu and place >= 0 else 0
     whole = all(block.operator is not None for block in history.blocks)
     notes = [_OUTSIDE] if gpu is None else list(gpu.notes)
@@ -325,7 +325,7 @@ def _events(running: TorchBackend) -> list[dict[str, Any]]:
     return events
 
 
-def _kept(heights: Sequence[int]) -> list[int]:
+def _recorded_places(heights: Sequence[int]) -> list[int]:
     """Places of the changes that the record keeps: all, or the highest of each group of neighbours."""
     step = -(-len(heights) // MAX_CHANGES) or 1
     return [

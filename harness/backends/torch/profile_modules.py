@@ -17,17 +17,17 @@ from harness.backends.profile_timing import (
     PartTimes,
     SpanMark,
     TimedPass,
-    choose,
-    in_turns,
-    means,
+    choose_batch,
+    inference_span,
+    mean_times,
     selected_span,
-    span_of,
+    spans_in_turns,
     times_of_run,
 )
 from harness.core.schemas.profile_record import LayerRow
 from harness.profiling.layers import group_of
 from harness.timing.clock import now_ns
-from harness.zoo.unfused_attention import without_fast_path
+from harness.zoo.unfused_attention import unfused_attention
 
 Hook = Callable[[str], Callable[..., None]]
 """Path of a module → function to call there. It returns nothing: a hook's result would replace inputs or results."""
@@ -140,7 +140,7 @@ def record(backend: TimedPass, module: nn.Module, runs: int) -> Recording:
     marks: list[list[SpanMark]] = []
 
     def watched(index: int) -> int:
-        choose(backend, index)
+        choose_batch(backend, index)
         with nvtx_ranges(module) if on_gpu else nullcontext(), recording(module, stamps) as recorded:
             span = selected_span(backend)
         marks.append(marks_of(recorded, stamps))
@@ -148,7 +148,7 @@ def record(backend: TimedPass, module: nn.Module, runs: int) -> Recording:
 
     watched(0)
     marks.clear()
-    plain, spans = in_turns(lambda index: span_of(backend, index), watched, runs)
+    plain, spans = spans_in_turns(lambda index: inference_span(backend, index), watched, runs)
     return Recording(plain, spans, marks)
 
 
@@ -158,14 +158,14 @@ def marks_of(recorded: Recorded, stamps: Stamps) -> list[SpanMark]:
     return [SpanMark(path, begins, stamps.ns(first, stamp)) for path, begins, stamp in recorded]
 
 
-def rows_of(module: nn.Module, backend: TimedPass, runs: list[list[SpanMark]]) -> tuple[LayerRow, ...]:
+def module_rows(module: nn.Module, backend: TimedPass, runs: list[list[SpanMark]]) -> tuple[LayerRow, ...]:
     """One row per module that ran, in the order of their begin. backend: runs the module twice more, to get its results
     and to count."""
-    times = means([times_of_run(marks) for marks in runs])
+    times = mean_times([times_of_run(marks) for marks in runs])
     parts = _parts(module)
-    choose(backend, 0)
+    choose_batch(backend, 0)
     made = _results(module, backend.infer)
-    choose(backend, 0)
+    choose_batch(backend, 0)
     flops = _flops(module, backend.infer)
     return tuple(_row(path, parts, times, made, flops) for path in times)
 
@@ -177,7 +177,7 @@ def _row(
     made: Mapping[str, list[torch.Tensor]],
     flops: Mapping[str, int],
 ) -> LayerRow:
-    above = _above(path)
+    above = _ancestors(path)
     ran = [name for name in above if name in times]  # a ModuleList is only a name: it is never called
     tensors = made.get(path, [])
     return LayerRow(
@@ -197,7 +197,7 @@ def _row(
     )
 
 
-def _above(path: str) -> list[str]:
+def _ancestors(path: str) -> list[str]:
     """Paths of the modules around a module, from the model itself down."""
     names = path.split(".")
     return [] if path == ROOT else [ROOT, *(".".join(names[:depth]) for depth in range(1, len(names)))]
@@ -237,7 +237,7 @@ def _flops(module: nn.Module, call: Callable[[], Any]) -> dict[str, int]:
     """Path → FLOPs of the module and the modules that it calls, 2 per multiply-add. Attention is computed in separate
     products while counting, as the counter does not see into fused kernels (harness/zoo/cost/torch_counts.py)."""
     counter = FlopCounterMode(display=False)
-    with _outermost(module) as outermost, without_fast_path(), sdpa_kernel(SDPBackend.MATH), counter:
+    with _outermost(module) as outermost, unfused_attention(), sdpa_kernel(SDPBackend.MATH), counter:
         call()
     flops_of: dict[str, int] = {}
     for name, counts in counter.get_flop_counts().items():

@@ -11,7 +11,7 @@ from typing import Any
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from harness.backends.profile_timing import ROOT, TimedPass, span_of
+from harness.backends.profile_timing import ROOT, TimedPass, inference_span
 from harness.core.safe_files import SizeLimit, read
 from harness.core.schemas.profile_record import LayerRow, OperatorGaps, OperatorRow, PartsProfile
 from harness.core.store import save_bytes, translate_storage_errors
@@ -130,10 +130,10 @@ def operators(backend: TimedPass, folder: Path, runs: int, name: str = TRACE) ->
     on_device = backend.on_gpu
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_device else [])]
     with profile(activities=activities):  # the first use in a process sets the profiler up
-        span_of(backend, 0)
+        inference_span(backend, 0)
     traced = backend.alone(min(runs, MAX_TRACED_RUNS))
     with profile(activities=activities, record_shapes=True, acc_events=True) as profiler:
-        spans = [span_of(backend, index) for index in range(traced)]
+        spans = [inference_span(backend, index) for index in range(traced)]
     path = folder / name
     with translate_storage_errors(path):
         folder.mkdir(parents=True, exist_ok=True)
@@ -143,12 +143,12 @@ def operators(backend: TimedPass, folder: Path, runs: int, name: str = TRACE) ->
     save_bytes(path, json.dumps(trace, separators=(",", ":")).encode())
     events = trace["traceEvents"]
     overhead = {event["name"] for event in events if event.get("cat") == "overhead"}
-    rows = rows_of(profiler.key_averages(group_by_input_shape=True), traced, on_device, overhead)
+    rows = operator_rows(profiler.key_averages(group_by_input_shape=True), traced, on_device, overhead)
     gaps = None if on_device else operator_gaps_of(events)
     return Operators(rows, round(sum(spans) / traced), tuple(events), traced, trace["baseTimeNanoseconds"], gaps)
 
 
-def rows_of(
+def operator_rows(
     averages: Iterable[Any], runs: int, on_device: bool, overhead: Collection[str] = ()
 ) -> tuple[OperatorRow, ...]:
     """torch.profiler's sums (µs) → a row for each (ns per run, means), the longest on host or device first.

@@ -24,7 +24,7 @@ class Product(NamedTuple):
     of_activations: bool
 
 
-def words_of(shares: Mapping[Product, float], least: float) -> tuple[str, ...]:
+def precision_words(shares: Mapping[Product, float], least: float) -> tuple[str, ...]:
     """Words for the precisions of at least this share of the products, sorted."""
     by_word: dict[str, float] = {}
     for kind, share in shares.items():
@@ -43,7 +43,7 @@ def fp8_ran(
     if not shares:
         return (held,), {}
     weighted = {kind: share for kind, share in shares.items() if not kind.of_activations}
-    words = words_of(weighted, least) or words_of(shares, least)
+    words = precision_words(weighted, least) or precision_words(shares, least)
     fp8_share = sum(share for kind, share in shares.items() if kind.word == "fp8")
     return words, {"fp8_share_of_products": round(fp8_share, 4)}
 

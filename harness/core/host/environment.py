@@ -176,7 +176,7 @@ def _limits() -> Limits:
         affinity=limits.affinity(),
         cpu_quota=limits.cpu_quota(),
         memory_limit_bytes=limits.memory_limit_bytes(),
-        threads=limits.threads(),
+        threads=limits.thread_count(),
         container=_container(),
         image=os.environ.get("INFEROMETER_IMAGE") or None,
         image_digest=os.environ.get("INFEROMETER_IMAGE_DIGEST") or None,

@@ -188,15 +188,15 @@ def facts_of(handle: GpuHandle) -> Gpu:
         driver=_required(handle.ask_system("GetDriverVersion")),
         cuda=_cuda(_required(handle.ask_system("GetCudaDriverVersion_v2"))),
         vbios=handle.ask("DeviceGetVbiosVersion"),
-        persistence=_given(handle.ask("DeviceGetPersistenceMode"), _on_off),
-        ecc=_given(handle.ask("DeviceGetEccMode"), _current),
-        mig=_given(handle.ask("DeviceGetMigMode"), lambda mode: _mig(_current(mode), handle.instance)),
-        power_limit_w=_given(handle.ask("DeviceGetEnforcedPowerLimit"), _watts),
-        power_limit_default_w=_given(handle.ask("DeviceGetPowerManagementDefaultLimit"), _watts),
+        persistence=_converted(handle.ask("DeviceGetPersistenceMode"), _on_off_text),
+        ecc=_converted(handle.ask("DeviceGetEccMode"), _current),
+        mig=_converted(handle.ask("DeviceGetMigMode"), lambda mode: _mig(_current(mode), handle.instance)),
+        power_limit_w=_converted(handle.ask("DeviceGetEnforcedPowerLimit"), _watts),
+        power_limit_default_w=_converted(handle.ask("DeviceGetPowerManagementDefaultLimit"), _watts),
         max_sm_mhz=handle.ask("DeviceGetMaxClockInfo", handle.constant("NVML_CLOCK_SM")),
         max_memory_mhz=handle.ask("DeviceGetMaxClockInfo", handle.constant("NVML_CLOCK_MEM")),
         pcie=_pcie(handle.ask("DeviceGetMaxPcieLinkGeneration"), handle.ask("DeviceGetMaxPcieLinkWidth")),
-        bar1_bytes=_given(handle.ask("DeviceGetBAR1MemoryInfo"), lambda memory: int(memory.bar1Total)),
+        bar1_bytes=_converted(handle.ask("DeviceGetBAR1MemoryInfo"), lambda memory: int(memory.bar1Total)),
     )
 
 
@@ -227,7 +227,7 @@ def _required(answer: Any | Unavailable) -> Any:
     return answer
 
 
-def _given(answer: Any | Unavailable, convert: Callable[[Any], Any]) -> Any:
+def _converted(answer: Any | Unavailable, convert: Callable[[Any], Any]) -> Any:
     return answer if isinstance(answer, Unavailable) else convert(answer)
 
 
@@ -239,13 +239,13 @@ def _cuda(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-def _on_off(state: int) -> str:
+def _on_off_text(state: int) -> str:
     return "on" if state else "off"
 
 
 def _current(modes: list[int]) -> str:
     """The current mode of [current, pending]: the pending mode needs a reset."""
-    return _on_off(modes[0])
+    return _on_off_text(modes[0])
 
 
 def _mig(state: str, instance: str | None) -> str:

@@ -76,7 +76,7 @@ def throttled_periods(cgroup: Path = _CGROUP, membership: Path = _MEMBERSHIP) ->
     return max((count for count in counts if count is not None), default=None)
 
 
-def threads(cpus: int | None = None, quota: float | None = None) -> int:
+def thread_count(cpus: int | None = None, quota: float | None = None) -> int:
     """Threads for every backend: the CPUs of the affinity mask, cut to the cgroup quota, rounded down, at least 1.
 
     Rounded down: a pool with more threads than quota is throttled in every period.

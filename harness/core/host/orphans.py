@@ -39,9 +39,9 @@ def die_with_parent(parent: int | None = None, by: signal.Signals = signal.SIGKI
             os._exit(1)
 
 
-def adopt() -> None:
-    """Become the parent of every descendant whose own parent ends, instead of process 1: `sweep` then finds it, even
-    where it started a session of its own."""
+def adopt_descendants() -> None:
+    """Become the parent of every descendant whose own parent ends, instead of process 1: `kill_children` then finds
+    it, even where it started a session of its own."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
@@ -57,7 +57,7 @@ def children() -> frozenset[int]:
     return frozenset(pids)
 
 
-def sweep(keep: Collection[int] = ()) -> int:
+def kill_children(keep: Collection[int] = ()) -> int:
     """Kill and reap every child not in `keep`, and the children that this process adopts thereby; returns their number.
 
     A live child in `keep` keeps its own children. For a process that has called `adopt`.
@@ -82,7 +82,7 @@ def end_all_with(parent: int) -> None:
     `adopt` and does not run a user's code itself, which could delay the signal."""
 
     def end(_signal: int, _frame: FrameType | None) -> NoReturn:
-        sweep()
+        kill_children()
         os._exit(128 + signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, end)
@@ -95,7 +95,7 @@ def fork_guarded(parent: int) -> None:
     parent: the expected parent of the guard.
     """
     os.setsid()  # Ctrl-C goes only to the stage, which then ends both
-    adopt()
+    adopt_descendants()
     end_all_with(parent)
     guard = os.getpid()
     pid = os.fork()
@@ -116,9 +116,9 @@ def guarded(command: Sequence[str], announced: bool = False) -> list[str]:
 
 
 def _guard(pid: int) -> NoReturn:
-    """Wait for a child, sweep, and end as it did."""
+    """Wait for a child, kill all others, and end as it did."""
     _, status = os.waitpid(pid, 0)
-    sweep()
+    kill_children()
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         import resource  # noqa: PLC0415 - not on every system
@@ -134,7 +134,7 @@ def run_guarded(words: Sequence[str]) -> NoReturn:
     """Start a command and guard it."""
     announced = words[0] == "--announced"
     command, parent = words[announced:], os.getppid()
-    adopt()
+    adopt_descendants()
     end_all_with(parent)
     with_guard = partial(die_with_parent, os.getpid())
     try:

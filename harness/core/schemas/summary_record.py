@@ -342,10 +342,10 @@ def rounded_record(record: R) -> R:
         value = values[name]
         if type(value) not in _UNROUNDED and (new := _rounded_part(value)) is not value:
             changed[name] = new
-    return _with(record, changed) if changed else record
+    return _fast_copy(record, changed) if changed else record
 
 
-def _with(record: R, changed: dict[str, Any]) -> R:
+def _fast_copy(record: R, changed: dict[str, Any]) -> R:
     """model_copy without its care for private attributes, which no record has."""
     copy = record.__class__.__new__(record.__class__)
     object.__setattr__(copy, "__dict__", {**record.__dict__, **changed})

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from harness.core import text as sanitize
-from harness.core.safe_files import FILE_NAME, relative
+from harness.core.safe_files import FILE_NAME, relative_name
 
 FileName = Annotated[str, StringConstraints(pattern=rf"^{FILE_NAME.pattern}$", max_length=200)]
 """One component of a path (`safe_files.FILE_NAME`)."""
-RelativePath = Annotated[str, StringConstraints(max_length=400), AfterValidator(relative)]
+RelativePath = Annotated[str, StringConstraints(max_length=400), AfterValidator(relative_name)]
 """A path with `/` whose text stays below the folder that it is joined to; `safe_files.inside` follows links."""
 Device = Literal["cpu", "cuda"]
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4"]

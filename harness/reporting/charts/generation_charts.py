@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from harness.aggregation.grades import RANKED
 from harness.core.schemas import GenerationRow, Interval
-from harness.core.units import MAX_PRINTED_FACTOR, duration, to_scale
+from harness.core.units import MAX_PRINTED_FACTOR, drawable_interval, duration
 from harness.reporting.charts.latency_charts import LOG_BATCHES_FROM
 from harness.reporting.charts.spec import (
     Axis,
@@ -21,14 +21,14 @@ from harness.reporting.charts.spec import (
     Point,
     Series,
     Tags,
-    decades,
+    axis_from_zero,
+    decade_axis,
     even_ticks,
-    from_zero,
-    widened,
+    widened_limits,
 )
-from harness.reporting.charts.style import dashes, look
+from harness.reporting.charts.style import backend_look, precision_dashes
 from harness.reporting.ranking import USUAL
-from harness.reporting.tables.generation_table import named
+from harness.reporting.tables.generation_table import generation_row_name
 
 MAX_PANELS = 3
 
@@ -51,9 +51,9 @@ def ttft_against_prompt(rows: Sequence[GenerationRow], conditions: str) -> Lines
 
 
 def _ttft_panel(legend: Sequence[Series], rows: Sequence[GenerationRow], size: int) -> LinePanel:
-    series = _drawn(legend, rows, _ttft_points)
+    series = _drawn_series(legend, rows, _ttft_points)
     values = [point.mark.value for row in series for point in row.points]
-    y = decades("ms to the first token, log scale", *widened(values))
+    y = decade_axis("ms to the first token, log scale", *widened_limits(values))
     x = numbers_axis("tokens of the prompt", [row.prompt_length for row in rows])
     return LinePanel(f"batch {size}", x, y, series)
 
@@ -91,10 +91,14 @@ def tokens_against_batch(rows: Sequence[GenerationRow], conditions: str) -> Line
 
 
 def _rate_panel(legend: Sequence[Series], rows: Sequence[GenerationRow], length: int, log: bool) -> LinePanel:
-    series = _drawn(legend, rows, _rate_points)
+    series = _drawn_series(legend, rows, _rate_points)
     rates = [point.mark.value for row in series for point in row.points]
     label = f"tokens per second{', log scale' if log else ''}"
-    y = decades(label, min(rates) / 1.25, max(rates) * 1.25) if log else from_zero(label, max(rates), 1.08, most=5)
+    y = (
+        decade_axis(label, min(rates) / 1.25, max(rates) * 1.25)
+        if log
+        else axis_from_zero(label, max(rates), 1.08, most=5)
+    )
     return LinePanel(f"prompt of {length}", numbers_axis("batch size", [row.batch_size for row in rows]), y, series)
 
 
@@ -120,13 +124,13 @@ def itl_against_context(rows: Sequence[GenerationRow], conditions: str) -> Lines
 
 
 def _itl_panel(legend: Sequence[Series], rows: Sequence[GenerationRow], size: int) -> LinePanel:
-    series = _drawn(legend, rows, _itl_points)
+    series = _drawn_series(legend, rows, _itl_points)
     points = [point for row in series for point in row.points]
     low, high = min(point.x for point in points), max(point.x for point in points)
     # Contexts of one prompt lie close together: from 0 on, they would fill a corner of the panel.
     left = low - (high - low) / 4 if 2 * low > high else 0.0
     x = Axis("tokens of context", left, high + (high - left) / 20, tuple(even_ticks(left, high)))
-    y = from_zero("ms between tokens", max(point.mark.value for point in points), 1.1)
+    y = axis_from_zero("ms between tokens", max(point.mark.value for point in points), 1.1)
     return LinePanel(f"batch {size}", x, y, series)
 
 
@@ -154,25 +158,28 @@ def _legend(
     """(a line for each name, the best first; their rows). points: of one row."""
     lines: dict[str, list[GenerationRow]] = {}
     for row in rows:
-        lines.setdefault(named(row), []).append(row)
+        lines.setdefault(generation_row_name(row), []).append(row)
     numbers = _numbers(lines)
     entries = []
     for name, (first, *_) in lines.items():
         fill: Fill = "solid" if first.precision == "fp32" else "tint"
-        style = dashes(first.precision, numbers[name])
+        style = precision_dashes(first.precision, numbers[name])
         tags: Tags = (first.model, first.backend, first.precision, None, None)
-        entries.append(Series(name, look(first.backend, numbers[name]), fill, (), True, style, tags))
-    legend = tuple(sorted(_drawn(entries, rows, points), key=best)[:MAX_SERIES])
+        entries.append(Series(name, backend_look(first.backend, numbers[name]), fill, (), True, style, tags))
+    legend = tuple(sorted(_drawn_series(entries, rows, points), key=best)[:MAX_SERIES])
     return legend, [row for line in legend for row in lines[line.name]]
 
 
-def _drawn(
+def _drawn_series(
     legend: Sequence[Series], rows: Sequence[GenerationRow], points: Callable[[GenerationRow], Sequence[Point]]
 ) -> tuple[Series, ...]:
     """The lines of the legend that have points in these rows, each in its look."""
     drawn = []
     for line in legend:
-        own = sorted((point for row in rows if named(row) == line.name for point in points(row)), key=lambda at: at.x)
+        own = sorted(
+            (point for row in rows if generation_row_name(row) == line.name for point in points(row)),
+            key=lambda at: at.x,
+        )
         if own:
             marks = tuple(replace(point, mark=replace(point.mark, look=line.look)) for point in own)
             drawn.append(replace(line, points=marks))
@@ -182,10 +189,10 @@ def _drawn(
 def mark(row: GenerationRow, value: float, interval: Interval | None = None) -> Mark:
     """A marker; hollow in the colour of its line where the row is not ranked."""
     fill: Fill = "open" if row.grade not in RANKED else "solid" if row.precision == "fp32" else "tint"
-    drawn = to_scale(interval)
+    drawn = drawable_interval(interval)
     return Mark(
         value,
-        look(row.backend),
+        backend_look(row.backend),
         fill,
         interval=drawn,
         wide=interval is not None and drawn is None,
@@ -205,7 +212,7 @@ def hover(row: GenerationRow) -> str:
     first = f"TTFT {duration(row.ttft_ns.median)}" if row.ttft_ns else ""
     step = f"ITL {duration(row.itl_ns.median)}" if row.itl_ns else ""
     place = f"batch {row.batch_size}, {row.prompt_length} + {row.new_tokens} tokens"
-    return "<br>".join(filter(None, (f"{named(row)} · {place}", first, step, f"grade {row.grade}")))
+    return "<br>".join(filter(None, (f"{generation_row_name(row)} · {place}", first, step, f"grade {row.grade}")))
 
 
 def numbers_axis(label: str, values: Iterable[int]) -> Axis:

@@ -13,17 +13,17 @@ from harness.reporting.charts.rows import (
     MAX_LINES,
     TableRows,
     accuracies,
-    by_label,
+    chart_shapes,
     common_labels,
-    fill,
+    filter_tags,
     hover,
     in_colour,
     latency_mark,
-    names,
-    reading,
+    legend_text,
+    marker_fill,
+    marks_by_label,
+    row_labels,
     shape_name,
-    shapes,
-    tags,
 )
 from harness.reporting.charts.spec import (
     Axis,
@@ -34,11 +34,11 @@ from harness.reporting.charts.spec import (
     Mark,
     Point,
     Series,
-    decades,
-    from_zero,
+    axis_from_zero,
+    decade_axis,
 )
-from harness.reporting.charts.style import Look, dashes, look
-from harness.reporting.ranking import drawable, labels
+from harness.reporting.charts.style import Look, backend_look, precision_dashes
+from harness.reporting.ranking import drawable, series_labels
 
 LOG_TIMES_FROM = 8
 """Ratio (slowest over fastest median of a panel, or largest p95 over slowest) from which the axis is logarithmic."""
@@ -59,8 +59,8 @@ def latency(table: TableRows) -> Dots | None:
         return None
     offline = table.rows[0].mode == "offline"
     quantity = "Time per batch" if offline else "Latency"
-    groups = [(shape_name(key), group) for key, group in shapes(table.shown)]
-    called = names(table.shown)
+    groups = [(shape_name(key), group) for key, group in chart_shapes(table.shown)]
+    called = row_labels(table.shown)
     return _dots(
         f"{table.model}: {quantity.lower()} by backend",
         f"{quantity} by backend",
@@ -78,10 +78,10 @@ def overview(tables: Sequence[tuple[str, Sequence[Row]]], conditions: str) -> Do
     groups = []
     for model, rows in tables:
         shown = drawable(rows)
-        key, group = shapes(shown)[0]
+        key, group = chart_shapes(shown)[0]
         # Models share the labels of lines, but each has its own accuracy.
         beside = "\n".join(filter(None, (model, shape_name(key), beside_quantised(group))))
-        groups.append((beside, group, labels(shown)))
+        groups.append((beside, group, series_labels(shown)))
     title = f"{quantity} by backend, each model at its smallest batch"
     unit = _unit([row for _, rows in tables for row in rows])
     return _dots(title, "Every model at its smallest batch", conditions, groups, unit, quantity.lower(), MARKS)
@@ -96,13 +96,13 @@ def far_apart(lines: Sequence[tuple[float, float | None]]) -> bool:
 
 def time_axis(label: str, marks: Sequence[Mark], log: bool) -> Axis:
     """An axis from 0, or a logarithmic axis, with room for the figures to the right of the marks."""
-    high = max(map(of_rows.highest, marks), default=1.0)
+    high = max(map(of_rows.mark_high_end, marks), default=1.0)
     if not log:
-        return from_zero(label, high, room=1.2)
-    low = max(min(map(of_rows.lowest, marks), default=1.0), min((mark.value for mark in marks), default=1.0) / 4)
+        return axis_from_zero(label, high, room=1.2)
+    low = max(min(map(of_rows.mark_low_end, marks), default=1.0), min((mark.value for mark in marks), default=1.0) / 4)
     span = max(high / low, 1.5)
     # Arrows of a wide interval are longer than its marker.
-    return decades(label, low / span ** (0.15 if any(mark.wide for mark in marks) else 0.08), high * span**0.3)
+    return decade_axis(label, low / span ** (0.15 if any(mark.wide for mark in marks) else 0.08), high * span**0.3)
 
 
 def beside_quantised(rows: Sequence[Row]) -> str:
@@ -120,7 +120,7 @@ def _dots(
     first: str,
 ) -> Dots:
     """The panels. groups: (title, rows, labels) of each. All have the same kind of scale, each with its own limits."""
-    lines = [by_label(group, called, lambda row: latency_mark(row, unit.ns)) for _, group, called in groups]
+    lines = [marks_by_label(group, called, lambda row: latency_mark(row, unit.ns)) for _, group, called in groups]
     marks = [[mark for mark in panel.values() if isinstance(mark, Mark)] for panel in lines]
     log = any(far_apart([(mark.value, mark.tail) for mark in panel_marks]) for panel_marks in marks)
     label = f"{axis} ({unit.name}{', log scale' if log else ''})"
@@ -129,7 +129,7 @@ def _dots(
         for (name, _, _), panel_marks, panel in zip(groups, marks, lines, strict=True)
     ]
     shown = [row for _, group, _ in groups for row in group]
-    text = reading(first, shown, [mark for panel_marks in marks for mark in panel_marks])
+    text = legend_text(first, shown, [mark for panel_marks in marks for mark in panel_marks])
     # Four panels are arranged two by two, other numbers three per row.
     return Dots(title, heading, text, conditions, tuple(panels), common_labels(lines), 2 if len(panels) == 4 else 3)
 
@@ -150,7 +150,7 @@ def throughput(table: TableRows) -> Lines | None:
     shown = [row for row in table.rows if row.throughput_per_s is not None]
     if len({row.batch_size for row in shown}) < 2:
         return None
-    labels, plain, numbers = names(shown), ranking.labels(shown), ranking.line_numbers(shown)
+    labels, plain, numbers = row_labels(shown), ranking.series_labels(shown), ranking.line_numbers(shown)
     lines: dict[str, list[Row]] = {}
     for row in sorted(shown, key=lambda row: row.batch_size):
         lines.setdefault(labels[row.case_id], []).append(row)
@@ -168,7 +168,7 @@ def throughput(table: TableRows) -> Lines | None:
         for length in lengths
     ]
     marks = [point.mark for panel in panels for series in panel.series for point in series.points]
-    text = reading(
+    text = legend_text(
         "Samples divided by the wall time of the timed loop, median over processes.",
         shown,
         marks,
@@ -183,7 +183,11 @@ def _panel(
     length: int, rows: Sequence[Row], legend: Sequence[Series], labels: Mapping[str, str], label: str, log: bool
 ) -> LinePanel:
     rates = [row.throughput_per_s or 0 for row in rows]
-    y = decades(label, min(rates) / 1.25, max(rates) * 1.25) if log else from_zero(label, max(rates), 1.08, most=5)
+    y = (
+        decade_axis(label, min(rates) / 1.25, max(rates) * 1.25)
+        if log
+        else axis_from_zero(label, max(rates), 1.08, most=5)
+    )
     ours = {row.case_id for row in rows}
     drawn = []
     for series in legend:
@@ -204,17 +208,17 @@ def _series(label: str, rows: Sequence[Row], number: int) -> Series:
     entry = (first.model, first.backend, first.precision, None, None)
     return Series(
         label,
-        look(first.backend, number),
+        backend_look(first.backend, number),
         "solid" if solid else "tint",
         (),
         True,
-        dashes(first.precision, number),
+        precision_dashes(first.precision, number),
         entry,
     )
 
 
 def _mark(row: Row, own: Look) -> Mark:
-    return in_colour(Mark(row.throughput_per_s or 0, own, fill(row), hover=hover(row), tags=tags(row)))
+    return in_colour(Mark(row.throughput_per_s or 0, own, marker_fill(row), hover=hover(row), tags=filter_tags(row)))
 
 
 def _batches(rows: Sequence[Row]) -> Axis:

@@ -25,21 +25,21 @@ from harness.reporting.charts.spec import (
     Point,
     Series,
     Tags,
-    decades,
-    from_zero,
+    axis_from_zero,
+    decade_axis,
 )
-from harness.reporting.charts.style import Look, dashes, look
+from harness.reporting.charts.style import Look, backend_look, precision_dashes
 from harness.reporting.load_groups import (
     LoadGroup,
     bounded_percentile,
-    computing,
     delay_text,
     deployment,
     infinite_ns,
     knee_of,
-    names,
+    load_names,
     percentile_ns,
-    ranked,
+    ranked_loads,
+    workers_text,
 )
 
 MAX_DEPLOYMENTS = 8
@@ -73,10 +73,10 @@ class _Quantity:
 
 def load_curve(key: LoadGroup, rows: Sequence[LoadRow], conditions: str) -> Lines | None:
     """Panels of p50, p99 and goodput of the server rows of one group; None without a sound row."""
-    shown = [row for row in ranked(rows) if row.scenario == "server" and row.bound][:MAX_DEPLOYMENTS]
+    shown = [row for row in ranked_loads(rows) if row.scenario == "server" and row.bound][:MAX_DEPLOYMENTS]
     if not shown:
         return None
-    called, bound = names(shown), shown[0].bound
+    called, bound = load_names(shown), shown[0].bound
     if bound is None:
         return None
     unit, of, word = units.time_unit([bound.limit_ns]), bound.of, _WORDS[bound.of]
@@ -87,7 +87,7 @@ def load_curve(key: LoadGroup, rows: Sequence[LoadRow], conditions: str) -> Line
     good = _Quantity(lambda point: 100 * (1 - point.over_share), _good)
     x, y = _loads(shown), _times(shown, of, unit, top)
     of_p99 = replace(y, reference=limit) if at_p99 else y
-    shares = from_zero("requests within the bound", 100.0, 1.04, most=5, suffix="%")
+    shares = axis_from_zero("requests within the bound", 100.0, 1.04, most=5, suffix="%")
     goodput = "goodput"
     if shown[0].bounds_text == bound.text and of != "itl":
         # With several bounds, and with one on times between tokens, no share of requests is the limit.
@@ -158,18 +158,19 @@ def _series(rows: Sequence[LoadRow], called: Mapping[str, str], of: _Quantity) -
         name, style, line = called[row.load_id], _look(row, rows), _dashes(row, rows)
         curve = [
             Point(
-                predicted.rate_per_s, Mark(of.replayed(predicted), style, hover=_hover(name, predicted), tags=tags(row))
+                predicted.rate_per_s,
+                Mark(of.replayed(predicted), style, hover=_hover(name, predicted), tags=load_tags(row)),
             )
             for predicted in row.predicted
         ]
         kept = tuple(point for point in curve if of.top is None or point.mark.value <= of.top)
         if kept:
-            drawn.append(Series(name, style, "solid", kept, True, line, tags(row), marked=False))
+            drawn.append(Series(name, style, "solid", kept, True, line, load_tags(row), marked=False))
         if of.top and (knee := knee_of(row)) is not None and kept and knee <= kept[-1].x:
             drawn.append(_knee(row, name, style, kept, knee))
         points = tuple(_measured(row, name, style, of, point) for point in row.points if _fits(of, point))
         if points:
-            drawn.append(Series(name, style, "solid", points, False, (), tags(row)))
+            drawn.append(Series(name, style, "solid", points, False, (), load_tags(row)))
     return tuple(drawn)
 
 
@@ -185,7 +186,7 @@ def _measured(row: LoadRow, name: str, style: Look, of: _Quantity, point: Loaded
     fill = FILLS.get(point.verdict or "", "hollow")
     wide = of.top is not None and ends is not None and ends.high > WIDEST * ends.low
     mark = Mark(
-        value or 0.0, style, fill, None if wide else ends, wide, hover=_measured_hover(name, point), tags=tags(row)
+        value or 0.0, style, fill, None if wide else ends, wide, hover=_measured_hover(name, point), tags=load_tags(row)
     )
     return Point(point.asked_per_s or 0.0, mark)
 
@@ -197,20 +198,26 @@ def _knee(row: LoadRow, name: str, style: Look, curve: Sequence[Point], knee: fl
     hover = f"<b>{escape(name)}</b><br>knee at {units.significant(knee)}/s"
     star = Look(style.colour, KNEE)
     return Series(
-        name, star, "solid", (Point(knee, Mark(value, star, hover=hover, tags=tags(row))),), False, (), tags(row)
+        name,
+        star,
+        "solid",
+        (Point(knee, Mark(value, star, hover=hover, tags=load_tags(row))),),
+        False,
+        (),
+        load_tags(row),
     )
 
 
 def _entry(row: LoadRow, name: str, rows: Sequence[LoadRow]) -> Series:
-    return Series(name, _look(row, rows), "solid", (), _has_lines(rows), _dashes(row, rows), tags(row))
+    return Series(name, _look(row, rows), "solid", (), _has_lines(rows), _dashes(row, rows), load_tags(row))
 
 
 def _look(row: LoadRow, rows: Sequence[LoadRow]) -> Look:
-    return look(deployment(row), _number(row, rows))
+    return backend_look(deployment(row), _number(row, rows))
 
 
 def _dashes(row: LoadRow, rows: Sequence[LoadRow]) -> tuple[float, ...]:
-    return dashes(row.precision, _number(row, rows))
+    return precision_dashes(row.precision, _number(row, rows))
 
 
 def _number(row: LoadRow, rows: Sequence[LoadRow]) -> int:
@@ -219,7 +226,7 @@ def _number(row: LoadRow, rows: Sequence[LoadRow]) -> int:
     return same.index(row.load_id)
 
 
-def tags(row: LoadRow) -> Tags:
+def load_tags(row: LoadRow) -> Tags:
     """Values by which the page filters; a load has no batch and no grade of its own."""
     return (row.model, row.backend, row.precision, None, None)
 
@@ -230,8 +237,8 @@ def _loads(rows: Sequence[LoadRow]) -> Axis:
     ]
     ends = [max((predicted.rate_per_s for predicted in row.predicted), default=loads[0]) for row in rows]
     if max(ends) < LOG_FROM * min(ends):
-        return from_zero("load (requests/s)", max(loads), 1.04, most=4)
-    return decades("load (requests/s), log scale", min(filter(None, loads)) / 1.1, max(loads) * 1.15)
+        return axis_from_zero("load (requests/s)", max(loads), 1.04, most=4)
+    return decade_axis("load (requests/s), log scale", min(filter(None, loads)) / 1.1, max(loads) * 1.15)
 
 
 def _times(rows: Sequence[LoadRow], of: Bounded, unit: TimeUnit, top: float) -> Axis:
@@ -240,7 +247,7 @@ def _times(rows: Sequence[LoadRow], of: Bounded, unit: TimeUnit, top: float) -> 
     measured = [infinite_ns(bounded_percentile(point, of, "p50")) for row in rows for point in row.points]
     values += [value / unit.ns for value in measured if value]
     lowest = min([*values, top / 10])
-    return decades(f"{_WORDS[of].strip() or 'latency'} ({unit.name}), log scale", lowest / 1.3, top * 1.05)
+    return decade_axis(f"{_WORDS[of].strip() or 'latency'} ({unit.name}), log scale", lowest / 1.3, top * 1.05)
 
 
 def _hover(name: str, point: PredictedPoint) -> str:
@@ -277,14 +284,15 @@ COLOUR = "#0072B2"
 
 def batching_map(key: LoadGroup, rows: Sequence[LoadRow], conditions: str) -> Heat | None:
     """The map of each server row that has one; None without any in which a policy meets the bound."""
-    shown = [row for row in ranked(rows) if len(row.map) > 1 and any(cell.rate_per_s for cell in row.map)]
+    shown = [row for row in ranked_loads(rows) if len(row.map) > 1 and any(cell.rate_per_s for cell in row.map)]
     alike = {_deployed(row): row for row in reversed(shown)}
     kept = [row for row in shown if alike[_deployed(row)] is row][:MAX_PANELS]
     if not kept:
         return None
-    called = names(kept, policy=False)
+    called = load_names(kept, policy=False)
     panels = tuple(
-        _panel(row, ", ".join(filter(None, (called[row.load_id], computing(row)))), ranked(rows)) for row in kept
+        _panel(row, ", ".join(filter(None, (called[row.load_id], workers_text(row)))), ranked_loads(rows))
+        for row in kept
     )
     bound = kept[0].bound.text if kept[0].bound else ""
     reading = (
@@ -297,7 +305,7 @@ def batching_map(key: LoadGroup, rows: Sequence[LoadRow], conditions: str) -> He
 
 def _deployed(row: LoadRow) -> tuple[str, str, str, str]:
     """What rows share that differ only in the policy that was measured."""
-    return row.backend, row.precision, row.setting, computing(row)
+    return row.backend, row.precision, row.setting, workers_text(row)
 
 
 def _panel(row: LoadRow, title: str, rows: Sequence[LoadRow]) -> HeatPanel:
@@ -320,7 +328,7 @@ def _panel(row: LoadRow, title: str, rows: Sequence[LoadRow]) -> HeatPanel:
         tuple(f"{delay / 1e6:g}" for delay in delays),
         tuple(map(str, reversed(batches))),
         tuple(tuple(cell(batch, delay) for delay in delays) for batch in reversed(batches)),
-        tags(row),
+        load_tags(row),
     )
 
 

@@ -41,9 +41,9 @@ from harness.reporting.charts.spec import (
     Series,
     Spec,
     Stacked,
-    sides,
+    label_sides,
 )
-from harness.reporting.charts.style import DPI, FAINT, GREY, INK, RC, WIDTH_IN, drawing, face, shade
+from harness.reporting.charts.style import DPI, FAINT, GREY, INK, RC, WIDTH_IN, chart_style, marker_face, shade
 
 _CAPTION_COLUMNS = 142
 """Characters of the caption that fit the width."""
@@ -108,7 +108,7 @@ _PADDING_IN = 0.06
 
 def draw(spec: Spec, plain: bool = False) -> Figure:
     """The figure. plain: without title, explanation and conditions, for a paper with its own caption."""
-    with drawing():
+    with chart_style():
         if isinstance(spec, Dots):
             return _dots(spec, plain)
         if isinstance(spec, Heat):
@@ -121,7 +121,7 @@ def draw(spec: Spec, plain: bool = False) -> Figure:
 def image(figure: Figure, form: Literal["png", "svg"]) -> bytes:
     """The file, without dates and random names, so that an unchanged chart gives the same file."""
     file = io.BytesIO()
-    with drawing():
+    with chart_style():
         if form == "png":
             figure.savefig(file, format="png", dpi=DPI, metadata={"Software": None}, pil_kwargs={"compress_level": 4})
         else:
@@ -282,7 +282,7 @@ def _dot(ax: Axes, mark: Mark, place: int, axis: Axis) -> None:
         ax.plot(mark.singles, below, color=colour, marker=".", linestyle="", markersize=3.2, markeredgewidth=0)
     ax.plot(
         [mark.value], [place], color=colour, marker=mark.look.marker, markersize=5.2, linestyle="",
-        markerfacecolor=face(mark.look.colour, mark.fill), markeredgewidth=1.0, zorder=4,
+        markerfacecolor=marker_face(mark.look.colour, mark.fill), markeredgewidth=1.0, zorder=4,
     )  # fmt: skip
     # Where the bar leaves no room before the edge, the figure is on the bar; an arrow keeps its length.
     right = right if _share(axis, right) <= _ROOM else mark.value
@@ -331,7 +331,7 @@ def _lines(spec: Lines, plain: bool) -> Figure:
         ax.grid(axis="y" if panel.series[0].joined else "both")
         for series in panel.series:
             _series(ax, series)
-        for point, side in sides(panel):
+        for point, side in label_sides(panel):
             across, up, *how = _SIDES[side]
             ax.annotate(
                 point.mark.text, (point.x, point.mark.value), (across, up), textcoords="offset points", ha=how[0],
@@ -370,7 +370,7 @@ def _series(ax: Axes, series: Series) -> None:
             _arrows(ax, at, ((ARROW_PT, 0),), mark.colour)
         ax.plot(
             [point.x], [mark.value], color=mark.colour, marker=mark.look.marker, linestyle="", zorder=3,
-            markersize=5.2 if series.joined else 6.5, markerfacecolor=face(mark.look.colour, mark.fill),
+            markersize=5.2 if series.joined else 6.5, markerfacecolor=marker_face(mark.look.colour, mark.fill),
         )  # fmt: skip
 
 
@@ -381,7 +381,7 @@ def _style(series: Series) -> Any:
 def _entry(series: Series) -> Line2D:
     return Line2D(
         [], [], color=series.look.colour, marker=series.look.marker, markersize=5, linewidth=1.4,
-        linestyle=_style(series) if series.joined else "", markerfacecolor=face(series.look.colour, series.fill),
+        linestyle=_style(series) if series.joined else "", markerfacecolor=marker_face(series.look.colour, series.fill),
     )  # fmt: skip
 
 

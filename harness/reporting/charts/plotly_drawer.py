@@ -30,7 +30,7 @@ from harness.reporting.charts.spec import (
     Spec,
     Stacked,
     Tags,
-    sides,
+    label_sides,
 )
 from harness.reporting.charts.style import GREY, Look, shade
 
@@ -285,7 +285,7 @@ def _absent(label: str, absent: Absent, x: float) -> Trace:
 def _line_panel(panel: LinePanel) -> Plot:
     # Curve and marks of one name share an entry: the first series of the name has the look of the line.
     first = {series.name: series for series in reversed(panel.series)}
-    beside = {id(point): _SIDES[side] for point, side in sides(panel)}
+    beside = {id(point): _SIDES[side] for point, side in label_sides(panel)}
     data = [
         trace
         for series in panel.series

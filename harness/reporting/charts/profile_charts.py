@@ -9,9 +9,9 @@ from harness.core import units
 from harness.core.schemas import Row
 from harness.core.schemas.profile_record import MemoryTimeline
 from harness.core.units import MIB, TimeUnit
-from harness.profiling.side_by_side import Alike, ComparedColumn, SideBySide, SideBySideLine, gain_of
-from harness.reporting.charts.rows import tags
-from harness.reporting.charts.spec import Area, Areas, Axis, Bar, Segment, Stacked, even_ticks, from_zero
+from harness.profiling.side_by_side import ComparedColumn, ComparedProfiles, SideBySide, SideBySideLine, line_gain_ns
+from harness.reporting.charts.rows import filter_tags
+from harness.reporting.charts.spec import Area, Areas, Axis, Bar, Segment, Stacked, axis_from_zero, even_ticks
 from harness.reporting.charts.style import GREY
 from harness.reporting.tables.side_by_side_table import IDLE, title_of
 
@@ -39,7 +39,7 @@ MAX_SEGMENTS = 14
 _TRIANGLE = "Triangle: the median latency measured without a profiler."
 
 
-def by_group(alike: Alike, conditions: str) -> Stacked:
+def by_group(alike: ComparedProfiles, conditions: str) -> Stacked:
     """The groups of layers of a comparison, the fastest backend first."""
     lines = sorted(alike.groups.lines, key=lambda line: list(COLOURS).index(line.name))
     reading = (
@@ -55,7 +55,7 @@ def by_group(alike: Alike, conditions: str) -> Stacked:
     return _stacked(title, title, reading, conditions, alike.groups, alike.rows, known, written)
 
 
-def by_module(alike: Alike) -> Stacked | None:
+def by_module(alike: ComparedProfiles) -> Stacked | None:
     """The modules of a comparison in the colours of their groups; None where fewer than two backends have modules."""
     modules = alike.modules
     if modules is None:
@@ -101,7 +101,7 @@ def _stacked(
         heading,
         reading,
         conditions,
-        from_zero(f"time of one inference ({unit.name})", longest, room=1.02, most=6),
+        axis_from_zero(f"time of one inference ({unit.name})", longest, room=1.02, most=6),
         tuple(bars),
         tuple(dict.fromkeys(line.name for _, line in known)),
         tuple((name, COLOURS[name]) for name in COLOURS if name in {group for group, _ in known}),
@@ -138,7 +138,7 @@ def _bar(column: ComparedColumn, segments: Sequence[Segment], row: Row, unit: Ti
         idle,
         None if latency is None else latency / unit.ns,
         "" if latency is None else f"measured latency {units.duration(latency)}",
-        tags(row),
+        filter_tags(row),
     )
 
 
@@ -167,7 +167,7 @@ def short_name(line: SideBySideLine) -> str:
 
 def _hover(line: SideBySideLine, side: SideBySide, place: int) -> str:
     spent, column = line.times_ns[place] or 0, side.columns[place]
-    gain = gain_of(line)
+    gain = line_gain_ns(line)
     verb, than = ("gains", "over") if gain >= 0 else ("loses", "to")
     return "<br>".join(
         (

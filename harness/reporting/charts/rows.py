@@ -10,10 +10,10 @@ from html import escape
 from harness.aggregation.flags import flag_names
 from harness.core import units
 from harness.core.schemas import Interval, Precision, Row
-from harness.core.units import MAX_PRINTED_FACTOR, to_scale
+from harness.core.units import MAX_PRINTED_FACTOR, drawable_interval
 from harness.reporting import ranking
 from harness.reporting.charts.spec import Absent, Fill, Mark, Tags
-from harness.reporting.charts.style import look
+from harness.reporting.charts.style import backend_look
 
 MAX_SHAPES = 6
 """Shapes in one chart: the smallest, the largest and evenly between them."""
@@ -46,12 +46,12 @@ class TableRows:
         return ranking.drawable([*self.rows, *self.lost])
 
 
-def tags(row: Row) -> Tags:
+def filter_tags(row: Row) -> Tags:
     """Values by which the page filters: model, backend, precision, batch, grade."""
     return (row.model, row.backend, row.precision, str(row.batch_size), row.grade or row.status)
 
 
-def fill(row: Row) -> Fill:
+def marker_fill(row: Row) -> Fill:
     """Solid for fp32, a tint for other precisions, hollow where the row is not ranked."""
     if not ranking.is_ranked(row):
         return "hollow"
@@ -73,9 +73,9 @@ def has_speedup(row: Row) -> bool:
     return row.speedup is not None and row.speedup.baseline != row.case_id
 
 
-def names(rows: Sequence[Row]) -> dict[str, str]:
+def row_labels(rows: Sequence[Row]) -> dict[str, str]:
     """Case id → label: backend and precision, the setting where labels would be equal, and accuracy()."""
-    labels = ranking.labels(rows)
+    labels = ranking.series_labels(rows)
     together: dict[str, list[Row]] = {}
     for row in rows:
         together.setdefault(labels[row.case_id], []).append(row)
@@ -99,7 +99,7 @@ def accuracies(rows: Sequence[Row]) -> dict[str, str]:
     return {name: text for name, text in texts.items() if text}
 
 
-def shapes(rows: Sequence[Row]) -> list[tuple[tuple[int, int], list[Row]]]:
+def chart_shapes(rows: Sequence[Row]) -> list[tuple[tuple[int, int], list[Row]]]:
     """Rows by (sequence length or 0, batch), reduced to MAX_SHAPES shapes."""
     groups = ranking.by_shape(rows)
     if len(groups) <= MAX_SHAPES:
@@ -117,15 +117,15 @@ def shape_name(shape: tuple[int, int]) -> str:
 def absent(row: Row) -> Absent:
     """Why a row has no mark."""
     if row.grade == "F":
-        return Absent(f"void: {row.flags[0].name}" if row.flags else "void", tags(row))
-    return Absent("no baseline" if row.status == "measured" else row.status, tags(row))
+        return Absent(f"void: {row.flags[0].name}" if row.flags else "void", filter_tags(row))
+    return Absent("no baseline" if row.status == "measured" else row.status, filter_tags(row))
 
 
-def scaled(interval: Interval | None, divisor: float = 1) -> tuple[Interval | None, bool]:
+def scaled_interval(interval: Interval | None, divisor: float = 1) -> tuple[Interval | None, bool]:
     """(the interval to draw, whether it is too wide to draw): a too wide interval would squeeze all others."""
     if interval is None:
         return None, False
-    drawn = to_scale(interval)
+    drawn = drawable_interval(interval)
     return (drawn and Interval(low=drawn.low / divisor, high=drawn.high / divisor)), drawn is None
 
 
@@ -134,19 +134,19 @@ def latency_mark(row: Row, divisor: float) -> Mark | Absent:
     latency = row.latency_ns
     if latency is None or not has_latency(row):
         return absent(row)
-    interval, wide = scaled(latency.ci95, divisor)
+    interval, wide = scaled_interval(latency.ci95, divisor)
     value = latency.median / divisor
     return Mark(
         value,
-        look(row.backend),
-        fill(row),
+        backend_look(row.backend),
+        marker_fill(row),
         interval,
         wide,
         tail=None if latency.p95 is None else latency.p95 / divisor,
         singles=tuple(median / divisor for median in latency.process_medians),
         text=units.significant(value),
         hover=hover(row),
-        tags=tags(row),
+        tags=filter_tags(row),
     )
 
 
@@ -154,33 +154,33 @@ def speedup_mark(row: Row) -> Mark | Absent:
     """Speed-up over the baseline."""
     if row.speedup is None:
         return absent(row)
-    interval, wide = scaled(row.speedup.ci95)
+    interval, wide = scaled_interval(row.speedup.ci95)
     return Mark(
         row.speedup.ratio,
-        look(row.backend),
-        fill(row),
+        backend_look(row.backend),
+        marker_fill(row),
         interval,
         wide,
         text=ranking.speedup(row),
         hover=hover(row),
-        tags=tags(row),
+        tags=filter_tags(row),
     )
 
 
-def lowest(mark: Mark) -> float:
+def mark_low_end(mark: Mark) -> float:
     """The left end of a mark on a logarithmic axis, not below a quarter of its value: a distant process leaves the
     panel instead of squeezing all others."""
     ends = [mark.value, *mark.singles, *([mark.interval.low] if mark.interval else [])]
     return max(min(ends), mark.value / 4)
 
 
-def highest(mark: Mark) -> float:
+def mark_high_end(mark: Mark) -> float:
     """The right end of a mark, including its tail; distant processes as above."""
     furthest = max([mark.value, *mark.singles, *([mark.interval.high] if mark.interval else [])])
     return max(mark.value, mark.tail or 0, min(furthest, 4 * mark.value))
 
 
-def reading(first: str, rows: Iterable[Row], marks: Iterable[Mark], *more: str) -> str:
+def legend_text(first: str, rows: Iterable[Row], marks: Iterable[Mark], *more: str) -> str:
     """The meaning of the marks that the chart has. first: for every mark; more: for some marks, may be empty."""
     shown, drawn = list(rows), list(marks)
     parts = {
@@ -199,7 +199,7 @@ def reading(first: str, rows: Iterable[Row], marks: Iterable[Mark], *more: str) 
 def hover(row: Row) -> str:
     """Text for a point under the pointer, with the few tags that plotly allows; all names in it are escaped."""
     sequence = f", sequence {row.sequence_length}" if row.sequence_length else ""
-    lines = [f"<b>{escape(ranking.named(row))}</b>", f"batch {row.batch_size}{sequence}"]
+    lines = [f"<b>{escape(ranking.row_name(row))}</b>", f"batch {row.batch_size}{sequence}"]
     latency = row.latency_ns
     if latency is not None:
         unit = units.time_unit([latency.median])
@@ -219,7 +219,7 @@ def hover(row: Row) -> str:
     return "<br>".join(lines)
 
 
-def by_label(
+def marks_by_label(
     rows: Sequence[Row], labels: dict[str, str], mark: Callable[[Row], Mark | Absent], biggest_first: bool = False
 ) -> dict[str, Mark | Absent]:
     """Label → mark of the rows of one panel: the best first, rows without a mark last."""

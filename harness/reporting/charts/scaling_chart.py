@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from harness.core.units import significant
-from harness.reporting.charts.rows import highest, lowest, scaled
+from harness.reporting.charts.rows import mark_high_end, mark_low_end, scaled_interval
 from harness.reporting.charts.spec import Axis, DotPanel, Dots, Fill, Mark, even_ticks
-from harness.reporting.charts.style import look
+from harness.reporting.charts.style import backend_look
 from harness.reporting.tables.scaling_tables import Scaled, case_label, devices_in_words
 from harness.statistics.ratios import Ratio
 
@@ -33,7 +33,7 @@ def scaling_chart(cases: Sequence[Scaled], conditions: str) -> Dots:
 
 
 def _mark(case: Scaled, ratio: Ratio, times: float) -> Mark:
-    interval, wide = scaled(ratio.ci95, 1 / times)
+    interval, wide = scaled_interval(ratio.ci95, 1 / times)
     hover = "<br>".join(
         (
             f"<b>{escape(case_label(case.row))}</b>",
@@ -42,11 +42,11 @@ def _mark(case: Scaled, ratio: Ratio, times: float) -> Mark:
     )
     tags = (case.row.model, case.row.backend, case.row.precision, str(case.row.batch_size), None)
     fill: Fill = "solid" if case.row.precision == "fp32" else "tint"
-    return Mark(times * ratio.value, look(case.row.backend), fill, interval, wide, hover=hover, tags=tags)
+    return Mark(times * ratio.value, backend_look(case.row.backend), fill, interval, wide, hover=hover, tags=tags)
 
 
 def _axis(label: str, marks: Iterable[Mark], reference: float, suffix: str) -> Axis:
-    values = [value for mark in marks for value in (lowest(mark), highest(mark))]
+    values = [value for mark in marks for value in (mark_low_end(mark), mark_high_end(mark))]
     low, high = min([reference, *values]), max([reference, *values])
     margin = max(0.15 * (high - low), 0.02 * reference)
     low, high = max(0.0, low - margin), high + margin

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from harness.aggregation.flags import slug_of
 from harness.core.schemas import GenerationRow, LoadRow, Row, Summary
-from harness.profiling.side_by_side import Alike
+from harness.profiling.side_by_side import ComparedProfiles
 from harness.reporting import ranking
 from harness.reporting.charts import profile_charts
 from harness.reporting.charts.generation_charts import itl_against_context, tokens_against_batch, ttft_against_prompt
@@ -74,15 +74,15 @@ class Selection:
 def select(summary: Summary) -> Selection:
     """The charts of a summary: an overview, and the charts of the first tables."""
     tables = ranking.by_table(summary.rows)
-    over_devices = of_devices(summary)
+    over_devices = device_charts(summary)
     if not tables:
         return Selection(tuple(over_devices))
-    charts = [Chart("overview", None, of_overview(summary, tables)), *over_devices]
+    charts = [Chart("overview", None, overview_chart(summary, tables)), *over_devices]
     several = {name for name, number in Counter(key.model for key, _ in tables).items() if number > 1}
     drawn = tables_drawn(tables)
     for key, rows in tables[:drawn]:
         stem = _stem((slug_of(rows[0]), key.weights, key.device, *boundaries.way_of(key)), key.model in several)
-        charts += [Chart(f"{stem}-{name}", key, spec) for name, spec in of_table(summary, key, rows).items()]
+        charts += [Chart(f"{stem}-{name}", key, spec) for name, spec in table_charts(summary, key, rows).items()]
     note = f"Charts are drawn for the first {drawn} of {len(tables):,} tables; the tables have every row."
     return Selection(tuple(charts), note if drawn < len(tables) else "")
 
@@ -97,23 +97,23 @@ def tables_drawn(tables: Sequence[tuple[TableKey, Sequence[Row]]]) -> int:
     return drawn
 
 
-def of_table(summary: Summary, key: TableKey, rows: Sequence[Row]) -> dict[str, Spec]:
+def table_charts(summary: Summary, key: TableKey, rows: Sequence[Row]) -> dict[str, Spec]:
     """The charts of one table, by the end of their file's name."""
-    way = boundaries.short(rows[0])
+    way = boundaries.short_way(rows[0])
     lost = [row for row in summary.rows if row.status in ("failed", "missing") and ranking.table_key(row) == key]
     model = f"{key.model} ({way})" if way else key.model
     table = TableRows(model, rows, lost, summary.baseline_backend, short_conditions(summary, rows))
     return {name: spec for name, chart in CHARTS.items() if (spec := chart(table))}
 
 
-def of_overview(summary: Summary, tables: Sequence[tuple[TableKey, Sequence[Row]]]) -> Dots:
+def overview_chart(summary: Summary, tables: Sequence[tuple[TableKey, Sequence[Row]]]) -> Dots:
     """The overview of all models; it has a single boundary and mode, the plan's first."""
     way = boundaries.way_of(tables[0][0])
     groups = [(key.model, rows) for key, rows in tables if boundaries.way_of(key) == way][:MAX_OVERVIEW]
     return overview(groups, short_conditions(summary, [row for _, rows in groups for row in rows]))
 
 
-def of_devices(summary: Summary) -> list[Chart]:
+def device_charts(summary: Summary) -> list[Chart]:
     """The chart of the cases that ran on all devices at once, if there are any."""
     cases = scaled_cases(summary)
     if not cases:
@@ -121,7 +121,7 @@ def of_devices(summary: Summary) -> list[Chart]:
     return [Chart("scaling", None, scaling_chart(cases, short_conditions(summary, [case.row for case in cases])))]
 
 
-def of_layers(summary: Summary, compared: Sequence[Alike]) -> list[Chart]:
+def layer_charts(summary: Summary, compared: Sequence[ComparedProfiles]) -> list[Chart]:
     """A chart for each of the first comparisons of profiles, in order; the tables have the figures of all."""
     return [
         Chart(
@@ -143,7 +143,7 @@ TOKEN_CHARTS: Mapping[str, Callable[[Sequence[GenerationRow], str], Spec | None]
 """End of the file's name → chart of one model's generation, None where it has nothing to draw."""
 
 
-def of_generation(summary: Summary) -> dict[str, list[Chart]]:
+def generation_charts(summary: Summary) -> dict[str, list[Chart]]:
     """The charts of the first models that generate, by model."""
     charts: dict[str, list[Chart]] = {}
     conditions = short_generation_conditions(summary)
@@ -154,7 +154,7 @@ def of_generation(summary: Summary) -> dict[str, list[Chart]]:
     return charts
 
 
-def all_of(charts: Mapping[str, Sequence[Chart]]) -> list[Chart]:
+def all_charts(charts: Mapping[str, Sequence[Chart]]) -> list[Chart]:
     """The charts of all models."""
     return [chart for ours in charts.values() for chart in ours]
 
@@ -181,7 +181,7 @@ LOAD_CHARTS: Mapping[str, Callable[[LoadGroup, Sequence[LoadRow], str], Spec | N
 """End of the file's name → chart of one group of load rows, None where it has nothing to draw."""
 
 
-def of_loads(summary: Summary) -> list[LoadChart]:
+def load_charts(summary: Summary) -> list[LoadChart]:
     """The charts of the first groups of load rows, in the order of the report."""
     groups = by_group(summary.loads)
     several = {name for name, number in Counter(key.model for key, _ in groups).items() if number > 1}
@@ -192,7 +192,7 @@ def of_loads(summary: Summary) -> list[LoadChart]:
         place = "" if key.service else f"{rows[0].device}-"
         slug = rows[0].load_id.rpartition(f"-{rows[0].backend}-{place}")[0] or key.model
         stem = _stem((slug, *filter(None, rest)), key.model in several)
-        for name, spec in of_load(summary, key, rows).items():
+        for name, spec in load_group_charts(summary, key, rows).items():
             charts.append(LoadChart(key, Chart(f"{stem}-{name}", None, spec)))
     return charts
 
@@ -205,7 +205,7 @@ def load_links(charts: Sequence[LoadChart], folder: str) -> dict[LoadGroup, list
     return links
 
 
-def of_load(summary: Summary, key: LoadGroup, rows: Sequence[LoadRow]) -> dict[str, Spec]:
+def load_group_charts(summary: Summary, key: LoadGroup, rows: Sequence[LoadRow]) -> dict[str, Spec]:
     """The charts of one group, by the end of their file's name."""
     conditions = load_conditions(summary, rows)
     return {name: spec for name, chart in LOAD_CHARTS.items() if (spec := chart(key, rows, conditions))}

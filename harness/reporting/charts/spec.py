@@ -172,7 +172,7 @@ _CLEAR = (0.06, 0.055)
 """Distance, as shares of the panel, at which texts and markers do not touch."""
 
 
-def sides(panel: LinePanel) -> list[tuple[Point, LabelSide]]:
+def label_sides(panel: LinePanel) -> list[tuple[Point, LabelSide]]:
     """Where the short text of each single point is: the first side on which it covers no marker and no other text."""
     points = [point for series in panel.series if not series.joined for point in series.points if point.mark.text]
     at = {id(point): (panel.x.share(point.x), panel.y.share(point.mark.value)) for point in points}
@@ -330,7 +330,7 @@ MAX_FINE_SPAN = 60
 """Largest ratio of the ends at which the labels of 1, 2 and 5 of each decade have room."""
 
 
-def from_zero(label: str, high: float, room: float, most: int = 4, suffix: str = "") -> Axis:
+def axis_from_zero(label: str, high: float, room: float, most: int = 4, suffix: str = "") -> Axis:
     """A linear axis from 0, so that lengths are proportional to values. room: its length in multiples of `high`."""
     end = room * high or 1.0
     return Axis(label, 0.0, end, tuple(even_ticks(0.0, end, most)), suffix=suffix)
@@ -345,7 +345,7 @@ def even_ticks(low: float, high: float, most: int = 4) -> list[float]:
     return [float(f"{place * step:.6g}") for place in places]
 
 
-def decades(label: str, low: float, high: float, suffix: str = "") -> Axis:
+def decade_axis(label: str, low: float, high: float, suffix: str = "") -> Axis:
     """A logarithmic axis with 1, 2 and 5 of each decade where they have room, else 1 alone if two of them are in it."""
     ticks = log_ticks(low, high, 10)
     powers = [tick for tick in ticks if math.isclose(math.log10(tick), round(math.log10(tick)), abs_tol=1e-9)]
@@ -359,7 +359,7 @@ MOST_LONG = 5
 """Labels as long as 100,000,000× that have room side by side."""
 
 
-def doublings(label: str, low: float, high: float, most: int | None = None, suffix: str = "") -> Axis:
+def doubling_axis(label: str, low: float, high: float, most: int | None = None, suffix: str = "") -> Axis:
     """A logarithmic axis with powers of two, over a wide span with powers of ten. most: number of labels that have
     room."""
     if high / low > MAX_DOUBLED_SPAN:
@@ -369,7 +369,7 @@ def doublings(label: str, low: float, high: float, most: int | None = None, suff
     return Axis(label, low, high, tuple(log_ticks(low, high, 2, most)), "log2", suffix)
 
 
-def widened(values: Sequence[float]) -> tuple[float, float]:
+def widened_limits(values: Sequence[float]) -> tuple[float, float]:
     """Limits that leave a tenth of the logarithmic range, and at least a fifth of the value, on either side."""
     margin = max(1.2, (max(values) / min(values)) ** 0.1)
     return min(values) / margin, max(values) * margin

@@ -14,14 +14,14 @@ from harness.reporting.charts import rows as of_rows
 from harness.reporting.charts.rows import (
     TableRows,
     accuracy,
-    by_label,
+    chart_shapes,
     common_labels,
     has_speedup,
-    names,
-    reading,
-    scaled,
+    legend_text,
+    marks_by_label,
+    row_labels,
+    scaled_interval,
     shape_name,
-    shapes,
     speedup_mark,
 )
 from harness.reporting.charts.spec import (
@@ -34,14 +34,14 @@ from harness.reporting.charts.spec import (
     Mark,
     Point,
     Series,
-    decades,
-    doublings,
+    decade_axis,
+    doubling_axis,
     even_ticks,
-    widened,
+    widened_limits,
 )
-from harness.reporting.charts.style import GREY, Look, look
+from harness.reporting.charts.style import GREY, Look, backend_look
 from harness.reporting.figures import until_first_answer_ns
-from harness.reporting.prose.conditions import machine
+from harness.reporting.prose.conditions import machine_text
 from harness.reporting.tables import comparison_table as change
 from harness.reporting.tables.machines_tables import across_machines
 
@@ -53,9 +53,11 @@ def speedup(table: TableRows) -> Dots | None:
     """The chart; None where no row has another row as its baseline."""
     if not any(map(has_speedup, table.rows)):
         return None
-    labels = names(table.shown)
-    groups = [(shape_name(key), [row for row in group if not _is_baseline(row)]) for key, group in shapes(table.shown)]
-    lines = [by_label(group, labels, speedup_mark, biggest_first=True) for _, group in groups]
+    labels = row_labels(table.shown)
+    groups = [
+        (shape_name(key), [row for row in group if not _is_baseline(row)]) for key, group in chart_shapes(table.shown)
+    ]
+    lines = [marks_by_label(group, labels, speedup_mark, biggest_first=True) for _, group in groups]
     marks = [mark for panel in lines for mark in panel.values() if isinstance(mark, Mark)]
     columns = 2 if len(lines) == 4 else min(3, len(lines))
     axis = ratio_axis("speed-up (log scale)", marks, MAX_TICKS // columns)
@@ -63,7 +65,7 @@ def speedup(table: TableRows) -> Dots | None:
     return Dots(
         f"{table.model}: speed-up over {table.baseline} fp32",
         f"Speed-up over {table.baseline} fp32",
-        reading(first, [row for _, group in groups for row in group], marks),
+        legend_text(first, [row for _, group in groups for row in group], marks),
         table.conditions,
         tuple(DotPanel(title, axis, panel) for (title, _), panel in zip(groups, lines, strict=True)),
         common_labels(lines),
@@ -73,10 +75,10 @@ def speedup(table: TableRows) -> Dots | None:
 
 def ratio_axis(label: str, marks: list[Mark], most: int | None = None) -> Axis:
     """An axis with powers of two including 1, room for figures to the right, and a line at 1."""
-    low = min([of_rows.lowest(mark) for mark in marks] + [1.0])
-    high = max([of_rows.highest(mark) for mark in marks] + [1.0])
+    low = min([of_rows.mark_low_end(mark) for mark in marks] + [1.0])
+    high = max([of_rows.mark_high_end(mark) for mark in marks] + [1.0])
     span = math.log2(high / low) or 1
-    axis = doublings(label, low * 2 ** (-0.1 * span - 0.05), high * 2 ** (0.22 * span + 0.05), most, "×")
+    axis = doubling_axis(label, low * 2 ** (-0.1 * span - 0.05), high * 2 ** (0.22 * span + 0.05), most, "×")
     return Axis(axis.label, axis.low, axis.high, axis.ticks, axis.scale, axis.suffix, reference=1.0)
 
 
@@ -92,15 +94,15 @@ def cold_start(table: TableRows) -> Lines | None:
     shapes = ranking.by_shape(timed)
     shown = shapes if len(shapes) < 2 else [shapes[0], shapes[-1]]
     drawn = sorted((row for _, group in shown for row in group), key=_ratio, reverse=True)
-    labels = names(drawn)
+    labels = row_labels(drawn)
     numbers = {label: number for number, label in enumerate(dict.fromkeys(labels[row.case_id] for row in drawn), 1)}
     points = {row.case_id: _point(row, numbers[labels[row.case_id]]) for row in drawn}
     legend = {label: _series(f"{numbers[label]} {label}", row) for row in drawn for label in [labels[row.case_id]]}
     marks = [point.mark for point in points.values()]
     ends = [end for mark in marks if mark.interval for end in (mark.interval.low, mark.interval.high)]
-    x = decades("cold start (s, log scale)", *widened([point.x for point in points.values()]))
-    low, high = widened([*(mark.value for mark in marks), *ends, 1.0])
-    y = replace(doublings(f"speed-up over {table.baseline} fp32", low, high, suffix="×"), reference=1.0)
+    x = decade_axis("cold start (s, log scale)", *widened_limits([point.x for point in points.values()]))
+    low, high = widened_limits([*(mark.value for mark in marks), *ends, 1.0])
+    y = replace(doubling_axis(f"speed-up over {table.baseline} fp32", low, high, suffix="×"), reference=1.0)
     panels = []
     for shape, group in shown:
         own = {
@@ -115,7 +117,7 @@ def cold_start(table: TableRows) -> Lines | None:
     return Lines(
         f"{table.model}: {title}",
         title.capitalize(),
-        reading(
+        legend_text(
             "Cold start: load, compile and first inference of a new process; imports, ONNX export and engines not "
             "included. Upper left is best. Bar: 95% CI of the speed-up. Numbers: those of the legend.",
             drawn,
@@ -145,7 +147,9 @@ def _point(row: Row, number: int) -> Point:
 
 def _series(label: str, row: Row) -> Series:
     entry = (row.model, row.backend, row.precision, None, None)
-    return Series(label, look(row.backend), "solid" if row.precision == "fp32" else "tint", (), False, (), entry)
+    return Series(
+        label, backend_look(row.backend), "solid" if row.precision == "fp32" else "tint", (), False, (), entry
+    )
 
 
 def _against_c(row: Row) -> bool:
@@ -184,8 +188,8 @@ def machines_chart(summaries: Mapping[str, Summary]) -> Dots | None:
     return Dots(
         f"Speed-up over {baseline} fp32, by machine",
         f"Speed-up over {baseline} fp32, by machine",
-        reading(first, [row for case in shown for row in case.rows.values()], marks),
-        " · ".join(f"{name}: {machine(summaries[name].environments)}" for name in names),
+        legend_text(first, [row for case in shown for row in case.rows.values()], marks),
+        " · ".join(f"{name}: {machine_text(summaries[name].environments)}" for name in names),
         tuple(DotPanel(name, axis, lines) for name, lines in panels.items()),
         common_labels(panels.values()),
         columns,
@@ -201,7 +205,7 @@ MARGIN = 1.6
 COLOURS: dict[Verdict, str] = {"SLOWER": "#D55E00", "FASTER": "#009E73", "SAME": "#0072B2", "AMBIGUOUS": GREY}
 
 
-def changes(rows: Sequence[ComparedRow], margin: float, conditions: str) -> Dots:
+def changes_chart(rows: Sequence[ComparedRow], margin: float, conditions: str) -> Dots:
     """The chart. rows: with a ratio, the worst first. margin: of equivalence, as a share."""
     shown = [row for row in rows if row.ratio is not None][:MAX_CHANGES]
     lines = {row.case_id: _mark(row) for row in shown}
@@ -226,9 +230,9 @@ def changes(rows: Sequence[ComparedRow], margin: float, conditions: str) -> Dots
 
 
 def _mark(row: ComparedRow) -> Mark:
-    interval, wide = scaled(row.ci95)
+    interval, wide = scaled_interval(row.ci95)
     drawn = interval and Interval(low=100 * (interval.low - 1), high=100 * (interval.high - 1))
-    hover = "<br>".join((f"<b>{escape(row.case_id)}</b>", row.verdict, escape(change.in_words(row))))
+    hover = "<br>".join((f"<b>{escape(row.case_id)}</b>", row.verdict, escape(change.change_text(row))))
     tags = (row.model, row.backend, row.precision, str(row.batch_size), None)
     look = Look(COLOURS.get(row.verdict, GREY), "o")
     return Mark(100 * ((row.ratio or 1) - 1), look, "solid", drawn, wide, hover=hover, tags=tags)

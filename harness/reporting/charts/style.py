@@ -85,7 +85,7 @@ RC: Any = {
 
 
 @contextmanager
-def drawing() -> Iterator[None]:
+def chart_style() -> Iterator[None]:
     """Context in which matplotlib uses our fonts and colours; its settings are restored afterwards.
 
     A letter that the font lacks, as in a Chinese name of a file, is drawn as a box.
@@ -97,7 +97,7 @@ def drawing() -> Iterator[None]:
         yield
 
 
-def look(backend: str, number: int = 0) -> Look:
+def backend_look(backend: str, number: int = 0) -> Look:
     """The look of a backend. A backend that is not in the table gets a fixed look, derived from its name.
 
     number: of the line among those of its backend and precision; further ones have other markers.
@@ -111,7 +111,7 @@ def look(backend: str, number: int = 0) -> Look:
     return Look(own.colour, further[(number - 1) % len(further)])
 
 
-def dashes(precision: str, number: int) -> tuple[float, ...]:
+def precision_dashes(precision: str, number: int) -> tuple[float, ...]:
     """Lengths of line and gap in multiples of the line's width: full precision is solid (empty), others are dashed.
 
     number: of the line among those of its backend and precision; the line has this many dots after each dash.
@@ -121,7 +121,7 @@ def dashes(precision: str, number: int) -> tuple[float, ...]:
     return (8 if precision == "fp32" else 4, 1.5, *(1, 1.5) * number)
 
 
-def face(colour: str, fill: str) -> str:
+def marker_face(colour: str, fill: str) -> str:
     """Colour inside a marker on white: the given colour, a tint of it, or white for a hollow or open marker."""
     return {"solid": colour, "tint": _tint(colour), "hollow": "white", "open": "white"}[fill]
 

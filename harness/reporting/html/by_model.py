@@ -14,11 +14,11 @@ from harness.core.schemas import Comparison, Grade, Status, Summary
 from harness.reporting import ranking
 from harness.reporting.first_page import GRADES, SHOWN, answer_cells, answers
 from harness.reporting.html import embedded
-from harness.reporting.html.comparison_section import compared
+from harness.reporting.html.comparison_section import comparison_section
 from harness.reporting.html.page import Section, chapters, document, prose, template
 from harness.reporting.prose import conditions
 from harness.reporting.prose.guide import guide
-from harness.reporting.table import Align, DocumentBlock, texts
+from harness.reporting.table import Align, DocumentBlock, text_table
 from harness.reporting.writers import html
 from harness.reporting.writers.markdown import section, table_text
 
@@ -70,10 +70,10 @@ def headings(baseline: str) -> list[tuple[str, Align]]:
 def title(summary: Summary, parts: Sequence[ModelPart]) -> str:
     """`500 models, 100,000 cases on AMD EPYC`."""
     total = sum(part.rows.total() for part in parts)
-    return f"{units.count(len(parts), 'model')}, {total:,} cases on {conditions.processor(summary.environments)}"
+    return f"{units.count(len(parts), 'model')}, {total:,} cases on {conditions.processor_name(summary.environments)}"
 
 
-def how_sure(parts: Sequence[ModelPart]) -> str:
+def certainty_text(parts: Sequence[ModelPart]) -> str:
     """Cases with and without figures, and the number of rows of each grade."""
     statuses: Counter[Status] = sum((part.rows for part in parts), Counter())
     grades: Counter[Grade] = sum((part.grades for part in parts), Counter())
@@ -89,10 +89,11 @@ def models_report(summary: Summary, parts: Sequence[ModelPart], page: str, detai
         f"The cases and charts of each model are in [{page}]({page}); `make report ONLY=<name>` writes the whole "
         f"report of one. How to read this, and the environment: [{details}]({details})."
     )
-    answers_table = table_text(texts(headings(summary.baseline_backend), lines))
+    answers_table = table_text(text_table(headings(summary.baseline_backend), lines))
     note = "Smallest shape of each model. Medians of a batch. **Bold**: clearly the fastest."
     return (
-        section(title(summary, parts), _conditions(parts), how_sure(parts), answers_table, note, more, level=1) + "\n"
+        section(title(summary, parts), _conditions(parts), certainty_text(parts), answers_table, note, more, level=1)
+        + "\n"
     )
 
 
@@ -111,12 +112,12 @@ def models_page(
     sections = []
     if comparison:
         worst = sorted(comparison.rows, key=lambda row: -abs((row.ratio or 1.0) - 1))[:MAX_COMPARED]
-        content = compared(comparison.model_copy(update={"rows": tuple(worst)}), _conditions(parts))
+        content = comparison_section(comparison.model_copy(update={"rows": tuple(worst)}), _conditions(parts))
         content["groups"] = []
         more = len(comparison.rows) - len(worst)
         content["remarks"] = [*content["remarks"], *([f"{more:,} more rows in comparison.json."] if more else [])]
         sections.append(Section("comparison", "Comparison", "compared.html.j2", content))
-    blocks: list[DocumentBlock] = [_conditions(parts), how_sure(parts)]
+    blocks: list[DocumentBlock] = [_conditions(parts), certainty_text(parts)]
     sections.append(prose("summary", "Summary", *blocks))
     lines = [([html.inline(cell) for cell in part.cells], part) for part in parts]
     content = {"headers": headings(summary.baseline_backend), "lines": lines}

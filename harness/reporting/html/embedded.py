@@ -13,7 +13,7 @@ PROGRAM = ("base", "charts", "tables", "layers", "profiles", "filters", "print",
 """Parts of the page's program in the order in which they run; they share one scope."""
 
 
-def can_draw() -> bool:
+def has_plotly() -> bool:
     """Whether the library that draws the page's charts is installed (a machine that only measures may lack it)."""
     return find_spec("plotly") is not None
 
@@ -31,7 +31,7 @@ def compressed(text: str) -> str:
 
 
 @cache
-def packed(text: str) -> str:
+def compressed_library(text: str) -> str:
     """The library compressed and in base64, a third of its size."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 

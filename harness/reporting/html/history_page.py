@@ -63,7 +63,7 @@ def page_data(history: History, runs: Sequence[HistoryRun]) -> dict[str, Any]:
     shifts: dict[tuple[str, str], list[Shift]] = {}
     for shift in history.shifts:
         shifts.setdefault((shift.case_id, shift.machine_key), []).append(shift)
-    shown = _shown(history, shifts)
+    shown = _shown_series(history, shifts)
     by_series: dict[tuple[str, str], list[list[float]]] = {(series.case_id, series.machine_key): [] for series in shown}
     for number, run in enumerate(runs):
         for case_id, point in run.points.items():
@@ -98,7 +98,7 @@ def page_data(history: History, runs: Sequence[HistoryRun]) -> dict[str, Any]:
     }
 
 
-def _shown(history: History, shifts: Collection[tuple[str, str]]) -> list[SeriesState]:
+def _shown_series(history: History, shifts: Collection[tuple[str, str]]) -> list[SeriesState]:
     """The series that have a line, in the order of the history."""
     if len(history.series) <= MAX_SERIES:
         return list(history.series)

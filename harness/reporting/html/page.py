@@ -20,11 +20,11 @@ from harness.core.units import count
 from harness.reporting import details, ranking
 from harness.reporting.charts import plotly_drawer, selection
 from harness.reporting.charts.plotly_drawer import PlotGroup
-from harness.reporting.charts.rows import tags
+from harness.reporting.charts.rows import filter_tags
 from harness.reporting.charts.spec import Tags
 from harness.reporting.first_page import MAX_MODELS, AnswerCard, answer_cards, answer_table
 from harness.reporting.html import embedded
-from harness.reporting.html.comparison_section import compared
+from harness.reporting.html.comparison_section import comparison_section
 from harness.reporting.html.profile_section import (
     NOTHING_PROFILED,
     RunProfiles,
@@ -32,7 +32,7 @@ from harness.reporting.html.profile_section import (
     profile_groups,
 )
 from harness.reporting.load_groups import SCENARIOS, by_group
-from harness.reporting.prose.boundaries import short
+from harness.reporting.prose.boundaries import short_way
 from harness.reporting.prose.conditions import (
     conditions,
     environment_table,
@@ -40,9 +40,9 @@ from harness.reporting.prose.conditions import (
     shared_conditions,
     short_conditions,
 )
-from harness.reporting.prose.generation_text import generation_conditions, of_model, of_no_model
+from harness.reporting.prose.generation_text import further_blocks, generation_conditions, model_blocks
 from harness.reporting.prose.guide import guide
-from harness.reporting.prose.load_answer import load_answer, load_tables, unserved, where
+from harness.reporting.prose.load_answer import group_title, load_answer, load_tables, rows_without_figures
 from harness.reporting.prose.recommendations import recommend
 from harness.reporting.ranking import TableKey
 from harness.reporting.table import Column, DocumentBlock
@@ -123,14 +123,14 @@ def _facts(row: Row) -> Iterable[tuple[str, str]]:
         yield "settings read back", settings or "none"
 
 
-def stamp(summary: Summary) -> Markup:
+def head_line(summary: Summary) -> Markup:
     """The line in the head of the page."""
     return Markup('<meta name="inferometer-summary" content="{}">').format(summary.digest)
 
 
-def shows(page: bytes, summary: Summary) -> bool:
+def is_made_from(page: bytes, summary: Summary) -> bool:
     """Whether a page was made from this summary, even if the summary was written again since."""
-    return stamp(summary).encode() in page
+    return head_line(summary).encode() in page
 
 
 FILTERS = ("model", "backend", "precision", "batch", "grade")
@@ -174,7 +174,7 @@ def page(
         part.get("groups") for section in sections for part in (section.content, *section.content.get("parts", ()))
     )
     filters = _filters(row for _, rows in tables for row in rows)
-    return document(summary, sections, summary.title, drawn, of or stamp(summary), filters)
+    return document(summary, sections, summary.title, drawn, of or head_line(summary), filters)
 
 
 def document(
@@ -196,7 +196,7 @@ def document(
         filters=filters,
         style=Markup(embedded.style() + group_style()),  # noqa: S704 - files of this package
         program=Markup(program),  # noqa: S704 - the same
-        library=embedded.packed(library) if library else "",
+        library=embedded.compressed_library(library) if library else "",
         hashes=[embedded.sha256(text) for text in (library, program) if text],
     )
 
@@ -214,7 +214,7 @@ def _sections(
 ) -> Iterable[Section]:
     shown = [row for group in tables for row in group[1]]
     if comparison:
-        content = compared(comparison, short_conditions(summary, shown))
+        content = comparison_section(comparison, short_conditions(summary, shown))
         content["groups"] = content["groups"] if with_plots else []
         yield Section("comparison", "Comparison", "compared.html.j2", content)
     yield from _summary(summary, [key[0] for key, _ in tables], further)
@@ -231,9 +231,9 @@ def _sections(
         yield Section("recommendations", "Recommendations", "recommendations.html.j2", {"about": about})
     if what_if:
         yield prose("what-if", "What if", *what_if)
-    if over_devices := details.over_devices(summary):
+    if over_devices := details.devices_section(summary):
         title, *blocks = over_devices
-        groups = [plotly_drawer.draw(chart.spec) for chart in selection.of_devices(summary)] if with_plots else []
+        groups = [plotly_drawer.draw(chart.spec) for chart in selection.device_charts(summary)] if with_plots else []
         content = {"groups": groups, "body": html.blocks(blocks)}
         yield Section("devices", str(title).removeprefix("## "), "devices.html.j2", content)
     yield from _loads(summary, with_plots)
@@ -242,7 +242,7 @@ def _sections(
         plots = [plot for group in families for plot in group.all_plots] if with_plots else []
         content = {"profile_groups": families, "groups": plots, "body": html.blocks(profile)}
         yield Section("profile", "Profile", "profile.html.j2", content)
-    calibrated = details.calibrated(summary)
+    calibrated = details.calibration_section(summary)
     if calibrated:
         yield prose("harness", "Harness overhead", *calibrated)
     unmeasured = unmeasured_table(summary.rows)
@@ -286,7 +286,7 @@ def chapters(
     for number, (key, rows) in enumerate(tables):
         joins = len(rows) == 1 and joined and joined[-1][0][:3] == key[:3]
         part = {
-            "title": short(rows[0]) if joins else "",
+            "title": short_way(rows[0]) if joins else "",
             "caption": short_conditions(summary, rows),
             "conditions": html.inline(conditions(summary, rows, shared)),
             "groups": _plots(summary, key, rows) if number < drawn else [],
@@ -308,7 +308,7 @@ def chapters(
 
 def _overview(summary: Summary, tables: Sequence[tuple[TableKey, list[Row]]]) -> Iterable[Section]:
     """Every model in one chart; nothing for a single model, whose chapter has this chart."""
-    spec = selection.of_overview(summary, tables)
+    spec = selection.overview_chart(summary, tables)
     if len(spec.panels) > 1:
         group = plotly_drawer.draw(spec)
         yield Section("overview", group.title, "overview.html.j2", {"groups": [group], "caption": spec.conditions})
@@ -317,24 +317,24 @@ def _overview(summary: Summary, tables: Sequence[tuple[TableKey, list[Row]]]) ->
 def _card_tags(card: AnswerCard, models: Sequence[str]) -> Tags:
     """Values that filter a card: those of its fastest row, or only its model."""
     if card.fastest:
-        return tags(card.fastest)
+        return filter_tags(card.fastest)
     about = [model for model in models if card.where.startswith(f"{model} ")]
     return (max(about, key=len, default=None), None, None, None, None)
 
 
 def _plots(summary: Summary, key: TableKey, rows: Sequence[Row]) -> list[PlotGroup]:
-    return [plotly_drawer.draw(spec) for spec in selection.of_table(summary, key, rows).values()]
+    return [plotly_drawer.draw(spec) for spec in selection.table_charts(summary, key, rows).values()]
 
 
 def _generation(summary: Summary, with_plots: bool) -> Iterable[Section]:
     """Tables, then charts, of each model that generates; nothing without a planned case."""
     if not summary.generations:
         return
-    charts = selection.of_generation(summary) if with_plots else {}
+    charts = selection.generation_charts(summary) if with_plots else {}
     parts = [
         {
             "title": model,
-            "body": html.blocks(of_model(rows)),
+            "body": html.blocks(model_blocks(rows)),
             "groups": [plotly_drawer.draw(chart.spec) for chart in charts.get(model, ())],
         }
         for model, rows in by_model(summary.generations).items()
@@ -342,7 +342,7 @@ def _generation(summary: Summary, with_plots: bool) -> Iterable[Section]:
     content = {
         "conditions": html.blocks([generation_conditions(summary)]),
         "parts": parts,
-        "rest": html.blocks(of_no_model(summary)),
+        "rest": html.blocks(further_blocks(summary)),
     }
     yield Section("generation", "Generation", "generation.html.j2", content)
 
@@ -353,8 +353,8 @@ def _loads(summary: Summary, with_plots: bool) -> Iterable[Section]:
         return
     parts = [
         {
-            "title": f"{where(key)}: {SCENARIOS[key.scenario]}",
-            "groups": [plotly_drawer.draw(spec) for spec in selection.of_load(summary, key, rows).values()]
+            "title": f"{group_title(key)}: {SCENARIOS[key.scenario]}",
+            "groups": [plotly_drawer.draw(spec) for spec in selection.load_group_charts(summary, key, rows).values()]
             if with_plots
             else [],
             "body": html.blocks(load_tables(summary, rows)),
@@ -362,7 +362,9 @@ def _loads(summary: Summary, with_plots: bool) -> Iterable[Section]:
         for key, rows in by_group(summary.loads)
     ]
     answer = html.blocks([load_answer(summary)])
-    yield Section("load", "Load", "load.html.j2", {"parts": parts, "lost": unserved(summary), "answer": answer})
+    yield Section(
+        "load", "Load", "load.html.j2", {"parts": parts, "lost": rows_without_figures(summary), "answer": answer}
+    )
 
 
 def prose(anchor: str, title: str, *blocks: DocumentBlock) -> Section:
@@ -372,7 +374,7 @@ def prose(anchor: str, title: str, *blocks: DocumentBlock) -> Section:
 
 def _filters(rows: Iterable[Row]) -> list[tuple[str, list[str]]]:
     """(name, values) of each filter with more than one value; numbers in ascending order, words in the plan's order."""
-    seen = [tags(row) for row in rows]
+    seen = [filter_tags(row) for row in rows]
     filters = [(name, list(dict.fromkeys(tag[place] or "" for tag in seen))) for place, name in enumerate(FILTERS)]
     ordered = [(name, sorted(values, key=int) if name == "batch" else values) for name, values in filters]
     return [(name, sorted(values) if name == "grade" else values) for name, values in ordered if len(values) > 1]

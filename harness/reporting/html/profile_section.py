@@ -18,17 +18,17 @@ from harness.core.schemas.profile_record import (
     OperatorRow,
     PartsProfile,
 )
-from harness.profiling.layers import OPERATORS, by_group, total
+from harness.profiling.layers import OPERATORS, ns_by_group, total_ns
 from harness.profiling.read_profiles import Profiled
 from harness.profiling.reconcile import parts_total
-from harness.profiling.side_by_side import NO_MODULE, Alike, alike, is_tree
+from harness.profiling.side_by_side import NO_MODULE, ComparedProfiles, compared_profiles, is_tree
 from harness.reporting.charts import plotly_drawer
 from harness.reporting.charts.plotly_drawer import PlotGroup, short
 from harness.reporting.charts.profile_charts import COLOURS, allocations, by_module
-from harness.reporting.charts.rows import tags
+from harness.reporting.charts.rows import filter_tags
 from harness.reporting.prose.boundaries import BRIEF
-from harness.reporting.table import Column, filled, words
-from harness.reporting.tables.profile_tables import mark, trust_lines
+from harness.reporting.table import Column, filled_columns, word_column
+from harness.reporting.tables.profile_tables import grade_mark, trust_lines
 from harness.reporting.writers.html import KINDS, inline
 
 MAX_LINES = 2_000
@@ -117,7 +117,7 @@ def _graph(layers: Sequence[LayerRow]) -> list[TreeLine]:
     for row in layers:
         above = _module(modules, row.parent) if row.parent else unassigned if several else top
         above.below.append(TreeLine(row.name, row.name, row))
-    return [*_joined(top).below, *([unassigned] if unassigned.below else [])]
+    return [*_joined_line(top).below, *([unassigned] if unassigned.below else [])]
 
 
 def _module(modules: dict[str, TreeLine], path: str) -> TreeLine:
@@ -129,9 +129,9 @@ def _module(modules: dict[str, TreeLine], path: str) -> TreeLine:
     return modules[path]
 
 
-def _joined(line: TreeLine) -> TreeLine:
+def _joined_line(line: TreeLine) -> TreeLine:
     """A module that holds only one other module is joined with it in one line: `encoder.layer`."""
-    line.below = [_joined(below) for below in line.below]
+    line.below = [_joined_line(below) for below in line.below]
     only = line.below[0] if len(line.below) == 1 else None
     if line.path and only and only.row is None:
         return TreeLine(f"{line.label}.{only.label}", only.path, None, only.below)
@@ -146,7 +146,7 @@ _MAX_MEMBERS = 4
 def layers_data(layers: Sequence[LayerRow]) -> dict[str, Any]:
     """Layers for the page's script. columns: (name, `word` or `num`); lines: depth, group, share of all time in it and
     below, share by itself, whole name, all layers fused into it, and a cell per column; more: lines left out."""
-    everything = max(1, total(layers))
+    everything = max(1, total_ns(layers))
     lines, more = flat(tree(layers), MAX_LINES)
     columns = _columns([line for _, line in lines])
     return {
@@ -172,13 +172,13 @@ def operators_data(operators: Sequence[OperatorRow]) -> dict[str, Any]:
     chosen = operators[:TOP_OPERATORS]
     unit = units.time_unit(max(row.self_cpu_ns, row.self_device_ns or 0) for row in chosen)
     columns: list[Column[OperatorRow]] = [
-        words("operator", lambda row: row.name),
+        word_column("operator", lambda row: row.name),
         Column("calls", lambda row: f"{row.calls:g}"),
         Column(f"self CPU {unit.name}", lambda row: units.in_unit(row.self_cpu_ns, unit)),
         Column(f"self CUDA {unit.name}", lambda row: units.in_unit(row.self_device_ns, unit)),
-        words("inputs", lambda row: row.shapes.replace(",", "×")),
+        word_column("inputs", lambda row: row.shapes.replace(",", "×")),
     ]
-    shown = filled(columns, chosen)
+    shown = filled_columns(columns, chosen)
     return {
         "columns": [(column.header, KINDS[column.align]) for column in shown],
         "lines": [[column.cell(row) for column in shown] for row in chosen],
@@ -190,8 +190,8 @@ def _columns(lines: Sequence[TreeLine]) -> list[Column[TreeLine]]:
     """The columns with known values; the notes of the profile say why the other columns are missing."""
     unit = units.time_unit(line.total_ns for line in lines)
     columns: list[Column[TreeLine]] = [
-        words("layer", lambda line: line.label),
-        words("kind", lambda line: line.row.kind if line.row else ""),
+        word_column("layer", lambda line: line.label),
+        word_column("kind", lambda line: line.row.kind if line.row else ""),
         Column(f"total {unit.name}", lambda line: units.in_unit(line.total_ns, unit)),
         Column(f"self {unit.name}", lambda line: units.in_unit(line.self_ns, unit)),
         Column("calls", lambda line: f"{line.row.calls:g}" if line.row and line.row.calls != 1 else ""),
@@ -199,11 +199,11 @@ def _columns(lines: Sequence[TreeLine]) -> list[Column[TreeLine]]:
         # FLOP per nanosecond equal GFLOP per second.
         Column("GFLOP/s", lambda line: units.significant(flops / line.total_ns) if (flops := _flops(line)) else ""),
         Column("M parameters", lambda line: units.significant(held / 1e6) if (held := _parameters(line)) else ""),
-        words("output", lambda line: _shapes(line.row) if line.row else ""),
+        word_column("output", lambda line: _shapes(line.row) if line.row else ""),
         Column("output KiB", lambda line: units.significant(made / 1024) if (made := _output_bytes(line)) else ""),
-        words("fused from", _members),
+        word_column("fused from", _members),
     ]
-    return filled(columns, lines)
+    return filled_columns(columns, lines)
 
 
 def _flops(line: TreeLine) -> int | None:
@@ -307,7 +307,7 @@ def profile_groups(profiles: RunProfiles) -> list[ProfileGroup]:
     for row, model, parts in _with_parts(profiles.cases):
         key = (model.model, model.sequence_length, model.batch_size, row.device)
         shapes.setdefault(key, []).append((row, model, parts))
-    beside = alike(profiles.cases)
+    beside = compared_profiles(profiles.cases)
     timelines = {profile.row.case_id: profile.memory for profile in profiles.cases}
     groups = _groups(beside)
     room = MAX_PAGE_LINES
@@ -334,7 +334,7 @@ def _memory_plots(timeline: MemoryTimeline | None) -> list[PlotGroup]:
     return [plotly_drawer.draw(allocations("", timeline))]
 
 
-def _groups(beside: Sequence[Alike]) -> dict[str, dict[str, int]]:
+def _groups(beside: Sequence[ComparedProfiles]) -> dict[str, dict[str, int]]:
     """Case → group → time in ns for backends that are compared side by side, where operators are grouped by name."""
     return {
         column.case_id: {line.name: spent for line in compared.groups.lines if (spent := line.times_ns[place])}
@@ -370,8 +370,8 @@ def _case(
     way = "" if profile.setting == "default" else f" {profile.setting}"
     return ProfiledCase(
         case_id=profile.case_id,
-        name=f"{profile.backend} {profile.precision}{way}{mark(parts)}",
-        tags=tags(row),
+        name=f"{profile.backend} {profile.precision}{way}{grade_mark(parts)}",
+        tags=filter_tags(row),
         figure=units.duration(parts.plain_ns),
         bar=bar,
         sums=[inline(line) for line in lines],
@@ -397,7 +397,7 @@ def _bar(parts: PartsProfile, on_gpu: bool, groups: Mapping[str, int] | None, lo
     """Groups in the order of all charts, and the part of the plain latency that no group explains. groups: where they
     are known from the comparison with other backends."""
     total_ns = parts_total(parts, on_gpu) or 0
-    alone = {str(name): spent for name, spent in by_group(parts.layers).items()} or {OPERATORS: total_ns}
+    alone = {str(name): spent for name, spent in ns_by_group(parts.layers).items()} or {OPERATORS: total_ns}
     sums = groups or alone
     known = {name: sums[name] for name in COLOURS if name in sums}
     rest = {_NO_PART: parts.plain_ns - total_ns} if parts.plain_ns > total_ns else {}

@@ -45,26 +45,26 @@ def way_of(key: TableKey) -> tuple[str, str]:
     return key.boundary or "", key.mode or ""
 
 
-def short(row: Row) -> str:
+def short_way(row: Row) -> str:
     """`e2e`, `offline`, `pipelined`; empty for the usual boundary and mode."""
     parts = (row.boundary if row.boundary != "compute" else "", row.mode if row.mode != "sync" else "")
     return " ".join(part for part in parts if part)
 
 
-def stated(row: Row) -> str:
+def way_condition(row: Row) -> str:
     """Boundary and mode in words, as a condition."""
     mode = OVERLAPPED if (row.boundary, row.mode) == ("transfer", "pipelined") else MODES[row.mode]
     return f"{BOUNDARIES[row.boundary]}, {mode}"
 
 
-def brief(row: Row) -> str:
+def brief_way(row: Row) -> str:
     """Boundary and mode in a few words: `model only, one request at a time`."""
     return f"{BRIEF[row.boundary]}, {BRIEF[row.mode]}"
 
 
 def guide_lines(rows: Iterable[Row]) -> list[str]:
     """Explanations of the unusual boundaries and modes among the rows."""
-    ways = {short(row) for row in rows if row.status == "measured"}
+    ways = {short_way(row) for row in rows if row.status == "measured"}
     lines = {
         "e2e": "**preprocess, inference, postprocess**: the parts of each e2e sample, as median of process medians and "
         "share of the time of all samples. Preprocessing is the model's own tokenizer, or JPEG decoding and its "

@@ -11,7 +11,7 @@ from harness.core.schemas import Environment, Row, Summary, Unavailable
 from harness.core.text import short_names
 from harness.reporting import ranking
 from harness.reporting.prose import boundaries
-from harness.reporting.table import DocumentBlock, texts
+from harness.reporting.table import DocumentBlock, text_table
 from harness.reporting.tables import custom_metrics_table as custom
 from harness.reporting.writers.markdown import escape
 
@@ -24,7 +24,7 @@ def run_conditions(summary: Summary) -> str:
     measured row."""
     tables = _tables(summary)
     shared = _shared(summary, tables)
-    return f"Conditions: {' · '.join(_of_run(summary, [*chain(*tables)]) + shared)}." if tables else ""
+    return f"Conditions: {' · '.join(_run_parts(summary, [*chain(*tables)]) + shared)}." if tables else ""
 
 
 def conditions(summary: Summary, rows: Sequence[Row], shared: Collection[str]) -> str:
@@ -32,14 +32,14 @@ def conditions(summary: Summary, rows: Sequence[Row], shared: Collection[str]) -
 
     rows: of one table (ranking.by_table), or of one comparison. shared: shared_conditions(summary).
     """
-    parts = [part for part in (threads(rows), *_of_table(summary, rows)) if part and part not in shared]
+    parts = [part for part in (threads_text(rows), *_table_parts(summary, rows)) if part and part not in shared]
     return " · ".join(parts) + "." if parts else ""
 
 
 def shared_conditions(summary: Summary) -> frozenset[str]:
     """The conditions that `run_conditions` names."""
     tables = _tables(summary)
-    return frozenset([*_shared(summary, tables), *_of_run(summary, [*chain(*tables)])])
+    return frozenset([*_shared(summary, tables), *_run_parts(summary, [*chain(*tables)])])
 
 
 def page_conditions(summary: Summary) -> str:
@@ -49,7 +49,11 @@ def page_conditions(summary: Summary) -> str:
     """
     tables = _tables(summary)
     on_gpu = any(environment.gpu for environment in summary.environments.values())
-    parts = [machine(summary.environments) if on_gpu else "", versions(summary.environments), *_shared(summary, tables)]
+    parts = [
+        machine_text(summary.environments) if on_gpu else "",
+        library_versions(summary.environments),
+        *_shared(summary, tables),
+    ]
     return f"{escape(summary.title)}: {' · '.join(part for part in parts if part)}." if tables else ""
 
 
@@ -57,13 +61,13 @@ def _tables(summary: Summary) -> list[list[Row]]:
     return [rows for _, rows in ranking.by_table(summary.rows)]
 
 
-def _of_run(summary: Summary, rows: Sequence[Row]) -> list[str]:
+def _run_parts(summary: Summary, rows: Sequence[Row]) -> list[str]:
     parts = [
-        machine(summary.environments),
-        threads(rows),
-        versions(summary.environments),
-        *_from_outside(summary.environments),
-        f"{rounds(summary, rows)}, each in a fresh process",
+        machine_text(summary.environments),
+        threads_text(rows),
+        library_versions(summary.environments),
+        *_shell_settings(summary.environments),
+        f"{rounds_text(summary, rows)}, each in a fresh process",
         _clock(rows),
         _device_clock(rows),
         _dates(summary),
@@ -72,14 +76,14 @@ def _of_run(summary: Summary, rows: Sequence[Row]) -> list[str]:
     return [part for part in parts if part]
 
 
-def _of_table(summary: Summary, rows: Sequence[Row]) -> list[str]:
+def _table_parts(summary: Summary, rows: Sequence[Row]) -> list[str]:
     first = rows[0]
     export = summary.exports.get(first.model)
     weights = "random weights" if first.weights == "seeded" else f"{first.weights} weights"
     parts = [
         custom.plugins(rows),
         f"{', '.join(dict.fromkeys(row.precision for row in rows))} on {first.device}",
-        boundaries.stated(first),
+        boundaries.way_condition(first),
         weights + (f" ({export.weight_source.removeprefix('random, ')})" if export else ""),
     ]
     return [part for part in parts if part]
@@ -87,23 +91,23 @@ def _of_table(summary: Summary, rows: Sequence[Row]) -> list[str]:
 
 def _shared(summary: Summary, tables: Sequence[Sequence[Row]]) -> list[str]:
     """The conditions that all tables of a run share."""
-    parts = [_of_table(summary, rows) for rows in tables]
+    parts = [_table_parts(summary, rows) for rows in tables]
     return [part for part in parts[0] if all(part in other for other in parts)] if parts else []
 
 
 def short_conditions(summary: Summary, rows: Sequence[Row]) -> str:
     """The conditions that must accompany a figure outside its report."""
-    kinds = dict.fromkeys(boundaries.brief(row) for row in rows)
+    kinds = dict.fromkeys(boundaries.brief_way(row) for row in rows)
     parts = [
-        machine(summary.environments),
-        threads(rows),
-        versions(summary.environments),
-        *_from_outside(summary.environments),
+        machine_text(summary.environments),
+        threads_text(rows),
+        library_versions(summary.environments),
+        *_shell_settings(summary.environments),
         custom.plugins(rows),
         *kinds,
     ]
     parts += [_both_clocks(rows)]
-    parts += [rounds(summary, rows), _dates(summary), f"plan {summary.plan_id}"]
+    parts += [rounds_text(summary, rows), _dates(summary), f"plan {summary.plan_id}"]
     return " · ".join(part for part in parts if part) + "."
 
 
@@ -116,8 +120,8 @@ def environment_table(environments: Mapping[str, Environment]) -> DocumentBlock:
     for environment in recorded:
         for name, text in _facts(environment):
             facts.setdefault(name, []).append(text)
-    lines = [[name, _joined(several)] for name, several in facts.items()]
-    return texts([("fact", "left"), ("value", "left")], lines)
+    lines = [[name, _joined_texts(several)] for name, several in facts.items()]
+    return text_table([("fact", "left"), ("value", "left")], lines)
 
 
 def _facts(environment: Environment) -> Iterable[tuple[str, str]]:
@@ -152,42 +156,44 @@ def _value(name: str, value: object) -> str:
     return str(value)
 
 
-def machine(environments: Mapping[str, Environment]) -> str:
+def machine_text(environments: Mapping[str, Environment]) -> str:
     """The processor; after the GPU and its driver where cases ran on a GPU."""
     gpus = [environment.gpu for environment in environments.values() if environment.gpu is not None]
-    processor = _joined(environment.machine.cpu for environment in environments.values())
+    processor = _joined_texts(environment.machine.cpu for environment in environments.values())
     return ", host ".join([*dict.fromkeys(f"{gpu.name}, driver {gpu.driver}" for gpu in gpus), processor])
 
 
-def processor(environments: Mapping[str, Environment]) -> str:
+def processor_name(environments: Mapping[str, Environment]) -> str:
     """The name of the device that computes: the GPU, else the CPU."""
     gpus = [environment.gpu.name for environment in environments.values() if environment.gpu is not None]
-    return _joined(gpus or [environment.machine.cpu for environment in environments.values()])
+    return _joined_texts(gpus or [environment.machine.cpu for environment in environments.values()])
 
 
-def versions(environments: Mapping[str, Environment]) -> str:
+def library_versions(environments: Mapping[str, Environment]) -> str:
     """The libraries that compute, each with all versions that were used."""
     libraries: dict[str, list[str]] = {}
     for environment in environments.values():
         for name in SHOWN_LIBRARIES:
             if name in environment.software.libraries:
                 libraries.setdefault(name, []).append(environment.software.libraries[name])
-    return ", ".join(f"{name} {_joined(several)}" for name, several in libraries.items())
+    return ", ".join(f"{name} {_joined_texts(several)}" for name, several in libraries.items())
 
 
-def _from_outside(environments: Mapping[str, Environment]) -> Iterable[str]:
+def _shell_settings(environments: Mapping[str, Environment]) -> Iterable[str]:
     """Settings from outside that tune the memory allocator, thread pools and kernels; defaults are left out."""
     for name in (ALLOCATOR, VARIABLES):
         builds = [environment.software.build.get(name, "as it is") for environment in environments.values()]
         if set(builds) - {"as it is"}:
-            yield f"{name} {_joined(builds)}"
+            yield f"{name} {_joined_texts(builds)}"
 
 
 def _clock(rows: Sequence[Row]) -> str:
     clocks = [row.clock for row in rows if row.clock]
     if not clocks:
         return ""
-    return f"clock {_joined(clock.name for clock in clocks)} (a read costs {max(c.overhead_ns for c in clocks)} ns)"
+    return (
+        f"clock {_joined_texts(clock.name for clock in clocks)} (a read costs {max(c.overhead_ns for c in clocks)} ns)"
+    )
 
 
 def _device_clock(rows: Sequence[Row]) -> str:
@@ -195,16 +201,20 @@ def _device_clock(rows: Sequence[Row]) -> str:
     if not clocks:
         return ""
     apart = max(clock.overhead_ns for clock in clocks)
-    return f"device clock {_joined(clock.name for clock in clocks)} (two events in a row are {apart:,} ns apart)"
+    return f"device clock {_joined_texts(clock.name for clock in clocks)} (two events in a row are {apart:,} ns apart)"
 
 
 def _both_clocks(rows: Sequence[Row]) -> str:
     """Names of both clocks where there are two; the report has the cost of reading them."""
     clocks = [(row.clock.name, row.device_ns.clock.name) for row in rows if row.clock and row.device_ns]
-    return f"clocks {_joined(host for host, _ in clocks)} and {_joined(name for _, name in clocks)}" if clocks else ""
+    return (
+        f"clocks {_joined_texts(host for host, _ in clocks)} and {_joined_texts(name for _, name in clocks)}"
+        if clocks
+        else ""
+    )
 
 
-def rounds(summary: Summary, rows: Sequence[Row]) -> str:
+def rounds_text(summary: Summary, rows: Sequence[Row]) -> str:
     """`3 rounds`, or `2 to 12 rounds`: some cases are not complete, or had further rounds for a narrow interval."""
     measured = [row.latency_ns.rounds for row in rows if row.latency_ns]
     low, high = min(measured, default=summary.rounds), max(measured, default=summary.rounds)
@@ -216,12 +226,12 @@ def _dates(summary: Summary) -> str:
     return " to ".join(dict.fromkeys(days))
 
 
-def threads(rows: Sequence[Row]) -> str:
+def threads_text(rows: Sequence[Row]) -> str:
     """Threads of all rows; empty where nothing was measured."""
     return units.either((row.threads for row in rows if row.threads), "thread")
 
 
-def _joined(texts: Iterable[str]) -> str:
+def _joined_texts(texts: Iterable[str]) -> str:
     return " / ".join(dict.fromkeys(texts))
 
 

@@ -9,9 +9,9 @@ from harness.aggregation.flags import is_calibration
 from harness.core import units
 from harness.core.schemas import GenerationRow, Summary
 from harness.core.units import duration, significant
-from harness.reporting.prose.conditions import machine, versions
-from harness.reporting.table import Align, DocumentBlock, texts, titled
-from harness.reporting.tables.generation_table import by_model, generation_table, named, shape
+from harness.reporting.prose.conditions import library_versions, machine_text
+from harness.reporting.table import Align, DocumentBlock, text_table, titled_blocks
+from harness.reporting.tables.generation_table import by_model, generation_row_name, generation_table, shape
 from harness.reporting.writers.markdown import escape
 from harness.reporting.writers.terminal import table_text as terminal_table
 
@@ -29,18 +29,20 @@ def generation_section(summary: Summary, images: Images | None = None) -> list[D
     parts: list[DocumentBlock] = [generation_conditions(summary)]
     for model, rows in by_model(summary.generations).items():
         charts = [f"![{escape(text)}]({path})" for text, path in (images or {}).get(model, ())]
-        parts += titled(escape(model), *of_model(rows, charts), level=3)
-    return [*parts, *of_no_model(summary)]
+        parts += titled_blocks(escape(model), *model_blocks(rows, charts), level=3)
+    return [*parts, *further_blocks(summary)]
 
 
-def of_model(rows: Sequence[GenerationRow], charts: Sequence[DocumentBlock] = ()) -> list[DocumentBlock]:
+def model_blocks(rows: Sequence[GenerationRow], charts: Sequence[DocumentBlock] = ()) -> list[DocumentBlock]:
     """The fastest row of a model, its facts, its table, charts and flags."""
-    return [block for block in (fastest(rows), _about(rows), generation_table(rows), *charts, *_flags(rows)) if block]
+    return [
+        block for block in (fastest_text(rows), _about(rows), generation_table(rows), *charts, *_flags(rows)) if block
+    ]
 
 
-def of_no_model(summary: Summary) -> list[DocumentBlock]:
+def further_blocks(summary: Summary) -> list[DocumentBlock]:
     """What follows the models: work of known duration, and cases without a result."""
-    return [*_known_durations(summary), *_unmeasured(summary)]
+    return [*_known_duration_blocks(summary), *_unmeasured(summary)]
 
 
 def generation_first(summary: Summary) -> list[DocumentBlock]:
@@ -50,9 +52,9 @@ def generation_first(summary: Summary) -> list[DocumentBlock]:
     parts = [
         block
         for model, rows in by_model(summary.generations).items()
-        for block in titled(escape(model), fastest(rows), generation_table(rows), level=3)
+        for block in titled_blocks(escape(model), fastest_text(rows), generation_table(rows), level=3)
     ]
-    return titled("Generation", generation_conditions(summary), *parts, *_unmeasured(summary))
+    return titled_blocks("Generation", generation_conditions(summary), *parts, *_unmeasured(summary))
 
 
 def generation_conditions(summary: Summary) -> str:
@@ -64,9 +66,9 @@ def generation_conditions(summary: Summary) -> str:
     rounds = {row.ttft_ns.rounds for row in rows if row.ttft_ns}
     span = units.either(sorted(rounds), "round") if rounds else ""
     parts = [
-        machine(summary.environments),
+        machine_text(summary.environments),
         threads,
-        versions(summary.environments),
+        library_versions(summary.environments),
         "greedy, end token ignored, one batch at a time, prompts differ in every request",
         f"{span}, each in a fresh process" if span else "",
         f"plan {summary.plan_id}",
@@ -79,7 +81,7 @@ def short_generation_conditions(summary: Summary) -> str:
     return generation_conditions(summary).removeprefix("Conditions: ")
 
 
-def fastest(rows: Sequence[GenerationRow]) -> str:
+def fastest_text(rows: Sequence[GenerationRow]) -> str:
     """One sentence a shape: the ranked row with the most tokens a second of one sequence, and its tokens."""
     lines = []
     for place in dict.fromkeys(map(shape, rows)):
@@ -92,15 +94,15 @@ def fastest(rows: Sequence[GenerationRow]) -> str:
         ours = whole or reduced
         best = min(ours, key=_itl)
         others = [row for row in ours if row is not best]
-        clear = bool(others) and all(_apart(best, row) for row in others)
+        clear = bool(others) and all(_clearly_faster(best, row) for row in others)
         mark = "**" if clear else ""
         rate = "" if best.rates is None else f", {significant(best.rates.per_sequence)} tokens/s a sequence"
         step = duration(best.itl_ns.median) if best.itl_ns else ""
         prompt, new, batch = place
         lines.append(
-            f"- batch {batch}, {prompt} + {new} tokens: {mark}{named(best)}{mark} {step} a token{rate}"
+            f"- batch {batch}, {prompt} + {new} tokens: {mark}{generation_row_name(best)}{mark} {step} a token{rate}"
             + ("" if clear or not others else " (not clearly)")
-            + (f"; with fewer bits a weight: {_in_short(min(reduced, key=_itl))}" if whole and reduced else "")
+            + (f"; with fewer bits a weight: {_row_text(min(reduced, key=_itl))}" if whole and reduced else "")
         )
     return "\n".join(lines)
 
@@ -109,8 +111,8 @@ def _itl(row: GenerationRow) -> float:
     return row.itl_ns.median if row.itl_ns else 0.0
 
 
-def _in_short(row: GenerationRow) -> str:
-    return f"{named(row)} {duration(_itl(row))}"
+def _row_text(row: GenerationRow) -> str:
+    return f"{generation_row_name(row)} {duration(_itl(row))}"
 
 
 def terminal_generation(summary: Summary) -> str:
@@ -121,7 +123,7 @@ def terminal_generation(summary: Summary) -> str:
     return "\n\n".join(tables)
 
 
-def _apart(best: GenerationRow, other: GenerationRow) -> bool:
+def _clearly_faster(best: GenerationRow, other: GenerationRow) -> bool:
     ours = best.itl_ns.ci95 if best.itl_ns else None
     theirs = other.itl_ns.ci95 if other.itl_ns else None
     return ours is not None and theirs is not None and ours.high < theirs.low
@@ -150,22 +152,28 @@ def _flags(rows: Sequence[GenerationRow]) -> list[DocumentBlock]:
     grades = Counter(row.grade for row in rows if row.grade)
     counts = ", ".join(f"{number} {grade}" for grade, number in sorted(grades.items()))
     heads: list[tuple[str, Align]] = [("flag", "left"), ("rows", "right"), ("example", "left")]
-    return [f"Grades: {counts}.", texts([*heads, ("what to do", "left")], lines)]
+    return [f"Grades: {counts}.", text_table([*heads, ("what to do", "left")], lines)]
 
 
-def _known_durations(summary: Summary) -> list[DocumentBlock]:
+def _known_duration_blocks(summary: Summary) -> list[DocumentBlock]:
     """The rows of a known duration: the error of the loop."""
     rows = [row for row in summary.generations if row.status == "measured" and is_calibration(row)]
     lines = [
-        [row.case_id, _known(row, "prefill_ns"), _ms(row.ttft_ns), _known(row, "step_ns"), _ms(row.itl_ns)]
+        [
+            row.case_id,
+            _setting_duration_text(row, "prefill_ns"),
+            _ms(row.ttft_ns),
+            _setting_duration_text(row, "step_ns"),
+            _ms(row.itl_ns),
+        ]
         for row in rows
     ]
     heads: list[tuple[str, Align]] = [("case", "left"), ("prefill of", "right"), ("TTFT ms", "right")]
-    table = texts([*heads, ("step of", "right"), ("ITL ms", "right")], lines)
-    return titled("Known durations", table, level=3) if lines else []
+    table = text_table([*heads, ("step of", "right"), ("ITL ms", "right")], lines)
+    return titled_blocks("Known durations", table, level=3) if lines else []
 
 
-def _known(row: GenerationRow, name: str) -> str:
+def _setting_duration_text(row: GenerationRow, name: str) -> str:
     value = row.placement.settings.get(name) if row.placement else None
     return duration(value) if isinstance(value, int | float) else units.ABSENT
 
@@ -185,4 +193,4 @@ def _unmeasured(summary: Summary) -> list[DocumentBlock]:
         for (status, reason, hint), cases in groups.items()
     ]
     heads: list[tuple[str, Align]] = [(name, "left") for name in ("status", "case", "reason", "what to do")]
-    return titled("Not measured", texts(heads, lines), level=3) if lines else []
+    return titled_blocks("Not measured", text_table(heads, lines), level=3) if lines else []

@@ -9,7 +9,7 @@ from harness.core import units
 from harness.core.schemas import Row, Summary
 from harness.reporting import ranking
 from harness.reporting.prose import boundaries
-from harness.reporting.prose.conditions import rounds
+from harness.reporting.prose.conditions import rounds_text
 from harness.reporting.tables import custom_metrics_table as custom
 from harness.reporting.tables.latency_table import guide_lines
 from harness.reporting.tables.machine_load_table import monitor_cost
@@ -19,7 +19,7 @@ from harness.statistics import estimators
 def guide(summary: Summary) -> str:
     """The explanation of what this report shows; empty where it has nothing to explain."""
     rows = [row for _, of_table in ranking.by_table(summary.rows) for row in of_table]
-    lines = [*(_of_latencies(summary, rows) if rows else ()), *_of_all(summary, rows)]
+    lines = [*(_latency_lines(summary, rows) if rows else ()), *_general_lines(summary, rows)]
     if rows:
         lines += [*boundaries.guide_lines(rows), *guide_lines(rows), *custom.guide_lines(summary)]
     if cost := monitor_cost(summary.rows):
@@ -30,14 +30,14 @@ def guide(summary: Summary) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-def _of_latencies(summary: Summary, rows: Sequence[Row]) -> Iterable[str]:
+def _latency_lines(summary: Summary, rows: Sequence[Row]) -> Iterable[str]:
     """The columns of the latency and cold start tables."""
     least = (estimators.P90_MIN_SAMPLES, estimators.P95_MIN_SAMPLES, estimators.P99_MIN_SAMPLES)
     names = list(dict.fromkeys(f"{units.SAMPLE_NAMES[row.kind]}/s" for row in rows))
     tokens = any(row.sequence_length for row in rows)
     yield (
-        f"**median**: the median of the process medians ({rounds(summary, rows)} of each case, each a fresh process; "
-        "the rounds of all cases are mixed in random order)."
+        f"**median**: the median of the process medians ({rounds_text(summary, rows)} of each case, each a fresh "
+        "process; the rounds of all cases are mixed in random order)."
     )
     yield (
         "**95% CI**: of the median over processes, not over iterations: those of one process are not independent. "
@@ -58,7 +58,7 @@ def _of_latencies(summary: Summary, rows: Sequence[Row]) -> Iterable[str]:
         f"**{', '.join([*names, *(['tokens/s'] if tokens else [])])}**: samples divided by the wall time of the timed "
         f"loop, not by a mean latency; the median over processes.{' Tokens count padding.' if tokens else ''}"
     )
-    yield _of_answers(summary, rows)
+    yield _answer_lines(summary, rows)
     yield (
         "**peak MiB**: resident memory of the whole process at its peak, interpreter and libraries included, "
         "also those that only other models of the backend need."
@@ -78,7 +78,7 @@ def _of_latencies(summary: Summary, rows: Sequence[Row]) -> Iterable[str]:
     yield f"**{ranking.DOUBT}**: before a ratio that is based on a row of grade C, this one or the baseline."
 
 
-def _of_answers(summary: Summary, rows: Sequence[Row]) -> str:
+def _answer_lines(summary: Summary, rows: Sequence[Row]) -> str:
     """How the outputs were compared."""
     reduced = any(row.precision != "fp32" for row in rows)
     parts = {
@@ -95,7 +95,7 @@ def _has_top1(row: Row) -> bool:
     return row.parity is not None and row.parity.top1_agreement is not None and row.weights != "seeded"
 
 
-def _of_all(summary: Summary, rows: Sequence[Row]) -> Iterable[str]:
+def _general_lines(summary: Summary, rows: Sequence[Row]) -> Iterable[str]:
     """Grades and marks of every kind of row."""
     if rows or summary.generations:
         yield (

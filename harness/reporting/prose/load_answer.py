@@ -10,16 +10,16 @@ from harness.core.schemas import LoadRow, Summary
 from harness.reporting.load_groups import (
     SCENARIOS,
     LoadGroup,
-    batching,
+    batching_text,
     by_group,
-    computing,
     highest_load,
     is_sound,
-    names,
-    ranked,
+    load_names,
+    ranked_loads,
+    workers_text,
 )
-from harness.reporting.prose.conditions import machine, versions
-from harness.reporting.table import DocumentBlock, Table, titled
+from harness.reporting.prose.conditions import library_versions, machine_text
+from harness.reporting.table import DocumentBlock, Table, titled_blocks
 from harness.reporting.tables.load_tables import (
     cheapest_table,
     client_table,
@@ -51,10 +51,10 @@ def load_answer(summary: Summary) -> str:
 
 
 def _answer(key: LoadGroup, rows: Sequence[LoadRow]) -> str:
-    lines = ranked(rows)
+    lines = ranked_loads(rows)
     if not lines or key.scenario not in ("server", "offline"):
         return ""
-    first, called = lines[0], names(lines, policy=False)
+    first, called = lines[0], load_names(lines, policy=False)
     name = f"**{called[first.load_id]}**" if is_clear(lines) else called[first.load_id]
     others = f"; {units.count(len(lines) - 1, 'other deployment')} in the details" if len(lines) > 1 else ""
     promising = max(lines[1:], key=lambda row: row.predicted_peak_per_s or 0.0, default=first)
@@ -64,16 +64,16 @@ def _answer(key: LoadGroup, rows: Sequence[LoadRow]) -> str:
     cost = f", {units.significant(first.cost_per_million)} per million requests" if first.cost_per_million else ""
     if key.scenario == "offline":
         rate = f"{units.significant(highest_load(first))} {units.SAMPLE_NAMES[first.kind]}/s offline"
-        return f"{where(key)}: {name} {rate} (batch {first.max_batch}){cost}{others}"
-    batches = "no batching" if batching(first) == "none" else f"batches {batching(first)}"
-    policy = "its own batching" if key.service else ", ".join(filter(None, (batches, computing(first))))
+        return f"{group_title(key)}: {name} {rate} (batch {first.max_batch}){cost}{others}"
+    batches = "no batching" if batching_text(first) == "none" else f"batches {batching_text(first)}"
+    policy = "its own batching" if key.service else ", ".join(filter(None, (batches, workers_text(first))))
     peak = peak_text(first)
     if first.peak_pass_per_s is None and first.predicted_peak_per_s is not None:
         peak += f", predicted {units.significant(first.predicted_peak_per_s)}"
-    return f"{where(key)}: {name} {peak} ({policy}){cost}{others}"
+    return f"{group_title(key)}: {name} {peak} ({policy}){cost}{others}"
 
 
-def where(key: LoadGroup) -> str:
+def group_title(key: LoadGroup) -> str:
     """`minilm-l6, 128 tokens, p99<50ms`."""
     length = f"{key.sequence_length} tokens" if key.sequence_length else ""
     weights = "random weights" if key.weights == "seeded" else ""
@@ -85,13 +85,13 @@ def load_conditions(summary: Summary, rows: Sequence[LoadRow]) -> str:
     """The conditions that accompany figures of load. Of a running service its machine and its libraries are unknown."""
     if served := [row.placement for row in rows if row.endpoint and row.placement]:
         known = sorted({f"{row.provider}, payload {row.settings.get('payload')}" for row in served})
-        client = f"client on {machine(summary.environments)}"
+        client = f"client on {machine_text(summary.environments)}"
         return " · ".join([f"service: {', '.join(map(escape, known))}", client, f"plan {summary.plan_id}"]) + "."
     threads = sorted({row.threads for row in rows if row.threads})
     parts = [
-        machine(summary.environments),
+        machine_text(summary.environments),
         units.either(threads, "thread") if threads else "",
-        versions(summary.environments),
+        library_versions(summary.environments),
         "one process a case, model only",
         f"plan {summary.plan_id}",
     ]
@@ -103,9 +103,11 @@ def load_section(summary: Summary, images: Images) -> list[DocumentBlock]:
     blocks: list[DocumentBlock] = []
     for key, rows in by_group(summary.loads):
         shown = [f"![{escape(text)}]({path})" for text, path in images.get(key, ())]
-        blocks += titled(f"{where(key)}: {SCENARIOS[key.scenario]}", *load_tables(summary, rows, shown), level=3)
-    lost = unserved(summary)
-    return [*blocks, *(titled("Without a result", _listed(lost), level=3) if lost else [])]
+        blocks += titled_blocks(
+            f"{group_title(key)}: {SCENARIOS[key.scenario]}", *load_tables(summary, rows, shown), level=3
+        )
+    lost = rows_without_figures(summary)
+    return [*blocks, *(titled_blocks("Without a result", _list_text(lost), level=3) if lost else [])]
 
 
 def load_tables(summary: Summary, rows: Sequence[LoadRow], images: Sequence[str] = ()) -> list[DocumentBlock]:
@@ -118,7 +120,7 @@ def load_tables(summary: Summary, rows: Sequence[LoadRow], images: Sequence[str]
         parts_table(rows),
         client_table(rows),
         guards_table(rows),
-        _listed(_notes(rows)),
+        _list_text(_notes(rows)),
     ]
     return [block for block in blocks if block]
 
@@ -129,20 +131,22 @@ def terminal_loads(summary: Summary) -> str:
     for key, rows in by_group(summary.loads):
         table: Table[Any] | None = cheapest_table(rows) or points_table(rows)
         if table is not None:
-            blocks.append(f"{where(key)}: {SCENARIOS[key.scenario]}\n\n{terminal.table_text(table).replace('**', '')}")
+            blocks.append(
+                f"{group_title(key)}: {SCENARIOS[key.scenario]}\n\n{terminal.table_text(table).replace('**', '')}"
+            )
     return "\n\n".join(blocks)
 
 
-def _listed(lines: Sequence[str]) -> str:
+def _list_text(lines: Sequence[str]) -> str:
     return "\n".join(f"- {escape(line)}" for line in lines)
 
 
 def _notes(rows: Sequence[LoadRow]) -> list[str]:
-    called = names(rows)
+    called = load_names(rows)
     return [f"{called[row.load_id]}: {note}" for row in rows if is_sound(row) for note in row.notes]
 
 
-def unserved(summary: Summary) -> list[str]:
+def rows_without_figures(summary: Summary) -> list[str]:
     """A line for each row whose figures are missing or do not count."""
     return [
         f"{row.model}, {row.scenario}, {row.backend} {row.precision}: "

@@ -19,7 +19,7 @@ from harness.core.schemas import EngineRecord, ExportRecord, Interval, Precision
 from harness.reporting import ranking
 from harness.reporting.figures import until_first_answer_ns
 from harness.reporting.prose import boundaries
-from harness.reporting.ranking import backend_and_setting, name, named
+from harness.reporting.ranking import backend_and_setting, row_name, series_name
 from harness.reporting.tables import cold_start_table as cold
 from harness.reporting.tables.cold_start_table import engine_of
 from harness.reporting.writers.markdown import escape
@@ -59,19 +59,19 @@ class Candidates:
     def series(self) -> Iterator[Sequence[Row]]:
         """Rows that differ only in the batch size, smallest first."""
         rows_of: dict[str, list[Row]] = {}
-        labels = ranking.labels(self.rows)
+        labels = ranking.series_labels(self.rows)
         for row in self.rows:
             rows_of.setdefault(labels[row.case_id], []).append(row)
         for rows in rows_of.values():
             yield sorted(rows, key=lambda row: row.batch_size)
 
 
-def interval(row: Row) -> Interval | None:
+def latency_interval(row: Row) -> Interval | None:
     """The latency's 95% interval over processes."""
     return row.latency_ns.ci95 if row.latency_ns else None
 
 
-def listed(words: Sequence[str], last: str = "and") -> str:
+def joined_words(words: Sequence[str], last: str = "and") -> str:
     """`a`, `a and b`, `a, b and c`."""
     return f" {last} ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
@@ -105,7 +105,7 @@ def best_batch(group: Candidates) -> Iterator[Recommendation]:
     above = [row for row in group.flagged if _throughput(row) > _throughput(chosen)]
     if above:
         best = max(above, key=_throughput)
-        flags = listed(sorted({flag.name for flag in best.flags}))
+        flags = joined_words(sorted({flag.name for flag in best.flags}))
         text += f" {_cost(best)} reads more and is flagged ({flags})."
     yield group.recommendation("batch size", text, tuple(dict.fromkeys((chosen.case_id, most.case_id))))
 
@@ -115,8 +115,8 @@ def saturation(group: Candidates) -> Iterator[Recommendation]:
     flat = [(row, rows) for rows in group.series() if (row := _flat_from(rows)) is not None]
     if not flat:
         return
-    words = [f"{row.batch_size} with {name(row)}" for row, _ in flat]
-    text = f"throughput is flat from batch {listed(words)} on: a larger batch only adds latency."
+    words = [f"{row.batch_size} with {series_name(row)}" for row, _ in flat]
+    text = f"throughput is flat from batch {joined_words(words)} on: a larger batch only adds latency."
     ids = tuple(other.case_id for row, rows in flat for other in rows if other.batch_size >= row.batch_size)
     yield group.recommendation("saturation", text, ids)
 
@@ -134,10 +134,10 @@ def fixed_cost(group: Candidates) -> Iterator[Recommendation]:
     if not fixed:
         return
     small = fixed[0][0]
-    words = [f"{name(row)} ({share:.0%})" for row, _, share in fixed]
+    words = [f"{series_name(row)} ({share:.0%})" for row, _, share in fixed]
     text = (
         f"at batch {small.batch_size} fixed cost (launches, framework) is at least half of the latency "
-        f"with {listed(words)}: batching, a graph or a compiler pays more than faster arithmetic."
+        f"with {joined_words(words)}: batching, a graph or a compiler pays more than faster arithmetic."
     )
     yield group.recommendation(
         "fixed cost", text, tuple(pair.case_id for row, next_, _ in fixed for pair in (row, next_))
@@ -157,7 +157,7 @@ def _throughput(row: Row) -> float:
 def _cost(row: Row) -> str:
     latency = row.latency_ns
     rate = f"{units.significant(row.throughput_per_s)} {units.SAMPLE_NAMES[row.kind]}/s"
-    words = f"{named(row)} at batch {row.batch_size}, {rate}"
+    words = f"{row_name(row)} at batch {row.batch_size}, {rate}"
     if latency is None or row.mode == "offline":
         return words
     tail = f", p95 {units.duration(latency.p95)}" if latency.p95 is not None else ""
@@ -166,7 +166,7 @@ def _cost(row: Row) -> str:
 
 def _smaller(rows: Sequence[Row], most: Row) -> list[Row]:
     """Rows of the same backend and precision with a smaller batch, smallest first."""
-    same = [row for row in rows if name(row) == name(most) and row.batch_size < most.batch_size]
+    same = [row for row in rows if series_name(row) == series_name(most) and row.batch_size < most.batch_size]
     return sorted(same, key=lambda row: row.batch_size)
 
 
@@ -200,7 +200,7 @@ def _fixed_share(rows: Sequence[Row]) -> float | None:
     """
     if len(rows) < 2 or rows[0].mode != "sync":
         return None
-    small, large = interval(rows[0]), interval(rows[1])
+    small, large = latency_interval(rows[0]), latency_interval(rows[1])
     if small is None or large is None:
         return None
     each = (large.high - small.low) / (rows[1].batch_size - rows[0].batch_size)
@@ -225,8 +225,8 @@ def backend_choice(group: Candidates) -> Iterator[Recommendation]:
         [*rows, *(row for row in group.flagged if (row.batch_size, row.mode, row.precision) == (1, "sync", precision))]
     )
     if doubtful:
-        names = listed([f"{backend_and_setting(row)}, {_latency(row)}" for row in doubtful])
-        flags = listed(sorted({flag.name for row in doubtful for flag in row.flags}))
+        names = joined_words([f"{backend_and_setting(row)}, {_latency(row)}" for row in doubtful])
+        flags = joined_words(sorted({flag.name for row in doubtful for flag in row.flags}))
         be = "is" if len(doubtful) == 1 else "are"
         text = f"which is fastest at batch 1 in {precision} is open: {names}, may be, and {be} flagged ({flags})."
         yield group.recommendation("backend", text, tuple(row.case_id for row in doubtful))
@@ -241,7 +241,7 @@ def backend_choice(group: Candidates) -> Iterator[Recommendation]:
         text = f"{first}, {ahead} {backend_and_setting(second)}."
         yield group.recommendation("backend", text, (fastest.case_id, second.case_id))
     elif len(candidates) > 1:
-        names = listed([backend_and_setting(row) for row in candidates])
+        names = joined_words([backend_and_setting(row) for row in candidates])
         text = f"{names} are equally fast at batch 1 in {precision}, within their intervals or 1%"
         started = [row for row in candidates if row.cold_ns is not None]
         if len(started) == len(candidates):
@@ -264,10 +264,10 @@ def precision_choice(group: Candidates) -> Iterator[Recommendation]:
         fails = [(low, high, ratio) for low, high, ratio, ends in known if ends.high < WORTH]
         if not pays and not fails:
             continue
-        parts = [f"pays {_gains(pays)}, at {loss([low for low, _, _ in pays])}"] if pays else []
+        parts = [f"pays {_gains(pays)}, at {accuracy_loss_text([low for low, _, _ in pays])}"] if pays else []
         parts += [f"does not pay {_gains(fails)}"] if fails else []
         ids = [row.case_id for low, high, _ in (*pays, *fails) for row in (low, high)]
-        yield group.recommendation("precision", f"{name(rows[0])} {' and '.join(parts)}.", tuple(ids))
+        yield group.recommendation("precision", f"{series_name(rows[0])} {' and '.join(parts)}.", tuple(ids))
 
 
 def start_up_cost(group: Candidates) -> Iterator[Recommendation]:
@@ -284,10 +284,10 @@ def start_up_cost(group: Candidates) -> Iterator[Recommendation]:
         return
     shown = sorted(repaid, key=lambda pair: pair[0].requests or 0)[:MAX_LISTED]
     first = group.by_id[shown[0][1].speedup.baseline] if shown[0][1].speedup else shown[0][1]
-    words = listed([f"{name(row)} from {break_even} requests on" for break_even, row in shown])
+    words = joined_words([f"{series_name(row)} from {break_even} requests on" for break_even, row in shown])
     built = " engine build," if any(engine_of(row, group.export, group.engines) for _, row in shown) else ""
     costs = f"counting export,{built} load and compile"
-    text = f"against {name(first)} at batch {smallest}, {costs}, worth the start-up: {words}."
+    text = f"against {series_name(first)} at batch {smallest}, {costs}, worth the start-up: {words}."
     if any(break_even.cached for break_even, _ in shown):
         text += " Cached: a compile cache was warm; what repays a first start is not known."
     yield group.recommendation("start-up cost", text, (first.case_id, *(row.case_id for _, row in shown)))
@@ -314,13 +314,13 @@ def _ratio(ratio: Ratio) -> str:
 
 
 def _gains(rated: Sequence[tuple[Row, Row, Ratio]]) -> str:
-    batches = listed([str(low.batch_size) for low, _, _ in rated])
+    batches = joined_words([str(low.batch_size) for low, _, _ in rated])
     values = sorted(ratio.value for _, _, ratio in rated)
     span = _ratio(rated[0][2]) if len(rated) == 1 else " to ".join(map(units.significant, (values[0], values[-1])))
     return f"at batch {batches} ({span} times the speed of fp32)"
 
 
-def loss(rows: Sequence[Row]) -> str:
+def accuracy_loss_text(rows: Sequence[Row]) -> str:
     """The worst parity of the rows, in words."""
     distances = [row.parity.relative_l2 for row in rows if row.parity and row.parity.relative_l2 is not None]
     words = [f"relative L2 {units.scientific(max(distances))}"] if distances else ["an unknown loss"]
@@ -351,21 +351,21 @@ def launches(group: Candidates) -> Iterator[Recommendation]:
     waiting = [row for row in group.rows if _waits_for_host(row)]
     if waiting:
         text = (
-            f"the GPU waits for the host's launches with {_where(waiting)}: a setting with a CUDA graph submits a "
-            "whole pass with one call; a larger batch hides them behind computing."
+            f"the GPU waits for the host's launches with {_batches_text(waiting)}: a setting with a CUDA graph submits "
+            "a whole pass with one call; a larger batch hides them behind computing."
         )
         yield group.recommendation("launches", text, tuple(row.case_id for row in waiting))
     small = [row for row in group.rows if row not in waiting and row.roofline and row.roofline.limit == "launch"]
     if small:
         text = (
-            f"with {_where(small)} neither arithmetic nor memory is near its limit: kernels too small for the GPU, "
-            "each waiting for the one before, so a larger batch or fewer, fused kernels gain most."
+            f"with {_batches_text(small)} neither arithmetic nor memory is near its limit: kernels too small for the "
+            "GPU, each waiting for the one before, so a larger batch or fewer, fused kernels gain most."
         )
         yield group.recommendation("small kernels", text, tuple(row.case_id for row in small))
     slow = [row for row in group.rows if row not in waiting and row.roofline and row.roofline.limit == "kernels"]
     if slow:
         text = (
-            f"with {_where(slow)} most of the time grows with the batch and yet neither limit is near: other or "
+            f"with {_batches_text(slow)} most of the time grows with the batch and yet neither limit is near: other or "
             "fused kernels (a compiler, another layout or setting) can gain more than fewer launches."
         )
         yield group.recommendation("slow kernels", text, tuple(row.case_id for row in slow))
@@ -377,13 +377,13 @@ def engine_cost(group: Candidates) -> Iterator[Recommendation]:
     for row in sorted((row for row in group.rows if row.mode == "sync"), key=lambda row: row.batch_size):
         build_ns, best = _build_ns(group, row), _next_best(group, row)
         if build_ns is not None and best is not None:
-            pairs.setdefault((name(row), name(best)), []).append((row, best, build_ns))
+            pairs.setdefault((series_name(row), series_name(best)), []).append((row, best, build_ns))
     for (engine, other), cases in pairs.items():
         counts = [f"{_repaid(*case)} batches of {case[0].batch_size}" for case in cases]
         builds = list(dict.fromkeys(units.duration(bound(ns for *_, ns in cases)) for bound in (min, max)))
         text = (
             f"an engine of {engine} (built in {' to '.join(builds)}) saves time over {other}, the next best, after "
-            f"{listed(counts)}. It is kept for this GPU, driver and TensorRT."
+            f"{joined_words(counts)}. It is kept for this GPU, driver and TensorRT."
         )
         yield group.recommendation(
             "engine", text, tuple(member.case_id for row, best, _ in cases for member in (row, best))
@@ -395,12 +395,14 @@ def _waits_for_host(row: Row) -> bool:
     return flagged or (row.roofline is not None and row.roofline.limit == "host")
 
 
-def _where(rows: Sequence[Row]) -> str:
+def _batches_text(rows: Sequence[Row]) -> str:
     """`torch-eager fp16 at batch 1 and 8, and …`."""
     batches: dict[str, dict[int, None]] = {}
     for row in sorted(rows, key=lambda row: row.batch_size):  # of several settings, too
-        batches.setdefault(name(row), {})[row.batch_size] = None
-    return listed([f"{who} at batch {listed([str(size) for size in sizes])}" for who, sizes in batches.items()])
+        batches.setdefault(series_name(row), {})[row.batch_size] = None
+    return joined_words(
+        [f"{who} at batch {joined_words([str(size) for size in sizes])}" for who, sizes in batches.items()]
+    )
 
 
 def _build_ns(group: Candidates, row: Row) -> float | None:
@@ -418,7 +420,7 @@ def _next_best(group: Candidates, row: Row) -> Row | None:
     peers = [other for other in group.rows if ranking.shape(other) == ranking.shape(row)]
     others = [other for other in peers if _build_ns(group, other) is None]
     best = min(others, key=median_ns, default=None)
-    ours, theirs = interval(row), interval(best) if best else None
+    ours, theirs = latency_interval(row), latency_interval(best) if best else None
     return None if ours is None or theirs is None or ours.high >= theirs.low else best
 
 
@@ -440,11 +442,11 @@ def page_faults(group: Candidates) -> Iterator[Recommendation]:
     faulting = [(row, faults) for row in group.rows if (faults := _faults(row)) >= MANY_FAULTS]
     if not faulting:
         return
-    causes = [f"{units.whole(faults)} with {name(row)} at batch {row.batch_size}" for row, faults in faulting]
+    causes = [f"{units.whole(faults)} with {series_name(row)} at batch {row.batch_size}" for row, faults in faulting]
     text = (
-        f"page faults in each inference: {listed(causes)}. The C library gives memory back to the system and asks "
-        f"for it again, and the system clears each page. `{KEEP} make bench RESULTS=…` measures what keeping it would "
-        "bring; an allocator such as jemalloc or tcmalloc (LD_PRELOAD) keeps it as well."
+        f"page faults in each inference: {joined_words(causes)}. The C library gives memory back to the system and "
+        f"asks for it again, and the system clears each page. `{KEEP} make bench RESULTS=…` measures what keeping it "
+        "would bring; an allocator such as jemalloc or tcmalloc (LD_PRELOAD) keeps it as well."
     )
     yield group.recommendation("page faults", text, tuple(row.case_id for row, _ in faulting))
 
@@ -517,7 +519,7 @@ def groups(summary: Summary) -> list[Candidates]:
             flagged = tuple(row for row in ours if row.grade == ranking.UNRANKED)
             export: ExportRecord | None = summary.exports.get(key[0])
             if sound:
-                title = _title(key, length, boundaries.brief(ours[0]) if key[0] in several else "")
+                title = _title(key, length, boundaries.brief_way(ours[0]) if key[0] in several else "")
                 limit = summary.latency_limit_ms
                 ranked.append(Candidates(title, sound, by_id, export, limit, summary.engines, flagged))
     return ranked
@@ -548,7 +550,7 @@ _BESIDES_S = 30.0
 """Seconds for plan, the check of exports, aggregate and report."""
 
 
-def further(summary: Summary) -> str:
+def further_rounds_text(summary: Summary) -> str:
     """Number of rows wider than ±5%, the command that narrows them and its approximate duration, as Markdown.
 
     Empty where no row is wide.

@@ -12,9 +12,18 @@ from harness.core import units
 from harness.core.schemas import EngineRecord, ExportRecord, Interval, Latency, Row, ShapeProfile, Summary
 from harness.core.units import ABSENT, SECOND, too_wide_to_print
 from harness.reporting import ranking
-from harness.reporting.csv_identity import RESTS_ON_C, Line, about, ends, is_sound, per, sound_rows, where
+from harness.reporting.csv_identity import (
+    RESTS_ON_C,
+    Line,
+    case_line,
+    has_figures,
+    in_time_unit,
+    interval_columns,
+    run_columns,
+    sound_rows,
+)
 from harness.reporting.figures import COLD, CSV_SECONDS, columns, until_first_answer_ns
-from harness.reporting.table import Column, Table, case_columns, figure_column, words
+from harness.reporting.table import Column, Table, case_columns, figure_column, word_column
 from harness.statistics.estimators import difference_interval
 
 Engines = Mapping[str, EngineRecord]
@@ -41,7 +50,7 @@ def engines_table(rows: Sequence[Row], export: ExportRecord | None, engines: Eng
     return Table(_COLUMNS, list(engine_records.values()), f"Engines, by {' / '.join(made)}:")
 
 
-def shapes(profiles: Mapping[str, ShapeProfile]) -> str:
+def shape_range(profiles: Mapping[str, ShapeProfile]) -> str:
     """Range of shapes, once where all inputs share it: `1x128 … 8x128 … 128x128`, or the only shape."""
     return " / ".join(dict.fromkeys(_range(profile) for profile in profiles.values()))
 
@@ -52,7 +61,7 @@ def _range(profile: ShapeProfile) -> str:
     return " … ".join(dict.fromkeys("x".join(map(str, shape)) for shape in ends))
 
 
-def _kept(layers: Sequence[str]) -> str:
+def _kept_layers_text(layers: Sequence[str]) -> str:
     if not layers:
         return "none"
     more = f", … ({len(layers)})" if len(layers) > MAX_NAMED else ""
@@ -63,19 +72,19 @@ def _flags(engine: EngineRecord) -> str:
     return ", ".join(f"{name} {text}" for name, text in engine.builder.items()) or "its own defaults"
 
 
-def _by_precision(engine: EngineRecord) -> str:
+def _precisions_text(engine: EngineRecord) -> str:
     return ", ".join(f"{name} {count}" for name, count in sorted(engine.precisions.items()))
 
 
 _COLUMNS: Sequence[Column[EngineRecord]] = (
-    words("engine", lambda engine: PurePosixPath(engine.engine.path).stem),
-    words("precision", lambda engine: engine.request.precision),
-    words("profile", lambda engine: shapes(engine.request.profiles)),
+    word_column("engine", lambda engine: PurePosixPath(engine.engine.path).stem),
+    word_column("precision", lambda engine: engine.request.precision),
+    word_column("profile", lambda engine: shape_range(engine.request.profiles)),
     Column("build s", lambda engine: units.significant(engine.build_s)),
     Column("MiB", lambda engine: units.in_mib(engine.engine.size_bytes)),
     Column("layers", lambda engine: str(engine.layers)),
-    words("by precision", _by_precision),
-    words("kept in fp32", lambda engine: _kept(engine.kept_fp32)),
+    word_column("by precision", _precisions_text),
+    word_column("kept in fp32", lambda engine: _kept_layers_text(engine.kept_fp32)),
 )
 
 
@@ -86,7 +95,7 @@ def engine_lines(summary: Summary) -> list[Line]:
         if engine := engine_of(row, summary.exports.get(row.model), summary.engines):
             built.setdefault(engine.key, (row, engine))
     return [
-        {"model": row.model, "weights": row.weights, **_built(engine), **where(summary)}
+        {"model": row.model, "weights": row.weights, **_built(engine), **run_columns(summary)}
         for row, engine in built.values()
     ]
 
@@ -95,7 +104,7 @@ def _built(engine: EngineRecord) -> Line:
     return {
         "engine": PurePosixPath(engine.engine.path).stem,
         "precision": engine.request.precision,
-        "shapes": shapes(engine.request.profiles),
+        "shapes": shape_range(engine.request.profiles),
         "build_s": engine.build_s,
         "file_bytes": engine.engine.size_bytes,
         "layers": engine.layers,
@@ -265,7 +274,7 @@ def _build_s(engine: EngineRecord | None) -> str:
 def cold_lines(summary: Summary) -> list[Line]:
     """A line for each row that has cold-start costs."""
     by_id = {row.case_id: row for row in summary.rows}
-    return [about(summary, row, costs) for row in sound_rows(summary) if (costs := cold_costs(summary, row, by_id))]
+    return [case_line(summary, row, costs) for row in sound_rows(summary) if (costs := cold_costs(summary, row, by_id))]
 
 
 def cold_costs(summary: Summary, row: Row, by_id: dict[str, Row]) -> Line:
@@ -274,18 +283,18 @@ def cold_costs(summary: Summary, row: Row, by_id: dict[str, Row]) -> Line:
     by_id: all rows of the summary, for baselines.
     """
     export = summary.exports.get(row.model)
-    if row.cold_ns is None or not is_sound(row):
+    if row.cold_ns is None or not has_figures(row):
         return {}
     engine = engine_of(row, export, summary.engines)
     baseline = _baseline(row, by_id)
     repaid = break_even(row, baseline, export, engine)
     return {
-        "export_s": per(export_ns(row, export, engine), SECOND),
+        "export_s": in_time_unit(export_ns(row, export, engine), SECOND),
         "engine_build_s": engine.build_s if engine else None,
         **columns(COLD, row, CSV_SECONDS),
         "break_even": repaid.outcome if repaid else None,
         "break_even_requests": repaid.requests if repaid else None,
-        **ends("break_even_requests", repaid.interval if repaid else None, None),
+        **interval_columns("break_even_requests", repaid.interval if repaid else None, None),
         "break_even_against": baseline.case_id if baseline else None,
         "break_even_compile_cached": repaid.cached if repaid else None,
         f"break_even{RESTS_ON_C}": repaid.doubtful if repaid else None,

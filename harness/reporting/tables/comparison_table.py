@@ -21,7 +21,7 @@ from harness.core.schemas import (
     Side,
     Verdict,
 )
-from harness.reporting.table import Column, DocumentBlock, Table, texts, titled, words
+from harness.reporting.table import Column, DocumentBlock, Table, text_table, titled_blocks, word_column
 from harness.reporting.writers import terminal as terminal_writer
 from harness.reporting.writers.markdown import blocks_text
 
@@ -30,10 +30,10 @@ _ORDER: tuple[Verdict, ...] = ("SLOWER", "AMBIGUOUS", "SAME", "FASTER", "GONE", 
 
 def worst_first(rows: Iterable[ComparedRow]) -> list[ComparedRow]:
     """Failing rows first, then by verdict, and within one verdict the slowest first."""
-    return sorted(rows, key=_from_worst)
+    return sorted(rows, key=_worst_first_key)
 
 
-def _from_worst(row: ComparedRow) -> tuple[bool, int, float, str]:
+def _worst_first_key(row: ComparedRow) -> tuple[bool, int, float, str]:
     return (*_kind(row), -(row.ratio or 0), row.case_id)
 
 
@@ -52,7 +52,7 @@ def interval(ends: Interval | None) -> str:
     return units.interval(ends, end=percent)
 
 
-def in_words(row: ComparedRow) -> str:
+def change_text(row: ComparedRow) -> str:
     """The change of a row, with its numbers."""
     if row.ratio is not None and row.relative is not None:
         before, after = (f"{units.significant(share)} of the baseline backend's time" for share in row.relative)
@@ -60,11 +60,11 @@ def in_words(row: ComparedRow) -> str:
         before, after = units.duration(row.baseline_ns), units.duration(row.current_ns)
     else:
         return row.reason or {"NEW": "not in the baseline", "GONE": "only in the baseline"}.get(row.verdict, "")
-    parts = [f"{before} → {after}, {percent(row.ratio)}, 95% CI {interval(row.ci95)}", note(row)]
+    parts = [f"{before} → {after}, {percent(row.ratio)}, 95% CI {interval(row.ci95)}", note_text(row)]
     return "; ".join(part for part in parts if part)
 
 
-def load_in_words(load: ComparedLoad) -> str:
+def load_change_text(load: ComparedLoad) -> str:
     """Both peaks, the change of the prediction, and the reason of the verdict."""
     peaks = [peak for side in (load.baseline, load.current) if (peak := peak_ends(side))]
     moved = f"prediction {percent(load.ratio)}" if load.ratio is not None else ""
@@ -79,13 +79,13 @@ def peak_ends(side: tuple[float | None, float | None]) -> str:
     return f"[{units.significant(passed)}, {units.significant(failed)}]/s"
 
 
-def note(row: ComparedRow) -> str:
+def note_text(row: ComparedRow) -> str:
     """Remarks beside the numbers: tolerance, doubt, and changes of the software or hardware that the row ran on."""
     tolerated = "within --max-regression" if row.verdict == "SLOWER" and not row.fails else ""
     return "; ".join(part for part in (tolerated, row.reason or "", ", ".join(row.changed)) if part)
 
 
-def figure(value: float, quantity: Quantity) -> str:
+def figure_text(value: float, quantity: Quantity) -> str:
     """A value of a threshold with its unit."""
     match quantity:
         case "ns":
@@ -102,10 +102,10 @@ def judgement_text(judgement: Judgement) -> str:
     """The figure that was compared with a threshold, and whether noise could change the outcome."""
     if judgement.value is None:
         return judgement.reason or "no figure"
-    value = figure(judgement.value, judgement.quantity)
+    value = figure_text(judgement.value, judgement.quantity)
     if judgement.ci95 is None or judgement.clear is None:
         return f"{value}, no interval"
-    interval = units.interval(judgement.ci95, end=lambda end: figure(end, judgement.quantity))
+    interval = units.interval(judgement.ci95, end=lambda end: figure_text(end, judgement.quantity))
     return f"{value}, 95% CI {interval} {'clear of the limit' if judgement.clear else 'reaches across the limit'}"
 
 
@@ -135,7 +135,7 @@ def headline(comparison: Comparison) -> str:
         failing = [row for row in rows if row.fails]
         worst = ""
         if failing:
-            first = min(failing, key=_from_worst)
+            first = min(failing, key=_worst_first_key)
             worst = f" (worst: {first.case_id} {percent(first.ratio or 1)})"
         parts.append(f"{len(failing)} of {units.count(compared, 'compared row')} regressed{worst}")
         parts.append(", ".join(f"{number} {verdict}" for verdict, number in counts.items()))
@@ -151,12 +151,12 @@ def headline(comparison: Comparison) -> str:
 def terminal(comparison: Comparison) -> str:
     """Compared rows and missed thresholds, within 100 columns unless case names are long."""
     rows = [row for row in comparison.rows if row.ratio is not None]
-    worst = heapq.nsmallest(TERMINAL_ROWS, rows, key=_from_worst)
+    worst = heapq.nsmallest(TERMINAL_ROWS, rows, key=_worst_first_key)
     blocks = [terminal_writer.table_text(compared_table(worst, with_notes=False))] if rows else []
     if len(rows) > TERMINAL_ROWS:
         blocks.append(f"… and {len(rows) - TERMINAL_ROWS:,} more rows in comparison.md")
     missed = [
-        f"{outcome}  {threshold}  {_some_cases([judgement.case_id for judgement in judgements])}: {value}"
+        f"{outcome}  {threshold}  {_first_cases_text([judgement.case_id for judgement in judgements])}: {value}"
         for outcome, threshold, value, judgements in _grouped_judgements(comparison)
         if outcome != "PASS"
     ]
@@ -175,12 +175,14 @@ def comparison_blocks(comparison: Comparison, stated: str = "") -> list[Document
     """The whole comparison. stated: a line above each table of figures."""
     compared = worst_first(row for row in comparison.rows if row.ratio is not None)
     return [
-        *titled("Comparison", f"**{headline(comparison)}**", sides(comparison), *remarks(comparison), level=1),
-        *(titled("Rows", stated, compared_table(compared, bold=True)) if compared else ()),
+        *titled_blocks(
+            "Comparison", f"**{headline(comparison)}**", sides_text(comparison), *remarks(comparison), level=1
+        ),
+        *(titled_blocks("Rows", stated, compared_table(compared, bold=True)) if compared else ()),
         *(
             block
             for title, text in details(comparison)
-            for block in titled(title, stated if title in (THRESHOLDS, LOADS) else "", text)
+            for block in titled_blocks(title, stated if title in (THRESHOLDS, LOADS) else "", text)
         ),
     ]
 
@@ -246,32 +248,32 @@ def compared_table(rows: Sequence[ComparedRow], *, with_notes: bool = True, bold
     across = any(row.relative for row in rows)
     names = ("baseline ratio", "ratio now") if across else (f"baseline {unit.name}", f"now {unit.name}")
 
-    def figure(row: ComparedRow, place: int) -> str:
+    def figure_text(row: ComparedRow, place: int) -> str:
         if row.relative:
             return units.significant(row.relative[place])
         return units.in_unit((row.baseline_ns, row.current_ns)[place], unit)
 
     columns = [
-        words("verdict", lambda row: f"**{row.verdict}**" if bold and row.fails else row.verdict),
-        words("case", lambda row: row.case_id),
-        Column[ComparedRow](names[0], lambda row: figure(row, 0)),
-        Column[ComparedRow](names[1], lambda row: figure(row, 1)),
+        word_column("verdict", lambda row: f"**{row.verdict}**" if bold and row.fails else row.verdict),
+        word_column("case", lambda row: row.case_id),
+        Column[ComparedRow](names[0], lambda row: figure_text(row, 0)),
+        Column[ComparedRow](names[1], lambda row: figure_text(row, 1)),
         Column[ComparedRow]("change", lambda row: percent(row.ratio or 1)),
         Column[ComparedRow]("95% CI", lambda row: interval(row.ci95)),
     ]
-    return Table([*columns, *([words("note", note)] if with_notes else [])], rows)
+    return Table([*columns, *([word_column("note", note_text)] if with_notes else [])], rows)
 
 
-def _of_words(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> DocumentBlock | None:
-    return texts([(header, "left") for header in headers], lines) if lines else None
+def _words_table(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> DocumentBlock | None:
+    return text_table([(header, "left") for header in headers], lines) if lines else None
 
 
 def _thresholds(comparison: Comparison) -> DocumentBlock | None:
     lines = [
-        [outcome, f"`{threshold}`", _some_cases([judgement.case_id for judgement in judgements]), value]
+        [outcome, f"`{threshold}`", _first_cases_text([judgement.case_id for judgement in judgements]), value]
         for outcome, threshold, value, judgements in _grouped_judgements(comparison)
     ]
-    return _of_words(["verdict", "threshold", "case", "value"], lines)
+    return _words_table(["verdict", "threshold", "case", "value"], lines)
 
 
 def _loads(comparison: Comparison) -> DocumentBlock | None:
@@ -294,7 +296,7 @@ def _loads(comparison: Comparison) -> DocumentBlock | None:
         "Peak: [highest PASS, lowest FAIL]. SLOWER: a load that passed before, or a lower one, fails now. Prediction: "
         "by replay, without the scatter between processes."
     )
-    return replace(texts([(header, "left") for header in headers], lines), note=note)
+    return replace(text_table([(header, "left") for header in headers], lines), note=note)
 
 
 def _grouped_judgements(comparison: Comparison) -> list[tuple[str, str, str, list[Judgement]]]:
@@ -311,12 +313,14 @@ def _not_compared(rows: Sequence[ComparedRow]) -> DocumentBlock | None:
     groups: dict[tuple[str, str], list[ComparedRow]] = {}
     without = worst_first(row for row in rows if row.ratio is None)
     for row in sorted(without, key=lambda row: not is_lost(row)):
-        groups.setdefault((row.verdict, in_words(row)), []).append(row)
-    lines = [[verdict, _some_cases([row.case_id for row in rows]), why] for (verdict, why), rows in groups.items()]
-    return _of_words(["verdict", "case", "reason"], lines)
+        groups.setdefault((row.verdict, change_text(row)), []).append(row)
+    lines = [
+        [verdict, _first_cases_text([row.case_id for row in rows]), why] for (verdict, why), rows in groups.items()
+    ]
+    return _words_table(["verdict", "case", "reason"], lines)
 
 
-def _some_cases(cases: Sequence[str]) -> str:
+def _first_cases_text(cases: Sequence[str]) -> str:
     named = ", ".join(cases[:MAX_NAMED])
     return named if len(cases) <= MAX_NAMED else f"{named} and {len(cases) - MAX_NAMED:,} more"
 
@@ -327,10 +331,10 @@ def _differences(comparison: Comparison) -> DocumentBlock | None:
         [f"{difference.name}{forbids if difference.refuses else ''}", difference.baseline, difference.current]
         for difference in comparison.differences
     ]
-    return _of_words(["fact", "baseline", "now"], lines)
+    return _words_table(["fact", "baseline", "now"], lines)
 
 
-def sides(comparison: Comparison) -> str:
+def sides_text(comparison: Comparison) -> str:
     """The two runs, and when each was measured."""
     both = [("Baseline", comparison.baseline), ("Now", comparison.current)]
     lines = [

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from harness.core import units
 from harness.core.schemas import Energy, Row, Summary
-from harness.reporting.csv_identity import Line, about, sound_rows
+from harness.reporting.csv_identity import Line, case_line, sound_rows
 from harness.reporting.figures import CSV_SECONDS, ENERGY, ENERGY_WINDOW, Figure, columns
 from harness.reporting.table import Column, Table, case_columns, figure_column
 
@@ -25,14 +25,14 @@ def energy_table(rows: Sequence[Row], energies: Mapping[str, Energy]) -> Table[R
         for figure in (*ENERGY, *ENERGY_WINDOW)
         if figure.label
     ]
-    how = _how(energies[measured[0].case_id])
+    how = _method_text(energies[measured[0].case_id])
     return Table([*case_columns(measured), *shown], measured, how, _missing(len(sound) - len(measured)))
 
 
 def energy_lines(summary: Summary) -> list[Line]:
     """A line for each row whose energy was measured."""
     rows = [row for row in sound_rows(summary) if row.case_id in summary.energies]
-    return [about(summary, row, joules(summary.energies[row.case_id])) for row in rows]
+    return [case_line(summary, row, joules(summary.energies[row.case_id])) for row in rows]
 
 
 def joules(energy: Energy) -> Line:
@@ -54,7 +54,7 @@ def _missing(number: int) -> str:
     return f"Without a figure yet: {units.count(number, 'row')} of this table; `make energy` goes on." if number else ""
 
 
-def _how(energy: Energy) -> str:
+def _method_text(energy: Energy) -> str:
     return (
         f"Conditions: {energy.gpu}, back to back in a pass of its own, by the GPU's energy counter over "
         f"about {energy.window_ns / 1e9:.1f} s a row; {energy.idle_w:.0f} W idle, measured over "

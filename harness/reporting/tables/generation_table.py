@@ -8,10 +8,10 @@ from harness.aggregation.flags import is_calibration
 from harness.core import units
 from harness.core.schemas import GenerationRow, Interval, Summary, TokenTimes
 from harness.core.units import ABSENT, MILLISECOND, VOID, significant
-from harness.reporting.csv_identity import Line, where
+from harness.reporting.csv_identity import Line, run_columns
 from harness.reporting.figures import CSV_UNITS, GENERATION, columns
 from harness.reporting.ranking import USUAL
-from harness.reporting.table import Column, Table, filled, words
+from harness.reporting.table import Column, Table, filled_columns, word_column
 
 
 def by_model(rows: Iterable[GenerationRow]) -> dict[str, list[GenerationRow]]:
@@ -23,7 +23,7 @@ def by_model(rows: Iterable[GenerationRow]) -> dict[str, list[GenerationRow]]:
     return {model: sorted(ours, key=_order) for model, ours in rows_of.items()}
 
 
-def named(row: GenerationRow) -> str:
+def generation_row_name(row: GenerationRow) -> str:
     """Backend and precision, with a setting other than the usual."""
     return f"{row.backend} {row.precision}" + ("" if row.setting == USUAL else f" ({row.setting})")
 
@@ -37,29 +37,29 @@ def generation_table(rows: Sequence[GenerationRow]) -> Table[GenerationRow]:
     """The table of one model's rows (by_model)."""
     several = any(row.setting != USUAL for row in rows)
     shown: list[Column[GenerationRow]] = [
-        words("backend", lambda row: row.backend),
-        words("precision", lambda row: row.precision),
-        *([words("setting", lambda row: row.setting)] if several else []),
+        word_column("backend", lambda row: row.backend),
+        word_column("precision", lambda row: row.precision),
+        *([word_column("setting", lambda row: row.setting)] if several else []),
         Column("batch", lambda row: str(row.batch_size)),
         Column("prompt", lambda row: str(row.prompt_length)),
         Column("new", lambda row: str(row.new_tokens)),
         Column("TTFT ms", lambda row: _time(row, row.ttft_ns)),
         Column("ITL ms", lambda row: _time(row, row.itl_ns)),
         Column("95% CI", lambda row: _interval(row.itl_ns or row.ttft_ns)),
-        words("tokens", tokens),
+        word_column("tokens", tokens_text),
         Column("p95", lambda row: _percentile(row.itl_ns, "p95")),
         Column("p99", lambda row: _percentile(row.itl_ns, "p99")),
-        Column("µs/1k", slope),
+        Column("µs/1k", slope_text),
         Column("tok/s", lambda row: _rate(row, "per_sequence")),
         Column("tok/s in all", lambda row: _rate(row, "total")),
         Column("prefill tok/s", lambda row: _rate(row, "prefill")),
-        Column("cache MiB", cache),
+        Column("cache MiB", cache_text),
     ]
     optional: list[Column[GenerationRow]] = [
         Column("memory roof", lambda row: units.whole_percent(row.roof_share)),
         Column("J/token", lambda row: significant(row.energy.joules_per_token) if row.energy else ABSENT),
     ]
-    return Table([*shown, *filled(optional, rows), words("grade", _grade)], rows, note=NOTE)
+    return Table([*shown, *filled_columns(optional, rows), word_column("grade", _grade)], rows, note=NOTE)
 
 
 NOTE = (
@@ -70,7 +70,7 @@ NOTE = (
 )
 
 
-def slope(row: GenerationRow) -> str:
+def slope_text(row: GenerationRow) -> str:
     """µs of ITL per 1,000 tokens of context, where its interval does not contain 0."""
     slope_ns = None if row.context is None else row.context.slope_ns_per_1000
     if slope_ns is None:
@@ -79,7 +79,7 @@ def slope(row: GenerationRow) -> str:
     return "unclear" if ends is None or ends.low <= 0 <= ends.high else significant(slope_ns / 1e3)
 
 
-def cache(row: GenerationRow) -> str:
+def cache_text(row: GenerationRow) -> str:
     """MiB measured; times the formula's where a backend reserves more or less."""
     if row.cache is None:
         return ABSENT
@@ -89,7 +89,7 @@ def cache(row: GenerationRow) -> str:
     return f"{text} ({row.cache.measured / row.cache.formula:.3g}× formula)"
 
 
-def tokens(row: GenerationRow) -> str:
+def tokens_text(row: GenerationRow) -> str:
     """How the tokens compare with fp32 eager's."""
     parity = row.parity
     if parity is None:
@@ -119,7 +119,7 @@ def generation_lines(summary: Summary) -> list[Line]:
             **columns(GENERATION, row, CSV_UNITS),
             "prompts": row.prompts,
             "threads": row.threads,
-            **where(summary),
+            **run_columns(summary),
         }
         for row in summary.generations
         if row.status == "measured" and row.ttft_ns is not None

@@ -10,9 +10,9 @@ from harness.comparison.selftest_evidence import excluded_rate
 from harness.core import units
 from harness.core.schemas import Row, SelfTest, SelfTestRow, Summary
 from harness.core.units import ABSENT, duration
-from harness.reporting.csv_identity import Line, about
+from harness.reporting.csv_identity import Line, case_line
 from harness.reporting.figures import CSV_UNITS, SPEED, columns
-from harness.reporting.table import Column, Table, texts, words
+from harness.reporting.table import Column, Table, text_table, word_column
 from harness.reporting.writers.markdown import table_text
 
 Medians = tuple[str, Sequence[float]]
@@ -29,7 +29,7 @@ def calibration_table(rows: Sequence[Row]) -> Table[Medians] | None:
 
 
 _COLUMNS: Sequence[Column[Medians]] = (
-    words("backend", lambda line: line[0]),
+    word_column("backend", lambda line: line[0]),
     Column("cases", lambda line: str(len(line[1]))),
     Column("lowest ns", lambda line: units.significant(min(line[1]))),
     Column("median ns", lambda line: units.significant(median(line[1]))),
@@ -41,14 +41,14 @@ def calibration_lines(summary: Summary) -> list[Line]:
     """A line for each case that computes nothing: the harness overhead."""
     rows = [row for row in summary.rows if row.status == "measured" and is_calibration(row)]
     figures = tuple(figure for figure in SPEED if figure.key.startswith("latency_"))
-    return [about(summary, row, columns(figures, row, CSV_UNITS)) for row in rows]
+    return [case_line(summary, row, columns(figures, row, CSV_UNITS)) for row in rows]
 
 
 def selftest_table(test: SelfTest) -> str:
     """Bias by duration, wrong verdicts and the rates that their number excludes; the conditions are above the table."""
     machine = test.machine
     bias = _table(["work", "reported", "bias", "allowed", "within"], [_bias(row) for row in test.rows])
-    counted = _table(["work", "wrong verdicts", "trials", "excluded at 95%", "asked for"], _counted(test))
+    counted = _table(["work", "wrong verdicts", "trials", "excluded at 95%", "asked for"], _verdict_lines(test))
     kinds = "".join(f"\n- {kind.name}: {kind.what}." for kind in test.kinds)
     verdict = "All targets met." if test.passed else "A target was missed."
     return (
@@ -74,7 +74,7 @@ def selftest_line(test: SelfTest | None, link: str) -> str:
     )
 
 
-def _counted(test: SelfTest) -> list[list[str]]:
+def _verdict_lines(test: SelfTest) -> list[list[str]]:
     """A line for each kind of work and of verdict."""
     alarm, miss = "equal work called FASTER or SLOWER", f"{test.slowdown - 1:.0%} slow-down not called SLOWER"
     asked = ABSENT if test.rate is None else f"{test.rate:.1%}"
@@ -105,7 +105,7 @@ def _target(test: SelfTest) -> str:
 
 
 def _table(headers: list[str], lines: list[list[str]]) -> str:
-    return table_text(texts([(header, "left") for header in headers], lines))
+    return table_text(text_table([(header, "left") for header in headers], lines))
 
 
 def _bias(row: SelfTestRow) -> list[str]:

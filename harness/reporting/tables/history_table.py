@@ -8,7 +8,7 @@ from statistics import median
 from harness.core import units
 from harness.core.schemas import EnvironmentChange, History, HistoryRun, Shift
 from harness.core.units import ABSENT
-from harness.reporting.table import Column, Table, words
+from harness.reporting.table import Column, Table, word_column
 from harness.reporting.writers.markdown import table_text
 
 SHORT = 10
@@ -25,15 +25,15 @@ def shifts_table(history: History, runs: Sequence[HistoryRun]) -> Table[Shift] |
     by_id = {run.run_id: run for run in runs}
     rows = sorted(history.shifts, key=lambda shift: (order.index(shift.state), -abs(shift.ratio - 1)))
     columns = [
-        words("shift", lambda shift: shift.shift_id),
-        words("state", state_in_words),
-        words("case", lambda shift: shift.case_id),
+        word_column("shift", lambda shift: shift.shift_id),
+        word_column("state", state_in_words),
+        word_column("case", lambda shift: shift.case_id),
         Column("change", lambda shift: f"{shift.ratio - 1:+.1%}"),
         Column("95% CI", lambda shift: f"[{shift.ci95.low - 1:+.1%}, {shift.ci95.high - 1:+.1%}]"),
-        words("after commit", lambda shift: short_commit(shift.commits[0])),
-        words("up to commit", lambda shift: short_commit(shift.commits[1])),
-        words("first run after it", lambda shift: _date(by_id.get(shift.after_run))),
-        words("A/B run", _evidence),
+        word_column("after commit", lambda shift: short_commit(shift.commits[0])),
+        word_column("up to commit", lambda shift: short_commit(shift.commits[1])),
+        word_column("first run after it", lambda shift: _date(by_id.get(shift.after_run))),
+        word_column("A/B run", _evidence),
     ]
     return Table(columns, rows)
 
@@ -49,9 +49,9 @@ def changes_table(history: History, runs: Sequence[HistoryRun]) -> Table[Environ
         return None
     by_id = {run.run_id: run for run in runs}
     columns: list[Column[EnvironmentChange]] = [
-        words("first run after it", lambda change: _date(by_id.get(change.after_run))),
-        words("machine", lambda change: by_id[change.after_run].machine if change.after_run in by_id else ABSENT),
-        words("changes", lambda change: "; ".join(change.changes)),
+        word_column("first run after it", lambda change: _date(by_id.get(change.after_run))),
+        word_column("machine", lambda change: by_id[change.after_run].machine if change.after_run in by_id else ABSENT),
+        word_column("changes", lambda change: "; ".join(change.changes)),
     ]
     return Table(columns, history.boundaries)
 

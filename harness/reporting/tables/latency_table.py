@@ -11,11 +11,11 @@ from harness.core import units
 from harness.core.schemas import ExportRecord, Latency, Row, Summary
 from harness.core.units import ABSENT, VOID, TimeUnit
 from harness.reporting import ranking
-from harness.reporting.csv_identity import Line, about, is_sound
+from harness.reporting.csv_identity import Line, case_line, has_figures
 from harness.reporting.figures import ANSWERS, CSV_UNITS, DEVICE, LEAST_SAMPLES, MEMORY, SPEED, Figure, columns
 from harness.reporting.prose import boundaries
 from harness.reporting.ranking import USUAL
-from harness.reporting.table import Column, Table, case_columns, figure_column, words
+from harness.reporting.table import Column, Table, case_columns, figure_column, word_column
 from harness.reporting.tables.cold_start_table import Engines, engine_of
 from harness.reporting.tables.custom_metrics_table import Metrics, csv_columns, metric_columns
 from harness.reporting.writers.terminal import table_text
@@ -54,14 +54,18 @@ def latency_columns(
     """
     unit = units.time_unit(row.latency_ns.median for row in rows if row.latency_ns)
     file_bytes = file_sizes(rows, export, engines or {})
-    shown = [*case_columns(rows), Column[Row](time_name(rows[0], unit), _median(unit, winning(rows))), _interval(unit)]
+    shown = [
+        *case_columns(rows),
+        Column[Row](time_name(rows[0], unit), _median(unit, winning_ids(rows))),
+        _interval(unit),
+    ]
     for figures in (DECISIVE, SPEED_COLUMNS, [figure for figure in ANSWERS if figure not in DECISIVE]):
         shown += figure_columns(figures, rows, unit)
     if _any_reduced(rows) and file_bytes:
         shown.append(Column("file MiB", lambda row: units.in_mib(file_bytes.get(row.case_id))))
     shown += figure_columns(MEMORY, rows, unit)
     shown += [_unless_void(column) for column in metric_columns(rows, metrics or {})]
-    shown.append(words("grade", _grade))
+    shown.append(word_column("grade", _grade))
     return shown
 
 
@@ -88,7 +92,7 @@ def figure_columns(figures: Iterable[Figure[Row]], rows: Sequence[Row], unit: Ti
     return shown
 
 
-def winning(rows: Sequence[Row]) -> set[str]:
+def winning_ids(rows: Sequence[Row]) -> set[str]:
     """Case ids of the rows of one table that are clearly the fastest of their shape."""
     return {winner.case_id for _, group in ranking.by_shape(rows) if (winner := ranking.winner(group))}
 
@@ -101,11 +105,11 @@ def terminal_table(summary: Summary) -> str:
     """A line per case: model, batch, then latency; the time by a GPU's own clock if it fits, else where to find it."""
     tables = ranking.by_table(summary.rows)
     rows = [row for _, group in tables for row in group]
-    winners = {case_id for _, group in tables for case_id in winning(group)}
+    winners = {case_id for _, group in tables for case_id in winning_ids(group)}
     unit = units.time_unit(row.latency_ns.median for row in rows if row.latency_ns)
     shown = _terminal_columns(rows, unit, winners)
     notes = [*(["*: clearly the fastest of its model and batch."] if winners else []), *doubt_notes(rows)]
-    letters = [*shown[:-1], words("grade", lambda row: row.grade or ABSENT)]
+    letters = [*shown[:-1], word_column("grade", lambda row: row.grade or ABSENT)]
     device = f"device {unit.name}"
     without = [column for column in shown if column.header != device]
     if len(without) < len(shown) and max(map(len, table_text(Table(letters, rows)).splitlines())) > TERMINAL_COLUMNS:
@@ -125,14 +129,14 @@ def _terminal_columns(rows: Sequence[Row], unit: TimeUnit, winners: set[str]) ->
 
     offline = any(row.mode == "offline" for row in rows)  # their batches have no latency
     return [
-        words("model", lambda row: " ".join([row.model, boundaries.short(row)]).strip()),
+        word_column("model", lambda row: " ".join([row.model, boundaries.short_way(row)]).strip()),
         *map(short, case_columns(rows)),
         Column(f"{'time' if offline else 'median'} {unit.name}", median),
         _interval(unit),
         *figure_columns(DEVICE, rows, unit)[:1],
         Column("samples/s", _unless_void(Column("", lambda row: units.significant(row.throughput_per_s))).cell),
         Column("speed-up", lambda row: VOID if row.grade == "F" else ranking.speedup(row)),
-        words("grade", lambda row: " ".join([row.grade or ABSENT, *flag_names(row)])),
+        word_column("grade", lambda row: " ".join([row.grade or ABSENT, *flag_names(row)])),
     ]
 
 
@@ -261,7 +265,7 @@ SPECIAL: dict[str, Special] = {
 def latency_lines(summary: Summary) -> list[Line]:
     """A line for each row of the latency tables, in their order."""
     tables = ranking.by_table(summary.rows)
-    winners = {case_id for _, rows in tables for case_id in winning(rows)}
+    winners = {case_id for _, rows in tables for case_id in winning_ids(rows)}
     lines = []
     for key, rows in tables:
         sizes = file_sizes(rows, summary.exports.get(key.model), summary.engines)
@@ -273,13 +277,13 @@ def latency_lines(summary: Summary) -> list[Line]:
                 "clearly_fastest": row.case_id in winners,
                 "flags": " ".join(dict.fromkeys(flag.name for flag in row.flags)),
             }
-            lines.append(about(summary, row, remarks, *figures, file, memory, _custom(summary, row)))
+            lines.append(case_line(summary, row, remarks, *figures, file, memory, _custom(summary, row)))
     return lines
 
 
 def _custom(summary: Summary, row: Row) -> Line:
     """Figures of plugins, with the column names of summary.csv."""
-    return {name: figure(row) if is_sound(row) else None for name, figure in csv_columns(summary).items()}
+    return {name: figure(row) if has_figures(row) else None for name, figure in csv_columns(summary).items()}
 
 
 def guide_lines(rows: Iterable[Row]) -> list[str]:

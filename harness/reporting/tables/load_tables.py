@@ -13,20 +13,20 @@ from harness.core import units
 from harness.core.schemas import JudgedBound, LoadedPoint, LoadRow, MapCell, Summary
 from harness.core.schemas.load_record import ClientFigures
 from harness.core.units import ABSENT, MICROSECOND, MILLISECOND, TimeUnit
-from harness.reporting.csv_identity import Line, whole_line
+from harness.reporting.csv_identity import Line, full_line
 from harness.reporting.figures import CSV_UNITS, LOAD, LOADED, REPLAYED, columns
 from harness.reporting.load_groups import (
-    batching,
+    batching_text,
     bounded_percentile,
-    computing,
     is_sound,
     knee_of,
-    names,
+    load_names,
     percentile_ns,
     percentile_text,
-    ranked,
+    ranked_loads,
+    workers_text,
 )
-from harness.reporting.table import Column, Table, filled, words
+from harness.reporting.table import Column, Table, filled_columns, word_column
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class LoadLine:
 
 def lines_of(rows: Sequence[LoadRow]) -> list[LoadLine]:
     """Every point of every row with sound figures, rows in the order of ranked."""
-    called = names(rows)
-    return [LoadLine(row, point, called[row.load_id]) for row in ranked(rows) for point in row.points]
+    called = load_names(rows)
+    return [LoadLine(row, point, called[row.load_id]) for row in ranked_loads(rows) for point in row.points]
 
 
 def points_table(rows: Sequence[LoadRow]) -> Table[LoadLine] | None:
@@ -60,9 +60,9 @@ def points_table(rows: Sequence[LoadRow]) -> Table[LoadLine] | None:
     server = rows[0].scenario == "server"
     batch = rows[0].scenario in ("multi-stream", "offline")
     shown: list[Column[LoadLine]] = [
-        words("backend", lambda line: line.name),
+        word_column("backend", lambda line: line.name),
         Column("load/s" if server else "load", lambda line: line.load),
-        words("verdict", lambda line: f"**{line.point.verdict}**" if line.point.verdict else ABSENT),
+        word_column("verdict", lambda line: f"**{line.point.verdict}**" if line.point.verdict else ABSENT),
         Column("× predicted", lambda line: units.significant(line.point.factor)),
         Column("batch", lambda line: str(line.row.max_batch) if batch else ABSENT),
         Column("achieved/s", lambda line: units.significant(line.point.achieved_per_s)),
@@ -72,12 +72,12 @@ def points_table(rows: Sequence[LoadRow]) -> Table[LoadLine] | None:
         _percentile("p99", unit),
         *_token_columns(lines),
         *_over_columns(lines),
-        words("LoadGen's rule", lambda line: line.point.loadgen or ABSENT),
+        word_column("LoadGen's rule", lambda line: line.point.loadgen or ABSENT),
         Column(f"LoadGen's estimate {unit.name}", lambda line: units.in_unit(line.point.loadgen_estimate_ns, unit)),
         Column("goodput/s", lambda line: units.significant(line.point.goodput_per_s)),
         Column("failed", lambda line: str(line.point.failed) if line.point.failed else ABSENT),
     ]
-    return Table(filled(shown, lines), lines, note=_note(lines, server))
+    return Table(filled_columns(shown, lines), lines, note=_note(lines, server))
 
 
 def parts_table(rows: Sequence[LoadRow]) -> Table[LoadLine] | None:
@@ -87,7 +87,7 @@ def parts_table(rows: Sequence[LoadRow]) -> Table[LoadLine] | None:
         return None
     unit = _unit(lines)
     shown: list[Column[LoadLine]] = [
-        words("backend", lambda line: line.name),
+        word_column("backend", lambda line: line.name),
         Column("load/s", lambda line: line.load),
         Column("scheduled/s", lambda line: units.significant(line.point.scheduled_per_s)),
         Column("mean batch", lambda line: ABSENT if line.row.endpoint else units.significant(line.point.mean_batch)),
@@ -99,7 +99,7 @@ def parts_table(rows: Sequence[LoadRow]) -> Table[LoadLine] | None:
         _time(f"added p99 {unit.name}", unit, lambda point: point.added_p99_ns),
         Column("p50 / replay", lambda line: units.significant(line.point.reality_over_replay.get("p50"))),
         Column("p99 / replay", lambda line: units.significant(line.point.reality_over_replay.get("p99"))),
-        Column("in the band", _in_band),
+        Column("in the band", _band_text),
     ]
     looked = any(line.point.unseen_p99_ns is not None for line in lines)
     unseen = "Unseen: from the last look that did not see the end of a batch to the one that did. " if looked else ""
@@ -110,7 +110,7 @@ def parts_table(rows: Sequence[LoadRow]) -> Table[LoadLine] | None:
         "this load from service times of a closed loop; a ratio above 1 means that the service is slower under load. "
         "In the band: replications whose p99 is in replay's 90% band."
     )
-    return Table(filled(shown, lines), lines, note=note)
+    return Table(filled_columns(shown, lines), lines, note=note)
 
 
 def point_lines(summary: Summary) -> list[Line]:
@@ -147,7 +147,7 @@ def replay_lines(summary: Summary) -> list[Line]:
 
 def about_load(summary: Summary, row: LoadRow, *figures: Line) -> Line:
     """A whole line about one load case: its conditions, figures, and where they were measured."""
-    return whole_line(summary, who_loaded(row), figures, row.threads)
+    return full_line(summary, who_loaded(row), figures, row.threads)
 
 
 def who_loaded(row: LoadRow) -> Line:
@@ -177,7 +177,7 @@ def who_loaded(row: LoadRow) -> Line:
 
 def policy_name(row: LoadRow) -> str:
     """Batching, and workers or batches in flight of a row in words."""
-    return ", ".join(filter(None, (batching(row), computing(row))))
+    return ", ".join(filter(None, (batching_text(row), workers_text(row))))
 
 
 def _unit(lines: Sequence[LoadLine]) -> TimeUnit:
@@ -262,7 +262,7 @@ def _tokens_note(lines: Sequence[LoadLine]) -> str:
     )
 
 
-def _in_band(line: LoadLine) -> str:
+def _band_text(line: LoadLine) -> str:
     return ABSENT if line.point.in_band is None else f"{line.point.in_band} of {line.point.replications}"
 
 
@@ -308,10 +308,10 @@ def cheapest_table(rows: Sequence[LoadRow]) -> Table[LoadRow] | None:
 
     Bold: clearly the first, which is where its highest PASS is not below the lowest FAIL of any other row.
     """
-    lines = [row for row in ranked(rows) if row.scenario == "server"]
+    lines = [row for row in ranked_loads(rows) if row.scenario == "server"]
     if not lines:
         return None
-    called, first = names(lines, policy=False), lines[0]
+    called, first = load_names(lines, policy=False), lines[0]
     clear = is_clear(lines)
 
     def name(row: LoadRow) -> str:
@@ -319,8 +319,8 @@ def cheapest_table(rows: Sequence[LoadRow]) -> Table[LoadRow] | None:
 
     priced = any(row.price_per_hour is not None for row in lines)
     shown: list[Column[LoadRow]] = [
-        words("backend", name),
-        words("batching", policy_name),
+        word_column("backend", name),
+        word_column("batching", policy_name),
         Column("peak/s, verified", peak_text),
         Column("predicted/s", _predicted),
         Column("knee/s", lambda row: units.significant(knee_of(row))),
@@ -338,7 +338,7 @@ def cheapest_table(rows: Sequence[LoadRow]) -> Table[LoadRow] | None:
         note += " A million requests at the highest PASS, in the currency of PRICE."
     if idle := [row.idle_w for row in lines if row.idle_w is not None]:
         note += f" Energy: the GPU's counter, less {' or '.join(sorted({f'{watts:.0f} W' for watts in idle}))} idle."
-    return Table(filled(shown, lines), lines, note=note)
+    return Table(filled_columns(shown, lines), lines, note=note)
 
 
 def is_clear(lines: Sequence[LoadRow]) -> bool:
@@ -384,7 +384,7 @@ def client_table(rows: Sequence[LoadRow]) -> Table[LoadLine] | None:
     if not lines:
         return None
     shown: list[Column[LoadLine]] = [
-        words("service", lambda line: line.name),
+        word_column("service", lambda line: line.name),
         Column("load", lambda line: line.load),
         _client_time("payload p50", MICROSECOND, lambda client: client.serialise_p50_ns),
         _client_time("send p50", MICROSECOND, lambda client: client.send_p50_ns),
@@ -411,7 +411,7 @@ def client_table(rows: Sequence[LoadRow]) -> Table[LoadLine] | None:
         _number("tokens a step", lambda client: client.tokens_per_step),
         _number("compared", lambda client: client.compared),
         _number("the same text", lambda client: client.equal),
-        words("failures", _failures),
+        word_column("failures", _failures),
     ]
     note = (
         "Payload: making the bytes of a request. Send: handing them to the kernel; gRPC does not show it. Server's "
@@ -419,7 +419,7 @@ def client_table(rows: Sequence[LoadRow]) -> Table[LoadLine] | None:
         "completions those with the same tokens or text as greedy fp32 are counted. A step "
         "is a chunk of a stream: only with one token a step are its times TTFT and ITL."
     )
-    return Table(filled(shown, lines), lines, note=note)
+    return Table(filled_columns(shown, lines), lines, note=note)
 
 
 def client_lines(summary: Summary) -> list[Line]:
@@ -471,13 +471,13 @@ def guards_table(rows: Sequence[LoadRow]) -> Table[LoadRow] | None:
     lines = [row for row in rows if is_sound(row) and row.guards]
     if not lines:
         return None
-    called = names(lines)
-    shown = [words("backend", lambda row: called[row.load_id]), *map(_column, GUARDS)]
+    called = load_names(lines)
+    shown = [word_column("backend", lambda row: called[row.load_id]), *map(_column, GUARDS)]
     note = (
         "Times divided by those of usual requests, with 95% intervals: the same input again and again, another order "
         "of the inputs, schedules of another seed. Far below 1, work was skipped."
     )
-    return Table(filled(shown, lines), lines, note=note)
+    return Table(filled_columns(shown, lines), lines, note=note)
 
 
 def _column(name: str) -> Column[LoadRow]:

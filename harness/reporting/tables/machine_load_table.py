@@ -9,8 +9,8 @@ from harness.core.schemas import GpuUsage, Row, Summary, UsageSummary
 from harness.core.text import plain_name
 from harness.core.units import ABSENT
 from harness.reporting import ranking
-from harness.reporting.csv_identity import Line, about
-from harness.reporting.table import Column, Table, case_columns, filled, words
+from harness.reporting.csv_identity import Line, case_line
+from harness.reporting.table import Column, Table, case_columns, filled_columns, word_column
 from harness.reporting.tables.summary_table import COLUMNS as COLUMNS_OF_SUMMARY
 from harness.reporting.tables.summary_table import values_of
 from harness.reporting.writers.markdown import escape
@@ -37,7 +37,9 @@ GPU_COLUMNS: Sequence[Column[GpuUsage]] = (
     Column("GPU W", lambda gpu: _pair(gpu.power_w_mean, gpu.power_w_max)),
     Column("GPU %", lambda gpu: units.whole_number(gpu.utilisation_percent_mean)),
     Column("GPU MiB", lambda gpu: ABSENT if gpu.memory_peak_bytes is None else units.mib(gpu.memory_peak_bytes)),
-    words("clock held back by", lambda gpu: ", ".join(f"{name} {share:.0%}" for name, share in gpu.reasons.items())),
+    word_column(
+        "clock held back by", lambda gpu: ", ".join(f"{name} {share:.0%}" for name, share in gpu.reasons.items())
+    ),
 )
 """Columns for rows that ran on a GPU; left out where no row has figures."""
 
@@ -59,8 +61,11 @@ def machine_load_table(rows: Sequence[Row]) -> Table[Row] | None:
     if not watched:
         return None
     seen = [row.usage for row in watched if row.usage is not None]
-    shown = [_of_usage(column) for column, needs in COLUMNS if _known(seen, needs)]
-    shown += [_of_gpu(column) for column in filled(GPU_COLUMNS, [usage.gpu for usage in seen if usage.gpu is not None])]
+    shown = [_usage_column(column) for column, needs in COLUMNS if _has_values(seen, needs)]
+    shown += [
+        _gpu_column(column)
+        for column in filled_columns(GPU_COLUMNS, [usage.gpu for usage in seen if usage.gpu is not None])
+    ]
     missing = {name: reason for usage in seen for name, reason in usage.unavailable.items()}
     reasons = [f"{name.replace('_', ' ')}: {escape(reason)}" for name, reason in sorted(missing.items())]
     absent = f" Not available: {'; '.join(reasons)}." if reasons else ""
@@ -75,7 +80,9 @@ def usage_lines(summary: Summary) -> list[Line]:
     columns = {name: COLUMNS_OF_SUMMARY[name] for name in names if name in COLUMNS_OF_SUMMARY}
     rows = [row for _, group in ranking.by_table(summary.rows) for row in group if row.usage]
     lines = zip(*values_of(columns, rows).values(), strict=True)
-    return [about(summary, row, dict(zip(columns, line, strict=True))) for row, line in zip(rows, lines, strict=True)]
+    return [
+        case_line(summary, row, dict(zip(columns, line, strict=True))) for row, line in zip(rows, lines, strict=True)
+    ]
 
 
 MAX_NAMED = 5
@@ -102,15 +109,15 @@ def monitor_cost(rows: Sequence[Row]) -> str | None:
     return f"{100 * max(shares):.2g}%" if shares else None
 
 
-def _known(seen: Sequence[UsageSummary], needs: Sequence[str]) -> bool:
+def _has_values(seen: Sequence[UsageSummary], needs: Sequence[str]) -> bool:
     return all(any(getattr(usage, name) is not None for usage in seen) for name in needs)
 
 
-def _of_usage(column: Column[UsageSummary]) -> Column[Row]:
+def _usage_column(column: Column[UsageSummary]) -> Column[Row]:
     return Column(column.header, lambda row: column.cell(row.usage) if row.usage else ABSENT, column.align)
 
 
-def _of_gpu(column: Column[GpuUsage]) -> Column[Row]:
+def _gpu_column(column: Column[GpuUsage]) -> Column[Row]:
     def cell(row: Row) -> str:
         return column.cell(row.usage.gpu) or ABSENT if row.usage and row.usage.gpu else ABSENT
 

@@ -13,9 +13,9 @@ from harness.core import units
 from harness.core.schemas import Attempt, Fleet, FleetUnit, Row, Summary
 from harness.core.units import ABSENT, VOID
 from harness.reporting import ranking
-from harness.reporting.first_page import cost
-from harness.reporting.prose.conditions import machine
-from harness.reporting.table import Column, DocumentBlock, Table, words
+from harness.reporting.first_page import accuracy_loss
+from harness.reporting.prose.conditions import machine_text
+from harness.reporting.table import Column, DocumentBlock, Table, word_column
 from harness.reporting.tables.scaling_tables import case_label
 from harness.reporting.writers.markdown import document_text, section, table_text
 
@@ -65,7 +65,7 @@ def machines_blocks(summaries: Mapping[str, Summary], image: str | None = None) 
     notes = [f"{units.count(further, 'further case')} in the reports of the machines."] if further > 0 else []
     if any(ranking.is_doubtful(row) for case in cases for row in case.rows.values()):
         notes.append(ranking.DOUBT_MEANS)
-    listed = "\n".join(f"- {name}: {machine(summary.environments)}" for name, summary in summaries.items())
+    listed = "\n".join(f"- {name}: {machine_text(summary.environments)}" for name, summary in summaries.items())
     table = Table(_columns(list(summaries)), cases[:MAX_ROWS], note=" ".join(notes)) if cases else None
     return [
         introduction,
@@ -81,8 +81,8 @@ def _columns(machines: list[str]) -> list[Column[AcrossMachines]]:
         return Column(name, lambda case: _cell(case.rows.get(name)))
 
     return [
-        words("case", lambda case: case.label),
-        words("what it costs", lambda case: cost([*case.rows.values()])),
+        word_column("case", lambda case: case.label),
+        word_column("what it costs", lambda case: accuracy_loss([*case.rows.values()])),
         *map(of, machines),
         Column("highest ÷ lowest", _spread),
     ]
@@ -115,9 +115,9 @@ def _differences(summaries: Mapping[str, Summary]) -> Table[tuple[str, Mapping[s
     rows = [(fact, {name: own.get(name, own[names[0]]) for name in names}) for fact, own in facts.items()]
 
     def of(name: str) -> Column[tuple[str, Mapping[str, str]]]:
-        return words(name, lambda row: row[1][name])
+        return word_column(name, lambda row: row[1][name])
 
-    return Table([words("what differs", lambda row: row[0]), *map(of, names)], rows)
+    return Table([word_column("what differs", lambda row: row[0]), *map(of, names)], rows)
 
 
 def fleet_document(fleet: Fleet, across: Sequence[DocumentBlock | None] = ()) -> str:
@@ -150,11 +150,11 @@ def fleet_document(fleet: Fleet, across: Sequence[DocumentBlock | None] = ()) ->
 
 def _units_table(fleet_units: Sequence[FleetUnit]) -> Table[FleetUnit]:
     columns: list[Column[FleetUnit]] = [
-        words("unit", lambda unit: unit.unit_id),
+        word_column("unit", lambda unit: unit.unit_id),
         Column("cases", lambda unit: str(len(unit.cases))),
-        words("machine", lambda unit: unit.machine or ABSENT),
+        word_column("machine", lambda unit: unit.machine or ABSENT),
         Column("attempts", lambda unit: str(len(unit.attempts))),
-        words("without a result because", lambda unit: "" if unit.machine else _last_reason(unit)),
+        word_column("without a result because", lambda unit: "" if unit.machine else _last_reason(unit)),
     ]
     return Table(columns, fleet_units)
 
@@ -165,10 +165,10 @@ def _last_reason(unit: FleetUnit) -> str:
 
 def _attempts_table(attempts: Sequence[Attempt]) -> Table[Attempt]:
     columns: list[Column[Attempt]] = [
-        words("unit", lambda attempt: attempt.unit_id),
+        word_column("unit", lambda attempt: attempt.unit_id),
         Column("attempt", lambda attempt: str(attempt.number)),
-        words("outcome", lambda attempt: attempt.outcome),
-        words("machine", lambda attempt: attempt.machine or ABSENT),
-        words("reason", lambda attempt: attempt.reason or ABSENT),
+        word_column("outcome", lambda attempt: attempt.outcome),
+        word_column("machine", lambda attempt: attempt.machine or ABSENT),
+        word_column("reason", lambda attempt: attempt.reason or ABSENT),
     ]
     return Table(columns, attempts)

@@ -22,13 +22,13 @@ from harness.core.schemas.profile_record import (
     PartsProfile,
 )
 from harness.core.units import ABSENT, MILLISECOND, divided
-from harness.profiling.launch_gaps import IdleShare, idle_share, without_operator
-from harness.profiling.layers import EVERYTHING, LayerChoice, by_group, chosen, total
-from harness.profiling.profile_grades import flags_of, grade_of, spread
+from harness.profiling.launch_gaps import IdleShare, fraction_without_operator, idle_share
+from harness.profiling.layers import EVERYTHING, LayerChoice, chosen_layers, ns_by_group, total_ns
+from harness.profiling.profile_grades import flags_of, grade_of, repeat_spread
 from harness.profiling.read_profiles import Profiled
 from harness.profiling.reconcile import Reconciliation, are_kernels, reconcile
-from harness.reporting.csv_identity import Line, about, per, where
-from harness.reporting.table import Column, DocumentBlock, Table, filled, texts, titled, words
+from harness.reporting.csv_identity import Line, case_line, in_time_unit, run_columns
+from harness.reporting.table import Column, DocumentBlock, Table, filled_columns, text_table, titled_blocks, word_column
 from harness.reporting.writers import terminal
 from harness.reporting.writers.markdown import escape
 
@@ -43,25 +43,29 @@ def progress_line(profile: ModelProfile) -> str:
     )
 
 
-def model_tables(profiles: Sequence[ModelProfile], links: Mapping[str, Sequence[str]]) -> list[DocumentBlock]:
+def model_cost_tables(profiles: Sequence[ModelProfile], links: Mapping[str, Sequence[str]]) -> list[DocumentBlock]:
     """Models, their files, and the traffic, memory and performance of each case; empty where nothing was profiled.
 
     links: files of each case by case id, relative to the report.
     """
     if not profiles:
         return []
-    profile: Column[ModelProfile] = words("profile", lambda profile: _links(links.get(profile.case_id, ())))
+    profile: Column[ModelProfile] = word_column("profile", lambda profile: _links(links.get(profile.case_id, ())))
     models = list({(model.model, model.sequence_length): model for model in profiles}.values())
     blocks: list[DocumentBlock | None] = [
         f"Convention: {profiles[0].convention}. A sample is one image, sequence or input. GMAC by ONNX: a second "
         "count, from the shapes of the exported graph.",
-        Table(filled(_MODEL, models), models),
-        "\n".join(f"- {escape(model.model)}: {_by_type(model)}" for model in _once(models) if model.parameters_by_type),
-        _files_table(_once(models)),
+        Table(filled_columns(_MODEL, models), models),
+        "\n".join(
+            f"- {escape(model.model)}: {_types_text(model)}"
+            for model in _one_profile_a_model(models)
+            if model.parameters_by_type
+        ),
+        _files_table(_one_profile_a_model(models)),
         "Figures of a batch. Latency, throughput and FLOP/s are those of the case's row above; memory and profiles "
         "come from passes of their own. MiB at most: all that a pass allocates beside weights and inputs, with what "
         "operators use inside themselves; activations: without that, as the estimate is.",
-        Table([*filled(_CASE, profiles), *filled([profile], profiles)], profiles),
+        Table([*filled_columns(_CASE, profiles), *filled_columns([profile], profiles)], profiles),
         "\n".join(f"- {note}" for note in _notes(profiles)),
     ]
     return [block for block in blocks if block]
@@ -93,28 +97,28 @@ def _best_share(profile: ModelProfile) -> str:
     return f"at least {units.percent(share)}" if profile.uncounted and share else units.percent(share or None)
 
 
-def _by_onnx(count: OnnxCount | None) -> str:
+def _onnx_text(count: OnnxCount | None) -> str:
     if count is None or (count.uncounted and not count.macs):
         return ABSENT
     return f"at least {_giga(count.macs)}" if count.uncounted else _giga(count.macs)
 
 
 _MODEL: Sequence[Column[ModelProfile]] = (
-    words("model", lambda profile: profile.model),
+    word_column("model", lambda profile: profile.model),
     Column("seq", _length),
     Column("M parameters", lambda profile: _millions(profile.parameters)),
     Column("trainable", lambda profile: _millions(profile.trainable_parameters)),
     Column("GMAC a sample", lambda profile: _work(profile.macs, 1e9, profile, 4)),
     Column("GFLOP a sample", lambda profile: _work(profile.flops, 1e9, profile, 4)),
-    Column("GMAC by ONNX", lambda profile: _by_onnx(profile.onnx_count)),
+    Column("GMAC by ONNX", lambda profile: _onnx_text(profile.onnx_count)),
     Column("MiB in fp32", lambda profile: units.in_mib(profile.weight_bytes.get("fp32"))),
     Column("in fp16, bf16", lambda profile: units.in_mib(profile.weight_bytes.get("fp16"))),
 )
 
 _CASE: Sequence[Column[ModelProfile]] = (
-    words("model", lambda profile: profile.model),
-    words("backend", lambda profile: profile.backend),
-    words("precision", lambda profile: profile.precision),
+    word_column("model", lambda profile: profile.model),
+    word_column("backend", lambda profile: profile.backend),
+    word_column("precision", lambda profile: profile.precision),
     Column("batch", lambda profile: str(profile.batch_size)),
     Column("seq", _length),
     Column("GFLOP", lambda profile: _work(profile.flops_per_batch, 1e9, profile, 4)),
@@ -131,12 +135,12 @@ _CASE: Sequence[Column[ModelProfile]] = (
 )
 
 
-def _once(models: Sequence[ModelProfile]) -> list[ModelProfile]:
+def _one_profile_a_model(models: Sequence[ModelProfile]) -> list[ModelProfile]:
     """One profile per model, whatever its sequence length."""
     return list({model.model: model for model in models}.values())
 
 
-def _by_type(profile: ModelProfile) -> str:
+def _types_text(profile: ModelProfile) -> str:
     return (
         ", ".join(f"{escape(kind)} {number:,}" for kind, number in profile.parameters_by_type.items()) + " parameters"
     )
@@ -148,9 +152,9 @@ def _files_table(models: Sequence[ModelProfile]) -> Table[tuple[str, FileSize]] 
 
 
 _FILE: Sequence[Column[tuple[str, FileSize]]] = (
-    words("model", lambda row: row[0]),
-    words("on disk", lambda row: f"{row[1].kind} {row[1].name}"),
-    words("file", lambda row: f"`{row[1].path}`"),
+    word_column("model", lambda row: row[0]),
+    word_column("on disk", lambda row: f"{row[1].kind} {row[1].name}"),
+    word_column("file", lambda row: f"`{row[1].path}`"),
     Column("MiB", lambda row: units.in_mib(row[1].size_bytes)),
 )
 
@@ -184,13 +188,13 @@ def model_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
             "trainable_parameters": model.trainable_parameters,
             "macs_per_item": model.macs,
             "flops_per_item": model.flops,
-            "onnx_macs_per_item": _counted(model.onnx_count),
+            "onnx_macs_per_item": _counted_products(model.onnx_count),
             "convention": model.convention,
             "counted_by": model.counted_by,
             "not_counted": "; ".join(model.uncounted),
             "count_notes": "; ".join(model.count_notes),
             **{f"weights_{precision}_bytes": model.weight_bytes.get(precision) for precision in _IN_MEMORY},
-            **where(summary),
+            **run_columns(summary),
         }
         for weights, model in _models(cases, by_length=True)
     ]
@@ -199,7 +203,7 @@ def model_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
 _IN_MEMORY: Sequence[Precision] = ("fp32", "fp16", "bf16")
 
 
-def _counted(count: OnnxCount | None) -> int | None:
+def _counted_products(count: OnnxCount | None) -> int | None:
     """Counted products; None instead of 0 where only uncounted operators have products."""
     return None if count is None or (count.uncounted and not count.macs) else count.macs
 
@@ -207,7 +211,7 @@ def _counted(count: OnnxCount | None) -> int | None:
 def parameter_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each class of module that has parameters."""
     return [
-        {"model": model.model, "weights": weights, "module_type": kind, "parameters": number, **where(summary)}
+        {"model": model.model, "weights": weights, "module_type": kind, "parameters": number, **run_columns(summary)}
         for weights, model in _models(cases)
         for kind, number in model.parameters_by_type.items()
     ]
@@ -223,7 +227,7 @@ def file_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
             "name": file.name,
             "path": file.path,
             "file_bytes": file.size_bytes,
-            **where(summary),
+            **run_columns(summary),
         }
         for weights, model in _models(cases)
         for file in model.files
@@ -232,7 +236,7 @@ def file_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
 
 def case_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each case: work, traffic and memory of a batch, and the performance of its row."""
-    return [about(summary, case.row, _case_line(case.model)) for case in cases]
+    return [case_line(summary, case.row, _case_line(case.model)) for case in cases]
 
 
 def _case_line(profile: ModelProfile) -> Line:
@@ -246,8 +250,8 @@ def _case_line(profile: ModelProfile) -> Line:
         "measured_by": profile.activation_measured_by,
         "activations_estimated_bytes": profile.activation_estimated_bytes,
         "estimated_by": profile.activation_bytes_by,
-        "latency_median_ms": per(reached.latency_ns, MILLISECOND),
-        "device_median_ms": per(reached.device_ns, MILLISECOND),
+        "latency_median_ms": in_time_unit(reached.latency_ns, MILLISECOND),
+        "device_median_ms": in_time_unit(reached.device_ns, MILLISECOND),
         "flops_per_s": reached.flops_per_s,
         "flops_share_of_best": reached.peak_share,
         "throughput_items_per_s": reached.items_per_s,
@@ -313,7 +317,7 @@ def grade_line(parts: PartsProfile) -> str:
 def repeats_line(parts: PartsProfile) -> str:
     """The number of repeats, and how far their sums differ."""
     often = units.count(len(parts.ratios), "time")
-    apart = spread(parts.ratios)
+    apart = repeat_spread(parts.ratios)
     range_ = f"{min(parts.ratios):.2f} to {max(parts.ratios):.2f} of the plain latency"
     spreads = "" if apart is None else f", a spread of {units.percent(apart)}"
     return f"Profiled {often}, each in a fresh process: the parts sum to {range_}{spreads}. The last one is shown."
@@ -326,11 +330,11 @@ def gaps_line(share: IdleShare) -> str:
 
 def operator_gaps_line(gaps: OperatorGaps) -> str:
     """On a CPU: the share of traced time in which no operator ran; an upper bound, as a profiler slows the host."""
-    share = units.percent(without_operator(gaps))
+    share = units.percent(fraction_without_operator(gaps))
     return f"Time without an operator: {share} of the traced passes, at most; Python and waits between calls."
 
 
-def mark(parts: PartsProfile) -> str:
+def grade_mark(parts: PartsProfile) -> str:
     """Text after the name of a profile that shows nothing: ` (grade C)`; empty where the profile may be trusted."""
     if grade_of(parts) not in RANKED:
         return f" (grade {grade_of(parts)})"
@@ -365,18 +369,18 @@ def layers_table(
     layers: Sequence[LayerRow], top: int = TOP_LAYERS, choice: LayerChoice = EVERYTHING
 ) -> Table[LayerRow] | None:
     """The chosen layers with the longest self time, and a line with the rest; None where no layer matches."""
-    chosen_layers = chosen(layers, choice)
-    if not chosen_layers:
+    chosen = chosen_layers(layers, choice)
+    if not chosen:
         return None
-    everything = total(layers)
-    shown = sorted(chosen_layers, key=lambda row: -row.self_ns)[:top]
+    everything = total_ns(layers)
+    shown = sorted(chosen, key=lambda row: -row.self_ns)[:top]
     unit = units.time_unit(row.self_ns for row in shown)
     # A column without figures is left out; the notes say why.
     columns = [
-        (True, words("layer", lambda row: short_name(row.name))),
-        (True, words("kind", lambda row: row.kind)),
+        (True, word_column("layer", lambda row: short_name(row.name))),
+        (True, word_column("kind", lambda row: row.kind)),
         (any(row.parent and row.depth == 0 for row in layers), _FROM_MODULE),
-        (True, words("group", lambda row: row.group)),
+        (True, word_column("group", lambda row: row.group)),
         (any(row.calls != 1 for row in layers), _CALLS),
         (True, Column[LayerRow](f"self {unit.name}", lambda row: units.in_unit(row.self_ns, unit))),
         (True, Column[LayerRow]("share", lambda row: units.share(row.self_ns, everything))),
@@ -385,15 +389,15 @@ def layers_table(
             Column[LayerRow](f"in stream {unit.name}", lambda row: units.in_unit(row.stream_ns, unit)),
         ),
         (any(row.flops is not None for row in layers), Column("GFLOP", _gflop)),
-        (True, words("output", _shape)),
-        (any(row.members for row in layers), words("fused from", _members)),
+        (True, word_column("output", _shape)),
+        (any(row.members for row in layers), word_column("fused from", _members)),
     ]
-    share = units.share(total(shown), everything)
-    title = f"{_of(len(shown), len(chosen_layers), 'layer')}{_that_match(choice, len(layers))}, {share} of the time:"
-    return Table([column for there, column in columns if there], shown, title, sums_line(layers, chosen_layers, shown))
+    share = units.share(total_ns(shown), everything)
+    title = f"{_part_text(len(shown), len(chosen), 'layer')}{_choice_text(choice, len(layers))}, {share} of the time:"
+    return Table([column for there, column in columns if there], shown, title, sums_line(layers, chosen, shown))
 
 
-_FROM_MODULE: Column[LayerRow] = words("from module", lambda row: short_name(row.parent or ABSENT))
+_FROM_MODULE: Column[LayerRow] = word_column("from module", lambda row: short_name(row.parent or ABSENT))
 _CALLS: Column[LayerRow] = Column("calls", lambda row: f"{row.calls:g}")
 
 
@@ -407,13 +411,13 @@ def sums_line(layers: Sequence[LayerRow], rows: Sequence[LayerRow], shown: Seque
     rows: the chosen layers, of which the longest are shown.
     """
     rest = [row for row in rows if row not in shown]
-    outside = total(layers) - total(rows)
-    parts = [f"shown {units.duration(total(shown))}"]
+    outside = total_ns(layers) - total_ns(rows)
+    parts = [f"shown {units.duration(total_ns(shown))}"]
     if rest:
-        parts.append(f"{units.count(len(rest), 'shorter one')} {units.duration(total(rest))}")
+        parts.append(f"{units.count(len(rest), 'shorter one')} {units.duration(total_ns(rest))}")
     if outside:
         parts.append(f"left out by the choice {units.duration(outside)}")
-    return "" if len(parts) == 1 else f"Sums: {' + '.join(parts)} = {units.duration(total(layers))}."
+    return "" if len(parts) == 1 else f"Sums: {' + '.join(parts)} = {units.duration(total_ns(layers))}."
 
 
 def choice_words(choice: LayerChoice) -> str:
@@ -426,9 +430,9 @@ def operators_table(operators: Sequence[OperatorRow]) -> Table[OperatorRow] | No
     if not operators:
         return None
     shown = operators[:TOP_LAYERS]
-    title = f"{_of(len(shown), len(operators), 'operator')}, the longest first:"
+    title = f"{_part_text(len(shown), len(operators), 'operator')}, the longest first:"
     named = _operator_columns(operators, shown, lambda name: short_name(kernel_name(name)))
-    return Table([*named, words("inputs", _inputs)], shown, title)
+    return Table([*named, word_column("inputs", _inputs)], shown, title)
 
 
 def _inputs(row: OperatorRow) -> str:
@@ -440,7 +444,7 @@ def _operator_columns(
 ) -> list[Column[OperatorRow]]:
     unit = units.time_unit(max(row.self_cpu_ns, row.self_device_ns or 0) for row in shown)
     columns = [
-        words("operator", lambda row: named(row.name)),
+        word_column("operator", lambda row: named(row.name)),
         Column[OperatorRow]("calls", lambda row: f"{row.calls:g}"),
         Column[OperatorRow](f"self CPU {unit.name}", lambda row: units.in_unit(row.self_cpu_ns, unit)),
     ]
@@ -452,7 +456,7 @@ def _operator_columns(
 def groups_table(profiles: Mapping[str, PartsProfile]) -> Table[Sequence[str]] | None:
     """Time by group, a column per profile that has layers, marked where the profile shows nothing; with shares where
     there is only one profile."""
-    sums = {f"{name}{mark(parts)}": by_group(parts.layers) for name, parts in profiles.items() if parts.layers}
+    sums = {f"{name}{grade_mark(parts)}": ns_by_group(parts.layers) for name, parts in profiles.items() if parts.layers}
     if not sums:
         return None
     groups = sorted({group for spent in sums.values() for group in spent}, key=lambda group: -_most(sums, group))
@@ -470,7 +474,7 @@ def groups_table(profiles: Mapping[str, PartsProfile]) -> Table[Sequence[str]] |
         ["all", *(units.in_unit(sum(spent.values()), unit) for spent in sums.values()), *(["100%"] if alone else [])]
     )
     figures = [*(f"{name} {unit.name}" for name in sums), *(["share"] if alone else [])]
-    return texts([("group", "left"), *((name, "right") for name in figures)], rows)
+    return text_table([("group", "left"), *((name, "right") for name in figures)], rows)
 
 
 def _most(sums: Mapping[str, Mapping[LayerGroup, int]], group: LayerGroup) -> int:
@@ -491,11 +495,11 @@ def short_name(name: str, longest: int = _MAX_NAME) -> str:
     return name if len(name) <= longest else f"…{name[1 - longest :]}"
 
 
-def _of(shown: int, everything: int, thing: str) -> str:
+def _part_text(shown: int, everything: int, thing: str) -> str:
     return units.count(everything, thing) if shown == everything else f"{shown} of {units.count(everything, thing)}"
 
 
-def _that_match(choice: LayerChoice, everything: int) -> str:
+def _choice_text(choice: LayerChoice, everything: int) -> str:
     named = f" matching {choice_words(choice)} (of {everything})" if choice.words else ""
     return named if choice.depth is None else f"{named} down to depth {choice.depth}, what is deeper added to them"
 
@@ -503,15 +507,15 @@ def _that_match(choice: LayerChoice, everything: int) -> str:
 def group_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each group of layers of each case; the shares of a case add up to 1."""
     return [
-        about(summary, case.row, {"group": group, **_spent(spent, case.layers)})
+        case_line(summary, case.row, {"group": group, **_spent(spent, case.layers)})
         for case in cases
-        for group, spent in by_group(case.layers).items()
+        for group, spent in ns_by_group(case.layers).items()
     ]
 
 
 def layer_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each layer of each case, in the order of its profiler."""
-    return [about(summary, case.row, _layer(layer, case.layers)) for case in cases for layer in case.layers]
+    return [case_line(summary, case.row, _layer(layer, case.layers)) for case in cases for layer in case.layers]
 
 
 def _layer(layer: LayerRow, layers: Sequence[LayerRow]) -> Line:
@@ -523,8 +527,8 @@ def _layer(layer: LayerRow, layers: Sequence[LayerRow]) -> Line:
         "parent": layer.parent,
         "calls": layer.calls,
         **_spent(layer.self_ns, layers),
-        "total_ms": per(layer.total_ns, MILLISECOND),
-        "in_stream_ms": per(layer.stream_ns, MILLISECOND),
+        "total_ms": in_time_unit(layer.total_ns, MILLISECOND),
+        "in_stream_ms": in_time_unit(layer.stream_ns, MILLISECOND),
         "flops": layer.flops,
         "parameters": layer.parameters,
         "output_shapes": " ".join("x".join(map(str, shape)) or "1" for shape in layer.output_shapes),
@@ -536,7 +540,7 @@ def _layer(layer: LayerRow, layers: Sequence[LayerRow]) -> Line:
 def operator_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each operator or kernel of each case."""
     return [
-        about(summary, case.row, _operator(operator))
+        case_line(summary, case.row, _operator(operator))
         for case in cases
         for operator in (case.parts.operators if case.parts else ())
     ]
@@ -547,15 +551,15 @@ def _operator(operator: OperatorRow) -> Line:
         "operator": operator.name,
         "input_shapes": operator.shapes,
         "calls": operator.calls,
-        "self_cpu_ms": per(operator.self_cpu_ns, MILLISECOND),
-        "self_device_ms": per(operator.self_device_ns, MILLISECOND),
+        "self_cpu_ms": in_time_unit(operator.self_cpu_ns, MILLISECOND),
+        "self_device_ms": in_time_unit(operator.self_device_ns, MILLISECOND),
     }
 
 
 def _spent(self_ns: int | None, layers: Sequence[LayerRow]) -> Line:
-    whole = total(layers)
+    whole = total_ns(layers)
     share = None if self_ns is None or not whole else self_ns / whole
-    return {"self_ms": per(self_ns, MILLISECOND), "self_share": share}
+    return {"self_ms": in_time_unit(self_ns, MILLISECOND), "self_share": share}
 
 
 TERMINAL_TOP = 10
@@ -569,14 +573,14 @@ def terminal_layers(
     """The chosen layers with the longest self time; the longest operators where the backend exposes no layers."""
     if not parts.layers:
         return "\n".join([f"{case_id}: operators, {_trust(parts)}", _terminal_operators(parts.operators[:top])])
-    chosen_layers = chosen(parts.layers, choice)
-    if not chosen_layers:
+    chosen = chosen_layers(parts.layers, choice)
+    if not chosen:
         return f"{case_id}: no layer matches {choice_words(choice)}"
-    shown = sorted(chosen_layers, key=lambda row: -row.self_ns)[:top]
+    shown = sorted(chosen, key=lambda row: -row.self_ns)[:top]
     lines = [
         f"{case_id}: layers, {_trust(parts)}",
-        _terminal_layers(shown, total(parts.layers)),
-        sums_line(parts.layers, chosen_layers, shown),
+        _terminal_layers(shown, total_ns(parts.layers)),
+        sums_line(parts.layers, chosen, shown),
     ]
     return "\n".join(filter(None, lines))
 
@@ -588,7 +592,7 @@ def _trust(parts: PartsProfile) -> str:
     reconciled = reconcile(parts, are_kernels(parts))
     sums = f", {reconciled.ratio:.2f} of the plain latency: {reconciled.outcome}" if reconciled else ""
     repeats = f", {units.count(len(parts.ratios), 'repeat')}" if parts.ratios else ""
-    apart = spread(parts.ratios)
+    apart = repeat_spread(parts.ratios)
     return f"{grade}{sums}{repeats}{f' within {units.percent(apart)}' if apart is not None else ''}"
 
 
@@ -598,9 +602,9 @@ def _terminal_layers(shown: Sequence[LayerRow], everything_ns: int) -> str:
 
     unit = units.time_unit(row.self_ns for row in shown)
     columns = [
-        words("module or layer", name),
-        words("kind", lambda row: row.kind),
-        words("group", lambda row: row.group),
+        word_column("module or layer", name),
+        word_column("kind", lambda row: row.kind),
+        word_column("group", lambda row: row.group),
         Column[LayerRow](f"self {unit.name}", lambda row: units.in_unit(row.self_ns, unit)),
         Column[LayerRow]("share", lambda row: units.share(row.self_ns, everything_ns)),
     ]
@@ -628,7 +632,7 @@ def tokenising_line(parts: PartsProfile) -> str:
 def _embedding(parts: PartsProfile) -> str:
     if not parts.layers:
         return "Embedding: unknown, without a per-layer profile."
-    spent = by_group(parts.layers).get("embedding")
+    spent = ns_by_group(parts.layers).get("embedding")
     if spent is None:
         return "Embedding: no layer of its own here."
     return f"Embedding takes {units.duration(spent)}, as part of it."
@@ -687,13 +691,15 @@ def profile_section(
         for block in _shape_blocks(group, {_name(profile): parts[profile.case_id] for profile in group})
     ]
     trust = trust_table(profiles, parts)
-    return [*model_tables(profiles, links), *([trust] if trust else []), *compared, *alone]
+    return [*model_cost_tables(profiles, links), *([trust] if trust else []), *compared, *alone]
 
 
 def _is_side_by_side(group: Sequence[ModelProfile], parts: Mapping[str, PartsProfile]) -> bool:
     """Cases that differ only in the backend are compared side by side, except profiles that show nothing."""
     backends, precisions = {profile.backend for profile in group}, {profile.precision for profile in group}
-    return len(backends) > 1 and len(precisions) == 1 and not any(mark(parts[profile.case_id]) for profile in group)
+    return (
+        len(backends) > 1 and len(precisions) == 1 and not any(grade_mark(parts[profile.case_id]) for profile in group)
+    )
 
 
 def trust_table(
@@ -708,7 +714,7 @@ def trust_table(
         return None
     with_length = any(profile.sequence_length for profile, _ in with_parts)
     columns = [column for column in _TRUST if with_length or column.header != "seq"]
-    gaps = filled([_GAPS], with_parts)
+    gaps = filled_columns([_GAPS], with_parts)
     why = [
         f"- `{profile.case_id}`: " + " ".join(f"{flag.name}: {flag.detail}. {flag.remedy}" for flag in flags_of(of))
         for profile, of in with_parts
@@ -749,20 +755,22 @@ def _without(profile: ModelProfile, parts: PartsProfile) -> str:
     gaps = idle_share(parts, profile.achieved.latency_ns)
     if gaps is not None:
         return units.percent(gaps.share)
-    return units.percent(None if parts.operator_gaps is None else without_operator(parts.operator_gaps))
+    return units.percent(None if parts.operator_gaps is None else fraction_without_operator(parts.operator_gaps))
 
 
 _TRUST: Sequence[Column[tuple[ModelProfile, PartsProfile]]] = (
-    words("model", lambda row: row[0].model),
-    words("backend", lambda row: _backend(row[0])),
-    words("precision", lambda row: row[0].precision),
+    word_column("model", lambda row: row[0].model),
+    word_column("backend", lambda row: _backend(row[0])),
+    word_column("precision", lambda row: row[0].precision),
     Column("batch", lambda row: str(row[0].batch_size)),
     Column("seq", lambda row: str(row[0].sequence_length or units.ABSENT)),
-    words("grade", lambda row: " ".join([grade_of(row[1]), *dict.fromkeys(flag.name for flag in flags_of(row[1]))])),
+    word_column(
+        "grade", lambda row: " ".join([grade_of(row[1]), *dict.fromkeys(flag.name for flag in flags_of(row[1]))])
+    ),
     Column("parts / plain", lambda row: _ratio(row[1])),
     Column("sum", lambda row: _outcome(row[1])),
     Column("repeats", lambda row: str(len(row[1].ratios) or units.ABSENT)),
-    Column("spread", lambda row: units.percent(spread(row[1].ratios))),
+    Column("spread", lambda row: units.percent(repeat_spread(row[1].ratios))),
 )
 _GAPS: Column[tuple[ModelProfile, PartsProfile]] = Column("no kernel or operator", lambda row: _without(*row))
 
@@ -776,9 +784,9 @@ def _shape_blocks(group: Sequence[ModelProfile], named: Mapping[str, PartsProfil
     length = f", sequence length {first.sequence_length}" if first.sequence_length else ""
     title = f"Where the time of {first.model} goes at batch {first.batch_size}{length}"
     how = "By each backend's own profiler, which costs time itself."
-    if any(map(mark, named.values())):
+    if any(map(grade_mark, named.values())):
         how += " Nothing is concluded from the times of marked columns; each case's `parts.md` says why."
-    return titled(title, how, groups, level=3)
+    return titled_blocks(title, how, groups, level=3)
 
 
 def _name(profile: ModelProfile) -> str:
@@ -793,7 +801,7 @@ def _files(profile: ModelProfile, parts: PartsProfile | None, folder: str) -> li
 
 def sum_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each case with parts: whether they add up to the latency, and explanations where they do not."""
-    return [about(summary, case.row, _sums(case, case.parts)) for case in cases if case.parts]
+    return [case_line(summary, case.row, _sums(case, case.parts)) for case in cases if case.parts]
 
 
 def _sums(profiled: Profiled, parts: PartsProfile) -> Line:
@@ -804,19 +812,19 @@ def _sums(profiled: Profiled, parts: PartsProfile) -> Line:
         "profile_grade": grade_of(parts),
         "profile_flags": " ".join(dict.fromkeys(flag.name for flag in flags_of(parts))),
         "outcome": sums.outcome if sums else None,
-        "parts_ms": per(sums.parts_ns if sums else None, MILLISECOND),
-        "profiled_run_ms": per(parts.window_ns, MILLISECOND),
-        "plain_run_ms": per(parts.plain_ns, MILLISECOND),
-        "measured_latency_ms": per(measured, MILLISECOND),
+        "parts_ms": in_time_unit(sums.parts_ns if sums else None, MILLISECOND),
+        "profiled_run_ms": in_time_unit(parts.window_ns, MILLISECOND),
+        "plain_run_ms": in_time_unit(parts.plain_ns, MILLISECOND),
+        "measured_latency_ms": in_time_unit(measured, MILLISECOND),
         "parts_over_plain": sums.ratio if sums else None,
         "corrected_parts_over_plain": sums.corrected if sums else None,
         "repeats": len(parts.ratios) or None,
-        "repeats_spread": spread(parts.ratios),
+        "repeats_spread": repeat_spread(parts.ratios),
         "profiling_overhead_share": sums.overhead if sums else None,
         "launch_gap_share": gaps.share if gaps else None,
         "launch_gap_share_of": gaps.of if gaps else None,
-        "without_operator_share": without_operator(parts.operator_gaps) if parts.operator_gaps else None,
-        "tokenising_ms": per(parts.tokenising.time_ns if parts.tokenising else None, MILLISECOND),
+        "without_operator_share": fraction_without_operator(parts.operator_gaps) if parts.operator_gaps else None,
+        "tokenising_ms": in_time_unit(parts.tokenising.time_ns if parts.tokenising else None, MILLISECOND),
         "reasons": "; ".join(sums.reasons) if sums else None,
         "notes": "; ".join(parts.notes),
     }
@@ -837,7 +845,7 @@ def memory_blocks(timeline: MemoryTimeline, chart: str | None = None) -> list[Do
         f"{timeline.by[0].upper()}{timeline.by[1:]}. The pass makes {counts}; it holds at most "
         f"{units.in_mib(timeline.pass_peak_bytes)} MiB at once beyond what lay there before{besides}."
     )
-    return titled(
+    return titled_blocks(
         "Memory",
         line,
         _peak_table(timeline),
@@ -869,7 +877,7 @@ def _peak_table(timeline: MemoryTimeline) -> DocumentBlock:
         if size
     ]
     rows.append(["all", units.in_mib(timeline.peak_bytes), "100%"])
-    return texts([("held by", "left"), ("MiB at the peak", "right"), ("share", "right")], rows)
+    return text_table([("held by", "left"), ("MiB at the peak", "right"), ("share", "right")], rows)
 
 
 def _blocks_table(blocks: Sequence[MemoryBlock]) -> Table[MemoryBlock] | None:
@@ -882,8 +890,8 @@ def _shapes(text: str) -> str:
 
 
 _BLOCK: Sequence[Column[MemoryBlock]] = (
-    words("operator", lambda block: block.operator or ABSENT),
-    words("kind", lambda block: block.category),
+    word_column("operator", lambda block: block.operator or ABSENT),
+    word_column("kind", lambda block: block.category),
     Column("MiB", lambda block: units.in_mib(block.size_bytes)),
-    words("inputs", lambda block: _shapes(block.shapes)),
+    word_column("inputs", lambda block: _shapes(block.shapes)),
 )

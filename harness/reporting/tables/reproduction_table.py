@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from harness.core import units
 from harness.core.schemas import Claim, Differing, ReproducedRow, Reproduction
-from harness.reporting.table import Column, Table, words
+from harness.reporting.table import Column, Table, word_column
 from harness.reporting.writers import markdown
 from harness.reporting.writers import terminal as terminal_writer
 from harness.reporting.writers.markdown import escape, section
@@ -104,8 +104,8 @@ def _table(rows: Sequence[ReproducedRow], numbers: dict[Differing, int]) -> Tabl
         return differences or ("nothing" if row.measured else units.ABSENT)
 
     columns = [
-        words("verdict", lambda row: row.verdict),
-        words("case", lambda row: row.name),
+        word_column("verdict", lambda row: row.verdict),
+        word_column("case", lambda row: row.name),
         Column[ReproducedRow]("unit", lambda row: row.unit),
         Column("published", _published),
         Column("measured", lambda row: units.significant(row.measured)),

@@ -8,9 +8,9 @@ from harness.aggregation.roofline import bounds_of
 from harness.core import units
 from harness.core.schemas import CpuLimits, CpuRoof, Roof, Row, Summary
 from harness.core.units import ABSENT
-from harness.reporting.csv_identity import Line, about, is_sound, sound_rows
+from harness.reporting.csv_identity import Line, case_line, has_figures, sound_rows
 from harness.reporting.figures import CSV_UNITS, ROOFLINE, columns
-from harness.reporting.table import Column, Table, case_columns, words
+from harness.reporting.table import Column, Table, case_columns, word_column
 
 
 def roof_line(roof: Roof | CpuRoof) -> str:
@@ -27,12 +27,12 @@ def roof_line(roof: Roof | CpuRoof) -> str:
 
 def _cpu_line(roof: CpuRoof) -> str:
     cache = f" · last-level cache {units.mib(roof.cache_bytes)} MiB" if roof.cache_bytes else ""
-    limits = "; ".join(map(_with_threads, roof.limits))
+    limits = "; ".join(map(_thread_limits_text, roof.limits))
     absent = f" Measured without {', '.join(roof.without)}, whose products may be faster." if roof.without else ""
     return f"Measured limits of {roof.device} {limits}{cache}.{absent}"
 
 
-def _with_threads(limits: CpuLimits) -> str:
+def _thread_limits_text(limits: CpuLimits) -> str:
     products = ", ".join(f"{precision} {units.significant(rate / 1e9)}" for precision, rate in limits.flops.items())
     rate = limits.copy_bytes_per_s
     copies = "" if rate is None else f", copy {units.significant(rate / 1e9)} GB/s (read + written)"
@@ -64,19 +64,21 @@ def _columns(rate: str) -> list[Column[Row]]:
         Column("of the best", at_least(lambda row: units.percent(best.number(row)))),
         Column("MB at least", lambda row: units.significant((moved.number(row) or 0) / 1e6)),
         Column("of the best copy", lambda row: units.percent(copy.number(row))),
-        words("limit", lambda row: str(limit.value(row) or ABSENT)),
+        word_column("limit", lambda row: str(limit.value(row) or ABSENT)),
     ]
 
 
 def roofline_lines(summary: Summary) -> list[Line]:
     """A line for each row that has a roofline."""
-    return [about(summary, row, shares) for row in sound_rows(summary) if (shares := against_limits(summary, row))]
+    return [
+        case_line(summary, row, shares) for row in sound_rows(summary) if (shares := roofline_columns(summary, row))
+    ]
 
 
-def against_limits(summary: Summary, row: Row) -> Line:
+def roofline_columns(summary: Summary, row: Row) -> Line:
     """Work of a batch, shares of the limits that are reached, and the limits; empty where both are missing."""
     bounds = bounds_of(row, summary.roof)
-    if row.roofline is None or isinstance(bounds, str) or not is_sound(row):
+    if row.roofline is None or isinstance(bounds, str) or not has_figures(row):
         return {}
     return {
         **columns(ROOFLINE, row, CSV_UNITS),

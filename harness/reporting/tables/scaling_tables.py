@@ -18,11 +18,11 @@ from harness.aggregation.scaling import (
 from harness.core import units
 from harness.core.schemas import Copies, DeviceSlot, NeighbourSample, Row, Summary
 from harness.core.units import ABSENT
-from harness.reporting.csv_identity import Line, ends, per, where, who
-from harness.reporting.prose.boundaries import short
-from harness.reporting.prose.conditions import machine, versions
+from harness.reporting.csv_identity import Line, identity_columns, in_time_unit, interval_columns, run_columns
+from harness.reporting.prose.boundaries import short_way
+from harness.reporting.prose.conditions import library_versions, machine_text
 from harness.reporting.ranking import setting_columns
-from harness.reporting.table import Column, Table, filled, words
+from harness.reporting.table import Column, Table, filled_columns, word_column
 from harness.statistics.estimators import median
 from harness.statistics.ratios import Ratio
 
@@ -70,9 +70,9 @@ def scaling_table(summary: Summary) -> Table[Scaled] | None:
         Column("95% CI", lambda case: _percents(case.figures.efficiency)),
         Column("latency together ÷ alone", lambda case: f"{case.figures.interference.value:.3f}"),
         Column("95% CI", lambda case: _ends(case.figures.interference)),
-        words("stragglers", _stragglers),
+        word_column("stragglers", _stragglers),
     ]
-    return Table(filled(columns, cases), cases, _conditions(summary, cases), _note(summary, cases))
+    return Table(filled_columns(columns, cases), cases, _conditions(summary, cases), _note(summary, cases))
 
 
 def devices_table(summary: Summary) -> Table[tuple[Scaled, SlotScaling]] | None:
@@ -84,11 +84,11 @@ def devices_table(summary: Summary) -> Table[tuple[Scaled, SlotScaling]] | None:
     unit = units.time_unit([slot.alone_ns for _, slot in shown])
     columns: list[Column[tuple[Scaled, SlotScaling]]] = [
         *(
-            Column(column.header, _of_case(column), column.align)
+            Column(column.header, _case_cell(column), column.align)
             for column in _case_columns([scaled for scaled, _ in shown])
         ),
-        words("device", lambda pair: pair[1].slot.name),
-        words("CPUs", lambda pair: cpus_in_words(pair[1].slot)),
+        word_column("device", lambda pair: pair[1].slot.name),
+        word_column("CPUs", lambda pair: cpus_in_words(pair[1].slot)),
         Column("alone /s", lambda pair: units.significant(pair[1].alone_per_s)),
         Column("together /s", lambda pair: units.significant(pair[1].together_per_s)),
         Column(f"alone {unit.name}", lambda pair: units.in_unit(pair[1].alone_ns, unit)),
@@ -105,7 +105,7 @@ def scaling_lines(summary: Summary) -> list[Line]:
     """A line for each case that ran on all devices."""
     return [
         {
-            **who(case.row),
+            **identity_columns(case.row),
             "devices": len(case.copies.slots),
             "rounds": case.figures.rounds,
             "alone_sum_per_s": case.figures.alone_per_s,
@@ -115,7 +115,7 @@ def scaling_lines(summary: Summary) -> list[Line]:
             "least_overlap": case.figures.overlap,
             "stragglers": _stragglers(case),
             "failed_processes": len(case.copies.failures),
-            **where(summary),
+            **run_columns(summary),
         }
         for case in scaled_cases(summary)
     ]
@@ -125,7 +125,7 @@ def device_lines(summary: Summary) -> list[Line]:
     """A line for each case and device."""
     return [
         {
-            **who(case.row),
+            **identity_columns(case.row),
             "name": slot.slot.name,
             "gpu": slot.slot.gpu,
             "uuid": slot.slot.uuid,
@@ -133,13 +133,13 @@ def device_lines(summary: Summary) -> list[Line]:
             "cpus_near": slot.slot.near,
             "alone_per_s": slot.alone_per_s,
             "together_per_s": slot.together_per_s,
-            "alone_latency_s": per(slot.alone_ns, units.SECOND),
-            "together_latency_s": per(slot.together_ns, units.SECOND),
+            "alone_latency_s": in_time_unit(slot.alone_ns, units.SECOND),
+            "together_latency_s": in_time_unit(slot.together_ns, units.SECOND),
             **_ratio("latency_together_over_alone", slot.slowdown),
             **_ratio("alone_throughput_over_median", slot.against["alone"]),
             **_ratio("together_throughput_over_median", slot.against["together"]),
             "straggles": " ".join(slot.straggles),
-            **where(summary),
+            **run_columns(summary),
         }
         for case in scaled_cases(summary)
         for slot in case.figures.slots
@@ -150,7 +150,7 @@ def case_label(row: Row) -> str:
     """A case in a few words, for a chart."""
     sequence = f" s{row.sequence_length}" if row.sequence_length else ""
     setting = "" if row.setting == "default" else f" {row.setting}"
-    way = f" {short(row)}" if short(row) else ""
+    way = f" {short_way(row)}" if short_way(row) else ""
     return f"{row.model} {row.backend} {row.precision}{setting} b{row.batch_size}{sequence}{way}"
 
 
@@ -169,23 +169,23 @@ def _case_columns(cases: Sequence[Scaled]) -> list[Column[Scaled]]:
     rows = [case.row for case in cases]
     settings = setting_columns(rows)
     columns = [
-        words("model", lambda case: case.row.model),
-        words("backend", lambda case: case.row.backend),
-        words("precision", lambda case: case.row.precision),
-        *(words(name, _of_row(cell)) for name, cell in settings.items()),
+        word_column("model", lambda case: case.row.model),
+        word_column("backend", lambda case: case.row.backend),
+        word_column("precision", lambda case: case.row.precision),
+        *(word_column(name, _row_cell(cell)) for name, cell in settings.items()),
         Column("batch", lambda case: str(case.row.batch_size)),
         Column("seq", lambda case: str(case.row.sequence_length or ABSENT)),
-        words("boundary, mode", lambda case: short(case.row) or "compute"),
+        word_column("boundary, mode", lambda case: short_way(case.row) or "compute"),
     ]
-    uniform = {"boundary, mode"} if len({short(row) for row in rows}) == 1 else set()
-    return [column for column in filled(columns, cases) if column.header not in uniform]
+    uniform = {"boundary, mode"} if len({short_way(row) for row in rows}) == 1 else set()
+    return [column for column in filled_columns(columns, cases) if column.header not in uniform]
 
 
-def _of_row(cell: Callable[[Row], str]) -> Callable[[Scaled], str]:
+def _row_cell(cell: Callable[[Row], str]) -> Callable[[Scaled], str]:
     return lambda case: cell(case.row)
 
 
-def _of_case(column: Column[Scaled]) -> Callable[[tuple[Scaled, SlotScaling]], str]:
+def _case_cell(column: Column[Scaled]) -> Callable[[tuple[Scaled, SlotScaling]], str]:
     return lambda pair: column.cell(pair[0])
 
 
@@ -201,8 +201,8 @@ def _conditions(summary: Summary, cases: Sequence[Scaled]) -> str:
     pinned = f"each process on {near}" if all(slot.cpus for slot in slots) else "all processes on all CPUs"
     rounds = sorted({case.figures.rounds for case in cases})
     parts = [
-        machine(summary.environments),
-        versions(summary.environments),
+        machine_text(summary.environments),
+        library_versions(summary.environments),
         devices_in_words(slots),
         pinned,
         f"{units.either(rounds, 'round')} of fresh processes, windows of {cases[0].copies.window_s:g} s",
@@ -242,7 +242,7 @@ def _ends(ratio: Ratio) -> str:
 
 
 def _ratio(name: str, ratio: Ratio) -> Line:
-    return {name: ratio.value, **ends(name, ratio.ci95, None)}
+    return {name: ratio.value, **interval_columns(name, ratio.ci95, None)}
 
 
 def neighbours_table(summary: Summary) -> Table[NeighbourSample] | None:
@@ -254,16 +254,16 @@ def neighbours_table(summary: Summary) -> Table[NeighbourSample] | None:
     samples = [sample for sample in check.samples if sample.case_id in rows and disturbance(sample)]
     unit = units.time_unit([median(sample.alone_ns) for sample in samples])
     columns = [
-        words("case", lambda sample: case_label(rows[sample.case_id])),
-        words("device", lambda sample: check.slots[sample.slot].name),
+        word_column("case", lambda sample: case_label(rows[sample.case_id])),
+        word_column("device", lambda sample: check.slots[sample.slot].name),
         Column(f"beside others {unit.name}", lambda sample: units.in_unit(median(sample.spread_ns), unit)),
         Column(f"alone {unit.name}", lambda sample: units.in_unit(median(sample.alone_ns), unit)),
         Column("beside ÷ alone", lambda sample: f"{disturbance_of(sample).value:.3f}"),
         Column("95% CI", _sample_ends),
-        words("neighbours", lambda sample: disturbance_of(sample).verdict),
+        word_column("neighbours", lambda sample: disturbance_of(sample).verdict),
     ]
     if not samples:
-        columns = [words("case", lambda sample: sample.case_id)]
+        columns = [word_column("case", lambda sample: sample.case_id)]
     whole_s, sum_s = check.wall_s, sum(check.busy_s)
     conditions = (
         f"The cases were spread over {devices_in_words(check.slots)}: {units.duration(whole_s * 1e9)} of wall time for "
@@ -283,14 +283,14 @@ def neighbour_lines(summary: Summary) -> list[Line]:
     rows: Mapping[str, Row] = {row.case_id: row for row in summary.rows}
     return [
         {
-            **who(rows[sample.case_id]),
+            **identity_columns(rows[sample.case_id]),
             "name": check.slots[sample.slot].name,
-            "beside_latency_s": per(median(sample.spread_ns), units.SECOND),
-            "alone_latency_s": per(median(sample.alone_ns), units.SECOND),
+            "beside_latency_s": in_time_unit(median(sample.spread_ns), units.SECOND),
+            "alone_latency_s": in_time_unit(median(sample.alone_ns), units.SECOND),
             "beside_over_alone": disturbed.value,
-            **ends("beside_over_alone", disturbed.ci95, None),
+            **interval_columns("beside_over_alone", disturbed.ci95, None),
             "verdict": disturbed.verdict,
-            **where(summary),
+            **run_columns(summary),
         }
         for sample in (check.samples if check else ())
         if check and sample.case_id in rows and (disturbed := disturbance(sample))

@@ -8,23 +8,23 @@ from harness.core import units
 from harness.core.schemas import Summary
 from harness.core.schemas.profile_record import LaunchGaps
 from harness.core.units import MILLISECOND, TimeUnit
-from harness.profiling.launch_gaps import idle, waited
+from harness.profiling.launch_gaps import host_wait_fraction, idle_fraction
 from harness.profiling.profile_grades import flags_of, grade_of
 from harness.profiling.read_profiles import Profiled
 from harness.profiling.reconcile import HIGH, LOW
 from harness.profiling.side_by_side import (
     MODEL,
-    Alike,
     ComparedColumn,
+    ComparedProfiles,
     NotCompared,
     SideBySide,
     SideBySideLine,
-    alike,
-    gain_of,
+    compared_profiles,
+    line_gain_ns,
 )
 from harness.reporting.csv_identity import Line as CsvLine
-from harness.reporting.csv_identity import about, per
-from harness.reporting.table import DocumentBlock, Table, texts, titled
+from harness.reporting.csv_identity import case_line, in_time_unit
+from harness.reporting.table import DocumentBlock, Table, text_table, titled_blocks
 
 TOP = 12
 """Modules in a table, those with the largest gain or loss; one line holds the rest."""
@@ -35,7 +35,7 @@ IDLE = "no kernel running"
 """For a backend whose profiler lists kernels: the rest of its measured latency, or else of its plain latency."""
 
 
-def side_by_side_section(comparison: Alike, stated: str, image: str) -> list[DocumentBlock]:
+def side_by_side_section(comparison: ComparedProfiles, stated: str, image: str) -> list[DocumentBlock]:
     """One comparison as a section of the report.
 
     stated: the conditions of its rows. image: its chart, empty where none was drawn.
@@ -47,14 +47,14 @@ def side_by_side_section(comparison: Alike, stated: str, image: str) -> list[Doc
         f"{groups.fastest.name}; a kernel that fuses several modules counts for the group of its product."
     )
     gaps = [f"- {gaps_line(column, column.parts.launch_gaps)}" for column in groups.columns if column.parts.launch_gaps]
-    return titled(
+    return titled_blocks(
         title_of(comparison),
         f"{gain_sentence(groups)} {how}",
         " ".join(filter(None, (doubts(groups), left_out_sentence(comparison.left_out)))),
         image,
         stated,
         gains_table(groups, "group"),
-        *(_by_module(comparison.modules, stated) if comparison.modules else ()),
+        *(_module_blocks(comparison.modules, stated) if comparison.modules else ()),
         "\n".join(gaps),
         level=3,
     )
@@ -63,7 +63,7 @@ def side_by_side_section(comparison: Alike, stated: str, image: str) -> list[Doc
 def not_compared_section(compared: NotCompared) -> list[DocumentBlock]:
     """Why backends that were profiled alike are not compared side by side."""
     why = f"Fewer than two of these profiles can be relied on. {left_out_sentence(compared.left_out)}"
-    return titled(f"{compared.shape}: not side by side", why, level=3)
+    return titled_blocks(f"{compared.shape}: not side by side", why, level=3)
 
 
 def left_out_sentence(left_out: Sequence[tuple[str, str]]) -> str:
@@ -71,14 +71,14 @@ def left_out_sentence(left_out: Sequence[tuple[str, str]]) -> str:
     return f"Left out: {'; '.join(f'{name}, {why}' for name, why in left_out)}." if left_out else ""
 
 
-def title_of(comparison: Alike) -> str:
+def title_of(comparison: ComparedProfiles) -> str:
     """Title of a comparison: `minilm-l6, fp32, batch 1, sequence 128: where openvino gains on torch-eager`."""
     backends = {row.case_id: row.backend for row in comparison.rows}
     fast, slow = (backends[column.case_id] for column in (comparison.groups.fastest, comparison.groups.slowest))
     return f"{comparison.shape}: where {fast} gains on {slow}"
 
 
-def _by_module(side: SideBySide, stated: str) -> tuple[DocumentBlock, ...]:
+def _module_blocks(side: SideBySide, stated: str) -> tuple[DocumentBlock, ...]:
     text = (
         f"The same by module, {side.fastest.name} against {side.slowest.name}. `*` is the number of a block; "
         "modules in brackets are not separate in every backend, and so share a line."
@@ -105,7 +105,11 @@ def gain_sentence(side: SideBySide) -> str:
     if without_layers:
         names = " and ".join(without_layers)
         return f"{text}. Cannot attribute the difference to layer groups: {names} reports operators only."
-    share = f"{units.percent(gain_of(first) / side.gain_ns)} of it" if gain_of(first) <= side.gain_ns else "all of it"
+    share = (
+        f"{units.percent(line_gain_ns(first) / side.gain_ns)} of it"
+        if line_gain_ns(first) <= side.gain_ns
+        else "all of it"
+    )
     return f"{text}; {first.name} brings {share}."
 
 
@@ -157,13 +161,13 @@ def gains_table(side: SideBySide, header: str, top: int = TOP) -> Table[Sequence
         rows.append(_sums("measured latency", latencies, side.measured_gain_ns, unit))
         rows.append(["parts / measured", *(units.significant(column.factor) for column in side.columns), units.ABSENT])
     figures = [f"{name} {unit.name}" for name in (*(column.name for column in side.columns), "gain")]
-    return texts([(header, "left"), *((name, "right") for name in figures)], rows)
+    return text_table([(header, "left"), *((name, "right") for name in figures)], rows)
 
 
 def gaps_line(column: ComparedColumn, gaps: LaunchGaps) -> str:
     """How long the GPU was idle, and what it waited for."""
-    text = f"{column.name}: GPU idle {units.percent(idle(gaps))} of the traced window"
-    if (for_launches := waited(gaps)) is not None:
+    text = f"{column.name}: GPU idle {units.percent(idle_fraction(gaps))} of the traced window"
+    if (for_launches := host_wait_fraction(gaps)) is not None:
         text += f", {units.percent(for_launches)} waiting for launches"
     if share := column.idle_share:
         text += f"; {units.percent(share.share)} of the {share.of}, without the profiler, which slows the host"
@@ -174,12 +178,12 @@ def _cut(lines: Sequence[SideBySideLine], top: int) -> tuple[list[SideBySideLine
     """The lines with the largest effect on the difference, in their order, and the other lines."""
     if len(lines) <= top + 1:
         return list(lines), []
-    kept = {line.name for line in sorted(lines, key=lambda line: -abs(gain_of(line)))[:top]}
+    kept = {line.name for line in sorted(lines, key=lambda line: -abs(line_gain_ns(line)))[:top]}
     return [line for line in lines if line.name in kept], [line for line in lines if line.name not in kept]
 
 
 def _row(name: str, line: SideBySideLine, unit: TimeUnit) -> list[str]:
-    return _sums(name, line.times_ns, gain_of(line), unit)
+    return _sums(name, line.times_ns, line_gain_ns(line), unit)
 
 
 def _sums(name: str, times_ns: Sequence[float | None], gain_ns: float | None, unit: TimeUnit) -> list[str]:
@@ -207,15 +211,19 @@ def _is_line(module: str, name: str) -> bool:
 
 def group_gain_lines(summary: Summary, cases: Sequence[Profiled]) -> list[CsvLine]:
     """A line for each group and backend of cases that differ only in their backend."""
-    return _beside(summary, cases, "group", [comparison.groups for comparison in alike(cases)])
+    return _comparison_lines(summary, cases, "group", [comparison.groups for comparison in compared_profiles(cases)])
 
 
 def module_gain_lines(summary: Summary, cases: Sequence[Profiled]) -> list[CsvLine]:
     """A line for each module that all backends expose, and each backend."""
-    return _beside(summary, cases, "module", [comparison.modules for comparison in alike(cases) if comparison.modules])
+    return _comparison_lines(
+        summary, cases, "module", [comparison.modules for comparison in compared_profiles(cases) if comparison.modules]
+    )
 
 
-def _beside(summary: Summary, cases: Sequence[Profiled], header: str, compared: Sequence[SideBySide]) -> list[CsvLine]:
+def _comparison_lines(
+    summary: Summary, cases: Sequence[Profiled], header: str, compared: Sequence[SideBySide]
+) -> list[CsvLine]:
     """Lines of the comparisons. header: of the lines' names. Gains are those of each backend over the slowest."""
     rows = {case.row.case_id: case.row for case in cases}
     lines = []
@@ -226,9 +234,9 @@ def _beside(summary: Summary, cases: Sequence[Profiled], header: str, compared: 
                 figures: CsvLine = {
                     header: line.name,
                     "modules": " ".join(line.modules),
-                    "self_ms": per(spent, MILLISECOND),
-                    "gain_ms": per(slowest_ns - (spent or 0), MILLISECOND),
+                    "self_ms": in_time_unit(spent, MILLISECOND),
+                    "gain_ms": in_time_unit(slowest_ns - (spent or 0), MILLISECOND),
                     "gain_over": beside.slowest.case_id,
                 }
-                lines.append(about(summary, rows[column.case_id], figures))
+                lines.append(case_line(summary, rows[column.case_id], figures))
     return lines

@@ -63,7 +63,7 @@ def _percentile_end(name: str, end: str) -> Callable[[Row], Value]:
     return read
 
 
-def _held_back(row: Row) -> Value:
+def _throttling_text(row: Row) -> Value:
     """Reason and share of the samples, `sw_power_cap 0.250`; several reasons are separated by spaces."""
     gpu = row.usage.gpu if row.usage else None
     return " ".join(f"{name} {share:.3f}" for name, share in gpu.reasons.items()) if gpu else None
@@ -93,7 +93,7 @@ COLUMNS: dict[str, str | Callable[[Row], Value]] = {
     **{f"latency_{name}_ci95_{end}_ns": _percentile_end(name, end) for name in PERCENTILES for end in ("low", "high")},
     **{name: f"usage.{name}" for name in UsageSummary.model_fields if name not in _NOT_FLAT},
     **{f"gpu_{name}": f"usage.gpu.{name}" for name in GpuUsage.model_fields if name != "reasons"},
-    "gpu_clock_held_back": _held_back,
+    "gpu_clock_held_back": _throttling_text,
     "busiest": _busiest,
     "checks": lambda row: " ".join(f"{name} {check.rounds}/{check.of}" for name, check in row.checks.items()),
     "flags": lambda row: " ".join(dict.fromkeys(flag.name for flag in row.flags)),

@@ -8,8 +8,8 @@ from harness.aggregation.flags import GroupKey
 from harness.core import units
 from harness.core.schemas import Row, Summary
 from harness.core.units import ABSENT, MILLISECOND
-from harness.reporting.csv_identity import Line, about, per
-from harness.reporting.table import Column, Table, case_columns, words
+from harness.reporting.csv_identity import Line, case_line, in_time_unit
+from harness.reporting.table import Column, Table, case_columns, word_column
 
 EXPLAINED = (
     "Each setting was measured in round 1, and the fastest of its backend, precision and shape got the other rounds. "
@@ -28,9 +28,9 @@ def tried_table(rows: Iterable[Row]) -> Table[Row] | None:
     unit = units.time_unit(median for row in tried if (median := first_ns(row)))
     columns = [
         *case_columns(tried, with_setting=False),
-        words("setting", lambda row: row.setting),
+        word_column("setting", lambda row: row.setting),
         Column(f"median {unit.name}", lambda row: units.in_unit(first_ns(row), unit)),
-        Column("against the chosen one", lambda row: _behind(row, group_of[row.case_id])),
+        Column("against the chosen one", lambda row: _slower_text(row, group_of[row.case_id])),
     ]
     return Table(columns, tried, EXPLAINED)
 
@@ -38,12 +38,18 @@ def tried_table(rows: Iterable[Row]) -> Table[Row] | None:
 def tried_lines(summary: Summary) -> list[Line]:
     """A line for each setting that competed with others in round 1, the chosen setting of each group first."""
     return [
-        about(summary, row, _tried(row, behind(row, group))) for group in tried_groups(summary.rows) for row in group
+        case_line(summary, row, _tried(row, slower_by(row, group)))
+        for group in tried_groups(summary.rows)
+        for row in group
     ]
 
 
 def _tried(row: Row, share: float | None) -> Line:
-    return {"chosen": not row.tried, "round_1_median_ms": per(first_ns(row), MILLISECOND), "behind_share": share}
+    return {
+        "chosen": not row.tried,
+        "round_1_median_ms": in_time_unit(first_ns(row), MILLISECOND),
+        "behind_share": share,
+    }
 
 
 def tried_groups(rows: Iterable[Row]) -> list[list[Row]]:
@@ -55,17 +61,17 @@ def tried_groups(rows: Iterable[Row]) -> list[list[Row]]:
     return [sorted(group, key=_order) for group in groups.values() if any(row.tried for row in group)]
 
 
-def behind(row: Row, group: Iterable[Row]) -> float | None:
+def slower_by(row: Row, group: Iterable[Row]) -> float | None:
     """How much longer a tried setting takes than the chosen setting of its group, as a share; None for the latter."""
     chosen = next((other for other in group if not other.tried), None)
     ours, theirs = first_ns(row), first_ns(chosen) if chosen else None
     return None if not row.tried or ours is None or not theirs else ours / theirs - 1
 
 
-def _behind(row: Row, group: Sequence[Row]) -> str:
+def _slower_text(row: Row, group: Sequence[Row]) -> str:
     if not row.tried:
         return "chosen"
-    share = behind(row, group)
+    share = slower_by(row, group)
     return ABSENT if share is None else f"{share:+.1%}"
 
 

@@ -9,19 +9,19 @@ from harness.core import units
 from harness.core.schemas import Check, Flag, Row, Summary
 from harness.core.units import ABSENT
 from harness.reporting import ranking
-from harness.reporting.csv_identity import Line, about
-from harness.reporting.ranking import named
-from harness.reporting.table import Align, Column, Table, texts, words
+from harness.reporting.csv_identity import Line, case_line
+from harness.reporting.ranking import row_name
+from harness.reporting.table import Align, Column, Table, text_table, word_column
 from harness.reporting.writers.markdown import escape
 
 MAX_LISTED = 20
 """Cases listed individually below a remedy; summary.json has all of them."""
 
 
-def label(row: Row) -> str:
+def row_label(row: Row) -> str:
     """A row in words, without its model: `openvino bf16, batch 4, sequence 128`."""
     sequence = f", sequence {row.sequence_length}" if row.sequence_length else ""
-    return f"{named(row)}, batch {row.batch_size}{sequence}"
+    return f"{row_name(row)}, batch {row.batch_size}{sequence}"
 
 
 MEANINGS: Mapping[str, str] = {
@@ -94,7 +94,7 @@ def flags_table(rows: Sequence[Row]) -> Table[Sequence[str]] | None:
     for (name, _), flagged in ordered:
         seen.setdefault(name, []).extend(pair for pairs in flagged.values() for pair in pairs)
     note = "\n".join(_numbers(name, flagged) for name, flagged in seen.items())
-    return replace(texts(_HEADERS, lines), note=note)
+    return replace(text_table(_HEADERS, lines), note=note)
 
 
 def _is_note(by_remedy: Mapping[str, Sequence[tuple[Row, Flag]]]) -> bool:
@@ -110,7 +110,7 @@ _HEADERS: Sequence[tuple[str, Align]] = (
 
 
 def _numbers(name: str, flagged: Sequence[tuple[Row, Flag]]) -> str:
-    lines = [f"- **{name}**", *(f"  - {label(row)}: {escape(flag.detail)}" for row, flag in flagged[:MAX_LISTED])]
+    lines = [f"- **{name}**", *(f"  - {row_label(row)}: {escape(flag.detail)}" for row, flag in flagged[:MAX_LISTED])]
     if len(flagged) > MAX_LISTED:
         lines.append(f"  - … and {len(flagged) - MAX_LISTED:,} more in summary.json")
     return "\n".join(lines)
@@ -119,7 +119,7 @@ def _numbers(name: str, flagged: Sequence[tuple[Row, Flag]]) -> str:
 def flag_lines(summary: Summary) -> list[Line]:
     """A line for each flag of each row: why the row is not grade A, and the remedy."""
     return [
-        about(summary, row, {"flag": flag.name, "detail": flag.detail, "remedy": flag.remedy})
+        case_line(summary, row, {"flag": flag.name, "detail": flag.detail, "remedy": flag.remedy})
         for _, rows in ranking.by_table(summary.rows)
         for row in rows
         for flag in row.flags
@@ -140,11 +140,11 @@ def checks_table(rows: Sequence[Row]) -> Table[Made] | None:
     return Table(_COLUMNS, sorted(checks.items())) if checks else None
 
 
-def _in_all(made: Made) -> int:
+def _rows_in_all_rounds(made: Made) -> int:
     return sum(check.rounds >= check.of for check in made[1])
 
 
-def _in_none(made: Made) -> int:
+def _rows_in_no_round(made: Made) -> int:
     return sum(check.rounds == 0 < check.of for check in made[1])
 
 
@@ -153,13 +153,13 @@ def _rounds(made: Made) -> str:
 
 
 _COLUMNS: Sequence[Column[Made]] = (
-    words("check", lambda made: made[0]),
+    word_column("check", lambda made: made[0]),
     Column("rows", lambda made: str(len(made[1]))),
-    Column("in all rounds", lambda made: str(_in_all(made))),
-    Column("in some", lambda made: str(len(made[1]) - _in_all(made) - _in_none(made))),
-    Column("in none", lambda made: str(_in_none(made))),
+    Column("in all rounds", lambda made: str(_rows_in_all_rounds(made))),
+    Column("in some", lambda made: str(len(made[1]) - _rows_in_all_rounds(made) - _rows_in_no_round(made))),
+    Column("in none", lambda made: str(_rows_in_no_round(made))),
     Column("rounds", _rounds),
-    words(
+    word_column(
         "why not in the others",
         lambda made: "; ".join(dict.fromkeys(check.missing for check in made[1] if check.missing)) or ABSENT,
     ),
@@ -169,7 +169,7 @@ _COLUMNS: Sequence[Column[Made]] = (
 def check_lines(summary: Summary) -> list[Line]:
     """A line for each check that applies to a row: in how many rounds it was made, and why not in the others."""
     return [
-        about(summary, row, {"check": name, "rounds": check.rounds, "of": check.of, "missing": check.missing})
+        case_line(summary, row, {"check": name, "rounds": check.rounds, "of": check.of, "missing": check.missing})
         for _, rows in ranking.by_table(summary.rows)
         for row in rows
         for name, check in row.checks.items()
@@ -188,7 +188,7 @@ def unmeasured_table(rows: Sequence[Row]) -> Table[Sequence[str]] | None:
         for (status, reason, hint), rows in sorted(groups.items(), key=lambda item: order[item[0][0]])
     ]
     headers = ("status", "case", "reason", "what to do")
-    return texts([(header, "left") for header in headers], lines) if lines else None
+    return text_table([(header, "left") for header in headers], lines) if lines else None
 
 
 def _cases(rows: Sequence[Row]) -> str:
@@ -203,4 +203,4 @@ def _cases(rows: Sequence[Row]) -> str:
 def unmeasured_lines(summary: Summary) -> list[Line]:
     """A line for each row that was skipped, failed or is missing."""
     rows = [row for row in summary.rows if row.status != "measured"]
-    return [about(summary, row, {"status": row.status, "reason": row.reason, "hint": row.hint}) for row in rows]
+    return [case_line(summary, row, {"status": row.status, "reason": row.reason, "hint": row.hint}) for row in rows]

@@ -16,10 +16,10 @@ from harness.profiling.what_if import (
     WhatIf,
     what_if,
 )
-from harness.reporting.csv_identity import Line, ends, where
-from harness.reporting.prose.recommendations import loss
-from harness.reporting.ranking import UNRANKED, named
-from harness.reporting.table import DocumentBlock, texts, titled
+from harness.reporting.csv_identity import Line, interval_columns, run_columns
+from harness.reporting.prose.recommendations import accuracy_loss_text
+from harness.reporting.ranking import UNRANKED, row_name
+from harness.reporting.table import DocumentBlock, text_table, titled_blocks
 
 MAX_LISTS = 8
 """Largest number of models and sequence lengths with a list, the same as for recommendations."""
@@ -42,7 +42,7 @@ def what_if_section(summary: Summary, profiles: PartsProfiles) -> list[DocumentB
     parts = [
         block
         for model in lists[:MAX_LISTS]
-        for block in titled(_title(model), _elsewhere(model, summary), *_changes(model, by_id), level=3)
+        for block in titled_blocks(_title(model), _elsewhere(model, summary), *_changes(model, by_id), level=3)
     ]
     more = len(lists) - MAX_LISTS
     after = f"{units.count(more, 'more list is', 'more lists are')} left out." if more > 0 else ""
@@ -81,18 +81,18 @@ def _elsewhere(model: WhatIf, summary: Summary) -> str:
     expected = min(ours, key=lambda row: row.batch_size, default=None)
     if expected is None or expected.grade != UNRANKED or not model.changes:
         return ""
-    return f"The baseline, {_where(expected)}, is grade C: no gain is computed from it."
+    return f"The baseline, {_row_text(expected)}, is grade C: no gain is computed from it."
 
 
 def _changes(model: WhatIf, by_id: Mapping[str, Row]) -> tuple[DocumentBlock, DocumentBlock]:
     if model.reason is not None:
-        return f"No gain is known: {model.reason}.", _left_out(model)
+        return f"No gain is known: {model.reason}.", _left_out_text(model)
     headers = ("gain", "evidence", "rule", "from", "to", "based on")
     lines = [[*_cells(change, by_id), _ids(change)] for change in model.changes]
-    return texts([(header, "left") for header in headers], lines), _left_out(model)
+    return text_table([(header, "left") for header in headers], lines), _left_out_text(model)
 
 
-def _left_out(model: WhatIf) -> str:
+def _left_out_text(model: WhatIf) -> str:
     """Existing profiles that give no upper bound."""
     if not model.left_out:
         return ""
@@ -102,7 +102,7 @@ def _left_out(model: WhatIf) -> str:
 def _plain(model: WhatIf, by_id: Mapping[str, Row]) -> str:
     lines = [[" ", *_cells(change, by_id)] for change in model.changes]
     changes = tabulate(lines, tablefmt="plain", disable_numparse=True, colalign=("left",) * 6) if lines else ""
-    return "\n".join(filter(None, (changes, _left_out(model).replace("`", ""))))
+    return "\n".join(filter(None, (changes, _left_out_text(model).replace("`", ""))))
 
 
 def _cells(change: Improvement, by_id: Mapping[str, Row]) -> list[str]:
@@ -111,11 +111,11 @@ def _cells(change: Improvement, by_id: Mapping[str, Row]) -> list[str]:
     gain, how = f"{units.significant(change.gain)}×", "upper bound"
     if change.interval is not None:
         gain, how = f"{gain} {units.interval(change.interval)}", "measured"
-    return [gain, how, change.rule, _where(start), _SAYS[change.rule](change, start, end)]
+    return [gain, how, change.rule, _row_text(start), _SAYS[change.rule](change, start, end)]
 
 
-def _where(row: Row) -> str:
-    return f"{named(row)}, batch {row.batch_size}"
+def _row_text(row: Row) -> str:
+    return f"{row_name(row)}, batch {row.batch_size}"
 
 
 def _ids(change: Improvement) -> str:
@@ -123,11 +123,11 @@ def _ids(change: Improvement) -> str:
 
 
 def _other_way(_: Improvement, __: Row, end: Row) -> str:
-    return f"{named(end)}{_latency(end)}"
+    return f"{row_name(end)}{_latency(end)}"
 
 
 def _precision(_: Improvement, start: Row, end: Row) -> str:
-    return f"{named(end)}{_latency(end)}, at {loss([end])} from fp32"
+    return f"{row_name(end)}{_latency(end)}, at {accuracy_loss_text([end])} from fp32"
 
 
 def _batch(_: Improvement, start: Row, end: Row) -> str:
@@ -138,7 +138,7 @@ def _batch(_: Improvement, start: Row, end: Row) -> str:
 
 def _fusion(change: Improvement, _: Row, end: Row) -> str:
     return (
-        f"fuse what does not multiply: {named(end)} has no node of {units.count(change.modules, 'module')}, "
+        f"fuse what does not multiply: {row_name(end)} has no node of {units.count(change.modules, 'module')}, "
         f"{units.percent(change.share)} of the time here"
     )
 
@@ -174,7 +174,7 @@ def what_if_lines(summary: Summary, cases: Sequence[Profiled]) -> list[Line]:
     """A line for each of the largest changes of a model, measured in another row or bounded by a profile."""
     parts = {case.row.case_id: case.parts for case in cases if case.parts}
     lists = what_if(summary.rows, parts, summary.baseline_backend)
-    return [{**_change_line(model, change), **where(summary)} for model in lists for change in model.changes]
+    return [{**_change_line(model, change), **run_columns(summary)} for model in lists for change in model.changes]
 
 
 def _change_line(model: WhatIf, change: Improvement) -> Line:
@@ -186,7 +186,7 @@ def _change_line(model: WhatIf, change: Improvement) -> Line:
         "rule": change.rule,
         "known_how": "measured" if change.interval else "at most",
         "gain": change.gain,
-        **ends("gain", change.interval, None),
+        **interval_columns("gain", change.interval, None),
         "from_case_id": change.start,
         "to_case_id": change.end,
         "time_share": change.share,

@@ -11,7 +11,7 @@ from harness.core import text as sanitize
 from harness.core.schemas import Summary
 from harness.profiling.phases import with_phases
 from harness.profiling.read_profiles import Profiled
-from harness.reporting.csv_identity import Line, where
+from harness.reporting.csv_identity import Line, run_columns
 from harness.reporting.figures import Value
 from harness.reporting.prose.recommendations import recommend
 from harness.reporting.tables import (
@@ -44,7 +44,7 @@ def recommendation_lines(summary: Summary) -> list[Line]:
             "rule": recommendation.rule,
             "text": recommendation.text,
             "case_ids": " ".join(recommendation.case_ids),
-            **where(summary),
+            **run_columns(summary),
         }
         for recommendation in recommend(summary)
     ]

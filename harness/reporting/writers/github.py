@@ -25,9 +25,9 @@ def commands(comparison: Comparison) -> list[str]:
     failing = [row for row in comparison_table.worst_first(comparison.rows) if row.fails]
     missed = [judgement for judgement in comparison.judgements if judgement.outcome != "PASS"]
     lost = [row for row in comparison.rows if is_lost(row)]
-    errors = [("slower", f"{row.case_id}: {comparison_table.in_words(row)}") for row in failing]
+    errors = [("slower", f"{row.case_id}: {comparison_table.change_text(row)}") for row in failing]
     errors += [
-        ("lower load", f"{load.load_id}: {comparison_table.load_in_words(load)}")
+        ("lower load", f"{load.load_id}: {comparison_table.load_change_text(load)}")
         for load in comparison.loads
         if load.fails
     ]
@@ -35,7 +35,7 @@ def commands(comparison: Comparison) -> list[str]:
         ("threshold", f"{judgement.case_id}: {judgement.threshold}: {comparison_table.judgement_text(judgement)}")
         for judgement in missed
     ]
-    warnings = [("no longer measured", f"{row.case_id}: {comparison_table.in_words(row)}") for row in lost]
+    warnings = [("no longer measured", f"{row.case_id}: {comparison_table.change_text(row)}") for row in lost]
     return [*_capped("error", errors), *_capped("warning", warnings)]
 
 
@@ -130,6 +130,6 @@ def _not_compared(rows: Sequence[ComparedRow]) -> str:
     if not lacking:
         return ""
     lost = sum(map(is_lost, lacking))
-    reasons = Counter(comparison_table.in_words(row) for row in lacking).most_common(1)[0][0]
+    reasons = Counter(comparison_table.change_text(row) for row in lacking).most_common(1)[0][0]
     measured = f", {lost} of them measured before" if lost else ""
     return f"{units.count(len(lacking), 'row')} not compared{measured}; most often: {escape(reasons)}"

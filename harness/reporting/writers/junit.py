@@ -39,7 +39,7 @@ def _suite(root: Element, name: str, cases: Iterable[Element]) -> None:
 
 def _row_case(row: ComparedRow) -> Element:
     case = Element("testcase", classname=_clean(f"{row.model}.{row.backend}"), name=_clean(row.case_id))
-    text = _clean(f"{row.verdict}: {comparison_table.in_words(row)}")
+    text = _clean(f"{row.verdict}: {comparison_table.change_text(row)}")
     if row.fails:
         SubElement(case, "failure", message=text, type=row.verdict)
     elif row.verdict in SKIPPED:
@@ -51,7 +51,7 @@ def _row_case(row: ComparedRow) -> Element:
 
 def _load_case(load: ComparedLoad) -> Element:
     case = Element("testcase", classname=_clean(f"{load.model}.{load.backend}"), name=_clean(load.load_id))
-    text = _clean(f"{load.verdict}: {comparison_table.load_in_words(load)}")
+    text = _clean(f"{load.verdict}: {comparison_table.load_change_text(load)}")
     if load.fails:
         SubElement(case, "failure", message=text, type=load.verdict)
     elif load.verdict in SKIPPED:

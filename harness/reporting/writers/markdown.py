@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from harness.core import text as sanitize
-from harness.reporting.table import Align, DocumentBlock, Table, titled
+from harness.reporting.table import Align, DocumentBlock, Table, titled_blocks
 
 
 def escape(text: str) -> str:
@@ -45,7 +45,7 @@ def blocks_text(blocks: Iterable[DocumentBlock | None]) -> str:
 
 def section(title: str, *blocks: DocumentBlock | None, level: int = 2) -> str:
     """A heading and its blocks; empty ones and None are left out."""
-    return blocks_text(titled(title, *blocks, level=level))
+    return blocks_text(titled_blocks(title, *blocks, level=level))
 
 
 _CELLS = re.compile(r"((?<!\\)\|)")

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from harness.core.errors import UnavailableError
 from harness.core.schemas import LoadRow, Row, Summary
 from harness.core.timestamps import since_1970_s
-from harness.reporting.csv_identity import RESTS_ON_C, Line, sound_rows, where, who
+from harness.reporting.csv_identity import RESTS_ON_C, Line, identity_columns, run_columns, sound_rows
 from harness.reporting.figures import ANSWERS, CSV_UNITS, LOAD, LOADED, MEMORY, SPEED, columns
 from harness.reporting.load_groups import is_sound
 from harness.reporting.tables.cold_start_table import cold_costs
 from harness.reporting.tables.energy_table import joules
 from harness.reporting.tables.load_tables import who_loaded
-from harness.reporting.tables.roofline_table import against_limits
+from harness.reporting.tables.roofline_table import roofline_columns
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -48,7 +48,7 @@ def parent_run(summary: Summary) -> MlflowRun:
         name=f"{summary.title} {summary.plan_id}",
         params={"config": summary.config, "baseline_backend": summary.baseline_backend, "rounds": str(summary.rounds)},
         metrics={"cases": float(len(summary.rows)), "cases_not_logged": float(left_out)},
-        tags=_tags({**where(summary), **units}),
+        tags=_tags({**run_columns(summary), **units}),
     )
 
 
@@ -74,7 +74,7 @@ def _load_run(summary: Summary, row: LoadRow) -> MlflowRun:
         name=name,
         params={name: str(value) for name, value in known.items() if value is not None},
         metrics=_numbers(figures),
-        tags=_tags({"load_id": name, **verdicts, **where(summary)}),
+        tags=_tags({"load_id": name, **verdicts, **run_columns(summary)}),
     )
 
 
@@ -83,12 +83,12 @@ def _case_run(summary: Summary, row: Row, by_id: dict[str, Row]) -> MlflowRun:
     figures: Line = {
         **columns((*SPEED, *ANSWERS, *MEMORY), row, CSV_UNITS),
         **cold_costs(summary, row, by_id),
-        **against_limits(summary, row),
+        **roofline_columns(summary, row),
         **(joules(metered) if metered else {}),
         # A unit may contain characters that MLflow forbids in names, so the plan's run has the units.
         **{f"custom_{name}": value for name, value in row.custom.items() if isinstance(value, float)},
     }
-    known = {**who(row), "threads": row.threads}
+    known = {**identity_columns(row), "threads": row.threads}
     grade = {name: known.pop(name) for name in ("case_id", "grade")}
     flags = " ".join(dict.fromkeys(flag.name for flag in row.flags))
     doubts = {name: value for name, value in figures.items() if name.endswith(RESTS_ON_C) and value is True}
@@ -96,7 +96,7 @@ def _case_run(summary: Summary, row: Row, by_id: dict[str, Row]) -> MlflowRun:
         name=row.case_id,
         params={name: str(value) for name, value in known.items() if value is not None},
         metrics=_numbers(figures),
-        tags=_tags({**grade, "flags": flags or None, **doubts, **where(summary)}),
+        tags=_tags({**grade, "flags": flags or None, **doubts, **run_columns(summary)}),
     )
 
 

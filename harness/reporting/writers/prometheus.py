@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from harness.core.schemas import GenerationRow, Row, Summary
 from harness.core.timestamps import since_1970_s
-from harness.reporting.csv_identity import sound_rows, where, who
+from harness.reporting.csv_identity import identity_columns, run_columns, sound_rows
 from harness.reporting.figures import BASE_UNITS, ENERGY, FIGURES, GENERATION, LOAD, LOADED, Figure, Thing
 from harness.reporting.load_groups import is_sound
 from harness.reporting.tables.load_tables import who_loaded
@@ -101,12 +101,12 @@ def _custom(summary: Summary, rows: Sequence[Row]) -> list[tuple[Mapping[str, st
 
 def _run(summary: Summary) -> dict[str, str]:
     """Labels of the run, without dates: else each run would start a new series."""
-    return {name: text for name, text in _texts(where(summary)).items() if not name.startswith("measured_")}
+    return {name: text for name, text in _texts(run_columns(summary)).items() if not name.startswith("measured_")}
 
 
 def _labels(row: Row) -> dict[str, str]:
     """Labels that identify a series; without the grade, else a disturbed run would start a new series."""
-    return {name: text for name, text in _texts(who(row)).items() if name != "grade"}
+    return {name: text for name, text in _texts(identity_columns(row)).items() if name != "grade"}
 
 
 def _generation_labels(row: GenerationRow) -> dict[str, str]:

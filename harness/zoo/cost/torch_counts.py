@@ -25,9 +25,9 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 from harness.core.errors import ConfigError
 from harness.core.schemas import ELEMENT_BYTES, Precision, Work
 from harness.zoo.input_files import Arrays
-from harness.zoo.loaded import Inputs, Loaded, as_taken
-from harness.zoo.reference import forward
-from harness.zoo.unfused_attention import without_fast_path
+from harness.zoo.loaded import Inputs, Loaded, in_model_layout
+from harness.zoo.reference import module_outputs
+from harness.zoo.unfused_attention import unfused_attention
 
 Shape = Sequence[int]
 
@@ -118,9 +118,9 @@ def work_of(loaded: Loaded, inputs: Mapping[int | None, Inputs]) -> tuple[Work, 
 
 def _count(module: nn.Module, loaded: Loaded, length: int | None, arrays: Arrays) -> Work:
     count = loaded.fixed_batch or 1
-    sample = as_taken({name: arrays[name][:count] for name in loaded.input_names}, loaded.input_axes)
+    sample = in_model_layout({name: arrays[name][:count] for name in loaded.input_names}, loaded.input_axes)
     with _counting() as (counter, seen):
-        outputs = forward(module, [torch.from_numpy(sample[name].copy()) for name in loaded.input_names])
+        outputs = module_outputs(module, [torch.from_numpy(sample[name].copy()) for name in loaded.input_names])
     return Work(
         sequence_length=length,
         flops_per_item=int(counter.get_total_flops()) // count,
@@ -167,7 +167,7 @@ def _unfused(loaded: Loaded) -> Iterator[None]:
     if loaded.set_attention is not None:
         loaded.set_attention("eager")
     try:
-        with sdpa_kernel(SDPBackend.MATH), without_fast_path():
+        with sdpa_kernel(SDPBackend.MATH), unfused_attention():
             yield
     finally:
         if loaded.set_attention is not None and loaded.attention is not None:

@@ -11,7 +11,7 @@ from torch import nn
 
 from harness.core.errors import HubError
 from harness.zoo import ModelInfo
-from harness.zoo.construct import Uninitialised, frozen, seeded
+from harness.zoo.construct import Uninitialised, frozen_module, seeded_module
 from harness.zoo.inputs.images import (
     SOURCE,
     jpegs,
@@ -35,9 +35,9 @@ def load(request: Request) -> Loaded:
         module.load_state_dict(torch.load(_weights_file(request.info), map_location="cpu", weights_only=True))
         source = request.info.weight_source
     else:
-        module, source = seeded(_network, request.seed, _pixels)
+        module, source = seeded_module(_network, request.seed, _pixels)
     return Loaded(
-        module=frozen(module),
+        module=frozen_module(module),
         weight_source=source,
         classifier=True,
         input_names=("pixel_values",),

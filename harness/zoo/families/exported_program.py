@@ -16,9 +16,9 @@ from torch.utils._pytree import tree_flatten, tree_leaves
 from harness.core.errors import ConfigError, MissingInputError, reason
 from harness.zoo import ModelInfo
 from harness.zoo.families.arguments import FromTensors
-from harness.zoo.families.own_module import loaded
+from harness.zoo.families.own_module import load_module
 from harness.zoo.input_files import Arrays
-from harness.zoo.inputs.own import rotation
+from harness.zoo.inputs.own import rotating_samples
 from harness.zoo.loaded import Inputs, Loaded, Request, axes_of_graph, sample_first
 from harness.zoo.quiet import quiet
 
@@ -68,9 +68,9 @@ def load(request: Request) -> Loaded:
 
     def make_inputs(samples: int, sequence: int | None) -> Inputs:
         del sequence
-        return rotation(given, samples, "of the program's example inputs", shared)
+        return rotating_samples(given, samples, "of the program's example inputs", shared)
 
-    made = loaded(request.info, _module(program), tuple(examples.values()), names, make_inputs, axes)
+    made = load_module(request.info, _module(program), tuple(examples.values()), names, make_inputs, axes)
     request.folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(path, request.folder / _COPY)
     return made.with_fixed_batch(batch if isinstance(batch, int) else None)

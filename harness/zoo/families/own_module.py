@@ -13,16 +13,16 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from harness.core.errors import ConfigError, reason
 from harness.zoo import ModelInfo
-from harness.zoo.construct import frozen, seed_everything
+from harness.zoo.construct import frozen_module, seed_everything
 from harness.zoo.families.arguments import from_tensors
 from harness.zoo.input_files import Arrays
-from harness.zoo.inputs.own import rotation
+from harness.zoo.inputs.own import rotating_samples
 from harness.zoo.loaded import Axes, Inputs, Loaded, Request, axes_of_examples, sample_first
 from harness.zoo.reference import (
-    call,
-    flat,
-    forward,
-    is_plain,
+    call_module,
+    flat_tensors,
+    is_plain_answer,
+    module_outputs,
     output_names,
 )
 
@@ -43,12 +43,12 @@ def load(request: Request) -> Loaded:
 
     def make_inputs(samples: int, sequence: int | None) -> Inputs:
         del sequence
-        return rotation(given, samples, "of the function's example inputs", shared)
+        return rotating_samples(given, samples, "of the function's example inputs", shared)
 
-    return loaded(request.info, module, tuple(examples.values()), tuple(examples), make_inputs, axes)
+    return load_module(request.info, module, tuple(examples.values()), tuple(examples), make_inputs, axes)
 
 
-def loaded(
+def load_module(
     info: ModelInfo,
     module: nn.Module,
     examples: tuple[torch.Tensor, ...],
@@ -59,8 +59,8 @@ def loaded(
     """An unknown module, called once with its examples. Raises ConfigError where it returns no tensors."""
     given = [example.clone() for example in examples]
     with torch.inference_mode():
-        answer = call(frozen(_storable(info, initialised(module, examples))), given)
-    outputs = flat(answer)
+        answer = call_module(frozen_module(_storable(info, initialised_module(module, examples))), given)
+    outputs = flat_tensors(answer)
     if not outputs or not all(isinstance(output, torch.Tensor) for output in outputs):
         kinds = (
             ", ".join(
@@ -85,7 +85,7 @@ def loaded(
         classifier=False,
         input_names=names,
         output_names=output_names(answer),
-        nested_outputs=not is_plain(answer),
+        nested_outputs=not is_plain_answer(answer),
         make_inputs=make_inputs,
         input_axes=input_axes or {},
         input_types={name: example.numpy().dtype for name, example in zip(names, examples, strict=True)},
@@ -108,15 +108,15 @@ def _storable(info: ModelInfo, module: nn.Module) -> nn.Module:
     return module
 
 
-def initialised(module: nn.Module, examples: Sequence[torch.Tensor]) -> nn.Module:
+def initialised_module(module: nn.Module, examples: Sequence[torch.Tensor]) -> nn.Module:
     """The module itself, after one pass where it has lazy layers, whose weights get their shapes from the inputs."""
     if any(is_lazy(tensor) for tensor in (*module.parameters(), *module.buffers())):
         with torch.no_grad():
-            forward(module.eval(), [example.clone() for example in examples])
+            module_outputs(module.eval(), [example.clone() for example in examples])
     return module
 
 
-def uncompiled(module: nn.Module) -> nn.Module:
+def uncompiled_module(module: nn.Module) -> nn.Module:
     """The module without torch.compile's wrappers around it or its parts: the backend decides whether to compile."""
     whole = _unwrapped(module)
     for part in [*whole.modules()]:
@@ -142,7 +142,7 @@ def architecture(info: ModelInfo, folder: Path) -> nn.Module:
     """The module as the function builds it; its weights are loaded over."""
     del folder
     module, examples = _call(info)
-    return initialised(module, [*examples.values()])
+    return initialised_module(module, [*examples.values()])
 
 
 def _call(info: ModelInfo) -> tuple[nn.Module, dict[str, torch.Tensor]]:
@@ -172,7 +172,7 @@ def _call(info: ModelInfo) -> tuple[nn.Module, dict[str, torch.Tensor]]:
         raise ConfigError(f"{info.name} returned {what}.", _FORM)
     if isinstance(made[1], Sized) and not len(made[1]):
         raise ConfigError(f"{info.name} returned no example inputs.", _FORM)
-    model, examples = from_tensors(info.name, uncompiled(made[0]), made[1])
+    model, examples = from_tensors(info.name, uncompiled_module(made[0]), made[1])
     if not any(example.ndim and example.numel() for example in examples.values()):
         raise ConfigError(f"No example input of {info.name} has a batch axis with samples.", _FORM)
     # The module is made fp32, which double or half inputs do not fit.

@@ -16,11 +16,11 @@ from torch import nn
 
 from harness.core.errors import ConfigError, MalformedFileError, MissingInputError
 from harness.core.layout import ModelFolder
-from harness.core.safe_files import SizeLimit, inside, read
+from harness.core.safe_files import SizeLimit, path_inside, read
 from harness.zoo import ModelInfo
-from harness.zoo.families.own_module import initialised, loaded, uncompiled
+from harness.zoo.families.own_module import initialised_module, load_module, uncompiled_module
 from harness.zoo.input_files import Arrays
-from harness.zoo.inputs.own import rotation
+from harness.zoo.inputs.own import rotating_samples
 from harness.zoo.loaded import Inputs, Loaded, Request, axes_of_examples, sample_first
 
 _AGAIN = "Make the profiler again: harness.api.ModelProfiler writes the file."
@@ -34,15 +34,15 @@ def load(request: Request) -> Loaded:
 
     def make_inputs(samples: int, sequence: int | None) -> Inputs:
         del sequence
-        return rotation(samples_first, samples, shared=shared)
+        return rotating_samples(samples_first, samples, shared=shared)
 
-    return loaded(request.info, module, _tensors(given), tuple(given), make_inputs, axes)
+    return load_module(request.info, module, _tensors(given), tuple(given), make_inputs, axes)
 
 
 def architecture(info: ModelInfo, folder: Path) -> nn.Module:
     """The module as it was handed over; the exported weights, which are the same, are loaded over."""
     module, given = _read(info, folder)
-    return initialised(module, _tensors(given))
+    return initialised_module(module, _tensors(given))
 
 
 def _tensors(given: Arrays) -> tuple[torch.Tensor, ...]:
@@ -50,7 +50,7 @@ def _tensors(given: Arrays) -> tuple[torch.Tensor, ...]:
 
 
 def _read(info: ModelInfo, folder: Path) -> tuple[nn.Module, Arrays]:
-    path = inside(folder, ModelFolder(folder).pickled.name)
+    path = path_inside(folder, ModelFolder(folder).pickled.name)
     if not path.is_file():
         raise MissingInputError(f"{info.name}: there is no file {path}.", _AGAIN)
     content = read(path, SizeLimit.MODULE)  # once: the bytes that are checked are the bytes that are run
@@ -63,4 +63,4 @@ def _read(info: ModelInfo, folder: Path) -> tuple[nn.Module, Arrays]:
             f"{info.name} could not be read back: {type(error).__name__}: {error}",
             "Give a module that pickles, or a function that builds it: `module:<python path>:<function>`.",
         ) from error
-    return uncompiled(pair[0]), pair[1]
+    return uncompiled_module(pair[0]), pair[1]

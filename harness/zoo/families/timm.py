@@ -17,7 +17,7 @@ from harness.core.errors import ConfigError, HubError, InferometerError, Unavail
 from harness.core.schemas import ImagePreparation
 from harness.core.text import unknown_name
 from harness.zoo import ModelInfo
-from harness.zoo.construct import Uninitialised, frozen, seeded
+from harness.zoo.construct import Uninitialised, frozen_module, seeded_module
 from harness.zoo.families.hub import tensors_only
 from harness.zoo.inputs.images import (
     SOURCE,
@@ -40,10 +40,10 @@ def load(request: Request) -> Loaded:
         module, source = _pretrained(library, request), f"{request.info.weight_source}, {name}"
     else:
         build = functools.partial(library.create_model, name)
-        module, source = seeded(build, request.seed, functools.partial(_pixels, how))
+        module, source = seeded_module(build, request.seed, functools.partial(_pixels, how))
     classes = int(getattr(module, "num_classes", 0))
     return Loaded(
-        module=frozen(module),
+        module=frozen_module(module),
         weight_source=source,
         classifier=classes > 0,
         input_names=("pixel_values",),

@@ -17,7 +17,7 @@ from harness.core.errors import ConfigError
 from harness.core.layout import ModelFolder
 from harness.core.schemas import Answer, ProcessorPreparation, TextPreparation
 from harness.zoo import ModelInfo
-from harness.zoo.construct import frozen
+from harness.zoo.construct import frozen_module
 from harness.zoo.families import hub
 from harness.zoo.families.hub import Tokenizer
 from harness.zoo.identity import artifact
@@ -26,7 +26,7 @@ from harness.zoo.inputs import images, sounds
 from harness.zoo.inputs.preprocessing import processor_of
 from harness.zoo.inputs.sentences import SOURCE, passages, token_ids
 from harness.zoo.loaded import Inputs, Loaded, Raw, Request
-from harness.zoo.model_files import PROCESSOR, Media, media, media_of
+from harness.zoo.model_files import PROCESSOR, Media, media_of, media_of_config
 
 _HEADS: Mapping[str, tuple[str, Answer, str]] = {
     "ForImageClassification": ("AutoModelForImageClassification", "top-5", "logits"),
@@ -72,7 +72,7 @@ def load_media(config: Any, media: Media, origin: str | None, request: Request) 
         raise _several_tensors(type(model).__name__)
     prepare = functools.partial(_media_raw, media, answer, request.folder)
     return Loaded(
-        module=frozen(FirstOutput(model)),
+        module=frozen_module(FirstOutput(model)),
         weight_source=source,
         classifier=answer == "top-5",
         input_names=(name,),
@@ -241,7 +241,7 @@ def load(request: Request) -> Loaded:
     """
     origin = hub.origin_of(request)
     config = hub.configuration(origin, request)
-    kind = media(config.to_dict(), {})
+    kind = media_of_config(config.to_dict(), {})
     if kind == "text" and origin is not None:
         kind = media_of(origin)  # by its processor as well
     if kind != "text":
@@ -263,7 +263,7 @@ def load(request: Request) -> Loaded:
     # T5's decoder starts with the padding token.
     start = int(config.pad_token_id) if wrapper is EncoderDecoder else None
     return Loaded(
-        module=frozen(wrapper(model)),
+        module=frozen_module(wrapper(model)),
         weight_source=source,
         classifier=wrapper is not Encoder,
         input_names=wrapper.inputs,

@@ -17,7 +17,7 @@ from harness.core.errors import ConfigError, HubError
 from harness.core.schemas import ImagePreparation
 from harness.core.text import unknown_name
 from harness.zoo import ModelInfo
-from harness.zoo.construct import Uninitialised, frozen, seeded
+from harness.zoo.construct import Uninitialised, frozen_module, seeded_module
 from harness.zoo.families.hub import tensors_only
 from harness.zoo.inputs.images import SOURCE, jpegs, photographs
 from harness.zoo.loaded import Inputs, Loaded, Raw, Request
@@ -32,9 +32,9 @@ def load(request: Request) -> Loaded:
         source = f"{request.info.weight_source}, {weights}"
     else:
         build = functools.partial(_network, request.info.reference)
-        module, source = seeded(build, request.seed, functools.partial(_pixels, weights))
+        module, source = seeded_module(build, request.seed, functools.partial(_pixels, weights))
     return Loaded(
-        module=frozen(module),
+        module=frozen_module(module),
         weight_source=source,
         classifier=True,
         input_names=("pixel_values",),

@@ -65,7 +65,7 @@ class GenerationRequest:
     def digest(self) -> str:
         """Hash of everything that decides the content of the files; what a longer record covers is left out."""
         asked = [self.info.name, self.slug, self.weights, self.seed, self.prompts_sha256]
-        return store.digest_of("generation", _FORMAT, asked, versions(), identity.files(self.info, self.cache))
+        return store.digest_of("generation", _FORMAT, asked, versions(), identity.file_hashes(self.info, self.cache))
 
     def covered_by(self, record: GenerationExport) -> bool:
         """Whether a record has every length, prompt and file."""
@@ -152,7 +152,7 @@ def _prompt_set(
     prompts = make_prompts(model.tokenizer, vocabulary, samples, prompt_length, request.seed, request.prompts)
     referenced = min(max(2, request.batch_size), len(prompts.ids))
     before = torch.get_num_threads()
-    torch.set_num_threads(limits.threads())
+    torch.set_num_threads(limits.thread_count())
     try:
         generated = greedy(
             model.module, model.shape.kind, prompts.ids[:referenced], new_tokens, model.shape.start_token

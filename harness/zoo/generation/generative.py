@@ -19,11 +19,11 @@ from torch import nn
 
 from harness.core.errors import CaseError, ConfigError, HubError, reason
 from harness.core.schemas import DecoderKind, DecoderShape, Device, Precision
-from harness.zoo.construct import frozen, load_weights
+from harness.zoo.construct import frozen_module, load_weights
 from harness.zoo.families import hub
 from harness.zoo.families.hub import Tokenizer
 from harness.zoo.loaded import Request
-from harness.zoo.model_files import EXAMPLES, of_configuration
+from harness.zoo.model_files import EXAMPLES, facts_of_config
 from harness.zoo.quiet import quiet
 
 
@@ -62,7 +62,7 @@ def load_generative(request: Request) -> Generative:
         source = f"random, seed {request.seed}"
     config.save_pretrained(request.folder)
     return Generative(
-        module=frozen(model),
+        module=frozen_module(model),
         shape=shape_of(config, kind),
         weight_source=source,
         tokenizer=_own_tokenizer(origin, request),
@@ -86,7 +86,7 @@ def rebuild_generative(folder: Path) -> Any:
             f"The model could not be rebuilt from {folder}: {reason(error)}",
             "Export it again: `make export FORCE=1`.",
         ) from error
-    return frozen(model)
+    return frozen_module(model)
 
 
 def shape_of(config: Any, kind: DecoderKind) -> DecoderShape:
@@ -149,7 +149,7 @@ def _own_tokenizer(origin: str | None, request: Request) -> Tokenizer | None:
 
 
 def _kind_of(name: str, config: Any) -> DecoderKind:
-    facts = of_configuration(name, {**config.to_dict(), "architectures": config.architectures, "use_cache": True})
+    facts = facts_of_config(name, {**config.to_dict(), "architectures": config.architectures, "use_cache": True})
     if isinstance(facts, str):
         raise ConfigError(f"{facts}.", f"Choose a model that generates: {EXAMPLES}.")
     return facts.kind

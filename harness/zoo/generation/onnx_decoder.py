@@ -141,8 +141,8 @@ _LENGTH, _PROMPTS, _PASSES = 7, 2, 3
 def check_decoder(model: nn.Module, shape: DecoderShape, files: Mapping[str, Path], precision: Precision) -> None:
     """Raise ExportError where a file's logits are too far from the module's. files: by key, of one precision."""
     ids = _prompts(shape)
-    followed, expected = _of_module(model, shape, ids)
-    sessions = {key.partition("-")[2]: open_session(path, limits.threads()) for key, path in files.items()}
+    followed, expected = _module_answers(model, shape, ids)
+    sessions = {key.partition("-")[2]: open_session(path, limits.thread_count()) for key, path in files.items()}
     by_file = {files[precision].name: _growing_steps(sessions, shape, ids, followed)}
     if "in-place" in sessions:
         by_file[files[f"{precision}-in-place"].name] = _in_place_steps(sessions["in-place"], ids, followed)
@@ -161,7 +161,7 @@ def _prompts(shape: DecoderShape) -> NDArray[np.int64]:
     return np.random.default_rng(0).integers(0, shape.vocabulary, (_PROMPTS, _LENGTH), np.int64)
 
 
-def _of_module(model: Any, shape: DecoderShape, ids: NDArray[np.int64]) -> tuple[list[NDArray[np.int64]], Steps]:
+def _module_answers(model: Any, shape: DecoderShape, ids: NDArray[np.int64]) -> tuple[list[NDArray[np.int64]], Steps]:
     """(the greedy tokens, (batch, 1) each; the logits that they were chosen from), without a cache."""
     tokens: list[NDArray[np.int64]] = []
     logits: Steps = []
@@ -373,7 +373,7 @@ def _traced(model: nn.Module, shape: DecoderShape, form: str) -> _Traced:
         return _seq2seq_prefill(model, shape)
     if shape.kind == "seq2seq":
         return _seq2seq_step(model, shape)
-    return _in_place(model, shape) if form == IN_PLACE else _growing(model, shape)
+    return _in_place_trace(model, shape) if form == IN_PLACE else _growing(model, shape)
 
 
 def _answers(shape: DecoderShape) -> dict[str, tuple[str | int, ...]]:
@@ -401,7 +401,7 @@ def _growing(model: nn.Module, shape: DecoderShape) -> _Traced:
     )
 
 
-def _in_place(model: nn.Module, shape: DecoderShape) -> _Traced:
+def _in_place_trace(model: nn.Module, shape: DecoderShape) -> _Traced:
     past = dict.fromkeys(_pairs("past_key_values", shape.layers), _cached(shape, "capacity"))
     present = dict.fromkeys(_pairs("present", shape.layers), _cached(shape, "capacity"))
     positions = torch.arange(_SEQUENCE).expand(_BATCH, -1).contiguous()

@@ -32,7 +32,7 @@ def make_prompts(
     or there is no tokenizer for them, UsageError where our sentences cannot give so few tokens.
     """
     if own is not None:
-        return _of_texts(tokenizer, prompt_lines(own), length, own)
+        return _text_prompts(tokenizer, prompt_lines(own), length, own)
     if tokenizer is None:
         generator = np.random.default_rng([seed, length])
         ids = generator.integers(0, vocabulary, (samples, length), dtype=np.int64)
@@ -46,7 +46,7 @@ def make_prompts(
     return Prompts(ids, f"{SOURCE}; {tokenizer.source}", real_text=True)
 
 
-def _of_texts(tokenizer: Tokenizer | None, texts: list[str], length: int, path: Path) -> Prompts:
+def _text_prompts(tokenizer: Tokenizer | None, texts: list[str], length: int, path: Path) -> Prompts:
     if tokenizer is None:
         raise ConfigError(
             f"{path} has texts, and the model has no tokenizer here.",

@@ -32,7 +32,7 @@ def with_own_inputs(loaded: Loaded, given: Sequence[GivenInputs]) -> Loaded:
     sources = {path.sequence_length: Path(path.path).name for path in given}
 
     def make_inputs(samples: int, length: int | None) -> Inputs:
-        return rotation(files[length], samples, f"of {sources[length]}", shared)
+        return rotating_samples(files[length], samples, f"of {sources[length]}", shared)
 
     return dataclasses.replace(
         loaded,
@@ -44,7 +44,7 @@ def with_own_inputs(loaded: Loaded, given: Sequence[GivenInputs]) -> Loaded:
     )
 
 
-def rotation(
+def rotating_samples(
     given: Mapping[str, NDArray[np.generic]],
     samples: int,
     which: str = "that were handed over",
@@ -68,7 +68,7 @@ def rotation(
     return Inputs(arrays, f"{len(places)} different samples {which}" + (varied if more else ""))
 
 
-def varied(given: Arrays, count: int) -> Arrays:
+def varied_samples(given: Arrays, count: int) -> Arrays:
     """That many variations of the given samples."""
     random = np.random.default_rng(_SEED)
     return {
@@ -112,7 +112,7 @@ def _fitting(loaded: Loaded, inputs: GivenInputs) -> Arrays:
     path = Path(inputs.path)
     if path.is_file() and store.sha256_file(path) != inputs.sha256:
         raise UsageError(f"{path} has changed since it was planned.", "Run `make plan` again.")
-    arrays = _by_name(loaded.input_names, read_inputs(path), path)
+    arrays = _arrays_by_name(loaded.input_names, read_inputs(path), path)
     types = dict(loaded.input_types)
     if not set(loaded.input_names) <= set(types):
         usual = loaded.make_inputs(MIN_SAMPLES, inputs.sequence_length).arrays
@@ -130,7 +130,7 @@ def _fitting(loaded: Loaded, inputs: GivenInputs) -> Arrays:
     }
 
 
-def _by_name(names: Sequence[str], arrays: Arrays, path: Path) -> Arrays:
+def _arrays_by_name(names: Sequence[str], arrays: Arrays, path: Path) -> Arrays:
     """By the model's names; arrays with numpy.savez's default names are taken in their order."""
     if set(arrays) == {f"arr_{index}" for index in range(len(arrays))} and not set(arrays) & set(names):
         if len(arrays) != len(names):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from harness.core.errors import UnavailableError
 from harness.core.schemas import Answer, ImagePreparation, Preparation, ProcessorPreparation
 from harness.zoo.input_files import Arrays, read_arrays
-from harness.zoo.inputs.sounds import decoded
+from harness.zoo.inputs.sounds import decode_wav
 
 
 def processor_of(how: ProcessorPreparation, folder: Path, name: str) -> Callable[[Sequence[Any]], Arrays]:
@@ -41,7 +41,7 @@ def processor_of(how: ProcessorPreparation, folder: Path, name: str) -> Callable
 
     def prepare(samples: Sequence[Any]) -> Arrays:
         return _single_array(
-            sounds([decoded(sample) for sample in samples], sampling_rate=rate, return_tensors="np"), name
+            sounds([decode_wav(sample) for sample in samples], sampling_rate=rate, return_tensors="np"), name
         )
 
     return prepare
@@ -82,7 +82,7 @@ def load_samples(path: Path) -> list[bytes]:
     return [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def in_hand(samples: Sequence[bytes], preparation: Preparation) -> list[RawSample]:
+def samples_in_memory(samples: Sequence[bytes], preparation: Preparation) -> list[RawSample]:
     """The samples as a program holds them: texts as strings, JPEG and WAV files as bytes."""
     return [sample.decode() for sample in samples] if preparation.kind == "text" else list(samples)
 

@@ -20,9 +20,9 @@ from harness.zoo.inputs.preprocessing import (
     TEXT_INPUTS,
     Prepare,
     RawSample,
-    in_hand,
     load_samples,
     prepare_of,
+    samples_in_memory,
 )
 from harness.zoo.loaded import Request
 
@@ -103,7 +103,7 @@ def texts_of(case: Case, export: ExportRecord, folder: Path, batch: Mapping[str,
         return f"not measured: no tokenizer alone makes these inputs ({stored.source})"
     kinds = {spec.name: batch[spec.name].dtype for spec in export.inputs}
     try:
-        texts = _saved(case, stored, folder, kinds) or _own(case, export, folder, kinds)
+        texts = _saved(case, stored, folder, kinds) or _model_texts(case, export, folder, kinds)
     except InferometerError as error:
         return f"not measured: {error.problem}"
     made = texts.prepare(texts.samples)
@@ -116,11 +116,11 @@ def _saved(case: Case, stored: InputSet, folder: Path, kinds: Mapping[str, np.dt
     raw = stored.raw
     if raw is None or raw.preparation.kind != "text":
         return None
-    samples = in_hand(load_samples(folder / raw.items.path), raw.preparation)[: case.batch_size]
+    samples = samples_in_memory(load_samples(folder / raw.items.path), raw.preparation)[: case.batch_size]
     return Texts(samples, prepare_of(raw.preparation, folder, kinds, case.sequence_length), "the exported tokenizer")
 
 
-def _own(case: Case, export: ExportRecord, folder: Path, kinds: Mapping[str, np.dtype[np.generic]]) -> Texts:
+def _model_texts(case: Case, export: ExportRecord, folder: Path, kinds: Mapping[str, np.dtype[np.generic]]) -> Texts:
     """Raises HubError where the model's tokenizer is out of reach, ConfigError where it has no tokenizer.json."""
     request = Request(model_info(export.model), export.weights, 0, None, folder)
     origin = hub.origin_of(request)

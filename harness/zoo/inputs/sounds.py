@@ -27,7 +27,7 @@ def wav_files(samples: int, rate: int) -> list[bytes]:
     return [_wav(_utterance(random, rate), rate) for _ in range(samples)]
 
 
-def decoded(file: bytes) -> NDArray[np.float32]:
+def decode_wav(file: bytes) -> NDArray[np.float32]:
     """A WAV file of 16 bits and one channel as floats from -1 to 1, (samples,)."""
     with wave.open(io.BytesIO(file)) as sound:
         frames = sound.readframes(sound.getnframes())

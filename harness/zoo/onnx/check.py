@@ -13,7 +13,7 @@ from harness.core.errors import ExportError
 from harness.core.schemas import OnnxCheck, Precision
 from harness.zoo.identity import ExportChoices
 from harness.zoo.input_files import Arrays
-from harness.zoo.loaded import Loaded, as_taken, batch_first
+from harness.zoo.loaded import Loaded, batch_first, in_model_layout
 from harness.zoo.onnx.torch_to_onnx import check_onnx, other_exporter, write_fp32
 from harness.zoo.reference import Compare, open_session, reference_of, run_session
 
@@ -100,7 +100,7 @@ def _check(
     session: object, precision: Precision, loaded: Loaded, trial: Trial, batch: int, compare: Compare
 ) -> OnnxCheck:
     samples = {name: values[:batch] for name, values in trial.inputs.items()}
-    inputs = as_taken(samples, loaded.input_axes)
+    inputs = in_model_layout(samples, loaded.input_axes)
     outputs = batch_first(run_session(session, inputs, of_user=is_as_given(loaded, precision)), loaded.batch_axes)
     reference = {name: values[:batch] for name, values in trial.outputs.items()}
     where = f"batch {batch}" + ("" if trial.sequence_length is None else f", sequence {trial.sequence_length}")

@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 
 from harness.core.errors import ExportError, MalformedFileError, reason
-from harness.core.safe_files import inside
+from harness.core.safe_files import path_inside
 
 
 def external_locations(path: Path) -> set[str]:
@@ -34,7 +34,7 @@ def check_external_data(path: Path) -> None:
     """
     for location in sorted(external_locations(path)):
         try:
-            beside = inside(path.parent, location)
+            beside = path_inside(path.parent, location)
         except MalformedFileError as error:
             raise ExportError(
                 f"{path} keeps weights in {location!r}, which is outside its folder.",
@@ -53,35 +53,38 @@ def _location(tensor: Any) -> str:
 
 def _tensors(model: Any) -> Iterator[Any]:
     """Every tensor of a model: initializers and attributes, of subgraphs and functions too."""
-    yield from _of_graph(model.graph)
+    yield from _graph_tensors(model.graph)
     for function in model.functions:
-        yield from _of_nodes(function.node)
+        yield from _node_tensors(function.node)
 
 
-def _of_graph(graph: Any) -> Iterator[Any]:
+def _graph_tensors(graph: Any) -> Iterator[Any]:
     yield from graph.initializer
     for sparse in graph.sparse_initializer:
         yield from (sparse.values, sparse.indices)
-    yield from _of_nodes(graph.node)
+    yield from _node_tensors(graph.node)
 
 
-def _of_nodes(nodes: Any) -> Iterator[Any]:
+def _node_tensors(nodes: Any) -> Iterator[Any]:
     for attribute in (attribute for node in nodes for attribute in node.attribute):
         yield from (attribute.t, *attribute.tensors)
         for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
             yield from (sparse.values, sparse.indices)
         for graph in (attribute.g, *attribute.graphs):
-            yield from _of_graph(graph)
+            yield from _graph_tensors(graph)
 
 
 def all_nodes(model: Any) -> list[Any]:
     """Of the graph, of its subgraphs (If, Loop, Scan) and of the model's own functions, each once."""
-    return [*_of(model.graph.node), *(node for function in model.functions for node in _of(function.node))]
+    return [
+        *_nodes_with_subgraphs(model.graph.node),
+        *(node for function in model.functions for node in _nodes_with_subgraphs(function.node)),
+    ]
 
 
-def _of(nodes: Iterable[Any]) -> Iterator[Any]:
+def _nodes_with_subgraphs(nodes: Iterable[Any]) -> Iterator[Any]:
     for node in nodes:
         yield node
         for attribute in node.attribute:
             for graph in (attribute.g, *attribute.graphs):
-                yield from _of(graph.node)
+                yield from _nodes_with_subgraphs(graph.node)

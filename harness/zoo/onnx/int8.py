@@ -21,7 +21,7 @@ import onnx
 from harness.core.errors import ExportError, reason
 from harness.core.host.environment import cpu_flags
 from harness.zoo.input_files import Arrays
-from harness.zoo.inputs.own import varied
+from harness.zoo.inputs.own import varied_samples
 from harness.zoo.loaded import Inputs, Loaded
 from harness.zoo.onnx import torch_to_onnx
 from harness.zoo.quiet import quiet
@@ -42,7 +42,7 @@ def calibration_inputs(loaded: Loaded, parity_samples: int) -> Inputs:
     made = loaded.make_inputs(parity_samples + CALIBRATION_SAMPLES, next(iter(loaded.lengths), None))
     arrays = {name: values[parity_samples:] for name, values in made.arrays.items()}
     if not len(next(iter(arrays.values()))):  # of the user's own, which all are parity inputs
-        arrays = varied(made.arrays, CALIBRATION_SAMPLES)
+        arrays = varied_samples(made.arrays, CALIBRATION_SAMPLES)
         made = dataclasses.replace(made, source=f"variations of {made.source}")
     return dataclasses.replace(made, arrays=arrays)
 

@@ -22,11 +22,11 @@ from harness.zoo.construct import with_own_inputs
 from harness.zoo.families.arguments import parameters_of
 from harness.zoo.identity import ExportChoices
 from harness.zoo.input_files import Arrays
-from harness.zoo.loaded import Loaded, as_taken
+from harness.zoo.loaded import Loaded, in_model_layout
 from harness.zoo.onnx.external_data import external_locations
 from harness.zoo.quiet import quiet, quiet_natively
-from harness.zoo.reference import flat
-from harness.zoo.unfused_attention import without_fast_path
+from harness.zoo.reference import flat_tensors
+from harness.zoo.unfused_attention import unfused_attention
 
 KEPT = frozenset(("namespace", "pkg.torch.onnx.class_hierarchy", "pkg.torch.onnx.name_scopes"))
 """Notes that name the module of the model that a node belongs to: layers are identified by them."""
@@ -49,24 +49,24 @@ def strip_traces(path: Path) -> None:
 
 def _parts(model: Any) -> Iterator[Any]:
     """The graph, functions, nodes, values and tensors of a model, of subgraphs too."""
-    yield from _of_graph(model.graph)
+    yield from _graph_parts(model.graph)
     for function in model.functions:
         yield from (function, *function.value_info)
-        yield from _of_nodes(function.node)
+        yield from _node_parts(function.node)
 
 
-def _of_graph(graph: Any) -> Iterator[Any]:
+def _graph_parts(graph: Any) -> Iterator[Any]:
     yield from (graph, *graph.input, *graph.output, *graph.value_info, *graph.initializer)
-    yield from _of_nodes(graph.node)
+    yield from _node_parts(graph.node)
 
 
-def _of_nodes(nodes: Any) -> Iterator[Any]:
+def _node_parts(nodes: Any) -> Iterator[Any]:
     for node in nodes:
         yield node
         for attribute in node.attribute:
             yield attribute
             for graph in (attribute.g, *attribute.graphs):
-                yield from _of_graph(graph)
+                yield from _graph_parts(graph)
 
 
 _BESIDE_BYTES = 1_500_000_000
@@ -79,14 +79,14 @@ def write_fp32(loaded: Loaded, examples: Arrays, path: Path, options: ExportChoi
     if loaded.onnx_file is not None:
         return _copy(loaded.onnx_file, path)
     module = with_own_inputs(loaded.require_module(), loaded.input_names, loaded.written_inputs)
-    taken = as_taken(examples, loaded.input_axes)
+    taken = in_model_layout(examples, loaded.input_axes)
     arguments = tuple(torch.from_numpy(taken[name].copy()) for name in loaded.input_names)
     axes = _dynamo(loaded, module) if options.exporter == "dynamo" else _torchscript(loaded)
     try:
         with (
             quiet_natively(),
             torch.no_grad(),
-            without_fast_path(),
+            unfused_attention(),
             _attention(loaded, options.attention) as attention,
             _flat_answers(module, loaded.nested_outputs),
         ):
@@ -118,7 +118,7 @@ def _flat_answers(module: torch.nn.Module, nested: bool) -> Iterator[None]:
 
     @functools.wraps(inner)
     def forward(*arguments: Any, **keywords: Any) -> Any:
-        return flat(inner(*arguments, **keywords))
+        return flat_tensors(inner(*arguments, **keywords))
 
     module.forward = forward
     try:

@@ -309,7 +309,7 @@ def _fused(loaded: Loaded, examples: Arrays, folder: ModelFolder, options: Expor
     fused = folder.onnx("fp32-fused")
     how = torch_to_onnx.write_fp32(loaded, examples, fused, _older(options))
     count = write_fused(fused, fused, loaded)
-    check_padding(folder.onnx("fp32"), fused, examples, limits.threads())
+    check_padding(folder.onnx("fp32"), fused, examples, limits.thread_count())
     return f"{how}, fused by onnxruntime.transformers: {count}"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.aggregation import checks
-from harness.aggregation.usage import timed
+from harness.aggregation.usage import timed_usage
 from harness.core import store
 from harness.core.errors import MalformedFileError
 from harness.core.schemas import Case, Measured, Row, Usage
@@ -147,10 +147,10 @@ def test_samples_and_blocks_of_a_faster_clock_leave_time_out() -> None:
 def test_the_clock_of_the_monitor_saw_as_much_time_pass(factor: float, flagged: bool) -> None:
     record = made.measured(CASE, made.RESNET, 1, 120)
     assert record.cpu_use is not None
-    usage = timed(made.stretched(made.usage_of(CASE.case_id, 1), record))
+    usage = timed_usage(made.stretched(made.usage_of(CASE.case_id, 1), record))
     assert usage is not None
     watched = usage.model_copy(update={"watched_ns": round(record.cpu_use.wall_ns / factor)})
-    findings, _ = checks.judge(CASE, checks.rounds_of([record], {1: watched}, {}, made.environment()))
+    findings, _ = checks.check_rounds(CASE, checks.timed_rounds([record], {1: watched}, {}, made.environment()))
     result = {entry.flag.name: entry for entry in findings}
     assert ("SAMPLES_MISMATCH" in result) is flagged
     assert not flagged or result["SAMPLES_MISMATCH"].flag.detail.endswith("s by the monitor's")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.aggregation.row import device_of, hidden_share
+from harness.aggregation.row import device_times_of, hidden_share
 from harness.core.schemas import Block, Clock, DeviceSamples, Measured, Row
 from tests import synthetic_results as made
 
@@ -24,7 +24,7 @@ def record(number: int, found: DeviceSamples | None, **changes: Any) -> Measured
 
 def test_a_row_is_the_median_of_process_medians_not_of_pooled_samples() -> None:
     rounds = [(10, 10, 10), (14, 14, 14, 14, 14, 14, 14), (11, 11, 90)]
-    device = device_of([record(n, samples(*values, enqueue=(n,))) for n, values in enumerate(rounds, 1)], "sync")
+    device = device_times_of([record(n, samples(*values, enqueue=(n,))) for n, values in enumerate(rounds, 1)], "sync")
     assert device is not None
     assert (device.device, device.enqueue, device.clock) == (11, 2, EVENTS)
     assert device.device_ci95 is not None
@@ -33,14 +33,14 @@ def test_a_row_is_the_median_of_process_medians_not_of_pooled_samples() -> None:
 
 
 def test_one_process_has_no_interval() -> None:
-    device = device_of([record(1, samples(10, 12, 11))], "sync")
+    device = device_times_of([record(1, samples(10, 12, 11))], "sync")
     assert device is not None
     assert (device.device, device.device_ci95) == (11, None)
 
 
 def test_the_parts_of_the_transfer_boundary_are_medians_as_well() -> None:
     parts = {"h2d_ns": (1, 3, 2), "compute_ns": (5, 5, 5), "d2h_ns": (4, 4, 9)}
-    device = device_of([record(n, samples(10, 12, 16, **parts)) for n in (1, 2)], "sync")
+    device = device_times_of([record(n, samples(10, 12, 16, **parts)) for n in (1, 2)], "sync")
     assert device is not None
     assert (device.h2d, device.compute, device.d2h) == (2, 5, 4)
 
@@ -71,13 +71,13 @@ def test_the_hidden_share_of_a_row_comes_from_all_blocks_and_is_the_median_of_pr
         return record(number, samples(150, 150, 150, **parts), blocks=blocks)
 
     records = [process(1, 1_100, 1_300), process(2, 1_300), process(3, 1_400)]  # 120, 130 and 140 a batch
-    device = device_of(records, "pipelined")
+    device = device_times_of(records, "pipelined")
     assert device is not None
     assert device.overlap == pytest.approx(1 - 30 / 40)
-    sync = device_of(records, "sync")
+    sync = device_times_of(records, "sync")
     assert sync is not None
     assert sync.overlap is None
-    compute = device_of([record(1, samples(10, 12, 11))], "pipelined")
+    compute = device_times_of([record(1, samples(10, 12, 11))], "pipelined")
     assert compute is not None
     assert compute.overlap is None
 
@@ -88,14 +88,14 @@ def test_offline_blocks_count_by_their_batches() -> None:
 
     first = record(1, samples(), latency_ns=(), blocks=blocks((10, 1_000, 50), (30, 2_000, 150)))
     other = record(2, samples(), latency_ns=(), blocks=blocks((10, 950, 40)))
-    device = device_of([first, other], "sync")
+    device = device_times_of([first, other], "sync")
     assert device is not None
     assert (device.device, device.enqueue) == ((75 + 95) / 2, (5 + 4) / 2)
 
 
 def test_without_a_gpu_there_are_none() -> None:
-    assert device_of([record(1, None), record(2, None)], "sync") is None
-    assert device_of([record(1, samples(), latency_ns=())], "sync") is None  # nothing was timed
+    assert device_times_of([record(1, None), record(2, None)], "sync") is None
+    assert device_times_of([record(1, samples(), latency_ns=())], "sync") is None  # nothing was timed
 
 
 def test_the_summary_has_them_and_what_they_prove() -> None:

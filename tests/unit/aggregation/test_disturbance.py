@@ -40,7 +40,7 @@ def judged(
     machine = where.machine.model_copy(update={"logical_cpus": size})
     where = where.model_copy(update={"machine": machine, "limits": limits})
     watched = {number: entry for number, entry in enumerate(rounds, 1) if entry is not None}
-    findings, made = checks.judge(CASE, checks.rounds_of(records, watched, {}, where))
+    findings, made = checks.check_rounds(CASE, checks.timed_rounds(records, watched, {}, where))
     return {finding.flag.name: finding for finding in findings}, made
 
 
@@ -55,7 +55,7 @@ def clocked(*mhz: float) -> list[UsageSummary]:
 def test_a_quiet_machine_has_nothing_to_say() -> None:
     findings, made = judged(usage(), usage(), usage())
     assert findings == {}
-    assert checks.unchecked(made) == []
+    assert checks.unchecked_findings(made) == []
     assert all((check.rounds, check.of) == (3, 3) for check in made.values())
 
 
@@ -94,7 +94,7 @@ def test_a_short_window_is_not_judged_by_ticks_and_says_so() -> None:
     findings, made = judged(short, short, usage())
     assert findings == {}
     assert {name for name, check in made.items() if check.rounds == 1} == {"CPU_SHARED", "STEAL"}
-    (lacking,) = checks.unchecked(made)
+    (lacking,) = checks.unchecked_findings(made)
     assert lacking.caps_at == "B"
     assert lacking.flag.detail.startswith("CPU_SHARED, STEAL not made in 2 of 3 rounds (warm-up and timed part lasted")
 
@@ -103,7 +103,7 @@ def test_warm_up_and_timed_part_are_one_window() -> None:
     samples = [
         usage_sample(at * 250_000_000, "warm-up" if at <= 2 else "measure", others_percent=48.0) for at in (1, 2, 3, 4)
     ]
-    window = utilisation.timed(usage_of(CASE.case_id, 1, samples))
+    window = utilisation.timed_usage(usage_of(CASE.case_id, 1, samples))
     assert window is not None
     assert "CPU_SHARED" in found(window, window, window)
 
@@ -166,7 +166,7 @@ def test_a_guest_that_shows_no_frequency_is_judged_by_a_fixed_piece_of_work(slow
         flags_host.Round(record.model_copy(update={"cpu_use": cpu_use(2_000_000_000, work_ns=work)}), usage())
         for record, work in zip(records, works, strict=True)
     ]
-    findings, made = checks.judge(CASE, rounds)
+    findings, made = checks.check_rounds(CASE, rounds)
     assert {finding.flag.name: finding.caps_at for finding in findings} == ({"CLOCK_DRIFT": caps} if caps else {})
     assert made["CLOCK_DRIFT"] == Check(rounds=3, of=3)
 
@@ -200,7 +200,7 @@ def test_an_old_record_of_a_pinned_process_cannot_show_who_else_was_on_its_cpus(
     where = environment(threads=1)
     pinned = where.model_copy(update={"limits": where.limits.model_copy(update={"affinity": (0,)})})
     for place, rounds in ((where, 1), (pinned, 0)):
-        _, made = checks.judge(CASE, checks.rounds_of(records, {1: usage()}, {}, place))
+        _, made = checks.check_rounds(CASE, checks.timed_rounds(records, {1: usage()}, {}, place))
         assert made["CPU_SHARED"].rounds == rounds
 
 
@@ -306,7 +306,7 @@ def test_what_a_process_may_use_must_not_change(changes: dict[str, Any], says: s
 def test_a_record_from_before_a_check_existed_was_not_checked() -> None:
     findings, made = judged(usage(), usage(), usage(), used=None)
     assert findings == {}
-    (lacking,) = checks.unchecked(made)
+    (lacking,) = checks.unchecked_findings(made)
     assert lacking.caps_at == "B"
     names = "CLOCK_DRIFT, STARVED, THREADS, AFFINITY_CHANGED"
     assert lacking.flag.detail == f"{names} not made (measured before this check existed)"
@@ -376,7 +376,7 @@ def test_deleting_what_the_monitor_wrote_never_improves_a_grade(
 
     def graded(watched: Sequence[UsageSummary | None]) -> str:
         findings, made = judged(*watched, used=None if old else "quiet")
-        return grade([*findings.values(), *checks.unchecked(made)])
+        return grade([*findings.values(), *checks.unchecked_findings(made)])
 
     assert graded(kept) >= graded(rounds)
     assert graded([None] * len(rounds)) == "C"
@@ -396,7 +396,7 @@ def test_rounds_name_each_program_once_with_its_largest_share() -> None:
         usage().model_copy(update={"busiest": (BusyProcess(pid=1, name="a", cpu_percent=percent),)})
         for percent in (10.0, 30.0, 20.0)
     ]
-    together = utilisation.merged(rounds)
+    together = utilisation.merged_usage(rounds)
     assert together is not None
     assert [(entry.name, entry.cpu_percent) for entry in together.busiest] == [("a", 30.0)]
 
@@ -432,9 +432,9 @@ def test_a_stop_has_a_witness_and_costs_the_rank(changes: dict[str, Any], words:
     rounds = [replace(result, record=result.record.model_copy(update={"round": number})) for number in (1, 2, 3)]
     assert words in str(flags_host.stopped(rounds[0]))
     assert flags_host.stopped_unmade(rounds[0]) is None
-    (hit,) = [entry for entry in checks.judge(CASE, rounds)[0] if entry.flag.name == "STOPPED"]
+    (hit,) = [entry for entry in checks.check_rounds(CASE, rounds)[0] if entry.flag.name == "STOPPED"]
     assert hit.caps_at == "C"
-    assert [entry.flag.name for entry in checks.interrupted(rounds)] == [
+    assert [entry.flag.name for entry in checks.stop_findings(rounds)] == [
         "STOPPED"
     ]  # of rows without other checks as well
 
@@ -442,7 +442,7 @@ def test_a_stop_has_a_witness_and_costs_the_rank(changes: dict[str, Any], words:
 def test_a_stop_in_one_round_of_three_costs_the_a_alone() -> None:
     hit, quiet = stopped_round(stops=Stops(continued=("warm-up",))), stopped_round()
     others = [flags_host.Round(measured(CASE, EFFICIENTNET, number, 200), watched()) for number in (2, 3)]
-    (result,) = checks.interrupted([hit, *others])
+    (result,) = checks.stop_findings([hit, *others])
     assert (result.caps_at, flags_host.stopped(quiet)) == ("B", None)
 
 
@@ -460,8 +460,8 @@ def test_an_older_record_is_judged_where_its_samples_are_short_enough_to_show_a_
 
 
 def test_a_profile_whose_process_was_stopped_has_no_rank() -> None:
-    findings, unmade = flags_host.of_a_pass(watched(stopped_looks=2), 2, False, environment(threads=2))
+    findings, unmade = flags_host.profile_findings(watched(stopped_looks=2), 2, False, environment(threads=2))
     assert [(finding.flag.name, finding.caps_at) for finding in findings] == [("STOPPED", "C")]
     assert unmade == {}
-    findings, unmade = flags_host.of_a_pass(watched(longest_look_s=1.0), 2, False, environment(threads=2))
+    findings, unmade = flags_host.profile_findings(watched(longest_look_s=1.0), 2, False, environment(threads=2))
     assert (findings, list(unmade)) == ([], ["STOPPED"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.aggregation.energy_per_inference import EnergySpent, Meter, energy_of, metered_cases, settings_for
+from harness.aggregation.energy_per_inference import EnergySpent, Meter, energy_of, metered_cases, settings_with_window
 from harness.core.errors import CaseError
 from harness.core.host.gpu import GpuHandle, facts_of
 from harness.core.schemas import Block, Case, Measured, Measurement, Stops
@@ -85,6 +85,6 @@ def test_a_cell_in_two_modes_is_measured_once_and_back_to_back() -> None:
 
 def test_a_pass_ends_by_its_time_and_keeps_the_warm_up_of_the_plan() -> None:
     plan = Measurement(warmup_min_s=0.7, parity_samples=16)
-    settings = settings_for(plan, 6.0)
+    settings = settings_with_window(plan, 6.0)
     assert (settings.warmup_min_s, settings.parity_samples, settings.max_s) == (0.7, 16, 6.0)
     assert Measurement.model_validate(settings.model_dump()) == settings

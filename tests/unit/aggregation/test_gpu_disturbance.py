@@ -40,7 +40,7 @@ def judged(
     watched: dict[int, UsageSummary] = {
         number: usage(**changes).model_copy(update={"gpu": entry}) for number, entry in enumerate(cards, 1)
     }
-    findings, made = checks.judge(CASE, checks.rounds_of(records, watched, {}, where))
+    findings, made = checks.check_rounds(CASE, checks.timed_rounds(records, watched, {}, where))
     return {finding.flag.name: finding for finding in findings}, made
 
 
@@ -54,7 +54,7 @@ ON_CARD = {"THERMAL", "HW_SLOWDOWN", "POWER_CAP", "CLOCK_DRIFT"}
 def test_a_quiet_gpu_has_nothing_to_say() -> None:
     findings, made = judged(card(), card(), card())
     assert findings == {}
-    assert checks.unchecked(made) == []
+    assert checks.unchecked_findings(made) == []
     assert made.keys() >= {*ON_CARD, "GPU_SHARED"}
     assert "THREADS" not in made  # the card decides how fast such a row is
 
@@ -116,7 +116,7 @@ def test_a_single_look_gives_no_mean_clock_and_says_so() -> None:
     findings, made = judged(card(), single, card())
     assert findings == {}
     assert made["CLOCK_DRIFT"] == Check(rounds=2, of=3, missing="1 of 2 looks at the GPU that it takes")
-    (lacking,) = checks.unchecked(made)
+    (lacking,) = checks.unchecked_findings(made)
     assert "CLOCK_DRIFT" in lacking.flag.detail
 
 
@@ -134,10 +134,10 @@ def test_the_clock_of_the_processor_does_not_decide_a_row_on_a_gpu() -> None:
         for record in records
     ]
     watched = dict(zip((1, 2), rounds, strict=True))
-    assert [entry.flag.name for entry in checks.judge(CASE, checks.rounds_of(records, watched, {}, None))[0]] == [
-        "CLOCK_DRIFT"
-    ]
-    assert checks.judge(CASE, checks.rounds_of(on_card, watched, {}, None))[0] == []
+    assert [
+        entry.flag.name for entry in checks.check_rounds(CASE, checks.timed_rounds(records, watched, {}, None))[0]
+    ] == ["CLOCK_DRIFT"]
+    assert checks.check_rounds(CASE, checks.timed_rounds(on_card, watched, {}, None))[0] == []
 
 
 @pytest.mark.parametrize(("rounds", "caps"), [(1, "B"), (3, "C")])

@@ -68,17 +68,17 @@ def test_only_looks_of_the_timed_phase_count() -> None:
         sample(600, "measure", None),
         sample(700, "outputs check", look(sm_mhz=1_000)),
     ]
-    result = usage.timed(usage_of("a-case", 1, samples, gpu_memory_before_bytes=0))
+    result = usage.timed_usage(usage_of("a-case", 1, samples, gpu_memory_before_bytes=0))
     assert result is not None
     assert result.gpu is not None
     assert (result.gpu.sm_mhz_min, result.gpu.sm_mhz_max, result.gpu.samples) == (1_980, 1_980, 1)
-    merged = usage.merged([result, result])
+    merged = usage.merged_usage([result, result])
     assert merged is not None
     assert merged.gpu == usage.gpu_usage_over([result.gpu, result.gpu])
 
 
 def test_a_cpu_has_no_gpu() -> None:
-    result = usage.timed(usage_of("a-case", 1, [sample(250, "measure", None)]))
+    result = usage.timed_usage(usage_of("a-case", 1, [sample(250, "measure", None)]))
     assert result is not None
     assert result.gpu is None
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.aggregation import checks as judged
-from harness.aggregation.checks import repeat_interval, skipped_work
+from harness.aggregation.checks import check_work, repeat_interval
 from harness.aggregation.grades import Finding
 from harness.core.schemas import Check, Measured, OutputsTime, Repeats
 from tests import synthetic_results as made
@@ -25,13 +25,13 @@ def record(number: int, **changes: Any) -> Measured:
 
 
 def found(*records: Measured, boundary: str = "compute") -> dict[str, Finding]:
-    findings, _ = skipped_work(CASE.model_copy(update={"boundary": boundary}), records)
+    findings, _ = check_work(CASE.model_copy(update={"boundary": boundary}), records)
     assert all(finding.flag.detail and finding.flag.remedy.endswith(".") for finding in findings)
     return {finding.flag.name: finding for finding in findings}
 
 
 def checks(*records: Measured, boundary: str = "compute") -> Any:
-    return skipped_work(CASE.model_copy(update={"boundary": boundary}), records)[1]
+    return check_work(CASE.model_copy(update={"boundary": boundary}), records)[1]
 
 
 def times(ratio: float, pairs: int = 16, scatter: float = 0.0, seed: int = 0) -> Repeats:

@@ -77,7 +77,7 @@ def test_compile_cost_is_that_of_a_process_without_a_cache(
     compiles: list[tuple[int | None, bool | None]], expected: tuple[int | None, bool | None]
 ) -> None:
     costs = [cold(load, *entry, first) for load, entry, first in zip((5, 1, 3), compiles, (30, 10, 20), strict=True)]
-    result = summarise.cold_of([measured(CASE, RESNET, n, cold_ns=cost) for n, cost in enumerate(costs, 1)])
+    result = summarise.cold_costs_of([measured(CASE, RESNET, n, cold_ns=cost) for n, cost in enumerate(costs, 1)])
     assert (result.compile, result.compile_cached) == expected
     assert (result.load, result.first_inference) == (3, 20)
 

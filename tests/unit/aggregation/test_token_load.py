@@ -10,7 +10,7 @@ import pytest
 
 from harness.aggregation.flags import Criteria
 from harness.aggregation.load_rows import LoadEvidence, load_row
-from harness.aggregation.token_load import token_samples, within_all
+from harness.aggregation.token_load import token_samples, within_bounds
 from harness.core.schemas import (
     Clock,
     LoadCase,
@@ -21,8 +21,8 @@ from harness.core.schemas import (
     TokenParity,
     Tolerance,
 )
-from harness.serving.load_case import points_of, policy_of
-from harness.serving.load_verdict import parse_bounds, together
+from harness.serving.load_case import batch_policy, load_steps
+from harness.serving.load_verdict import combined_verdict, parse_bounds
 from harness.timing.request_loops import Dispatches, serve
 from harness.timing.token_batching import ContinuousBatches, StaticBatches, TokenRequest
 from tests.fixtures.simulated_clock import KnownDecoder, KnownJoiner, SimulatedClock, alone, in_place
@@ -84,7 +84,7 @@ def replication(
     decoder = KnownDecoder(clock, 1, 10 * MS, step_ns, fails)
     batches = StaticBatches({1: decoder}, [TokenRequest(np.zeros(8, np.int64), 0, new) for new in new_tokens])
     scheduled = [at * MS for at in scheduled_ms]
-    result = serve(scheduled, policy_of(load), [batches.run], alone, 1 << 60)
+    result = serve(scheduled, batch_policy(load), [batches.run], alone, 1 << 60)
     return recorded(load, scheduled, result, batches, parity, number)
 
 
@@ -135,7 +135,7 @@ def row(load: LoadCase, records: list[Replication], **more: Any) -> LoadRow:
     }
     evidence = LoadEvidence(
         service=ServiceRun.model_validate({**service, **more}),
-        steps=points_of(load, None),
+        steps=load_steps(load, None),
         replications={"r10": records},
     )
     return load_row(load, "text", Criteria(Tolerance(relative_l2=1e-4), False, 0.01, False), evidence)
@@ -194,7 +194,7 @@ def test_goodput_needs_every_bound_and_counts_failures_as_scheduled(clock: Simul
     )
     samples = token_samples(load, record, np.array([False, True, False, False]))
     latency = np.array([14, np.inf, 17, 30]) * MS
-    assert within_all(load.bounds, latency, samples).tolist() == [True, False, False, False]
+    assert within_bounds(load.bounds, latency, samples).tolist() == [True, False, False, False]
     (point,) = row(load, [record]).points
     assert (point.goodput, point.failed) == (0.25, 1)
     shares = {entry.bound: entry.over_share for entry in point.judged}
@@ -223,8 +223,8 @@ def test_a_verdict_needs_every_bound(clock: SimulatedClock) -> None:
 
     assert verdicts("ttft_p99<12ms,itl_p99<2ms") == ("PASS", ["PASS", "PASS"])
     assert verdicts("ttft_p99<12ms,itl_p99<900us") == ("FAIL", ["PASS", "FAIL"])
-    assert together(["PASS", "UNDECIDED"]) == "UNDECIDED"
-    assert together(["LOAD NOT REACHED", "FAIL"]) == "LOAD NOT REACHED"
+    assert combined_verdict(["PASS", "UNDECIDED"]) == "UNDECIDED"
+    assert combined_verdict(["LOAD NOT REACHED", "FAIL"]) == "LOAD NOT REACHED"
 
 
 def test_wrong_or_uncompared_tokens_void_the_row(clock: SimulatedClock) -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from harness.aggregation.across_rows import losers
+from harness.aggregation.across_rows import slower_settings
 from harness.core.schemas import Case
 from tests import synthetic_results as made
 
@@ -16,28 +16,28 @@ def medians(cases: list[Case], *values: float) -> dict[str, dict[int, float]]:
 
 def test_all_but_the_fastest_of_round_one_lose() -> None:
     cases = [case("plain"), case("graph"), case("nhwc")]
-    assert losers(cases, medians(cases, 3.0, 1.0, 2.0)) == {cases[0].case_id, cases[2].case_id}
+    assert slower_settings(cases, medians(cases, 3.0, 1.0, 2.0)) == {cases[0].case_id, cases[2].case_id}
 
 
 def test_later_rounds_do_not_change_the_choice() -> None:
     cases = [case("plain"), case("graph")]
     results = medians(cases, 3.0, 1.0)
     results[cases[1].case_id] |= {2: 9.0, 3: 9.0}
-    assert losers(cases, results) == {cases[0].case_id}
+    assert slower_settings(cases, results) == {cases[0].case_id}
 
 
 def test_wrong_outputs_never_win() -> None:
     cases = [case("plain"), case("graph")]
-    assert losers(cases, medians(cases, 3.0, 1.0), {cases[1].case_id}) == frozenset()
+    assert slower_settings(cases, medians(cases, 3.0, 1.0), {cases[1].case_id}) == frozenset()
 
 
 def test_nobody_loses_without_a_rival_or_before_round_one() -> None:
     cases = [case("plain"), case("graph"), case("plain", batch=8)]
-    assert losers(cases, {}) == frozenset()
-    assert losers(cases, medians([cases[0]], 1.0)) == frozenset()
-    assert losers(cases, {**medians([cases[0]], 1.0), cases[2].case_id: {1: 9.0}}) == frozenset()
+    assert slower_settings(cases, {}) == frozenset()
+    assert slower_settings(cases, medians([cases[0]], 1.0)) == frozenset()
+    assert slower_settings(cases, {**medians([cases[0]], 1.0), cases[2].case_id: {1: 9.0}}) == frozenset()
 
 
 def test_settings_that_were_asked_for_by_name_all_stay() -> None:
     cases = [case("plain", tuned=False), case("graph", tuned=False)]
-    assert losers(cases, medians(cases, 3.0, 1.0)) == frozenset()
+    assert slower_settings(cases, medians(cases, 3.0, 1.0)) == frozenset()

@@ -14,7 +14,7 @@ MS = 1_000_000
 
 
 def window(*samples: Any, **changes: Any) -> UsageSummary:
-    result = usage.timed(usage_of("a-case", 1, samples, **changes))
+    result = usage.timed_usage(usage_of("a-case", 1, samples, **changes))
     assert result is not None
     return result
 
@@ -50,8 +50,8 @@ def test_a_total_of_some_samples_is_no_total() -> None:
 
 
 def test_nothing_timed_is_no_window() -> None:
-    assert usage.timed(usage_of("a-case", 1, [usage_sample(250 * MS, "load")])) is None
-    assert usage.merged([]) is None
+    assert usage.timed_usage(usage_of("a-case", 1, [usage_sample(250 * MS, "load")])) is None
+    assert usage.merged_usage([]) is None
 
 
 ALLOWED = {"allowed_cpus": 2, "allowed_cores": 1, "siblings_percent": 0.0}
@@ -63,7 +63,7 @@ def test_the_cpus_that_the_process_may_use_have_figures_of_their_own() -> None:
         usage_sample(1_000 * MS, allowed_others_percent=50.0, **ALLOWED),
     )
     assert (result.allowed_cpus, result.allowed_cores, result.allowed_others_percent_mean) == (2, 1, 40)
-    merged = usage.merged([result, result])
+    merged = usage.merged_usage([result, result])
     assert merged is not None
     assert merged.allowed_others_percent_mean == 40
 
@@ -76,7 +76,7 @@ def test_a_mean_over_some_samples_is_not_one_over_the_window() -> None:
 def test_rounds_are_merged_by_their_length() -> None:
     short = window(usage_sample(250 * MS, cpu_percent=100.0, frequency_mhz=3_000.0, throttled_periods=2))
     long = window(usage_sample(750 * MS, cpu_percent=200.0, frequency_mhz=2_000.0), monitor_cpu_ns=25_000_000)
-    result = usage.merged([short, long])
+    result = usage.merged_usage([short, long])
     assert result is not None
     assert (result.rounds, result.watched_ns, result.cpu_percent_mean) == (2, 1_000 * MS, 175)
     assert (result.frequency_mhz_min, result.frequency_mhz_max, result.throttled_periods) == (2_000, 3_000, 2)

@@ -8,10 +8,10 @@ import pytest
 
 from harness.api.configuration import (
     Timing,
-    block,
-    config,
+    configuration_data,
     every_backend,
-    measurement,
+    matrix_block,
+    measurement_data,
     scenario_blocks,
 )
 from harness.api.given_model import Subject
@@ -23,7 +23,7 @@ USUAL = {"backend": "torch-eager", "precision": "fp32", "batch_size": 4, "sequen
 
 
 def test_a_choice_replaces_the_usual_value_and_none_keeps_it() -> None:
-    assert block({"batch_size": [1, 8], "backend": None}, USUAL) == {
+    assert matrix_block({"batch_size": [1, 8], "backend": None}, USUAL) == {
         "backends": ["torch-eager"],
         "precisions": ["fp32"],
         "batch_sizes": [1, 8],
@@ -33,13 +33,13 @@ def test_a_choice_replaces_the_usual_value_and_none_keeps_it() -> None:
 
 def test_an_unknown_choice_names_the_near_one() -> None:
     with pytest.raises(UsageError) as raised:
-        block({"batchsize": 8}, USUAL)
+        matrix_block({"batchsize": 8}, USUAL)
     assert raised.value.hint.startswith("Did you mean `batch_size`?")
 
 
 def test_what_is_no_dictionary_is_no_configuration() -> None:
     with pytest.raises(UsageError, match="'onnxruntime' is no configuration"):
-        block("onnxruntime", USUAL)  # type: ignore[arg-type]
+        matrix_block("onnxruntime", USUAL)  # type: ignore[arg-type]
 
 
 def test_every_backend_computes_and_has_the_precision() -> None:
@@ -51,7 +51,7 @@ def test_every_backend_computes_and_has_the_precision() -> None:
 def test_a_call_says_the_last_word_on_timing() -> None:
     settings = {"rounds": 2, "max_s": 1.0}
     subject = Subject("Net", "pickle:Net-0123456789abcdef", samples=8)
-    assert measurement(settings, subject, Timing(num_runs=50, warmup_runs=5, rounds=4)) == {
+    assert measurement_data(settings, subject, Timing(num_runs=50, warmup_runs=5, rounds=4)) == {
         "rounds": 4,
         "max_s": 1.0,
         "parity_samples": 8,
@@ -59,18 +59,20 @@ def test_a_call_says_the_last_word_on_timing() -> None:
         "min_samples": 50,
         "warmup_min_iterations": 5,
     }
-    assert measurement({}, Subject("minilm-l6", "minilm-l6"), Timing()) == {}
+    assert measurement_data({}, Subject("minilm-l6", "minilm-l6"), Timing()) == {}
     assert settings == {"rounds": 2, "max_s": 1.0}
 
 
 def test_a_number_of_inputs_that_was_asked_for_is_kept() -> None:
     subject = Subject("Net", "pickle:Net-0123456789abcdef", samples=8)
-    assert measurement({"parity_samples": 32}, subject, Timing()) == {"parity_samples": 32}
+    assert measurement_data({"parity_samples": 32}, subject, Timing()) == {"parity_samples": 32}
 
 
 def test_the_configuration_is_one_that_the_plan_stage_reads() -> None:
     subject = Subject("resnet18", "resnet18")
-    written = config(subject, "cpu", "seeded", [block({}, USUAL)], measurement({}, subject, Timing(num_runs=10)))
+    written = configuration_data(
+        subject, "cpu", "seeded", [matrix_block({}, USUAL)], measurement_data({}, subject, Timing(num_runs=10))
+    )
     read = parse_config(written, "config.yaml")
     assert (read.models[0].name, read.models[0].weights) == ("resnet18", "seeded")
     assert read.matrix[0].batch_sizes == (4,)
@@ -80,7 +82,7 @@ def test_the_configuration_is_one_that_the_plan_stage_reads() -> None:
 @pytest.mark.parametrize("timing", [Timing(num_runs=0), Timing(rounds=0), Timing(warmup_runs=-1), Timing(num_runs=1.5)])  # type: ignore[arg-type]
 def test_what_counts_nothing_is_refused(timing: Timing) -> None:
     with pytest.raises(UsageError, match="is no number of runs"):
-        measurement({}, Subject("resnet18", "resnet18"), timing)
+        measurement_data({}, Subject("resnet18", "resnet18"), timing)
 
 
 def test_what_no_file_can_hold_is_refused(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from harness.backends.base import (
     BackendJob,
     construct,
 )
-from harness.backends.batches import nothing_exported
+from harness.backends.batches import empty_export
 from harness.core.schemas import Placement, TensorSpec
 from tests.synthetic_results import MINILM, case_of
 
@@ -47,7 +47,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> BackendJob:
     module.Answering = Answering  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "answering", module)
     case = case_of(MINILM, "onnxruntime", "fp32", 4)
-    return BackendJob(case, nothing_exported(case), Path(), (), 1, Path())
+    return BackendJob(case, empty_export(case), Path(), (), 1, Path())
 
 
 def test_the_batch_is_moved_to_the_front(job: BackendJob) -> None:

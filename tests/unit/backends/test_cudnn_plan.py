@@ -20,7 +20,7 @@ from harness.backends.cudnn.layer_plan import (
     channels_last,
     folded,
     in_blocks,
-    plan_of,
+    layer_plan,
 )
 from harness.core.errors import NotSupportedError
 from tests.fixtures.cudnn_models import model, node, random, residual_network
@@ -64,7 +64,7 @@ def shape_of(graph: Any) -> tuple[int, ...]:
 
 def test_additions_and_activations_join_the_convolution_before_them() -> None:
     graph = residual_network()
-    plan = plan_of(graph, shape_of(graph))
+    plan = layer_plan(graph, shape_of(graph))
     assert [step.nodes for step in plan.steps] == [
         ("Conv-c0", "Relu-r0"),
         ("MaxPool-p",),
@@ -83,7 +83,7 @@ def test_additions_and_activations_join_the_convolution_before_them() -> None:
 
 def test_padded_channels_of_the_input_change_nothing() -> None:
     graph = residual_network()
-    plan = plan_of(graph, shape_of(graph), channel_multiple=4)
+    plan = layer_plan(graph, shape_of(graph), channel_multiple=4)
     source = random(*shape_of(graph))
     padded = np.concatenate([source, np.full((2, 1, 19, 28), 7, np.float32)], axis=1)  # met by weights of 0
     assert plan.extents["x"] == (2, 4, 19, 28)
@@ -96,7 +96,7 @@ def test_padded_channels_of_the_input_change_nothing() -> None:
 def test_a_folded_input_gives_the_same(window: Any, pads: Any, size: Any) -> None:
     first = node("Conv", "x w b", "y", strides=[2, 2], pads=pads)
     graph = model([first], "y", (2, 3, *size), flat=False, w=random(8, 3, *window), b=random(8))
-    plan, fold = folded(plan_of(graph, shape_of(graph)))
+    plan, fold = folded(layer_plan(graph, shape_of(graph)))
     (step,) = plan.steps
     assert isinstance(step, Convolution)
     assert (step.stride, step.before, step.after, fold.blocks[1]) == ((1, 1), (0, 0), (0, 0), 16)
@@ -110,7 +110,7 @@ def test_a_folded_input_gives_the_same(window: Any, pads: Any, size: Any) -> Non
 def test_an_input_that_cannot_be_folded_is_refused() -> None:
     graph = model([node("Conv", "x w", "y")], "y", flat=False, w=random(8, 3, 3, 3))
     with pytest.raises(NotSupportedError, match="stride 2") as caught:
-        folded(plan_of(graph, (2, 3, 9, 8)))
+        folded(layer_plan(graph, (2, 3, 9, 8)))
     assert "SETTINGS=graph" in caught.value.hint
 
 
@@ -118,7 +118,7 @@ def test_a_convolution_in_groups_keeps_its_weights() -> None:
     weights = random(16, 1, 3, 3)
     nodes = [node("Conv", "x w", "c"), node("Conv", "c d", "y", group=16, pads=[0, 0, 1, 1], strides=[2, 2])]
     graph = model(nodes, "y", flat=False, w=random(16, 3, 3, 3), d=weights)
-    plan = plan_of(graph, (2, 3, 9, 8))
+    plan = layer_plan(graph, (2, 3, 9, 8))
     assert isinstance(plan.steps[1], Convolution)
     assert plan.steps[1].groups == 16
     assert plan.signature(plan.steps[1]) == "conv 2x16x7x6 k16x1x3x3 s2x2 p0x0-1x1 d1x1 g16"
@@ -152,7 +152,7 @@ def test_channels_lie_innermost_in_fp16() -> None:
 def test_what_it_does_not_run_is_refused_by_name(nodes: Any, reason: str) -> None:
     graph = model(nodes, "y", w=random(8, 3, 3, 3), axes=np.array([1]))
     with pytest.raises(NotSupportedError, match=reason) as caught:
-        plan_of(graph, (2, 3, 9, 8))
+        layer_plan(graph, (2, 3, 9, 8))
     assert "Conv" in caught.value.hint
 
 
@@ -163,7 +163,7 @@ def test_the_plan_of_a_real_export_has_one_step_a_layer() -> None:
     network = torchvision.models.resnet18(weights=None).eval()
     file = io.BytesIO()
     torch.onnx.export(network, (torch.randn(2, 3, 64, 64),), file, dynamo=False, opset_version=17, input_names=["x"])
-    plan = plan_of(onnx.load_from_string(file.getvalue()), (2, 3, 64, 64), channel_multiple=4)
+    plan = layer_plan(onnx.load_from_string(file.getvalue()), (2, 3, 64, 64), channel_multiple=4)
     assert len(plan.steps) == 23  # 20 convolutions, two poolings, the product
     source = torch.randn(2, 3, 64, 64)
     padded = torch.nn.functional.pad(source, (0, 0, 0, 0, 0, 1)).numpy()

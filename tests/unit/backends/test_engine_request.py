@@ -10,12 +10,12 @@ from harness.backends.tensorrt.engine_request import (
     EnginePlace,
     Options,
     engine_for,
-    key_of,
-    name_of,
-    options_of,
-    requests,
+    engine_key,
+    engine_name,
+    engine_requests,
+    merged_options,
+    onnx_source,
     serves,
-    source_of,
 )
 from harness.core.errors import CaseError, MissingInputError
 from harness.core.schemas import (
@@ -90,18 +90,18 @@ IMAGES = export(inputs=(TensorSpec(name="image", dtype="float32", shape=("batch"
 
 
 def asked(*cases: tuple[Case, Options], of: ExportRecord | None = None) -> list[EngineRequest]:
-    return requests(cases, of or export(), dict.fromkeys(("fp32", "tf32", "fp16", "bf16", "int8"), onnx()))
+    return engine_requests(cases, of or export(), dict.fromkeys(("fp32", "tf32", "fp16", "bf16", "int8"), onnx()))
 
 
 def record(request: EngineRequest, place: EnginePlace = HERE) -> EngineRecord:
     return EngineRecord(
-        key=key_of(request, place),
+        key=engine_key(request, place),
         request=request,
         tensorrt=place.tensorrt,
         gpu=place.gpu,
         sm=place.sm,
         driver=place.driver,
-        engine=Artifact(path=f"engines/{name_of(request)}.plan", sha256="0", size_bytes=1),
+        engine=Artifact(path=f"engines/{engine_name(request)}.plan", sha256="0", size_bytes=1),
         build_s=1.0,
         parity=Parity(samples=0, relative_l2=None, max_abs=None, cosine=None, top1_agreement=None, nonfinite=0),
         kept_fp32=(),
@@ -117,7 +117,7 @@ def test_a_static_engine_takes_exactly_one_shape() -> None:
     assert set(result.profiles) == {"input_ids", "mask"}
     for profile in result.profiles.values():
         assert profile.minimum == profile.optimum == profile.maximum == (8, 128)
-    assert name_of(result).startswith("fp16-b8-s128-")
+    assert engine_name(result).startswith("fp16-b8-s128-")
 
 
 def test_a_dynamic_engine_spans_the_plan_and_is_tuned_for_batch_32_and_the_longest_sequence() -> None:
@@ -125,14 +125,14 @@ def test_a_dynamic_engine_spans_the_plan_and_is_tuned_for_batch_32_and_the_longe
     assert result.profiles["mask"].minimum == (1, 128)
     assert result.profiles["mask"].optimum == (32, 384)
     assert result.profiles["mask"].maximum == (128, 384)
-    assert name_of(result).startswith("fp16-b1..128-s128..384-")
+    assert engine_name(result).startswith("fp16-b1..128-s128..384-")
 
 
 @pytest.mark.parametrize(("batches", "tuned"), [((1, 8), 8), ((1, 64), 1), ((16, 48), 16), ((64, 256), 64)])
 def test_without_a_batch_of_32_the_nearest_is_tuned_for(batches: tuple[int, ...], tuned: int) -> None:
     (result,) = asked(*((case(batch, None), DYNAMIC) for batch in batches), of=IMAGES)
     assert result.profiles["image"].optimum == (tuned, 3, 224, 224)
-    assert "-s" not in name_of(result)
+    assert "-s" not in engine_name(result)
 
 
 def test_what_does_not_decide_an_engine_makes_no_second_one() -> None:
@@ -143,7 +143,7 @@ def test_what_does_not_decide_an_engine_makes_no_second_one() -> None:
 @pytest.mark.parametrize("more", [{"fp16_io": True}, {"workspace_mib": 64}, {"optimization_level": 5}])
 def test_what_decides_an_engine_makes_another_one(more: dict[str, Any]) -> None:
     first, other = asked((case(8), STATIC), (case(8), {**STATIC, **more}))
-    assert name_of(first) != name_of(other)
+    assert engine_name(first) != engine_name(other)
 
 
 def test_options_reach_the_request_in_its_units() -> None:
@@ -155,15 +155,15 @@ def test_options_reach_the_request_in_its_units() -> None:
 
 def test_a_dynamic_engine_spans_only_cases_of_its_precision() -> None:
     result = asked((case(1), DYNAMIC), (case(8, precision="fp32"), DYNAMIC))
-    assert [name_of(request).rpartition("-")[0] for request in result] == ["fp16-b1-s128", "fp32-b8-s128"]
+    assert [engine_name(request).rpartition("-")[0] for request in result] == ["fp16-b1-s128", "fp32-b8-s128"]
 
 
 @pytest.mark.parametrize("field", ["tensorrt", "gpu", "sm", "driver"])
 def test_the_key_changes_with_the_place(field: str) -> None:
     (request,) = asked((case(8), STATIC))
     elsewhere = EnginePlace(**{**vars(HERE), field: "other"})
-    assert key_of(request, HERE) == key_of(request, EnginePlace(**vars(HERE)))
-    assert key_of(request, HERE) != key_of(request, elsewhere)
+    assert engine_key(request, HERE) == engine_key(request, EnginePlace(**vars(HERE)))
+    assert engine_key(request, HERE) != engine_key(request, elsewhere)
 
 
 def test_the_engine_of_a_case_is_found_among_others() -> None:
@@ -218,19 +218,19 @@ def test_an_engine_of_an_earlier_export_is_not_used() -> None:
 
 
 def test_engines_are_built_from_the_older_operator_set_and_from_fp16_only_where_there_are_no_flags() -> None:
-    assert source_of(export(), "fp16", strongly_typed=False).sha256 == "f32"
-    assert source_of(export(), "fp16", strongly_typed=True).sha256 == "f16"
-    assert source_of(export(), "tf32", strongly_typed=True).sha256 == "f32"
+    assert onnx_source(export(), "fp16", strongly_typed=False).sha256 == "f32"
+    assert onnx_source(export(), "fp16", strongly_typed=True).sha256 == "f16"
+    assert onnx_source(export(), "tf32", strongly_typed=True).sha256 == "f32"
     with pytest.raises(MissingInputError, match="int8"):
-        source_of(export(), "int8", strongly_typed=False)
+        onnx_source(export(), "int8", strongly_typed=False)
 
 
 @pytest.mark.parametrize("other", [{"optimization_level": 5}, {"workspace_mib": 256}, {"hardware_compatible": True}])
 def test_an_engine_that_was_built_otherwise_does_not_serve(other: dict[str, Any]) -> None:
     engines = EngineOptions(**other)
     (plain,) = asked((case(8), STATIC))
-    (otherwise,) = asked((case(8), options_of(engines, STATIC)))
-    assert name_of(plain) != name_of(otherwise)
-    assert serves(otherwise, case(8), options_of(engines, STATIC))
-    assert not serves(plain, case(8), options_of(engines, STATIC))
-    assert not serves(otherwise, case(8), options_of(EngineOptions(), STATIC))
+    (otherwise,) = asked((case(8), merged_options(engines, STATIC)))
+    assert engine_name(plain) != engine_name(otherwise)
+    assert serves(otherwise, case(8), merged_options(engines, STATIC))
+    assert not serves(plain, case(8), merged_options(engines, STATIC))
+    assert not serves(otherwise, case(8), merged_options(EngineOptions(), STATIC))

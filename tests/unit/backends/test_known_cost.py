@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from harness.backends.base import Backend, BackendJob
-from harness.backends.batches import NO_BATCHES, nothing_exported
+from harness.backends.batches import NO_BATCHES, empty_export
 from harness.backends.calibration.noop import Noop
 from harness.backends.calibration.slowdown import slow_down
 from harness.backends.calibration.spin import KERNEL, Spin
@@ -31,7 +31,7 @@ KINDS: list[tuple[type[Backend], str]] = [(Noop, "resnet50"), (Spin, "spin:1ms")
 def made_for(kind: type[Backend], model: str, device: str) -> Backend:
     case = case_of(FakeModel(model.replace(":", "-"), "tensor", "seeded", 1, 1), kind.__name__.lower(), "fp32", 1)
     case = case.model_copy(update={"device": device, "model": model})
-    return kind(BackendJob(case, nothing_exported(case), Path(), NO_BATCHES.inputs, 1, Path()))
+    return kind(BackendJob(case, empty_export(case), Path(), NO_BATCHES.inputs, 1, Path()))
 
 
 def loaded(kind: type[Backend], model: str, device: str) -> Backend:

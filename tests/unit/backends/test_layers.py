@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.backends.tensorrt.layers import inspect, precision_of, precisions
+from harness.backends.tensorrt.layers import precision_of, read_layers, weight_precisions
 
 M = 1_000_000
 
@@ -35,7 +35,7 @@ COPY = {"Name": "Reformatting CopyNode", "LayerType": "Reformat", "Weights": {"T
 
 
 def census(*layers: Any) -> dict[str, int]:
-    return precisions(inspect(Engine(list(layers)), "JSON"))
+    return weight_precisions(read_layers(Engine(list(layers)), "JSON"))
 
 
 def test_layers_with_weights_are_counted_by_their_type_and_others_not() -> None:

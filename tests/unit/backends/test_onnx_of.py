@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.backends.case_files import onnx_of
+from harness.backends.case_files import onnx_artifact
 from harness.core.errors import MissingInputError
 from harness.core.schemas import ExportRecord, OnnxArtifact, Precision
 from tests.synthetic_results import MINILM, export_record
@@ -30,9 +30,9 @@ def export(plain: tuple[Precision, ...] = ("fp32", "fp16", "int8"), forms: tuple
 def test_each_precision_has_its_file_and_what_is_computed_from_fp32_the_fp32_one(
     precision: Precision, loaded: str
 ) -> None:
-    assert onnx_of(export(), precision).path == loaded
+    assert onnx_artifact(export(), precision).path == loaded
     forms = export(forms=("fp32-fused", "fp16-fused", "int8-fused", "fp16-opset17"))
-    assert onnx_of(forms, precision, "fused").path == f"{loaded}-fused"
+    assert onnx_artifact(forms, precision, "fused").path == f"{loaded}-fused"
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,6 @@ def test_another_file_is_never_taken_for_one_that_is_not_there(
 ) -> None:
     without = export(plain=("fp32", "int8"), forms=("fp32-opset17", "fp16-opset17"))
     with pytest.raises(MissingInputError) as caught:
-        onnx_of(without, precision, variant)
+        onnx_artifact(without, precision, variant)
     assert caught.value.problem == f"The export of {MINILM.name} has no {absent} ONNX file."
     assert "make export" in caught.value.hint

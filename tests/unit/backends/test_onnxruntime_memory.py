@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("onnxruntime")
 
 from harness.backends.base import BackendJob
-from harness.backends.onnxruntime.profile_cpu import ProfiledRun, peak_bytes, peak_of
+from harness.backends.onnxruntime.profile_cpu import ProfiledRun, peak_beyond_start, peak_bytes
 from harness.core.errors import UnavailableError
 
 
@@ -23,16 +23,16 @@ def run(*in_use: int, change: int) -> ProfiledRun:
 
 
 def test_the_peak_is_that_of_the_last_run_beyond_what_was_there_before_the_first() -> None:
-    assert peak_of([run(1_100, 1_700, 1_400, change=100)]) == 700
+    assert peak_beyond_start([run(1_100, 1_700, 1_400, change=100)]) == 700
     # The second run lies in one block, taken before its first node.
-    assert peak_of([run(1_100, 1_700, 1_400, change=100), run(1_720, 1_720, change=0)]) == 720
+    assert peak_beyond_start([run(1_100, 1_700, 1_400, change=100), run(1_720, 1_720, change=0)]) == 720
     # What a first node frees was there before.
-    assert peak_of([run(900, 1_200, change=-100)]) == 200
+    assert peak_beyond_start([run(900, 1_200, change=-100)]) == 200
 
 
 def test_an_unknown_peak_is_an_error_and_no_zero() -> None:
     with pytest.raises(UnavailableError, match="reports no memory"):
-        peak_of([ProfiledRun(1, [{"args": {"op_name": "MatMul"}}])])
+        peak_beyond_start([ProfiledRun(1, [{"args": {"op_name": "MatMul"}}])])
 
 
 def test_a_gpu_is_refused() -> None:
@@ -50,7 +50,7 @@ def test_the_worker_says_why_nothing_was_measured(monkeypatch: pytest.MonkeyPatc
         raise UnavailableError("nobody tells", "Nothing to do.")
 
     given = BackendJob(None, None, None, (), 1, None)  # type: ignore[arg-type]
-    monkeypatch.setattr(profile_worker, "imported", lambda _: refuse)
-    assert profile_worker.peak_of("a:b", given) == (None, "not measured: nobody tells")
-    monkeypatch.setattr(profile_worker, "imported", lambda _: lambda _: (7, "counted"))
-    assert profile_worker.peak_of("a:b", given) == (7, "counted")
+    monkeypatch.setattr(profile_worker, "import_target", lambda _: refuse)
+    assert profile_worker.measure_peak_memory("a:b", given) == (None, "not measured: nobody tells")
+    monkeypatch.setattr(profile_worker, "import_target", lambda _: lambda _: (7, "counted"))
+    assert profile_worker.measure_peak_memory("a:b", given) == (7, "counted")

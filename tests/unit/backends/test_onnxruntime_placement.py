@@ -9,8 +9,8 @@ import pytest
 from harness.backends.onnxruntime.placement import (
     Ran,
     device_of,
-    nodes_of,
-    shares,
+    node_counts,
+    profiled_nodes,
 )
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
@@ -26,7 +26,7 @@ def event(name: str, provider: str = CUDA, size: str = "4096") -> dict[str, Any]
 
 def test_only_the_kernels_of_nodes_count() -> None:
     events = [{"cat": "Session", "name": "model_run", "args": {}}, event("MatMul"), event("Concat", CPU, "16")]
-    assert nodes_of(events) == [Ran(CUDA, "MatMul", 4096, "MatMul"), Ran(CPU, "Concat", 16, "Concat")]
+    assert profiled_nodes(events) == [Ran(CUDA, "MatMul", 4096, "MatMul"), Ran(CPU, "Concat", 16, "Concat")]
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_a_profile_without_nodes_proves_no_device() -> None:
 def test_copies_between_the_devices_are_shown() -> None:
     ran = [Ran(CUDA, "MemcpyToHost", 4096), Ran(CPU, "NonZero", 4096, "found"), Ran(CUDA, "MatMul", 4096)]
     on_cpu = {"computed_on_cpu": "NonZero", "nodes_computed_on_cpu": "found"}
-    assert shares(ran) == {"nodes_cpu": 1, "nodes_cuda": 2, "nodes_copying": 1, **on_cpu}
-    assert shares([Ran(CUDA, "MatMul", 4096)]) == {"nodes_cuda": 1}
+    assert node_counts(ran) == {"nodes_cpu": 1, "nodes_cuda": 2, "nodes_copying": 1, **on_cpu}
+    assert node_counts([Ran(CUDA, "MatMul", 4096)]) == {"nodes_cuda": 1}
 
 
 def test_quantised_convolutions_on_the_cpu_are_named_and_counted() -> None:
@@ -59,6 +59,6 @@ def test_quantised_convolutions_on_the_cpu_are_named_and_counted() -> None:
     quantised = [Ran(CPU, "QLinearConv", 4096, f"conv{number}_quant") for number in range(1, 54)]
     ran = [Ran(CUDA, "QuantizeLinear", 4096, "q"), *quantised, Ran(CPU, "QLinearAdd", 4096, "sum_quant")]
     assert device_of(ran) == "cuda+cpu"
-    results = shares(ran)
+    results = node_counts(ran)
     assert results["computed_on_cpu"] == "QLinearAdd+QLinearConv"
     assert results["nodes_computed_on_cpu"] == "conv1_quant, conv2_quant, conv3_quant and 51 more"

@@ -8,7 +8,7 @@ from harness.core.errors import CaseError
 
 pytest.importorskip("openvino")
 
-from harness.backends.openvino.runtime import matched
+from harness.backends.openvino.runtime import matched_ports
 
 
 @pytest.mark.parametrize(
@@ -26,9 +26,9 @@ from harness.backends.openvino.runtime import matched
 def test_ports_are_matched_by_any_name_then_by_position(
     ports: list[set[str]], names: list[str], expected: tuple[str, ...]
 ) -> None:
-    assert matched(ports, names) == expected
+    assert matched_ports(ports, names) == expected
 
 
 def test_a_graph_with_other_ports_is_refused() -> None:
     with pytest.raises(CaseError, match=r"1 tensors where the ONNX file has 2: x, y"):
-        matched([{"x"}], ["x", "y"])
+        matched_ports([{"x"}], ["x", "y"])

@@ -10,14 +10,14 @@ import pytest
 from harness.backends.onnx_node_names import (
     Node,
     NodeIndex,
-    fused,
-    main_of,
-    named,
-    named_by_themselves,
-    place_of,
+    fused_nodes,
+    main_node,
+    module_and_group,
+    nodes_in_kernel_names,
     read_graph,
+    scoped_node,
 )
-from harness.backends.onnxruntime.profile_cpu import last_runs, on_gpu, rows_of, runs_of
+from harness.backends.onnxruntime.profile_cpu import last_runs, layer_rows, profiled_runs, with_gpu_times
 
 
 def node(operator: str, inputs: str, output: str, module: str | None = None, *around: str) -> Node:
@@ -29,7 +29,7 @@ def kernel(name: str, operator: str, inputs: str, output: str) -> Node:
 
 
 def members(original: NodeIndex, *kernels: Node) -> dict[str, list[str]]:
-    return {name: [each.name for each in entry] for name, entry in fused(original, NodeIndex(kernels)).items()}
+    return {name: [each.name for each in entry] for name, entry in fused_nodes(original, NodeIndex(kernels)).items()}
 
 
 BLOCK = NodeIndex(
@@ -98,29 +98,29 @@ def test_a_kernel_is_its_product_else_what_it_is_named_after_else_its_last_membe
     convolution, _, _, addition, relu, *_ = BLOCK.nodes
     norm = node("LayerNormalization", "s", "n")
     bias = node("Add", "p b", "l", "fc1", "fc1", "Linear")
-    assert main_of((addition, convolution, relu)) == convolution
-    assert main_of((bias, node("Gelu", "l", "g"))) == bias
-    assert main_of((addition, norm, relu), "SkipLayerNormalization") == norm
-    assert main_of((addition, relu), "Kernel") == relu
-    assert main_of(()) is None
+    assert main_node((addition, convolution, relu)) == convolution
+    assert main_node((bias, node("Gelu", "l", "g"))) == bias
+    assert main_node((addition, norm, relu), "SkipLayerNormalization") == norm
+    assert main_node((addition, relu), "Kernel") == relu
+    assert main_node(()) is None
 
 
 def test_a_convolution_with_the_scope_of_the_folded_normalisation_is_a_convolution() -> None:
     folded = node("Conv", "x w", "c", "bn1", "bn1", "ResNet", "BatchNorm2d")
-    assert place_of((folded,), "Conv") == ("bn1", "convolution")
-    assert place_of((), "ReorderInput") == (None, "layout")
-    assert place_of((), "Transpose") == (None, "layout")
+    assert module_and_group((folded,), "Conv") == ("bn1", "convolution")
+    assert module_and_group((), "ReorderInput") == (None, "layout")
+    assert module_and_group((), "Transpose") == (None, "layout")
     own = node("Transpose", "x", "t", "layer.0.attention", "attention")
-    assert place_of((own,), "Transpose") == ("layer.0.attention", "attention")
+    assert module_and_group((own,), "Transpose") == ("layer.0.attention", "attention")
 
 
 def test_a_kernel_of_several_modules_is_in_what_they_have_in_common() -> None:
     query = node("MatMul", "x w", "q", "layer.0.attention.query", "attention", "Linear")
     key = node("MatMul", "x v", "k", "layer.0.attention.key", "attention", "Linear")
     dense = node("MatMul", "k u", "d", "layer.0.mlp.fc1", "mlp", "Linear")
-    assert place_of((query, key), "FusedMatMul") == ("layer.0.attention", "attention")
-    assert place_of((query, key, dense), "ForeignNode") == ("layer.0", "other")
-    assert place_of((query, node("MatMul", "x w", "z", "head", "Linear")), "ForeignNode")[0] == "(model)"
+    assert module_and_group((query, key), "FusedMatMul") == ("layer.0.attention", "attention")
+    assert module_and_group((query, key, dense), "ForeignNode") == ("layer.0", "other")
+    assert module_and_group((query, node("MatMul", "x w", "z", "head", "Linear")), "ForeignNode")[0] == "(model)"
 
 
 def test_scopes_are_read_from_a_file_and_weights_know_better(tmp_path: Path) -> None:
@@ -173,10 +173,10 @@ def test_scopes_are_read_from_a_file_and_weights_know_better(tmp_path: Path) -> 
     ],
 )
 def test_a_name_of_the_older_exporter_has_module_and_group(name: str, module: str, group: str) -> None:
-    result = named(name)
+    result = scoped_node(name)
     assert result is not None
-    assert place_of((result,), result.operator) == (module, group)
-    assert named(name[1:]) is None
+    assert module_and_group((result,), result.operator) == (module, group)
+    assert scoped_node(name[1:]) is None
 
 
 def test_a_fused_kernel_is_at_the_place_of_its_last_member(tmp_path: Path) -> None:
@@ -186,8 +186,8 @@ def test_a_fused_kernel_is_at_the_place_of_its_last_member(tmp_path: Path) -> No
         [onnx.helper.make_node("Attention", ["x", "w"], made, name="Attention_0")], "g", [], []
     )
     onnx.save(onnx.helper.make_model(graph), tmp_path / "m.onnx")
-    (result,) = named_by_themselves(read_graph(tmp_path / "m.onnx"))["Attention_0"]
-    assert place_of((result,), "Attention") == ("layer.0.attention.self", "attention")
+    (result,) = nodes_in_kernel_names(read_graph(tmp_path / "m.onnx"))["Attention_0"]
+    assert module_and_group((result,), "Attention") == ("layer.0.attention.self", "attention")
 
 
 def event(name: str, start: int, length: int, category: str = "Node", **about: Any) -> dict[str, Any]:
@@ -205,7 +205,7 @@ def run(start: int, first: int, second: int) -> list[dict[str, Any]]:
 
 def test_nodes_are_counted_in_the_runs_that_have_them() -> None:
     events = [event("outside_kernel_time", 5, 1), *run(100, 10, 20), *run(200, 12, 22)]
-    runs = runs_of(events)
+    runs = profiled_runs(events)
     assert [[entry["name"] for entry in each.nodes] for each in runs] == [["a_kernel_time", "b_kernel_time"]] * 2
     assert [each.span_us for each in runs] == [35, 39]
 
@@ -218,7 +218,7 @@ def test_a_trace_holds_the_last_runs_only() -> None:
 
 def test_rows_are_means_over_the_runs_of_typical_length_in_the_order_of_the_graph() -> None:
     events = [*run(100, 10, 20), *run(200, 12, 22), *run(300, 14, 24), *run(400, 9000, 9000)]
-    rows = rows_of(runs_of(events), {"a": (BLOCK.nodes[0], BLOCK.nodes[1])})
+    rows = layer_rows(profiled_runs(events), {"a": (BLOCK.nodes[0], BLOCK.nodes[1])})
     assert [(row.name, row.kind, row.calls, row.self_ns, row.total_ns) for row in rows] == [
         ("a", "Conv", 1, 13_000, 13_000),
         ("b", "Relu", 1, 23_000, 23_000),
@@ -241,7 +241,7 @@ def test_every_kernel_of_one_launch_counts_and_work_without_a_launch_is_in_no_no
         traced("kernel", 3.0, correlation=7),
         traced("kernel", 5.0),
     ]
-    (result,), share = on_gpu(told, 0, trace, 0)
+    (result,), share = with_gpu_times(told, 0, trace, 0)
     assert (result["dur"], share) == (5.0, 0.5)
 
 

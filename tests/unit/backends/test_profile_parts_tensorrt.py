@@ -16,7 +16,7 @@ from harness.backends.onnx_node_names import (
     Node,
     NodeIndex,
     exported_graph,
-    place_of,
+    module_and_group,
 )
 from harness.backends.tensorrt.layers import kind_of, members_of, nodes_of
 from harness.core.errors import CaseError
@@ -72,7 +72,7 @@ def test_a_region_holds_everything_between_its_ends() -> None:
 def test_modules_follow_from_names_where_this_python_cannot_read_the_file(
     name: str, module: str | None, group: str
 ) -> None:
-    assert place_of(nodes_of(name, NodeIndex(())), kind_of(name)) == (module, group)
+    assert module_and_group(nodes_of(name, NodeIndex(())), kind_of(name)) == (module, group)
 
 
 @pytest.fixture

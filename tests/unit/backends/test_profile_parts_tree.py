@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.backends.profile_timing import PartTimes, SpanMark, means, spans_of_run, times_of_run
-from harness.profiling.launch_gaps import Span, back_to_back, save_trace
+from harness.backends.profile_timing import PartTimes, SpanMark, mean_times, spans_of_run, times_of_run
+from harness.profiling.launch_gaps import Span, save_trace, spans_back_to_back
 from harness.profiling.reconcile import middle_mean, middle_runs
 
 
@@ -55,13 +55,13 @@ def test_means_add_up_where_medians_would_not() -> None:
     runs = [
         times_of_run(marks(f"m( a( {a} a) b( {b} b) c( {c} c) m)")) for a, b, c in ((91, 1, 1), (1, 91, 1), (1, 1, 91))
     ]
-    results = means(runs)
+    results = mean_times(runs)
     assert results["m"].total_ns == 93
     assert sum(times.self_ns for times in results.values()) == 93
 
 
 def test_a_part_that_only_some_runs_had_counts_as_nothing_in_the_others() -> None:
-    results = means([times_of_run(marks("m( a( 8 a) m)")), times_of_run(marks("m( 4 m)"))])
+    results = mean_times([times_of_run(marks("m( a( 8 a) m)")), times_of_run(marks("m( 4 m)"))])
     assert results["a"] == PartTimes(0.5, 4, 4)
 
 
@@ -87,7 +87,7 @@ def test_a_single_run_is_its_own_middle_and_none_has_no_middle() -> None:
 def test_a_trace_is_what_chrome_reads(tmp_path: Path) -> None:
     file = tmp_path / "new" / "x.trace.json"
     save_trace(
-        file, "a case", [*back_to_back([("a", "Conv", 1500), ("b", "Relu", 500)]), Span("c", "k", 5, 6, {"x": 1})]
+        file, "a case", [*spans_back_to_back([("a", "Conv", 1500), ("b", "Relu", 500)]), Span("c", "k", 5, 6, {"x": 1})]
     )
     told = json.loads(file.read_text())["traceEvents"]
     assert told[0]["args"] == {"name": "a case"}

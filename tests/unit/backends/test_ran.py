@@ -31,17 +31,19 @@ def test_only_int8_may_have_a_minority_of_other_layers(layers: dict[str, int], w
 
 def test_kernels_are_counted_by_what_they_compute_in_and_others_not_at_all() -> None:
     pytest.importorskip("onnxruntime")
-    from harness.backends.onnxruntime.placement import CPU, Ran, count
+    from harness.backends.onnxruntime.placement import CPU, Ran, kernels_by_type
 
     def ran(*operators: str, element: str = "float") -> list[Ran]:
         return [Ran(CPU, operator, 64, element=element) for operator in operators]
 
-    assert count(ran("QLinearConv", "QGemm", "MatMulIntegerToFloat", "FusedConv", "Transpose", "DequantizeLinear")) == {
+    assert kernels_by_type(
+        ran("QLinearConv", "QGemm", "MatMulIntegerToFloat", "FusedConv", "Transpose", "DequantizeLinear")
+    ) == {
         "int8": 3,
         "fp32": 1,
     }
-    assert count(ran("MatMul", element="float16")) == {"fp16": 1}
-    assert count(ran("Reshape")) == {}
+    assert kernels_by_type(ran("MatMul", element="float16")) == {"fp16": 1}
+    assert kernels_by_type(ran("Reshape")) == {}
 
 
 @pytest.mark.parametrize(
@@ -54,9 +56,9 @@ def test_kernels_are_counted_by_what_they_compute_in_and_others_not_at_all() -> 
 )
 def test_a_file_is_quantised_where_most_of_its_weights_are(census: dict[str, int], expected: bool) -> None:
     pytest.importorskip("onnxruntime")
-    from harness.backends.onnxruntime.placement import quantised
+    from harness.backends.onnxruntime.placement import is_quantised
 
-    assert quantised(census) is expected
+    assert is_quantised(census) is expected
 
 
 PRODUCTS = {"FullyConnected", "MatMul", "RNNSeq"}

@@ -10,14 +10,14 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from harness.backends.torch.base import LEAST_SHARE, product_shares  # noqa: E402 - needs torch
-from harness.backends.torch.readback import words_of  # noqa: E402
+from harness.backends.torch.readback import precision_words  # noqa: E402
 
 WORDS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
 def computed_in(call: Callable[[], object], word: Callable[[Any], str]) -> tuple[str, ...]:
     """Words for the precisions of a pass."""
-    return words_of(product_shares(call, word), LEAST_SHARE)
+    return precision_words(product_shares(call, word), LEAST_SHARE)
 
 
 def seen(module: Any, *arguments: Any) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.comparison.claim_verdicts import between, case_on, rows_of
+from harness.comparison.claim_verdicts import case_on_device, differences_between, rows_of
 from harness.core.schemas import Case, Claim, Failed, Measured, ReproducedRow, Summary
 from tests.synthetic_results import ENVIRONMENT_ID, RESNET, SPEED, Synthetic, environment, failed, matrix
 
@@ -109,7 +109,7 @@ def test_a_substitute_is_named_and_refuses_values() -> None:
     substituted = Claim.model_validate(
         {**published.model_dump(), "substitutes": {"cpu": {"precision": "fp32", "batch_size": 1}}}
     )
-    assert case_on(substituted.values[0], substituted, "cuda").batch_size == 256
+    assert case_on_device(substituted.values[0], substituted, "cuda").batch_size == 256
     row = judged(substituted)["eager"]
     assert row.reason == "another precision, another batch size"
     assert [(difference.published, difference.here) for difference in row.differences] == [
@@ -206,7 +206,7 @@ def test_a_ratio_needs_no_equal_number_of_rounds() -> None:
 
 
 def test_between_two_runs_on_processors_the_machine_refuses() -> None:
-    results = {entry.name: entry for entry in between(SUMMARY, summary(cpu="AMD EPYC 9B14"))}
+    results = {entry.name: entry for entry in differences_between(SUMMARY, summary(cpu="AMD EPYC 9B14"))}
     assert results["machine.cpu"].refuses
     assert (results["machine.cpu"].published, results["machine.cpu"].here) == (XEON, "AMD EPYC 9B14")
-    assert between(SUMMARY, SUMMARY) == ()
+    assert differences_between(SUMMARY, SUMMARY) == ()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.comparison.run_history import analyse, boundaries_of, decided, run_of, series_of
+from harness.comparison.run_history import analyse, boundaries_of, run_of, series_of, with_decision
 from harness.core.schemas import (
     Comparison,
     Decision,
@@ -98,7 +98,7 @@ def named(shift: Shift) -> Shift:
     [("SLOWER", 1.09, "confirmed"), ("FASTER", 0.9, "refuted"), ("SAME", 1.001, "refuted")],
 )
 def test_an_ab_run_of_both_commits_decides(verdict: str, ratio: float, state: str) -> None:
-    result = decided(
+    result = with_decision(
         named(candidate()), ab(verdict, ratio, "commit aaaaaaaaaa (HEAD~1)", "working folder at bbbbbbbbbb")
     )
     assert isinstance(result, Shift)
@@ -115,7 +115,7 @@ def test_an_ab_run_of_both_commits_decides(verdict: str, ratio: float, state: st
     ],
 )
 def test_another_ab_run_decides_nothing(comparison: Comparison, reason: str) -> None:
-    result = decided(named(candidate()), comparison)
+    result = with_decision(named(candidate()), comparison)
     assert isinstance(result, str)
     assert reason in result
 

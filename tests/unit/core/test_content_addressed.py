@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.content_addressed import name_of, publish, share_equal_files, staging
+from harness.core.content_addressed import content_name, publish, share_equal_files, staging_folder
 
 
 def write(folder: Path, **files: str) -> None:
@@ -26,25 +26,25 @@ def test_the_name_follows_paths_and_contents(tmp_path: Path) -> None:
         "moved": {"a": "1", "c": "2"},
     }.items():
         write(tmp_path / name, **files)
-    names = {entry: name_of(tmp_path / entry) for entry in ("one", "same", "changed", "moved")}
+    names = {entry: content_name(tmp_path / entry) for entry in ("one", "same", "changed", "moved")}
     assert names["one"] == names["same"]
     assert len(set(names.values())) == 3
-    assert name_of(tmp_path / "one", "besides") not in names.values()
+    assert content_name(tmp_path / "one", "besides") not in names.values()
 
 
 def test_a_folder_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
-    with staging(tmp_path) as staged:
+    with staging_folder(tmp_path) as staged:
         write(staged, a="1")
         publish(staged, tmp_path / "named")
     assert [path.name for path in tmp_path.iterdir()] == ["named"]
-    with staging(tmp_path) as staged:
+    with staging_folder(tmp_path) as staged:
         write(staged, a="2")
     assert [path.name for path in tmp_path.iterdir()] == ["named"]
 
 
 def test_a_folder_that_is_there_is_never_changed(tmp_path: Path) -> None:
     write(tmp_path / "named", a="1")
-    with staging(tmp_path) as staged:
+    with staging_folder(tmp_path) as staged:
         write(staged, a="2")
         with pytest.raises(FileExistsError):
             publish(staged, tmp_path / "named")
@@ -53,8 +53,8 @@ def test_a_folder_that_is_there_is_never_changed(tmp_path: Path) -> None:
 
 def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_stays(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from harness.core.content_addressed import staging\n"
-        "with staging(Path(sys.argv[1])) as staged:\n"
+        "import os, sys; from pathlib import Path; from harness.core.content_addressed import staging_folder\n"
+        "with staging_folder(Path(sys.argv[1])) as staged:\n"
         "    print(staged, flush=True); sys.stdin.read(); os._exit(0)"
     )
     with subprocess.Popen(
@@ -62,11 +62,11 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_stay
     ) as other:
         assert other.stdout is not None
         theirs = Path(other.stdout.readline().strip())
-        with staging(tmp_path):
+        with staging_folder(tmp_path):
             assert theirs.is_dir()
         other.kill()
     assert theirs.is_dir()
-    with staging(tmp_path):
+    with staging_folder(tmp_path):
         assert not theirs.exists()
 
 

@@ -107,15 +107,15 @@ def test_memory_limit(tmp_path: Path, files: dict[str, str], limit: int | None) 
     ("cpus", "quota", "expected"), [(8, 0.5, 1), (8, 2.9, 2), (8, 2.0, 2), (2, 16.0, 2), (1, 1.0, 1), (64, 63.99, 63)]
 )
 def test_threads_are_cpus_cut_to_the_quota_and_at_least_one(cpus: int, quota: float, expected: int) -> None:
-    assert limits.threads(cpus, quota) == expected
+    assert limits.thread_count(cpus, quota) == expected
 
 
 def test_threads_come_from_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "affinity", lambda: (0, 2, 5))
     monkeypatch.setattr(limits, "cpu_quota", lambda: None)
-    assert limits.threads() == 3
+    assert limits.thread_count() == 3
     monkeypatch.setattr(limits, "cpu_quota", lambda: 2.2)
-    assert limits.threads() == 2
+    assert limits.thread_count() == 2
 
 
 @pytest.mark.parametrize("limit", ["-n 16", "-f 1", "-v 300000"])

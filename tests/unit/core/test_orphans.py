@@ -12,13 +12,13 @@ from tests.fixtures.stages import ROOT, lives, until
 STARTS = """
 import os, subprocess, sys
 from harness.core.host import orphans
-orphans.adopt()
+orphans.adopt_descendants()
 kept = subprocess.Popen(["sleep", "600"])
 others = orphans.children()
 case = subprocess.Popen(["sh", "-c", "setsid sh -c 'setsid sleep 600 & sleep 600' & sleep 0.2"])
 case.wait()
 left = orphans.children() - others
-ended = orphans.sweep(keep=others)
+ended = orphans.kill_children(keep=others)
 print(len(left) > 0, ended, sorted(orphans.children()) == [kept.pid], kept.poll())
 kept.kill()
 """
@@ -32,8 +32,8 @@ def test_a_sweep_ends_all_that_was_left_and_nothing_else() -> None:
 def test_a_worker_takes_along_what_its_case_left_when_its_parent_is_killed() -> None:
     """The server's own handler, without any library: its parent is killed while a descendant has left its session."""
     server = (
-        "import os, subprocess, time; from harness.core.host.orphans import adopt, end_all_with;"
-        "adopt(); end_all_with(os.getppid());"
+        "import os, subprocess, time; from harness.core.host.orphans import adopt_descendants, end_all_with;"
+        "adopt_descendants(); end_all_with(os.getppid());"
         "subprocess.Popen(['sh', '-c', 'setsid sleep 600 & exit']).wait();"
         "print(os.getpid(), flush=True); time.sleep(600)"
     )

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from harness.core import archive, store
 from harness.core.errors import InferometerError, MalformedFileError, StorageError
 from harness.core.lock import exclusive
-from harness.core.safe_files import inside, open_to_read, open_to_write
+from harness.core.safe_files import open_to_read, open_to_write, path_inside
 from harness.core.schemas import Plan
 from harness.core.schemas.vocabulary import FileName, RelativePath
 from harness.planning import config
@@ -28,14 +28,14 @@ def test_a_hostile_name_is_refused_as_type_and_as_path(name: str, tmp_path: Path
     with pytest.raises(ValidationError):
         TypeAdapter(RelativePath).validate_python(name)
     with pytest.raises(MalformedFileError, match="is no path below") as caught:
-        inside(tmp_path, name)
+        path_inside(tmp_path, name)
     assert "\n" not in caught.value.problem
 
 
 @pytest.mark.parametrize("name", ["plan.json", "engines/a-b_1+graph.plan", "raw/case/1.json", "größe/x"])
 def test_an_ordinary_name_is_taken(name: str, tmp_path: Path) -> None:
     assert TypeAdapter(RelativePath).validate_python(name) == name
-    assert inside(tmp_path, name) == tmp_path / name
+    assert path_inside(tmp_path, name) == tmp_path / name
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,9 @@ def test_a_link_inside_is_followed_and_one_that_leads_out_is_refused(tmp_path: P
     (folder / "a").mkdir(parents=True)
     (folder / "b").symlink_to("a")
     (folder / "out").symlink_to(tmp_path)
-    assert inside(folder, "b/file") == folder / "b/file"
+    assert path_inside(folder, "b/file") == folder / "b/file"
     with pytest.raises(MalformedFileError, match="is a link that leads out of"):
-        inside(folder, "out/file")
+        path_inside(folder, "out/file")
 
 
 def fifo(path: Path) -> Path:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from harness.core import schemas, store
 from harness.core.errors import FormatError, MalformedFileError, NewerFormatError
 from harness.core.schemas import Plan, Running
-from harness.core.seal import opened, sealed
+from harness.core.seal import sealed, unsealed
 from tests.synthetic_results import RESNET, Synthetic, case_of, plan_of
 
 PLAN = plan_of([RESNET], [case_of(RESNET, "noop", "fp32", 1)])
@@ -35,9 +35,9 @@ def test_a_seal_is_the_sum_of_the_rest_and_the_file_stays_json(indent: int | Non
     content = sealed(plain)
     assert list(json.loads(content)) == [*json.loads(plain), "seal"]
     assert json.loads(content)["seal"] == hashlib.sha256(plain).hexdigest()
-    assert (opened(content).content, opened(content).seal, opened(content).broken) == (
+    assert (unsealed(content).content, unsealed(content).seal, unsealed(content).broken) == (
         plain,
-        opened(content).digest,
+        unsealed(content).digest,
         False,
     )
 

@@ -92,5 +92,5 @@ def test_different_numbers_of_one_thing_are_before_its_name_once() -> None:
 def test_an_interval_wider_than_1_5_has_no_digits_and_no_bar(low: float, high: float, printed: bool) -> None:
     interval = Interval(low=low, high=high)
     assert (units.interval(interval) == units.WIDE) != printed
-    assert (units.to_scale(interval) is interval) == printed
+    assert (units.drawable_interval(interval) is interval) == printed
     assert units.WIDE == "[wider than ×1.5]"

@@ -13,7 +13,7 @@ import pytest
 from harness.core.errors import UnavailableError, UsageError
 from harness.endpoints import open_endpoint
 from harness.endpoints.contract import Exchange, Prompt, RequestFailureError, Sample
-from harness.endpoints.issuing import drive, drive_closed, keep_every
+from harness.endpoints.issuing import issue_closed_loop, issue_open_loop, kept_step
 from harness.endpoints.target import parse_target
 from harness.endpoints.timeline import Timeline
 from harness.timing.clock import now_ns
@@ -51,7 +51,7 @@ def load(
         order = [number % len(samples) for number in range(requests)]
         schedule = np.arange(requests, dtype=np.int64) * gap_ns
         options.setdefault("timeout_ns", 5 * SECOND)
-        return drive(endpoint, samples, order, schedule, **options)
+        return issue_open_loop(endpoint, samples, order, schedule, **options)
 
 
 def test_answers_belong_to_their_requests_and_instants_are_in_order() -> None:
@@ -114,7 +114,7 @@ def test_a_server_that_is_gone_refuses_every_request_and_ends_nothing() -> None:
         endpoint = open_endpoint(parse_target(kserve(port)))
         endpoint.check(SAMPLES[0], SECOND)
     gone = open_endpoint(parse_target(kserve(closed_port())))
-    run = drive(gone, SAMPLES, [0] * 6, np.arange(6, dtype=np.int64), SECOND)
+    run = issue_open_loop(gone, SAMPLES, [0] * 6, np.arange(6, dtype=np.int64), SECOND)
     assert run.counts() == {"refused": 6}
     assert np.isinf(run.latency_ns()).all()
     assert len(run.failures) == 6
@@ -160,7 +160,7 @@ def test_a_closed_loop_has_no_schedule() -> None:
     with fault_server(behaviour) as port:
         endpoint = open_endpoint(parse_target(kserve(port)))
         endpoint.check(SAMPLES[0], SECOND)
-        run = drive_closed(endpoint, SAMPLES, [0, 1, 2, 3] * 5, 4, 5 * SECOND)
+        run = issue_closed_loop(endpoint, SAMPLES, [0, 1, 2, 3] * 5, 4, 5 * SECOND)
     assert run.counts() == {}
     assert not run.open_loop
     assert np.array_equal(run.scheduled, run.issued)
@@ -172,12 +172,12 @@ def test_a_closed_loop_has_no_schedule() -> None:
 
 def test_an_error_of_our_own_is_raised_and_not_counted() -> None:
     with fault_server(Behaviour()) as port, pytest.raises(TypeError):
-        drive(open_endpoint(parse_target(completions(port))), SAMPLES, [0], np.zeros(1, np.int64), SECOND)
+        issue_open_loop(open_endpoint(parse_target(completions(port))), SAMPLES, [0], np.zeros(1, np.int64), SECOND)
 
 
 def test_every_kth_answer_is_kept_where_all_are_too_many() -> None:
-    assert keep_every(100, 10, 1000) == 1
-    assert keep_every(100, 11, 1000) == 2
+    assert kept_step(100, 10, 1000) == 1
+    assert kept_step(100, 11, 1000) == 2
     run = load(Behaviour(), 7, keep_every=3)
     assert sorted(run.replies) == [0, 3, 6]
 
@@ -186,7 +186,7 @@ def test_a_schedule_that_goes_back_is_refused() -> None:
     endpoint = open_endpoint(parse_target(kserve(1)))
     for bad in ([5, 1], [-1, 2], [1]):
         with pytest.raises(ValueError, match="not sorted"):
-            drive(endpoint, SAMPLES, [0, 0], np.array(bad, np.int64), SECOND)
+            issue_open_loop(endpoint, SAMPLES, [0, 0], np.array(bad, np.int64), SECOND)
 
 
 def test_a_wrong_answer_becomes_a_failure() -> None:

@@ -16,7 +16,7 @@ import pytest
 from harness.core.errors import UnavailableError, UsageError
 from harness.endpoints import open_endpoint
 from harness.endpoints.contract import Sample
-from harness.endpoints.issuing import drive
+from harness.endpoints.issuing import issue_open_loop
 from harness.endpoints.kserve_grpc import MESSAGES, SERVICE, message_classes
 from harness.endpoints.target import parse_target
 from harness.endpoints.timeline import Timeline
@@ -109,7 +109,7 @@ def load(script: Script = lambda _: "good", values: bool = False, timeout_ns: in
         assert (facts.server, facts.version, facts.form, facts.notes) == ("doubler", "2", "protobuf", ())
         doubler.count, doubler.script = 0, script
         schedule = np.arange(8, dtype=np.int64) * 2_000_000
-        run = drive(endpoint, SAMPLES, [number % 4 for number in range(8)], schedule, timeout_ns)
+        run = issue_open_loop(endpoint, SAMPLES, [number % 4 for number in range(8)], schedule, timeout_ns)
         totals = endpoint.totals(SECOND)
         assert totals is not None
         assert (totals.requests, totals.executions, totals.queue_ns) == (8, 8, 80)
@@ -163,7 +163,7 @@ def test_a_server_that_lists_no_inputs_is_noted() -> None:
 
 def test_a_run_on_a_server_that_is_gone_counts_and_goes_on() -> None:
     endpoint = open_endpoint(parse_target(url(closed_port())))
-    run = drive(endpoint, SAMPLES, [0, 1], np.arange(2, dtype=np.int64), SECOND // 4)
+    run = issue_open_loop(endpoint, SAMPLES, [0, 1], np.arange(2, dtype=np.int64), SECOND // 4)
     assert run.counts() == {"refused": 2}
 
 

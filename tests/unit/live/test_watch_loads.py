@@ -16,7 +16,13 @@ from harness.live import terminal_view
 from harness.live.progress import CaseProgress, Progress
 from harness.live.reader import WatchedFolder
 from harness.processes.presence import Presence
-from harness.serving.load_case import points_of, prediction_digest, replication_digest, requests_at, service_digest
+from harness.serving.load_case import (
+    load_steps,
+    prediction_digest,
+    replication_digest,
+    requests_at_rate,
+    service_digest,
+)
 from harness.serving.load_verdict import parse_bounds
 from tests import synthetic_generation as tokens
 from tests.fixtures.watching import PLAN
@@ -85,9 +91,9 @@ def predict(files: LoadFiles, peak: float | None = 400.0) -> None:
 
 
 def replicate(files: LoadFiles, point: int, number: int, **changes: Any) -> None:
-    step = points_of(SERVER, 400.0)[point]
+    step = load_steps(SERVER, 400.0)[point]
     assert step.rate_per_s is not None
-    count = requests_at(SERVER, step.rate_per_s)
+    count = requests_at_rate(SERVER, step.rate_per_s)
     arrays = {name: tuple(range(count)) for name in ("scheduled_ns", "ready_ns", "start_ns")}
     fields = {
         **base(SERVER, replication_digest(SERVER)),
@@ -139,7 +145,7 @@ def test_a_load_run_shows_cases_loads_and_replications_as_they_come(results: Res
     begun = looked(watched)
     assert (begun.state, row(begun).state, row(begun).planned) == ("running", "running", 6)
     assert begun.left_s is None
-    assert "now: load  minilm-l6" in "".join(map(terminal_view.turning, begun.turning))
+    assert "now: load  minilm-l6" in "".join(map(terminal_view.running_turn, begun.turning))
 
     predict(files)
     for point, number in ((0, 1), (0, 2), (1, 1)):
@@ -168,7 +174,7 @@ def test_records_of_other_settings_and_damaged_ones_do_not_count(results: Result
     replicate(files, 0, 1, settings_id="another")
     replicate(files, 0, 2, artifacts_id="another export")
     replicate(files, 1, 1)
-    damaged = files.replication(points_of(SERVER, 400.0)[1].name, 1)
+    damaged = files.replication(load_steps(SERVER, 400.0)[1].name, 1)
     damaged.write_bytes(damaged.read_bytes()[:-9])
     assert row(looked(watched)).done == 0
     replicate(files, 1, 1)
@@ -229,7 +235,7 @@ def test_generation_under_load_needs_no_prediction_to_be_complete(results: Resul
     watched, files = WatchedFolder(results), results.load(load.load_id)
     assert row(looked(watched)).way.startswith("server · ttft_p99<500ms, itl_p99<50ms")
     serve(files, load)
-    count = requests_at(load, 400.0)
+    count = requests_at_rate(load, 400.0)
     arrays = {name: tuple(range(count)) for name in ("scheduled_ns", "ready_ns", "start_ns", "done_ns")}
     changes = {**base(load, replication_digest(load)), **arrays, "requests": count, "sizes": (1,) * count}
     replicate(files, 1, 1, **changes, worker=(0,) * count)

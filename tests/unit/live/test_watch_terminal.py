@@ -15,12 +15,12 @@ from harness.core.schemas import Plan
 from harness.live.progress import Progress, TurnMachine
 from harness.live.terminal_view import (
     NO_PLAN,
-    around,
     changes,
-    counts,
+    counts_line,
     headline,
-    machine,
+    machine_line,
     view,
+    visible_page,
 )
 from tests.fixtures.watching import (
     EAGER,
@@ -83,13 +83,13 @@ def test_a_glance_keeps_to_the_terminal_and_loses_no_figure(width: int, height: 
 def test_the_page_of_rows_stays_while_its_cases_take_turns() -> None:
     plan = large(50)
     pages = [
-        tuple(entry.backend for entry in around(state([], [(running(case, 1, 0), True)], plan).rows, 10))
+        tuple(entry.backend for entry in visible_page(state([], [(running(case, 1, 0), True)], plan).rows, 10))
         for case in plan.cases
     ]
     assert all(f"backend-{number}" in page for number, page in enumerate(pages))
     assert len(set(pages)) == 5
     assert {len(page) for page in pages} == {10}
-    assert len(around(state([]).rows, 10)) == 4
+    assert len(visible_page(state([]).rows, 10)) == 4
 
 
 def test_all_rows_and_whole_remarks_are_there_where_nothing_limits_them() -> None:
@@ -136,16 +136,16 @@ def test_a_run_that_ended_unexpectedly_is_reported() -> None:
 
 def test_a_run_that_measures_again_says_how_far_it_is_itself() -> None:
     result = state(everything(), [(running(EAGER, 1, done=1, turns=3), True)])
-    assert counts(result).startswith("9 of 9 turns · 1 of 3 of this run · elapsed")
-    assert counts(state([])) == "0 of 9 turns"
+    assert counts_line(result).startswith("9 of 9 turns · 1 of 3 of this run · elapsed")
+    assert counts_line(state([])) == "0 of 9 turns"
 
 
 def test_the_machine_is_shown_as_far_as_it_is_known() -> None:
     hot = TurnMachine(of="GPU", mhz=1530.0, temperature_c=81.0, power_w=692.5, held_back=("sw_power_cap",))
-    told = machine(state([]).model_copy(update={"seen": hot}))
+    told = machine_line(state([]).model_copy(update={"seen": hot}))
     assert told == "GPU at the end of the last turn: 1,530 MHz · 81 °C · 692 W · held back: sw_power_cap"
     blind = TurnMachine(of="GPU", mhz=None, temperature_c=None)
-    assert machine(state([]).model_copy(update={"seen": blind})) == machine(state([])) == ""
+    assert machine_line(state([]).model_copy(update={"seen": blind})) == machine_line(state([])) == ""
 
 
 def test_without_a_plan_the_view_says_what_makes_one() -> None:

@@ -20,7 +20,7 @@ from harness.planning.config import (
     read_config,
 )
 from harness.planning.matrix import make_plan
-from harness.planning.overrides import Overrides, apply
+from harness.planning.overrides import Overrides, apply_overrides
 
 SMALL: dict[str, Any] = {"models": ["resnet18"], "matrix": [{"backends": ["noop"]}]}
 CONFIGS = sorted(Path(__file__).parents[3].joinpath("configs").glob("*.yaml"))
@@ -324,5 +324,5 @@ def test_a_model_may_have_tolerances_of_its_own() -> None:
 def test_tolerances_of_a_model_go_with_its_weights(text: str, kept: bool) -> None:
     entry = {"name": "resnet18", "weights": "seeded", "gates": {"fp16": {"relative_l2": 0.06}}}
     config = parse_config({**SMALL, "models": [entry]}, "my.yaml")
-    (model,) = apply(config, Overrides(models=(text,))).models
+    (model,) = apply_overrides(config, Overrides(models=(text,))).models
     assert bool(model.gates) is kept

@@ -11,7 +11,7 @@ from harness.core.schemas import LoadCase, Plan
 from harness.planning.config import Config
 from harness.planning.generation_cases import generation_needs
 from harness.planning.matrix import make_plan
-from harness.planning.overrides import LoadOverrides, Overrides, apply, left_out
+from harness.planning.overrides import LoadOverrides, Overrides, apply_overrides, left_out
 
 CONFIG = Config.model_validate(
     {
@@ -25,7 +25,7 @@ URL = "kserve+http://127.0.0.1:8000/v2/models/minilm"
 def loads(url: str = URL, **options: object) -> tuple[LoadCase, ...]:
     given = {"bound": "p99<50ms", "rates": (10.0,), **options}
     chosen = Overrides(load=LoadOverrides(endpoint=url, **given), loads_alone=True)  # type: ignore[arg-type]
-    return make_plan(apply(CONFIG, chosen), "test", "0" * 64, loads_alone=True).loads
+    return make_plan(apply_overrides(CONFIG, chosen), "test", "0" * 64, loads_alone=True).loads
 
 
 def test_the_service_is_the_only_deployment_and_its_batching_is_its_own() -> None:
@@ -57,16 +57,16 @@ def test_what_cannot_be_loaded_is_refused(given: Mapping[str, object], problem: 
 @pytest.mark.parametrize("more", [{"backends": ("openvino",)}, {"device": "cuda"}])
 def test_a_backend_or_device_beside_a_service_is_refused(more: Mapping[str, object]) -> None:
     with pytest.raises(UsageError, match="no backend or device to choose"):
-        apply(CONFIG, Overrides(load=LoadOverrides(endpoint=URL), loads_alone=True, **more))  # type: ignore[arg-type]
+        apply_overrides(CONFIG, Overrides(load=LoadOverrides(endpoint=URL), loads_alone=True, **more))  # type: ignore[arg-type]
 
 
 def test_a_service_without_its_address_is_skipped_with_the_way_to_load_it() -> None:
-    config = apply(CONFIG, Overrides(backends=("endpoint",)))
+    config = apply_overrides(CONFIG, Overrides(backends=("endpoint",)))
     plan = make_plan(config, "test", "0" * 64)
     assert {case.skip_reason for case in plan.cases} == {
         "a running service is only loaded, by its address: make load ENDPOINT=<address>"
     }
-    scenario = apply(CONFIG, Overrides(backends=("endpoint",), scenarios=("offline",)))
+    scenario = apply_overrides(CONFIG, Overrides(backends=("endpoint",), scenarios=("offline",)))
     with pytest.raises(ConfigError, match="no case of the matrix"):
         make_plan(scenario, "test", "0" * 64, loads_alone=True)
 
@@ -83,7 +83,7 @@ def test_nothing_is_left_out_where_lengths_belong_to_the_completions_of_a_servic
 def completions(url: str = COMPLETIONS, **lengths: tuple[int, ...]) -> Plan:
     load = LoadOverrides(endpoint=url, bound="p99<2s", rates=(1.0,))
     chosen = Overrides(models=("smollm2-135m",), load=load, loads_alone=True, **lengths)  # type: ignore[arg-type]
-    return make_plan(apply(CONFIG, chosen), "test", "0" * 64, loads_alone=True)
+    return make_plan(apply_overrides(CONFIG, chosen), "test", "0" * 64, loads_alone=True)
 
 
 def test_completions_need_the_files_of_generation_and_no_others() -> None:

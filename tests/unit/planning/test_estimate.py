@@ -7,7 +7,7 @@ import pytest
 from harness.core.schemas import Plan
 from harness.planning.config import parse_config
 from harness.planning.matrix import make_plan
-from harness.planning.schedule import engines_in_words, estimate, further_in_words, tuning_in_words
+from harness.planning.schedule import engines_in_words, estimate_s, further_in_words, tuning_in_words
 from tests.synthetic_results import RESNET, matrix, plan_of
 
 
@@ -17,17 +17,17 @@ def plan(**measurement: object) -> Plan:
 
 
 def test_further_rounds_lengthen_the_worst_case_alone() -> None:
-    (low, high), (low_more, high_more) = estimate(plan()), estimate(plan(max_rounds=6))
+    (low, high), (low_more, high_more) = estimate_s(plan()), estimate_s(plan(max_rounds=6))
     assert low_more == low
     assert high < high_more < 2.1 * high
 
 
 def test_the_budget_bounds_further_rounds_and_never_the_planned_ones() -> None:
-    _, planned = estimate(plan())
-    _, everything = estimate(plan(max_rounds=20))
-    assert estimate(plan(max_rounds=20, budget_s=1.0))[1] == planned
-    assert planned < estimate(plan(max_rounds=20, budget_s=planned + 60))[1] < everything
-    assert estimate(plan(max_rounds=20, budget_s=1e9))[1] == everything
+    _, planned = estimate_s(plan())
+    _, everything = estimate_s(plan(max_rounds=20))
+    assert estimate_s(plan(max_rounds=20, budget_s=1.0))[1] == planned
+    assert planned < estimate_s(plan(max_rounds=20, budget_s=planned + 60))[1] < everything
+    assert estimate_s(plan(max_rounds=20, budget_s=1e9))[1] == everything
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def tuned(**block: object) -> Plan:
 
 def test_settings_that_are_tried_count_once_and_the_fastest_in_every_round() -> None:
     """BERT has two settings to try: 2 + 1 + 1 processes a row in three rounds, not 3 + 3."""
-    (low, _), (alone, _) = estimate(tuned(tune=True)), estimate(tuned())
+    (low, _), (alone, _) = estimate_s(tuned(tune=True)), estimate_s(tuned())
     assert low == pytest.approx(4 / 3 * alone)
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from harness.backends.batches import nothing_exported
+from harness.backends.batches import empty_export
 from harness.core import store
 from harness.core.errors import ExportError, MalformedFileError, MissingInputError
 from harness.core.layout import Models, Results
 from harness.core.schemas import ExportFailure, ExportRecord, ExportRequest
-from harness.planning.exports import Exports, another_request, export_of, inputs_lack, refusal_of
+from harness.planning.exports import Exports, missing_inputs, onnx_refusal, read_export, request_difference
 from tests import synthetic_results as made
 
 
@@ -22,12 +22,12 @@ def case(backend: str, **changes: Any) -> Any:
 
 def export(*refused: str) -> ExportRecord:
     failure = {name: ExportFailure(error=f"No {name}.", hint="Mend it.") for name in refused}
-    return nothing_exported(case("torch-eager")).model_copy(update={"refused": failure})
+    return empty_export(case("torch-eager")).model_copy(update={"refused": failure})
 
 
 @pytest.mark.parametrize("backend", ["torch-eager", "torch-script", "torch-compile", "noop"])
 def test_what_needs_no_onnx_file_is_measured(backend: str) -> None:
-    assert refusal_of(export("fp32", "fp16", "int8"), case(backend)) is None
+    assert onnx_refusal(export("fp32", "fp16", "int8"), case(backend)) is None
 
 
 @pytest.mark.parametrize(
@@ -43,20 +43,20 @@ def test_what_needs_no_onnx_file_is_measured(backend: str) -> None:
 def test_what_needs_one_fails_with_its_reason(
     refused: tuple[str, ...], precision: str, setting: str, reason: str | None
 ) -> None:
-    refusal = refusal_of(export(*refused), case("openvino", precision=precision, setting=setting))
+    refusal = onnx_refusal(export(*refused), case("openvino", precision=precision, setting=setting))
     assert (refusal.problem if refusal else None) == reason
 
 
 def test_a_form_of_a_file_is_one_of_its_own() -> None:
     fused = case("onnxruntime", device="cuda", precision="fp16", setting="fused+graph")
-    assert refusal_of(export("fp16"), fused) is None
-    assert refusal_of(export("fp16-fused"), fused) is not None
+    assert onnx_refusal(export("fp16"), fused) is None
+    assert onnx_refusal(export("fp16-fused"), fused) is not None
 
 
 def test_an_engine_is_built_from_one_of_two_files() -> None:
     engine = case("tensorrt", device="cuda", precision="fp16", setting="static+graph")
-    assert refusal_of(export("fp16-opset17"), engine) is None
-    assert refusal_of(export("fp16-opset17", "fp32-opset17"), engine) is not None
+    assert onnx_refusal(export("fp16-opset17"), engine) is None
+    assert onnx_refusal(export("fp16-opset17", "fp32-opset17"), engine) is not None
 
 
 def test_a_model_without_an_export_fails_all_that_load_something() -> None:
@@ -92,21 +92,21 @@ def recorded(**changes: Any) -> ExportRecord:
     ],
 )
 def test_an_export_of_another_request_is_reported(changes: dict[str, Any], says: str | None) -> None:
-    result = another_request(recorded(**changes), PLAN, PLANNED)
+    result = request_difference(recorded(**changes), PLAN, PLANNED)
     assert (result is None) if says is None else (result is not None and says in result)
 
 
 def test_results_keep_their_export_whatever_was_exported_since(tmp_path: Path) -> None:
     results, models = Results(tmp_path / "results"), Models(tmp_path / "models")
     with pytest.raises(MissingInputError, match=r"export\.json does not exist"):
-        export_of(PLAN, PLANNED, results, models)
+        read_export(PLAN, PLANNED, results, models)
     store.save(models.folder(PLANNED.slug).record, recorded(folder="latest"))
-    assert export_of(PLAN, PLANNED, results, models).folder == "latest"
+    assert read_export(PLAN, PLANNED, results, models).folder == "latest"
     store.save(results.export(PLANNED.slug).record, recorded(folder="own"))
-    assert export_of(PLAN, PLANNED, results, models).folder == "own"
+    assert read_export(PLAN, PLANNED, results, models).folder == "own"
     store.save(results.export(PLANNED.slug).record, recorded(weights="pretrained"))
     with pytest.raises(MalformedFileError, match="answers another request") as caught:
-        export_of(PLAN, PLANNED, results, models)
+        read_export(PLAN, PLANNED, results, models)
     assert "make export" in caught.value.hint
 
 
@@ -120,5 +120,5 @@ def test_results_keep_their_export_whatever_was_exported_since(tmp_path: Path) -
     ],
 )
 def test_a_case_without_its_inputs_is_not_measured(changes: dict[str, Any], samples: int, says: str | None) -> None:
-    result = inputs_lack(recorded(), case("torch-eager", **changes), samples)
+    result = missing_inputs(recorded(), case("torch-eager", **changes), samples)
     assert (result is None) if says is None else (result is not None and says in result.problem)

@@ -15,14 +15,14 @@ from harness.plan import stage
 from harness.planning.config import read_config
 from harness.planning.generation_cases import generation_needs
 from harness.planning.matrix import make_plan
-from harness.planning.overrides import LoadOverrides, Overrides, apply
+from harness.planning.overrides import LoadOverrides, Overrides, apply_overrides
 from harness.serving.load_case import (
-    drawn_pairs,
+    batch_sizes,
+    draw_length_pairs,
     patience_ns,
     replication_digest,
-    requests_at,
+    requests_at_rate,
     service_digest,
-    sizes_of,
 )
 from harness.serving.load_verdict import parse_bounds
 
@@ -40,7 +40,7 @@ def planned(
     given = LoadOverrides(**{**GIVEN, **load}, lengths=pairs)
     sizes = {"prompt_lengths": (16,), "new_tokens": (8,)} if lengths is None else lengths
     chosen = Overrides(models=models, backends=backends, load=given, loads_alone=True, **sizes)
-    config = apply(read_config(Path("configs/generation.yaml")), chosen)
+    config = apply_overrides(read_config(Path("configs/generation.yaml")), chosen)
     return make_plan(config, "here.yaml", "0" * 64, merge=True, loads_alone=True)
 
 
@@ -68,10 +68,10 @@ def test_lists_make_a_load_case_each_and_a_distribution_makes_one() -> None:
     assert [(load.prompt_length, load.new_tokens) for load in several.loads] == [(16, 8), (32, 8)]
     load = only(distribution())
     assert (load.prompt_length, load.new_tokens, load.lengths) == (16, 4, PAIRS)
-    drawn = drawn_pairs(load, 3_000, 1)
+    drawn = draw_length_pairs(load, 3_000, 1)
     # A pair that the file has twice is drawn twice as often.
     assert np.mean([pair == (8, 4) for pair in drawn]) == pytest.approx(2 / 3, abs=0.05)
-    assert drawn == drawn_pairs(load, 3_000, 1) != drawn_pairs(load, 3_000, 2)
+    assert drawn == draw_length_pairs(load, 3_000, 1) != draw_length_pairs(load, 3_000, 2)
 
 
 def test_continuous_batching_is_a_load_case_of_its_own() -> None:
@@ -84,7 +84,7 @@ def test_continuous_batching_is_a_load_case_of_its_own() -> None:
     ]
     static, joining = only(planned()), only(planned(batching=("continuous",)))
     assert (static.batching, joining.batching, joining.max_batch) == ("static", "continuous", 4)
-    assert (sizes_of(static), sizes_of(joining)) == ((1, 2, 4), (4,))
+    assert (batch_sizes(static), batch_sizes(joining)) == ((1, 2, 4), (4,))
     assert service_digest(static) != service_digest(joining)
     assert replication_digest(static) != replication_digest(joining)
     assert planned().plan_id == planned(batching=("static",)).plan_id != planned(batching=("continuous",)).plan_id
@@ -108,7 +108,11 @@ def test_a_decoder_that_no_request_can_join_is_skipped_or_refused() -> None:
     )
     with pytest.raises(ConfigError, match="only requests that generate join a batch"):
         make_plan(
-            apply(read_config(Path("configs/quickstart.yaml")), chosen), "x", "0" * 64, merge=True, loads_alone=True
+            apply_overrides(read_config(Path("configs/quickstart.yaml")), chosen),
+            "x",
+            "0" * 64,
+            merge=True,
+            loads_alone=True,
         )
 
 
@@ -165,12 +169,14 @@ def test_too_many_prompt_lengths_and_other_scenarios_are_refused() -> None:
         new_tokens=(8,),
     )
     with pytest.raises(ConfigError, match="loaded by arrivals, and offline has none"):
-        make_plan(apply(read_config(Path("configs/generation.yaml")), chosen), "x", "0" * 64, loads_alone=True)
+        make_plan(
+            apply_overrides(read_config(Path("configs/generation.yaml")), chosen), "x", "0" * 64, loads_alone=True
+        )
 
 
 def test_a_bound_on_tokens_needs_tokens() -> None:
     chosen = Overrides(models=("minilm-l6",), load=LoadOverrides(bound="ttft_p99<500ms"), loads_alone=True)
-    config = apply(read_config(Path("configs/quickstart.yaml")), chosen)
+    config = apply_overrides(read_config(Path("configs/quickstart.yaml")), chosen)
     with pytest.raises(ConfigError, match="is a bound on tokens, and this scenario generates none"):
         make_plan(config, "x", "0" * 64, merge=True, loads_alone=True)
 
@@ -181,7 +187,7 @@ def test_a_request_may_take_the_time_of_all_its_tokens() -> None:
     assert patience_ns(only(planned(bound="ttft_p99<500ms"))) == 60_000_000_000
     assert patience_ns(only(planned(bound="p99<50ms"))) == 5_000_000_000
     # The time between two tokens is no measure of a queue: it makes no replication longer.
-    assert requests_at(only(planned(bound="itl_p99<5s")), 2.0) == 20
+    assert requests_at_rate(only(planned(bound="itl_p99<5s")), 2.0) == 20
 
 
 def test_the_same_bound_twice_is_one() -> None:

@@ -11,7 +11,7 @@ from harness.core import store
 from harness.core.host import environment
 from harness.core.layout import Results
 from harness.core.schemas import GenerationOptions
-from harness.planning.resume import finished_generation
+from harness.planning.resume import finished_generation_turns
 from tests import synthetic_generation as made
 from tests import synthetic_results
 
@@ -38,4 +38,4 @@ def test_a_record_counts_where_it_has_as_much_as_the_options_ask_for(
     record = made.record(1, environment_id=identity, warmups=warmups, **changes)
     store.save_raw(results.raw_file(made.CASE.case_id, 1), record)
     plan = made.PLAN.model_copy(update={"generation": GenerationOptions(**options)})
-    assert finished_generation(plan, [turn], {"tiny": made.EXPORT}, results).has(turn) == kept
+    assert finished_generation_turns(plan, [turn], {"tiny": made.EXPORT}, results).has(turn) == kept

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.core.errors import UsageError
-from harness.planning.block_settings import interpreters
+from harness.planning.block_settings import parse_interpreters
 
 
 @pytest.fixture
@@ -21,19 +21,19 @@ def python(tmp_path: Path) -> Path:
 
 
 def test_without_a_word_every_backend_runs_in_this_python() -> None:
-    assert interpreters([]) == {}
-    assert interpreters([""]) == {}
+    assert parse_interpreters([]) == {}
+    assert parse_interpreters([""]) == {}
 
 
 def test_several_are_in_one_text_or_in_several_and_the_last_word_counts(python: Path) -> None:
     other = Path(sys.executable)
     given = [f"tensorrt={python},onnxruntime={other}", f"torch-eager={python}", f"onnxruntime={python}"]
-    assert interpreters(given) == dict.fromkeys(("tensorrt", "onnxruntime", "torch-eager"), python)
+    assert parse_interpreters(given) == dict.fromkeys(("tensorrt", "onnxruntime", "torch-eager"), python)
 
 
 def test_a_virtual_environments_link_is_not_followed(python: Path) -> None:
     # Called by the name of what it points to, it would not see the environment's packages.
-    assert interpreters([f"tensorrt={python}"])["tensorrt"] == python
+    assert parse_interpreters([f"tensorrt={python}"])["tensorrt"] == python
     assert python.resolve() != python
 
 
@@ -41,26 +41,26 @@ def test_a_command_is_searched_and_a_path_is_made_absolute(python: Path, monkeyp
     monkeypatch.setenv("PATH", str(python.parent))
     monkeypatch.chdir(python.parents[2])
     for given in ("python", "venv/bin/python", "./venv/bin/python"):
-        assert interpreters([f"tensorrt={given}"]) == {"tensorrt": python}
+        assert parse_interpreters([f"tensorrt={given}"]) == {"tensorrt": python}
 
 
 def test_a_path_may_hold_the_sign_itself(python: Path, tmp_path: Path) -> None:
     link = tmp_path / "a=b"
     link.symlink_to(python)
-    assert interpreters([f"tensorrt={link}"]) == {"tensorrt": link}
+    assert parse_interpreters([f"tensorrt={link}"]) == {"tensorrt": link}
 
 
 @pytest.mark.parametrize("text", ["tensorrt", "tensorrt=", "/usr/bin/python3"])
 def test_half_a_word_is_shown_with_a_whole_one(text: str) -> None:
     with pytest.raises(UsageError, match="is not <backend>=<python>") as caught:
-        interpreters([text])
+        parse_interpreters([text])
     assert text in caught.value.problem
     assert "BACKEND_PYTHONS=tensorrt=/" in caught.value.hint
 
 
 def test_an_unknown_backend_gets_the_nearest_name(python: Path) -> None:
     with pytest.raises(UsageError, match="Unknown backend `tensort`") as caught:
-        interpreters([f"tensort={python}"])
+        parse_interpreters([f"tensort={python}"])
     assert "Did you mean `tensorrt`?" in caught.value.hint
 
 
@@ -69,5 +69,5 @@ def test_what_cannot_be_run_is_refused(tmp_path: Path) -> None:
     plain.write_text("not executable")
     for path in (plain, tmp_path / "absent", tmp_path):
         with pytest.raises(UsageError, match="named for tensorrt, is not an executable") as caught:
-            interpreters([f"tensorrt={path}"])
+            parse_interpreters([f"tensorrt={path}"])
         assert str(path) in caught.value.problem

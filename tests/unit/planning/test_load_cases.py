@@ -9,20 +9,27 @@ import pytest
 
 from harness.core.errors import ConfigError, UsageError
 from harness.core.schemas import LatencyBound, LoadCase, Plan
-from harness.planning.config import delay_ns, parse_config, price, rate
-from harness.planning.load_cases import CLOSED_REPLICATIONS, CLOSED_S, LOADGEN_S, case_of, estimate_load, served_cases
+from harness.planning.config import parse_config, parse_delay_ns, parse_price, parse_rate
+from harness.planning.load_cases import (
+    CLOSED_REPLICATIONS,
+    CLOSED_S,
+    LOADGEN_S,
+    backend_case,
+    estimate_load,
+    served_cases,
+)
 from harness.planning.matrix import make_plan
-from harness.planning.overrides import LoadOverrides, Overrides, apply
-from harness.planning.schedule import of_models
+from harness.planning.overrides import LoadOverrides, Overrides, apply_overrides
+from harness.planning.schedule import select_models
 from harness.serving.load_case import (
     LoadStep,
-    points_of,
+    batch_sizes,
+    load_steps,
     prediction_digest,
     replication_digest,
-    requests_at,
-    seed_of,
+    replication_seed,
+    requests_at_rate,
     service_digest,
-    sizes_of,
 )
 
 SERVER = {"scenario": "server", "bound": "p99<50ms"}
@@ -129,9 +136,9 @@ def test_without_scenarios_a_plan_has_the_id_that_it_had_before_there_were_any()
 def test_exports_and_engines_know_every_prepared_batch_size() -> None:
     plan = planned({**SERVER, "max_batch": [6], "backends": ["openvino"]})
     (load,) = plan.loads
-    assert sizes_of(load) == (1, 2, 4, 6)
+    assert batch_sizes(load) == (1, 2, 4, 6)
     assert [case.batch_size for case in served_cases(plan.loads)] == [1, 2, 4, 6]
-    assert case_of(load, 4).case_id == "minilm-l6-openvino-cpu-fp32-b4-s128"
+    assert backend_case(load, 4).case_id == "minilm-l6-openvino-cpu-fp32-b4-s128"
     engine = make_plan(
         parse_config(
             {"device": "cuda", "models": ["resnet18"], "matrix": [{"backends": ["tensorrt"]}], "scenarios": [SERVER]},
@@ -181,28 +188,30 @@ def test_options_replace_keys_of_every_scenario() -> None:
     data = {"models": ["resnet18"], "matrix": [{"backends": ["openvino"]}], "scenarios": [SERVER, "offline"]}
     config = parse_config(data, "here.yaml")
     given = LoadOverrides(bound="p90<9ms", rates=(5.0,), max_batch=(2,), replications=3)
-    server, offline = apply(config, Overrides(load=given)).scenarios
+    server, offline = apply_overrides(config, Overrides(load=given)).scenarios
     assert (server.bound, server.rates, server.max_batch, server.replications) == ("p90<9ms", (5.0,), (2,), 3)
     assert offline.rates == ()
     with pytest.raises(UsageError, match="No scenario here has rates, as server"):
-        apply(config, Overrides(load=given, scenarios=("concurrency",)))
+        apply_overrides(config, Overrides(load=given, scenarios=("concurrency",)))
     with pytest.raises(UsageError, match="No scenario here has a bound, as server"):
-        apply(config, Overrides(load=replace(given, rates=()), scenarios=("concurrency",)))
-    (only,) = apply(config, Overrides(load=LoadOverrides(replications=3), scenarios=("concurrency",))).scenarios
+        apply_overrides(config, Overrides(load=replace(given, rates=()), scenarios=("concurrency",)))
+    (only,) = apply_overrides(
+        config, Overrides(load=LoadOverrides(replications=3), scenarios=("concurrency",))
+    ).scenarios
     assert (only.scenario, only.replications) == ("concurrency", 3)
     flying = LoadOverrides(in_flight=(2,))
-    assert [block.in_flight for block in apply(config, Overrides(load=flying)).scenarios] == [(2,), (2,)]
-    both = apply(config, Overrides(load=flying, scenarios=("server", "concurrency"))).scenarios
+    assert [block.in_flight for block in apply_overrides(config, Overrides(load=flying)).scenarios] == [(2,), (2,)]
+    both = apply_overrides(config, Overrides(load=flying, scenarios=("server", "concurrency"))).scenarios
     assert [block.in_flight for block in both] == [(2,), ()]
     with pytest.raises(UsageError, match="No scenario here has batches in flight"):
-        apply(config, Overrides(load=flying, scenarios=("concurrency",)))
+        apply_overrides(config, Overrides(load=flying, scenarios=("concurrency",)))
     bare = parse_config({**data, "scenarios": []}, "here.yaml")
-    assert apply(bare, Overrides(loads_alone=True)).scenarios[0].scenario == "server"
-    assert apply(bare, Overrides()).scenarios == ()
+    assert apply_overrides(bare, Overrides(loads_alone=True)).scenarios[0].scenario == "server"
+    assert apply_overrides(bare, Overrides()).scenarios == ()
     with pytest.raises(UsageError, match="`bound` belongs to a scenario, and none is planned"):
-        apply(bare, Overrides(load=given))
+        apply_overrides(bare, Overrides(load=given))
     with pytest.raises(UsageError, match="WORKERS is not possible"):
-        apply(config, Overrides(load=LoadOverrides(workers=(1_000,))))
+        apply_overrides(config, Overrides(load=LoadOverrides(workers=(1_000,))))
 
 
 def server(**more: Any) -> LoadCase:
@@ -210,26 +219,26 @@ def server(**more: Any) -> LoadCase:
 
 
 def test_points_are_rates_around_the_peak_or_the_rates_that_were_asked_for() -> None:
-    assert points_of(server(), 53.2187) == (
+    assert load_steps(server(), 53.2187) == (
         LoadStep("r47.9", 47.9, factor=0.9),
         LoadStep("r53.22", 53.22, factor=1.0),
         LoadStep("r58.54", 58.54, factor=1.1),
     )
-    assert points_of(server(), None) == ()
-    assert points_of(server(rates=(1_234_567.0,)), None) == (LoadStep("r1.235e+06", 1_234_567.0),)
-    assert [step.name for step in points_of(server(scenario="concurrency", clients=(1, 3)), None)] == ["c1", "c3"]
-    assert points_of(server(scenario="offline"), None) == (LoadStep("all"),)
+    assert load_steps(server(), None) == ()
+    assert load_steps(server(rates=(1_234_567.0,)), None) == (LoadStep("r1.235e+06", 1_234_567.0),)
+    assert [step.name for step in load_steps(server(scenario="concurrency", clients=(1, 3)), None)] == ["c1", "c3"]
+    assert load_steps(server(scenario="offline"), None) == (LoadStep("all"),)
 
 
 def test_a_replication_has_the_requests_of_its_time_up_to_the_number_of_the_case() -> None:
     # p99<50ms: a replication is at least 2.5 s long, and at most 4 s.
-    assert [requests_at(server(), rate) for rate in (1, 50, 500, 700, 5_000)] == [20, 200, 2_000, 2_000, 12_500]
+    assert [requests_at_rate(server(), rate) for rate in (1, 50, 500, 700, 5_000)] == [20, 200, 2_000, 2_000, 12_500]
     fast = server(bound=LatencyBound(quantile=0.99, limit_ns=2_000_000))
-    assert requests_at(fast, 5_000) == 2_000
+    assert requests_at_rate(fast, 5_000) == 2_000
 
 
 def test_seeds_are_those_of_the_replication_alone() -> None:
-    assert len({seed_of(seed, number) for seed in (1, 2) for number in range(1, 31)}) == 60
+    assert len({replication_seed(seed, number) for seed in (1, 2) for number in range(1, 31)}) == 60
 
 
 def test_what_is_only_judged_otherwise_is_not_measured_again() -> None:
@@ -261,18 +270,25 @@ def test_the_time_is_that_of_every_part_of_every_case() -> None:
 
 def test_a_part_of_a_plan_has_the_load_cases_of_its_models() -> None:
     plan = planned(SERVER, matrix=[{"backends": ["openvino"]}])
-    assert {load.model for load in of_models(plan, ["resnet18"]).loads} == {"resnet18"}
+    assert {load.model for load in select_models(plan, ["resnet18"]).loads} == {"resnet18"}
 
 
 def test_amounts_of_load_have_their_units() -> None:
-    assert [delay_ns(text) for text in ("0", "500us", "2ms", "1.5 ms", "1s")] == [
+    assert [parse_delay_ns(text) for text in ("0", "500us", "2ms", "1.5 ms", "1s")] == [
         0,
         500_000,
         2_000_000,
         1_500_000,
         10**9,
     ]
-    assert (rate("12.5"), price("2.50")) == (12.5, 2.5)
-    for convert, text in ((delay_ns, "2"), (rate, "0"), (rate, "inf"), (rate, "many"), (price, "-1"), (price, "1e30")):
+    assert (parse_rate("12.5"), parse_price("2.50")) == (12.5, 2.5)
+    for convert, text in (
+        (parse_delay_ns, "2"),
+        (parse_rate, "0"),
+        (parse_rate, "inf"),
+        (parse_rate, "many"),
+        (parse_price, "-1"),
+        (parse_price, "1e30"),
+    ):
         with pytest.raises(UsageError):
             convert(text)

@@ -16,7 +16,7 @@ from harness.core.schemas import Measurement, Plan, Tolerance
 from harness.planning import matrix
 from harness.planning.config import parse_config, read_config
 from harness.planning.matrix import make_plan, plan_id, settings_id
-from harness.planning.schedule import estimate, in_words
+from harness.planning.schedule import estimate_s, range_in_words
 
 ON_CPU = [name for name, info in BACKENDS.items() if "cpu" in info.precisions]
 CONFIGS = sorted(Path(__file__).parents[3].joinpath("configs").glob("*.yaml"))
@@ -298,7 +298,7 @@ def test_case_ids_are_unique_and_can_name_folders(models: list[str], block: dict
 def test_every_configuration_that_we_ship_plans(path: Path) -> None:
     made = make_plan(read_config(path), str(path), "")
     assert any(case.skip_reason is None for case in (*made.cases, *made.generations))
-    low, high = estimate(made)
+    low, high = estimate_s(made)
     assert 0 < low <= high
 
 
@@ -306,13 +306,13 @@ def test_every_configuration_that_we_ship_plans(path: Path) -> None:
 def test_the_estimate_is_ordered_and_grows_with_rounds(rounds: int, maximum: float, warm: float, low: float) -> None:
     settings = {"max_s": maximum, "warmup_max_s": warm, "warmup_min_s": low}
     block = {"backends": ["noop", "torch-compile"]}
-    once = estimate(plan(block, measurement={**settings, "rounds": 1}))
-    many = estimate(plan(block, measurement={**settings, "rounds": rounds}))
+    once = estimate_s(plan(block, measurement={**settings, "rounds": 1}))
+    many = estimate_s(plan(block, measurement={**settings, "rounds": rounds}))
     assert 0 < many[0] <= many[1]
     assert many >= once
 
 
 def test_an_estimate_in_words() -> None:
-    assert in_words((2.0, 60.0)) == "2 s to 60 s"
-    assert in_words((120.0, 7200.0)) == "2 min to 2.0 h"
-    assert in_words((5.0, 5.2)) == "about 5 s"
+    assert range_in_words((2.0, 60.0)) == "2 s to 60 s"
+    assert range_in_words((120.0, 7200.0)) == "2 min to 2.0 h"
+    assert range_in_words((5.0, 5.2)) == "about 5 s"

@@ -11,7 +11,7 @@ from harness.core.errors import ConfigError, UsageError
 from harness.core.schemas import Plan
 from harness.planning.config import Config, parse_config, read_config
 from harness.planning.matrix import make_plan
-from harness.planning.overrides import DEFAULT_MAX_ROUNDS, Overrides, apply, left_out
+from harness.planning.overrides import DEFAULT_MAX_ROUNDS, Overrides, apply_overrides, left_out
 
 TWO_BLOCKS = {
     "models": ["minilm-l6", {"name": "resnet18", "weights": "seeded"}, "resnet50"],
@@ -27,7 +27,7 @@ def config(data: dict[str, Any] = TWO_BLOCKS) -> Config:
 
 
 def planned(data: dict[str, Any] = TWO_BLOCKS, **chosen: Any) -> Plan:
-    return make_plan(apply(config(data), Overrides(**chosen)), "my.yaml", "", merge=True)
+    return make_plan(apply_overrides(config(data), Overrides(**chosen)), "my.yaml", "", merge=True)
 
 
 def column(plan: Plan, field: str) -> set[Any]:
@@ -35,7 +35,7 @@ def column(plan: Plan, field: str) -> set[Any]:
 
 
 def test_no_choice_changes_nothing() -> None:
-    assert apply(config(), Overrides()) == config()
+    assert apply_overrides(config(), Overrides()) == config()
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_the_published_table_of_a_gpu_is_planned_for_each_of_its_backends() -> N
     table = read_config(Path("configs/cuda-table.yaml"))
     for name in {name for block in table.matrix for name in block.backends}:
         own = {case.case_id for case in make_plan(table, "", "").cases if case.backend == name}
-        plan = make_plan(apply(table, Overrides(backends=(name,))), "", "", merge=True)
+        plan = make_plan(apply_overrides(table, Overrides(backends=(name,))), "", "", merge=True)
         assert {case.case_id for case in plan.cases} == own
 
 
@@ -171,7 +171,7 @@ def test_rounds_are_replaced_and_the_rest_of_the_measurement_stays() -> None:
 
 
 def test_the_device_is_replaced() -> None:
-    assert apply(config(), Overrides(device="cuda")).device == "cuda"
+    assert apply_overrides(config(), Overrides(device="cuda")).device == "cuda"
 
 
 def test_chosen_models_keep_what_blocks_say_about_them() -> None:

@@ -7,14 +7,20 @@ from typing import Any
 
 import pytest
 
-from harness.aggregate import load_loads
+from harness.aggregate import load_rows
 from harness.aggregation.join import Notes
 from harness.core import store
 from harness.core.host import environment
 from harness.core.layout import LoadFiles, Results
 from harness.core.schemas import Clock, Environment, LatencyBound, LoadCase, Placement, Replication, ServiceRun
-from harness.planning.resume import Finished, LoadState, finished_turns, foreign_of, state_of
-from harness.serving.load_case import LoadStep, replication_digest, requests_at, schedule_of, service_digest
+from harness.planning.resume import Finished, LoadState, finished_turns, foreign_file_check, read_load_state
+from harness.serving.load_case import (
+    LoadStep,
+    replication_digest,
+    replication_schedule,
+    requests_at_rate,
+    service_digest,
+)
 from tests import synthetic_results as made
 from tests.fixtures.engines import PATH, engine_record
 
@@ -162,7 +168,7 @@ ONE: dict[str, Any] = {"threads": 1, "workers": 1, "clock": Clock(name="simulate
 def files(tmp_path: Path) -> LoadFiles:
     """A folder with the service times and the one replication of the load case."""
     result = Results(tmp_path).load(LOAD.load_id)
-    count, scheduled = requests_at(LOAD, 100), schedule_of(LOAD, LoadStep("r100", 100), 1)
+    count, scheduled = requests_at_rate(LOAD, 100), replication_schedule(LOAD, LoadStep("r100", 100), 1)
     record = Replication(
         **BASE,
         **ONE,
@@ -206,8 +212,8 @@ def put_replication(files: LoadFiles, artifacts: dict[str, str]) -> None:
 
 def look_at_load(files: LoadFiles, load: LoadCase = LOAD, **engines: Any) -> LoadState:
     export_files = Results(files.root).export(load.slug)
-    foreign = foreign_of(load, EXPORT, engines.get("engines", ()), export_files)
-    return state_of(load, files, "s", lambda _: True, foreign=foreign)
+    foreign = foreign_file_check(load, EXPORT, engines.get("engines", ()), export_files)
+    return read_load_state(load, files, "s", lambda _: True, foreign=foreign)
 
 
 def test_records_of_the_present_export_are_complete(files: LoadFiles) -> None:
@@ -232,7 +238,7 @@ def test_an_engine_is_judged_by_its_record_if_it_has_one(files: LoadFiles) -> No
 
 def test_another_bound_keeps_the_replications_that_have_as_many_requests(files: LoadFiles) -> None:
     longer = LOAD.model_copy(update={"bound": LatencyBound(quantile=0.9, limit_ns=80 * MS)})
-    assert requests_at(longer, 100) != requests_at(LOAD, 100)
+    assert requests_at_rate(longer, 100) != requests_at_rate(LOAD, 100)
     assert look_at_load(files, longer).missing == [(LoadStep("r100", 100), 1)]
     assert look_at_load(
         files, LOAD.model_copy(update={"bound": LatencyBound(quantile=0.99, limit_ns=50 * MS)})
@@ -247,12 +253,12 @@ def test_the_summary_leaves_out_records_of_an_earlier_export(
     plan = made.plan_of([made.RESNET], []).model_copy(update={"loads": (LOAD,), "settings_id": "s"})
     slug, notes = made.RESNET.name, Notes()
     here = {"e": made.environment()}
-    (row,) = load_loads(plan, Results(tmp_path), {slug: EXPORT}, {slug: ()}, here, notes, {})
+    (row,) = load_rows(plan, Results(tmp_path), {slug: EXPORT}, {slug: ()}, here, notes, {})
     assert row.status == status
     assert any("model.onnx has changed" in note for note in notes.other) == (status == "missing")
 
 
-COUNT = requests_at(LOAD, 100)
+COUNT = requests_at_rate(LOAD, 100)
 
 
 def put_changed(files: LoadFiles, number: int = 1, **changes: Any) -> None:

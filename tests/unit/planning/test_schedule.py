@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from harness.core.schemas import Case
-from harness.planning.schedule import one_round, paired_rounds, schedule
+from harness.planning.schedule import paired_rounds, round_turns, schedule
 from tests import synthetic_results as made
 
 CASES = made.matrix(made.REALISTIC)
@@ -63,7 +63,9 @@ def test_nothing_to_run_is_no_turn() -> None:
 
 def test_of_two_states_each_goes_first_as_often_and_which_is_drawn() -> None:
     rounds = paired_rounds(CASES, 10, seed=1)
-    assert [[turn for turn, _ in pairs] for pairs in rounds] == [one_round(CASES, number, 1) for number in range(1, 11)]
+    assert [[turn for turn, _ in pairs] for pairs in rounds] == [
+        round_turns(CASES, number, 1) for number in range(1, 11)
+    ]
     first: dict[str, list[bool]] = {}
     for pairs in rounds:
         for (_, case), goes_first in pairs:

@@ -11,15 +11,15 @@ from harness.backends import BACKENDS, BackendInfo
 from harness.core.errors import ConfigError
 from harness.core.schemas import Plan
 from harness.planning.config import parse_config
-from harness.planning.matrix import make_plan, skipped
-from harness.planning.overrides import Overrides, apply
-from harness.planning.schedule import one_round
+from harness.planning.matrix import make_plan, reason_to_skip_way
+from harness.planning.overrides import Overrides, apply_overrides
+from harness.planning.schedule import round_turns
 from harness.zoo import model_info
 
 
 def plan(*blocks: dict[str, Any], models: tuple[str, ...] = ("minilm-l6",), **chosen: Any) -> Plan:
     config = parse_config({"models": list(models), "matrix": list(blocks)}, "my.yaml")
-    return make_plan(apply(config, Overrides(**chosen)), "my.yaml", "0", merge=bool(chosen))
+    return make_plan(apply_overrides(config, Overrides(**chosen)), "my.yaml", "0", merge=bool(chosen))
 
 
 def refusal(**block: Any) -> ConfigError:
@@ -117,7 +117,8 @@ def test_transfers_overlap_where_a_backend_can_copy_beside_a_pass() -> None:
 def test_a_plugin_that_says_nothing_of_its_streams_is_not_taken_to_overlap() -> None:
     copying = BackendInfo("a.b:C", "copies", (), (), {"cuda": ("fp32",)}, "onnx", transfers=True)
     results = [
-        skipped("copying", copying, model_info("resnet18"), "cuda", "transfer", mode) for mode in ("sync", "pipelined")
+        reason_to_skip_way("copying", copying, model_info("resnet18"), "cuda", "transfer", mode)
+        for mode in ("sync", "pipelined")
     ]
     assert results == [None, "no transfer boundary in pipelined mode: its copies wait in one queue with its passes"]
 
@@ -174,5 +175,5 @@ def test_both_chosen_are_taken_as_they_are() -> None:
 
 def test_rows_that_are_never_compared_need_not_run_side_by_side() -> None:
     modes = {"backends": ["torch-eager", "openvino", "onnxruntime"], "modes": ["sync", "offline"]}
-    order = [case.mode for _, case in one_round(plan(modes).cases, 1, 7)]
+    order = [case.mode for _, case in round_turns(plan(modes).cases, 1, 7)]
     assert order in (["sync"] * 3 + ["offline"] * 3, ["offline"] * 3 + ["sync"] * 3)

@@ -13,8 +13,8 @@ from harness.core.errors import UsageError
 from harness.processes.code_states import (
     CodeState,
     code_states,
+    files_digest,
     require_own_modules,
-    stamp,
 )
 from harness.processes.launcher import Code
 
@@ -99,11 +99,11 @@ def test_outside_a_repository_a_commit_is_none(tmp_path: Path) -> None:
 def test_a_stamp_changes_with_any_file_but_those_left_out(repository: Path) -> None:
     results = repository / "results"
     results.mkdir()
-    first = stamp(repository, [results])
+    first = files_digest(repository, [results])
     (results / "plan.json").write_text("{}")
-    assert stamp(repository, [results]) == first
+    assert files_digest(repository, [results]) == first
     (repository / "nets.py").write_text("VALUE = 22\n")
-    assert stamp(repository, [results]) != first
+    assert files_digest(repository, [results]) != first
 
 
 def test_a_module_that_the_other_state_would_lend_is_refused(tmp_path: Path) -> None:

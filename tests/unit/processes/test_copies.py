@@ -11,16 +11,16 @@ import pytest
 
 from harness.core.errors import CaseError
 from harness.core.protocol import GIVE_UP, GO, OVER, WINDOW_ENDED
-from harness.processes.copies import Conductor, CopiesStep, steps_of
+from harness.processes.copies import Conductor, CopiesStep, window_order
 from harness.timing.windows import WindowSignals
 
 
 def test_each_device_works_alone_and_all_together_in_mirrored_order() -> None:
-    steps = steps_of(3, "a")
+    steps = window_order(3, "a")
     assert [len(places) for _, places in steps] == [1, 1, 1, 3, 3, 1, 1, 1]
     assert steps == steps[::-1]
     assert {places[0] for situation, places in steps[:3] if situation == "alone"} == {0, 1, 2}
-    assert len({tuple(steps_of(4, str(seed))) for seed in range(20)}) > 1
+    assert len({tuple(window_order(4, str(seed))) for seed in range(20)}) > 1
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from harness.processes import cpu_peaks
-from harness.processes.cpu_peaks import COPY_BYTES, PASSES, WAYS, Task, TaskRefused, measured
+from harness.processes.cpu_peaks import COPY_BYTES, PASSES, WAYS, Task, TaskRefused, measure_limits
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ class Rates:
 
 def test_the_best_library_and_pass_count_and_threads_are_added() -> None:
     rates = Rates({"OpenVINO MatMul f32": 100e9, "torch._int_mm": 400e9, "": 10e9})
-    result = measured([1, 3], ["fp32", "int8"], rates)
+    result = measure_limits([1, 3], ["fp32", "int8"], rates)
     assert [limits.threads for limits in result.limits] == [1, 3]
     first, three = result.limits
     assert (first.flops, three.flops) == ({"fp32": 100e9, "int8": 400e9}, {"fp32": 300e9, "int8": 1200e9})
@@ -48,20 +48,20 @@ def test_the_best_library_and_pass_count_and_threads_are_added() -> None:
 
 
 def test_more_threads_than_cpus_do_no_more() -> None:
-    result = measured([8], ["fp32"], Rates({}))
+    result = measure_limits([8], ["fp32"], Rates({}))
     assert result.limits[0].flops["fp32"] == 4e9
 
 
 def test_a_library_that_cannot_is_asked_once_and_costs_nothing_else() -> None:
     rates = Rates({"torch.mm fp32": TaskRefused("its process crashed"), "NumPy": TaskRefused("not there", absent=True)})
-    result = measured([2], ["fp32"], rates)
+    result = measure_limits([2], ["fp32"], rates)
     assert rates.asked.count(("torch.mm fp32", 2)) == 1
     assert (result.unmeasured, result.without) == ({}, ("NumPy",))
 
 
 def test_a_precision_that_no_library_can_do_says_why() -> None:
     refused = {name: TaskRefused(f"no {name}", absent=name.startswith("torch")) for name in WAYS["bf16"]}
-    result = measured([1], ["fp32", "bf16", "tf32"], Rates({**refused, "": TaskRefused("no memory")}))
+    result = measure_limits([1], ["fp32", "bf16", "tf32"], Rates({**refused, "": TaskRefused("no memory")}))
     assert result.limits[0].flops.keys() == {"fp32"}
     assert result.limits[0].copy_bytes_per_s is None
     assert result.unmeasured["bf16"].startswith("torch.mm bf16: no torch.mm bf16; OpenVINO")

@@ -8,7 +8,7 @@ import pytest
 
 from harness.core.errors import UsageError
 from harness.processes import device_slots
-from harness.processes.device_slots import cpu_shares, find_slots, parts, variables
+from harness.processes.device_slots import cpu_parts, cpu_shares, find_slots, slot_variables
 
 
 @pytest.fixture
@@ -21,10 +21,10 @@ def described(name: str) -> tuple[str, str, tuple[int, ...] | None]:
 
 
 def test_equal_parts_are_contiguous_and_the_remainder_stays_idle() -> None:
-    assert parts(range(9), 2) == [(0, 1, 2, 3), (4, 5, 6, 7)]
-    assert parts((3, 5, 8, 9), 2) == [(3, 5), (8, 9)]
-    assert parts(range(3), 2) == [(), ()]
-    assert parts(range(3), 2, least=1) == [(0,), (1,)]
+    assert cpu_parts(range(9), 2) == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    assert cpu_parts((3, 5, 8, 9), 2) == [(3, 5), (8, 9)]
+    assert cpu_parts(range(3), 2) == [(), ()]
+    assert cpu_parts(range(3), 2, least=1) == [(0,), (1,)]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_gpus_are_named_as_cuda_visible_devices_names_them(monkeypatch: pytest.M
         ("0", "GPU-0", (0, 1, 2, 3), True),
         ("2", "GPU-2", (4, 5, 6, 7), True),
     ]
-    assert variables(named[1]) == {"CUDA_VISIBLE_DEVICES": "2"}
+    assert slot_variables(named[1]) == {"CUDA_VISIBLE_DEVICES": "2"}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     assert [slot.name for slot in find_slots("all", "cuda", described)] == ["3", "5"]
 
@@ -64,7 +64,7 @@ def test_gpus_are_named_as_cuda_visible_devices_names_them(monkeypatch: pytest.M
 def test_a_plan_for_cpus_has_shares_of_the_cpus(tmp_path: Path) -> None:
     slots = find_slots("a,b,c", "cpu")
     assert [slot.cpus for slot in slots] == [(0, 1), (2, 3), (4, 5)]
-    assert (slots[0].gpu, variables(slots[0])) == (None, {})
+    assert (slots[0].gpu, slot_variables(slots[0])) == (None, {})
     for node, cpus in (("node0", "0-2,9"), ("node1", "4-7")):
         (tmp_path / node).mkdir()
         (tmp_path / node / "cpulist").write_text(f"{cpus}\n")

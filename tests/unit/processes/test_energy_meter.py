@@ -16,7 +16,7 @@ from harness.core.protocol import LoadJob
 from harness.core.schemas import LatencyBound, LoadCase, LoadEnergy, Measurement
 from harness.processes import energy_meter
 from harness.processes.energy_meter import ReplicationMeter, meter_for
-from harness.serving.load_case import LoadStep, phase_of, replication_of
+from harness.serving.load_case import LoadStep, parse_phase, replication_phase
 
 S = 1_000_000_000
 
@@ -56,14 +56,22 @@ def job(**more: Any) -> LoadJob:
 
 def test_energy_belongs_to_the_replication_that_it_was_spent_in(meter: ReplicationMeter) -> None:
     low, high = LoadStep("r5", 5.0), LoadStep("r9", 9.0)
-    phases = ["load", "service times", phase_of(low, 1), "outputs check", phase_of(high, 1), phase_of(low, 2), "end"]
+    phases = [
+        "load",
+        "service times",
+        replication_phase(low, 1),
+        "outputs check",
+        replication_phase(high, 1),
+        replication_phase(low, 2),
+        "end",
+    ]
     for phase in phases:
         meter.entered(phase)
     assert {name: (point.energy_j, point.window_ns, point.numbers) for name, point in meter.points.items()} == {
         "r5": (200.0, 2 * S, (1, 2)),
         "r9": (100.0, S, (1,)),
     }
-    assert replication_of("prediction") is None
+    assert parse_phase("prediction") is None
 
 
 def test_a_running_service_has_no_meter_of_a_gpu_here(meter: ReplicationMeter) -> None:
@@ -83,7 +91,7 @@ def test_an_earlier_process_of_the_same_case_keeps_its_replications(meter: Repli
     assert not files.energy.exists()
     for number in (1, 2):
         again = ReplicationMeter(meter.handle, meter.idle)
-        again.entered(phase_of(step, number))
+        again.entered(replication_phase(step, number))
         again.entered("end")
         again.save(job(), files)
     record = store.load(files.energy, LoadEnergy, "make load")

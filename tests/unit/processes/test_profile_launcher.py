@@ -12,16 +12,16 @@ from harness.aggregation import usage as utilisation
 from harness.core import store
 from harness.core.errors import CaseError, CasesFailedError, StorageError, UsageError
 from harness.core.layout import Results
-from harness.core.protocol import Job
+from harness.core.protocol import CaseJob
 from harness.core.schemas import Measurement, Usage
 from harness.processes import profile_launcher
 from harness.processes.monitor_handle import Monitor
-from harness.processes.profile_launcher import ProfileJob, profile_in_a_process, watched_profile
+from harness.processes.profile_launcher import ProfileJob, profile_in_a_process, profile_with_monitor
 from tests.synthetic_results import RESNET, case_of, plan_of
 
 
 def asked(tmp_path: Path, timeout_s: float = 60.0) -> ProfileJob:
-    job = Job(
+    job = CaseJob(
         case=case_of(RESNET, "onnxruntime", "fp32", 1),
         round=1,
         settings_id="settings",
@@ -97,11 +97,11 @@ def test_a_long_answer_comes_back_whole(tmp_path: Path) -> None:
 def test_a_monitor_watches_the_process_and_its_record_is_whole_when_it_has_ended(tmp_path: Path) -> None:
     body = f"{PHASES}import time; end = time.monotonic() + 0.7\nwhile time.monotonic() < end: pass\nprint(job)"
     given = asked(tmp_path)
-    answer, usage = watched_profile(given, tmp_path / "parts.log", python(tmp_path, body))
+    answer, usage = profile_with_monitor(given, tmp_path / "parts.log", python(tmp_path, body))
     assert ProfileJob.model_validate_json(answer) == given
     assert usage is not None
     assert usage == store.load(Results(given.results).profile_usage(given.job.case.case_id, 1), Usage, "")
-    assert utilisation.timed(usage) is not None
+    assert utilisation.timed_usage(usage) is not None
     assert not Results(given.results).usage_file(given.job.case.case_id, 1).exists()
 
 
@@ -111,7 +111,7 @@ def test_without_its_record_nothing_was_seen(tmp_path: Path, monkeypatch: pytest
             """Says nothing, as to a monitor that is gone."""
 
     monkeypatch.setattr(profile_launcher, "Monitor", Blind)
-    _, usage = watched_profile(asked(tmp_path), tmp_path / "parts.log", python(tmp_path, f"{PHASES}print(job)"))
+    _, usage = profile_with_monitor(asked(tmp_path), tmp_path / "parts.log", python(tmp_path, f"{PHASES}print(job)"))
     assert usage is None
 
 

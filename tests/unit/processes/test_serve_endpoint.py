@@ -17,7 +17,7 @@ from harness.core.protocol import LoadJob
 from harness.core.schemas import LatencyBound, LoadCase, LoadRow, Measurement, Replication, ServiceRun, Tolerance
 from harness.endpoints.contract import Completion, Prompt
 from harness.endpoints.timeline import StreamSteps, Timeline
-from harness.planning.resume import evidence_of, state_of
+from harness.planning.resume import load_evidence, read_load_state
 from harness.processes import serve_endpoint as module
 from harness.processes.serve_endpoint import ExpectedAnswer, JudgedAnswers, PromptWorkload, serve_endpoint
 from harness.serving.load_verdict import parse_bounds
@@ -206,9 +206,11 @@ def job_for(root: Path, port: int, **fields: object) -> LoadJob:
 
 
 def row_of(job: LoadJob) -> tuple[LoadRow, ServiceRun, list[Replication]]:
-    state = state_of(job.load, Results(Path(job.results)).load(job.load.load_id), job.settings_id, lambda _: True)
+    state = read_load_state(
+        job.load, Results(Path(job.results)).load(job.load.load_id), job.settings_id, lambda _: True
+    )
     assert state.service is not None
-    row = load_row(job.load, "text", CRITERIA, evidence_of(state, None))
+    row = load_row(job.load, "text", CRITERIA, load_evidence(state, None))
     return row, state.service, [record for records in state.replications.values() for record in records]
 
 

@@ -17,7 +17,7 @@ from harness.core.errors import MissingInputError
 from harness.core.layout import Results
 from harness.core.protocol import LoadJob
 from harness.core.schemas import LoadCase, Measurement, Replication
-from harness.planning.resume import LoadState, evidence_of, state_of
+from harness.planning.resume import LoadState, load_evidence, read_load_state
 from harness.processes.serve_generation import serve_generation
 from harness.serving.load_verdict import parse_bounds
 
@@ -71,7 +71,7 @@ def job_for(root: Path, **fields: object) -> LoadJob:
 
 
 def state(job: LoadJob) -> LoadState:
-    return state_of(job.load, Results(Path(job.results)).load(job.load.load_id), job.settings_id, lambda _: True)
+    return read_load_state(job.load, Results(Path(job.results)).load(job.load.load_id), job.settings_id, lambda _: True)
 
 
 def test_every_request_has_its_own_tokens_in_order(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_every_request_has_its_own_tokens_in_order(tmp_path: Path) -> None:
     assert set(result.service.service_ns) == {1, 2, 4}
     for record in result.replications["r400"]:
         _check_order(record)
-    row = load_row(job.load, "text", Criteria(None, False, 0.01, True), evidence_of(result))
+    row = load_row(job.load, "text", Criteria(None, False, 0.01, True), load_evidence(result))
     assert (row.status, row.void) == ("measured", None)
     (point,) = row.points
     assert (point.requests, point.failed) == (2 * 40, 0)
@@ -153,7 +153,7 @@ def test_requests_join_a_decoder_of_known_durations(tmp_path: Path) -> None:
         ]
         assert all(gap >= step + joined * join for gap, joined in stalls)
         assert any(joined for _, joined in stalls)
-    row = load_row(job.load, "text", Criteria(None, False, 0.01, True), evidence_of(result))
+    row = load_row(job.load, "text", Criteria(None, False, 0.01, True), load_evidence(result))
     assert (row.status, row.void, row.batching) == ("measured", None, "continuous")
     (point,) = row.points
     assert 1 < point.mean_batch <= 4
@@ -189,7 +189,7 @@ def test_a_decoder_that_fails_once_loses_that_batch_alone(tmp_path: Path, monkey
     failed = [record for record in state(job).replications["r400"] if record.failed]
     (record,) = failed
     assert record.error == "ValueError: no memory for the cache"
-    row = load_row(job.load, "text", Criteria(None, False, 0.01, True), evidence_of(state(job)))
+    row = load_row(job.load, "text", Criteria(None, False, 0.01, True), load_evidence(state(job)))
     assert row.points[0].failed == 1
     assert np.isclose(row.points[0].goodput or 0, 1 - 1 / row.points[0].requests)
 

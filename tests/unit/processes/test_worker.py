@@ -9,12 +9,12 @@ import pytest
 
 from harness.backends import BACKENDS
 from harness.backends.base import is_out_of_memory
-from harness.backends.case_files import artifacts
+from harness.backends.case_files import artifact_hashes
 from harness.core.errors import CaseError, NotSupportedError
-from harness.core.protocol import Job
+from harness.core.protocol import CaseJob
 from harness.core.schemas import Measurement
 from harness.processes.launcher import ProcessOutcome
-from harness.processes.pool import explained_end
+from harness.processes.pool import explain_end
 from harness.processes.worker import failed_record
 from tests import synthetic_results as made
 
@@ -25,7 +25,7 @@ def test_a_record_names_the_files_that_its_case_loads_and_no_others() -> None:
     for backend, info in BACKENDS.items():
         case = made.case_of(made.MINILM, backend, "bf16", 1, 32)
         model = {"onnx": {"model.onnx"}, "module": {"weights.safetensors"}}.get(info.artifact, set())
-        results = artifacts(export, case)
+        results = artifact_hashes(export, case)
         assert set(results) == model | {"inputs-32.npz", "reference-32.npz"}
         assert not set(results) & (known - {"inputs-32.npz", "reference-32.npz"})
         assert all(len(digest) == 64 for digest in results.values())
@@ -46,9 +46,9 @@ def test_every_library_s_way_to_say_that_memory_is_over_is_understood(message: s
     assert is_out_of_memory(message)
 
 
-def job_of(tmp_path: Path) -> Job:
+def job_of(tmp_path: Path) -> CaseJob:
     case = made.case_of(made.MINILM, "tensorrt", "fp16", 1, 32).model_copy(update={"device": "cuda"})
-    return Job(
+    return CaseJob(
         case=case,
         round=1,
         settings_id="p",
@@ -90,11 +90,11 @@ def test_what_a_backend_does_not_run_is_refused_and_no_other_failure(
     [("cudnn", "cudnn", "pip install 'inferometer[cudnn]'"), ("openvino", "openvino", "pip install openvino;")],
 )
 def test_a_missing_library_of_an_optional_part_names_the_part(backend: str, library: str, command: str) -> None:
-    assert command in explained_end(ProcessOutcome(0, "import", absent=(library,)), backend, 1, "")[1]
+    assert command in explain_end(ProcessOutcome(0, "import", absent=(library,)), backend, 1, "")[1]
 
 
 def test_an_instruction_that_the_machine_does_not_run_is_no_fault_of_the_model() -> None:
     outcome = ProcessOutcome(-4, "first request")
-    problem, hint = explained_end(outcome, "llamacpp", 1, "Fatal Python error: Illegal instruction")
+    problem, hint = explain_end(outcome, "llamacpp", 1, "Fatal Python error: Illegal instruction")
     assert problem.startswith("Crashed with signal 4: a native library uses an instruction")
     assert "docs/generation.md" in hint

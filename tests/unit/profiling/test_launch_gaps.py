@@ -10,12 +10,12 @@ import pytest
 from harness.core.schemas.profile_record import LaunchGaps, OperatorRow, PartsProfile
 from harness.profiling import launch_gaps
 from harness.profiling.launch_gaps import (
-    busy_in_a_pass,
-    idle,
-    idle_in_a_pass,
+    host_wait_fraction,
+    idle_fraction,
     idle_share,
-    overlap,
-    waited,
+    kernel_busy_ns,
+    no_kernel_ns,
+    work_overlap,
 )
 from harness.profiling.read_profiles import with_launch_gaps
 from tests.fixtures.traces import Event, event
@@ -36,7 +36,7 @@ def test_a_cpu_has_time_without_an_operator() -> None:
     result = launch_gaps.operator_gaps_of(events)
     assert result is not None
     assert (result.window_ns, result.busy_ns) == (60_000, 30_000)
-    assert launch_gaps.without_operator(result) == 0.5
+    assert launch_gaps.fraction_without_operator(result) == 0.5
     assert launch_gaps.operator_gaps_of([event("kernel", 0, 5)]) is None
 
 
@@ -46,13 +46,13 @@ def test_overlapping_work_counts_once_and_copies_count_as_work() -> None:
     )
     assert result is not None
     assert (result.window_ns, result.busy_ns, result.work_ns) == (50_000, 30_000, 35_000)
-    assert idle(result) == pytest.approx(0.4)
+    assert idle_fraction(result) == pytest.approx(0.4)
 
 
 def test_work_inside_longer_work_on_another_stream_is_no_gap() -> None:
     result = launch_gaps_of([event("kernel", 0, 100), event("kernel", 10, 5), event("kernel", 100, 20)])
     assert result is not None
-    assert idle(result) == 0
+    assert idle_fraction(result) == 0
 
 
 def test_what_was_launched_in_time_is_no_waiting_for_the_host() -> None:
@@ -65,7 +65,7 @@ def test_what_was_launched_in_time_is_no_waiting_for_the_host() -> None:
     )
     assert result is not None
     assert (result.window_ns, result.busy_ns, result.waited_ns) == (40_000, 25_000, 8_000)
-    assert waited(result) == pytest.approx(0.2)
+    assert host_wait_fraction(result) == pytest.approx(0.2)
 
 
 def test_a_kernel_that_starts_before_its_launch_returns_waited_until_it_started() -> None:
@@ -82,8 +82,8 @@ def test_a_kernel_that_starts_before_its_launch_returns_waited_until_it_started(
 def test_without_launches_the_cause_of_waiting_is_unknown() -> None:
     result = launch_gaps_of([event("kernel", 0, 10, 7), event("kernel", 20, 10, 8)])
     assert result is not None
-    assert idle(result) == pytest.approx(1 / 3)
-    assert waited(result) is None
+    assert idle_fraction(result) == pytest.approx(1 / 3)
+    assert host_wait_fraction(result) is None
 
 
 def test_a_trace_of_a_cpu_has_no_gaps() -> None:
@@ -103,11 +103,11 @@ def test_the_idle_share_of_a_latency_leaves_out_what_the_profiler_adds() -> None
     events = [event("kernel", 0, 10), event("kernel", 5, 10), event("kernel", 85, 15), region]
     result = launch_gaps_of(events, *told)
     assert result is not None
-    assert idle(result) == pytest.approx(0.7)
-    assert (result.kernels_ns, overlap(result)) == (35_000, pytest.approx(35 / 30))
+    assert idle_fraction(result) == pytest.approx(0.7)
+    assert (result.kernels_ns, work_overlap(result)) == (35_000, pytest.approx(35 / 30))
     parts = of(*told).model_copy(update={"launch_gaps": result, "plain_ns": 40_000})
-    assert busy_in_a_pass(parts) == pytest.approx(30_000)
-    assert idle_in_a_pass(result) == pytest.approx(70_000)
+    assert kernel_busy_ns(parts) == pytest.approx(30_000)
+    assert no_kernel_ns(result) == pytest.approx(70_000)
     # Of the measured latency where there is one, else of the plain one; and it says of which.
     shares = [idle_share(parts, measured_ns) for measured_ns in (None, 60_000, 20_000)]
     assert [(share.share, share.of) for share in shares if share] == [
@@ -125,8 +125,8 @@ def test_idle_time_of_a_pass_does_not_depend_on_how_many_were_traced() -> None:
     result, more = launch_gaps_of(results, kernel), launch_gaps_of(two, kernel)
     assert result is not None
     assert more is not None
-    assert idle_in_a_pass(result) == pytest.approx(20_000)
-    assert idle_in_a_pass(more) == pytest.approx(30_000)  # half of three gaps
+    assert no_kernel_ns(result) == pytest.approx(20_000)
+    assert no_kernel_ns(more) == pytest.approx(30_000)  # half of three gaps
 
 
 def operator(name: str, device_ns: int) -> OperatorRow:
@@ -146,7 +146,7 @@ def test_gaps_are_read_from_the_trace_that_has_kernels_and_kept(tmp_path: Path) 
     warnings: list[str] = []
     result = with_launch_gaps(parts, tmp_path, warnings.append)
     assert result.launch_gaps is not None
-    assert idle(result.launch_gaps) == pytest.approx(0.5)
+    assert idle_fraction(result.launch_gaps) == pytest.approx(0.5)
     trace.unlink()
     assert with_launch_gaps(result, tmp_path, warnings.append) == result
     on_a_cpu = of(OperatorRow(name="n", shapes="", calls=1, self_cpu_ns=5, self_device_ns=None), traces=parts.traces)

@@ -9,11 +9,11 @@ import pytest
 from harness.core.schemas.profile_record import LayerRow
 from harness.profiling.layers import (
     LayerChoice,
-    chosen,
+    chosen_layers,
     matches,
     near_names,
-    total,
-    unmatched,
+    total_ns,
+    unmatched_words,
 )
 
 
@@ -38,7 +38,7 @@ GRAPH = (
 
 
 def names(choice: LayerChoice, layers: tuple[LayerRow, ...] = TREE) -> list[str]:
-    return [row.name for row in chosen(layers, choice)]
+    return [row.name for row in chosen_layers(layers, choice)]
 
 
 @pytest.mark.parametrize(
@@ -68,14 +68,14 @@ def test_nodes_of_a_graph_are_chosen_by_their_module_and_their_own_name() -> Non
 
 @pytest.mark.parametrize("depth", range(6))
 def test_a_depth_loses_no_time_and_no_flops(depth: int) -> None:
-    result = chosen(TREE, LayerChoice(depth=depth))
-    assert total(result) == total(TREE)
+    result = chosen_layers(TREE, LayerChoice(depth=depth))
+    assert total_ns(result) == total_ns(TREE)
     assert sum(row.flops or 0 for row in result) == 100
     assert max(row.depth for row in result) == min(depth, 4)
 
 
 def test_without_a_choice_rows_keep_their_time_and_have_their_own_flops() -> None:
-    results = {row.name: row for row in chosen(TREE)}
+    results = {row.name: row for row in chosen_layers(TREE)}
     assert [row.self_ns for row in results.values()] == [row.self_ns for row in TREE]
     assert results["model.layer.0"].flops == 0
     assert results["model.layer.10"].flops == 30
@@ -83,20 +83,20 @@ def test_without_a_choice_rows_keep_their_time_and_have_their_own_flops() -> Non
 
 
 def test_words_and_a_depth_show_where_the_matching_time_is() -> None:
-    (result,) = chosen(TREE, LayerChoice(("attention",), depth=2))
+    (result,) = chosen_layers(TREE, LayerChoice(("attention",), depth=2))
     assert (result.name, result.self_ns, result.flops, result.group) == ("model.layer.0", 8, 30, "attention")
-    (mixed,) = chosen(TREE, LayerChoice(("attention", "mlp"), depth=2))
+    (mixed,) = chosen_layers(TREE, LayerChoice(("attention", "mlp"), depth=2))
     assert (mixed.self_ns, mixed.flops, mixed.group) == (40, 70, "other")
 
 
 def test_a_graph_has_no_depth() -> None:
-    assert chosen(GRAPH, LayerChoice(depth=0)) == GRAPH
+    assert chosen_layers(GRAPH, LayerChoice(depth=0)) == GRAPH
 
 
 def test_a_word_counts_as_known_where_any_profile_has_it() -> None:
     words = ("MatMul", "BertLayer", "pooling", "layr.0")
-    assert unmatched(words, (TREE, GRAPH)) == ["pooling", "layr.0"]
-    assert unmatched(words, ()) == list(words)
+    assert unmatched_words(words, (TREE, GRAPH)) == ["pooling", "layr.0"]
+    assert unmatched_words(words, ()) == list(words)
 
 
 @pytest.mark.parametrize(

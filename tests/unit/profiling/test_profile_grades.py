@@ -12,7 +12,15 @@ import pytest
 from harness.core.schemas import GpuUsage, Usage
 from harness.core.schemas.profile_record import OperatorRow, PartsProfile
 from harness.profiling import profile_grades
-from harness.profiling.profile_grades import agree, doubt, flags_of, grade_of, graded, spread, until_steady
+from harness.profiling.profile_grades import (
+    flags_of,
+    grade_of,
+    graded_profile,
+    last_two_agree,
+    reason_for_doubt,
+    repeat_spread,
+    until_steady,
+)
 from tests.synthetic_parts import profile
 from tests.synthetic_results import environment, usage_of, usage_sample
 
@@ -68,9 +76,9 @@ def test_a_profile_without_parts_is_not_repeated() -> None:
 
 def test_parts_that_took_no_time_agree_with_their_like_alone() -> None:
     assert repeated((0, 0))[0].steady
-    assert not agree((0.0, 0.5))
-    assert (spread((0.0, 0.5)), spread((1.0,)), spread(())) == (None, None, None)
-    assert spread((1.0, 1.2, 0.96)) == pytest.approx(0.25)
+    assert not last_two_agree((0.0, 0.5))
+    assert (repeat_spread((0.0, 0.5)), repeat_spread((1.0,)), repeat_spread(())) == (None, None, None)
+    assert repeat_spread((1.0, 1.2, 0.96)) == pytest.approx(0.25)
 
 
 def usage(seconds: float = 2.0, **changes: Any) -> Usage:
@@ -80,11 +88,11 @@ def usage(seconds: float = 2.0, **changes: Any) -> Usage:
 
 
 def test_one_that_was_watched_and_not_disturbed_has_grade_a() -> None:
-    result = graded(WHOLE.model_copy(update={"ratios": (1.0, 1.0), "steady": True}), usage(), 2, False, TWO)
+    result = graded_profile(WHOLE.model_copy(update={"ratios": (1.0, 1.0), "steady": True}), usage(), 2, False, TWO)
     assert (result.grade, result.flags) == ("A", ())
     assert result.usage is not None
     assert result.usage.watched_ns == 2_000_000_000
-    assert doubt(result, False) is None
+    assert reason_for_doubt(result, False) is None
 
 
 @pytest.mark.parametrize(
@@ -97,49 +105,49 @@ def test_one_that_was_watched_and_not_disturbed_has_grade_a() -> None:
     ],
 )
 def test_one_beside_a_busy_machine_says_so_and_shows_nothing(changes: dict[str, Any], name: str) -> None:
-    result = graded(WHOLE, usage(**changes), 2, False, TWO)
+    result = graded_profile(WHOLE, usage(**changes), 2, False, TWO)
     assert (result.grade, [flag.name for flag in result.flags]) == ("C", [name])
-    assert doubt(result, False) == f"its profile has grade C ({name})"
+    assert reason_for_doubt(result, False) == f"its profile has grade C ({name})"
     assert "make run" not in result.flags[0].remedy
 
 
 def test_others_count_where_they_take_what_the_profile_wants() -> None:
     beside = usage(others_percent=100.0)
-    assert graded(WHOLE, beside, threads=1, on_gpu=False, environment=TWO).grade == "A"
-    on_gpu = graded(WHOLE, beside, threads=2, on_gpu=True, environment=TWO)
+    assert graded_profile(WHOLE, beside, threads=1, on_gpu=False, environment=TWO).grade == "A"
+    on_gpu = graded_profile(WHOLE, beside, threads=2, on_gpu=True, environment=TWO)
     assert "CPU_SHARED" not in {flag.name for flag in on_gpu.flags}  # there one thread submits
-    assert graded(WHOLE, usage(others_percent=150.0), threads=2, on_gpu=True, environment=TWO).grade == "C"
+    assert graded_profile(WHOLE, usage(others_percent=150.0), threads=2, on_gpu=True, environment=TWO).grade == "C"
 
 
 def test_what_else_uses_the_gpu_counts_on_a_gpu() -> None:
     fields: dict[str, Any] = dict.fromkeys(GpuUsage.model_fields)
     busy = GpuUsage(**{**fields, "reasons": {"hw_thermal": 0.5}, "other_processes_max": 1, "samples": 8})
-    watched = profile_grades.timed(usage())
+    watched = profile_grades.timed_usage(usage())
     assert watched is not None
     of_the_card = watched.model_copy(update={"gpu": busy})
-    result, unmade = profile_grades.flags_host.of_a_pass(of_the_card, 2, True, TWO)
+    result, unmade = profile_grades.flags_host.profile_findings(of_the_card, 2, True, TWO)
     assert [(entry.flag.name, entry.caps_at) for entry in result] == [("THERMAL", "C"), ("GPU_SHARED", "C")]
     assert unmade == {}
-    assert profile_grades.flags_host.of_a_pass(of_the_card, 2, False, TWO) == ([], {})
+    assert profile_grades.flags_host.profile_findings(of_the_card, 2, False, TWO) == ([], {})
 
 
 def test_missing_evidence_never_improves_a_grade() -> None:
-    unwatched = graded(WHOLE, None, 2, False, TWO)
+    unwatched = graded_profile(WHOLE, None, 2, False, TWO)
     assert (unwatched.grade, [flag.name for flag in unwatched.flags]) == ("C", ["UNWATCHED"])
     nothing_timed = usage_of("a-case", 1, [usage_sample(250_000_000, "load")])
-    assert graded(WHOLE, nothing_timed, 2, False, TWO).flags == unwatched.flags
+    assert graded_profile(WHOLE, nothing_timed, 2, False, TWO).flags == unwatched.flags
 
 
 def test_one_too_short_to_be_judged_is_capped_and_names_the_checks() -> None:
-    result = graded(WHOLE, usage(0.2, others_percent=90.0), 2, False, TWO)
+    result = graded_profile(WHOLE, usage(0.2, others_percent=90.0), 2, False, TWO)
     assert (result.grade, [flag.name for flag in result.flags]) == ("B", ["UNCHECKED"])
     assert result.flags[0].detail.startswith("CPU_SHARED, STEAL not judged (")
     assert "PROFILE_RUNS=200" in result.flags[0].remedy
-    assert doubt(result, False) is None
+    assert reason_for_doubt(result, False) is None
 
 
 def test_repeats_that_do_not_agree_show_nothing() -> None:
-    result = graded(repeated((100, 120, 100, 120, 100))[0], usage(), 2, False, TWO)
+    result = graded_profile(repeated((100, 120, 100, 120, 100))[0], usage(), 2, False, TWO)
     assert (result.grade, [flag.name for flag in result.flags]) == ("C", ["NOT_WARMED_UP"])
     assert result.flags[0].detail == (
         "after 5 repeats the parts sum to 1.00 of the plain latency, in the repeat before to 1.20: more than 5% apart"
@@ -147,9 +155,9 @@ def test_repeats_that_do_not_agree_show_nothing() -> None:
 
 
 def test_parts_that_do_not_explain_the_latency_show_nothing_whatever_the_grade() -> None:
-    result = graded(profile(20, 100, 100).model_copy(update={"steady": True}), usage(), 2, False, TWO)
+    result = graded_profile(profile(20, 100, 100).model_copy(update={"steady": True}), usage(), 2, False, TWO)
     assert grade_of(result) == "A"
-    assert doubt(result, False) == (
+    assert reason_for_doubt(result, False) == (
         "its parts are 0.20 of the plain latency, and nothing measured covers the difference"
     )
     alone = PartsProfile(
@@ -160,7 +168,7 @@ def test_parts_that_do_not_explain_the_latency_show_nothing_whatever_the_grade()
         plain_ns=100,
         grade="A",
     )
-    assert doubt(alone, False) is None
+    assert reason_for_doubt(alone, False) is None
 
 
 def published() -> list[Path]:

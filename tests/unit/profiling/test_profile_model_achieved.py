@@ -8,7 +8,7 @@ import pytest
 
 from harness.core.schemas import Case, Row
 from harness.planning.matrix import profiled_cases
-from harness.profiling.what_if import achieved
+from harness.profiling.what_if import achieved_rates
 from tests.synthetic_results import MINILM, RESNET, case_of, voided
 from tests.synthetic_roof import BASE, CPU_ROOF, ROOF, WORK, profile, row
 
@@ -35,25 +35,25 @@ def test_weights_of_int8_have_one_byte_at_least_and_a_note() -> None:
 
 def test_rates_are_taken_over_the_device_time_where_it_is_known() -> None:
     flops = 100 * WORK.flops_per_item
-    on_gpu = achieved(row(2.0, batch=100), flops, ROOF)
+    on_gpu = achieved_rates(row(2.0, batch=100), flops, ROOF)
     assert on_gpu.flops_per_s == pytest.approx(350e12)
     assert (on_gpu.peak_share, on_gpu.notes) == (pytest.approx(0.5), ())
     assert BASE.latency_ns is not None
-    on_cpu = achieved(BASE, WORK.flops_per_item, None)
+    on_cpu = achieved_rates(BASE, WORK.flops_per_item, None)
     assert on_cpu.flops_per_s == pytest.approx(WORK.flops_per_item / BASE.latency_ns.median * 1e9)
     assert (on_cpu.latency_ns, on_cpu.device_ns) == (BASE.latency_ns.median, None)
     assert (on_cpu.items_per_s, on_cpu.tokens_per_s) == (BASE.throughput_per_s, None)
     assert on_cpu.peak_share is None
     assert on_cpu.notes == ("peak_share: what this CPU can do at most was not measured",)
-    held = achieved(BASE, WORK.flops_per_item, CPU_ROOF)
+    held = achieved_rates(BASE, WORK.flops_per_item, CPU_ROOF)
     assert held.peak_share == pytest.approx(held.flops_per_s / 400e9)
     assert (held.device_ns, held.notes) == (None, ())
 
 
 def test_tokens_are_samples_times_the_sequence() -> None:
     text = BASE.model_copy(update={"sequence_length": 128, "throughput_per_s": 10.0})
-    assert achieved(text, None, None).tokens_per_s == 1280
-    assert achieved(text, None, None).flops_per_s is None
+    assert achieved_rates(text, None, None).tokens_per_s == 1280
+    assert achieved_rates(text, None, None).flops_per_s is None
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_tokens_are_samples_times_the_sequence() -> None:
     ],
 )
 def test_a_case_without_a_valid_row_has_no_rates(found: Row | None, why: str) -> None:
-    nothing = achieved(found, 1, ROOF)
+    nothing = achieved_rates(found, 1, ROOF)
     assert nothing.notes == (f"not measured: {why}",)
     assert set(nothing.model_dump(exclude={"notes"}).values()) == {None}
 

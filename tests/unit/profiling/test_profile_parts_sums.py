@@ -9,7 +9,7 @@ from harness.core.schemas.profile_record import (
     OperatorRow,
     PartsProfile,
 )
-from harness.profiling.layers import by_group, inside, total
+from harness.profiling.layers import module_ns, ns_by_group, total_ns
 from harness.profiling.reconcile import reconcile
 from tests.synthetic_parts import layer, profile
 
@@ -138,12 +138,12 @@ GRAPH = (
 
 
 def test_a_module_is_summed_the_same_way_in_trees_and_graphs() -> None:
-    assert inside(TREE, "layers.0") == 60
-    assert inside(GRAPH, "layers.0") == 43
-    assert inside(GRAPH, "layers.0.fc") == 40
-    assert inside(GRAPH, "layers.1") is None
+    assert module_ns(TREE, "layers.0") == 60
+    assert module_ns(GRAPH, "layers.0") == 43
+    assert module_ns(GRAPH, "layers.0.fc") == 40
+    assert module_ns(GRAPH, "layers.1") is None
 
 
 def test_groups_hold_self_times_only() -> None:
-    assert by_group(TREE) == {"mlp": 55, "other": 37, "embedding": 8}
-    assert total(TREE) == 100
+    assert ns_by_group(TREE) == {"mlp": 55, "other": 37, "embedding": 8}
+    assert total_ns(TREE) == 100

@@ -11,11 +11,11 @@ from harness.profiling.side_by_side import (
     MODEL,
     NO_MODULE,
     SideBySide,
-    alike,
     by_group,
     by_module,
-    folded,
-    gain_of,
+    compared_profiles,
+    line_gain_ns,
+    merged_blocks,
     not_compared,
     shared_modules,
 )
@@ -25,7 +25,7 @@ from tests.synthetic_side_by_side import CPU_SHARED, EAGER, FUSED, GRAPH, column
 def adds_up(found: SideBySide) -> None:
     for place, single in enumerate(found.columns):
         assert sum(line.times_ns[place] or 0 for line in found.lines) == single.parts_ns
-    assert sum(gain_of(line) for line in found.lines) == found.gain_ns
+    assert sum(line_gain_ns(line) for line in found.lines) == found.gain_ns
 
 
 def times(found: SideBySide) -> dict[str, tuple[int | None, ...]]:
@@ -75,11 +75,13 @@ def test_a_region_over_several_modules_takes_them_all_and_leaves_those_it_left()
 def test_blocks_fold_into_one_line_and_still_add_up() -> None:
     result = by_module(columns()[:2])
     assert result is not None
-    adds_up(folded(result))
-    assert times(folded(result))["layer.*.out"] == (60, 136)
-    assert times(folded(result))["embed"] == (10, 15)
-    assert "layer.0.out" not in times(folded(result))
-    assert "layer.0.out" in times(folded(by_module(columns()) or result))  # alone in its kind, it keeps its number
+    adds_up(merged_blocks(result))
+    assert times(merged_blocks(result))["layer.*.out"] == (60, 136)
+    assert times(merged_blocks(result))["embed"] == (10, 15)
+    assert "layer.0.out" not in times(merged_blocks(result))
+    assert "layer.0.out" in times(
+        merged_blocks(by_module(columns()) or result)
+    )  # alone in its kind, it keeps its number
 
 
 def test_the_measured_latency_decides_who_is_faster_where_all_have_one() -> None:
@@ -167,7 +169,7 @@ def test_one_backend_alone_is_no_comparison() -> None:
 
 
 def test_only_cases_that_differ_in_the_backend_alone_are_compared() -> None:
-    result = alike(
+    result = compared_profiles(
         [
             profiled("torch-eager", EAGER),
             profiled("onnxruntime", GRAPH),
@@ -182,7 +184,7 @@ def test_only_cases_that_differ_in_the_backend_alone_are_compared() -> None:
 
 
 def test_of_several_settings_the_fastest_measured_one_represents_its_backend() -> None:
-    (result,) = alike(
+    (result,) = compared_profiles(
         [
             profiled("torch-eager", EAGER, latency_ns=200.0),
             profiled("tensorrt", FUSED, setting="slow", latency_ns=90.0),
@@ -202,7 +204,7 @@ def test_an_unexplained_profile_is_compared_with_no_other_and_says_why() -> None
         profiled("tensorrt", covers_a_fifth),
         profiled("openvino", FUSED),
     ]
-    (result,) = alike(cases)
+    (result,) = compared_profiles(cases)
     assert [entry.name for entry in result.groups.columns] == ["openvino", "torch-eager"]
     assert result.modules is not None
     assert [entry.name for entry in result.modules.columns] == ["openvino", "torch-eager"]
@@ -212,7 +214,7 @@ def test_an_unexplained_profile_is_compared_with_no_other_and_says_why() -> None
     )
     assert result.left_out == left_out
     assert not_compared(cases) == []
-    assert alike(cases[:3]) == []
+    assert compared_profiles(cases[:3]) == []
     assert [(entry.shape, entry.left_out) for entry in not_compared(cases[:3])] == [
         ("resnet50, fp32, batch 1", left_out)
     ]
@@ -223,7 +225,7 @@ def test_an_unexplained_profile_is_compared_with_no_other_and_says_why() -> None
 
 def test_another_setting_replaces_an_unexplained_one() -> None:
     covers_a_fifth = FUSED.model_copy(update={"plain_ns": 305})
-    (result,) = alike(
+    (result,) = compared_profiles(
         [
             profiled("torch-eager", EAGER, latency_ns=200.0),
             profiled("tensorrt", covers_a_fifth, setting="quick", latency_ns=60.0),

@@ -19,7 +19,18 @@ from harness.core.schemas import Interval, Summary
 from harness.reporting.charts import matplotlib_drawer, plotly_drawer, selection, style
 from harness.reporting.charts.matplotlib_drawer import image
 from harness.reporting.charts.plotly_drawer import short
-from harness.reporting.charts.spec import Absent, Axis, DotPanel, Dots, LinePanel, Mark, Point, Series, Spec, sides
+from harness.reporting.charts.spec import (
+    Absent,
+    Axis,
+    DotPanel,
+    Dots,
+    LinePanel,
+    Mark,
+    Point,
+    Series,
+    Spec,
+    label_sides,
+)
 from harness.reporting.charts.style import DPI, WIDTH_IN
 from tests.fixtures.charting import named, of_own_models, stands_apart
 from tests.synthetic_cuda import cuda_summary
@@ -52,7 +63,7 @@ def panels_by_matplotlib(spec: Spec) -> list[Seen]:
 
 def test_a_line_that_only_another_panel_has_is_not_called_unplanned() -> None:
     """A skipped case was planned, and a chart does not know which of the two it is."""
-    mark = Mark(1.0, style.look("a"), text="1.00")
+    mark = Mark(1.0, style.backend_look("a"), text="1.00")
     panels = tuple(DotPanel(name, Axis("ms", 0, 2, (0, 1, 2)), {name: mark}) for name in ("a", "b"))
     spec = Dots("Title", "Heading", "Reading.", "Conditions.", panels, ("a", "b"), 2)
     assert [words for _, words in panels_by_matplotlib(spec)] == [["not measured"], ["not measured"]]
@@ -132,7 +143,9 @@ def strip(traces: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(("wide", "text"), [(False, "10.0"), (True, "10.0 ↔")])
 def test_an_interval_that_is_not_drawn_is_marked(wide: bool, text: str) -> None:
     interval = None if wide else Interval(low=9, high=11)
-    (plot,) = plotly_drawer.draw(one_dot(Mark(10.0, style.look("a"), interval=interval, wide=wide, text="10.0"))).plots
+    (plot,) = plotly_drawer.draw(
+        one_dot(Mark(10.0, style.backend_look("a"), interval=interval, wide=wide, text="10.0"))
+    ).plots
     assert [trace["error_x"].get("type") for trace in plot.data if "error_x" in trace] == [None if wide else "data"]
     assert [trace["text"] for trace in plot.data if "text" in trace] == [[text]]
 
@@ -170,17 +183,17 @@ PUBLISHED = Path(__file__).parents[3] / "results/published/h200"
 )
 def test_charts_of_published_runs_are_as_readable(folder: str, name: str) -> None:
     published = store.load(PUBLISHED / folder / "summary.json", Summary, "make aggregate")
-    loads = [entry.chart for entry in selection.of_loads(published)]
-    tokens = selection.all_of(selection.of_generation(published))
+    loads = [entry.chart for entry in selection.load_charts(published)]
+    tokens = selection.all_charts(selection.generation_charts(published))
     charts = [*selection.select(published).charts, *loads, *tokens]
     stands_apart(matplotlib_drawer.draw(next(chart.spec for chart in charts if chart.name == name)))
 
 
 def test_texts_of_points_avoid_markers_and_each_other() -> None:
     axis = Axis("s", 0, 10, (0, 5, 10))
-    points = [Point(x, Mark(y, style.look("a"), text="1")) for x, y in ((5, 5), (5.6, 5), (4.4, 5))]
-    series = tuple(Series("a", style.look("a"), "solid", (point,), joined=False) for point in points)
-    placed = [side for _, side in sides(LinePanel("", axis, axis, series))]
+    points = [Point(x, Mark(y, style.backend_look("a"), text="1")) for x, y in ((5, 5), (5.6, 5), (4.4, 5))]
+    series = tuple(Series("a", style.backend_look("a"), "solid", (point,), joined=False) for point in points)
+    placed = [side for _, side in label_sides(LinePanel("", axis, axis, series))]
     assert placed == ["above", "right", "left"]
 
 
@@ -204,7 +217,7 @@ def test_the_legend_is_beside_the_panels(summary: Summary, name: str) -> None:
 @pytest.mark.parametrize("wide", [True, False])
 def test_arrows_are_drawn_in_place_of_a_bar(wide: bool) -> None:
     interval = None if wide else Interval(low=9.0, high=11.0)
-    (ax,) = matplotlib_drawer.draw(one_dot(Mark(10.0, style.look("a"), interval=interval, wide=wide))).axes
+    (ax,) = matplotlib_drawer.draw(one_dot(Mark(10.0, style.backend_look("a"), interval=interval, wide=wide))).axes
     bars = [line for line in ax.lines if line.get_linewidth() == 2.4]
     assert (len(bars), len(arrows_of(ax))) == ((0, 2) if wide else (1, 0))
 

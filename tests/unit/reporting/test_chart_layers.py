@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 from harness.core.schemas.profile_record import LayerGroup, OperatorRow
 from harness.profiling.layers import ELEMENTWISE, MATMUL, OPERATORS
 from harness.profiling.side_by_side import (
-    Alike,
     ComparedColumn,
+    ComparedProfiles,
     SideBySide,
-    alike,
     by_group,
+    compared_profiles,
 )
 from harness.reporting.charts import plotly_drawer, profile_charts, selection
 from harness.reporting.charts.matplotlib_drawer import draw, image
@@ -30,9 +30,11 @@ from tests.synthetic_side_by_side import EAGER, FUSED, GRAPH, columns, parts, pr
 LIKE = profiled("torch-eager", EAGER).row
 
 
-def together(found: SideBySide | None) -> Alike:
+def together(found: SideBySide | None) -> ComparedProfiles:
     assert found is not None
-    return Alike(tuple(LIKE.model_copy(update={"case_id": column.case_id}) for column in found.columns), found, None)
+    return ComparedProfiles(
+        tuple(LIKE.model_copy(update={"case_id": column.case_id}) for column in found.columns), found, None
+    )
 
 
 def spec() -> Stacked:
@@ -115,8 +117,8 @@ def test_every_group_has_its_colour_and_no_two_look_alike() -> None:
         assert sum(abs(a - b) for a, b in zip(to_rgb(entry), to_rgb(other), strict=True)) > 0.3, (entry, other)
 
 
-def compared(number: int) -> list[Alike]:
-    return alike(
+def compared(number: int) -> list[ComparedProfiles]:
+    return compared_profiles(
         case
         for batch in range(1, number + 1)
         for case in (profiled("torch-eager", EAGER, batch_size=batch), profiled("openvino", FUSED, batch_size=batch))
@@ -124,9 +126,9 @@ def compared(number: int) -> list[Alike]:
 
 
 def test_the_first_comparisons_get_a_chart_each_named_after_their_shape() -> None:
-    result = selection.of_layers(Synthetic().summary(), compared(selection.MAX_TABLES + 1))
+    result = selection.layer_charts(Synthetic().summary(), compared(selection.MAX_TABLES + 1))
     assert len(result) == selection.MAX_TABLES
     assert result[0].name == "resnet50-fp32-batch-1-seeded-layers"
     assert result[0].spec.title == "resnet50, fp32, batch 1: where openvino gains on torch-eager"
     assert len({chart.name for chart in result}) == selection.MAX_TABLES
-    assert selection.of_layers(Synthetic().summary(), alike([profiled("torch-eager", GRAPH)])) == []
+    assert selection.layer_charts(Synthetic().summary(), compared_profiles([profiled("torch-eager", GRAPH)])) == []

@@ -14,14 +14,14 @@ from harness.core.schemas import Interval, Parity, Row, Speedup, Summary
 from harness.reporting import ranking
 from harness.reporting.charts import selection, style
 from harness.reporting.charts.latency_charts import far_apart, latency, overview, throughput, time_axis
-from harness.reporting.charts.rows import TableRows, hover, tags
+from harness.reporting.charts.rows import TableRows, filter_tags, hover
 from harness.reporting.charts.spec import Absent, Axis, DotPanel, Dots, Lines, Mark, Spec
 from harness.reporting.charts.speedup_charts import cold_start, machines_chart, ratio_axis, speedup
 from tests.fixtures.charting import named, of_own_models
 from tests.synthetic_cuda import cuda_summary
 from tests.synthetic_results import FakeModel, Synthetic, matrix, with_baseline_grades
 
-LOOK = style.look("onnxruntime")
+LOOK = style.backend_look("onnxruntime")
 
 
 def marks_of(spec: Spec) -> Iterable[Mark]:
@@ -126,7 +126,7 @@ def test_every_measured_row_of_a_table_has_its_mark_with_its_figures(summary: Su
         assert mark.singles == pytest.approx(
             [process_median / 1e6 for process_median in row.latency_ns.process_medians]
         )
-        assert mark.tags == tags(row)
+        assert mark.tags == filter_tags(row)
     assert marks
 
 
@@ -375,7 +375,10 @@ def test_the_decades_of_an_axis_are_its_only_labels_where_more_have_no_room() ->
 
 
 def test_backends_keep_their_look_between_processes() -> None:
-    code = "from harness.reporting.charts.style import look; print(look('my-backend'), look('openvino'))"
+    code = (
+        "from harness.reporting.charts.style import backend_look; "
+        "print(backend_look('my-backend'), backend_look('openvino'))"
+    )
     runs = {
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
         for _ in range(2)

@@ -74,13 +74,13 @@ def test_a_faster_int8_is_named_after_the_same_answers_and_with_its_cost(rows: R
 )
 def test_what_a_lower_precision_costs(rows: Rows, changes: dict[str, Any], parity: dict[str, Any], cost: str) -> None:
     fast = lossy(rows[OPENVINO], 5, 4.9, 5.1, **parity).model_copy(update=changes)
-    assert page.cost([rows[OPENVINO], fast]) == cost
-    assert page.cost([rows[OPENVINO]]) == "nothing"
+    assert page.accuracy_loss([rows[OPENVINO], fast]) == cost
+    assert page.accuracy_loss([rows[OPENVINO]]) == "nothing"
 
 
 def test_the_least_accurate_of_several_is_the_one_that_is_named(rows: Rows) -> None:
     first, second = (lossy(rows[OPENVINO], 5, 4.9, 5.1, top1_agreement=share) for share in (0.99, 0.95))
-    assert page.cost([first, second]) == "5.0% of answers change (the least accurate)"
+    assert page.accuracy_loss([first, second]) == "5.0% of answers change (the least accurate)"
 
 
 def test_rows_that_may_be_equally_fast_are_both_named(rows: Rows, summary: Summary) -> None:
@@ -147,7 +147,7 @@ def test_a_long_run_answers_for_the_smallest_batch_alone(rows: Rows, summary: Su
 
 
 def test_how_sure_has_the_grades_and_what_they_mean(summary: Summary) -> None:
-    text = page.how_sure(summary)
+    text = page.certainty_text(summary)
     measured = [row for _, rows in ranking.by_table(summary.rows) for row in rows]
     for grade in {row.grade for row in measured if row.grade}:
         number = sum(row.grade == grade for row in measured)

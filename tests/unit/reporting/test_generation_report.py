@@ -19,7 +19,7 @@ from harness.reporting.charts.spec import Lines
 from harness.reporting.html.page import page
 from harness.reporting.prose.conditions import with_short_names
 from harness.reporting.prose.generation_text import generation_first, generation_section, terminal_generation
-from harness.reporting.tables.generation_table import generation_table, tokens
+from harness.reporting.tables.generation_table import generation_table, tokens_text
 from harness.reporting.writers.csv import csv_tables
 from harness.reporting.writers.markdown import blocks_text
 from harness.reporting.writers.prometheus import metrics_text
@@ -59,10 +59,10 @@ def test_the_table_has_a_line_a_row_and_its_figures() -> None:
 
 
 def test_tokens_in_words() -> None:
-    assert tokens(row(parity=parity(unexplained=2))) == "**wrong** (2)"
+    assert tokens_text(row(parity=parity(unexplained=2))) == "**wrong** (2)"
     flip = parity(free_equal=1, first_difference=7, first_margin=0.0123, first_moved=0.1)
-    assert tokens(row(parity=flip)) == "equal to 6, margin 0.012"
-    assert tokens(row(parity=None)) == "not compared"
+    assert tokens_text(row(parity=flip)) == "equal to 6, margin 0.012"
+    assert tokens_text(row(parity=None)) == "not compared"
 
 
 def test_the_section_names_the_fastest_of_each_shape() -> None:
@@ -77,7 +77,7 @@ def test_the_section_names_the_fastest_of_each_shape() -> None:
 
 
 def test_three_charts_and_both_drawers() -> None:
-    charts = selection.of_generation(SEVERAL)["tiny"]
+    charts = selection.generation_charts(SEVERAL)["tiny"]
     assert [chart.name for chart in charts] == [
         "tiny-generation-itl",
         "tiny-generation-tokens",
@@ -113,7 +113,7 @@ def test_arrows_of_wide_intervals_are_explained() -> None:
 
 
 def test_one_shape_has_no_chart_over_batches_or_prompts() -> None:
-    assert [chart.name for chart in selection.of_generation(summary(row()))["tiny"]] == ["tiny-generation-itl"]
+    assert [chart.name for chart in selection.generation_charts(summary(row()))["tiny"]] == ["tiny-generation-itl"]
 
 
 def test_the_csv_file_and_the_gauges() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from harness.core.schemas import Comparison, Summary
 from harness.reporting.charts.speedup_charts import MAX_CHANGES
-from harness.reporting.html.comparison_section import compared, is_of
+from harness.reporting.html.comparison_section import comparison_section, is_about
 from harness.reporting.html.page import page
 from tests.synthetic_comparison import with_itself
 
@@ -19,7 +19,7 @@ def found(summary: Summary) -> Comparison:
 
 
 def test_every_compared_row_has_its_verdict_worst_first(found: Comparison) -> None:
-    shown = compared(found, CONDITIONS)
+    shown = comparison_section(found, CONDITIONS)
     rows = {row.case_id: row for row in found.rows if row.ratio is not None}
     lines = {str(line.cells[0]): line for line in shown["lines"]}
     assert set(lines) == set(rows)
@@ -33,7 +33,7 @@ def test_every_compared_row_has_its_verdict_worst_first(found: Comparison) -> No
 
 
 def test_the_chart_shows_the_worst_rows_with_their_change(found: Comparison) -> None:
-    (group,) = compared(found, CONDITIONS)["groups"]
+    (group,) = comparison_section(found, CONDITIONS)["groups"]
     (plot,) = group.plots
     ratios = {row.case_id: row.ratio for row in found.rows if row.ratio is not None}
     marks = [trace for trace in plot.data if "hovertext" in trace]
@@ -61,13 +61,13 @@ def test_names_of_cases_stay_text(found: Comparison, summary: Summary) -> None:
 
 
 def test_a_comparison_of_another_run_is_known(found: Comparison, summary: Summary) -> None:
-    assert is_of(found, summary)
-    assert not is_of(found, summary.model_copy(update={"plan_id": "another"}))
-    assert not is_of(found, summary.model_copy(update={"measured_to": "later"}))
+    assert is_about(found, summary)
+    assert not is_about(found, summary.model_copy(update={"plan_id": "another"}))
+    assert not is_about(found, summary.model_copy(update={"measured_to": "later"}))
 
 
 def test_thresholds_alone_need_no_baseline(found: Comparison, summary: Summary) -> None:
     alone = found.model_copy(update={"baseline": None, "rows": (), "differences": ()})
-    shown = compared(alone, CONDITIONS)
+    shown = comparison_section(alone, CONDITIONS)
     assert shown["groups"] == []
     assert "Thresholds" in page(summary, comparison=alone)

@@ -21,13 +21,13 @@ from harness.core.schemas import Check, Flag, Row, Summary
 from harness.reporting import ranking
 from harness.reporting.details import document
 from harness.reporting.html.embedded import (
-    packed,
+    compressed_library,
     plotly_js,
     program,
     style,
 )
-from harness.reporting.html.page import page, shows
-from harness.reporting.table import texts
+from harness.reporting.html.page import is_made_from, page
+from harness.reporting.table import text_table
 from harness.reporting.tables.latency_table import latency_columns
 from tests.synthetic_results import EFFICIENTNET, Synthetic, eventful, matrix, restless
 
@@ -230,7 +230,7 @@ def test_the_same_summary_gives_the_same_bytes_in_every_process(small: Summary, 
 
 def test_without_charts_the_library_stays_out(small: Summary) -> None:
     text = page(small, with_plots=False)
-    assert packed(plotly_js()) in page(small)
+    assert compressed_library(plotly_js()) in page(small)
     assert not [attrs for attrs, _ in Seen(text).scripts if attrs.get("id") == "library"]
     assert len(text) < 600_000 < len(page(small))
     assert Seen(text).cases == Seen(page(small)).cases
@@ -267,7 +267,10 @@ def test_a_recommendation_is_based_on_rows_that_are_there(rows: dict[str, Row], 
 def test_a_profile_is_a_section_of_its_own_with_its_tables(small: Summary) -> None:
     text = page(
         small,
-        profile=["### Cost", texts([("model", "left"), ("GFLOP", "right")], [["a<b", "[x](profiles/a/model.json)"]])],
+        profile=[
+            "### Cost",
+            text_table([("model", "left"), ("GFLOP", "right")], [["a<b", "[x](profiles/a/model.json)"]]),
+        ],
     )
     assert '<a href="#profile">Profile</a>' in text
     assert "<h3>Cost</h3>" in text
@@ -277,5 +280,5 @@ def test_a_profile_is_a_section_of_its_own_with_its_tables(small: Summary) -> No
 
 def test_a_page_says_which_summary_it_shows_whenever_that_was_written(summary: Summary) -> None:
     text = page(summary, with_plots=False).encode()
-    assert shows(text, summary.model_copy(update={"created_at": "2026-11-28T09:00:00+00:00"}))
-    assert not shows(text, summary.model_copy(update={"rows": summary.rows[1:]}))
+    assert is_made_from(text, summary.model_copy(update={"created_at": "2026-11-28T09:00:00+00:00"}))
+    assert not is_made_from(text, summary.model_copy(update={"rows": summary.rows[1:]}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.reporting.table import Column, Table, words
+from harness.reporting.table import Column, Table, word_column
 from harness.reporting.writers import html
 
 
@@ -30,7 +30,7 @@ def test_inline(text: str, expected: str) -> None:
 
 def test_a_table_keeps_its_pipes_and_its_alignment() -> None:
     table = Table(
-        [words("backend", lambda row: row[0]), Column("ms", lambda row: row[1])], [("a|b", "1.20")], "Before."
+        [word_column("backend", lambda row: row[0]), Column("ms", lambda row: row[1])], [("a|b", "1.20")], "Before."
     )
     blocks = html.blocks([table])
     assert blocks.startswith("<p>Before.</p>")

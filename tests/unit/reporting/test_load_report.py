@@ -29,7 +29,7 @@ from harness.reporting.charts.load_charts import batching_map, load_curve
 from harness.reporting.charts.spec import Heat, Lines
 from harness.reporting.first_page import first_page, terminal_answer
 from harness.reporting.html.page import page
-from harness.reporting.load_groups import LoadGroup, batching, by_group, names
+from harness.reporting.load_groups import LoadGroup, batching_text, by_group, load_names
 from harness.reporting.prose.load_answer import load_answer, load_section, load_tables, terminal_loads
 from harness.reporting.tables.load_tables import cheapest_table, parts_table, peak_text, who_loaded
 from harness.reporting.writers.csv import csv_tables
@@ -58,7 +58,7 @@ def row_of(backend: str, precision: str = "fp32", batch: int = 4) -> LoadRow:
 
 
 def test_the_section_is_as_the_golden_file_has_it(with_loads: Summary, golden: Callable[[str, str], None]) -> None:
-    links = selection.load_links(selection.of_loads(with_loads), "charts")
+    links = selection.load_links(selection.load_charts(with_loads), "charts")
     golden("load.md", f"{load_answer(with_loads)}\n\n{blocks_text(load_section(with_loads, links))}\n")
 
 
@@ -198,10 +198,10 @@ def test_the_name_of_a_row_of_generation_has_its_batching(with_loads: Summary) -
     plain = next(row for row in with_loads.loads if row.max_batch > 1)
     static = plain.model_copy(update={"prompt_length": 32, "new_tokens": 8})
     joining = static.model_copy(update={"load_id": f"{static.load_id}-continuous", "batching": "continuous"})
-    assert [batching(row) for row in (static, joining)] == [
-        f"{batching(plain)}, {of}" for of in ("static", "continuous")
+    assert [batching_text(row) for row in (static, joining)] == [
+        f"{batching_text(plain)}, {of}" for of in ("static", "continuous")
     ]
-    results = names([static, joining])
+    results = load_names([static, joining])
     assert ["continuous" in results[row.load_id] for row in (static, joining)] == [False, True]
     assert [who_loaded(row)["batching"] for row in (static, joining)] == ["static", "continuous"]
 

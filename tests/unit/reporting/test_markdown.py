@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from markdown_it import MarkdownIt
 
-from harness.reporting.table import texts
+from harness.reporting.table import text_table
 from harness.reporting.writers.html import inline
 from harness.reporting.writers.markdown import document_text, table_text
 
@@ -30,7 +30,7 @@ from harness.reporting.writers.markdown import document_text, table_text
 )
 @pytest.mark.parametrize("where", ["paragraph", "cell"])
 def test_html_and_links_of_others_are_text(hostile: str, where: str) -> None:
-    text = document_text(hostile if where == "paragraph" else table_text(texts([("model", "left")], [[hostile]])))
+    text = document_text(hostile if where == "paragraph" else table_text(text_table([("model", "left")], [[hostile]])))
     assert "<" not in text
     assert "://" not in text.replace(":\\//", "")
     assert "](h" not in text.replace("\\](", "")

@@ -11,7 +11,7 @@ from tests.synthetic_usage import look
 
 
 def watched(card: GpuUsage | None) -> UsageSummary:
-    result = usage.timed(usage_of("a-case", 1, [usage_sample(250_000_000)]))
+    result = usage.timed_usage(usage_of("a-case", 1, [usage_sample(250_000_000)]))
     assert result is not None
     return result.model_copy(update={"gpu": card})
 

@@ -6,9 +6,9 @@ from harness.core.schemas import Flag
 from harness.core.schemas.profile_record import OperatorRow, PartsProfile
 from harness.profiling.layers import LayerChoice
 from harness.reporting.tables.profile_tables import (
+    grade_mark,
     groups_table,
     layers_block,
-    mark,
     operators_table,
     profile_blocks,
     terminal_layers,
@@ -44,7 +44,7 @@ def test_a_profile_that_shows_nothing_is_marked_wherever_its_times_are() -> None
     assert blocks_text(profile_blocks(disturbed, on_gpu=False)).startswith(
         "Grade C, so that nothing is concluded from its times. CPU_SHARED: others used 0.9 CPUs. Stop them.\n\n"
     )
-    assert [mark(entry) for entry in (EAGER, disturbed, a_fifth)] == ["", " (grade C)", " (unexplained)"]
+    assert [grade_mark(entry) for entry in (EAGER, disturbed, a_fifth)] == ["", " (grade C)", " (unexplained)"]
     rows = lines(table_text(groups_table({"a": EAGER, "b": disturbed, "c": a_fifth})))
     assert rows[0] == ["group", "a ms", "b (grade C) ms", "c (unexplained) ms"]
     assert terminal_layers("case", disturbed).startswith("case: layers, grade C (CPU_SHARED), ")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.core.schemas.profile_record import LayerRow, ModelProfile, OnnxCount, PartsProfile
-from harness.reporting.tables.profile_tables import model_tables, profile_section, progress_line
+from harness.reporting.tables.profile_tables import model_cost_tables, profile_section, progress_line
 from harness.reporting.writers.markdown import blocks_text
 from tests.synthetic_results import RESNET, case_of
 from tests.synthetic_roof import BASE, profile
@@ -61,7 +61,7 @@ def test_what_is_missing_or_disagrees_is_said_once_with_whom_it_concerns() -> No
         entry.model_copy(update={"onnx_count": COUNT, "uncounted": ("_fft_r2c",), "count_notes": ("they | disagree",)})
         for entry in (EAGER, ORT)
     ]
-    lines = blocks_text(model_tables(doubtful, {})).splitlines()
+    lines = blocks_text(model_cost_tables(doubtful, {})).splitlines()
     assert lines.count("- resnet50: they \\| disagree") == 1
     assert "- resnet50: not counted: operator _fft_r2c" in lines
     assert "- resnet50: not in the ONNX count: 2 x LSTM: not counted" in lines
@@ -71,7 +71,7 @@ def test_what_is_missing_or_disagrees_is_said_once_with_whom_it_concerns() -> No
 
 def test_a_part_of_the_products_is_at_least_so_much_and_none_is_no_zero() -> None:
     part = EAGER.model_copy(update={"uncounted": ("_fft_r2c",), "onnx_count": COUNT})
-    lines = blocks_text(model_tables([part], {})).splitlines()
+    lines = blocks_text(model_cost_tables([part], {})).splitlines()
     model = next(line for line in lines if line.startswith("| resnet50") and "at least" in line)
     assert "|at least 3.500" in model.replace(" ", "").replace("atleast", "at least ")
     assert "at least 3.400" in model  # GMAC by ONNX
@@ -86,7 +86,7 @@ def test_a_part_of_the_products_is_at_least_so_much_and_none_is_no_zero() -> Non
             "onnx_count": COUNT.model_copy(update={"macs": 0}),
         }
     )
-    text = blocks_text(model_tables([none], {}))
+    text = blocks_text(model_cost_tables([none], {}))
     assert "GMAC" not in text.partition("| model")[2], "a column in which nothing is known is left out"
     assert "not counted: operator _fft_r2c" in text
     assert "– GMAC a sample" in progress_line(none)
@@ -101,7 +101,7 @@ def test_a_line_for_the_terminal() -> None:
 
 def test_activations_are_beside_their_estimate_and_apart_from_all_that_is_allocated() -> None:
     told = ORT.model_copy(update={"activation_measured_bytes": 10 << 20, "activation_alone_bytes": 6 << 20})
-    lines = [line for line in blocks_text(model_tables([told], {})).splitlines() if line.startswith("|")]
+    lines = [line for line in blocks_text(model_cost_tables([told], {})).splitlines() if line.startswith("|")]
     place = next(index for index, line in enumerate(lines) if "MiB at most" in line)
     names, cells = ([cell.strip() for cell in lines[index].split("|")] for index in (place, place + 2))
     row = dict(zip(names, cells, strict=True))

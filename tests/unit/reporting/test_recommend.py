@@ -10,7 +10,7 @@ import pytest
 
 from harness.core.schemas import ColdCosts, Flag, Interval, Row, Speedup, Summary
 from harness.reporting.prose import recommendations
-from harness.reporting.prose.recommendations import Candidates, Recommendation, listed
+from harness.reporting.prose.recommendations import Candidates, Recommendation, joined_words
 from tests.synthetic_results import EFFICIENTNET, Synthetic, matrix
 
 Golden = Callable[[str, str], None]
@@ -277,4 +277,4 @@ def test_every_recommendation_of_a_realistic_report_names_rows_of_it(summary: Su
 
 @pytest.mark.parametrize(("words", "text"), [(["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b and c")])
 def test_lists_in_words(words: list[str], text: str) -> None:
-    assert listed(words) == text
+    assert joined_words(words) == text

@@ -10,7 +10,7 @@ from harness.core import cli
 from harness.core import text as sanitize
 from harness.core.errors import UsageError
 from harness.core.schemas import Failed
-from harness.reporting.table import texts
+from harness.reporting.table import text_table
 from harness.reporting.writers.csv import csv_text
 from harness.reporting.writers.github import step_summary
 from harness.reporting.writers.markdown import document_text, table_text
@@ -65,7 +65,7 @@ def test_a_record_holds_what_a_log_said_without_its_controls_and_in_few_bytes() 
 
 
 def test_no_file_of_ours_holds_control_characters() -> None:
-    assert _clean(document_text(f"# {HOSTILE}\n\n{table_text(texts([('model', 'left')], [[HOSTILE]]))}"))
+    assert _clean(document_text(f"# {HOSTILE}\n\n{table_text(text_table([('model', 'left')], [[HOSTILE]]))}"))
     assert _clean(csv_text([{"model": HOSTILE}]))
     assert csv_text([{"model": "\x1b=1+1"}]).splitlines()[1].startswith("' =")
     assert _clean(step_summary(document_text(HOSTILE)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 from harness.core.schemas import Summary
-from harness.reporting.charts.selection import of_devices
-from harness.reporting.details import document, over_devices
+from harness.reporting.charts.selection import device_charts
+from harness.reporting.details import devices_section, document
 from harness.reporting.first_page import first_page
 from harness.reporting.html.page import page
 from harness.reporting.tables.scaling_tables import (
@@ -86,17 +86,17 @@ def test_every_report_shows_them() -> None:
     shown = page(summary())
     assert "2 GPUs at once" in shown
     assert "A straggler has" in shown
-    (chart,) = of_devices(summary())
+    (chart,) = device_charts(summary())
     assert [panel.title for panel in chart.spec.panels] == ["scaling efficiency", "latency together ÷ alone"]
     assert min(mark.value for mark in chart.spec.panels[0].marks) == 90.0
 
 
 def test_a_run_on_one_device_shows_nothing() -> None:
     plain = summary().model_copy(update={"copies": {}, "neighbours": None})
-    assert (over_devices(plain), scaling_table(plain), devices_table(plain), neighbours_table(plain)) == (
+    assert (devices_section(plain), scaling_table(plain), devices_table(plain), neighbours_table(plain)) == (
         [],
         None,
         None,
         None,
     )
-    assert of_devices(plain) == []
+    assert device_charts(plain) == []

@@ -7,9 +7,9 @@ from typing import Any
 from harness.core.schemas import Row
 from harness.reporting.ranking import (
     drawable,
-    labels,
     line_numbers,
-    named,
+    row_name,
+    series_labels,
     setting_columns,
 )
 from tests.synthetic_cuda import cuda_summary
@@ -26,20 +26,20 @@ def changed(row: Row, **changes: Any) -> Row:
 
 
 def test_a_sentence_names_the_setting_that_is_not_the_usual() -> None:
-    assert named(STATIC) == "tensorrt fp16 (static+graph)"
-    assert named(EAGER) == "torch-eager fp16"
+    assert row_name(STATIC) == "tensorrt fp16 (static+graph)"
+    assert row_name(EAGER) == "torch-eager fp16"
     assert list(setting_columns([EAGER])) == []
     assert [cell(STATIC) for cell in setting_columns([EAGER, STATIC]).values()] == ["static+graph"]
 
 
 def test_a_series_may_change_its_setting_with_the_batch() -> None:
     larger = changed(DYNAMIC, batch_size=32)
-    assert set(labels([STATIC, larger]).values()) == {"tensorrt fp16"}
+    assert set(series_labels([STATIC, larger]).values()) == {"tensorrt fp16"}
 
 
 def test_two_settings_of_one_shape_are_distinguished_at_every_batch() -> None:
     larger = changed(STATIC, batch_size=32)
-    results = labels([STATIC, DYNAMIC, larger, EAGER])
+    results = series_labels([STATIC, DYNAMIC, larger, EAGER])
     assert results[larger.case_id] == results[STATIC.case_id] == "tensorrt fp16 static+graph"
     assert results[DYNAMIC.case_id] == "tensorrt fp16 dynamic+graph"
     assert results[EAGER.case_id] == "torch-eager fp16"

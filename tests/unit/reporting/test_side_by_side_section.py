@@ -6,10 +6,10 @@ from harness.core.schemas.profile_record import LaunchGaps, OperatorRow, PartsPr
 from harness.profiling.side_by_side import (
     ComparedColumn,
     SideBySide,
-    alike,
     by_group,
     by_module,
-    folded,
+    compared_profiles,
+    merged_blocks,
     not_compared,
 )
 from harness.reporting.tables.profile_tables import profile_section
@@ -86,7 +86,7 @@ def test_modules_that_were_fused_are_named_and_lines_beyond_the_largest_are_one(
         [ComparedColumn("e", "torch-eager", scaled(EAGER), None), ComparedColumn("o", "ort", scaled(GRAPH), None)]
     )
     assert result is not None
-    rows = lines(table_text(gains_table(folded(result), "module", top=2)))[2:]
+    rows = lines(table_text(gains_table(merged_blocks(result), "module", top=2)))[2:]
     assert rows == [
         ["layer.*.out (dense, norm)", "60.0", "136", "76.0"],
         ["layer.*.attn (dropout)", "8.00", "22.0", "14.0"],
@@ -180,7 +180,9 @@ def test_the_waiting_of_a_gpu_is_reported_with_and_without_the_profiler() -> Non
 def test_a_section_has_its_conditions_above_each_table_and_its_image() -> None:
     gaps = LaunchGaps(window_ns=100, busy_ns=60, waited_ns=None, work_ns=60, kernels_ns=220)
     eager = EAGER.model_copy(update={"launch_gaps": gaps})
-    (result,) = alike([profiled("torch-eager", eager), profiled("onnxruntime", GRAPH), profiled("openvino", FUSED)])
+    (result,) = compared_profiles(
+        [profiled("torch-eager", eager), profiled("onnxruntime", GRAPH), profiled("openvino", FUSED)]
+    )
     text = blocks_text(side_by_side_section(result, "Conditions: these.", "![chart](charts/a.png)"))
     blocks = text.split("\n\n")
     assert blocks[0] == "### resnet50, fp32, batch 1: where openvino gains on torch-eager"
@@ -194,7 +196,7 @@ def test_a_section_has_its_conditions_above_each_table_and_its_image() -> None:
 def test_profiles_that_show_nothing_are_named_below_the_sentence_and_are_in_a_table_of_their_own() -> None:
     a_fifth = GRAPH.model_copy(update={"plain_ns": 510})
     cases = [profiled("torch-eager", EAGER), profiled("onnxruntime", a_fifth), profiled("openvino", FUSED)]
-    (result,) = alike(cases)
+    (result,) = compared_profiles(cases)
     text = blocks_text(side_by_side_section(result, "Conditions: these.", ""))
     why = "onnxruntime, its parts are 0.20 of the plain latency, and nothing measured covers the difference."
     assert f"Left out: {why}" in text
@@ -236,12 +238,12 @@ def test_every_profile_is_in_the_report_with_its_grade_and_how_it_adds_up() -> N
 
 def test_profiles_of_grade_b_are_named() -> None:
     unwatched = GRAPH.model_copy(update={"grade": None})
-    (result,) = alike([profiled("torch-eager", EAGER), profiled("onnxruntime", unwatched)])
+    (result,) = compared_profiles([profiled("torch-eager", EAGER), profiled("onnxruntime", unwatched)])
     assert doubts(result.groups) == "Profiles of grade B: onnxruntime (UNWATCHED)."
 
 
 def test_a_title_leaves_settings_to_the_columns() -> None:
-    (result,) = alike([profiled("torch-eager", EAGER), profiled("tensorrt", FUSED, setting="static+graph")])
+    (result,) = compared_profiles([profiled("torch-eager", EAGER), profiled("tensorrt", FUSED, setting="static+graph")])
     assert title_of(result) == "resnet50, fp32, batch 1: where tensorrt gains on torch-eager"
     assert "tensorrt static+graph ns" in blocks_text(side_by_side_section(result, "", ""))
 

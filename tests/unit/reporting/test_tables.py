@@ -12,12 +12,12 @@ import pytest
 
 from harness.core.schemas import Check, ColdCosts, Flag, Grade, Interval, Row, Speedup, Summary
 from harness.reporting import ranking
-from harness.reporting.details import calibrated, document
+from harness.reporting.details import calibration_section, document
 from harness.reporting.figures import MEMORY, Figure
 from harness.reporting.first_page import answer_table, case_table, no_answer
 from harness.reporting.html.page import page
 from harness.reporting.prose.conditions import conditions, environment_table, run_conditions, shared_conditions
-from harness.reporting.table import texts
+from harness.reporting.table import text_table
 from harness.reporting.tables import cold_start_table as cold
 from harness.reporting.tables import latency_table as latency
 from harness.reporting.tables import validity_tables as flags
@@ -156,7 +156,7 @@ def test_a_trained_classifier_shows_top1_and_others_the_cosine(summary: Summary)
 
 
 def test_pipes_and_line_breaks_stay_in_their_cell() -> None:
-    text = table_text(texts([("case", "left"), ("reason", "left")], [["a|b", "first\nsecond | third"]]))
+    text = table_text(text_table([("case", "left"), ("reason", "left")], [["a|b", "first\nsecond | third"]]))
     assert len(text.splitlines()) == 3
     assert "first second \\| third" in text
     assert escape("a|b") == "a\\|b"
@@ -282,7 +282,8 @@ def test_work_of_known_duration_is_no_overhead_of_the_harness(summary: Summary) 
     latency = idle.latency_ns and idle.latency_ns.model_copy(update={"median": 2e5})
     known = idle.model_copy(update={"backend": "spin", "model": "spin:200us", "latency_ns": latency})
     spun, both = (
-        blocks_text(calibrated(summary.model_copy(update={"rows": rows}))) for rows in ((known,), (idle, known))
+        blocks_text(calibration_section(summary.model_copy(update={"rows": rows})))
+        for rows in ((known,), (idle, known))
     )
     assert spun == "Work of known duration, through the same loop: `spin:200us` took 200 µs."
     assert "does nothing, through the same loop, takes 180 ns or less" in both

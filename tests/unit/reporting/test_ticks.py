@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.reporting.charts.spec import decades, doublings, log_ticks
+from harness.reporting.charts.spec import decade_axis, doubling_axis, log_ticks
 
 
 @pytest.mark.parametrize(
@@ -40,11 +40,11 @@ def test_of_more_powers_of_two_than_have_room_every_second_or_third_is_left_and_
 
 
 def test_ticks_of_extreme_ratios_are_few_and_have_no_exponent() -> None:
-    axis = doublings("speed-up", 0.5, 2e8, most=10, suffix="×")
+    axis = doubling_axis("speed-up", 0.5, 2e8, most=10, suffix="×")
     assert [axis.text(tick) for tick in axis.shown] == ["1×", "100×", "10,000×", "1,000,000×", "100,000,000×"]
-    assert doublings("speed-up", 0.5, 5e4).shown[:3] == (0.5, 1.0, 2.0)
+    assert doubling_axis("speed-up", 0.5, 5e4).shown[:3] == (0.5, 1.0, 2.0)
 
 
 def test_a_wide_axis_has_more_than_one_label_within_it() -> None:
-    assert len(decades("", 1.2, 80).shown) > 1
-    assert decades("", 0.9, 110).shown == (1.0, 10.0, 100.0)
+    assert len(decade_axis("", 1.2, 80).shown) > 1
+    assert decade_axis("", 0.9, 110).shown == (1.0, 10.0, 100.0)

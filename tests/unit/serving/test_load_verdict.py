@@ -11,7 +11,7 @@ from benchmarks.load_verdicts import verdicts
 from harness.core.errors import UsageError
 from harness.core.schemas import LatencyBound
 from harness.serving import load_verdict
-from harness.serving.load_verdict import Control, bracket, decide, parse_bound
+from harness.serving.load_verdict import Control, decide, parse_bound, verified_peak
 
 P99 = LatencyBound(quantile=0.99, limit_ns=50_000_000)
 
@@ -35,8 +35,8 @@ def test_early_stopping_is_loadgens_table(quantile: float, over: int, requests: 
 def test_loadgens_percentile_and_upper_estimate() -> None:
     latency = np.arange(1, 101)
     assert load_verdict.loadgen_percentile(latency[::-1], 0.9) == 91
-    assert load_verdict.upper_estimate(latency, 0.9) == 98  # 3 of 100 may be over: index 97
-    assert load_verdict.upper_estimate(latency[:63], 0.9) is None
+    assert load_verdict.loadgen_upper_estimate(latency, 0.9) == 98  # 3 of 100 may be over: index 97
+    assert load_verdict.loadgen_upper_estimate(latency[:63], 0.9) is None
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_bound_that_is_none_is_refused(text: str, problem: str, hint: str) -> 
 
 def test_failures_are_infinite() -> None:
     scheduled, done = np.array([0, 10, 20]), np.array([5, 0, 26])
-    latency = load_verdict.latencies(scheduled, done, np.array([False, True, False]))
+    latency = load_verdict.scheduled_latencies(scheduled, done, np.array([False, True, False]))
     assert latency.tolist() == [5, math.inf, 6]
 
 
@@ -102,14 +102,14 @@ def test_ends_of_the_share_are_one_sided_students_t() -> None:
 
 
 def test_late_dispatch_is_not_the_load() -> None:
-    assert load_verdict.reached(np.full(100, 2.4e6), 50e6)
-    assert not load_verdict.reached(np.full(100, 2.6e6), 50e6)
-    assert load_verdict.reached([], 50e6)
+    assert load_verdict.dispatched_on_time(np.full(100, 2.4e6), 50e6)
+    assert not load_verdict.dispatched_on_time(np.full(100, 2.6e6), 50e6)
+    assert load_verdict.dispatched_on_time([], 50e6)
 
 
 def test_the_bracket_ends_at_the_first_fail() -> None:
-    assert bracket([(45, "PASS"), (50, "PASS"), (55, "UNDECIDED"), (60, "FAIL"), (70, "PASS")]) == (50, 60)
-    assert bracket([(50, "UNDECIDED")]) == (None, None)
+    assert verified_peak([(45, "PASS"), (50, "PASS"), (55, "UNDECIDED"), (60, "FAIL"), (70, "PASS")]) == (50, 60)
+    assert verified_peak([(50, "UNDECIDED")]) == (None, None)
 
 
 def test_error_rates_of_verdicts_by_simulation() -> None:

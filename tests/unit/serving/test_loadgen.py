@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from harness.serving import arrivals
-from harness.serving.load_verdict import server_verdict, upper_estimate
+from harness.serving.load_verdict import loadgen_upper_estimate, server_verdict
 
 lg = pytest.importorskip("mlperf_loadgen", reason="mlcommons-loadgen is not installed (extra dev)")
 
@@ -79,4 +79,4 @@ def test_a_server_run_has_loadgens_schedule_and_verdict(
 
 def test_single_stream_has_loadgens_estimate(tmp_path: Path) -> None:
     result = loadgen_run(tmp_path, 200, None, lambda at: time.sleep(at % 7 / 1e5))
-    assert upper_estimate(result["latency"], 0.9) == result["early_stopping_latency_ss"]
+    assert loadgen_upper_estimate(result["latency"], 0.9) == result["early_stopping_latency_ss"]

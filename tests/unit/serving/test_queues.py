@@ -7,7 +7,7 @@ import pytest
 
 from harness.core.errors import UsageError
 from harness.serving import arrivals, replay
-from harness.serving.batching import BatchPolicy, closes_at, due, prepared_for, prepared_sizes
+from harness.serving.batching import BatchPolicy, batch_closes_at, batch_end, prepared_for, prepared_sizes
 from harness.serving.load_verdict import parse_bound
 from harness.serving.peak_prediction import knee, load_points, peak_rate, policies, policy_map
 from harness.serving.price import per_million
@@ -47,8 +47,8 @@ def test_lindley_is_the_recursion_exactly() -> None:
     for instant, time in zip(scheduled.tolist(), service.tolist(), strict=True):
         end = max(end, instant) + time
         ends.append(end)
-    assert replay.completions(scheduled, service).tolist() == ends
-    assert replay.recorded(scheduled.tolist(), [1] * 3_000, service.tolist(), ONE, 1).tolist() == ends
+    assert replay.queue_completions(scheduled, service).tolist() == ends
+    assert replay.replay_recorded(scheduled.tolist(), [1] * 3_000, service.tolist(), ONE, 1).tolist() == ends
 
 
 def test_mean_wait_of_m_d_1() -> None:
@@ -63,12 +63,12 @@ def test_mean_wait_of_m_d_1() -> None:
 def test_a_batch_closes_when_full_or_after_the_delay_of_its_first() -> None:
     scheduled = [0, 10, 20, 500]
     policy = BatchPolicy(3, 100)
-    assert closes_at(scheduled, 0, policy) == 20
-    assert closes_at(scheduled, 1, policy) == 110
-    assert closes_at(scheduled, 3, policy) == 600  # the schedule ends before it fills
-    assert due(scheduled, 0, 10, policy) == 2
-    assert due(scheduled, 0, 1_000, policy) == 3
-    assert due(scheduled, 3, 600, policy) == 4
+    assert batch_closes_at(scheduled, 0, policy) == 20
+    assert batch_closes_at(scheduled, 1, policy) == 110
+    assert batch_closes_at(scheduled, 3, policy) == 600  # the schedule ends before it fills
+    assert batch_end(scheduled, 0, 10, policy) == 2
+    assert batch_end(scheduled, 0, 1_000, policy) == 3
+    assert batch_end(scheduled, 3, 600, policy) == 4
     assert prepared_sizes(1) == (1,)
     assert prepared_sizes(6) == (1, 2, 4, 6)
     assert prepared_sizes(8) == (1, 2, 4, 8)
@@ -87,8 +87,8 @@ def one_by_one(
     sizes, times = [], []
     while head < len(scheduled):
         worker = free.index(min(free))
-        before = max(free[worker], before, closes_at(scheduled, head, policy))
-        taken = due(scheduled, head, before, policy) - head
+        before = max(free[worker], before, batch_closes_at(scheduled, head, policy))
+        taken = batch_end(scheduled, head, before, policy) - head
         times.append(int(services.traces[prepared_for(services.sizes, taken)][0]))
         sizes.append(taken)
         free[worker] = before + times[-1]
@@ -108,7 +108,7 @@ def test_the_simulation_of_many_runs_is_the_policy_request_by_request(policy: Ba
         assert (result.latency_ns[run] + schedules[run]).tolist() == ends
         assert (result.batches[run], result.busy_ns[run]) == (len(sizes), sum(times))
         # Only what harness and system add is left of a recorded run: here nothing.
-        assert replay.recorded(scheduled, sizes, times, policy, workers).tolist() == ends
+        assert replay.replay_recorded(scheduled, sizes, times, policy, workers).tolist() == ends
 
 
 def test_the_bootstrap_keeps_neighbours_together() -> None:

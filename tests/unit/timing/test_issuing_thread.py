@@ -12,7 +12,7 @@ import pytest
 
 from harness.serving.arrivals import poisson
 from harness.serving.batching import BatchPolicy
-from harness.serving.replay import recorded
+from harness.serving.replay import replay_recorded
 from harness.timing import issuing_thread
 from harness.timing.issuing_thread import CalledBack, Done, OnStreams, issue, issue_closed
 from harness.timing.request_loops import LEAD_NS, MOST_FAILURES, Dispatches
@@ -114,7 +114,7 @@ def test_batches_in_flight_are_the_queue_of_as_many_servers(places: int, library
     assert max(result.sizes) == 4
     service = [done - start for start, done in zip(result.start_ns, result.done_ns, strict=True)]
     assert service == work[: len(service)]
-    assert ends(result) == recorded(scheduled, result.sizes, service, policy, places).tolist()
+    assert ends(result) == replay_recorded(scheduled, result.sizes, service, policy, places).tolist()
     assert result.start_ns == result.ready_ns
     assert (result.failed, result.timed_out) == ((), False)
 
@@ -298,7 +298,7 @@ def test_streams_are_the_queue_of_as_many_servers_and_no_end_is_noticed_later_th
     assert late.min() >= 0
     assert late.max() <= places * (LAUNCH_NS + RECORD_NS + (places + 1) * LOOK_NS)
     service = [done - start for start, done in zip(result.start_ns, result.done_ns, strict=True)]
-    added = np.array(ends(result)) - recorded(scheduled, result.sizes, service, policy, places)
+    added = np.array(ends(result)) - replay_recorded(scheduled, result.sizes, service, policy, places)
     assert added.min() >= 0
     assert np.median(added) <= places * (LAUNCH_NS + RECORD_NS)
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from harness.backends.calibration.spin import PREFILL, SpinDecoder
-from harness.backends.decoder import GenerationJob
+from harness.backends.decoder import DecoderJob
 from harness.core.schemas import DecoderShape, GenerationOptions, Measurement, Placement
 from harness.core.schemas.generation_record import ids_digest
 from harness.statistics.parity import GreedyAnswer, Ids
 from harness.statistics.token_times import RequestInstants
 from harness.timing import token_session
 from harness.timing.clock import now_ns
-from harness.timing.token_session import PromptBatches, TokenMeasurements, run_token_session, timed_request
+from harness.timing.token_session import PromptBatches, TokenMeasurements, run_token_session, time_request
 
 SHAPE = DecoderShape(kind="causal", layers=2, heads=4, kv_heads=2, head_dim=8, hidden=32, vocabulary=50, longest=64)
 NEW = 6
@@ -92,7 +92,7 @@ PROMPTS = np.random.default_rng(1).integers(0, 50, (16, 5))
 
 
 def _truth(prompts: Ids) -> Ids:
-    return timed_request(Arithmetic([0]), prompts, NEW).tokens
+    return time_request(Arithmetic([0]), prompts, NEW).tokens
 
 
 def _reference() -> GreedyAnswer:
@@ -108,7 +108,7 @@ def _session(decoder: Arithmetic, new: int = NEW) -> TokenMeasurements:
 
 
 def test_times_of_a_known_decoder_are_known(clock: list[int]) -> None:
-    result = timed_request(Arithmetic(clock), PROMPTS[:2], NEW)
+    result = time_request(Arithmetic(clock), PROMPTS[:2], NEW)
     instants = RequestInstants(result.start_ns, result.token_ns)
     assert instants.ttft == 1_001
     assert instants.itl.tolist() == [101] * (NEW - 1)
@@ -118,16 +118,16 @@ def test_times_of_a_known_decoder_are_known(clock: list[int]) -> None:
 
 
 def test_one_token_has_no_itl_and_no_tpot(clock: list[int]) -> None:
-    result = timed_request(Arithmetic(clock), PROMPTS[:1], 1)
+    result = time_request(Arithmetic(clock), PROMPTS[:1], 1)
     instants = RequestInstants(result.start_ns, result.token_ns)
     assert (instants.itl.size, instants.tpot, instants.end_to_end) == (0, None, instants.ttft)
 
 
 def test_a_decoder_of_known_duration_is_never_faster_than_that(tmp_path: Path) -> None:
-    job = GenerationJob("spin:100us", tmp_path, SHAPE, "cpu", "fp32", 2, 4, 5, 1, tmp_path)
+    job = DecoderJob("spin:100us", tmp_path, SHAPE, "cpu", "fp32", 2, 4, 5, 1, tmp_path)
     decoder = SpinDecoder(job)
     decoder.load()
-    result = timed_request(decoder, PROMPTS[:2, :4], 5)
+    result = time_request(decoder, PROMPTS[:2, :4], 5)
     instants = RequestInstants(result.start_ns, result.token_ns)
     assert instants.ttft >= PREFILL * 100_000
     assert instants.itl.min() >= 100_000
@@ -136,7 +136,7 @@ def test_a_decoder_of_known_duration_is_never_faster_than_that(tmp_path: Path) -
 
 def test_the_record_has_rows_digest_and_tokens(clock: list[int]) -> None:
     ids = PROMPTS[:2]
-    record = timed_request(Arithmetic(clock), ids, NEW).record([0, 1], ids)
+    record = time_request(Arithmetic(clock), ids, NEW).record([0, 1], ids)
     assert record.prompts_sha256 == ids_digest(ids.tolist())
     assert record.steps_ns == (101,) * (NEW - 1)
     assert np.array_equal(record.tokens, _truth(ids))

@@ -9,7 +9,7 @@ import pytest
 
 from harness.serving.arrivals import poisson
 from harness.serving.batching import BatchPolicy
-from harness.serving.replay import completions, recorded
+from harness.serving.replay import queue_completions, replay_recorded
 from harness.timing import request_loops
 from harness.timing.request_loops import Dispatches, WorkerThreads, serve
 from tests.fixtures.simulated_clock import SimulatedClock, alone, in_place
@@ -35,7 +35,7 @@ def test_one_worker_without_batching_is_the_lindley_recursion_on_its_own_service
     assert service.tolist() == work
     assert (
         latency(result, scheduled).tolist()
-        == (completions(np.array(scheduled), service) - np.array(scheduled)).tolist()
+        == (queue_completions(np.array(scheduled), service) - np.array(scheduled)).tolist()
     )
     assert result.start_ns == result.ready_ns
 
@@ -72,7 +72,7 @@ def test_batches_close_when_they_are_full_or_their_first_request_has_waited(cloc
     assert result.start_ns == (5 * MS, 15 * MS, 30 * MS, 35 * MS)
     service = [done - start for start, done in zip(result.start_ns, result.done_ns, strict=True)]
     assert (
-        recorded(scheduled, result.sizes, service, policy, 1).tolist()
+        replay_recorded(scheduled, result.sizes, service, policy, 1).tolist()
         == np.repeat(result.done_ns, result.sizes).tolist()
     )
 

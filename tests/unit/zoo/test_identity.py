@@ -40,31 +40,31 @@ def external(folder: Path, values: float) -> Path:
 
 def test_weights_beside_an_onnx_file_are_part_of_it(tmp_path: Path) -> None:
     info = model_info(f"onnx:{external(tmp_path, 1.0)}")
-    before = identity.files(info)
+    before = identity.file_hashes(info)
     assert set(before) == {"net.onnx", "weights.bin"}
     content = (tmp_path / "net.onnx").read_bytes()
     external(tmp_path, 2.0)
     assert (tmp_path / "net.onnx").read_bytes() == content
-    assert identity.files(info) != before
+    assert identity.file_hashes(info) != before
 
 
 def test_a_file_that_is_no_onnx_is_left_to_the_export_to_refuse(tmp_path: Path) -> None:
     (tmp_path / "net.onnx").write_text("a page of text")
-    assert set(identity.files(model_info(f"onnx:{tmp_path / 'net.onnx'}"))) == {"net.onnx"}
-    assert identity.files(model_info(f"onnx:{tmp_path / 'absent.onnx'}")) == {}
+    assert set(identity.file_hashes(model_info(f"onnx:{tmp_path / 'net.onnx'}"))) == {"net.onnx"}
+    assert identity.file_hashes(model_info(f"onnx:{tmp_path / 'absent.onnx'}")) == {}
 
 
 def test_every_file_of_a_saved_folder_is_part_of_it(tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "weights").write_text("1")
     info = model_info(f"hf:{tmp_path}")
-    before = identity.files(info)
+    before = identity.file_hashes(info)
     (tmp_path / "below" / "weights").write_text("2")
-    assert identity.files(info) != before
+    assert identity.file_hashes(info) != before
 
 
 def test_a_package_of_weights_is_its_files() -> None:
-    assert any(name.endswith(".safetensors") for name in identity.files(model_info("minilm-l6")))
+    assert any(name.endswith(".safetensors") for name in identity.file_hashes(model_info("minilm-l6")))
 
 
 Build = Callable[[], tuple[nn.Module, dict[str, str], dict[str, str]]]
@@ -103,7 +103,7 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
         before = frozenset(sys.modules)
         net = importlib.import_module("own_net").Net()
         net(torch.zeros(1, 4))
-        return (net, *identity.built(net, "own_net", before))
+        return (net, *identity.built_identity(net, "own_net", before))
 
     yield found
     forget()

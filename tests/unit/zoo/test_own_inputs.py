@@ -13,17 +13,17 @@ import pytest
 from harness.core.errors import InferometerError, UsageError
 from harness.planning.config import parse_config
 from harness.planning.matrix import make_plan
-from harness.planning.overrides import Overrides, apply
+from harness.planning.overrides import Overrides, apply_overrides
 from harness.zoo import loaded, model_files, model_info
 from harness.zoo.input_files import describe_inputs
-from harness.zoo.inputs.own import rotation, with_own_inputs
+from harness.zoo.inputs.own import rotating_samples, with_own_inputs
 from harness.zoo.loaded import (
     Inputs,
     Loaded,
-    as_taken,
     axes_of_examples,
     axes_of_graph,
     batch_first,
+    in_model_layout,
     sample_first,
 )
 
@@ -79,9 +79,9 @@ def test_fewer_get_variations_within_their_range_and_shared_inputs_stay(tmp_path
     assert made.source.startswith("3 different samples of own.npz and 61 variations")
     assert made.arrays["image"].max() == good(3)["image"].max()
     assert set(made.arrays["scale"].tolist()) == {0.5}
-    unit = rotation({"x": NUMBERS.random((2, 5)).astype(np.float32)}, 50)
+    unit = rotating_samples({"x": NUMBERS.random((2, 5)).astype(np.float32)}, 50)
     assert (unit.arrays["x"].min() >= 0, unit.arrays["x"].max() <= 1) == (True, True)
-    classes = rotation({"x": floats(2, 3), "kind": np.array([4, 9], np.uint8)}, 50).arrays["kind"]
+    classes = rotating_samples({"x": floats(2, 3), "kind": np.array([4, 9], np.uint8)}, 50).arrays["kind"]
     assert (classes.dtype, classes.min() >= 4, classes.max() <= 9, len(set(classes.tolist())) > 2) == (
         np.uint8,
         True,
@@ -178,7 +178,7 @@ def test_inputs_are_part_of_the_plan_by_what_they_hold_and_decide_its_lengths(tm
     assert plans[4].models[0].sequence_lengths == (4, 6)
     first = parse_config({"models": [{"name": "resnet18", "inputs": short}], "matrix": [{"backends": ["noop"]}]}, "x")
     assert first.models[0].inputs == (short,)
-    assert apply(first, Overrides(inputs=(long,))).models[0].inputs == (long,)
+    assert apply_overrides(first, Overrides(inputs=(long,))).models[0].inputs == (long,)
 
 
 def test_batch_axes_by_examples_and_by_what_a_file_declares() -> None:
@@ -196,7 +196,7 @@ def test_batch_axes_by_examples_and_by_what_a_file_declares() -> None:
 def test_samples_are_laid_out_as_the_model_takes_them_and_back() -> None:
     axes: dict[str, int | None] = {"state": 1, "scale": None}
     items = {"x": floats(4, 3), "state": floats(4, 2, 5), "scale": np.full(4, 0.5, np.float32)}
-    taken = as_taken(items, axes)
+    taken = in_model_layout(items, axes)
     assert {name: values.shape for name, values in taken.items()} == {"x": (4, 3), "state": (2, 4, 5), "scale": ()}
     assert taken["state"].flags.c_contiguous
     assert all(np.array_equal(sample_first(taken, axes)[name], items[name]) for name in items)

@@ -17,9 +17,9 @@ from harness.zoo.inputs.images import (
 )
 from harness.zoo.inputs.preprocessing import (
     answer_of,
-    in_hand,
     load_samples,
     prepare_of,
+    samples_in_memory,
     save_samples,
 )
 
@@ -40,7 +40,7 @@ def test_jpegs_are_the_photographs_and_the_same_every_time() -> None:
     assert files == jpegs(6)
     assert all(file.startswith(b"\xff\xd8") for file in files)
     direct = photographs(6, pixels_of(HALF))
-    prepared = prepare_of(HALF, Path(), FLOAT, None)(in_hand(files, HALF))["pixels"]
+    prepared = prepare_of(HALF, Path(), FLOAT, None)(samples_in_memory(files, HALF))["pixels"]
     assert prepared.shape == direct.shape
     assert prepared.dtype == np.float32
     assert prepared.flags.c_contiguous

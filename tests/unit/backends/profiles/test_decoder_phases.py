@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from harness.backends.decoder import DecoderPhase
-from harness.backends.profile_timing import choose, selected_span, span_of
+from harness.backends.profile_timing import choose_batch, inference_span, selected_span
 
 PROMPTS = np.arange(12).reshape(6, 2)
 
@@ -43,7 +43,7 @@ def test_a_prefill_takes_other_prompts_each_time_and_waits_for_its_tokens() -> N
     decoder = Told()
     phase = phase_of(decoder, "prefill")
     for index in range(4):
-        span_of(phase, index)
+        inference_span(phase, index)
     assert decoder.calls[::2] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [0, 1, 2, 3]]
     assert set(decoder.calls[1::2]) == {"wait"}
 
@@ -52,7 +52,7 @@ def test_steps_go_through_an_answer_and_the_next_prefill_is_outside_the_pass() -
     decoder = Told()
     phase = phase_of(decoder, "decode")
     for index in range(4):
-        choose(phase, index)
+        choose_batch(phase, index)
         before = len(decoder.calls)
         selected_span(phase)
         assert decoder.calls[before:] == ["step", "wait"]
@@ -64,12 +64,12 @@ def test_steps_go_through_an_answer_and_the_next_prefill_is_outside_the_pass() -
 def test_traced_steps_never_reach_the_end_of_an_answer() -> None:
     decoder = Told()
     phase = phase_of(decoder, "decode")
-    span_of(phase, 0)
+    inference_span(phase, 0)
     steps = phase.alone(10)
     assert steps == 3
     before = len(decoder.calls)
     for index in range(steps):
-        span_of(phase, index)
+        inference_span(phase, index)
     assert all(call in ("step", "wait") for call in decoder.calls[before:])
     assert phase_of(decoder, "prefill").alone(10) == 10
 

@@ -25,6 +25,6 @@ def test_loading_and_compiling_are_phases_of_their_own(monkeypatch: pytest.Monke
     monkeypatch.setattr(profile_timing, "_listeners", [])
     profile_timing.listen(lambda phase: said.append(f"-> {phase}"))
     backend: Any = Recorder(said)
-    profile_timing.ready(backend)
+    profile_timing.load_and_warm_up(backend)
     timed = ["select", "infer", "synchronize", "outputs"] * profile_timing.WARM_UP_RUNS
     assert said == ["-> load", "load", "-> compile", "compile", "-> warm-up", *timed, "-> measure"]

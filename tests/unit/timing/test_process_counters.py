@@ -1,15 +1,16 @@
-"""What a process counts of its own CPUs, with made-up counters and with the kernel's."""
+"""The counters of a process: CPU time and waits, with made-up counters and with the kernel's, and resident memory."""
 
 from __future__ import annotations
 
+import mmap
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from harness.timing import clock, session
-from harness.timing.session import CpuWatch, Given, waited_between, waited_ns
+from harness.timing import clock, process_counters
+from harness.timing.process_counters import CpuAllowance, CpuWatch, cpu_waits_ns, waited_between_ns
 
 
 def task(folder: Path, thread: int, waited: str) -> None:
@@ -30,14 +31,14 @@ def test_threads_that_come_and_go(tmp_path: Path) -> None:
 
 def test_a_kernel_that_does_not_count_waiting_is_not_one_without_waiting(tmp_path: Path) -> None:
     task(tmp_path, 1, "")
-    assert waited_ns(tmp_path) == {}
+    assert cpu_waits_ns(tmp_path) == {}
     assert CpuWatch(tmp_path).end().waited_ns is None
 
 
 def test_affinity_and_quota_are_read_at_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     affinities, quotas = iter([(0, 1), (0,)]), iter([None, 1.5])
-    monkeypatch.setattr(session.limits, "affinity", lambda: next(affinities))
-    monkeypatch.setattr(session.limits, "cpu_quota", lambda: next(quotas))
+    monkeypatch.setattr(process_counters.limits, "affinity", lambda: next(affinities))
+    monkeypatch.setattr(process_counters.limits, "cpu_quota", lambda: next(quotas))
     end = CpuWatch().end()
     assert (end.affinity_start, end.affinity_end) == ((0, 1), (0,))
     assert (end.quota_start, end.quota_end) == (None, 1.5)
@@ -45,7 +46,7 @@ def test_affinity_and_quota_are_read_at_both_ends(monkeypatch: pytest.MonkeyPatc
 
 def test_a_helper_process_is_counted_while_it_lives_and_after_it_ended() -> None:
     spin = "import time, sys\nwhile time.process_time() < 0.2: pass\nprint(flush=True)\nsys.stdin.read()"
-    watch = CpuWatch(given=Given.now())
+    watch = CpuWatch(given=CpuAllowance.now())
     with subprocess.Popen([sys.executable, "-c", spin], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as helper:
         assert helper.stdout is not None
         helper.stdout.readline()
@@ -83,5 +84,28 @@ def test_the_fixed_work_is_the_least_of_its_repeats(monkeypatch: pytest.MonkeyPa
 
 
 def test_no_thread_waits_for_less_than_nothing() -> None:
-    assert waited_between({"1": 10, "2": 500}, {"1": 30, "2": 5, "3": 7}) == 20 + 7
-    assert waited_between({"1": 10}, {}) is None
+    assert waited_between_ns({"1": 10, "2": 500}, {"1": 30, "2": 5, "3": 7}) == 20 + 7
+    assert waited_between_ns({"1": 10}, {}) is None
+
+
+COUNTERS_LAG = 4 << 20
+"""The kernel adds up its per-processor counters only now and then."""
+
+
+def test_the_peak_remembers_what_was_given_back() -> None:
+    before = process_counters.resident_bytes()
+    block = mmap.mmap(-1, 64 << 20)  # pages that no allocator has kept
+    for page in range(0, len(block), mmap.PAGESIZE):
+        block[page] = 1
+    held = process_counters.resident_bytes()
+    block.close()
+    assert held - before > 48 << 20
+    assert process_counters.peak_bytes() >= held - COUNTERS_LAG
+    assert process_counters.peak_bytes() - process_counters.resident_bytes() > 48 << 20
+
+
+def test_without_proc_the_peak_is_asked_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    peak = process_counters.peak_bytes()
+    monkeypatch.setattr(process_counters, "_status", lambda field: None)
+    assert process_counters.peak_bytes() == pytest.approx(peak, rel=0.2)
+    assert process_counters.resident_bytes() > 1 << 20
