@@ -274,10 +274,13 @@ def _chart_files(charts: Sequence[Chart], folder: Path, plain: bool) -> dict[Pat
     if charts:
         # Its import takes a third of the start of a report without charts.
         from harness.reporting.charts import matplotlib_drawer  # noqa: PLC0415
-    for chart in charts:
-        figure = matplotlib_drawer.draw(chart.spec, plain)
-        for form in FORMS:
-            drawn[folder / f"{chart.name}.{form}"] = matplotlib_drawer.image(figure, form)
+
+        def images(chart: Chart) -> list[bytes]:
+            figure = matplotlib_drawer.draw(chart.spec, plain)
+            return [matplotlib_drawer.image(figure, form) for form in FORMS]
+
+        for chart, made in zip(charts, map_forked(images, charts), strict=True):
+            drawn |= {folder / f"{chart.name}.{form}": content for form, content in zip(FORMS, made, strict=True)}
     for path in (path for form in FORMS for path in folder.glob(f"*.{form}")):
         if path not in drawn:
             path.unlink()
