@@ -270,7 +270,7 @@ def _comparison(summary: Summary, results: Results) -> Comparison | None:
 
 def _chart_files(charts: Sequence[Chart], folder: Path, plain: bool) -> dict[Path, bytes]:
     """The charts by their files; charts of an earlier report that this report does not show are removed."""
-    drawn = {}
+    drawn: dict[Path, bytes] = {}
     if charts:
         # Its import takes a third of the start of a report without charts.
         from harness.reporting.charts import matplotlib_drawer  # noqa: PLC0415
