@@ -67,14 +67,14 @@ def stage(arguments: Sequence[str]) -> None:
     with code_states(options.against, Path.cwd(), pythons, [place.root, models.root]) as (against, here):
         cli.say(f"{against.state.name} against {here.state.name}, both by this Inferometer")
         prepare = partial(_prepared, options=options, of_plan=of_plan)
-        ours = prepare("here", here, place.ab, models, None)
-        theirs = prepare("against", against, place.ab.against, models, ours)
-        _require_own_modules(ours, theirs)
-        _require_models(theirs)
+        here_state = prepare("here", here, place.ab, models, None)
+        against_state = prepare("against", against, place.ab.against, models, here_state)
+        _require_own_modules(here_state, against_state)
+        _require_models(against_state)
         with exclusive(place.ab.lock):
-            _begin(States(against=against.state, here=here.state), ours, theirs, options.force)
-            failures = measure_in_turn(theirs, ours)
-        _end(ours, theirs, failures, options)
+            _begin(States(against=against.state, here=here.state), here_state, against_state, options.force)
+            failures = measure_in_turn(against_state, here_state)
+        _end(here_state, against_state, failures, options)
 
 
 def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -152,34 +152,36 @@ def _prepared(
     return InterleavedState(label, state, plan, models, results, read_exports(plan, results, models))
 
 
-def _require_own_modules(ours: InterleavedState, theirs: InterleavedState) -> None:
-    sources = [model.name.split(":") for model in ours.plan.models if model.name.startswith("module:")]
+def _require_own_modules(here_state: InterleavedState, against_state: InterleavedState) -> None:
+    sources = [model.name.split(":") for model in here_state.plan.models if model.name.startswith("module:")]
     names = [parts[1] for parts in sources]
-    if names and ours.state.code.root != theirs.state.code.root:
-        require_own_modules(theirs.state.code, ours.state.code, names)
-        require_own_modules(ours.state.code, theirs.state.code, names)
+    if names and here_state.state.code.root != against_state.state.code.root:
+        require_own_modules(against_state.state.code, here_state.state.code, names)
+        require_own_modules(here_state.state.code, against_state.state.code, names)
 
 
-def _require_models(theirs: InterleavedState) -> None:
-    if theirs.exports.absent and not theirs.exports.intact:
-        reason = next(iter(theirs.exports.absent.values()))
-        problem = f"{theirs.state.state.name} has no model to compare with: {reason.problem}"
+def _require_models(against_state: InterleavedState) -> None:
+    if against_state.exports.absent and not against_state.exports.intact:
+        reason = next(iter(against_state.exports.absent.values()))
+        problem = f"{against_state.state.state.name} has no model to compare with: {reason.problem}"
         raise NotComparableError(problem, "Measure this folder alone: make bench; or name a later commit.")
 
 
-def _begin(states: States, ours: InterleavedState, theirs: InterleavedState, force: bool) -> None:
+def _begin(states: States, here_state: InterleavedState, against_state: InterleavedState, force: bool) -> None:
     """Remove records of other states: a record does not name the code that it comes from."""
-    path = ours.results.states
+    path = here_state.results.states
     if force or not path.is_file() or store.load(path, States, "make ab") != states:
-        for side in (ours, theirs):
+        for side in (here_state, against_state):
             with store.translate_storage_errors(side.results.raw):
                 shutil.rmtree(side.results.raw, ignore_errors=True)
     store.save(path, states)
 
 
-def _end(ours: InterleavedState, theirs: InterleavedState, failures: int, options: argparse.Namespace) -> None:
+def _end(
+    here_state: InterleavedState, against_state: InterleavedState, failures: int, options: argparse.Namespace
+) -> None:
     here = Results(options.results).ab
-    for side in (ours, theirs):
+    for side in (here_state, against_state):
         run_stage("aggregate", "--results", str(side.results.root), "--models-dir", str(side.models.root))
     given = [word for text in options.threshold for word in ("--threshold", text)]
     given += ["--max-regression", options.max_regression] if options.max_regression else []

@@ -52,14 +52,14 @@ from harness.reporting.writers.markdown import document_text, section
 def stage(arguments: Sequence[str]) -> None:
     """Read both, judge, write, and fail where a row or a threshold fails."""
     options = _options(arguments)
-    wanted = thresholds.parse_all(options.threshold)
+    limits = thresholds.parse_all(options.threshold)
     margins = thresholds.parse_margins(options.equivalence, options.max_regression)
     results = Results(options.results)
     baseline_path = None if options.baseline is None else _summary_path(options.baseline, results)
-    if baseline_path is None and not wanted and options.design == "across" and len(results.machines()) > 1:
+    if baseline_path is None and not limits and options.design == "across" and len(results.machines()) > 1:
         _compare_machines(results)
         return
-    if baseline_path is None and not wanted:
+    if baseline_path is None and not limits:
         raise UsageError(
             "There is nothing to compare with.",
             "make compare BASELINE=<results folder or summary.json>, or THRESHOLD='latency_p50<100ms'.",
@@ -84,7 +84,7 @@ def stage(arguments: Sequence[str]) -> None:
     sides = (before, _side(results.summary, current.head))
     if options.design == "paired":
         sides = _states(sides, results)
-    comparison = judge_by_model(baseline, current, sides, margins, wanted, options.design)
+    comparison = judge_by_model(baseline, current, sides, margins, limits, options.design)
     _write(comparison, current, results)
     _end(comparison, results)
 
@@ -94,13 +94,13 @@ def judge(
     current: Summary,
     sides: tuple[Side | None, Side],
     margins: Margins,
-    wanted: Sequence[Threshold],
+    limits: Sequence[Threshold],
     design: Design = "separate",
 ) -> Comparison:
     """Both kinds of verdict in one record."""
     differences = () if baseline is None else compatibility.differences(baseline, current)
     before = None if baseline is None else with_current_names(with_token_rows(baseline), with_token_rows(current))
-    parts = [_part(before, current, differences, wanted, design)]
+    parts = [_part(before, current, differences, limits, design)]
     return _comparison_of_parts(parts, (baseline, current), differences, sides, margins, design)
 
 
@@ -109,15 +109,15 @@ def judge_by_model(
     current: file_sums.ByModel,
     sides: tuple[Side | None, Side],
     margins: Margins,
-    wanted: Sequence[Threshold],
+    limits: Sequence[Threshold],
     design: Design = "separate",
 ) -> Comparison:
     """The same where either run is large."""
     head = None if baseline is None else baseline.head
     if not (current.is_large or (baseline is not None and baseline.is_large)):
-        return judge(head, current.head, sides, margins, wanted, design)
+        return judge(head, current.head, sides, margins, limits, design)
     differences = () if head is None else compatibility.differences(head, current.head)
-    parts = list(_verdicts_by_model(baseline, current, differences, wanted, design))
+    parts = list(_verdicts_by_model(baseline, current, differences, limits, design))
     return _comparison_of_parts(parts, (head, current.head), differences, sides, margins, design)
 
 
@@ -157,13 +157,13 @@ def _part(
     baseline: Sequence[Row] | None,
     current: Summary,
     differences: Sequence[Difference],
-    wanted: Sequence[Threshold],
+    limits: Sequence[Threshold],
     design: Design,
 ) -> PartVerdicts:
     rows = with_token_rows(current).rows
     pairs = None if baseline is None else verdicts.paired_rows(baseline, rows, differences, design)
     judged: list[Sequence[Judgement]] = [
-        thresholds.judge(threshold, current.rows, current.loads, current.generations) for threshold in wanted
+        thresholds.judge(threshold, current.rows, current.loads, current.generations) for threshold in limits
     ]
     return pairs, judged
 
@@ -172,7 +172,7 @@ def _verdicts_by_model(
     baseline: file_sums.ByModel | None,
     current: file_sums.ByModel,
     differences: Sequence[Difference],
-    wanted: Sequence[Threshold],
+    limits: Sequence[Threshold],
     design: Design,
 ) -> Iterator[PartVerdicts]:
     """Each model by itself, in several processes: no process has all rows. What has no model comes last."""
@@ -181,14 +181,14 @@ def _verdicts_by_model(
 
     def part_of(model: str) -> PartVerdicts:
         before = None if baseline is None else baseline.rows(model)
-        return _part(before, current.of(model), differences, wanted, design)
+        return _part(before, current.of(model), differences, limits, design)
 
     models = dict.fromkeys([*current.models, *(baseline.models if baseline else ())])
     yield from map_forked(part_of, list(models))
     rest = current.head.model_copy(update={"rows": ()})
     before = None if baseline is None else with_token_rows(baseline.head.model_copy(update={"rows": ()})).rows
     if rest.loads or rest.generations or before:
-        yield _part(before, rest, differences, wanted, design)
+        yield _part(before, rest, differences, limits, design)
 
 
 def _compare_machines(results: Results) -> None:

@@ -77,11 +77,11 @@ def stage(arguments: Sequence[str]) -> None:
     gpu.require(final.device)
     quantised = _quantised(final)
     # Of the file alone first: an error in it is not one of the options.
-    alone = config.model_copy(update={"device": final.device, "scenarios": ()})
-    plan = make_plan(alone, source, digest, quantised=quantised)
+    base = config.model_copy(update={"device": final.device, "scenarios": ()})
+    plan = make_plan(base, source, digest, quantised=quantised)
     given = _own_inputs(final)
     final, pairs = _own_prompts(final)
-    if final != alone or given or pairs or options.load:
+    if final != base or given or pairs or options.load:
         plan = make_plan(
             final,
             source,
@@ -285,8 +285,8 @@ def _describe(plan: Plan, path: Path, changed: bool) -> None:
     if engines := engines_in_words(plan):
         cli.say(f"  engines   {engines}")
     if every:
-        besides = "export and engines" if engines else "export"
-        cli.say(f"  time      {range_in_words(estimate_s(plan))} to measure, besides {besides}")
+        excluded = "export and engines" if engines else "export"
+        cli.say(f"  time      {range_in_words(estimate_s(plan))} to measure, besides {excluded}")
     if plan.loads:
         skipped = sum(load.skip_reason is not None for load in plan.loads)
         left_out = f", {skipped} skipped, with the reason in the report" if skipped else ""

@@ -81,9 +81,9 @@ def stage(arguments: Sequence[str]) -> None:
         _write(results, options, *_chosen(options, results))
 
 
-def _write(results: Results, options: argparse.Namespace, whole: Summary, place: _Place) -> None:
+def _write(results: Results, options: argparse.Namespace, full_summary: Summary, place: _Place) -> None:
     """The report of rows that are in memory together."""
-    summary = with_short_names(whole)
+    summary = with_short_names(full_summary)
     file_sums.check(results, "plan", [results.command], "make plan")
     asked = hints.of_file(results.command)
     drawing = summary.charts and not options.no_charts
@@ -116,7 +116,7 @@ def _write(results: Results, options: argparse.Namespace, whole: Summary, place:
     files |= {path: document_text(hints.typed(text, asked)).encode() for path, text in texts.items()}
     if drawing and not has_plotly():
         cli.warn(f"{place.page.name} has no charts: plotly is not installed. Install it, then `make report`.")
-    earlier = _comparison(whole, results)
+    earlier = _comparison(full_summary, results)
     tables = _profile(compared, profiled, beside)
     shown = page(
         summary,
@@ -127,7 +127,7 @@ def _write(results: Results, options: argparse.Namespace, whole: Summary, place:
         earlier,
         changes,
         certainty_text(summary),
-        head_line(whole),
+        head_line(full_summary),
     )
     files[place.page] = hints.typed_html(shown, asked).encode()
     file_sums.save(results, place.stage, files)

@@ -109,7 +109,7 @@ def _reproduction(
     name: str, claim: Claim, summary: Summary | None, left_out: dict[str, str], known: Sequence[Differing]
 ) -> Reproduction:
     measured = [row for row in summary.rows if row.status == "measured"] if summary else []
-    whole = claim.model_copy(update={"differs": (*claim.differs, *known)})
+    full_claim = claim.model_copy(update={"differs": (*claim.differs, *known)})
     return Reproduction(
         created_at=utc_now(),
         claim=name,
@@ -119,7 +119,7 @@ def _reproduction(
         conditions={**claim.conditions, **claim.versions},
         here=short_conditions(summary, measured) if summary and measured else None,
         plan_id=summary.plan_id if summary else None,
-        rows=rows_of(whole, summary, left_out),
+        rows=rows_of(full_claim, summary, left_out),
     )
 
 

@@ -31,23 +31,23 @@ from harness.timing.clock import now_ns, unix_s
 def stage(arguments: Sequence[str]) -> None:
     """Measure the processes of the plan that the results folder lacks."""
     options = _options(arguments)
-    before_s = 0.0 if options.began is None else max(0.0, unix_s() - options.began)
+    elapsed_s = 0.0 if options.began is None else max(0.0, unix_s() - options.began)
     others = parse_interpreters(options.python)
     results, models = Results(options.results), Models(options.models_dir)
-    whole = store.load(results.plan, Plan, "make plan")
-    plan = select_models(whole, options.models)
+    full_plan = store.load(results.plan, Plan, "make plan")
+    plan = select_models(full_plan, options.models)
     gpu.require(plan.device)
     exports = read_exports(plan, results, models)
     with exclusive(results.lock):
         keep_exports(exports, results)
         for folder in results.raw.glob("*"):
             store.sweep_temporary(folder)  # no other run writes here
-        pack_records(whole, results)
+        pack_records(full_plan, results)
         settings = plan.measurement
         turns = schedule(plan.cases, max(settings.rounds, settings.max_rounds or 0), settings.seed)
         if options.force:
             remove_records(turns, results)
-            pack_records(whole, results, without={(case.case_id, number) for number, case in turns})
+            pack_records(full_plan, results, without={(case.case_id, number) for number, case in turns})
             _forget_compiled(turns, exports, models)
         damaged: list[str] = []
         engines = {
@@ -62,13 +62,13 @@ def stage(arguments: Sequence[str]) -> None:
         todo = split_off_unexported(plan, open_turns, exports, results)
         unexported = len(open_turns) - len(todo)
         todo = [turn for turn in todo if not _is_slower_setting(turn, plan, done)]
-        todo = todo or further_turns(plan.cases, done.medians, settings, before_s)
+        todo = todo or further_turns(plan.cases, done.medians, settings, elapsed_s)
         threads = settings.threads or limits.thread_count()
         cli.say(_announcement(plan, len(planned) - unexported, todo, threads))
         fork = options.isolation == "fork"
         with WorkerPool(plan, models, results, threads, len(todo), fork, others) as pool:
-            failures = unexported + measure_all(plan, todo, done, pool, before_s)
-        pack_records(whole, results)
+            failures = unexported + measure_all(plan, todo, done, pool, elapsed_s)
+        pack_records(full_plan, results)
     if failures:
         raise CasesFailedError(
             f"{count(failures, 'measurement')} failed; the others are done.",

@@ -96,10 +96,13 @@ def check_derived(bundle: Path, manifest: Bundle, packed: Mapping[str, bytes], m
     Only the creation date of the summary may differ.
     """
     for name in sorted(packed.keys() | made.keys()):
-        theirs, ours = (_CREATED.sub(b"", unsealed(pair.get(name, b"")).content, count=1) for pair in (packed, made))
-        if theirs != ours:
+        packed_content, made_content = (
+            _CREATED.sub(b"", unsealed(files.get(name, b"")).content, count=1) for files in (packed, made)
+        )
+        if packed_content != made_content:
+            difference = _first_difference(name, packed_content, made_content)
             raise MalformedFileError(
-                f"{bundle}: {name} differs from the one that its records give{_first_difference(name, theirs, ours)}.",
+                f"{bundle}: {name} differs from the one that its records give{difference}.",
                 f"It was made by Inferometer {_code(manifest)}: verify it with that, or do not trust it.",
             )
 
@@ -149,12 +152,12 @@ def _make_again(bundle: Path, folder: Path, charts: bool) -> None:
             raise MalformedFileError(f"{bundle}: {name} does not take its records: {problem}", ASK_AGAIN)
 
 
-def _first_difference(name: str, theirs: bytes, ours: bytes) -> str:
-    if not theirs or not ours:
+def _first_difference(name: str, packed: bytes, made: bytes) -> str:
+    if not packed or not made:
         return ": it is there only once"
     if name.endswith(".png"):
         return ""
-    pairs = zip(theirs.splitlines(), ours.splitlines(), strict=False)
+    pairs = zip(packed.splitlines(), made.splitlines(), strict=False)
     line = next((number for number, (left, right) in enumerate(pairs, 1) if left != right), None)
     return f": line {line}" if line else ": one is longer"
 

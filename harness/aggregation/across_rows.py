@@ -146,14 +146,14 @@ def measured_apart(drafts: Iterable[Draft], bases: Mapping[GroupKey, Row]) -> di
     return findings
 
 
-def _gap_s(ours: Sequence[str], theirs: Sequence[str]) -> float:
+def _gap_s(first: Sequence[str], second: Sequence[str]) -> float:
     """Seconds between two spans of time; negative where they overlap."""
-    return max(seconds_between(max(theirs), min(ours)), seconds_between(max(ours), min(theirs)))
+    return max(seconds_between(max(second), min(first)), seconds_between(max(first), min(second)))
 
 
 def _measured_apart_finding(draft: Draft, other: Draft) -> Finding:
-    ours, theirs = (min(entry.started)[:16].replace("T", " ") for entry in (draft, other))
-    detail = f"measured from {ours} UTC on, and {other.row.case_id} from {theirs} UTC on: not in turn"
+    started, other_started = (min(entry.started)[:16].replace("T", " ") for entry in (draft, other))
+    detail = f"measured from {started} UTC on, and {other.row.case_id} from {other_started} UTC on: not in turn"
     return finding("B", MEASURED_APART, detail, "Measure them in one run: `make run FORCE=1`.")
 
 
@@ -170,9 +170,9 @@ def nonmonotone(rows: Iterable[Row]) -> dict[str, Finding]:
 
 
 def _is_above(small: Row, large: Row) -> bool:
-    ours = small.latency_ns.ci95 if small.latency_ns else None
-    theirs = large.latency_ns.ci95 if large.latency_ns else None
-    return ours is not None and theirs is not None and ours.low > theirs.high
+    small_interval = small.latency_ns.ci95 if small.latency_ns else None
+    large_interval = large.latency_ns.ci95 if large.latency_ns else None
+    return small_interval is not None and large_interval is not None and small_interval.low > large_interval.high
 
 
 def _finding(row: Row, larger: Row) -> Finding:

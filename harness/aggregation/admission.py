@@ -139,14 +139,14 @@ def foreign_machine(
     """The differences between a record's environment and the environments that it must agree with."""
     if environment_id is None or environment_id not in environments:
         return f"its environment record {environment_id or '(none)'} cannot be read"
-    ours = environments[environment_id]
+    environment = environments[environment_id]
     required = (
         (_machine, agreed.machine),
         (_individual, agreed.gpu_of(case)),
         (_libraries, agreed.libraries.get(case.backend)),
     )
     for facts, reference in required:
-        entries = [] if reference is None else _differing_entries(facts(ours), facts(environments[reference]))
+        entries = [] if reference is None else _differing_entries(facts(environment), facts(environments[reference]))
         if entries:
             texts = [f"{name} {left} instead of {right}" for name, left, right in entries]
             return f"measured elsewhere: {'; '.join(texts[:3])}"
@@ -222,10 +222,10 @@ def all_agree(environments: Mapping[str, Environment]) -> bool:
     return all(not differing_facts(records[0], other) for other in records[1:])
 
 
-def differing_facts(ours: Environment, theirs: Environment, libraries: bool = True) -> list[tuple[str, Any, Any]]:
+def differing_facts(first: Environment, second: Environment, libraries: bool = True) -> list[tuple[str, Any, Any]]:
     """(name, our value, their value) of each fact that makes samples of one case incomparable."""
     kinds = (_machine, _individual, _libraries) if libraries else (_machine, _individual)
-    return [difference for facts in kinds for difference in _differing_entries(facts(ours), facts(theirs))]
+    return [difference for facts in kinds for difference in _differing_entries(facts(first), facts(second))]
 
 
 def _differing_entries(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:

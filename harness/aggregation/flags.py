@@ -558,10 +558,11 @@ def _under(record: Measured, blocks: _Blocks, depth: int) -> str | None:
     if not record.latency_ns:
         return None
     covered = sum(sum(samples) + (depth - 1) * samples[-1] for samples, _ in blocks if samples)
-    whole = depth * batch_times.wall_ns(record)
-    if covered >= MIN_SAMPLED_SHARE * whole - depth * MAX_BETWEEN_NS * len(record.latency_ns):
+    depth_wall_ns = depth * batch_times.wall_ns(record)
+    if covered >= MIN_SAMPLED_SHARE * depth_wall_ns - depth * MAX_BETWEEN_NS * len(record.latency_ns):
         return None
-    return f"its samples cover {covered / whole:.0%} of the wall time of its blocks, {MIN_SAMPLED_SHARE:.0%} needed"
+    share = covered / depth_wall_ns
+    return f"its samples cover {share:.0%} of the wall time of its blocks, {MIN_SAMPLED_SHARE:.0%} needed"
 
 
 def requests_mismatch(records: Sequence[Generated]) -> list[Finding]:
@@ -605,8 +606,9 @@ def _long(record: TimedRecord) -> tuple[int, float]:
         return len(longer), sum(longer) / sum(times) if longer else 0.0
     weights = [block.iterations for block in record.blocks]
     long = [(time, weight) for time, weight in zip(times, weights, strict=True) if time > limit]
-    whole = sum(time * weight for time, weight in zip(times, weights, strict=True))
-    return sum(weight for _, weight in long), sum(time * weight for time, weight in long) / whole if whole else 0.0
+    total = sum(time * weight for time, weight in zip(times, weights, strict=True))
+    long_total = sum(time * weight for time, weight in long)
+    return sum(weight for _, weight in long), long_total / total if total else 0.0
 
 
 def _samples_by_block(record: TimedRecord) -> Iterator[tuple[tuple[int, ...], int]]:

@@ -165,8 +165,8 @@ def _enqueue_bound(case: Case, device: DeviceTimes) -> list[Finding]:
     if case.mode == "offline" or device.enqueue <= MAX_ENQUEUE_SHARE * device.device:
         return []
     share = f" ({device.enqueue / device.device:.0%})" if device.device > 0 else ""
-    whole = f"{in_us(device.device)} on the device{share}"
-    detail = f"submitting takes {in_us(device.enqueue)} of {whole}: the host is the limit"
+    device_text = f"{in_us(device.device)} on the device{share}"
+    detail = f"submitting takes {in_us(device.enqueue)} of {device_text}: the host is the limit"
     remedy = "Choose a setting with a CUDA graph, which submits a whole pass with one call, or a larger batch."
     return [finding("A", "ENQUEUE_BOUND", detail, remedy)]
 
@@ -174,11 +174,11 @@ def _enqueue_bound(case: Case, device: DeviceTimes) -> list[Finding]:
 def _transfer_bound(device: DeviceTimes) -> list[Finding]:
     copies = ((device.h2d or 0.0) + (device.d2h or 0.0)) * (1 - (device.overlap or 0.0))
     # With hidden copies the device works on several batches: each takes its pass and the part that is not hidden.
-    whole = device.device if device.overlap is None else (device.compute or 0.0) + copies
-    if copies <= MAX_COPY_SHARE * whole:
+    total_ns = device.device if device.overlap is None else (device.compute or 0.0) + copies
+    if copies <= MAX_COPY_SHARE * total_ns:
         return []
     what = "copies" if device.overlap is None else "copies that are not hidden"
-    detail = f"{what} take {in_us(copies)} of {in_us(whole)} on the device"
+    detail = f"{what} take {in_us(copies)} of {in_us(total_ns)} on the device"
     remedy = "Keep inputs on the device, send smaller types (uint8 pictures, fp16), or return less."
     return [finding("A", "TRANSFER_BOUND", detail, remedy)]
 

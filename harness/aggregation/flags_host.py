@@ -187,8 +187,8 @@ def cotenant_unmade(timed_round: Round) -> str | None:
         return reason
     if timed_round.environment is None:
         return "the environment record is not readable"
-    whole = len(timed_round.environment.limits.affinity) == timed_round.environment.machine.logical_cpus
-    return None if whole else OLD_RECORD
+    has_all_cpus = len(timed_round.environment.limits.affinity) == timed_round.environment.machine.logical_cpus
+    return None if has_all_cpus else OLD_RECORD
 
 
 def cotenant(observed_pass: ObservedPass, usage: UsageSummary) -> str | None:
@@ -215,8 +215,8 @@ def cotenant(observed_pass: ObservedPass, usage: UsageSummary) -> str | None:
     if lost + beside <= MAX_LOST_SHARE * wanted:
         return None
     units = "cores" if cores is not None and cores < cpus else "CPUs"
-    whole = "its only CPU wanted" if cpus == 1 else f"all {cpus} CPUs wanted"
-    left = f"{wanted:g} of {cores or cpus} {units} wanted" if free else whole
+    all_text = "its only CPU wanted" if cpus == 1 else f"all {cpus} CPUs wanted"
+    left = f"{wanted:g} of {cores or cpus} {units} wanted" if free else all_text
     used = f"other processes used {others / 100:.2f} CPUs with {left}"
     siblings = f" and {beside:.2f} of their SMT siblings" if beside else ""
     share = f"{(lost + beside) / wanted:.0%} lost, {MAX_LOST_SHARE:.0%} allowed"

@@ -64,9 +64,9 @@ class Notes:
         """Add the notes about another part of the run."""
         self.other += [line for line in later.other if line not in self.other]
         self.damaged += later.damaged
-        for ours, theirs in ((self.reasons, later.reasons), (self.unwatched, later.unwatched)):
-            for reason, names in theirs.items():
-                ours.setdefault(reason, []).extend(names)
+        for present, added in ((self.reasons, later.reasons), (self.unwatched, later.unwatched)):
+            for reason, names in added.items():
+                present.setdefault(reason, []).extend(names)
 
     def leave_out(self, case_id: str, round_number: int, reason: str) -> None:
         """Remember one record that exists and must not be used."""

@@ -130,8 +130,8 @@ def timed_usage(usage: Usage) -> UsageSummary | None:
     shortest = MIN_PEAK_SHARE * usage.interval_ns
     long = seen
     if min(times) < shortest:
-        whole = [span >= shortest for span in times]
-        long = {name: tuple(compress(seen[name], whole)) for name in PEAKS}
+        is_whole = [span >= shortest for span in times]
+        long = {name: tuple(compress(seen[name], is_whole)) for name in PEAKS}
     return UsageSummary(
         rounds=1,
         watched_ns=sum(times),

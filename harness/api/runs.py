@@ -191,17 +191,17 @@ def adopt(plan: Plan, results: Results) -> None:
     machine are measured again.
     """
     for other in sorted(results.root.parent.glob(f"*/{results.plan.name}")):
-        theirs = Results(other.parent)
-        if theirs.root == results.root or _settings_of(other) != plan.settings_id:
+        earlier = Results(other.parent)
+        if earlier.root == results.root or _settings_of(other) != plan.settings_id:
             continue
         for case in plan.cases:
-            source, target = theirs.raw_case(case.case_id), results.raw_case(case.case_id)
+            source, target = earlier.raw_case(case.case_id), results.raw_case(case.case_id)
             if _age(source) > _age(target) and _rounds_in(source) >= _rounds_in(target):
                 shutil.rmtree(target, ignore_errors=True)
                 shutil.copytree(source, target)
-                shutil.copytree(theirs.environments, results.environments, dirs_exist_ok=True)
-        if theirs.roof.is_file() and not results.roof.is_file():
-            shutil.copy2(theirs.roof, results.roof)
+                shutil.copytree(earlier.environments, results.environments, dirs_exist_ok=True)
+        if earlier.roof.is_file() and not results.roof.is_file():
+            shutil.copy2(earlier.roof, results.roof)
 
 
 def _settings_of(plan: Path) -> str | None:

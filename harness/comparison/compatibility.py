@@ -56,9 +56,11 @@ def row_changes(baseline: Row, current: Row) -> tuple[str, ...]:
 
 
 def _environments(before: Environment, after: Environment) -> Iterator[Difference]:
-    for name, ours, theirs in admission.differing_facts(before, after):
-        texts = (_text(ours), _text(theirs))
-        if texts[0] == texts[1] or (name == "machine.memory_bytes" and abs(ours / theirs - 1) < MEMORY_TOLERANCE):
+    for name, before_value, after_value in admission.differing_facts(before, after):
+        texts = (_text(before_value), _text(after_value))
+        if texts[0] == texts[1] or (
+            name == "machine.memory_bytes" and abs(before_value / after_value - 1) < MEMORY_TOLERANCE
+        ):
             continue
         refuses = not name.startswith("library ") and name not in INSTALLED
         yield Difference(name=name, baseline=texts[0], current=texts[1], refuses=refuses)

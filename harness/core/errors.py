@@ -156,9 +156,9 @@ def reason(error: BaseException) -> str:
     while cause.__cause__ is not None and id(cause.__cause__) not in seen:
         cause = cause.__cause__
         seen.add(id(cause))
-    whole, inner = _message(error), _message(cause)
-    if cause is error or (inner in whole and len(whole) <= _LONGEST):
-        return _named(error, _shortened(whole))
+    outer, inner = _message(error), _message(cause)
+    if cause is error or (inner in outer and len(outer) <= _LONGEST):
+        return _named(error, _shortened(outer))
     return f"{_named(error, _shortened(_message(error, lines=1)))} Caused by {_named(cause, _shortened(inner))}"
 
 

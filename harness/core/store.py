@@ -417,8 +417,8 @@ def _is_about(error: OSError, path: Path) -> bool:
     model's own code may have opened meanwhile."""
     if not isinstance(error.filename, str | bytes | os.PathLike):
         return True
-    refused, ours = Path(os.fsdecode(error.filename)).absolute(), path.absolute()
-    return ours.parent in (refused, *refused.parents) or refused in ours.parents
+    refused, target = Path(os.fsdecode(error.filename)).absolute(), path.absolute()
+    return target.parent in (refused, *refused.parents) or refused in target.parents
 
 
 def let_others_read(path: Path) -> None:

@@ -22,8 +22,8 @@ def lines(text: str) -> str:
     """The same for each line: line feeds and tabs stay, and a carriage return ends a line, too."""
     if text.isprintable():
         return text
-    whole = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    return "\n".join("\t".join(map(one_line, line.split("\t"))) for line in whole)
+    parts = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return "\n".join("\t".join(map(one_line, line.split("\t"))) for line in parts)
 
 
 def shortened(text: str, most: int) -> str:

@@ -115,11 +115,11 @@ def check_inputs(target: Target, declared: Declared, sample: Tensors) -> None:
     if unknown := sorted(sample.keys() - declared.keys()):
         raise _other(target, f"has inputs {_names(declared)}", f"input `{unknown[0]}`")
     for name, (datatype, shape) in declared.items():
-        ours = sample[name]
-        if datatype != datatype_of(ours):
-            raise _other(target, f"takes {datatype} for `{name}`", datatype_of(ours))
-        if not _fits(shape, ours.shape):
-            raise _other(target, f"takes the shape {list(shape)} for `{name}`", f"{list(ours.shape)}")
+        values = sample[name]
+        if datatype != datatype_of(values):
+            raise _other(target, f"takes {datatype} for `{name}`", datatype_of(values))
+        if not _fits(shape, values.shape):
+            raise _other(target, f"takes the shape {list(shape)} for `{name}`", f"{list(values.shape)}")
 
 
 def declared_by(inputs: object) -> Declared | None:
@@ -149,9 +149,9 @@ def _names(inputs: Mapping[str, object]) -> str:
     return ", ".join(f"`{name}`" for name in sorted(inputs)) or "none"
 
 
-def _other(target: Target, theirs: str, ours: str) -> UsageError:
+def _other(target: Target, declared: str, present: str) -> UsageError:
     return UsageError(
-        f"{sanitize.one_line(f'{target.url} {theirs}, and this model has {ours}')}.",
+        f"{sanitize.one_line(f'{target.url} {declared}, and this model has {present}')}.",
         "Serve the ONNX file of this export (models/<model>/<export>/model.onnx), or name the endpoint of this model.",
     )
 

@@ -470,8 +470,8 @@ def _load_row(load: LoadCase, seen: LoadSeen, at_work: bool) -> CaseProgress:
         state = "done"
     elif seen.served:
         state = "partly"
-    whole = sum(len(seen.replications.get(step.name, ())) >= load.replications for step in steps)
-    remarks = [f"{whole} of {len(steps)} loads complete"] if planned and len(steps) > 1 else []
+    complete_steps = sum(len(seen.replications.get(step.name, ())) >= load.replications for step in steps)
+    remarks = [f"{complete_steps} of {len(steps)} loads complete"] if planned and len(steps) > 1 else []
     if seen.predicted:
         remarks.append(f"predicted peak {seen.peak_per_s:.4g}/s" if seen.peak_per_s else "no load meets the bound")
     remarks += [load.skip_reason or seen.failure or ""]

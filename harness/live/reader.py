@@ -186,8 +186,10 @@ class WatchedFolder:
             record: LoadBase | None = None
             if stamp is not None:
                 with contextlib.suppress(MissingInputError, FormatError):
-                    whole = store.load(path, kind, "make load")
-                    record = whole.model_copy(update={name: () for name in _SAMPLES if hasattr(whole, name)})
+                    full_record = store.load(path, kind, "make load")
+                    record = full_record.model_copy(
+                        update={name: () for name in _SAMPLES if hasattr(full_record, name)}
+                    )
             self._records[path] = before = stamp, record
         return before[1] if isinstance(before[1], kind) else None
 

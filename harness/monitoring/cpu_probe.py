@@ -250,12 +250,12 @@ def _use_by_others(before: Reading, now: Reading, own_s: float, seconds: float) 
     known = [core for core in cores.values() if core is not None]
     beside = frozenset().union(*known) - now.allowed
     busy = {cpu: now.cpus[cpu] - before.cpus[cpu] for cpu in now.cpus.keys() & before.cpus.keys()}
-    whole = len(known) == len(allowed)
+    all_known = len(known) == len(allowed)
     return {
         "allowed_cpus": len(allowed),
-        "allowed_cores": len(set(known)) if whole else None,
+        "allowed_cores": len(set(known)) if all_known else None,
         "allowed_others_percent": max(0.0, 100 * (sum(busy[cpu] for cpu in allowed) - own_s) / seconds),
-        "siblings_percent": 100 * sum(busy.get(cpu, 0.0) for cpu in beside) / seconds if whole else None,
+        "siblings_percent": 100 * sum(busy.get(cpu, 0.0) for cpu in beside) / seconds if all_known else None,
     }
 
 

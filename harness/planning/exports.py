@@ -86,7 +86,9 @@ def request_difference(export: ExportRecord, plan: Plan, planned: PlannedModel) 
     if export.request is not None:  # earlier versions did not store it
         pairs.append((f"seed {export.request.seed}", f"seed {plan.measurement.seed}"))
         pairs.append((f"the exporter {export.request.exporter}", f"the exporter {plan.export.exporter}"))
-    return next((f"it is of {theirs}, and the plan asks for {ours}" for theirs, ours in pairs if theirs != ours), None)
+    return next(
+        (f"it is of {exported}, and the plan asks for {asked}" for exported, asked in pairs if exported != asked), None
+    )
 
 
 def export_files(slug: str, results: Results, models: Models) -> ExportFiles:

@@ -325,13 +325,13 @@ def _cases_of_lengths(
     drawn = f"-lengths-{digest_of(sorted(lengths))[:8]}" if lengths else f"-p{prompt_length}-n{new_tokens}"
     # A completion of a service has one prompt.
     single = bool(pairs) and block.endpoint is not None
-    ours = bool(pairs) and block.endpoint is None
+    decodes_here = bool(pairs) and block.endpoint is None
     skip = None if block.endpoint else case.skip_reason
     for policy in policies:
         samples = 1 if single else policy.max_batch
         name = load_id(case, way, block, replace(policy, max_batch=samples), common["endpoint"])
         skip_reason = skip
-        if skip is None and ours:
+        if skip is None and decodes_here:
             skip_reason = _unequal(case, pairs) if policy.batching == "static" else _not_joining(case)
         if policy.in_flight and skip_reason is None:
             skip_reason = _no_issuing(case)

@@ -149,24 +149,24 @@ def plan_id(plan: Plan) -> str:
     It does not include the path of the configuration, the time limit of an export, the title of the report and whether
     it has charts: no figure or grade depends on these.
     """
-    aside = {"schema_version": True, "plan_id": True, "config": True, "config_sha256": True}
-    timeout, looks = {"export_timeout_s"}, {"title", "charts"}
-    asked = plan.model_dump(mode="json", exclude={**aside, "measurement": timeout, "report": looks})
+    excluded = {"schema_version": True, "plan_id": True, "config": True, "config_sha256": True}
+    timeout, appearance = {"export_timeout_s"}, {"title", "charts"}
+    content = plan.model_dump(mode="json", exclude={**excluded, "measurement": timeout, "report": appearance})
     # Defaults of options that came later are left out, so that earlier ids stay the same.
     if plan.export == ExportOptions():
-        del asked["export"]
+        del content["export"]
     if not plan.generations:
-        del asked["generation"], asked["generations"]
+        del content["generation"], content["generations"]
     elif plan.generation.prompts is not None:  # its content, not its folder
-        asked["generation"]["prompts"] = ""
+        content["generation"]["prompts"] = ""
     if not plan.loads:
-        del asked["loads"]
-    asked |= {"loads": [_without_later_fields(load) for load in asked["loads"]]} if plan.loads else {}
-    for model in asked["models"]:
+        del content["loads"]
+    content |= {"loads": [_without_later_fields(load) for load in content["loads"]]} if plan.loads else {}
+    for model in content["models"]:
         own = model.pop("inputs")
         if own:  # the content of the files, not their folders
             model["inputs"] = [{**case, "path": ""} for case in own]
-    return digest_of(asked)
+    return digest_of(content)
 
 
 def _without_later_fields(load: dict[str, Any]) -> dict[str, Any]:

@@ -265,15 +265,15 @@ def _for_backends(
     lost: list[str] = []
     notes: list[str] = []
     for block in blocks:
-        ours = tuple(name for name in chosen.backends if name in block.backends or name not in named)
-        if not ours:
+        backends = tuple(name for name in chosen.backends if name in block.backends or name not in named)
+        if not backends:
             continue
-        given = () if set(ours) >= set(block.backends) or chosen.settings else block.settings or ()
-        missed = [name for name in given if not any(has(backend, name) for backend in ours if backend in BACKENDS)]
+        given = () if set(backends) >= set(block.backends) or chosen.settings else block.settings or ()
+        missed = [name for name in given if not any(has(backend, name) for backend in backends if backend in BACKENDS)]
         if missed:
             lost.append(f"{', '.join(missed)}, {'settings' if len(missed) > 1 else 'a setting'} of other backends")
         settings = tuple(name for name in block.settings or () if name not in missed) or None
-        kept.append(block.model_copy(update={"backends": ours, "settings": settings}))
+        kept.append(block.model_copy(update={"backends": backends, "settings": settings}))
     without = len(blocks) - len(kept)
     if without:
         notes.append(f"{without} of {len(blocks)} entries of `{what}`: they name other backends")

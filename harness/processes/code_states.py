@@ -60,12 +60,12 @@ def code_states(
         only_ours = place / "harness-alone"
         only_ours.mkdir()
         (only_ours / "harness").symlink_to(Path(harness.__file__).resolve().parent, target_is_directory=True)
-        ours = CodeState(
+        here_state = CodeState(
             StateId(name=_name_of(here), stamp=files_digest(here, left_out)), _code(here, here, only_ours), pythons
         )
         with _named(against, here, place) as (root, name, digits, others):
             state = StateId(name=name, stamp=digits or files_digest(root, left_out))
-            yield CodeState(state, _code(root, here, only_ours), {**pythons, **others}), ours
+            yield CodeState(state, _code(root, here, only_ours), {**pythons, **others}), here_state
 
 
 Named = tuple[Path, str, str | None, Mapping[str, Path]]
@@ -224,20 +224,20 @@ def measure_in_turn(against: InterleavedState, here: InterleavedState) -> int:
     cli.say(f"{number} pairs of processes to run with {threads} threads each, both states in turn{kept}.")
     failures = lacking
     with (
-        _pool(here, threads, 2 * number) as ours,
-        _pool(against, threads, 2 * number, beside=ours) as theirs,
+        _pool(here, threads, 2 * number) as here_pool,
+        _pool(against, threads, 2 * number, beside=here_pool) as against_pool,
     ):
         cases = {case.case_id: case for case in against.plan.cases}
         for turns in rounds:
             for (count, case), goes_first in turns:
                 _forget(against.results, here.results, case.case_id, count)
-                mine, other = (ours, (count, case)), (theirs, (count, cases[case.case_id]))
-                for pool, turn in (mine, other) if goes_first else (other, mine):
+                here_turn, against_turn = (here_pool, (count, case)), (against_pool, (count, cases[case.case_id]))
+                for pool, turn in (here_turn, against_turn) if goes_first else (against_turn, here_turn):
                     record = pool.measure(turn)
                     failures += isinstance(record, Failed) and not record.refused
             if turns and turns[0][0][0] % RENEWED_AFTER == 0:
-                ours.renew()
-                theirs.renew()
+                here_pool.renew()
+                against_pool.renew()
     return failures
 
 

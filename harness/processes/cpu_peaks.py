@@ -172,11 +172,11 @@ def _started(task: Task, processes: int) -> Iterator[list[Connection]]:
     started: list[tuple[ForkServerProcess, Connection]] = []
     try:
         for _ in range(processes):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, task), daemon=True)
+            parent_end, child_end = context.Pipe()
+            process = context.Process(target=_serve, args=(child_end, task), daemon=True)
             process.start()
-            theirs.close()
-            started.append((process, ours))
+            child_end.close()
+            started.append((process, parent_end))
         yield [connection for _, connection in started]
     finally:
         for process, connection in started:

@@ -268,11 +268,11 @@ def _texts_of(
 
     tokenizer = Tokenizer.from_file(str(folder / file.path))
     prompts = [tokenizer.decode(row, skip_special_tokens=False) for row in ids.tolist()]
-    whole = [
+    texts = [
         tokenizer.decode([*prompt, *answer], skip_special_tokens=False)
         for prompt, answer in zip(ids.tolist(), expected.tolist(), strict=False)
     ]
-    return prompts, [text[len(prompt) :] for prompt, text in zip(prompts, whole, strict=False)]
+    return prompts, [text[len(prompt) :] for prompt, text in zip(prompts, texts, strict=False)]
 
 
 MOST_CHECKED = 16

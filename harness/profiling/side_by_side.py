@@ -111,8 +111,8 @@ class ComparedColumn:
     @property
     def idle_ns(self) -> int:
         """The time of that latency in which no kernel ran; 0 where the parts are not kernels, and include it."""
-        whole = self.parts.plain_ns if self.latency_ns is None else self.latency_ns
-        return round(max(0.0, whole - kernel_busy_ns(self.parts))) if self.kernels_alone else 0
+        latency_ns = self.parts.plain_ns if self.latency_ns is None else self.latency_ns
+        return round(max(0.0, latency_ns - kernel_busy_ns(self.parts))) if self.kernels_alone else 0
 
 
 @dataclass(frozen=True)

@@ -106,8 +106,8 @@ def what_if(rows: Sequence[Row], profiles: PartsProfiles, baseline_backend: str)
             key = GroupKey.of(row).without("batch_size", "backend", "precision", "setting")
             groups.setdefault(key, []).append(row)
     return [
-        WhatIf(key.model, key.weights, key.device, key.sequence_length, *_largest(ours, profiles, baseline_backend))
-        for key, ours in groups.items()
+        WhatIf(key.model, key.weights, key.device, key.sequence_length, *_largest(group, profiles, baseline_backend))
+        for key, group in groups.items()
     ]
 
 
@@ -118,9 +118,12 @@ def _largest(
     sound = [row for row in rows if row.grade in RANKED and row.latency_ns is not None]
     if not sound:
         return (), "no row has grade A or B", ()
-    ours = [row for row in sound if row.backend == baseline]
+    baselines = [row for row in sound if row.backend == baseline]
     # Of several settings the plan's first, the usual one, as for speed-ups: another setting is a change of its own.
-    start = min(ours or sound, key=lambda row: (row.batch_size, row.precision != "fp32", 0 if ours else median_ns(row)))
+    start = min(
+        baselines or sound,
+        key=lambda row: (row.batch_size, row.precision != "fp32", 0 if baselines else median_ns(row)),
+    )
     alike = [row for row in rows if row.batch_size == start.batch_size]
     fastest = min((row for row in sound if row.batch_size == start.batch_size), key=median_ns)
     origins = (start,) if fastest is start else (start, fastest)
@@ -178,14 +181,14 @@ def _bounds(row: Row, alike: Sequence[Row], profiles: PartsProfiles) -> Iterator
         return
     latency = median_ns(row)
     # Where the profiler makes the parts longer than the latency, it does so to all parts alike.
-    whole = max(spent, latency)
+    total_ns_of_row = max(spent, latency)
     gaps = idle_share(parts, latency) if on_gpu else None
     yield from _bound("launches", row, gaps.share if gaps else 0)
-    yield from _bound("layout", row, ns_by_group(parts.layers).get("layout", 0) / whole)
+    yield from _bound("layout", row, ns_by_group(parts.layers).get("layout", 0) / total_ns_of_row)
     for other in alike:
         if other.precision == row.precision and other.case_id in profiles:
             spared = fused_away(parts.layers, profiles[other.case_id].layers)
-            share = sum(layer.self_ns for layer in spared) / whole
+            share = sum(layer.self_ns for layer in spared) / total_ns_of_row
             yield from _bound("fusion", row, share, other.case_id, len(spared))
 
 

@@ -115,8 +115,8 @@ def table_titles(keys: Sequence[TableKey]) -> dict[TableKey, str]:
     """The title of each table: its model, and in words what differs among the tables of that model."""
     titles = {}
     for key in keys:
-        ours = [_key_words(other) for other in keys if other.model == key.model]
-        own = [text for place, text in enumerate(_key_words(key)) if len({words[place] for words in ours}) > 1]
+        model_words = [_key_words(other) for other in keys if other.model == key.model]
+        own = [text for place, text in enumerate(_key_words(key)) if len({words[place] for words in model_words}) > 1]
         titles[key] = f"{key.model} ({', '.join(own)})" if own else key.model
     return titles
 

@@ -184,9 +184,13 @@ def answers(summary: Summary, most: int = MAX_ANSWERS) -> list[ModelAnswer]:
     Only at the smallest shape where these would be more than `most`; never more than `most`.
     """
     by_table = [[_answer(summary, *shape) for shape in ranking.by_shape(rows)] for rows in _first_tables(summary)]
-    rivalling = [[answer for answer in ours if answer.rivals] or ours[:1] for ours in by_table]
-    whole = sum(map(len, rivalling)) <= most
-    return [answer for ours in rivalling for answer in (ours if whole else ours[:1])][:most]
+    rivalling = [
+        [answer for answer in table_answers if answer.rivals] or table_answers[:1] for table_answers in by_table
+    ]
+    every_shape = sum(map(len, rivalling)) <= most
+    return [answer for table_answers in rivalling for answer in (table_answers if every_shape else table_answers[:1])][
+        :most
+    ]
 
 
 def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> DocumentBlock:

@@ -120,9 +120,9 @@ def measured_apart(rows: Iterable[Row]) -> bool:
 
 
 def _overlap(first: Row, second: Row) -> bool:
-    ours = first.latency_ns.ci95 if first.latency_ns else None
-    theirs = second.latency_ns.ci95 if second.latency_ns else None
-    if ours is None or theirs is None or ours.high >= theirs.low:
+    first_interval = first.latency_ns.ci95 if first.latency_ns else None
+    second_interval = second.latency_ns.ci95 if second.latency_ns else None
+    if first_interval is None or second_interval is None or first_interval.high >= second_interval.low:
         return True
     return median_ns(second) <= (1 + EQUIVALENCE) * median_ns(first)
 
@@ -178,7 +178,7 @@ def line_numbers(rows: Iterable[Row]) -> dict[str, int]:
     lines: dict[str, dict[str, None]] = {}
     for row in ordered:
         lines.setdefault(series_name(row), {})[names[row.case_id]] = None
-    return {label: number for ours in lines.values() for number, label in enumerate(ours)}
+    return {label: number for settings in lines.values() for number, label in enumerate(settings)}
 
 
 def drawable(rows: Iterable[Row]) -> list[Row]:

@@ -43,19 +43,19 @@ def rank_p(baseline: Sequence[float], current: Sequence[float]) -> float:
 
 
 @cache
-def _rank_p(ours: int, other: int) -> list[float]:
+def _rank_p(first: int, second: int) -> list[float]:
     """Two-sided p by the smaller of the two rank sums: the share of the orders of the processes with at most that sum.
 
     The orders with each sum are the coefficients of the Gaussian binomial, the product of (1 - x^(other + i)) /
-    (1 - x^i) over i from 1 to `ours`.
+    (1 - x^i) over i from 1 to `first`.
     """
-    orders = [1, *[0] * (ours * other)]
-    for step in range(1, ours + 1):
-        for place in range(len(orders) - 1, other + step - 1, -1):
-            orders[place] -= orders[place - other - step]
+    orders = [1, *[0] * (first * second)]
+    for step in range(1, first + 1):
+        for place in range(len(orders) - 1, second + step - 1, -1):
+            orders[place] -= orders[place - second - step]
         for place in range(step, len(orders)):
             orders[place] += orders[place - step]
-    every, below, doubled = math.comb(ours + other, ours), 0, []
+    every, below, doubled = math.comb(first + second, first), 0, []
     for count in orders:
         below += count
         doubled.append(min(1.0, 2 * below / every))

@@ -266,10 +266,10 @@ def decoder(
     after = spans_alone(DecoderPhase(OnnxDecoder(job), prompts, phase), runs)
     # The session of a seq2seq phase runs that phase alone.
     order = [kind for kind in backend.ran if job.shape.kind == "causal" or kind == phase]
-    ours = [run for run, kind in zip(profiled_runs(events), order, strict=True) if kind == phase]
+    phase_runs = [run for run, kind in zip(profiled_runs(events), order, strict=True) if kind == phase]
     save_bytes(folder / TRACE, json.dumps(last_runs(events, MAX_TRACED_RUNS)).encode())
     return PartsProfile(
-        layers=layer_rows(ours[-runs:], fused_nodes(original, kernels)),
+        layers=layer_rows(phase_runs[-runs:], fused_nodes(original, kernels)),
         operators=(),
         traces=(TRACE,),
         window_ns=middle_mean(spans),

@@ -49,7 +49,9 @@ def engine_requests(
     by_name: dict[str, EngineRequest] = {}
     for case, options in cases:
         dynamic = options.get("profiles") == "dynamic"
-        alike = [other for other, theirs in cases if other.precision == case.precision and theirs == options]
+        alike = [
+            other for other, other_options in cases if other.precision == case.precision and other_options == options
+        ]
         shapes = alike if dynamic else [case]
         onnx = source[case.precision]
         request = EngineRequest(
@@ -100,9 +102,9 @@ def engine_for(
     at_home = [record for record in fitting if engine_place(record) == here]
     if at_home:
         return at_home[-1]
-    theirs = engine_place(fitting[-1])
+    there = engine_place(fitting[-1])
     raise CaseError(
-        f"The engine {fitting[-1].engine.path} was built for {_difference(theirs, here)}.",
+        f"The engine {fitting[-1].engine.path} was built for {_difference(there, here)}.",
         "An engine runs only where it was built: run `make engines` on this machine.",
     )
 
@@ -161,12 +163,12 @@ def _range(profiles: Sequence[ShapeProfile], axis: int, sign: str) -> str:
     return f"{sign}{low}" if low == high else f"{sign}{low}..{high}"
 
 
-def _difference(theirs: EnginePlace, here: EnginePlace) -> str:
+def _difference(there: EnginePlace, here: EnginePlace) -> str:
     names = ("tensorrt", "gpu", "sm", "driver")
     words = [
-        f"{name} {getattr(theirs, name)}, and this is {getattr(here, name)}"
+        f"{name} {getattr(there, name)}, and this is {getattr(here, name)}"
         for name in names
-        if getattr(theirs, name) != getattr(here, name)
+        if getattr(there, name) != getattr(here, name)
     ]
     return "; ".join(words)
 

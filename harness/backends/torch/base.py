@@ -41,8 +41,8 @@ def product_shares(call: Callable[[], object], word: Callable[[torch.dtype], str
     # The counter takes composite operators apart; the mode around it sees the parts.
     with seen, FlopCounterMode(display=False):
         call()
-    whole = sum(seen.flops.values())
-    return {kind: flops / whole for kind, flops in seen.flops.items()} if whole else {}
+    total = sum(seen.flops.values())
+    return {kind: flops / total for kind, flops in seen.flops.items()} if total else {}
 
 
 class _ProductPrecisions(TorchDispatchMode):  # type: ignore[no-untyped-call]

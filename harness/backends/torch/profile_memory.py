@@ -258,9 +258,9 @@ def _record(
     base, heights, temporaries = sum(before.values()), history.running(), history.running_of("temporaries")
     kept = _recorded_places(heights)
     unused = history.reserved[place] - base - heights[place] if gpu and place >= 0 else 0
-    whole = all(block.operator is not None for block in history.blocks)
+    all_named = all(block.operator is not None for block in history.blocks)
     notes = [_OUTSIDE] if gpu is None else list(gpu.notes)
-    notes += [] if whole else [_UNNAMED]
+    notes += [] if all_named else [_UNNAMED]
     notes += [_THINNED] if len(kept) < len(history.by) else []
     at_peak: dict[Category, int] = {
         **before,
@@ -277,7 +277,7 @@ def _record(
         at_peak=at_peak,
         alive_at_peak=tuple(block.block() for block in alive[:MAX_BLOCKS]),
         pass_peak_bytes=sum(at_peak.values()) - base,
-        activations_peak_bytes=max(history.running_of("activations"), default=0) if whole else None,
+        activations_peak_bytes=max(history.running_of("activations"), default=0) if all_named else None,
         at_ns=tuple(round((history.at[index] - history.at[0]) * 1e3) for index in kept),
         allocated_bytes=tuple(base + heights[index] for index in kept),
         temporaries_bytes=tuple(temporaries[index] for index in kept),

@@ -188,13 +188,10 @@ def _panel(
         if log
         else axis_from_zero(label, max(rates), 1.08, most=5)
     )
-    ours = {row.case_id for row in rows}
     drawn = []
     for series in legend:
-        mine = [row for row in rows if labels[row.case_id] == series.name and row.case_id in ours]
-        points = tuple(
-            Point(row.batch_size, _mark(row, series.look)) for row in sorted(mine, key=lambda row: row.batch_size)
-        )
+        shown = sorted((row for row in rows if labels[row.case_id] == series.name), key=lambda row: row.batch_size)
+        points = tuple(Point(row.batch_size, _mark(row, series.look)) for row in shown)
         if points:
             drawn.append(
                 Series(series.name, series.look, series.fill, points, series.joined, series.dashes, series.tags)

@@ -311,8 +311,8 @@ def _series(series: Series, beside: Mapping[int, str]) -> Iterable[Trace]:
 
     beside: place of the text of a point, by its id().
     """
-    whole = [series.points] if series.joined else [(point,) for point in series.points]
-    for points in whole:
+    parts = [series.points] if series.joined else [(point,) for point in series.points]
+    for points in parts:
         marks = [point.mark for point in points]
         looks = [_marker(mark, 9 if series.joined else 11) for mark in marks]
         yield {

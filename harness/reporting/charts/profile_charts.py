@@ -199,17 +199,17 @@ def allocations(title: str, timeline: MemoryTimeline) -> Areas:
     if not timeline.at_ns:
         raise ValueError("no allocations to draw")
     before = timeline.peak_bytes - timeline.pass_peak_bytes
-    whole = tuple((allocated - before) / MIB for allocated in timeline.allocated_bytes)
-    rest = tuple(height - inside / MIB for height, inside in zip(whole, timeline.temporaries_bytes, strict=True))
+    heights = tuple((allocated - before) / MIB for allocated in timeline.allocated_bytes)
+    rest = tuple(height - inside / MIB for height, inside in zip(heights, timeline.temporaries_bytes, strict=True))
     name = "activations" if timeline.activations_peak_bytes is not None else "activations,\nsome temporaries"
     areas = [Area(name, _ACTIVATIONS, rest)]
     if any(timeline.temporaries_bytes):
-        areas.append(Area("temporaries of\noperators", _TEMPORARIES, whole))
+        areas.append(Area("temporaries of\noperators", _TEMPORARIES, heights))
     outline = None
     if timeline.reserved_bytes is not None:
         outline = Area("reserved", GREY, tuple((size - before) / MIB for size in timeline.reserved_bytes))
-    highest = max(*whole, *(outline.tops if outline else ()), 0)
-    low, high = min(0, *whole), 1.22 * highest or 1
+    highest = max(*heights, *(outline.tops if outline else ()), 0)
+    low, high = min(0, *heights), 1.22 * highest or 1
     peak = timeline.pass_peak_bytes / MIB
     return Areas(
         title,

@@ -156,13 +156,14 @@ def generation_charts(summary: Summary) -> dict[str, list[Chart]]:
 
 def all_charts(charts: Mapping[str, Sequence[Chart]]) -> list[Chart]:
     """The charts of all models."""
-    return [chart for ours in charts.values() for chart in ours]
+    return [chart for model_charts in charts.values() for chart in model_charts]
 
 
 def images_of(charts: Mapping[str, Sequence[Chart]], folder: str) -> dict[str, list[tuple[str, str]]]:
     """Model → (alternative text, path) of its charts."""
     return {
-        model: [(chart.spec.title, f"{folder}/{chart.name}.png") for chart in ours] for model, ours in charts.items()
+        model: [(chart.spec.title, f"{folder}/{chart.name}.png") for chart in model_charts]
+        for model, model_charts in charts.items()
     }
 
 

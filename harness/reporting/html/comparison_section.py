@@ -27,8 +27,8 @@ class ComparedLine:
 def is_about(comparison: Comparison, summary: Summary) -> bool:
     """Whether a comparison's newer side is this summary: the same plan, measured at the same time."""
     now = comparison.current
-    ours = (summary.plan_id, summary.measured_from, summary.measured_to)
-    return (now.plan_id, now.measured_from, now.measured_to) == ours
+    identity = (summary.plan_id, summary.measured_from, summary.measured_to)
+    return (now.plan_id, now.measured_from, now.measured_to) == identity
 
 
 def comparison_section(comparison: Comparison, conditions: str) -> dict[str, Any]:

@@ -85,15 +85,15 @@ def fastest_text(rows: Sequence[GenerationRow]) -> str:
     """One sentence a shape: the ranked row with the most tokens a second of one sequence, and its tokens."""
     lines = []
     for place in dict.fromkeys(map(shape, rows)):
-        ours = [row for row in rows if shape(row) == place and row.grade in ("A", "B") and row.itl_ns is not None]
-        if not ours:
+        candidates = [row for row in rows if shape(row) == place and row.grade in ("A", "B") and row.itl_ns is not None]
+        if not candidates:
             continue
         # Weights of fewer bits are another model: they are named beside, and not ranked with the others.
-        whole = [row for row in ours if row.precision not in QUANTISED]
-        reduced = [row for row in ours if row.precision in QUANTISED]
-        ours = whole or reduced
-        best = min(ours, key=_itl)
-        others = [row for row in ours if row is not best]
+        full_precision = [row for row in candidates if row.precision not in QUANTISED]
+        reduced = [row for row in candidates if row.precision in QUANTISED]
+        candidates = full_precision or reduced
+        best = min(candidates, key=_itl)
+        others = [row for row in candidates if row is not best]
         clear = bool(others) and all(_clearly_faster(best, row) for row in others)
         mark = "**" if clear else ""
         rate = "" if best.rates is None else f", {significant(best.rates.per_sequence)} tokens/s a sequence"
@@ -102,7 +102,7 @@ def fastest_text(rows: Sequence[GenerationRow]) -> str:
         lines.append(
             f"- batch {batch}, {prompt} + {new} tokens: {mark}{generation_row_name(best)}{mark} {step} a token{rate}"
             + ("" if clear or not others else " (not clearly)")
-            + (f"; with fewer bits a weight: {_row_text(min(reduced, key=_itl))}" if whole and reduced else "")
+            + (f"; with fewer bits a weight: {_row_text(min(reduced, key=_itl))}" if full_precision and reduced else "")
         )
     return "\n".join(lines)
 
@@ -124,9 +124,9 @@ def terminal_generation(summary: Summary) -> str:
 
 
 def _clearly_faster(best: GenerationRow, other: GenerationRow) -> bool:
-    ours = best.itl_ns.ci95 if best.itl_ns else None
-    theirs = other.itl_ns.ci95 if other.itl_ns else None
-    return ours is not None and theirs is not None and ours.high < theirs.low
+    best_interval = best.itl_ns.ci95 if best.itl_ns else None
+    other_interval = other.itl_ns.ci95 if other.itl_ns else None
+    return best_interval is not None and other_interval is not None and best_interval.high < other_interval.low
 
 
 def _about(rows: Sequence[GenerationRow]) -> str:
@@ -144,8 +144,8 @@ def _flags(rows: Sequence[GenerationRow]) -> list[DocumentBlock]:
         for flag in row.flags:
             flagged.setdefault((flag.name, flag.remedy), []).append(row)
     lines = [
-        [name, str(len(ours)), next(flag.detail for flag in ours[0].flags if flag.name == name), remedy]
-        for (name, remedy), ours in flagged.items()
+        [name, str(len(flagged_rows)), next(flag.detail for flag in flagged_rows[0].flags if flag.name == name), remedy]
+        for (name, remedy), flagged_rows in flagged.items()
     ]
     if not lines:
         return []

@@ -46,8 +46,8 @@ def load_answer(summary: Summary) -> str:
     if not shown:
         return ""
     more = f"{units.count(len(shown) - MAX_LINES, 'more line')} in the details." if len(shown) > MAX_LINES else ""
-    whole = "\n".join(f"- {line}" for line in shown[:MAX_LINES])
-    return "\n\n".join(filter(None, ("**Load**, [highest PASS, lowest FAIL] in requests/s:", whole, more)))
+    listed = "\n".join(f"- {line}" for line in shown[:MAX_LINES])
+    return "\n\n".join(filter(None, ("**Load**, [highest PASS, lowest FAIL] in requests/s:", listed, more)))
 
 
 def _answer(key: LoadGroup, rows: Sequence[LoadRow]) -> str:

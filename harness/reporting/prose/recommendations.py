@@ -420,8 +420,8 @@ def _next_best(group: Candidates, row: Row) -> Row | None:
     peers = [other for other in group.rows if ranking.shape(other) == ranking.shape(row)]
     others = [other for other in peers if _build_ns(group, other) is None]
     best = min(others, key=median_ns, default=None)
-    ours, theirs = latency_interval(row), latency_interval(best) if best else None
-    return None if ours is None or theirs is None or ours.high >= theirs.low else best
+    interval, best_interval = latency_interval(row), latency_interval(best) if best else None
+    return None if interval is None or best_interval is None or interval.high >= best_interval.low else best
 
 
 def _repaid(row: Row, best: Row, build_ns: float) -> str:
@@ -514,12 +514,12 @@ def groups(summary: Summary) -> list[Candidates]:
     ranked = []
     for key, rows in tables:
         for length in sorted({row.sequence_length or 0 for row in rows}):
-            ours = [row for row in rows if (row.sequence_length or 0) == length]
-            sound = tuple(row for row in ours if ranking.is_ranked(row))
-            flagged = tuple(row for row in ours if row.grade == ranking.UNRANKED)
+            shape_rows = [row for row in rows if (row.sequence_length or 0) == length]
+            sound = tuple(row for row in shape_rows if ranking.is_ranked(row))
+            flagged = tuple(row for row in shape_rows if row.grade == ranking.UNRANKED)
             export: ExportRecord | None = summary.exports.get(key[0])
             if sound:
-                title = _title(key, length, boundaries.brief_way(ours[0]) if key[0] in several else "")
+                title = _title(key, length, boundaries.brief_way(shape_rows[0]) if key[0] in several else "")
                 limit = summary.latency_limit_ms
                 ranked.append(Candidates(title, sound, by_id, export, limit, summary.engines, flagged))
     return ranked
@@ -536,8 +536,8 @@ def _title(key: ranking.TableKey, length: int, way: str) -> str:
 
 def disturbed(rows: Sequence[Row]) -> Iterable[Recommendation]:
     """Disturbances of the measurement, by cause: the only rule that uses flagged rows, because it compares nothing."""
-    ours = [row for row in rows if row.status == "measured" and not row.tried]
-    measured = [row for row in ours if not is_calibration(row)]
+    timed_rows = [row for row in rows if row.status == "measured" and not row.tried]
+    measured = [row for row in timed_rows if not is_calibration(row)]
     for cause in DISTURBANCES:
         disturbed_rows = [(row, flag) for row in measured for flag in row.flags if flag.name == cause]
         if disturbed_rows:

@@ -20,7 +20,7 @@ def by_model(rows: Iterable[GenerationRow]) -> dict[str, list[GenerationRow]]:
     for row in rows:
         if row.status == "measured" and not is_calibration(row):
             rows_of.setdefault(row.model, []).append(row)
-    return {model: sorted(ours, key=_order) for model, ours in rows_of.items()}
+    return {model: sorted(model_rows, key=_order) for model, model_rows in rows_of.items()}
 
 
 def generation_row_name(row: GenerationRow) -> str:

@@ -557,8 +557,8 @@ def _operator(operator: OperatorRow) -> Line:
 
 
 def _spent(self_ns: int | None, layers: Sequence[LayerRow]) -> Line:
-    whole = total_ns(layers)
-    share = None if self_ns is None or not whole else self_ns / whole
+    total = total_ns(layers)
+    share = None if self_ns is None or not total else self_ns / total
     return {"self_ms": in_time_unit(self_ns, MILLISECOND), "self_share": share}
 
 

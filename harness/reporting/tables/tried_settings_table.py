@@ -64,8 +64,8 @@ def tried_groups(rows: Iterable[Row]) -> list[list[Row]]:
 def slower_by(row: Row, group: Iterable[Row]) -> float | None:
     """How much longer a tried setting takes than the chosen setting of its group, as a share; None for the latter."""
     chosen = next((other for other in group if not other.tried), None)
-    ours, theirs = first_ns(row), first_ns(chosen) if chosen else None
-    return None if not row.tried or ours is None or not theirs else ours / theirs - 1
+    row_ns, chosen_ns = first_ns(row), first_ns(chosen) if chosen else None
+    return None if not row.tried or row_ns is None or not chosen_ns else row_ns / chosen_ns - 1
 
 
 def _slower_text(row: Row, group: Sequence[Row]) -> str:

@@ -69,7 +69,7 @@ def _title(model: WhatIf) -> str:
 
 def _elsewhere(model: WhatIf, summary: Summary) -> str:
     """Why a list does not start from the row that a reader expects; empty where it does."""
-    ours = [
+    baselines = [
         row
         for row in summary.rows
         if (row.model, row.weights, row.device, row.sequence_length)
@@ -78,7 +78,7 @@ def _elsewhere(model: WhatIf, summary: Summary) -> str:
         and (row.backend, row.precision) == (summary.baseline_backend, "fp32")
     ]
     # The plan's first of several settings, as for speed-ups.
-    expected = min(ours, key=lambda row: row.batch_size, default=None)
+    expected = min(baselines, key=lambda row: row.batch_size, default=None)
     if expected is None or expected.grade != UNRANKED or not model.changes:
         return ""
     return f"The baseline, {_row_text(expected)}, is grade C: no gain is computed from it."

@@ -251,9 +251,9 @@ def rounding_of(
             else:
                 given = {"input_ids": torch.cat([torch.from_numpy(prompt), inputs])[None]}
             answer = rounded(**{name: value.to(where) for name, value in given.items()}, use_cache=False).logits
-            theirs = torch.from_numpy(wanted).double()
-            moved = answer[0, -len(wanted) :].double().cpu() - theirs
-            distance = float((moved.norm(dim=-1) / theirs.norm(dim=-1)).max())
+            expected = torch.from_numpy(wanted).double()
+            moved = answer[0, -len(wanted) :].double().cpu() - expected
+            distance = float((moved.norm(dim=-1) / expected.norm(dim=-1)).max())
             # Where it overflows, a row's own check of finite logits speaks.
             worst = max(worst, distance if math.isfinite(distance) else 0.0)
     return worst
