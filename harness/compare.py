@@ -112,7 +112,7 @@ def judge_by_model(
     limits: Sequence[Threshold],
     design: Design = "separate",
 ) -> Comparison:
-    """The same where either run is large."""
+    """As judge, where either run is large."""
     head = None if baseline is None else baseline.head
     if not (current.is_large or (baseline is not None and baseline.is_large)):
         return judge(head, current.head, sides, margins, limits, design)
@@ -246,7 +246,7 @@ def _states(sides: tuple[Side | None, Side], results: Results) -> tuple[Side | N
 
 
 def _summary_path(text: str, results: Results) -> Path:
-    """The baseline's summary; in a store of runs that of the latest earlier run of this machine."""
+    """The baseline's summary; in a store of runs, the summary of this machine's latest earlier run."""
     if is_url(text):
         remote = RemoteStore(text)
         files = results.store_copy(remote.url)

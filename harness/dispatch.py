@@ -211,7 +211,7 @@ def _save_attempt(unit: _Unit, ended: EndedAttempt, runner: str, plan: Plan, res
 
 
 def _unpacked(unit: _Unit, ended: EndedAttempt, plan: Plan, results: Results) -> AttemptReport:
-    """What an archive reports; its records are written where its run was complete.
+    """The report of an archive; its records are written where its run was complete.
 
     Raises MalformedFileError for an archive of another attempt, or with a file that a unit does not leave.
     """

@@ -171,7 +171,7 @@ class _EnergyPass:
         return self._save(name, record, case.batch_size, meter)
 
     def measure_generation(self, case: GenerationCase) -> bool:
-        """The same for a case of generation: an inference is a request, an item a sequence."""
+        """As measure, for a case of generation: an inference is a request, an item a sequence."""
         runs, meter = Results(self._results.energy_runs), PhaseMeter(self._gpu)
         task = GenerationCaseJob(
             case=case,

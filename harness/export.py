@@ -174,7 +174,7 @@ def _matrix_export(
 def _decoder_export(
     plan: Plan, needs: GenerationNeeds, results: Results, models: Models, given: argparse.Namespace
 ) -> bool:
-    """The same for `generate`."""
+    """The export for `generate`."""
     own = results.export(needs.slug)
     with _recorded(own.generation_failure):
         record = _exported_for_generation(plan, needs, own, models, given)
@@ -284,7 +284,7 @@ def _say_refused_decoders(record: GenerationExport, needs: GenerationNeeds) -> b
 
 
 def _generating(plan: Plan, asked: Sequence[str] | None) -> dict[str, GenerationNeeds]:
-    """What the models of the plan's cases of generation need; only the requested models where names are given."""
+    """The needs of the models of the plan's cases of generation; only the requested models where names are given."""
     return {name: needs for name, needs in generation_needs(plan).items() if not asked or name in asked}
 
 

@@ -82,7 +82,7 @@ def remove_records(folder: Path) -> None:
     """Delete the records of a load case. Raises StorageError where one remains: it would be taken for a new one."""
 
     def refuse(_function: object, path: str, error: tuple[type[BaseException], BaseException, object]) -> None:
-        """The same error with the whole path."""
+        """Raise the error again with the whole path."""
         if isinstance(error[1], OSError):
             raise OSError(error[1].errno, error[1].strerror, path) from error[1]
 

@@ -178,7 +178,7 @@ TEXTS: Mapping[str, str] = {variable.option: variable.text for variable in VARIA
 
 @dataclass(frozen=True)
 class Step:
-    """One stage of a pipeline. arguments: besides those of the user's choices. on_gpu: only for a plan on a GPU.
+    """One stage of a pipeline. arguments: besides the user's choices. on_gpu: only for a plan on a GPU.
 
     decides: its exit code is the exit code of the pipeline, unless an earlier stage decided or stopped the pipeline.
     """
@@ -309,7 +309,8 @@ def steps(
 
 
 def run(chain: Sequence[Step], start: Callable[[str, Sequence[str]], int], on_gpu: Callable[[], bool]) -> int:
-    """Run the steps in order until one stops the pipeline; returns its exit code, else that of the first that decides.
+    """Run the steps in order until one stops the pipeline; returns its exit code, else the code of the first step that
+    decides.
 
     start: runs a stage and returns its exit code. on_gpu: called before steps for a GPU, after the plan exists.
     """

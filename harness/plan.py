@@ -112,7 +112,7 @@ def stage(arguments: Sequence[str]) -> None:
 
 
 def _overrides(options: argparse.Namespace) -> Overrides:
-    """What the options replace in the configuration."""
+    """The overrides of the configuration that the options ask for."""
     prompts, lengths = _lengths_of_load(options)
     return Overrides(
         device=options.device,
@@ -158,7 +158,8 @@ def _overrides(options: argparse.Namespace) -> Overrides:
 
 
 def _left_out_lines(blocks: Sequence[str], config: Config, plan: Plan) -> list[str]:
-    """What the options leave out, in words: of the configuration's blocks, and models without any case."""
+    """A line for each part of the configuration's blocks that the options leave out, and for models without any
+    case."""
     planned = {case.model for cases in (plan.cases, plan.generations, plan.loads) for case in cases}
     models = [entry.name for entry in config.models if entry.name not in planned]
     return [*blocks, *([f"{', '.join(models)}: no entry of it is left"] if blocks and models else [])]
@@ -310,7 +311,7 @@ def _list(part_of: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
 
 
 def _parts(text: str) -> list[str]:
-    """What stands between commas, each once. Raises UsageError for commas alone: no choice would measure everything."""
+    """The parts between commas, each once. Raises UsageError for commas alone: no choice would measure everything."""
     parts = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if text.strip() and not parts:
         raise UsageError(f"`{shortened(text, 40)}` names nothing.", "Name at least one, or leave the option out.")

@@ -138,7 +138,7 @@ def _write(results: Results, options: argparse.Namespace, full_summary: Summary,
 
 
 def _next(summary: Summary, results: Results) -> str:
-    """What to type after a profile: the command that measures the profiled cases, or the one that shows both."""
+    """The command to type after a profile: it measures the profiled cases, or shows both."""
     for command, rows in (("bench", summary.rows), ("generate", summary.generations)):
         missing = sum(row.status != "measured" for row in rows)
         if missing:

@@ -122,7 +122,7 @@ def trials_and_rate(asked: int | None, rate: float | None, durations: int) -> tu
 
 
 def announcement(plan: Plan, number: int, rate: float) -> str:
-    """What the trials measure, in one sentence."""
+    """A sentence on the measurements of the trials."""
     passes, each = 3 * number, number * durations(plan)
     return (
         f"{count(number, 'trial')} with {each} verdicts of each kind, to exclude {rate:.1%} of wrong ones at 95%: "

@@ -183,7 +183,7 @@ def spread_cases(asked: SpreadRequest, pool: DevicePool) -> int:
     assigned = assign_slots(plan.cases, len(slots), before.assigned if before else {})
     cli.say(f"{count(len(assigned), 'case')} to measure on {_slots_text(slots)}.")
     own = [[case for case in plan.cases if assigned.get(case.case_id) == place] for place in range(len(slots))]
-    old = _written(assigned, results)
+    old = _write_times(assigned, results)
     began = now_ns()
     ended: dict[int, int] = {}
     commands = []
@@ -204,7 +204,7 @@ def spread_cases(asked: SpreadRequest, pool: DevicePool) -> int:
         busy_s=tuple((ended[place] - began) / 1e9 for place in range(len(slots))),
         samples=(),
     )
-    check = with_earlier_times(check, before, old, _written(assigned, results))
+    check = with_earlier_times(check, before, old, _write_times(assigned, results))
     store.save(results.neighbours, check)
     return failures + _alone_again(asked, pool, check)
 
@@ -213,8 +213,8 @@ WriteTimes = Mapping[Path, int]
 """When each measured record was written, in ns. A copy keeps it."""
 
 
-def _written(assigned: Collection[str], results: Results) -> WriteTimes:
-    """Of the records with samples of these cases."""
+def _write_times(assigned: Collection[str], results: Results) -> WriteTimes:
+    """Path → modification time in ns of the measured records of these cases."""
     stamps: dict[Path, int] = {}
     for path in (path for case_id in assigned for path in results.raw_case(case_id).glob("*.json")):
         try:

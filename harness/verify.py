@@ -108,7 +108,7 @@ def check_derived(bundle: Path, manifest: Bundle, packed: Mapping[str, bytes], m
 
 
 def check_rows(bundle: Path, files: dict[str, bytes], folder: Path) -> None:
-    """Take summary.parquet out of the files. Raises MalformedFileError where its rows are not those of the summary."""
+    """Take summary.parquet out of the files. Raises MalformedFileError where its rows do not belong to the summary."""
     content = files.pop(str(_INSIDE.packed_rows), None)
     if content is None:
         return

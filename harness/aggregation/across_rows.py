@@ -129,8 +129,8 @@ state of the run; after it, or after a restart, its load, clocks and heat are an
 
 
 def measured_apart(drafts: Iterable[Draft], bases: Mapping[GroupKey, Row]) -> dict[str, tuple[Finding, ...]]:
-    """By case id, MEASURED_APART for each row whose processes all started more than an hour before or after those of
-    the row that it is compared with: its baseline, else the row of its peers that was measured last."""
+    """Case id → MEASURED_APART, for rows whose processes all started more than an hour before or after those of the row
+    that they are compared with: the baseline, else the peer that was measured last."""
     groups: dict[GroupKey, list[Draft]] = {}
     for draft in drafts:
         if draft.started and not draft.calibration:
@@ -158,8 +158,7 @@ def _measured_apart_finding(draft: Draft, other: Draft) -> Finding:
 
 
 def nonmonotone(rows: Iterable[Row]) -> dict[str, Finding]:
-    """By case id, NONMONOTONE for each row that takes longer than a larger batch of the same case, beyond both
-    intervals.
+    """Case id → NONMONOTONE, for rows that take longer than a larger batch of the same case, beyond both intervals.
 
     It caps at B and not below: a library may really choose a better kernel for the larger batch (PyTorch took 6.2 ms at
     batch 1 and 3.9 ms at batch 8 in a first look at an H100). So the number can be right, and deserves a second look.

@@ -55,7 +55,7 @@ def comparison_group(case: Case | GenerationCase) -> tuple[object, ...]:
 
 
 def known_artifacts(export: ExportRecord | None, engines: Iterable[EngineRecord]) -> dict[str, str]:
-    """sha256 by path of every file of the current export, and of those of the engines that were built from it."""
+    """Path → sha256 of every file of the current export and of the engines that were built from it."""
     if export is None:
         return {}
     current = {onnx.sha256 for onnx in export.onnx_artifacts}
@@ -66,12 +66,13 @@ def known_artifacts(export: ExportRecord | None, engines: Iterable[EngineRecord]
 
 
 def generation_files(export: GenerationExport | None) -> dict[str, str]:
-    """sha256 by path of every file of an export for generation."""
+    """Path → sha256 of every file of an export for generation."""
     return {} if export is None else {file.path: file.sha256 for file in export.files()}
 
 
 def foreign_service(service: ServiceRun, export: ExportRecord, engines: Sequence[EngineRecord]) -> str | None:
-    """Which file of a load case differs from the current export. An engine is judged by its record, if it has one."""
+    """The file of a load case that differs from the current export, in words; None without any. An engine with a record
+    is judged by the record."""
     recorded = {record.engine.path for record in engines}
     judged = {
         name: sha256
@@ -99,7 +100,7 @@ class Copied:
         self._first: dict[int, str] = {}
 
     def of(self, record: TimedRecord) -> str | None:
-        """Which earlier record has the same times; None where none has, and the record is then remembered."""
+        """The earlier record with the same times, in words; None where there is none. The record is then remembered."""
         name = f"{record.case_id}/{record.round}"
         window = record.cpu_use
         times = [hash(record.latency_ns)] if _differ(record.latency_ns) else []
@@ -116,12 +117,12 @@ def _differ(samples: Sequence[int]) -> bool:
 
 
 def foreign_artifact(record: TimedRecord, known: Mapping[str, str]) -> str | None:
-    """Which loaded file differs from the file in the model's folder now."""
+    """The loaded file that differs from the present file in the model's folder, in words; None without any."""
     return foreign_file(record.artifacts, known)
 
 
 def foreign_file(loaded: Mapping[str, str], known: Mapping[str, str]) -> str | None:
-    """As foreign_artifact, of the sha256 by path of each loaded file."""
+    """As foreign_artifact, for loaded files as path → sha256."""
     for name, sha256 in sorted(loaded.items()):
         if name not in known:
             return f"{name} that it loaded is not in the current export"

@@ -16,7 +16,7 @@ def batch_ns(record: TimedRecord) -> float:
 
 
 def blocks_ns(record: TimedRecord) -> list[float]:
-    """The same of each block."""
+    """batch_ns of each block, in ns."""
     if record.latency_ns:
         return estimators.block_medians(record.latency_ns, record.blocks)
     return [block.wall_ns / block.iterations for block in record.blocks]

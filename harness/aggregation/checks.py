@@ -200,7 +200,7 @@ def check_rounds(case: Case, rounds: Sequence[Round]) -> tuple[list[Finding], di
 
 
 def check_machine(rounds: Sequence[Round]) -> tuple[list[Finding], dict[str, Check]]:
-    """The same without what only samples of `run` show: it also serves rounds of `generate`."""
+    """check_rounds without the checks that only samples of `run` allow, so that it also serves rounds of `generate`."""
     records, environment = (
         [timed_round.record for timed_round in rounds],
         next((timed_round.environment for timed_round in rounds), None),

@@ -87,7 +87,7 @@ def _complete(record: Replication) -> NDArray[np.intp]:
 
 
 def _first_ns(pairs: Pairs) -> NDArray[np.float64]:
-    """From the scheduled instant (closed loop: from the issue) to the first chunk, of every request: +∞ where it
+    """Times from the scheduled instant (closed loop: from the issue) to the first chunk, a request each: +∞ where it
     failed. Empty where nothing was streamed."""
     if all(client.steps is None and client.equal is None for _, client in pairs):
         return np.empty(0)

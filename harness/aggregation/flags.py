@@ -156,7 +156,7 @@ ALIKE = "all inputs have the same answer within the tolerance: a wrong answer wo
 
 
 def answers_alike(case: Case | LoadCase, checks: Criteria) -> bool:
-    """Whether the answers of other samples would pass for those of a sample."""
+    """Whether the reference answers are so alike that a wrong sample would pass the comparison."""
     if checks.exchanged is None or checks.exchanged.nonfinite or checks.tolerance is None:
         return False
     return not beyond_tolerance(case, checks.exchanged, checks.tolerance, checks.judge_top1)
@@ -200,7 +200,7 @@ def beyond_tolerance(case: Case | LoadCase, parity: Parity, tolerance: Tolerance
 
 
 def rounded_down(value: float, digit: str) -> Decimal:
-    """A value rounded down to a digit: to the nearest, what is below a limit could read as the limit."""
+    """A value rounded down to a digit, so that a value below a limit is never shown as the limit."""
     return Decimal(str(value)).quantize(Decimal(digit), ROUND_FLOOR)
 
 
@@ -217,7 +217,7 @@ def limit_text(limit: float) -> str:
 
 
 def misplaced(case: Case | GenerationCase, records: Sequence[TimedRecord]) -> list[Finding]:
-    """What ran elsewhere, or in another precision, than the label says."""
+    """Operators that ran on another device, or in another precision, than the label says."""
     # A device is `cuda:1` where there are several: the plan only says which kind.
     # No precision label is wrong for a model without floating-point numbers.
     ran = {
@@ -566,7 +566,7 @@ def _under(record: Measured, blocks: _Blocks, depth: int) -> str | None:
 
 
 def requests_mismatch(records: Sequence[Generated]) -> list[Finding]:
-    """The same of requests, which follow each other from the begin of the warm-up."""
+    """The findings of `mismatch` for requests, which follow each other from the start of the warm-up."""
     reasons: dict[int, tuple[Grade, str]] = {}
     for record in records:
         span_ns = record.requests[-1].token_ns[-1] - (record.warmups or record.requests)[0].start_ns

@@ -108,8 +108,8 @@ class GenerationRecords:
 
 @dataclass(frozen=True)
 class GenerationSource:
-    """What rows are made from besides records. exports: by model; absent: why a model has none. calibration: backends
-    that compute nothing. roof: measured limits; energies: by case id. environments: by id."""
+    """Everything that the rows are made from, besides their records. exports: by model; absent: why a model has none.
+    calibration: backends that compute nothing. roof: measured limits; energies: by case id. environments: by id."""
 
     plan: Plan
     exports: Mapping[str, GenerationExport]
@@ -123,7 +123,7 @@ class GenerationSource:
 def generation_rows(
     source: GenerationSource, load: LoadGenerated, load_usage: LoadUsage, note: Callable[[str], object]
 ) -> tuple[GenerationRow, ...]:
-    """A row for every planned case, in plan order. note: receives what is left out, in words."""
+    """A row for every planned case, in plan order. note: called with a sentence about each omission."""
     cases = source.plan.generations
     read = {case.case_id: _read(source.plan, case, load, note) for case in cases}
     agreed, copies = _agreed(cases, read, source.environments), admission.Copied()

@@ -132,7 +132,11 @@ def load_row(
     )
     row = blank.model_copy(
         update={
-            "status": "measured" if points or _no_load(load, prediction) else "failed" if failure else "missing",
+            "status": "measured"
+            if points or _fails_at_every_load(load, prediction)
+            else "failed"
+            if failure
+            else "missing",
             "void": _misplaced(load, service)
             or _unchecked(load, parity, criteria)
             or _wrong_tokens(load, tokens, criteria, service.rounding)
@@ -171,8 +175,8 @@ def _blank(load: LoadCase, kind: Kind) -> LoadRow:
     return LoadRow(**same, kind=kind, status="missing")
 
 
-def _no_load(load: LoadCase, prediction: Prediction | None) -> bool:
-    """By replay no load meets the bound, so there is nothing to verify."""
+def _fails_at_every_load(load: LoadCase, prediction: Prediction | None) -> bool:
+    """Whether a case meets its bound at no load by replay, so that there is nothing to verify."""
     return not load.rates and prediction is not None and prediction.peak_per_s is None
 
 
@@ -276,7 +280,7 @@ def _point(load: LoadCase, step: LoadStep, records: Sequence[Replication], evide
 
 
 def _mean_batch(runs: Sequence[_Replication]) -> float:
-    """Requests of a batch; of continuous batching those of a step, which every request but its first token is."""
+    """Mean number of requests of a batch; with continuous batching, of a decode step."""
     joined = [(run, generated) for run in runs if (generated := run.record.generated) and generated.joined]
     if not joined:
         return sum(sum(run.record.sizes) for run in runs) / max(1, sum(run.batches for run in runs))
@@ -631,7 +635,7 @@ LEAST_COMPARED = 8
 
 
 def _another_model(points: Sequence[LoadedPoint]) -> str | None:
-    """Of completions, where no compared answer of any load is that of greedy fp32."""
+    """For completions: the finding that no compared answer of any load equals greedy fp32."""
     clients = [point.client for point in points if point.client is not None and point.client.equal is not None]
     compared = sum(client.compared for client in clients)
     if compared < LEAST_COMPARED or any(client.equal for client in clients):
@@ -673,7 +677,7 @@ def _notes(
             "or caches of prompts. Start it without them to measure the whole work"
         )
     notes += [note for guard in guards if (note := _depends(guard))]
-    if _no_load(load, evidence.prediction):
+    if _fails_at_every_load(load, evidence.prediction):
         first = service.service_ns[min(service.service_ns)]
         notes.append(
             f"by replay no load meets the bound: a request alone takes {duration(median(first))}, "
@@ -747,7 +751,7 @@ def _prefix_note(guard: Guard) -> str:
 
 
 def _cost(row: LoadRow) -> float | None:
-    """Of a million requests at the highest rate that passed; of a closed loop, at its throughput."""
+    """Cost of a million requests at the highest rate that passed; in a closed loop, at its throughput."""
     if row.price_per_hour is None or row.void is not None:
         return None
     rate = row.peak_pass_per_s
@@ -757,7 +761,7 @@ def _cost(row: LoadRow) -> float | None:
 
 
 def _best_joules(row: LoadRow) -> float | None:
-    """Of a request at the highest rate that passed; of a closed loop, at its highest throughput."""
+    """Energy of a request in J at the highest rate that passed; in a closed loop, at its highest throughput."""
     if row.void is not None or not row.points:
         return None
     if row.scenario == "server":

@@ -149,12 +149,12 @@ def bounds_of(row: Row, roof: Roof | CpuRoof | None) -> RooflineBounds | str:
 
 
 def other_device(roof: Roof | CpuRoof, environments: Iterable[Environment]) -> str | None:
-    """Why the limits are not those of the device that these environments name, in words; None where they are."""
+    """The reason, in words, why the limits belong to another device than these environments; None where they do not."""
     return other_cpu(roof, environments) if isinstance(roof, CpuRoof) else other_gpu(roof, environments)
 
 
 def other_gpu(roof: Roof, environments: Iterable[Environment]) -> str | None:
-    """Why the limits are not those of the GPU that these environments name, in words; None where they are."""
+    """As other_device, for a GPU."""
     names = {environment.gpu.name for environment in environments if environment.gpu is not None}
     if names <= {roof.device}:  # models may be spread over equal GPUs
         return None
@@ -166,8 +166,8 @@ _SAME_CPU = ("cpu", "architecture", "logical_cpus", "sockets", "cpu_features", "
 
 
 def other_cpu(roof: CpuRoof, environments: Iterable[Environment]) -> str | None:
-    """The same for a CPU: name, number of CPUs and instruction sets decide, because no CPU has a serial number. Limits
-    that were measured on fewer CPUs than the samples are too low as well."""
+    """As other_device, for a CPU: name, number of CPUs and instruction sets decide, because no CPU has a serial number.
+    Limits that were measured on fewer CPUs than the samples are too low as well."""
     for environment in environments:
         for name in _SAME_CPU:
             theirs, ours = getattr(roof.machine, name), getattr(environment.machine, name)
@@ -197,7 +197,7 @@ class JudgedRoofline:
 def rooflines(
     rows: Sequence[Row], exports: Mapping[str, ExportRecord], roof: Roof | CpuRoof | None
 ) -> dict[str, JudgedRoofline]:
-    """By case id: the roofline of each row, ABOVE_ROOF where it is impossibly fast, and whether that was checked.
+    """Case id → the roofline of the row, ABOVE_ROOF where it is impossibly fast, and whether that was checked.
 
     exports: by model name. Rows without figures and those that compute nothing are left out. The check applies to every
     other row whose work was counted: where it could not be made, the row is UNCHECKED.

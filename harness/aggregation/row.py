@@ -267,7 +267,7 @@ def latency_of(records: Sequence[Measured]) -> Latency:
 
 
 def latency_over(processes: Sequence[estimators.ProcessFigures]) -> Latency:
-    """The same from the figures of each process."""
+    """As latency_of, from the figures of each process."""
     medians, counts = tuple(process.median for process in processes), [process.size for process in processes]
     known = {"p50": medians} | {
         name: tuple(process.percentiles[quantile] for process in processes)

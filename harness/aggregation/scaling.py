@@ -112,7 +112,7 @@ def _times(record: Measured, situation: Situation, batch_size: int) -> CopyTimes
 
 
 def _overlaps(records: Sequence[Measured]) -> list[float]:
-    """For each window together, in order: the time that all had in common, as a share of the longest."""
+    """The share of the longest window that all devices had in common, for each joint window in order."""
     each = [[window for window in record.windows if window.situation == "together"] for record in records]
     return [_overlap(beside) for beside in zip(*each, strict=True)]
 

@@ -21,8 +21,9 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class TokenSamples:
-    """Of one replication, in ns. ttft: of each scheduled request. gaps: its times between tokens, or between the steps
-    of its stream; empty for one token. done: its last token since the start, +inf where it failed; asked: its tokens.
+    """Token times of one replication, in ns. ttft: of each scheduled request. gaps: its times between tokens, or
+    between the steps of its stream; empty for one token. done: its last token since the start, +inf where it failed;
+    asked: its tokens.
 
     computed: tokens that the batches or passes made, with padding and empty slots; 0 for a service.
     """
@@ -85,15 +86,15 @@ def _stream_samples(
 
 
 def exceeds_bound(bound: LatencyBound, latency: Floats, tokens: TokenSamples | None) -> NDArray[np.bool_]:
-    """Of each value that a bound is on, whether it is over the limit: a latency or TTFT a request, or every ITL."""
+    """Whether each bounded value is over the limit: a latency or TTFT a request, or every ITL."""
     if bound.of == "latency" or tokens is None:
         return np.asarray(latency > bound.limit_ns)
     return np.asarray((tokens.ttft if bound.of == "ttft" else tokens.all_gaps) > bound.limit_ns)
 
 
 def within_bounds(bounds: Sequence[LatencyBound], latency: Floats, tokens: TokenSamples | None) -> NDArray[np.bool_]:
-    """Of each scheduled request, whether it is within every bound: its latency, its TTFT, and all of its own ITLs but
-    the share that the bound allows (p99: one in a hundred). A request of one token has no ITL to be over."""
+    """Whether each scheduled request is within every bound: its latency, its TTFT, and all of its own ITLs but the
+    share that the bound allows (p99: one in a hundred). A request of one token has no ITL to be over."""
     good = np.isfinite(latency)
     for bound in bounds:
         if bound.of == "itl" and tokens is not None:

@@ -442,7 +442,7 @@ class ModelProfiler(Latest):
         return subject_of(self.model, given, self._input_shape, self._models)
 
     def _remember(self, input_data: InputData | None) -> None:
-        """Inputs for later calls: those of a call that could not be planned are none."""
+        """Keep the inputs for later calls; the inputs of a call that could not be planned are not kept."""
         if input_data is not None:
             self._input_data = input_data
 

@@ -107,11 +107,12 @@ class Backend(ABC):
         return self.stream is not None
 
     def alone(self, passes: int) -> int:
-        """So many passes can follow each other with no other work between them: of a whole model, any number."""
+        """Prepare up to `passes` passes with no other work between them; returns their number. Of a whole model, any
+        number."""
         return passes
 
     def activate(self) -> None:  # noqa: B027 - most libraries keep no state that a second object would change
-        """Make this object the one that the library's state of this thread belongs to.
+        """Make the library's state of this thread belong to this object.
 
         Called before select() where one process has several backend objects, as a service has one of each batch size.
         """
@@ -150,7 +151,7 @@ class Backend(ABC):
         raise CaseError(f"{self.job.case.backend} runs one request at a time.", "Leave `modes: [pipelined]` out.")
 
     def wait(self) -> None:
-        """Wait until the oldest pass in flight is done; outputs() are then those of that pass."""
+        """Wait until the oldest pass in flight is done; outputs() then belong to that pass."""
         raise CaseError(f"{self.job.case.backend} runs one request at a time.", "Leave `modes: [pipelined]` out.")
 
     def issue(self, index: int, done: Callable[[str | None], None]) -> None:
@@ -165,7 +166,7 @@ class Backend(ABC):
         )
 
     def issued(self) -> list[tuple[int, dict[str, Array]]]:
-        """(input batch, copies of its outputs as of outputs()) of the latest issued passes that are complete, at most
+        """(input batch, copies of its outputs as outputs() returns them) of the latest complete issued passes, at most
         job.in_flight."""
         return []
 
@@ -198,7 +199,7 @@ def construct(target: str, job: BackendJob) -> Backend:
 
 
 def construct_class(kind: Callable[[BackendJob], Backend], job: BackendJob) -> Backend:
-    """The same of an imported class."""
+    """As construct, for an imported class."""
     backend = kind(job)
     _give_batch_first(backend, {spec.name: spec.batch_axis for spec in job.export.outputs if spec.batch_axis != 0})
     return backend

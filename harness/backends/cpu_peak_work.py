@@ -85,7 +85,7 @@ def _torch_mm(dtype: str) -> Callable[[int], PeakCall]:
 
 
 def _torch_convolution(size: int) -> PeakCall:
-    """The same product as a 1 x 1 convolution, for which PyTorch takes oneDNN where torch.mm takes a BLAS."""
+    """A matrix product as a 1 x 1 convolution, for which PyTorch takes oneDNN where torch.mm takes a BLAS."""
     torch.set_num_threads(1)
     width = 32
     values = torch.from_numpy(_numbers(size)).reshape(1, size, size // width, width)

@@ -91,8 +91,8 @@ class Decoder(ABC):
         """
 
     def prefill_padded(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
-        """As prefill, of prompts of several lengths: their padding is masked, so each gets the tokens that it would get
-        alone, and positions count from its own first token. In the table: `decoder_pads`.
+        """As prefill, for prompts of several lengths. Their padding is masked, so that each prompt gets the same tokens
+        as alone, and positions count from its own first token. In the table: `decoder_pads`.
 
         ids: (batch_size, longest) with each prompt at the end of its row. lengths: (batch_size,) of the prompts.
         """
@@ -164,7 +164,7 @@ class JoiningDecoder(Decoder):
         self.prefill_padded(ids, np.full(len(ids), ids.shape[1]))
 
     def prefill_padded(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
-        """The same: a prompt that joins alone needs no padding."""
+        """As prefill: a prompt that joins alone needs no padding."""
         for slot, (prompt, length) in enumerate(zip(ids, lengths.tolist(), strict=True)):
             self.join(slot, prompt[len(prompt) - length :])
 

@@ -91,7 +91,7 @@ class LlamaCppDecoder(Decoder):
         return self._tokens
 
     def logits(self) -> NDArray[np.float32]:
-        """Of the latest call."""
+        """Logits of the latest call."""
         return self._rows(self.job.batch_size).copy()
 
     def force(self, ids: NDArray[np.int64]) -> None:
@@ -99,7 +99,8 @@ class LlamaCppDecoder(Decoder):
         self._tokens = np.array(ids, np.int64)
 
     def cache_bytes(self) -> int:
-        """Of the filled cells of every sequence as llama.cpp would save them: keys, values and a few bytes a cell."""
+        """Bytes of the filled cells of every sequence as llama.cpp would save them: keys, values and a few bytes a
+        cell."""
         state = llama_cpp.llama_state_seq_get_size
         return sum(int(state(self._context, sequence)) for sequence in range(self.job.batch_size))
 
@@ -208,7 +209,7 @@ class LlamaCppSlots(JoiningDecoder, LlamaCppDecoder):
     unified = True
 
     def load(self) -> None:
-        """As for static batches, with no sequence in the cache."""
+        """Load the model as for static batches, with no sequence in the cache."""
         super().load()
         self._lengths: dict[int, int] = {}
         self._latest = self._tokens = np.zeros(self.job.batch_size, np.int64)
@@ -252,7 +253,7 @@ class LlamaCppSlots(JoiningDecoder, LlamaCppDecoder):
         return self._tokens
 
     def logits(self) -> NDArray[np.float32]:
-        """Of the latest call, each at its slot."""
+        """Logits of the latest call, each at its slot."""
         logits = np.zeros((self.job.batch_size, self._vocabulary), np.float32)
         logits[self._computed] = self._rows(len(self._computed))
         return logits

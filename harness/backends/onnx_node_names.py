@@ -168,7 +168,7 @@ def fused_nodes(original: NodeIndex, kernels: NodeIndex) -> dict[str, tuple[Node
 
 
 def nodes_in_kernel_names(kernels: NodeIndex) -> dict[str, tuple[Node, ...]]:
-    """The same for kernels whose own names contain their module; the other nodes that they fused are unknown."""
+    """As fused_nodes, for kernels whose own names contain their module; the other nodes that they fused are unknown."""
     return {kernel.name: (kernel,) for kernel in kernels.nodes if kernel.module is not None}
 
 

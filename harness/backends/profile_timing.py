@@ -25,7 +25,7 @@ class SpanMark:
 
 @dataclass(frozen=True)
 class PartTimes:
-    """Of one part: calls per run, time in it and in the parts that it calls, and time in it alone, in ns."""
+    """Times of one part: calls per run, time in it and in the parts that it calls, and time in it alone, in ns."""
 
     calls: float
     total_ns: int
@@ -99,7 +99,7 @@ _listeners: list[Listener] = []
 
 
 def listen(listener: Listener) -> None:
-    """From here on, report each phase that begins: compiler processes of the case itself are no disturbance."""
+    """Report each phase that begins from now on: compiler processes of the case itself are no disturbance."""
     _listeners.append(listener)
 
 
@@ -110,7 +110,7 @@ def entered(phase: str) -> None:
 
 
 class TimedPass(Protocol):
-    """What is timed with and without a profiler: a Backend, or one phase of a decoder (`DecoderPhase`)."""
+    """A pass that is timed with and without a profiler: a Backend, or one phase of a decoder (`DecoderPhase`)."""
 
     @property
     def inputs(self) -> int:
@@ -127,7 +127,7 @@ class TimedPass(Protocol):
         """Compile."""
 
     def alone(self, passes: int) -> int:
-        """Prepare up to so many passes with no other work between them, and return how many there will be."""
+        """Prepare up to `passes` passes with no other work between them; returns their number."""
 
     def select(self, index: int) -> None:
         """Prepare one pass, outside the clock."""

@@ -52,7 +52,7 @@ Points = dict[str, HistoryPoint]
 
 
 def points_of(rows: Iterable[Row]) -> Points:
-    """What a history keeps of the rows with figures."""
+    """The points that a history keeps of the rows with figures."""
     return {
         row.case_id: HistoryPoint(process_medians=row.latency_ns.process_medians, grade=row.grade)
         for row in rows

@@ -116,7 +116,7 @@ def _reaches(failed: float | None, passed: float | None) -> bool:
 
 
 def _ratio(before: LoadRow, after: LoadRow) -> Ratio | None:
-    """The predicted peak now by that of the baseline; without predictions the best rate of samples."""
+    """The predicted peak now divided by the baseline's; without predictions, the best rate of samples."""
     if before.predicted_peak_per_s and after.predicted_peak_per_s:
         return ratio_of(
             after.predicted_peak_per_s, after.predicted_interval, before.predicted_peak_per_s, before.predicted_interval
@@ -408,7 +408,7 @@ def _divisor(row: Row, rows: Mapping[Key, Row]) -> Row | None:
 
 
 def _unsound(baseline: Row, current: Row, allowed: frozenset[str] = frozenset()) -> str | None:
-    """What is wrong with the figure of either side. allowed: flags that do not forbid a comparison."""
+    """The fault of either side's figure, in words; None without one. allowed: flags that do not forbid a comparison."""
     flaws = {"baseline": _flaw(baseline, allowed), "now": _flaw(current, allowed)}
     if flaws["baseline"] == flaws["now"]:
         return flaws["now"]

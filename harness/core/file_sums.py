@@ -43,7 +43,7 @@ def inputs_of(sums: Mapping[Path, str], results: Results, models: Models) -> dic
 
 
 def load_summary(path: Path, made_by: str = "make aggregate") -> Summary:
-    """A summary, checked against those of its input files that are in its folder. Raises as store.load does, and
+    """A summary, checked against its input files that are in its folder. Raises as store.load does, and
     MalformedFileError where a file has changed since."""
     summary = store.load(path, Summary, made_by)
     # A summary with another name is a copy: the files beside it may belong to another summary.
@@ -58,7 +58,7 @@ def is_large(path: Path) -> bool:
 
 
 class ByModel:
-    """A summary and its rows by model. The rows of a large run stay in their file: only those of a model are read.
+    """A summary and its rows by model. The rows of a large run stay in their file: only one model's rows are read.
 
     head: the summary, of a large run without its rows.
     """

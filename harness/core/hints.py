@@ -147,7 +147,7 @@ def typed(text: str, context: HintContext) -> str:
 
 
 def typed_html(page: str, context: HintContext) -> str:
-    """The same for the text of an HTML page; its scripts and styles stay unchanged."""
+    """As typed, for the text of an HTML page; its scripts and styles stay unchanged."""
     parts = re.split(r"(<(script|style)\b.*?</\2>)", page, flags=re.DOTALL)
     planned = {name: html.escape(value, quote=False) for name, value in context.planned.items()}
     text = HintContext(context.front, planned)

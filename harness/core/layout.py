@@ -509,7 +509,7 @@ class Results:
 
     @property
     def of_generation(self) -> GenerationResults:
-        """The same folder with the records of `generate` in place of those of `run`."""
+        """This folder with the records of `generate` in place of `run`."""
         return GenerationResults(self.root)
 
     def raw_case(self, case_id: str) -> Path:
@@ -541,7 +541,7 @@ class Results:
 
 @dataclass(frozen=True)
 class GenerationResults(Results):
-    """A results folder whose raw records are those of `generate`."""
+    """A results folder with the raw records of `generate`."""
 
     @property
     def raw(self) -> Path:

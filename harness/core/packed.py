@@ -228,7 +228,7 @@ class RowsWriter:
         self._groups.append(rows.group)
 
     def close(self) -> tuple[RowGroup, ...]:
-        """What was written, for the summary."""
+        """Close the file; returns the row groups, for the summary."""
         self._writer.close()
         return tuple(self._groups)
 
@@ -243,7 +243,7 @@ class RowsWriter:
 
 
 class PackedRows:
-    """The rows of a summary, read by model. Raises MalformedFileError where they are not those of the summary."""
+    """The rows of a summary, read by model. Raises MalformedFileError where they do not belong to the summary."""
 
     def __init__(self, path: Path, groups: Sequence[RowGroup]) -> None:
         self._path, self._groups = path, groups

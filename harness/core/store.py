@@ -79,7 +79,7 @@ def save(path: Path, record: BaseModel, indent: int | None = 2) -> bool:
 
 
 def save_encoded(path: Path, content: bytes) -> bool:
-    """The same for the content of a record's file (`encoded`)."""
+    """As save, for the content of a record's file (`encoded`)."""
     _check_fits(path, len(content))
     return save_bytes(path, content)
 
@@ -198,7 +198,7 @@ def load_head(path: Path, made_by: str) -> Summary:
 
 
 def is_packed(content: bytes) -> bool:
-    """Whether the content of a summary's file is that of a PackedSummary."""
+    """Whether the content of a summary's file is a PackedSummary."""
     return _version(content) == PACKED
 
 
@@ -266,7 +266,7 @@ def load_raw(path: Path, sums: dict[Path, str] | None = None) -> Measured | Fail
 
 
 def load_generated(path: Path, sums: dict[Path, str] | None = None) -> Generated | Failed:
-    """The same for a record of `generate`."""
+    """As load_raw, for a record of `generate`."""
     return _load_raw(path, _GENERATED, sums, "make generate")
 
 
@@ -284,7 +284,7 @@ def _load_raw(path: Path, kind: TypeAdapter[T], sums: dict[Path, str] | None, ma
 
 
 def opened_raw(path: Path, content: bytes) -> tuple[str, bytes]:
-    """(sha256, record). Raises MalformedFileError where the sha256 is not that of the record."""
+    """(sha256, record). Raises MalformedFileError where the sha256 does not belong to the record."""
     start = len(_SEAL_HEAD) + 64 + len(_SEAL_JOIN)
     digest, payload = content[len(_SEAL_HEAD) : len(_SEAL_HEAD) + 64], content[start : -len(_SEAL_TAIL)]
     # Every byte around digest and payload is compared too: a damaged file must never pass the check.

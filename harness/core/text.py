@@ -19,7 +19,7 @@ def one_line(text: str) -> str:
 
 
 def lines(text: str) -> str:
-    """The same for each line: line feeds and tabs stay, and a carriage return ends a line, too."""
+    """one_line for each line: line feeds and tabs stay, and a carriage return ends a line, too."""
     if text.isprintable():
         return text
     parts = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")

@@ -39,7 +39,8 @@ _MOST_MODELS = 20
 
 @dataclass(frozen=True)
 class RequestForm:
-    """What a server accepts. ids: prompts as token ids; extensions: `ignore_eos` and `return_token_ids` (vLLM)."""
+    """The request fields that a server accepts. ids: prompts as token ids; extensions: `ignore_eos` and
+    `return_token_ids` (vLLM)."""
 
     ids: bool = True
     extensions: bool = True

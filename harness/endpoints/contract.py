@@ -92,7 +92,7 @@ Reply = Tensors | Completion
 
 @dataclass(frozen=True)
 class EndpointFacts:
-    """What a server says about itself, and how requests reach it.
+    """Facts that a server reports about itself, and how requests reach it.
 
     server, version: empty where it does not say. form: of the payload (`binary`, `json`, `protobuf`, `text`, `ids`).
     notes: each one line.

@@ -211,7 +211,7 @@ class KserveGrpc(Endpoint):
         )
 
     def totals(self, timeout_ns: int) -> ServerTotals | None:
-        """From the statistics extension of Triton."""
+        """Totals from the statistics extension of Triton; None where the server has none."""
         connection = self._connection()
         named = {"name": self.target.model, "version": self.target.version}
         try:

@@ -150,7 +150,7 @@ class KserveHttp(Endpoint):
         )
 
     def totals(self, timeout_ns: int) -> ServerTotals | None:
-        """From the statistics extension of Triton."""
+        """Totals from the statistics extension of Triton; None where the server has none."""
         http = self._http()
         try:
             answer = self._get(http, self._path("/stats"), timeout_ns)

@@ -1,4 +1,4 @@
-"""What became of every request of a run: instants, sizes and failures as arrays, counts, and records (pure).
+"""The timeline of all requests of a run: instants, sizes and failures as arrays, counts, and records (pure).
 
 Instants are int64 in ns after the zero of the schedule, durations int64 in ns; -1: not reached, or not visible.
 """
@@ -70,7 +70,8 @@ class Timeline:
         return np.array([kind is not None for kind in self.failures], dtype=np.bool_)
 
     def latency_ns(self) -> NDArray[np.float64]:
-        """From the scheduled instant to the complete answer; +∞ for a failure. In a closed loop from the issue."""
+        """Times from the scheduled instant to the complete answer; +∞ for a failure. In a closed loop from the
+        issue."""
         return np.where(self.failed, np.inf, (self.done - self.scheduled).astype(np.float64))
 
     def payload_ns(self) -> tuple[Instants, Instants]:
@@ -80,7 +81,8 @@ class Timeline:
         return made, np.where(self.sent < 0, -1, self.sent - self.serialised - opened)
 
     def first_ns(self) -> NDArray[np.float64]:
-        """From the scheduled instant to the first chunk of a stream (TTFT where it has one token); +∞ for a failure."""
+        """Times from the scheduled instant to the first chunk of a stream (TTFT where it has one token); +∞ for a
+        failure."""
         missing = self.failed | (self.first < 0)
         return np.where(missing, np.inf, (self.first - self.scheduled).astype(np.float64))
 
@@ -96,7 +98,7 @@ class Timeline:
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def with_wrong(self, wrong: Sequence[int], detail: str) -> Timeline:
-        """The same run with further failures: requests whose answers are too far from the reference."""
+        """The run with further failures: requests whose answers are too far from the reference."""
         if not wrong:
             return self
         bad = frozenset(wrong)
@@ -107,7 +109,7 @@ class Timeline:
         return Timeline(**given | {"failures": failures, "details": {**self.details, "wrong output": detail}})
 
     def reordered(self, order: NDArray[np.intp]) -> Timeline:
-        """The same requests in another order, such as that of their issue in a closed loop."""
+        """The requests in another order, as by their issue in a closed loop."""
         place = {int(old): new for new, old in enumerate(order)}
         parts = [slice(self.steps.offsets[old], self.steps.offsets[old + 1]) for old in order]
         lengths = np.diff(self.steps.offsets)[order]
@@ -183,8 +185,8 @@ def timeline_of(
 
 
 def client_times(run: Timeline, compared: int, equal: int | None, server: ServerTotals | None) -> ClientTimes:
-    """What the client recorded. compared: answers held against the reference; equal: of completions those like it;
-    server: the service's own sums over this run."""
+    """The client's record. compared: answers held against the reference; equal: completions equal to it; server: the
+    service's own sums over this run."""
     made, sent = run.payload_ns()
     streamed = len(run.steps.at) > 0
     return ClientTimes(

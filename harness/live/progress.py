@@ -102,7 +102,7 @@ class EndedTurn(Record):
 
 
 def ended_turn(record: Measured | Generated | Failed, usage: Usage | None, tolerance: Tolerance | None) -> EndedTurn:
-    """A record without its samples. tolerance: that of its outputs."""
+    """A record without its samples. tolerance: for its outputs."""
     measured = record if isinstance(record, Measured) else None
     unsound = measured is not None and _is_unsound(measured, tolerance)
     return EndedTurn(
@@ -121,7 +121,7 @@ def ended_turn(record: Measured | Generated | Failed, usage: Usage | None, toler
 
 
 def _median_ns(record: Measured | Generated | Failed) -> float | None:
-    """Of a batch; of generation, of a step of the decoder."""
+    """Median time of a batch; of generation, of a step of the decoder."""
     if isinstance(record, Failed):
         return None
     return batch_ns(record) if isinstance(record, Measured) else estimators.median(record.latency_ns)
@@ -266,7 +266,7 @@ def progress(
     loads: Mapping[str, LoadSeen] | None = None,
     memory: dict[str, ModelProgress] | None = None,
 ) -> Progress:
-    """The progress of a run. now: ISO 8601. loads: what is there of the load cases, by load_id.
+    """The progress of a run. now: ISO 8601. loads: the present records of the load cases, by load_id.
 
     memory: of earlier looks at this plan, by model: what has not changed since is not made again.
     """
@@ -402,7 +402,7 @@ def _command(plan: Plan, rows: Sequence[CaseProgress]) -> str:
 def _left_s(
     run: Running, plan: Plan, pending: Sequence[tuple[TurnCase, int]], expected: Mapping[str, float], now: str
 ) -> float | None:
-    """Of the stage that is at work; None for load, whose replications differ in length."""
+    """Seconds left of the stage that is at work; None for load, whose replications differ in length."""
     own = next(
         (cases for cases in (plan.cases, plan.generations) if run.case_id in {case.case_id for case in cases}), ()
     )

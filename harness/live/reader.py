@@ -157,7 +157,7 @@ class WatchedFolder:
             yield f"Reading earlier results: {len(files) - bytes_left} of {len(files)} models."
 
     def _load(self, files: LoadFiles, plan: Plan, load: LoadCase) -> LoadSeen:
-        """What is there of a load case. Damaged and other records are as if missing: `make load` measures them."""
+        """The present records of a load case. Damaged and other records count as missing: `make load` measures them."""
         service = self._record(files.service, ServiceRun)
         if service is None or not _belongs_to_plan(service, plan, service_digest(load)):
             return LoadSeen(failure=_failure(files, plan))

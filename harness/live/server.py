@@ -56,7 +56,7 @@ class StateSource(Protocol):
 
 
 class PageServer(ThreadingHTTPServer):
-    """Serves what is watched. port 0: a free one. Raises UsageError where the port is taken."""
+    """Serves the page of a watched folder. port 0: a free port. Raises UsageError where the port is taken."""
 
     daemon_threads = True
 

@@ -113,7 +113,7 @@ class Probe:
             return None
 
     def others(self) -> dict[int, ProcessCpu]:
-        """By pid, every process that the system shows except the watched one, those it started, and this process."""
+        """Pid → process, for every visible process except the watched one, those it started, and this process."""
         others, ticks, own = {}, os.sysconf("SC_CLK_TCK"), {self.pid, os.getpid()}
         for path in _PROC.glob("[0-9]*/stat"):
             with contextlib.suppress(OSError, ValueError, IndexError):  # ended while we looked, or hidden

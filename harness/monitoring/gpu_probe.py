@@ -80,7 +80,7 @@ class GpuProbe:
 
 
 def reasons_of(bits: int) -> tuple[str, ...]:
-    """The names of the bits that are set; unknown bits, as of a newer driver, keep their number."""
+    """The names of the set bits; a bit that is unknown, as from a newer driver, keeps its number."""
     known = [name for position, name in enumerate(REASONS) if bits >> position & 1]
     newer = [f"bit {position}" for position in range(len(REASONS), bits.bit_length()) if bits >> position & 1]
     return (*known, *newer)

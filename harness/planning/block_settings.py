@@ -53,7 +53,7 @@ def settings_of(
 
 
 def threads_of(case: Case, usual: int) -> int:
-    """The threads of a case: the number of its setting, or else that of every backend in the plan."""
+    """The threads of a case: its setting's number, else the number of every backend in the plan."""
     return backend_info(case.backend).setting(case.device, case.setting).threads or usual
 
 

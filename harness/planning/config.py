@@ -374,7 +374,7 @@ class Config(_Section):
     """What `load` measures; empty: nothing."""
 
     def portable(self) -> Config:
-        """The same without folders of this machine in the names of models (harness/core/text.py)."""
+        """The configuration without folders of this machine in the names of models (harness/core/text.py)."""
         entries = [entry.model_copy(update={"name": portable_name(entry.name)}) for entry in self.models]
         names = [None if block.models is None else tuple(map(portable_name, block.models)) for block in self.matrix]
         blocks = [block.model_copy(update={"models": own}) for block, own in zip(self.matrix, names, strict=True)]
@@ -398,8 +398,8 @@ class Config(_Section):
         return [entry.name for entry in self.models if entry.name not in named]
 
     def all_tolerances(self) -> dict[Precision, Tolerance]:
-        """The default tolerances, replaced by those of the file where it has any; of the later precisions int4 and fp8
-        where a block has them, so that earlier plans keep their ids."""
+        """The default tolerances, replaced by the file's; of the later precisions int4 and fp8 only where a block has
+        them, so that earlier plans keep their ids."""
         lists = [*(block.precisions for block in self.matrix), *(block.precisions for block in self.generation)]
         asked = {precision for precisions in lists for precision in precisions}
         tolerances = {
@@ -425,7 +425,7 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
 
 
 def find_configuration(path: Path) -> Path:
-    """The file or folder itself, else the one of this name in the package.
+    """The file or folder itself, else the packaged file or folder of this name.
 
     `configs/quickstart.yaml`, `quickstart` and `configs/published` are known in every folder.
     """

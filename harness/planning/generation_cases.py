@@ -55,7 +55,7 @@ def expand_generations(
 
 @dataclass(frozen=True)
 class GenerationNeeds:
-    """What the cases of one model need of its export.
+    """The needs of one model's cases for its export.
 
     lengths: most new tokens by prompt length. batch_size: the largest. onnx: precisions of decoder files. forms: their
     further forms (Setting.variant). rounded: precisions of floats below fp32.
@@ -79,7 +79,7 @@ COMPLETIONS_BATCH = 16
 
 
 def generation_needs(plan: Plan) -> dict[str, GenerationNeeds]:
-    """By model, for models with cases that read files."""
+    """Model → its needs, for models with cases that read files."""
     needs: dict[str, GenerationNeeds] = {}
     served = [
         decoder_case(load, COMPLETIONS_BATCH, *pair)
@@ -127,7 +127,7 @@ def _most_tokens(pairs: Iterable[tuple[int, int]]) -> dict[int, int]:
 
 
 def file_precisions(cases: Sequence[GenerationCase]) -> tuple[Precision, ...]:
-    """Of the decoder files: that of int8 is made from that of fp32, which comes first."""
+    """Precisions of the decoder files. The int8 file is made from the fp32 file, which comes first."""
     needed = {onnx_precision(case.precision) for case in cases}
     if "int8" in needed:
         needed.add("fp32")

@@ -361,7 +361,7 @@ def _cases_of_lengths(
 
 @dataclass(frozen=True)
 class _Policy:
-    """Of one load case: batching, and who computes."""
+    """The policy of one load case: batching, and what computes."""
 
     max_batch: int = 1
     max_delay_ns: int = 0

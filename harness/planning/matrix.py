@@ -233,8 +233,8 @@ def _deployments(
     quantised: Mapping[str, Quantisation],
     given: Mapping[str, Sequence[GivenInputs]],
 ) -> tuple[list[Case], dict[str, str]]:
-    """What the matrix can serve with: a case of each model, backend, precision, sequence length and setting, at batch
-    size 1; and by its id the setting's part of a name, empty for the usual one."""
+    """The deployments of the matrix: a case of each model, backend, precision, sequence length and setting, at batch
+    size 1; and by its id the setting's part of a name, empty for the default setting."""
     if not config.scenarios:
         return [], {}
     alone = {"boundaries": ("compute",), "modes": ("sync",), "batch_sizes": (1,), "tune": False}
@@ -249,8 +249,8 @@ def _deployments(
 
 
 def _decoders(config: Config, models: KnownModels, source: str, lengths: tuple[int, int]) -> Sequence[GenerationCase]:
-    """What the blocks of generation can serve prompts and outputs of these lengths with, one sequence at a time. Raises
-    as expand_generations."""
+    """The cases with which the blocks of generation can serve prompts and outputs of these lengths, one sequence at a
+    time. Raises as expand_generations."""
     blocks = tuple(block.model_copy(update={"batch_sizes": (1,)}) for block in config.generation)
     return expand_generations(
         config.model_copy(update={"generation": blocks}), models, source, merge=True, pairs=[lengths]

@@ -122,13 +122,14 @@ def apply_overrides(config: Config, chosen: Overrides) -> Config:
 
 
 def left_out(config: Config, chosen: Overrides) -> tuple[str, ...]:
-    """What the choice of backends leaves out of the configuration, in words."""
+    """A line for each part of the configuration that the choice of backends leaves out."""
     chosen = _load_plan_options(chosen)
     return (*_matrix(config, chosen)[1], *_generation(config, chosen)[1])
 
 
 def _load_plan_options(chosen: Overrides) -> Overrides:
-    """The options, where only loads are planned as those of loads: a running service, and lengths of requests."""
+    """The options; where only loads are planned, with the running service, and lengths of prompts as lengths of
+    requests."""
     if chosen.load is not None and chosen.load.endpoint:
         return _for_endpoint(chosen, chosen.load)
     return _with_lengths(chosen) if chosen.loads_alone else chosen
@@ -136,7 +137,7 @@ def _load_plan_options(chosen: Overrides) -> Overrides:
 
 def _for_endpoint(chosen: Overrides, load: LoadOverrides) -> Overrides:
     """The options with the running service as the only backend. A precision chooses only the tolerance of answers; the
-    lengths of prompts and outputs are those of its completions."""
+    lengths of prompts and outputs become the lengths of its completions."""
     if chosen.backends or chosen.device == "cuda":
         raise UsageError(
             "ENDPOINT names the service to load, so that there is no backend or device to choose.",
@@ -148,7 +149,7 @@ def _for_endpoint(chosen: Overrides, load: LoadOverrides) -> Overrides:
 
 
 def _with_lengths(chosen: Overrides) -> Overrides:
-    """The options with the lengths of prompts and outputs as those of the scenarios, not of blocks of generation."""
+    """The options with the lengths of prompts and outputs moved from the blocks of generation to the scenarios."""
     if chosen.prompts:
         raise UsageError(
             f"{shortened(chosen.prompts, 60)} has texts, and a load has prompts of our own.",
@@ -195,7 +196,7 @@ def _scenarios(blocks: Sequence[ScenarioBlock], chosen: Overrides) -> tuple[Scen
 
 
 def _changed(block: ScenarioBlock, update: Mapping[str, object]) -> ScenarioBlock:
-    """The block with these values, checked as those of a file are. Raises UsageError."""
+    """The block with these values, checked as in a file. Raises UsageError."""
     try:
         return ScenarioBlock.model_validate({**dict(block), **update})
     except ValidationError as error:
@@ -337,7 +338,7 @@ def _with_own_precisions(blocks: Sequence[MatrixBlock], device: Device) -> tuple
 
 
 def _names_by_block(chosen: Sequence[Sequence[Name]], had: Sequence[set[Name]]) -> list[tuple[Name, ...]]:
-    """For each block the chosen names that it has, and those that no block has."""
+    """The chosen names that each block has, then the names that no block has."""
     known = set().union(*had)
     return [
         tuple(name for name in names if name in own or name not in known)

@@ -1,4 +1,4 @@
-"""What of a run is already measured: same settings, same case, same artifacts, same machine and libraries."""
+"""The finished part of a run: turns with the same settings, case, artifacts, machine and libraries."""
 
 from __future__ import annotations
 
@@ -181,9 +181,9 @@ def read_load_state(
     sums: dict[Path, str] | None = None,
     foreign: ForeignFileCheck | None = None,
 ) -> LoadState:
-    """Read the records of a load case. same_machine: whether a record is comparable with those of this machine. sums:
-    as in store.load, of every record that was read. foreign: which file is not of the current export; None where that
-    is not known: then the files are not judged."""
+    """Read the records of a load case. same_machine: whether a record is comparable with this machine's. sums: as in
+    store.load, of every record that was read. foreign: checks the files against the current export; None where there is
+    none, and the files are not judged."""
     state = LoadState(needs_replay=load.replayed)
     sums = {} if sums is None else sums
 
@@ -242,8 +242,8 @@ def foreign_file_check(
     files: ExportFiles,
     sums: dict[Path, str] | None = None,
 ) -> ForeignFileCheck | None:
-    """How service times are compared with the present export of their model, or with its export for generation; None
-    where there is none. sums: as in store.load."""
+    """The check of service times against the present export of their model, or its export for generation; None where
+    there is none. sums: as in store.load."""
     if load.new_tokens is None:
         return None if export is None else lambda service: foreign_service(service, export, engines)
     if not files.generation.is_file():
@@ -326,7 +326,8 @@ def finished_generation_turns(
     results: Results,
     elsewhere: frozenset[str] = frozenset(),
 ) -> FinishedGeneration:
-    """Read the raw files of the turns: those of the same settings, files, machine and libraries count.
+    """Read the raw files of the turns. A record counts where its settings, files, machine and libraries are the present
+    ones.
 
     results: Results.of_generation. elsewhere: backends whose libraries belong to another interpreter.
     """

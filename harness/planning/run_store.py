@@ -71,7 +71,7 @@ def _run(summary: Summary | file_sums.ByModel, commit: str | None) -> HistoryRun
 
 
 def _identity(run: HistoryRun) -> tuple[str, ...]:
-    """What two records of one run share, whatever name its code was given."""
+    """The facts that two records of one run share, whatever name its code was given."""
     return (run.plan_id, run.machine_key, run.measured_from, run.measured_to)
 
 
@@ -152,7 +152,7 @@ def _limit(name: str) -> SizeLimit:
 
 
 class _HttpFolders:
-    """What is read of a folder that a web server lists, with the names and errors of fsspec."""
+    """Folders that a web server lists, with the names and errors of fsspec."""
 
     def ls(self, url: str, detail: bool) -> list[str]:
         """URLs of the entries of a folder: the relative links of its page."""

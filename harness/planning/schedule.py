@@ -47,7 +47,7 @@ def round_turns(cases: Sequence[Case], number: int, seed: int) -> list[Turn]:
 
 
 def paired_rounds(cases: Sequence[Case], rounds: int, seed: int) -> list[list[tuple[Turn, bool]]]:
-    """The turns of each round, each with True where the current state goes first, False where the other state does.
+    """The turns of each round, each with True where the current state goes first, else False.
 
     Rounds 1 and 2, 3 and 4, … of a case have opposite orders, of which the first is random: an effect of the place in a
     pair (a warm cache, a falling clock) then affects both states equally often, and a drift affects them at random.
@@ -75,7 +75,8 @@ def further_turns(
     elapsed_s: float,
     failed: Collection[str] = (),
 ) -> list[Turn]:
-    """The next pass of a run: one more round for each case that needs it and may have it; empty when all are done.
+    """The next pass of a run: one more round for each case that needs it and may have it; empty when all cases are
+    done.
 
     elapsed_s: time since the start of the command that contains the run. failed: ids of cases of which a process failed
     in this run: they would fail again in every pass.
@@ -145,7 +146,7 @@ def _compile_s(cases: Iterable[Case]) -> float:
 
 
 def _processes(cases: Sequence[Case], rounds: int) -> int:
-    """Of a tuned row every setting runs in round 1, and one of them in the others."""
+    """Number of processes. Of a tuned row every setting runs in round 1, and one of them in the others."""
     tried = [case for case in cases if case.tuned]
     return rounds * (len(cases) - len(tried)) + len(tried) + (rounds - 1) * _tuned_rows(tried)
 

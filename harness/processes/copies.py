@@ -1,4 +1,4 @@
-"""The same case on every device of a host, alone and together, in windows that this process starts.
+"""Copies of a case on every device of a host, alone and together, in windows that this process starts.
 
 In each round every device gets a fresh process. All load and warm up; then each works alone in turn, all work together,
 twice, and each alone again in the reverse order. A drift over a round cancels in the mirrored order, and no process

@@ -36,7 +36,7 @@ def measure_turn(job: CaseJob, worker: Worker, results: Results, observer: Obser
 
 
 def generate_turn(task: GenerationCaseJob, worker: Worker, results: Results, observer: Observer) -> Generated | Failed:
-    """The same for a case of generation. results: Results.of_generation of a folder."""
+    """As measure_turn, for a case of generation. results: Results.of_generation of a folder."""
     return _measure(task, worker, results, observer, store.load_generated)
 
 
@@ -212,7 +212,7 @@ class WorkerPool:
         return record
 
     def generate(self, turn: tuple[int, GenerationCase]) -> Generated | Failed:
-        """The same for a turn of generation."""
+        """As measure, for a turn of generation."""
         number, case = turn
         setting = backend_info(case.backend).decoder_setting(case.device, case.setting)
         task = GenerationCaseJob(

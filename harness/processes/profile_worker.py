@@ -92,7 +92,7 @@ def _case_answer(asked: ProfileJob, job: CaseJob) -> Record:
 
 
 def _phase_answer(asked: ProfileJob, job: GenerationCaseJob) -> Record:
-    """The same levels of one phase of generation; its allocations are not measured."""
+    """The answer about one phase of generation; its allocations are not measured."""
     case, phase = job.case, asked.phase
     if phase is None:
         raise ValueError("a phase of generation has to be named")

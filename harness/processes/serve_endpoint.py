@@ -210,7 +210,7 @@ class PromptWorkload(Workload):
         return JudgedAnswers(compared, wrong=wrong, equal=equal)
 
     def check_repeats(self, endpoint: Endpoint, facts: EndpointFacts, seed: int) -> Repeats:
-        """Of prompts of one length, by their token ids."""
+        """The repeat check on prompts of one length, by their token ids."""
         first = self.samples[0]
         if facts.form != "ids" or first.ids is None:
             return Repeats(missing="the server takes text, and new prompts are made of token ids")
@@ -224,7 +224,7 @@ class PromptWorkload(Workload):
 
 @dataclass(frozen=True)
 class ExpectedAnswer:
-    """Of greedy fp32 to a prompt."""
+    """The answer of greedy fp32 to a prompt."""
 
     ids: tuple[int, ...]
     text: str
@@ -243,7 +243,7 @@ def _answered(
     return prompts, {number: ExpectedAnswer(tuple(row), text) for number, (row, text) in enumerate(rows)}
 
 
-def workload_of(job: LoadJob) -> Workload:
+def make_workload(job: LoadJob) -> Workload:
     """The workload of a load case. Raises FormatError or MissingInputError where a file is missing."""
     return TensorWorkload(job) if job.load.new_tokens is None else PromptWorkload(job)
 
@@ -343,7 +343,7 @@ class _EndpointRun:
     def opened(cls, job: LoadJob, files: LoadFiles, enter: Enter) -> _EndpointRun:
         """Check the service, and compare its answers to all stored inputs with the reference."""
         enter("endpoint check")
-        work = workload_of(job)
+        work = make_workload(job)
         endpoint = open_endpoint(parse_target(job.load.endpoint or ""))
         facts = endpoint.check(work.samples[0], CHECK_NS)
         enter("reference check")
@@ -378,7 +378,7 @@ class _EndpointRun:
         return digest_of(self.work.artifacts, facts.url, facts.server, facts.version, facts.form)
 
     def measure_service(self, identity: str) -> None:
-        """Service times with one client, the guard, and what is known about the service."""
+        """Save the service times with one client, the guard, and the facts of the service."""
         load, facts = self.job.load, self.facts
         self.enter("service times")
         started_at = utc_now()

@@ -111,8 +111,7 @@ class _PromptRows:
 
 @dataclass(frozen=True)
 class _Service:
-    """The decoders by prepared size, and what is the same for all of them. joining: the only one of continuous
-    batching."""
+    """The decoders by prepared size, and their common facts. joining: the only decoder of continuous batching."""
 
     decoders: Mapping[int, Decoder]
     joining: JoiningDecoder | None

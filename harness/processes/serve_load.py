@@ -176,7 +176,7 @@ class _Loaded:
 
 
 class _Service:
-    """All workers of the service, and what is the same for all of them."""
+    """All workers of the service, and their common facts."""
 
     def __init__(
         self, workers: Sequence[_Loaded], export: ExportRecord, files: Mapping[str, str], job: LoadJob
@@ -367,7 +367,7 @@ class _LoadRun:
     enter: Enter
 
     def measure_service(self) -> None:
-        """Service times, guards, and what is known about the loaded service."""
+        """Save the service times, the guards, and the facts of the loaded service."""
         load, service, seed = self.job.load, self.service, self.job.measurement.seed
         sizes = batch_sizes(load)
         self.enter("service times")

@@ -156,14 +156,14 @@ def _measure_turn(job: TurnJob, enter: Enter, phases: Sequence[str]) -> None:
 
 
 def _service_of(load: LoadCase) -> Callable[[LoadJob, Enter], None]:
-    """What serves a load case: a decoder here, a running service, or a backend."""
+    """The function that serves a load case: with a decoder here, a running service, or a backend."""
     if load.generates_here:
         return serve_generation
     return serve_load if load.endpoint is None else serve_endpoint
 
 
 def _serve_load_case(job: LoadJob, enter: Enter, phases: Sequence[str]) -> None:
-    """The same for a load case, whose process saves several records."""
+    """Serve a load case, whose process saves several records; record the failure with its phase."""
     files = Results(Path(job.results)).load(job.load.load_id)
     log = _log_to(files.log)
     try:

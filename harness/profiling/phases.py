@@ -58,7 +58,7 @@ def phase_rows(rows: Iterable[GenerationRow], profiled: Callable[[str], bool]) -
 
 
 def with_phases(summary: Summary, profiled: Callable[[str], bool]) -> Summary:
-    """The summary whose rows include those of phases (phase_rows), for what is based on profiles."""
+    """The summary with the rows of phases (phase_rows), for conclusions from profiles."""
     return summary.model_copy(update={"rows": (*summary.rows, *phase_rows(summary.generations, profiled))})
 
 

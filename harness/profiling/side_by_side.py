@@ -38,7 +38,7 @@ def is_tree(layers: Sequence[LayerRow]) -> bool:
 
 
 def shared_modules(profiles: Sequence[Sequence[LayerRow]]) -> dict[str, str]:
-    """Module → its line, which is its own or that of a module that contains it; in the model's order.
+    """Module → its line: its own, or the line of a module that contains it; in the model's order.
 
     A module that is missing in some profile goes to the nearest module around it that all profiles have. The other
     modules directly inside it that contain no modules go to it too: the missing module was fused with one of them.
@@ -141,12 +141,12 @@ class SideBySide:
 
     @property
     def slowest(self) -> ComparedColumn:
-        """The last column: gains are its times minus those of the fastest."""
+        """The last column: a gain is its time minus the fastest column's."""
         return self.columns[-1]
 
     @property
     def gain_ns(self) -> int:
-        """Parts of the slowest column minus those of the fastest, in ns: the sum of all lines' gains."""
+        """Parts of the slowest column minus parts of the fastest, in ns: the sum of all lines' gains."""
         return self.slowest.parts_ns - self.fastest.parts_ns
 
     @property
@@ -156,7 +156,7 @@ class SideBySide:
 
     @property
     def measured_gain_ns(self) -> float | None:
-        """Measured latency of the slowest column minus that of the fastest, in ns; None where one is unknown."""
+        """Measured latency of the slowest column minus the fastest column's, in ns; None where one is unknown."""
         if self.slowest.latency_ns is None or self.fastest.latency_ns is None:
             return None
         return self.slowest.latency_ns - self.fastest.latency_ns
@@ -219,7 +219,7 @@ def _sum_of(name: str, lines: Sequence[SideBySideLine]) -> SideBySideLine:
 
 
 def _fastest_first(columns: Iterable[ComparedColumn]) -> list[ComparedColumn]:
-    """The columns with parts; by measured latency where all have it, else by that of the profiling process."""
+    """The columns with parts; by measured latency where all have it, else by the latency in the profiling process."""
     timed = [column for column in columns if column.parts_ns]
     measured = all(column.latency_ns is not None for column in timed)
     return sorted(timed, key=lambda column: (column.latency_ns or 0) if measured else column.parts.plain_ns)

@@ -167,7 +167,7 @@ def _minutes(first: str, last: str) -> str:
 
 
 def provenance(summary: Summary) -> str:
-    """Which configuration and plan were measured, and when."""
+    """The configuration, the plan and the time of the measurement, in a sentence."""
     if summary.measured_from:
         span = f" · measured {_minutes(summary.measured_from, summary.measured_to or summary.measured_from)}"
     else:

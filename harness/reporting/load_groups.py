@@ -134,7 +134,7 @@ def service_name(endpoint: str) -> str:
 
 
 def highest_load(row: LoadRow) -> float:
-    """By what rows of a group are ranked: the verified peak of a server, else samples a second; 0 without either."""
+    """The rank of a row in its group: the verified peak of a server, else samples a second; 0 without either."""
     if row.scenario == "server":
         return row.peak_pass_per_s or 0.0
     return max((point.samples_per_s for point in row.points), default=0.0)
@@ -157,7 +157,7 @@ def single_point(row: LoadRow) -> LoadedPoint | None:
 
 
 def peak_point(row: LoadRow) -> LoadedPoint | None:
-    """The only point of a row, or that of the highest load that passed."""
+    """The only point of a row, or the point of the highest load that passed."""
     at_peak = (
         point for point in row.points if point.asked_per_s is not None and point.asked_per_s == row.peak_pass_per_s
     )
@@ -182,7 +182,7 @@ def bounded_percentile(point: LoadedPoint, of: Bounded, name: str) -> LoadPercen
 
 
 def infinite_ns(percentile: LoadPercentile | None) -> float | None:
-    """Its value in ns: infinite where failed requests reach it, None where it is withheld."""
+    """The value of a percentile in ns: infinite where failed requests reach it, None where it is withheld."""
     if percentile is None:
         return None
     return math.inf if percentile.infinite else percentile.ns

@@ -20,7 +20,7 @@ from harness.core.schemas import UnitRequest
 
 @dataclass(frozen=True)
 class Requirements:
-    """What a machine needs to run a unit. gpus: number of GPUs."""
+    """Requirements of a unit on a machine. gpus: number of GPUs."""
 
     gpus: int = 0
 

@@ -1,4 +1,4 @@
-"""What follows from a load case: its batch sizes, its points, the length of a replication, and digests (pure)."""
+"""Facts that follow from a load case: its batch sizes, its points, the length of a replication, and digests (pure)."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def draw_length_pairs(load: LoadCase, count: int, seed: int) -> tuple[Pair, ...]
 
 
 def draw_places(pairs: int, count: int, seed: int) -> list[int]:
-    """Which of so many pairs each request draws, independent of its schedule."""
+    """The place of the pair that each request draws, independent of its schedule."""
     places: list[int] = np.random.default_rng((seed, 1)).integers(0, pairs, count).tolist()
     return places
 
@@ -154,7 +154,7 @@ def prediction_digest(load: LoadCase) -> str:
 
 
 def _digest(load: LoadCase, without: frozenset[str]) -> str:
-    """Of the fields that differ from their defaults, so that a field that comes later changes no digest."""
+    """Digest of the fields that differ from their defaults, so that a field that comes later changes no digest."""
     return digest_of(load.model_dump(mode="json", exclude=set(without), exclude_defaults=True))
 
 

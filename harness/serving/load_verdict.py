@@ -97,7 +97,7 @@ class LoadGenVerdict:
 
     @property
     def valid(self) -> bool:
-        """What its summary prints as `Result is : VALID`."""
+        """The verdict that LoadGen's summary prints as `Result is : VALID`."""
         return self.within_bound and self.early_stopping and self.least_count and self.least_duration
 
 
@@ -261,7 +261,7 @@ def _estimate(shares: NDArray[np.float64], control: Control | None) -> tuple[flo
 
 def combined_verdict(verdicts: Sequence[LoadVerdict]) -> LoadVerdict:
     """The verdict on several bounds: PASS where all pass, FAIL where one fails. With k bounds the chance of a false
-    FAIL is up to k times that of one; that of a false PASS is no larger."""
+    FAIL is up to k times the chance with one bound; the chance of a false PASS is no larger."""
     order: tuple[LoadVerdict, ...] = ("LOAD NOT REACHED", "FAIL", "UNDECIDED")
     return next((decisive for decisive in order if decisive in verdicts), "PASS")
 

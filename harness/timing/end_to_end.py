@@ -58,7 +58,7 @@ class EndToEnd(Mode):
         self._chosen = self._raw[index]
 
     def once(self) -> None:
-        """From the raw samples to the answer."""
+        """Run from the raw samples to the answer."""
         batch = self._prepare(self._chosen)
         self._fed.feed(batch)
         self._fed.infer()

@@ -38,7 +38,7 @@ LOST = "it was not complete before the time limit"
 
 
 class IssuingPlace(Protocol):
-    """What computes one batch at a time on a stream of its own (harness/timing/service_times.py has it)."""
+    """A place that computes one batch at a time on a stream of its own (harness/timing/service_times.py has it)."""
 
     def launch(self, requests: int) -> None:
         """Enqueue one batch for so many requests and return."""

@@ -83,7 +83,7 @@ class TimedBatch:
 
 
 class _Shared:
-    """What the workers of a run share."""
+    """The state that the workers of a run share."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -245,7 +245,8 @@ class WorkerThreads:
         self.gather(bodies)
 
     def gather(self, bodies: Sequence[Callable[[], T]]) -> list[T]:
-        """The same, with their results."""
+        """Run a body on each of the first threads at the same time; returns their results, or raises what one of
+        them raised."""
         if not self._pools:
             return [body() for body in bodies]
         started = [pool.submit(body) for pool, body in zip(self._pools, bodies, strict=False)]

@@ -190,7 +190,7 @@ ClosedLoop = Callable[[int, int, int, int], Dispatches]
 
 
 def service_times(served: ClosedLoop, workers: int, sizes: Sequence[int], seconds: float) -> dict[int, tuple[int, ...]]:
-    """By size, the time of each dispatch in ns: of each worker in the order measured, one worker after the other.
+    """Size → the time of each dispatch in ns: of each worker in the order measured, one worker after the other.
 
     workers: or batches in flight. seconds: longest measurement of a size. Raises CaseError where a dispatch fails.
     """

@@ -133,7 +133,7 @@ class TokenSource(Generator, Protocol):
         """Bytes of keys and values."""
 
     def placement(self) -> Placement:
-        """What really ran."""
+        """Device, precision and settings that really ran."""
 
     def close(self) -> None:
         """Release resources."""

@@ -25,7 +25,7 @@ MIN_ITERATIONS = 5
 
 
 class Signals(Protocol):
-    """What starts the windows (harness/timing/windows.py)."""
+    """The signals that start the windows (harness/timing/windows.py)."""
 
     def next(self) -> Situation:
         """Wait for the next window; returns its situation."""

@@ -317,7 +317,7 @@ def _diagnosed(job: ExportJob, loaded: Loaded, inputs: Arrays, compare: Compare)
 def _write_references(
     job: ExportJob, loaded: Loaded, inputs: Mapping[int | None, Inputs], compare: Compare
 ) -> dict[int | None, Parity | None]:
-    """By length, how far the answers to different samples are apart; None for one sample."""
+    """Length → how far the answers to different samples are apart; None for one sample."""
     answer = reference_of(loaded, limits.thread_count())
     exchanged: dict[int | None, Parity | None] = {}
     for length, made in inputs.items():

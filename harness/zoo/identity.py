@@ -81,7 +81,7 @@ def _hashes(paths: Iterable[Path], folder: Path) -> dict[str, str]:
 
 
 def _revision(info: ModelInfo, cache: Path | None) -> dict[str, str]:
-    """Of a model on the hub: the commit that was fetched last."""
+    """The commit of a model on the hub that was fetched last."""
     if info.family != "harness.zoo.families.transformer":
         return {}
     try:

@@ -32,8 +32,8 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Raw:
-    """The same inputs as a caller has them (texts in UTF-8, or JPEG files), and how to make arrays from them and an
-    answer from the outputs."""
+    """The inputs as a caller has them (texts in UTF-8, or JPEG files), and how to make arrays from them and an answer
+    from the outputs."""
 
     samples: tuple[bytes, ...]
     preparation: Preparation
@@ -93,7 +93,7 @@ class Loaded:
     hidden_size: int | None = None
 
     def with_fixed_batch(self, batch: int | None) -> Loaded:
-        """The same, for exactly that batch size."""
+        """The model for exactly that batch size."""
         return replace(self, fixed_batch=batch)
 
     def require_module(self) -> nn.Module:
@@ -105,7 +105,8 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Request:
-    """What to load: weights, the seed of `seeded` weights, the folder of downloads, and the model's own folder.
+    """A request to load a model: weights, the seed of `seeded` weights, the folder of downloads, and the model's own
+    folder.
 
     A family writes into `folder` whatever `architecture` needs to rebuild the model without a network.
     """
@@ -190,7 +191,7 @@ def axes_of_examples(shapes: Mapping[str, Sequence[int]]) -> dict[str, int | Non
 
 
 def axes_of_graph(shapes: Mapping[str, Shape]) -> dict[str, int | None]:
-    """The same by the shapes that an ONNX file declares, where the batch is a symbol or a fixed number.
+    """As axes_of_examples, by the shapes that an ONNX file declares, where the batch is a symbol or a fixed number.
 
     >>> axes_of_graph({"x": ("batch", 8), "state": (2, "batch", 4), "scale": ()})
     {'state': 1, 'scale': None}

@@ -1,5 +1,5 @@
-"""What a model's own files say before a library is imported: the kind of its input, whether it can generate what is
-asked, and whether an ONNX file is quantised. `plan` needs no more."""
+"""Facts from a model's own files before a library is imported: the kind of its input, whether it can generate, and
+whether an ONNX file is quantised. `plan` needs no more."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ _OF_TEXT = "max_position_embeddings"
 
 
 def media_of(reference: str) -> Media:
-    """Of a folder, or of a hub id whose configuration is in the hub's cache; text where neither says."""
+    """The kind of input of a folder, or of a hub id whose configuration is in the hub's cache; text where neither
+    says."""
     folder = folder_of(reference)
     if folder is None:
         return "text"
@@ -133,7 +134,7 @@ def facts_of(info: ModelInfo, weights: Weights) -> DecoderFacts | str | None:
 
 
 def facts_of_config(name: str, config: Mapping[str, Any], tokenizer: bool | None = None) -> DecoderFacts | str:
-    """The same from a config.json.
+    """As facts_of, from a config.json.
 
     >>> facts_of_config("x", {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_positions": 64})
     DecoderFacts(kind='causal', longest=64, tokenizer=None, model_type='gpt2', gguf=False)

@@ -27,7 +27,7 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet_natively() -> Iterator[None]:
-    """The same, and discard what native code prints; a crash inside leaves no word on stderr."""
+    """As quiet, and discard the output of native code; a crash inside leaves no word on stderr."""
     with quiet(), Path(os.devnull).open("w") as sink:
         before = {number: os.dup(number) for number in (1, 2)}
         try:

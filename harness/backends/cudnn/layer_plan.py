@@ -181,7 +181,7 @@ class _GraphReader:
         return name
 
     def _picture(self, node: Any) -> str:
-        """The same, where it has to be read as (N, C, H, W)."""
+        """As _value, for a value that is read as (N, C, H, W)."""
         if node.input[0] in self.flat and self.extents[self._value(node.input[0])][2:] != (1, 1):
             raise _refused(f"the operator {node.op_type} on a flattened picture", node)
         return self._source(node)
@@ -455,9 +455,8 @@ def channels_last(values: Array, channels: int | None = None) -> Array:
 
 
 def folded(plan: LayerPlan) -> tuple[LayerPlan, Fold]:
-    """The same inference on blocks of 2 × 2 pixels. NotSupportedError where the input has another reader than one
-    convolution of stride 2. The plan's input must have its own channels, not padded ones.
-    """
+    """The plan of the same inference on blocks of 2 × 2 pixels. NotSupportedError where the input has another reader
+    than one convolution of stride 2. The plan's input must have its own channels, not padded ones."""
     readers = [step for step in plan.steps if plan.source in (step.source, getattr(step, "residual", None))]
     first = readers[0]
     if len(readers) != 1 or not isinstance(first, Convolution) or _stride(first) != ((2, 2), (1, 1), 1):

@@ -33,7 +33,7 @@ _THREADS = 256
 
 
 class OwnPooling:
-    """The same by a kernel of ours; `fits`: whether it can run these extents."""
+    """A pooling by our own kernel. fits: whether it can run these extents."""
 
     def __init__(self, module: Any, step: Pooling, source: Extents, result: Extents) -> None:
         """module: of load_kernels()."""

@@ -264,7 +264,7 @@ class CuDnn(BufferedBackend):
         return kernels[kept.form]
 
     def _result(self, kernel: Kernel, addresses: Addresses, step: LayerStep, tensors: InferTensors) -> Array:
-        """What a kernel gives, as fp32 on the host."""
+        """The result of a kernel, as fp32 on the host."""
         kernel(addresses)
         return self._cuda.fetch(self._array(step.result, tensors)).astype(np.float32)
 

@@ -85,7 +85,8 @@ def _number_or_infinity(value: float | None) -> float:
 
 
 class TuningPlace(Record):
-    """What a choice is valid for: library, GPU and model file. In another place the steps are tuned again."""
+    """The conditions for which a choice is valid: library, GPU and model file. In another place the steps are tuned
+    again."""
 
     cudnn: int
     frontend: str

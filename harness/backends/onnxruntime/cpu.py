@@ -94,7 +94,7 @@ class OnnxRuntime(Backend):
         done(error or None)
 
     def issued(self) -> list[tuple[int, dict[str, Array]]]:
-        """Of the latest passes."""
+        """Outputs of the latest passes."""
         return [
             (index, {name: np.copy(value) for name, value in zip(self._names, answer, strict=True)})
             for index, answer in self._issued
@@ -154,7 +154,7 @@ class OnnxRuntime(Backend):
         return {"onnxruntime": ort.get_build_info()}
 
     def _floating(self) -> str:
-        """Of the file, and of its inputs and outputs."""
+        """The floating type of the file, and of its inputs and outputs."""
         session = self._session
         return file_precision(
             self._artifact, [port.type for port in session.get_inputs()], [port.type for port in session.get_outputs()]

@@ -52,7 +52,7 @@ class OnnxDecoder(Decoder):
         return self._way.tokens()
 
     def logits(self) -> NDArray[np.float32]:
-        """As fp32."""
+        """Logits as fp32."""
         return self._way.logits().astype(np.float32)
 
     def force(self, ids: NDArray[np.int64]) -> None:
@@ -60,7 +60,7 @@ class OnnxDecoder(Decoder):
         self._way.force(ids)
 
     def cache_bytes(self) -> int:
-        """Of the buffers, or of the arrays."""
+        """Bytes of the buffers, or of the arrays."""
         return self._way.cache_bytes()
 
     def placement(self) -> Placement:

@@ -130,7 +130,7 @@ class GenaiDecoder(Decoder):
         self._tokens = self._history[-1] = np.array(ids)
 
     def cache_bytes(self) -> int:
-        """Of the outputs of keys and values, which share the buffers of the inputs."""
+        """Bytes of the outputs of keys and values, which share the buffers of the inputs."""
         return sum(int(self._generator.get_output(name).nbytes) for name in self._present())
 
     def placement(self) -> Placement:

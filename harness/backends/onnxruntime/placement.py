@@ -1,4 +1,5 @@
-"""Which provider ran which nodes: from the profile of a session's first run, never from the requested list (pure)."""
+"""The provider of each node that ran: from the profile of a session's first run, never from the requested list
+(pure)."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def _profiling_options(options: Any, folder: Path, name: str) -> Any:
 
 
 class ProfiledOnnxRuntime(OnnxRuntime):
-    """The same session, except for the profile and a copy of the graph that it made from the file."""
+    """The timed session with a profile and a copy of the graph that it made from the file."""
 
     def __init__(self, job: BackendJob, folder: Path) -> None:
         super().__init__(job)
@@ -252,7 +252,7 @@ def _profiled(job: BackendJob, runs: int) -> tuple[list[int], list[Any], NodeInd
 def decoder(
     job: DecoderJob, prompts: NDArray[np.int64], phase: GenerationPhase, folder: Path, runs: int
 ) -> PartsProfile:
-    """Nodes of one phase on a CPU. prompts: (samples, length), taken in turn. folder, runs: as of profile()."""
+    """Nodes of one phase on a CPU. prompts: (samples, length), taken in turn. folder, runs: as in profile()."""
     before = spans_alone(DecoderPhase(OnnxDecoder(job), prompts, phase), runs)
     with tempfile.TemporaryDirectory(prefix="inferometer-") as scratch:
         profiled = ProfiledOnnxDecoder(job, Path(scratch), phase)

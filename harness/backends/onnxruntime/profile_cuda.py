@@ -35,7 +35,7 @@ _NO_FLOPS = "No FLOPs by node: kernels contain parts of several modules."
 
 
 class _ProfiledOnGpu(OnnxRuntimeOnGpu):
-    """The same session, except for a profile of all its runs and a copy of the graph that it made from the file."""
+    """The timed session with a profile of all its runs and a copy of the graph that it made from the file."""
 
     def __init__(self, job: BackendJob, folder: Path) -> None:
         super().__init__(replace(job, options={**job.options, "graph": False}))

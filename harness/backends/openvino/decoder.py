@@ -90,7 +90,7 @@ class OpenVinoDecoder(Decoder):
         return ids
 
     def logits(self) -> NDArray[np.float32]:
-        """Of the latest request."""
+        """Logits of the latest request."""
         logits: NDArray[np.float32] = self._answering.get_tensor("logits").data.astype(np.float32)
         return logits
 
@@ -99,7 +99,7 @@ class OpenVinoDecoder(Decoder):
         self._token = np.array(ids, np.int64)[:, None]
 
     def cache_bytes(self) -> int:
-        """Of the states, and of the encoder's keys and values."""
+        """Bytes of the states, and of the encoder's keys and values."""
         states = sum(int(state.state.byte_size) for state in self._request.query_state())
         if self._prefill is None:
             return states

@@ -35,7 +35,7 @@ _NOTES = (
 
 
 class _ProfiledOpenVino(OpenVino):
-    """The same model, compiled with counters."""
+    """The timed model, compiled with counters."""
 
     def properties(self) -> dict[str, Any]:
         """With counters."""

@@ -108,7 +108,7 @@ class OpenVino(Backend):
         self._queue.start_async(dict(self._tensors[index]), (index, done), share_inputs=True)
 
     def issued(self) -> list[tuple[int, dict[str, Array]]]:
-        """Of the last pass of each request of the queue."""
+        """Outputs of the last pass of each request of the queue."""
         passes = zip(self._queue, self._queue.userdata, strict=True)
         return [(own[0], self._copied(request)) for request, own in passes if own is not None]
 
@@ -152,12 +152,12 @@ class OpenVino(Backend):
 
 
 def _complete(_request: Any, own: tuple[int, Callable[[str | None], None]]) -> None:
-    """What a request of the queue calls on a thread of OpenVINO. Where a pass fails, OpenVINO does not call it."""
+    """The callback of the queue's requests, on a thread of OpenVINO. Where a pass fails, OpenVINO does not call it."""
     own[1](None)
 
 
 def matched_ports(ports: Sequence[Collection[str]], names: Sequence[str]) -> tuple[str, ...]:
-    """Which of the export's tensors each port is. ports: the names of each, in the order of the graph.
+    """The export's tensor of each port. ports: the names of each, in the order of the graph.
 
     A port may have several names, or others than the file's: OpenVINO removes Identity and Dropout and keeps any of
     their names. Where no name matches, the order decides, which is the file's. CaseError where the numbers differ.

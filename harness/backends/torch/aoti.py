@@ -84,7 +84,7 @@ class TorchAoti(TorchBackend):
 
 
 def _ordinary(module: torch.nn.Module) -> torch.nn.Module:
-    """The same module with ordinary tensors: those that were made in inference mode cannot be exported."""
+    """The module with ordinary tensors: tensors that were made in inference mode cannot be exported."""
     for part in module.modules():
         for name, parameter in list(part._parameters.items()):
             if parameter is not None and parameter.is_inference():

@@ -206,8 +206,8 @@ class TorchBackend(Backend):
         return {"inputs_copied": "+".join(written)} if written else {}
 
     def _evidence(self) -> list[torch.Tensor]:
-        """Tensors that show the precision of the module: its floating-point parameters, or else those of its buffers,
-        inputs or results, in that order; all tensors where none is floating."""
+        """Tensors that show the precision of the module: its floating-point parameters, else its buffers, inputs or
+        results, in that order; all tensors where none is floating."""
         inputs = [tensor for tensor in self._inputs.sets[0] if isinstance(tensor, torch.Tensor)]
         results = [tensor for tensor in self._results() if isinstance(tensor, torch.Tensor)]
         parameters: list[torch.Tensor] = [*self._module.parameters()]
@@ -238,7 +238,7 @@ class TorchBackend(Backend):
         return fp8.in_fp8(module, self._place.module, dtype)
 
     def _product_shares(self) -> tuple[Mapping[Product, float], dict[str, str]]:
-        """Of an eager pass; and for the settings, why they are unknown."""
+        """Shares of the products of an eager pass; and for the settings, why they are unknown."""
 
         def word(dtype: torch.dtype) -> str:
             return self._place.precision([_NAMES.get(dtype, str(dtype))])

@@ -74,7 +74,7 @@ class TorchCompile(TorchBackend):
         self._frozen = _frozen_weights() if self._freezing else None
 
     def placement(self) -> Placement:
-        """As of every module, and whether all of it ran compiled."""
+        """The placement of every module, and whether all of it ran compiled."""
         return super().placement().model_copy(update={"ran_eagerly": self._counted().eager_parts()})
 
     def close(self) -> None:

@@ -255,7 +255,7 @@ class OnCuda(Place):
         return list(self._replays)
 
     def require_fp8(self) -> None:
-        """By the GPU's compute capability."""
+        """Raise NotSupportedError where the GPU's compute capability has no fp8."""
         require_capability(torch.cuda.get_device_capability(), torch.cuda.get_device_name())
 
     def precision(self, floating: Sequence[str]) -> str:
@@ -339,7 +339,8 @@ def _attention(module: nn.Module) -> str | None:
 
 
 def _cublas_version() -> str:
-    """As the loaded library reports (cublasGetProperty: 0 major, 1 minor, 2 patch), or why it does not."""
+    """The version that the loaded library reports (cublasGetProperty: 0 major, 1 minor, 2 patch), or why it reports
+    none."""
     name = f"libcublas.so.{str(torch.version.cuda).partition('.')[0]}"
     try:
         library = ctypes.CDLL(name)

@@ -182,7 +182,7 @@ class EagerDecoder(TorchDecoder):
             self._call({"input_ids": prompt, **self._last_only})
 
     def prefill_padded(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
-        """The same with a mask over the padding, which every later step has, too."""
+        """As prefill, with a mask over the padding, which every later step has, too."""
         if self._seq2seq:
             super().prefill_padded(ids, lengths)
         self._cache = self._new_cache()
@@ -223,8 +223,8 @@ class EagerDecoder(TorchDecoder):
 
 
 class _Slots:
-    """What the layers of the cache share. lengths: of each slot on the host, 0 where it is empty; rows, places: where
-    the next step writes, on the device; longest: positions that it attends to."""
+    """The state that the layers of the cache share. lengths: of each slot on the host, 0 where it is empty; rows,
+    places: where the next step writes, on the device; longest: positions that it attends to."""
 
     def __init__(self, count: int) -> None:
         self.lengths = np.zeros(count, np.int64)

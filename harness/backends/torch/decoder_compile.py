@@ -100,7 +100,7 @@ class CompiledDecoder(TorchDecoder):
         self._logits = self._step()
 
     def logits(self) -> NDArray[np.float32]:
-        """As of every decoder; a step that compiled again is an error here, outside the clock."""
+        """Logits; a step that compiled again is an error here, outside the clock."""
         self._refuse_recompilation()
         return super().logits()
 
@@ -195,7 +195,7 @@ class CompiledDecoder(TorchDecoder):
         }
 
     def placement(self) -> Placement:
-        """As of every decoder; a CUDA graph that was asked for and skipped is said in the precision's place."""
+        """The placement; where a requested CUDA graph was skipped, the precision says so."""
         self._refuse_recompilation()
         placement = super().placement()
         skips = counters["inductor"].get("cudagraph_skips", 0)

@@ -111,7 +111,7 @@ def require_capability(capability: tuple[int, int], name: str) -> None:
 
 
 def settings(module: nn.Module) -> dict[str, str | int | float | bool]:
-    """For the row: how many layers were quantised and how many were not, and how they multiply."""
+    """Settings of the row: how many layers were quantised and how many were not, and how they multiply."""
     parts = list(module.modules())
     return {
         "fp8_layers": sum(isinstance(part, Fp8Linear) for part in parts),

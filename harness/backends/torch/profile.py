@@ -53,7 +53,7 @@ def eager(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) ->
 def eager_decoder(
     job: DecoderJob, prompts: NDArray[np.int64], phase: GenerationPhase, folder: Path, runs: int
 ) -> PartsProfile:
-    """Modules and operators of one phase. prompts: (samples, length), taken in turn. folder, runs: as of eager()."""
+    """Modules and operators of one phase. prompts: (samples, length), taken in turn. folder, runs: as in eager()."""
     decoder = EagerDecoder(job)
     backend = DecoderPhase(decoder, prompts, phase)
     load_and_warm_up(backend)
@@ -76,7 +76,7 @@ def compiled_decoder(
 def _modules_and_operators(
     backend: TimedPass, module: nn.Module, folder: Path, runs: int, notes: Sequence[str] = ()
 ) -> PartsProfile:
-    """Of a backend that is ready and calls `module` eagerly; closes it."""
+    """Modules and operators of a backend that is ready and calls `module` eagerly; closes the backend."""
     recorded = record(backend, module, runs)
     typical = middle_runs(recorded.spans_ns)
     layers = module_rows(module, backend, [recorded.marks[run] for run in typical])
@@ -100,12 +100,12 @@ def _modules_and_operators(
 
 
 def script(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) -> PartsProfile:
-    """Operators alone, arguments as of eager()."""
+    """Operators alone; arguments as in eager()."""
     return _operators_only(TorchScript(replace(job, batches=batches)), folder, runs, _SCRIPT)
 
 
 def compiled(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) -> PartsProfile:
-    """Operators and Inductor's kernels, arguments as of eager().
+    """Operators and Inductor's kernels; arguments as in eager().
 
     On a CPU, kernels appear in a profile only where they are compiled so. That is not the timed code, so it has a
     cache of its own and is never taken for an earlier process's work.

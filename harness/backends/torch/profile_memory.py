@@ -315,7 +315,7 @@ def _storages(tensors: Iterable[torch.Tensor]) -> int:
 
 
 def _events(running: TorchBackend) -> list[dict[str, Any]]:
-    """Of one pass, as in a trace."""
+    """Allocation events of one pass, as in a trace."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, record_shapes=True) as seen:
         _one_pass(running)
     with tempfile.TemporaryDirectory() as folder:

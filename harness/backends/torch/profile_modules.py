@@ -251,8 +251,8 @@ def _flops(module: nn.Module, call: Callable[[], Any]) -> dict[str, int]:
 
 @contextmanager
 def _outermost(module: nn.Module) -> Iterator[dict[str, str]]:
-    """Class → path of the modules that are called from outside of all others: by it the counter names what is in them.
-    Usually the model itself alone; a prefill with an encoder calls that one first."""
+    """Class → path of the modules that no other module calls: the counter names their content by it. Usually this is
+    the model itself; a prefill with an encoder calls the encoder first."""
     paths: dict[str, str] = {}
     entered: list[str] = []
     kinds = {path or ROOT: type(part).__name__ for path, part in module.named_modules()}

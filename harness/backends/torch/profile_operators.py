@@ -41,7 +41,8 @@ class ProfilerRanges:
 
 
 def with_kernels(layers: Sequence[LayerRow], events: Sequence[Event], runs: int) -> tuple[LayerRow, ...]:
-    """The same rows with the times of their kernels, and those by events as the stream's; `runs` inferences."""
+    """The layers with the times of their kernels; times by events are times of the stream. runs: number of
+    inferences."""
     alone = {path: round(spent / runs) for path, spent in kernels_by_module(events).items()}
     return tuple(
         row.model_copy(
@@ -60,7 +61,7 @@ def _is_in(path: str, module: str) -> bool:
 
 
 def kernels_by_module(events: Sequence[Event]) -> dict[str, float]:
-    """Path of a module → ns of all kernels, copies and fills that it launched, without those of its children.
+    """Path of a module → ns of all kernels, copies and fills that it launched, without its children.
 
     Work launched outside all modules counts for the model itself.
     """

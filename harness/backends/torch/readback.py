@@ -65,7 +65,7 @@ class Compiled:
     recorded_before: int | None = None
 
     def settings(self) -> dict[str, str | int | float | bool]:
-        """For the row: the counts, and whether a call copies its inputs."""
+        """Settings of the row: the counts, and whether a call copies its inputs."""
         counts: dict[str, str | int | float | bool] = {"graphs": self.graphs, "graph_breaks": self.breaks}
         if self.recorded is not None:
             counts |= {

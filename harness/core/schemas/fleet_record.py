@@ -135,7 +135,7 @@ class UnitRequest(Record):
 
 
 class AttemptReport(Record):
-    """What a worker says about an attempt, beside the records of its cases."""
+    """A worker's report on an attempt, beside the records of its cases."""
 
     schema_version: Literal[1] = 1
     unit_id: FileName
@@ -179,7 +179,7 @@ class FleetUnit(Record):
 
 
 class Fleet(Record):
-    """Which machine measured what, in how many attempts."""
+    """The units that each machine measured, and in how many attempts."""
 
     schema_version: Literal[1] = 1
     plan_id: FileName

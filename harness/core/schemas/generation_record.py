@@ -279,7 +279,7 @@ class Generated(RawBase):
 
     @property
     def warmup_ns(self) -> tuple[int, ...]:
-        """The same of the warm-up."""
+        """Times between tokens of the warm-up, in ns."""
         return tuple(value for request in self.warmups for value in request.steps_ns)
 
     @property

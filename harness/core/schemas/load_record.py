@@ -88,7 +88,7 @@ class ServerSums(Record):
 
 
 class ClientTimes(Record):
-    """Of each request, in the order of the schedule; -1: not reached, or not visible."""
+    """Instants of each request, in the order of the schedule; -1: not reached, or not visible."""
 
     serialise_ns: tuple[int, ...]
     """Making the payload."""
@@ -194,7 +194,7 @@ class LatencyBound(Record):
 
     @property
     def text(self) -> str:
-        """As a user writes it: p99<50ms, ttft_p99<500ms."""
+        """The bound as a user writes it: p99<50ms, ttft_p99<500ms."""
         name, size = next(((name, size) for name, size in _UNITS if self.limit_ns >= size), _UNITS[-1])
         kind = "" if self.of == "latency" else f"{self.of}_"
         return f"{kind}p{100 * self.quantile:g}<{self.limit_ns / size:g}{name}"
@@ -222,7 +222,7 @@ class Bounds(Record):
 
     @property
     def bounds_text(self) -> str:
-        """As a user writes them: `ttft_p99<500ms, itl_p99<50ms`; empty without a bound."""
+        """The bounds as a user writes them: `ttft_p99<500ms, itl_p99<50ms`; empty without a bound."""
         return ", ".join(bound.text for bound in self.bounds)
 
 
@@ -562,7 +562,7 @@ class JudgedBound(Record):
 
 
 class TokenLoad(Record):
-    """Times of tokens of one load, from the scheduled instant: medians over replications, as of the latency.
+    """Times of tokens of one load, from the scheduled instant: medians over replications, as for the latency.
 
     Failed requests have an infinite TTFT, and all their ITLs are infinite.
     """

@@ -169,7 +169,7 @@ class SplitSamples(Record):
 
 
 class DeviceSamples(Record):
-    """The same samples by a GPU's event clock and by the submitting host, in ns (timing/cuda_events.py)."""
+    """Times of the samples by a GPU's event clock and by the submitting host, in ns (timing/cuda_events.py)."""
 
     clock: Clock
     """Name, resolution, and the device time between two events recorded back to back."""
@@ -376,7 +376,7 @@ class PackedUsage(Usage):
 
     @classmethod
     def of(cls, usage: Usage) -> PackedUsage:
-        """The same readings."""
+        """The packed form of a Usage."""
         if isinstance(usage, PackedUsage):
             return usage
         columns = {name: [getattr(sample, name) for sample in usage.samples] for name in UsageSample.model_fields}
@@ -395,14 +395,14 @@ class PackedUsage(Usage):
 
     @property
     def by_column(self) -> dict[str, tuple[Any, ...]]:
-        """As of a Usage."""
+        """As Usage.by_column."""
         columns = self.samples.__dict__
         absent = (None,) * len(columns["at_ns"])
         return {name: absent if values is None else values for name, values in columns.items()} if absent else {}
 
     @property
     def last(self) -> UsageSample | None:
-        """As of a Usage."""
+        """As Usage.last."""
         columns = self.by_column
         return UsageSample(**{name: values[-1] for name, values in columns.items()}) if columns else None
 

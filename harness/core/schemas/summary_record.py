@@ -277,7 +277,7 @@ class Summary(Identified):
         return rounded(serialise(rows))
 
     def as_stored(self) -> Summary:
-        """The same with the digits that its file has, so that whatever is made of it is the same on every processor."""
+        """The summary with the digits that its file has, so that everything made of it is equal on every processor."""
         return type(self).model_validate_json(self.model_dump_json())
 
     @property
@@ -306,7 +306,7 @@ class PackedSummary(Summary):
 
     @property
     def digest(self) -> str:
-        """As that of a Summary; row_groups has the sums of the rows."""
+        """As Summary.digest; row_groups has the sums of the rows."""
         return hashlib.sha256(self.model_dump_json(exclude={"created_at", "rows"}).encode()).hexdigest()
 
 
@@ -336,7 +336,8 @@ R = TypeVar("R", bound=Record)
 
 
 def rounded_record(record: R) -> R:
-    """The record that a reader gets of `rounded`: made without JSON in between, of which large runs have much."""
+    """The record as it is read back from its rounded JSON, made without JSON in between: large runs have many
+    records."""
     values, changed = record.__dict__, {}
     for name in _names_with_floats(type(record)):
         value = values[name]
@@ -356,7 +357,7 @@ def _fast_copy(record: R, changed: dict[str, Any]) -> R:
 
 
 def _rounded_part(value: Any) -> Any:
-    """The same of a field; the value itself where nothing changes."""
+    """rounded_record for the value of a field; the value itself where nothing changes."""
     kind = type(value)
     if kind is float:
         if abs(value) < _HALVES and (2 * value).is_integer():  # it has few digits, and writing it costs ten times this

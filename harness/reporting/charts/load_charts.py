@@ -63,7 +63,7 @@ KNEE = "*"
 
 @dataclass(frozen=True)
 class _Quantity:
-    """What a panel shows: of a replayed and of a measured load, in units of the axis."""
+    """The quantity of a panel: of a replayed and of a measured load, in units of the axis."""
 
     replayed: Callable[[PredictedPoint], float]
     measured: Callable[[LoadedPoint], tuple[float | None, Interval | None]]
@@ -152,7 +152,7 @@ def _good(point: LoadedPoint) -> tuple[float | None, Interval | None]:
 
 
 def _series(rows: Sequence[LoadRow], called: Mapping[str, str], of: _Quantity) -> tuple[Series, ...]:
-    """For each row its curve, its knee, and its measured loads."""
+    """The curve, the knee and the measured loads of each row."""
     drawn = []
     for row in rows:
         name, style, line = called[row.load_id], _look(row, rows), _dashes(row, rows)
@@ -221,7 +221,7 @@ def _dashes(row: LoadRow, rows: Sequence[LoadRow]) -> tuple[float, ...]:
 
 
 def _number(row: LoadRow, rows: Sequence[LoadRow]) -> int:
-    """Number of a row among those of its backend and precision."""
+    """Number of a row among the rows of its backend and precision."""
     same = [other.load_id for other in rows if (other.backend, other.precision) == (row.backend, row.precision)]
     return same.index(row.load_id)
 
@@ -304,7 +304,7 @@ def batching_map(key: LoadGroup, rows: Sequence[LoadRow], conditions: str) -> He
 
 
 def _deployed(row: LoadRow) -> tuple[str, str, str, str]:
-    """What rows share that differ only in the policy that was measured."""
+    """The common fields of rows that differ only in the measured policy."""
     return row.backend, row.precision, row.setting, workers_text(row)
 
 

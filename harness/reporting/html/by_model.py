@@ -28,7 +28,7 @@ MAX_COMPARED = 1_000
 
 @dataclass(frozen=True)
 class ModelPart:
-    """What the report has of one model.
+    """The report's content about one model.
 
     cells: of its line in the table of answers; rows: by status; grades: of measured rows. packed: its sections of the
     page, compressed and in base64. beside: its conditions, as one line.
@@ -62,7 +62,7 @@ def model_part(summary: Summary, with_plots: bool) -> ModelPart:
 
 
 def headings(baseline: str) -> list[tuple[str, Align]]:
-    """Of the table of answers."""
+    """Headings of the table of answers."""
     words = ("model", "fastest with the same answers (fp32)", "fastest at all", "what that costs")
     return [*((word, "left") for word in words), (SHOWN.get(baseline, baseline), "right"), ("cases", "right")]
 

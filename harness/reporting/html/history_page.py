@@ -55,7 +55,7 @@ def history_page(history: History, runs: Sequence[HistoryRun]) -> str:
 
 
 def page_data(history: History, runs: Sequence[HistoryRun]) -> dict[str, Any]:
-    """What the page's program draws: runs (time, commit), and for each series its values, changes and shifts.
+    """The data that the page's program draws: runs (time, commit), and for each series its values, changes and shifts.
 
     A value is [index of the run, level, low end, high end] in ms; without an interval both ends are the level.
     """

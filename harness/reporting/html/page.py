@@ -315,7 +315,7 @@ def _overview(summary: Summary, tables: Sequence[tuple[TableKey, list[Row]]]) ->
 
 
 def _card_tags(card: AnswerCard, models: Sequence[str]) -> Tags:
-    """Values that filter a card: those of its fastest row, or only its model."""
+    """Values that filter a card: the tags of its fastest row, or only its model."""
     if card.fastest:
         return filter_tags(card.fastest)
     about = [model for model in models if card.where.startswith(f"{model} ")]

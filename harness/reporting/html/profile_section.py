@@ -297,7 +297,7 @@ class ProfileGroup:
 
     @property
     def all_plots(self) -> list[PlotGroup]:
-        """Its own charts, and those of its cases."""
+        """The plots of this profile and of its cases."""
         return [*self.plots, *(plot for case in self.cases for plot in case.memory)]
 
 

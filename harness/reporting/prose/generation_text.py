@@ -41,7 +41,7 @@ def model_blocks(rows: Sequence[GenerationRow], charts: Sequence[DocumentBlock] 
 
 
 def further_blocks(summary: Summary) -> list[DocumentBlock]:
-    """What follows the models: work of known duration, and cases without a result."""
+    """The blocks after the models: work of known duration, and cases without a result."""
     return [*_known_duration_blocks(summary), *_unmeasured(summary)]
 
 
@@ -77,7 +77,7 @@ def generation_conditions(summary: Summary) -> str:
 
 
 def short_generation_conditions(summary: Summary) -> str:
-    """The same for a chart."""
+    """generation_conditions for a chart."""
     return generation_conditions(summary).removeprefix("Conditions: ")
 
 

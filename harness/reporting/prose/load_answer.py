@@ -40,7 +40,8 @@ Images = Mapping[LoadGroup, Sequence[tuple[str, str]]]
 
 
 def load_answer(summary: Summary) -> str:
-    """For the first page: the highest verified load of each server group, else the throughput; empty without loads."""
+    """The load answers of the first page: the highest verified load of each server group, else the throughput; empty
+    without loads."""
     lines = [_answer(key, rows) for key, rows in by_group(summary.loads)]
     shown = [line for line in lines if line]
     if not shown:

@@ -252,7 +252,7 @@ def backend_choice(group: Candidates) -> Iterator[Recommendation]:
 
 
 def precision_choice(group: Candidates) -> Iterator[Recommendation]:
-    """For each backend and lower precision: the batch sizes at which it is faster, and its loss."""
+    """For each backend and lower precision: the batch sizes at which it is faster, and its loss of accuracy."""
     full = {(row.backend, row.batch_size): row for row in group.rows if row.precision == "fp32"}
     for rows in group.series():
         faster = [(row, full[row.backend, row.batch_size]) for row in rows if (row.backend, row.batch_size) in full]

@@ -1,4 +1,4 @@
-"""The same model under several backends, in a report: the layers that explain the difference in time (pure)."""
+"""The report's comparison of backends on one model: the layers that explain the difference in time (pure)."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def module_gain_lines(summary: Summary, cases: Sequence[Profiled]) -> list[CsvLi
 def _comparison_lines(
     summary: Summary, cases: Sequence[Profiled], header: str, compared: Sequence[SideBySide]
 ) -> list[CsvLine]:
-    """Lines of the comparisons. header: of the lines' names. Gains are those of each backend over the slowest."""
+    """Lines of the comparisons. header: name of the first column. Gains are gains of each backend over the slowest."""
     rows = {case.row.case_id: case.row for case in cases}
     lines = []
     for beside in compared:

@@ -40,7 +40,7 @@ def _first_sample(values: NDArray[np.generic], batch_axis: int | None) -> NDArra
 
 
 def counts_of(case: Case, export: ExportRecord, folder: Path, batch: OneSample) -> Counts:
-    """Everything that is counted for a case. batch: arrays by input name, of which the first sample is used.
+    """All counts of a case. batch: arrays by input name, of which the first sample is used.
 
     Raises the errors of building the module and of reading the file; contradictory shapes in the file give a note.
     """

@@ -68,7 +68,7 @@ def input_names(module: nn.Module, count: int) -> tuple[str, ...]:
 
 
 def parameters_of(module: nn.Module) -> Mapping[str, inspect.Parameter]:
-    """Of forward; empty where they cannot be read, as of a module that torch.jit.trace made."""
+    """The parameters of forward; empty where they cannot be read, as for a module that torch.jit.trace made."""
     try:
         return inspect.signature(module.forward).parameters
     except ValueError:

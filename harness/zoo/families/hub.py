@@ -234,7 +234,8 @@ def _encoder(own: Any) -> Callable[[str, int], list[int]]:
 
 
 def _knows_no_words(own: Any) -> bool:
-    """From a folder without a tokenizer, transformers makes an empty tokenizer, to which every word is unknown."""
+    """Whether every word is unknown to a tokenizer: from a folder without a tokenizer, transformers makes an empty
+    one."""
     bread, water = (own(word, add_special_tokens=False)["input_ids"] for word in ("bread", "water"))
     return bool(bread == water)
 

@@ -52,7 +52,7 @@ def duration_ns(name: str) -> int:
 
 
 def kind_of(name: str) -> str:
-    """Which of KINDS it is. Raises ConfigError for any other name."""
+    """The kind of a name, a key of KINDS. Raises ConfigError for any other name."""
     return _parts(name)[2] or STEADY
 
 

@@ -85,7 +85,7 @@ def load(request: Request) -> Loaded:
 
 
 def _element_types(path: Path, thing: str, ports: Any) -> dict[str, np.dtype[np.generic]]:
-    """By name. Raises ConfigError for anything but a tensor of a type that NumPy has."""
+    """Name → element type. Raises ConfigError for anything but a tensor of a type that NumPy has."""
     for port in ports:
         if _element(port) not in _KINDS:
             raise ConfigError(
@@ -185,7 +185,7 @@ def _extents(declared: Sequence[Any]) -> tuple[tuple[int, ...], str]:
 
 
 def _table_rows(path: Path) -> dict[str, int]:
-    """By input: rows of the smallest table that it looks up, straight or by way of nodes that only change its form."""
+    """Input → rows of the smallest table that it looks up, directly or through nodes that only change its form."""
     graph = onnx.load(path, load_external_data=False).graph
     tables = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     origin = {value.name: value.name for value in graph.input}

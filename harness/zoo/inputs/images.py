@@ -29,7 +29,7 @@ def photographs(samples: int, preprocess: Callable[[Image.Image], NDArray[np.flo
 
 
 def jpegs(samples: int) -> tuple[bytes, ...]:
-    """The same photographs as photographs() shows, as JPEG files."""
+    """The photographs of photographs() as JPEG files."""
     return tuple(_jpeg(picture) for picture in pictures(samples))
 
 

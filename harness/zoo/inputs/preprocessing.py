@@ -166,7 +166,7 @@ def _embedding(
 
 
 def _outputs(outputs: Mapping[str, NDArray[np.generic]], inputs: Mapping[str, NDArray[np.generic]]) -> object:
-    """As they are."""
+    """The outputs unchanged."""
     del inputs
     return outputs
 

@@ -75,7 +75,7 @@ def _node_tensors(nodes: Any) -> Iterator[Any]:
 
 
 def all_nodes(model: Any) -> list[Any]:
-    """Of the graph, of its subgraphs (If, Loop, Scan) and of the model's own functions, each once."""
+    """All nodes of the graph, of its subgraphs (If, Loop, Scan) and of the model's own functions, each once."""
     return [
         *_nodes_with_subgraphs(model.graph.node),
         *(node for function in model.functions for node in _nodes_with_subgraphs(function.node)),

@@ -128,7 +128,7 @@ def _flat_answers(module: torch.nn.Module, nested: bool) -> Iterator[None]:
 
 
 def _inner(error: BaseException) -> BaseException:
-    """The error inside those of torch.onnx, which surround it with advice on torch.onnx itself."""
+    """The error inside torch.onnx's own errors, which surround it with advice on torch.onnx itself."""
     wraps = isinstance(error, OnnxExporterError) and error.__cause__ is not None
     return _inner(error.__cause__) if wraps and error.__cause__ is not None else error
 

@@ -69,7 +69,7 @@ def _score_additions(graph: Any, made_by: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _mask_operand(addition: Any, made_by: Mapping[str, Any], inputs: set[str]) -> int | None:
-    """Which operand of an Add comes from the mask alone."""
+    """The operand of an Add that comes from the mask alone."""
     for index, name in enumerate(addition.input):
         if _sources(name, made_by, inputs) == {MASK}:
             return index
@@ -304,8 +304,8 @@ def _padded(loaded: Loaded, examples: Arrays, folder: ModelFolder, options: Expo
 
 
 def _fused(loaded: Loaded, examples: Arrays, folder: ModelFolder, options: ExportChoices) -> str:
-    """From the older export, in which the optimiser also finds the embeddings; in the export at opset 20 it does not
-    (ONNX Runtime 1.32, MiniLM and BERT)."""
+    """The fused form, made from the older export, in which the optimiser also finds the embeddings; in the export at
+    opset 20 it does not (ONNX Runtime 1.32, MiniLM and BERT)."""
     fused = folder.onnx("fp32-fused")
     how = torch_to_onnx.write_fp32(loaded, examples, fused, _older(options))
     count = write_fused(fused, fused, loaded)

@@ -367,7 +367,7 @@ class _Prompts(PromptWorkload):
 def test_completions_of_another_model_or_length_fail_before_any_load(
     letters: str, problem: str, tmp_path: Path, behaviour: Behaviour, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "workload_of", lambda _: _Prompts())
+    monkeypatch.setattr(module, "make_workload", lambda _: _Prompts())
     behaviour.steps = [(0.0, {"text": letter}) for letter in letters]
     behaviour.usage = len(letters)
     url = f"openai+http://127.0.0.1:{port}/v1/completions"
@@ -379,7 +379,7 @@ def test_completions_of_another_model_or_length_fail_before_any_load(
 def test_a_stream_is_judged_by_bounds_on_its_tokens(
     usage: int, one_each: bool, tmp_path: Path, behaviour: Behaviour, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "workload_of", lambda _: _Prompts())
+    monkeypatch.setattr(module, "make_workload", lambda _: _Prompts())
     monkeypatch.setattr(_Prompts, "judge", lambda *_: JudgedAnswers(1, equal=1))
     behaviour.steps = [(0.0, {"text": "a"}), (0.0, {"text": "b"})]
     behaviour.usage = usage
@@ -410,7 +410,7 @@ def test_a_service_that_keeps_the_answers_to_prompts_is_named(
             super().__init__()
             self.samples = [Prompt("once", 2, (place, place + 1, place + 2, place + 3)) for place in range(1, 60, 4)]
 
-    monkeypatch.setattr(module, "workload_of", lambda _: Several())
+    monkeypatch.setattr(module, "make_workload", lambda _: Several())
     monkeypatch.setattr(Several, "judge", lambda *_: JudgedAnswers(1, equal=1))
     behaviour.service_s, behaviour.remembers = 0.02, True
     behaviour.steps, behaviour.usage = [(0.0, {"text": "a"}), (0.0, {"text": "b"})], 2
