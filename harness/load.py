@@ -32,7 +32,7 @@ from harness.core.units import count, significant
 from harness.planning.block_settings import parse_interpreters, threads_of
 from harness.planning.exports import Exports, built_engines, export_files, keep_exports, read_exports
 from harness.planning.load_cases import backend_case, estimate_load
-from harness.planning.resume import LoadState, foreign_file_check, load_evidence, read_load_state, same_environment
+from harness.planning.resume import LoadState, foreign_file_check, load_evidence, read_load_state, same_machine_check
 from harness.planning.schedule import range_in_words, select_models
 from harness.processes.energy_meter import idle_energy, meter_for
 from harness.processes.launcher import Worker
@@ -101,7 +101,7 @@ class _LoadPass:
         self._others = others
         self._threads = plan.measurement.threads or limits.thread_count()
         self._workers: dict[tuple[str, int], Worker] = {}
-        self._here: dict[tuple[str, ...], Callable[[LoadBase], bool]] = {}
+        self._same_machine: dict[tuple[tuple[str, ...], bool], Callable[[LoadBase], bool]] = {}
         self._stack = ExitStack()
         self._gpu: GpuHandle | None = None
         self._idle: EnergySpent | None = None
@@ -183,25 +183,17 @@ class _LoadPass:
         return outcome_line(load_row(load, kind, criteria, load_evidence(self._state(load), None)))
 
     def _state(self, load: LoadCase) -> LoadState:
-        also = backend_info(load.backend).recorded
-        if also not in self._here:
-            here = environment.collect({}, load.device, also)
-            known: dict[str | None, bool] = {}
-            libraries = load.backend not in self._others
-
-            def same(record: LoadBase) -> bool:
-                identity = record.environment_id
-                if identity not in known:
-                    known[identity] = same_environment(identity, libraries, here, self._results)
-                return known[identity]
-
-            self._here[also] = same
+        recorded, libraries = backend_info(load.backend).recorded, load.backend not in self._others
+        if (recorded, libraries) not in self._same_machine:
+            here = environment.collect({}, load.device, recorded)
+            self._same_machine[recorded, libraries] = same_machine_check(self._results, here, libraries)
         files = self._results.load(load.load_id)
         unread: list[str] = []
         engines = built_engines(self._models.folder(load.slug), unread)
         export = self._exports.intact.get(load.model)
         foreign = foreign_file_check(load, export, engines, self._results.export(load.slug))
-        state = read_load_state(load, files, self._plan.settings_id, self._here[also], foreign=foreign)
+        same_machine = self._same_machine[recorded, libraries]
+        state = read_load_state(load, files, self._plan.settings_id, same_machine, foreign=foreign)
         state.notes += unread
         return state
 

@@ -71,8 +71,7 @@ def _measure_cpu(plan: Plan, results: Results, force: bool) -> None:
         return
     with exclusive(results.lock):
         measured = cpu_peaks.measure_limits(threads, precisions)
-    identity = environment.environment_id(here)
-    store.save(results.environment(identity), here)
+    identity = environment.save(results, here)
     roof = CpuRoof(
         created_at=utc_now(),
         environment_id=identity,
@@ -137,8 +136,7 @@ def _peaks() -> ModuleType:
 
 def _measured(peaks: ModuleType, results: Results) -> Roof:
     here = environment.collect(peaks.build_facts(), "cuda")
-    identity = environment.environment_id(here)
-    store.save(results.environment(identity), here)
+    identity = environment.save(results, here)
     facts = gpu.facts()
     to_device, from_device = peaks.link_bytes_per_s()
     return Roof(

@@ -142,6 +142,16 @@ def same_environment(identity: str | None, libraries: bool, here: Environment, r
     return not admission.differing_facts(there, here, libraries)
 
 
+def same_machine_check(results: Results, here: Environment, libraries: bool = True) -> Callable[[LoadBase], bool]:
+    """Whether a record is comparable with samples of the environment `here`. Each environment is read once."""
+
+    @cache
+    def is_same(identity: str | None) -> bool:
+        return same_environment(identity, libraries, here, results)
+
+    return lambda record: is_same(record.environment_id)
+
+
 MADE_BY = "make load"
 
 R = TypeVar("R", bound=LoadBase)

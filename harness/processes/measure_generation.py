@@ -55,9 +55,8 @@ def measure_generation(job: GenerationCaseJob, results: Results, enter: Enter) -
     )
     enter("record")
     facts = {**decoder.build_facts(), **loaded_runtimes(), **environment.plugin_fact(info.plugin)}
-    where = environment.collect(facts, case.device, info.recorded)
-    environment_id = environment.environment_id(where)
-    store.save(results.environment(environment_id), where)
+    machine = environment.collect(facts, case.device, info.recorded)
+    environment_id = environment.save(results, machine)
     purpose = decoder.on_purpose()
     return Generated(
         case_id=case.case_id,

@@ -160,10 +160,8 @@ def _here(asked: ProfileJob) -> str:
     """The id of this process's environment, which is recorded."""
     case = asked.job.case
     info = backend_info(case.backend)
-    where = environment.collect(environment.plugin_fact(info.plugin), case.device, info.recorded)
-    environment_id = environment.environment_id(where)
-    store.save(Results(asked.results).environment(environment_id), where)
-    return environment_id
+    machine = environment.collect(environment.plugin_fact(info.plugin), case.device, info.recorded)
+    return environment.save(Results(asked.results), machine)
 
 
 def measure_peak_memory(target: str, backend_job: BackendJob) -> tuple[int | None, str]:

@@ -36,9 +36,9 @@ from harness.endpoints.contract import Completion, Endpoint, EndpointFacts, Exch
 from harness.endpoints.issuing import issue_closed_loop, issue_open_loop, kept_step
 from harness.endpoints.target import parse_target
 from harness.endpoints.timeline import Timeline, client_times, end_instants
-from harness.planning.resume import LoadState, read_load_state
+from harness.planning.resume import LoadState, read_load_state, same_machine_check
 from harness.processes.measure_generation import find_prompt_set
-from harness.processes.serve_load import job_at_batch, same_machine_check
+from harness.processes.serve_load import job_at_batch
 from harness.serving import arrivals
 from harness.serving.load_case import (
     LoadStep,
@@ -311,12 +311,11 @@ def serve_endpoint(job: LoadJob, enter: Enter) -> None:
     files = results.load(job.load.load_id)
     run = _EndpointRun.opened(job, files, enter)
     served = {"endpoint": f"{run.facts.server} {run.facts.version}".strip()}
-    where = environment.collect(served, job.load.device, backend_info(job.load.backend).recorded)
-    identity = environment.environment_id(where)
-    store.save(results.environment(identity), where)
+    machine = environment.collect(served, job.load.device, backend_info(job.load.backend).recorded)
+    identity = environment.save(results, machine)
     gc.collect()
     gc.freeze()
-    same = same_machine_check(results, identity, where)
+    same = same_machine_check(results, machine)
     state = read_load_state(job.load, files, job.settings_id, same)
     if state.service is None or state.service.artifacts_id != run.artifacts_id:
         run.measure_service(identity)

@@ -27,7 +27,7 @@ from harness.core.schemas import GenerationExport, LoadCase, ServiceRun, TokenPa
 from harness.core.store import digest_of
 from harness.core.timestamps import utc_now
 from harness.planning.load_cases import decoder_case
-from harness.planning.resume import read_load_state
+from harness.planning.resume import read_load_state, same_machine_check
 from harness.processes.measure_generation import (
     CALIBRATION_SHAPE,
     calibration_prompts,
@@ -37,7 +37,7 @@ from harness.processes.measure_generation import (
     load_prompts,
     make_decoder_job,
 )
-from harness.processes.serve_load import prepare_to_measure, replication_record, same_machine_check
+from harness.processes.serve_load import prepare_to_measure, replication_record
 from harness.serving.load_case import (
     LoadStep,
     batch_policy,
@@ -74,9 +74,9 @@ def serve_generation(job: LoadJob, enter: Enter) -> None:
     results = Results(Path(job.results))
     files = results.load(job.load.load_id)
     service = _Service.opened(job, enter)
-    where, identity = prepare_to_measure(results, job.load, service.facts)
+    machine, identity = prepare_to_measure(results, job.load, service.facts)
     run = _GenerationRun(job, files, service, identity, enter)
-    same = same_machine_check(results, identity, where)
+    same = same_machine_check(results, machine)
     state = read_load_state(job.load, files, job.settings_id, same)
     if state.service is None or state.service.artifacts_id != service.artifacts_id:
         run.measure_service()

@@ -9,7 +9,6 @@ Load → compile → reference check → service times → guards → prediction
 
 from __future__ import annotations
 
-import gc
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,14 +18,13 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.aggregation.admission import differing_facts
 from harness.backends import backend_info
 from harness.backends.base import Backend, Batch, construct
 from harness.backends.batches import NO_BATCHES, BatchSet, empty_export, load_batches
 from harness.backends.calibration.slowdown import slow_down, slowdown_of
 from harness.backends.case_files import artifact_hashes, make_backend_job, read_case_export
 from harness.core import store
-from harness.core.errors import CaseError, FormatError, MissingInputError
+from harness.core.errors import CaseError
 from harness.core.host import environment
 from harness.core.host.environment import loaded_runtimes
 from harness.core.layout import LoadFiles, ModelFolder, Models, Results
@@ -35,7 +33,6 @@ from harness.core.schemas import (
     Environment,
     ExportRecord,
     GeneratedBatches,
-    LoadBase,
     LoadCase,
     Parity,
     Placement,
@@ -46,7 +43,7 @@ from harness.core.schemas import (
 from harness.core.store import digest_of
 from harness.core.timestamps import utc_now
 from harness.planning.load_cases import backend_case
-from harness.planning.resume import LoadState, read_load_state
+from harness.planning.resume import LoadState, read_load_state, same_machine_check
 from harness.serving import arrivals
 from harness.serving.load_case import (
     LoadStep,
@@ -68,7 +65,7 @@ from harness.timing.process_counters import peak_bytes
 from harness.timing.repeat_check import ALONE_PAIRS, Rewritable
 from harness.timing.request_loops import SWITCH_S, Dispatches, WorkerThreads, serve, serve_closed
 from harness.timing.service_times import Dispatcher, DispatcherOnStream, order_guard, repeat_guard, service_times
-from harness.timing.session import batches_to_check, run_repeat_check
+from harness.timing.session import batches_to_check, disable_garbage_collection, run_repeat_check
 
 DRAIN_NS = 5_000_000_000
 """After the time of an offline run, so long may its samples take."""
@@ -87,11 +84,11 @@ def serve_load(job: LoadJob, enter: Enter) -> None:
     files = results.load(job.load.load_id)
     threads = WorkerThreads(job.load.workers)
     service = _Service.opened(job, threads, enter)
-    where, identity = prepare_to_measure(results, job.load, service.facts)
+    machine, identity = prepare_to_measure(results, job.load, service.facts)
     if job.load.in_flight:
         sys.setswitchinterval(SWITCH_S)  # callbacks must not wait for the issuing thread
     run = _LoadRun(job, files, threads, service, identity, enter)
-    same = same_machine_check(results, identity, where)
+    same = same_machine_check(results, machine)
     state = read_load_state(job.load, files, job.settings_id, same)
     if state.service is not None and state.service.artifacts_id != service.artifacts_id:
         state = LoadState(needs_replay=state.needs_replay)
@@ -110,31 +107,10 @@ def serve_load(job: LoadJob, enter: Enter) -> None:
 
 def prepare_to_measure(results: Results, load: LoadCase, facts: dict[str, str]) -> tuple[Environment, str]:
     """Save the environment of a loaded service and stop the garbage collector; the environment and its id."""
-    where = environment.collect(facts, load.device, backend_info(load.backend).recorded)
-    identity = environment.environment_id(where)
-    store.save(results.environment(identity), where)
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    return where, identity
-
-
-def same_machine_check(results: Results, identity: str, here: Environment) -> Callable[[LoadBase], bool]:
-    """Whether a record's machine is comparable with this one; environments are read once."""
-    known: dict[str, bool] = {identity: True}
-
-    def same(record: LoadBase) -> bool:
-        if record.environment_id is None:
-            return False
-        if record.environment_id not in known:
-            try:
-                there = store.load(results.environment(record.environment_id), Environment, "make load")
-                known[record.environment_id] = not differing_facts(there, here, True)
-            except (FormatError, MissingInputError):
-                known[record.environment_id] = False
-        return known[record.environment_id]
-
-    return same
+    machine = environment.collect(facts, load.device, backend_info(load.backend).recorded)
+    identity = environment.save(results, machine)
+    disable_garbage_collection()
+    return machine, identity
 
 
 @dataclass(frozen=True)

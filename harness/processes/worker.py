@@ -225,8 +225,7 @@ def _measure_case(job: CaseJob, results: Results, enter: Enter) -> Measured:
     enter("record")
     facts = {**backend.build_facts(), **loaded_runtimes(), **environment.plugin_fact(info.plugin)}
     machine = environment.collect(facts, case.device, info.recorded)
-    environment_id = environment.environment_id(machine)
-    store.save(results.environment(environment_id), machine)
+    environment_id = environment.save(results, machine)
     return Measured(
         case_id=case.case_id,
         round=job.round,

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import psutil
 
+from harness.core import store
 from harness.core.host import git, gpu, limits
+from harness.core.layout import Results
 from harness.core.schemas import Device, Environment, Limits, Machine, Software, Unavailable
 from harness.core.store import digest_of
 from harness.core.text import portable
@@ -125,6 +127,13 @@ def collect(build: dict[str, str], device: Device = "cpu", also: Iterable[str] =
 def environment_id(environment: Environment) -> str:
     """The hash that names the file of an environment."""
     return digest_of(environment.model_dump(mode="json"))
+
+
+def save(results: Results, environment: Environment) -> str:
+    """Save an environment; returns its id. Raises as store.save."""
+    identity = environment_id(environment)
+    store.save(results.environment(identity), environment)
+    return identity
 
 
 def cpu_flags() -> frozenset[str]:
