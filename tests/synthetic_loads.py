@@ -24,7 +24,6 @@ from harness.serving.arrivals import poisson, rate_of
 from harness.serving.batching import BatchPolicy, prepared_sizes
 from harness.serving.load_verdict import Control, decide, verified_peak
 from harness.serving.peak_prediction import load_points, peak_rate, policies, policy_map
-from harness.serving.price import per_million
 from harness.serving.replay import ServiceTimes, simulate
 
 BOUND = LatencyBound(quantile=0.99, limit_ns=50_000_000)
@@ -140,7 +139,7 @@ def server_row(
             "peak_fail_per_s": lowest,
             "guards": (Guard(name="repeat-input", ratio=0.998, interval=Interval(low=0.991, high=1.006)),),
             "price_per_hour": price,
-            "cost_per_million": per_million(price, highest) if highest and price is not None else None,
+            "cost_per_million": price / highest / 3600 * 1e6 if highest and price is not None else None,
         }
     )
 

@@ -39,6 +39,7 @@ from harness.core.schemas import (
     Prediction,
     Replication,
     ServiceRun,
+    Status,
     TokenLoad,
     TokenParity,
 )
@@ -59,7 +60,6 @@ from harness.serving.load_verdict import (
     verified_peak,
 )
 from harness.serving.peak_prediction import replay_times
-from harness.serving.price import per_million
 from harness.serving.replay import replay_recorded, simulate
 from harness.statistics import parity as distance
 from harness.statistics.estimators import (
@@ -70,6 +70,8 @@ from harness.statistics.estimators import (
     percentile,
     process_percentiles,
 )
+
+HOUR_S, MILLION = 3600, 1_000_000
 
 NAMED = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
@@ -127,16 +129,16 @@ def load_row(
     tokens = _token_parity(service, evidence)
     prediction = evidence.prediction
     judged = [(point.asked_per_s, point.verdict) for point in points]
-    lowest, highest = verified_peak(
+    highest_pass, lowest_fail = verified_peak(
         (rate, verdict) for rate, verdict in judged if rate is not None and verdict is not None
     )
+    if points or _fails_at_every_load(load, prediction):
+        status: Status = "measured"
+    else:
+        status = "failed" if failure else "missing"
     row = blank.model_copy(
         update={
-            "status": "measured"
-            if points or _fails_at_every_load(load, prediction)
-            else "failed"
-            if failure
-            else "missing",
+            "status": status,
             "void": _misplaced(load, service)
             or _unchecked(load, parity, criteria)
             or _wrong_tokens(load, tokens, criteria, service.rounding)
@@ -150,8 +152,8 @@ def load_row(
             "capacity_per_s": prediction.capacity_per_s if prediction else None,
             "predicted": prediction.points if prediction else (),
             "map": prediction.map if prediction else (),
-            "peak_pass_per_s": lowest,
-            "peak_fail_per_s": highest,
+            "peak_pass_per_s": highest_pass,
+            "peak_fail_per_s": lowest_fail,
             "guards": guards,
             "parity": parity,
             "token_parity": tokens,
@@ -757,7 +759,7 @@ def _cost(row: LoadRow) -> float | None:
     rate = row.peak_pass_per_s
     if row.scenario != "server":
         rate = max((point.samples_per_s for point in row.points), default=None)
-    return per_million(row.price_per_hour, rate) if rate else None
+    return row.price_per_hour / (rate * HOUR_S) * MILLION if rate else None
 
 
 def _best_joules(row: LoadRow) -> float | None:

@@ -10,7 +10,6 @@ from harness.serving import arrivals, replay
 from harness.serving.batching import BatchPolicy, batch_closes_at, batch_end, prepared_for, prepared_sizes
 from harness.serving.load_verdict import parse_bound
 from harness.serving.peak_prediction import knee, load_points, peak_rate, policies, policy_map
-from harness.serving.price import per_million
 
 MS = 1_000_000
 ONE = BatchPolicy()
@@ -149,9 +148,3 @@ def test_the_knee_of_m_d_1() -> None:
     rho = np.linspace(0.05, 0.95, 19)
     assert knee(rho, 1 + rho / (2 * (1 - rho))) == pytest.approx(2 - 2**0.5, rel=0.005)
     assert knee(rho[:5], 1 + rho[:5] / (2 * (1 - rho[:5]))) is None
-
-
-def test_price_of_a_million_requests() -> None:
-    assert per_million(3.6, 100) == pytest.approx(10)
-    with pytest.raises(UsageError, match="price of an hour"):
-        per_million(float("nan"), 1)
