@@ -46,7 +46,7 @@ from harness.core.schemas import (
 from harness.core.schemas.load_record import Bounded
 from harness.core.units import duration
 from harness.serving import arrivals
-from harness.serving.load_case import LoadStep, batch_policy
+from harness.serving.load_case import LoadPoint, batch_policy
 from harness.serving.load_verdict import (
     LATE_SHARE,
     Control,
@@ -91,7 +91,7 @@ class LoadEvidence:
 
     service: ServiceRun | None = None
     prediction: Prediction | None = None
-    steps: Sequence[LoadStep] = ()
+    points: Sequence[LoadPoint] = ()
     replications: Mapping[str, Sequence[Replication]] = field(default_factory=dict)
     failure: LoadFailure | None = None
     energy: LoadEnergy | None = None
@@ -120,9 +120,9 @@ def load_row(
             return blank.model_copy(update={"status": "failed"})
         return blank.model_copy(update={"reason": "it was not measured yet", "hint": "Run `make load`."})
     points = tuple(
-        _point(load, step, evidence.replications[step.name], evidence)
-        for step in evidence.steps
-        if evidence.replications.get(step.name)
+        _point(load, point, evidence.replications[point.name], evidence)
+        for point in evidence.points
+        if evidence.replications.get(point.name)
     )
     guards = _guards(service, evidence)
     parity = distance.worst([*service.parity.values(), *(point.parity for point in points if point.parity)])
@@ -245,7 +245,7 @@ def _replication_figures(load: LoadCase, record: Replication) -> _Replication:
     )
 
 
-def _point(load: LoadCase, step: LoadStep, records: Sequence[Replication], evidence: LoadEvidence) -> LoadedPoint:
+def _point(load: LoadCase, point: LoadPoint, records: Sequence[Replication], evidence: LoadEvidence) -> LoadedPoint:
     runs = [_replication_figures(load, record) for record in records]
     requests, failed = sum(run.latency.size for run in runs), sum(run.failed for run in runs)
     served = requests - failed
@@ -253,11 +253,11 @@ def _point(load: LoadCase, step: LoadStep, records: Sequence[Replication], evide
     samples = load.max_batch if load.scenario == "multi-stream" else 1
     compute = np.concatenate([run.compute for run in runs])
     server = load.scenario == "server"
-    point = LoadedPoint(
-        point=step.name,
-        factor=step.factor,
-        clients=step.clients,
-        asked_per_s=step.rate_per_s,
+    measured = LoadedPoint(
+        point=point.name,
+        factor=point.factor,
+        clients=point.clients,
+        asked_per_s=point.rate_per_s,
         scheduled_per_s=median([arrivals.rate_of(run.scheduled) for run in runs]) if server else None,
         achieved_per_s=served / seconds,
         samples_per_s=served * samples / seconds,
@@ -273,12 +273,12 @@ def _point(load: LoadCase, step: LoadStep, records: Sequence[Replication], evide
         added_p99_ns=_pooled([run.added for run in runs]) if server else None,
         mean_batch=_mean_batch(runs),
         loadgen_estimate_ns=_estimate(load, runs),
-        joules_per_request=None if load.endpoint else _joules(runs, step, evidence.energy, samples),
+        joules_per_request=None if load.endpoint else _joules(runs, point, evidence.energy, samples),
         parity=distance.worst([run.record.parity for run in runs if run.record.parity is not None]),
         client=client_figures(records) if load.endpoint else None,
         tokens=_token_load(load, runs, seconds),
     )
-    return _with_verdict(load, point, runs, evidence)
+    return _with_verdict(load, measured, runs, evidence)
 
 
 def _mean_batch(runs: Sequence[_Replication]) -> float:
@@ -468,10 +468,10 @@ def _percentile(parts: Sequence[NDArray[np.float64]], quantile: float) -> LoadPe
     return LoadPercentile(ns=centre, interval=median_interval(values) if finite else None)
 
 
-def _joules(runs: Sequence[_Replication], step: LoadStep, energy: LoadEnergy | None, samples: int) -> float | None:
+def _joules(runs: Sequence[_Replication], point: LoadPoint, energy: LoadEnergy | None, samples: int) -> float | None:
     """Energy of a completed request, of a query of several samples by sample, without the GPU's idle power; None where
     a replication is too short a window of the counter, or where the GPU used no more than idle."""
-    spent = energy.points.get(step.name) if energy else None
+    spent = energy.points.get(point.name) if energy else None
     if energy is None or spent is None or _window_s(spent) < MIN_WINDOW_S:
         return None
     metered = [run for run in runs if run.record.number in spent.numbers]
@@ -533,8 +533,8 @@ def _guard(name: Literal["repeat-input", "other-order"], times: GuardTimes | Non
 
 def _seed_guard(evidence: LoadEvidence) -> Guard | None:
     """Median service time of replications with other seeds: even over odd numbers of the first point, in pairs."""
-    for step in evidence.steps:
-        records = evidence.replications.get(step.name, ())
+    for point in evidence.points:
+        records = evidence.replications.get(point.name, ())
         centres = [
             median(np.array(record.done_ns, dtype=np.float64) - np.array(record.start_ns, dtype=np.float64))
             for record in records
@@ -685,7 +685,7 @@ def _notes(
             f"by replay no load meets the bound: a request alone takes {duration(median(first))}, "
             f"p99 {duration(percentile(first, 0.99))}"
         )
-    planned = len(evidence.steps) * load.replications
+    planned = len(evidence.points) * load.replications
     measured = sum(point.replications for point in points)
     if measured < planned:
         notes.append(f"{planned - measured} of {planned} replications are missing: `make load` measures them")

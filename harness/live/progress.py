@@ -27,7 +27,7 @@ from harness.core.schemas import (
 )
 from harness.core.text import short_names
 from harness.core.timestamps import seconds_between
-from harness.serving.load_case import load_steps
+from harness.serving.load_case import planned_points
 from harness.statistics import estimators
 
 TurnCase: TypeAlias = Case | GenerationCase
@@ -455,8 +455,8 @@ def _load_row(load: LoadCase, seen: LoadSeen, at_work: bool) -> CaseProgress:
     """The row of a load case. Before its peak is predicted, as many loads are planned as there will be where one meets
     the bound."""
     peak = seen.peak_per_s if seen.predicted else 1.0
-    steps = load_steps(load, peak)
-    planned = 0 if load.skip_reason else len(steps) * load.replications
+    points = planned_points(load, peak)
+    planned = 0 if load.skip_reason else len(points) * load.replications
     done = sum(len(numbers) for numbers in seen.replications.values())
     complete = seen.served and done >= planned and (seen.predicted or not load.replayed)
     state: RowState = "waiting"
@@ -470,8 +470,8 @@ def _load_row(load: LoadCase, seen: LoadSeen, at_work: bool) -> CaseProgress:
         state = "done"
     elif seen.served:
         state = "partly"
-    complete_steps = sum(len(seen.replications.get(step.name, ())) >= load.replications for step in steps)
-    remarks = [f"{complete_steps} of {len(steps)} loads complete"] if planned and len(steps) > 1 else []
+    complete_points = sum(len(seen.replications.get(point.name, ())) >= load.replications for point in points)
+    remarks = [f"{complete_points} of {len(points)} loads complete"] if planned and len(points) > 1 else []
     if seen.predicted:
         remarks.append(f"predicted peak {seen.peak_per_s:.4g}/s" if seen.peak_per_s else "no load meets the bound")
     remarks += [load.skip_reason or seen.failure or ""]

@@ -45,7 +45,7 @@ from harness.planning.resume import is_replication_of, replication_turns
 from harness.processes.launcher import START_TIMEOUT_S
 from harness.processes.load_launcher import SLACK as LOAD_SLACK
 from harness.reporting.prose import conditions
-from harness.serving.load_case import load_steps, prediction_digest, replication_digest, service_digest
+from harness.serving.load_case import planned_points, prediction_digest, replication_digest, service_digest
 from harness.timing.clock import now_ns
 
 _SHARE = 0.02
@@ -165,12 +165,14 @@ class WatchedFolder:
         if prediction is not None and not _belongs_to_plan(prediction, plan, prediction_digest(load)):
             prediction = None
         numbers: dict[str, tuple[int, ...]] = {}
-        for step, number in replication_turns(load, load_steps(load, prediction.peak_per_s if prediction else None)):
-            record = self._record(files.replication(step.name, number), Replication)
+        for point, number in replication_turns(
+            load, planned_points(load, prediction.peak_per_s if prediction else None)
+        ):
+            record = self._record(files.replication(point.name, number), Replication)
             if record is None or not _belongs_to_plan(record, plan, replication_digest(load)):
                 continue
-            if is_replication_of(record, load, step, number, service):
-                numbers[step.name] = (*numbers.get(step.name, ()), number)
+            if is_replication_of(record, load, point, number, service):
+                numbers[point.name] = (*numbers.get(point.name, ()), number)
         return LoadSeen(
             served=True,
             predicted=prediction is not None,

@@ -17,7 +17,7 @@ from harness.core.schemas.load_record import MOST_LENGTHS, Batching
 from harness.core.store import digest_of
 from harness.endpoints.target import parse_target
 from harness.planning.config import READ_BY, ScenarioBlock, parse_delay_ns, parse_duration_s
-from harness.serving.load_case import batch_sizes, load_steps, requests_at_rate, rounded_rate
+from harness.serving.load_case import batch_sizes, planned_points, requests_at_rate, rounded_rate
 from harness.serving.load_verdict import parse_bounds
 from harness.zoo import model_info
 from harness.zoo.model_files import DecoderFacts, facts_of
@@ -438,7 +438,7 @@ def estimate_load(loads: Iterable[LoadCase]) -> tuple[float, float]:
             runs = sum(requests_at_rate(load, rate) / rate for rate in load.rates) * load.replications
             low, high = low + runs, high + runs
             continue
-        points = len(load.factors) if load.scenario == "server" else len(load_steps(load, None))
+        points = len(load.factors) if load.scenario == "server" else len(planned_points(load, None))
         runs = points * load.replications * load.replication_s
         low += runs if load.method == "loadgen" else runs / 4
         high += runs

@@ -42,8 +42,8 @@ from harness.core.schemas import (
 )
 from harness.planning.schedule import GenerationTurn, Turn
 from harness.serving.load_case import (
-    LoadStep,
-    load_steps,
+    LoadPoint,
+    planned_points,
     prediction_digest,
     replication_digest,
     replication_schedule,
@@ -159,7 +159,7 @@ R = TypeVar("R", bound=LoadBase)
 ForeignFileCheck = Callable[[ServiceRun], str | None]
 """Which loaded file is not of the present export; None where all are."""
 
-Turns = list[tuple[LoadStep, int]]
+Turns = list[tuple[LoadPoint, int]]
 """(point, number of the replication, from 1)."""
 
 
@@ -170,7 +170,7 @@ class LoadState:
     service: ServiceRun | None = None
     service_sha256: str = ""
     prediction: Prediction | None = None
-    steps: tuple[LoadStep, ...] = ()
+    points: tuple[LoadPoint, ...] = ()
     replications: dict[str, list[Replication]] = field(default_factory=dict)
     """By the name of the point."""
     missing: Turns = field(default_factory=list)
@@ -221,7 +221,7 @@ def read_load_state(
         if prediction is None or prediction.service_sha256 != state.service_sha256:
             return state
         state.prediction = prediction
-    state.steps = load_steps(load, state.prediction.peak_per_s if state.prediction else None)
+    state.points = planned_points(load, state.prediction.peak_per_s if state.prediction else None)
     _add_replications(state, load, files, service, lambda path: read(path, Replication, replication_digest(load)))
     return state
 
@@ -234,15 +234,15 @@ def _add_replications(
     read: Callable[[Path], Replication | None],
 ) -> None:
     times: dict[int, Path] = {}
-    for step, number in replication_turns(load, state.steps):
-        path = files.replication(step.name, number)
+    for point, number in replication_turns(load, state.points):
+        path = files.replication(point.name, number)
         replication = read(path)
-        if replication is not None and is_replication_of(replication, load, step, number, service):
-            if (why := _not_measured(replication, load, step, path, times)) is None:
-                state.replications.setdefault(step.name, []).append(replication)
+        if replication is not None and is_replication_of(replication, load, point, number, service):
+            if (why := _not_measured(replication, load, point, path, times)) is None:
+                state.replications.setdefault(point.name, []).append(replication)
                 continue
             state.notes.append(f"{path}: {why}. It is measured again.")
-        state.missing.append((step, number))
+        state.missing.append((point, number))
 
 
 def foreign_file_check(
@@ -266,32 +266,32 @@ def foreign_file_check(
     return lambda service: foreign_file(service.artifacts, known)
 
 
-def replication_turns(load: LoadCase, steps: tuple[LoadStep, ...]) -> Iterator[tuple[LoadStep, int]]:
+def replication_turns(load: LoadCase, points: tuple[LoadPoint, ...]) -> Iterator[tuple[LoadPoint, int]]:
     """Every replication of every point. The points take turns, so that a drift is no difference between them."""
     for number in range(1, load.replications + 1):
-        turned = (number - 1) % len(steps) if steps else 0
-        for step in (*steps[turned:], *steps[:turned]):
-            yield step, number
+        turned = (number - 1) % len(points) if points else 0
+        for point in (*points[turned:], *points[:turned]):
+            yield point, number
 
 
-def is_replication_of(record: Replication, load: LoadCase, step: LoadStep, number: int, service: ServiceRun) -> bool:
+def is_replication_of(record: Replication, load: LoadCase, point: LoadPoint, number: int, service: ServiceRun) -> bool:
     """Whether a record is this replication, of the same files as the service times, with as many requests as asked.
 
     The number of requests at a rate follows from the bound, which is in no digest of a replication.
     """
-    if step.rate_per_s is not None and record.requests != requests_at_rate(load, step.rate_per_s):
+    if point.rate_per_s is not None and record.requests != requests_at_rate(load, point.rate_per_s):
         return False
-    return (record.point, record.number, record.artifacts_id) == (step.name, number, service.artifacts_id)
+    return (record.point, record.number, record.artifacts_id) == (point.name, number, service.artifacts_id)
 
 
 def _not_measured(
-    record: Replication, load: LoadCase, step: LoadStep, path: Path, times: dict[int, Path]
+    record: Replication, load: LoadCase, point: LoadPoint, path: Path, times: dict[int, Path]
 ) -> str | None:
     """Why a record is not what a service did with the schedule of its seed, which every backend gets at this rate.
     times: by hash of the times of a replication, its file."""
     if (why := record.impossible) is not None:
         return why
-    if step.rate_per_s and not _is_schedule(record.scheduled_ns, replication_schedule(load, step, record.seed)):
+    if point.rate_per_s and not _is_schedule(record.scheduled_ns, replication_schedule(load, point, record.seed)):
         return "its schedule is not that of its seed and rate"
     first = times.setdefault(hash((record.start_ns, record.done_ns)), path)
     return None if first == path else f"its times are those of {first}: it was copied"
@@ -309,7 +309,7 @@ def load_evidence(
 
     failure: why the latest process of the case ended early, where it did; energy: of its replications.
     """
-    return LoadEvidence(state.service, state.prediction, state.steps, state.replications, failure, energy)
+    return LoadEvidence(state.service, state.prediction, state.points, state.replications, failure, energy)
 
 
 NEARLY = 0.9

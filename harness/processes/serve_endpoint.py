@@ -41,7 +41,7 @@ from harness.processes.measure_generation import find_prompt_set
 from harness.processes.serve_load import job_at_batch
 from harness.serving import arrivals
 from harness.serving.load_case import (
-    LoadStep,
+    LoadPoint,
     draw_places,
     patience_ns,
     replication_digest,
@@ -320,8 +320,8 @@ def serve_endpoint(job: LoadJob, enter: Enter) -> None:
     if state.service is None or state.service.artifacts_id != run.artifacts_id:
         run.measure_service(identity)
         state = read_load_state(job.load, files, job.settings_id, same)
-    for step, number in state.missing:
-        run.replicate(step, number, identity, _median_ns(state))
+    for point, number in state.missing:
+        run.replicate(point, number, identity, _median_ns(state))
     enter("end")
 
 
@@ -407,15 +407,15 @@ class _EndpointRun:
         )
         store.save(self.files.service, record, indent=None)
 
-    def replicate(self, step: LoadStep, number: int, identity: str, typical_ns: float) -> None:
+    def replicate(self, point: LoadPoint, number: int, identity: str, typical_ns: float) -> None:
         """One real replication of one point."""
         load = self.job.load
         seed = replication_seed(self.job.measurement.seed, number)
         self._closed(self.work.order(_count_for(WARM_UP_S, typical_ns, 1, WARM_UP), seed), 1)
-        self.enter(replication_phase(step, number))
+        self.enter(replication_phase(point, number))
         started_at = utc_now()
         before = self.endpoint.totals(CHECK_NS)
-        run, schedule_sha256 = self._replicate_once(step, seed, typical_ns)
+        run, schedule_sha256 = self._replicate_once(point, seed, typical_ns)
         after = self.endpoint.totals(CHECK_NS)
         self.enter("outputs check")
         judged = self.work.judge(run)
@@ -433,12 +433,12 @@ class _EndpointRun:
             artifacts_id=self.artifacts_id,
             started_at=started_at,
             environment_id=identity,
-            point=step.name,
+            point=point.name,
             number=number,
             scenario=load.scenario,
-            rate_per_s=step.rate_per_s,
-            clients=step.clients,
-            workers=step.clients or 1,
+            rate_per_s=point.rate_per_s,
+            clients=point.clients,
+            workers=point.clients or 1,
             max_batch=load.max_batch,
             max_delay_ns=0,
             seed=seed,
@@ -458,18 +458,18 @@ class _EndpointRun:
             client=client_times(run, judged.compared, judged.equal, server),
             new_tokens=self.work.tokens_asked(run),
         )
-        store.save(self.files.replication(step.name, number), record, indent=None)
+        store.save(self.files.replication(point.name, number), record, indent=None)
 
-    def _replicate_once(self, step: LoadStep, seed: int, typical_ns: float) -> tuple[Timeline, str | None]:
+    def _replicate_once(self, point: LoadPoint, seed: int, typical_ns: float) -> tuple[Timeline, str | None]:
         """The requests of a replication, and the digest of their schedule where they have one."""
         load = self.job.load
         if load.scenario == "server":
-            schedule = np.array(replication_schedule(load, step, seed), np.int64)
+            schedule = np.array(replication_schedule(load, point, seed), np.int64)
             count = len(schedule)
             kept, order = kept_step(count, self.answer_bytes), self.work.order(count, seed)
             run = issue_open_loop(self.endpoint, self.work.samples, order, schedule, patience_ns(load), keep_every=kept)
             return run, arrivals.digest(schedule)
-        clients = step.clients or (OFFLINE_IN_FLIGHT if load.scenario == "offline" else 1)
+        clients = point.clients or (OFFLINE_IN_FLIGHT if load.scenario == "offline" else 1)
         count = _count_for(load.replication_s * clients, typical_ns, LEAST_CLOSED * clients, load.requests)
         return self._closed(self.work.order(count, seed), clients), None
 

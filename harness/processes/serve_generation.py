@@ -39,7 +39,7 @@ from harness.processes.measure_generation import (
 )
 from harness.processes.serve_load import prepare_to_measure, replication_record
 from harness.serving.load_case import (
-    LoadStep,
+    LoadPoint,
     batch_policy,
     batch_sizes,
     draw_length_pairs,
@@ -81,8 +81,8 @@ def serve_generation(job: LoadJob, enter: Enter) -> None:
     if state.service is None or state.service.artifacts_id != service.artifacts_id:
         run.measure_service()
         state = read_load_state(job.load, files, job.settings_id, same)
-    for step, number in state.missing:
-        run.replicate(step, number)
+    for point, number in state.missing:
+        run.replicate(point, number)
     enter("end")
     for decoder in service.decoders.values():
         decoder.close()
@@ -335,15 +335,15 @@ class _GenerationRun:
         )
         store.save(self.files.service, record, indent=None)
 
-    def replicate(self, step: LoadStep, number: int) -> None:
+    def replicate(self, point: LoadPoint, number: int) -> None:
         """One real replication of one point."""
         load, service = self.job.load, self.service
         seed = replication_seed(self.job.measurement.seed, number)
-        instants = replication_schedule(load, step, seed)
+        instants = replication_schedule(load, point, seed)
         pairs = draw_length_pairs(load, len(instants), seed)
         requests = service.prompts.requests(pairs, seed)
         service.warm()
-        self.enter(replication_phase(step, number))
+        self.enter(replication_phase(point, number))
         started_at = utc_now()
         # Requests that wait longer count as not served.
         end_ns = instants[-1] + patience_ns(load)
@@ -357,7 +357,7 @@ class _GenerationRun:
         self.enter("outputs check")
         record = replication_record(
             self.job,
-            step,
+            point,
             number,
             (service.artifacts_id, self.environment_id),
             started_at,
@@ -366,7 +366,7 @@ class _GenerationRun:
             workers=1,
             generated=batches.record(dispatches.zero_ns, _compared(batches.batches, service.prompts)),
         )
-        store.save(self.files.replication(step.name, number), record, indent=None)
+        store.save(self.files.replication(point.name, number), record, indent=None)
 
 
 def _compared(batches: Sequence[ServedBatch], prompts: _PromptRows) -> TokenParity | None:

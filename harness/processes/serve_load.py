@@ -46,7 +46,7 @@ from harness.planning.load_cases import backend_case
 from harness.planning.resume import LoadState, read_load_state, same_machine_check
 from harness.serving import arrivals
 from harness.serving.load_case import (
-    LoadStep,
+    LoadPoint,
     batch_policy,
     batch_sizes,
     patience_ns,
@@ -98,8 +98,8 @@ def serve_load(job: LoadJob, enter: Enter) -> None:
     if state.needs_replay and state.prediction is None:
         run.predict(state)
         state = read_load_state(job.load, files, job.settings_id, same)
-    for step, number in state.missing:
-        run.replicate(step, number)
+    for point, number in state.missing:
+        run.replicate(point, number)
     enter("end")
     closes = [worker.close for worker in service.workers]
     threads.in_turn(closes if threads.count > 1 else closes[::-1])
@@ -238,7 +238,7 @@ def _open_worker(
 
 def replication_record(
     job: LoadJob,
-    step: LoadStep,
+    point: LoadPoint,
     number: int,
     identity: tuple[str, str],
     started_at: str,
@@ -261,11 +261,11 @@ def replication_record(
         artifacts_id=identity[0],
         started_at=started_at,
         environment_id=identity[1],
-        point=step.name,
+        point=point.name,
         number=number,
         scenario=load.scenario,
-        rate_per_s=step.rate_per_s,
-        clients=step.clients,
+        rate_per_s=point.rate_per_s,
+        clients=point.clients,
         workers=workers,
         max_batch=load.max_batch,
         max_delay_ns=load.max_delay_ns,
@@ -395,20 +395,20 @@ class _LoadRun:
         prediction = predict(self.job.load, state.service, state.service_sha256, seed, utc_now())
         store.save(self.files.prediction, prediction, indent=None)
 
-    def replicate(self, step: LoadStep, number: int) -> None:
+    def replicate(self, point: LoadPoint, number: int) -> None:
         """One real replication of one point."""
         load, service = self.job.load, self.service
         seed = replication_seed(self.job.measurement.seed, number)
-        clients = step.clients or load.parallel
+        clients = point.clients or load.parallel
         workers = service.dispatchers[:clients]
         self._warm(workers)
         for place, worker in enumerate(workers):
             worker.reorder(seed + place)
-        self.enter(replication_phase(step, number))
+        self.enter(replication_phase(point, number))
         started_at = utc_now()
         scheduled: list[int] = []
         if load.scenario == "server":
-            scheduled = replication_schedule(load, step, seed)
+            scheduled = replication_schedule(load, point, seed)
             # Requests that wait longer count as not served.
             dispatches = self._open(scheduled, workers, scheduled[-1] + patience_ns(load))
         else:
@@ -416,7 +416,7 @@ class _LoadRun:
         self.enter("outputs check")
         record = replication_record(
             self.job,
-            step,
+            point,
             number,
             (service.artifacts_id, self.environment_id),
             started_at,
@@ -425,7 +425,7 @@ class _LoadRun:
             workers=clients,
             distance=parity.worst(self._latest(workers)) if not dispatches.failed else None,
         )
-        store.save(self.files.replication(step.name, number), record, indent=None)
+        store.save(self.files.replication(point.name, number), record, indent=None)
 
     def _closed(self, workers: Sequence[Dispatcher]) -> Dispatches:
         load = self.job.load

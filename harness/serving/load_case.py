@@ -37,7 +37,7 @@ Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class LoadStep:
+class LoadPoint:
     """One point of a load case: a rate, a number of clients, or neither. name: also that of its folder.
 
     factor: the rate as a share of the predicted peak, where it was chosen so.
@@ -49,19 +49,19 @@ class LoadStep:
     factor: float | None = None
 
 
-def load_steps(load: LoadCase, peak_per_s: float | None) -> tuple[LoadStep, ...]:
+def planned_points(load: LoadCase, peak_per_s: float | None) -> tuple[LoadPoint, ...]:
     """The points that are measured. peak_per_s: the predicted peak; a server case without it and without rates has no
     points."""
     if load.scenario == "concurrency":
-        return tuple(LoadStep(f"c{count}", clients=count) for count in load.clients)
+        return tuple(LoadPoint(f"c{count}", clients=count) for count in load.clients)
     if load.scenario != "server":
-        return (LoadStep("all"),)
+        return (LoadPoint("all"),)
     if load.rates:
-        return tuple(LoadStep(rate_name(rate), rate) for rate in load.rates)
+        return tuple(LoadPoint(rate_name(rate), rate) for rate in load.rates)
     if peak_per_s is None:
         return ()
     rates = [(rounded_rate(factor * peak_per_s), factor) for factor in load.factors]
-    return tuple(LoadStep(rate_name(rate), rate, factor=factor) for rate, factor in rates)
+    return tuple(LoadPoint(rate_name(rate), rate, factor=factor) for rate, factor in rates)
 
 
 def batch_sizes(load: LoadCase) -> tuple[int, ...]:
@@ -86,9 +86,9 @@ def patience_ns(load: LoadCase) -> int:
     """How long a request may take: the longer of 5 s and 10 times its bounds. A later one is over any bound that a
     percentile could still meet. Bounds on tokens add up over the longest output."""
     limits = {kind: max((bound.limit_ns for bound in load.bounds if bound.of == kind), default=0) for kind in BOUNDED}
-    whole = limits["latency"] or limits["ttft"] + limits["itl"] * (load.new_tokens or 1)
+    request_ns = limits["latency"] or limits["ttft"] + limits["itl"] * (load.new_tokens or 1)
     endless = load.new_tokens is not None and not (limits["latency"] or limits["itl"])
-    return max(GENERATES_NS if endless else PATIENCE_NS, PATIENCE * whole)
+    return max(GENERATES_NS if endless else PATIENCE_NS, PATIENCE * request_ns)
 
 
 def longest_ns(load: LoadCase) -> int:
@@ -119,12 +119,12 @@ def replication_seed(plan_seed: int, number: int) -> int:
     return zlib.crc32(f"{plan_seed}/load/{number}".encode())
 
 
-def replication_schedule(load: LoadCase, step: LoadStep, seed: int) -> list[int]:
+def replication_schedule(load: LoadCase, point: LoadPoint, seed: int) -> list[int]:
     """Arrivals of a replication of a point with a rate, in ns after its start."""
-    if step.rate_per_s is None:
-        raise CaseError(f"{step.name} has no rate.", "Write the plan again: make plan.")
+    if point.rate_per_s is None:
+        raise CaseError(f"{point.name} has no rate.", "Write the plan again: make plan.")
     draw = arrivals.loadgen if load.method == "loadgen" else arrivals.poisson
-    instants: list[int] = draw(step.rate_per_s, requests_at_rate(load, step.rate_per_s), seed).tolist()
+    instants: list[int] = draw(point.rate_per_s, requests_at_rate(load, point.rate_per_s), seed).tolist()
     return instants
 
 
@@ -158,9 +158,9 @@ def _digest(load: LoadCase, without: frozenset[str]) -> str:
     return digest_of(load.model_dump(mode="json", exclude=set(without), exclude_defaults=True))
 
 
-def replication_phase(step: LoadStep, number: int) -> str:
+def replication_phase(point: LoadPoint, number: int) -> str:
     """The phase of a process that serves this replication."""
-    return f"replication {number} of {step.name}"
+    return f"replication {number} of {point.name}"
 
 
 def parse_phase(phase: str) -> tuple[str, int] | None:

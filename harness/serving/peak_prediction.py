@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from harness.core.schemas import Interval, LatencyBound, LoadCase, MapCell, PredictedPoint, Prediction, ServiceRun
 from harness.serving.arrivals import at_rate, unit_gaps
 from harness.serving.batching import BatchPolicy
-from harness.serving.load_case import batch_policy, load_steps, prediction_digest, requests_at_rate
+from harness.serving.load_case import batch_policy, planned_points, prediction_digest, requests_at_rate
 from harness.serving.replay import ServiceTimes, Simulated, simulate
 
 PEAK_RUNS = 60
@@ -282,7 +282,7 @@ def predict(load: LoadCase, service: ServiceRun, service_sha256: str, seed: int,
     bound, policy, workers = load.bound, batch_policy(load), load.parallel
     peak = _peak(times, load, bound, seed)
     capacity = times.capacity_per_s(policy, workers)
-    steps = load_steps(load, peak.rate_per_s if peak else None)
+    steps = planned_points(load, peak.rate_per_s if peak else None)
     count = requests_at_rate(load, peak.rate_per_s if peak else capacity)
     measured = {step.rate_per_s for step in steps if step.rate_per_s}
     rates = {round(share * capacity, 6) for share in CURVE} - measured

@@ -30,7 +30,7 @@ from harness.core.schemas import (
 )
 from harness.core.schemas.load_record import ClientTimes
 from harness.serving.arrivals import digest, loadgen, poisson
-from harness.serving.load_case import batch_policy, load_steps
+from harness.serving.load_case import batch_policy, planned_points
 from harness.serving.peak_prediction import predict
 from harness.timing.request_loops import Dispatches, serve, serve_closed
 from tests.fixtures.simulated_clock import SimulatedClock, alone, in_place
@@ -109,7 +109,7 @@ def served(
     clock: SimulatedClock, load: LoadCase, work: Work, requests: int, replications: int, limit_ns: int = 1 << 60
 ) -> LoadEvidence:
     """Every point of a server case, really served on the simulated clock."""
-    steps = load_steps(load, None)
+    steps = planned_points(load, None)
     records: dict[str, list[Replication]] = {}
     for step in steps:
         assert step.rate_per_s is not None
@@ -120,7 +120,7 @@ def served(
             more = {"rate_per_s": step.rate_per_s, "scheduled_ns": schedule.tolist(), "requests": requests}
             record = replication(load, step.name, number, result, schedule_sha256=digest(schedule), **more)
             records.setdefault(step.name, []).append(record)
-    return LoadEvidence(service=service(load), steps=steps, replications=records)
+    return LoadEvidence(service=service(load), points=steps, replications=records)
 
 
 def row(load: LoadCase, evidence: LoadEvidence) -> LoadRow:
@@ -197,7 +197,7 @@ def test_lateness_that_is_not_queueing_is_a_load_that_was_not_reached(clock: Sim
         ]
         for name, records in evidence.replications.items()
     }
-    (point,) = row(load, LoadEvidence(evidence.service, None, evidence.steps, late)).points
+    (point,) = row(load, LoadEvidence(evidence.service, None, evidence.points, late)).points
     assert point.dispatch_p99_ns == 9 * MS
     assert point.verdict == "LOAD NOT REACHED"
     assert point.added_p99_ns == 9 * MS
@@ -212,7 +212,7 @@ def test_ends_that_are_noticed_late_are_a_figure_and_beyond_a_share_of_the_bound
             name: [record.model_copy(update={"unseen_ns": (unseen_ns,) * len(record.sizes)}) for record in records]
             for name, records in evidence.replications.items()
         }
-        return row(load, LoadEvidence(evidence.service, None, evidence.steps, looked))
+        return row(load, LoadEvidence(evidence.service, None, evidence.points, looked))
 
     small, large = noticed(2_500_000), noticed(2_500_001)
     assert (small.points[0].unseen_p99_ns, large.points[0].unseen_p99_ns) == (2_500_000, 2_500_001)
@@ -226,7 +226,7 @@ def test_reality_is_compared_with_replay_at_the_same_rate(clock: SimulatedClock)
     load = case(rates=(150,), requests=600)
     evidence = served(clock, load, lambda *_: 6 * MS, 600, 4)
     prediction = predict(load, service(load), "0" * 64, 1, "now")
-    (point,) = row(load, LoadEvidence(evidence.service, prediction, evidence.steps, evidence.replications)).points
+    (point,) = row(load, LoadEvidence(evidence.service, prediction, evidence.points, evidence.replications)).points
     assert point.predicted is not None
     assert point.predicted.rate_per_s == 150
     # Under load the service takes 6 ms, alone it took 5 ms: replay is too fast, and the ratio says so.
@@ -244,7 +244,7 @@ def test_a_closed_loop_has_latencies_and_throughput_and_no_verdict(clock: Simula
     load = case(scenario="multi-stream", bound=None, max_batch=8, price_per_hour=3.6)
     runs = [serve_closed([clock.service(lambda *_: 10 * MS)], 8, alone, 300, 10**12) for _ in range(3)]
     records = {"all": [replication(load, "all", number + 1, run) for number, run in enumerate(runs)]}
-    result = row(load, LoadEvidence(service(load), None, load_steps(load, None), records))
+    result = row(load, LoadEvidence(service(load), None, planned_points(load, None), records))
     (point,) = result.points
     assert point.samples_per_s == pytest.approx(800)
     assert point.achieved_per_s == pytest.approx(100)
@@ -258,7 +258,7 @@ def test_goodput_of_a_closed_loop_is_a_share_of_its_throughput(clock: SimulatedC
     load = case(scenario=scenario)
     result = serve_closed([clock.service(lambda *_: 10 * MS)], 1, alone, 4, 10**12)
     records = {"all": [replication(load, "all", 1, result)]}
-    (point,) = row(load, LoadEvidence(service(load), None, load_steps(load, None), records)).points
+    (point,) = row(load, LoadEvidence(service(load), None, planned_points(load, None), records)).points
     assert point.goodput is not None
     assert point.goodput_per_s == pytest.approx(point.goodput * point.achieved_per_s)
 
@@ -309,7 +309,7 @@ def test_joules_of_multi_stream_are_by_sample_as_its_cost_is_and_a_service_elsew
     more = {"load_id": load.load_id, "gpu": "G", "uuid": "u", "idle_w": 10.0, "points": {"all": spent}}
     energy = LoadEnergy.model_validate({**BASE, **more})
     records = {"all": [replication(load, "all", 1, run)]}
-    evidence = LoadEvidence(service(load), None, load_steps(load, None), records, energy=energy)
+    evidence = LoadEvidence(service(load), None, planned_points(load, None), records, energy=energy)
     assert row(load, evidence).joules_per_request == pytest.approx((900 - 10 * 10) / 100 / 8)
     assert row(load.model_copy(update={"endpoint": "http://h:1"}), evidence).joules_per_request is None
 
@@ -328,7 +328,7 @@ def test_completions_without_one_equal_answer_void_the_row(compared: int, equal:
     load = case(scenario="single-stream", bound=None, endpoint="openai+http://h:1/v1/completions", new_tokens=2)
     dispatches = Dispatches((1,) * 10, (0,) * 10, (0,) * 10, (MS,) * 10, (0,) * 10)
     record = replication(load, "all", 1, dispatches, client=client(10, compared=compared, equal=equal))
-    single = row(load, LoadEvidence(service(load), None, load_steps(load, None), {"all": [record]}))
+    single = row(load, LoadEvidence(service(load), None, planned_points(load, None), {"all": [record]}))
     assert ("another model" in (single.void or "")) == void
 
 
@@ -337,7 +337,7 @@ def test_wrong_outputs_or_skipped_work_void_the_row(clock: SimulatedClock) -> No
     evidence = served(clock, load, lambda *_: MS, 100, 4)
 
     def with_service(**more: Any) -> LoadRow:
-        return row(load, LoadEvidence(service(load, **more), None, evidence.steps, evidence.replications))
+        return row(load, LoadEvidence(service(load, **more), None, evidence.points, evidence.replications))
 
     assert with_service().void is None
     far = with_service(parity={1: WRONG})
@@ -389,7 +389,7 @@ def test_outputs_that_were_not_compared_void_the_row_unless_nothing_is_computed(
     load = case(scenario="single-stream", bound=None)
     result = serve_closed([clock.service(lambda *_: MS)], 1, alone, 100, 10**12)
     records = {"all": [replication(load, "all", 1, result, parity=None)]}
-    evidence = LoadEvidence(service(load, parity={}), None, load_steps(load, None), records)
+    evidence = LoadEvidence(service(load, parity={}), None, planned_points(load, None), records)
     assert row(load, evidence).void == "the outputs were not compared with the reference"
     assert load_row(load, "tensor", replace(CRITERIA, calibration=True), evidence).void is None
     prompts = load.model_copy(
@@ -419,7 +419,7 @@ def test_what_was_not_measured_says_why() -> None:
     assert (failed.status, failed.reason) == ("failed", "No memory. (in load)")
     skipped = row(case(skip_reason="no bf16 here"), LoadEvidence())
     assert (skipped.status, skipped.reason) == ("skipped", "no bf16 here")
-    begun = row(load, LoadEvidence(service(load), None, load_steps(load, None), {}))
+    begun = row(load, LoadEvidence(service(load), None, planned_points(load, None), {}))
     assert begun.status == "missing"
 
 
@@ -427,7 +427,7 @@ def test_a_bound_below_the_service_time_has_no_load_and_says_so() -> None:
     load = case(bound=LatencyBound(quantile=0.99, limit_ns=3 * MS))
     prediction = predict(load, service(load), "0" * 64, 1, "now")
     assert prediction.peak_per_s is None
-    result = row(load, LoadEvidence(service(load), prediction, load_steps(load, None), {}))
+    result = row(load, LoadEvidence(service(load), prediction, planned_points(load, None), {}))
     assert (result.status, result.points, result.predicted_peak_per_s) == ("measured", (), None)
     assert any("no load meets the bound: a request alone takes 5.00 ms" in note for note in result.notes)
 

@@ -21,7 +21,7 @@ from harness.core.schemas import (
     TokenParity,
     Tolerance,
 )
-from harness.serving.load_case import batch_policy, load_steps
+from harness.serving.load_case import batch_policy, planned_points
 from harness.serving.load_verdict import combined_verdict, parse_bounds
 from harness.timing.request_loops import Dispatches, serve
 from harness.timing.token_batching import ContinuousBatches, StaticBatches, TokenRequest
@@ -135,7 +135,7 @@ def row(load: LoadCase, records: list[Replication], **more: Any) -> LoadRow:
     }
     evidence = LoadEvidence(
         service=ServiceRun.model_validate({**service, **more}),
-        steps=load_steps(load, None),
+        steps=planned_points(load, None),
         replications={"r10": records},
     )
     return load_row(load, "text", Criteria(Tolerance(relative_l2=1e-4), False, 0.01, False), evidence)

@@ -17,7 +17,7 @@ from harness.live.progress import CaseProgress, Progress
 from harness.live.reader import WatchedFolder
 from harness.processes.presence import Presence
 from harness.serving.load_case import (
-    load_steps,
+    planned_points,
     prediction_digest,
     replication_digest,
     requests_at_rate,
@@ -91,7 +91,7 @@ def predict(files: LoadFiles, peak: float | None = 400.0) -> None:
 
 
 def replicate(files: LoadFiles, point: int, number: int, **changes: Any) -> None:
-    step = load_steps(SERVER, 400.0)[point]
+    step = planned_points(SERVER, 400.0)[point]
     assert step.rate_per_s is not None
     count = requests_at_rate(SERVER, step.rate_per_s)
     arrays = {name: tuple(range(count)) for name in ("scheduled_ns", "ready_ns", "start_ns")}
@@ -174,7 +174,7 @@ def test_records_of_other_settings_and_damaged_ones_do_not_count(results: Result
     replicate(files, 0, 1, settings_id="another")
     replicate(files, 0, 2, artifacts_id="another export")
     replicate(files, 1, 1)
-    damaged = files.replication(load_steps(SERVER, 400.0)[1].name, 1)
+    damaged = files.replication(planned_points(SERVER, 400.0)[1].name, 1)
     damaged.write_bytes(damaged.read_bytes()[:-9])
     assert row(looked(watched)).done == 0
     replicate(files, 1, 1)

@@ -22,9 +22,9 @@ from harness.planning.matrix import make_plan
 from harness.planning.overrides import LoadOverrides, Overrides, apply_overrides
 from harness.planning.schedule import select_models
 from harness.serving.load_case import (
-    LoadStep,
+    LoadPoint,
     batch_sizes,
-    load_steps,
+    planned_points,
     prediction_digest,
     replication_digest,
     replication_seed,
@@ -219,15 +219,15 @@ def server(**more: Any) -> LoadCase:
 
 
 def test_points_are_rates_around_the_peak_or_the_rates_that_were_asked_for() -> None:
-    assert load_steps(server(), 53.2187) == (
-        LoadStep("r47.9", 47.9, factor=0.9),
-        LoadStep("r53.22", 53.22, factor=1.0),
-        LoadStep("r58.54", 58.54, factor=1.1),
+    assert planned_points(server(), 53.2187) == (
+        LoadPoint("r47.9", 47.9, factor=0.9),
+        LoadPoint("r53.22", 53.22, factor=1.0),
+        LoadPoint("r58.54", 58.54, factor=1.1),
     )
-    assert load_steps(server(), None) == ()
-    assert load_steps(server(rates=(1_234_567.0,)), None) == (LoadStep("r1.235e+06", 1_234_567.0),)
-    assert [step.name for step in load_steps(server(scenario="concurrency", clients=(1, 3)), None)] == ["c1", "c3"]
-    assert load_steps(server(scenario="offline"), None) == (LoadStep("all"),)
+    assert planned_points(server(), None) == ()
+    assert planned_points(server(rates=(1_234_567.0,)), None) == (LoadPoint("r1.235e+06", 1_234_567.0),)
+    assert [step.name for step in planned_points(server(scenario="concurrency", clients=(1, 3)), None)] == ["c1", "c3"]
+    assert planned_points(server(scenario="offline"), None) == (LoadPoint("all"),)
 
 
 def test_a_replication_has_the_requests_of_its_time_up_to_the_number_of_the_case() -> None:

@@ -15,7 +15,7 @@ from harness.core.layout import LoadFiles, Results
 from harness.core.schemas import Clock, Environment, LatencyBound, LoadCase, Placement, Replication, ServiceRun
 from harness.planning.resume import Finished, LoadState, finished_turns, foreign_file_check, read_load_state
 from harness.serving.load_case import (
-    LoadStep,
+    LoadPoint,
     replication_digest,
     replication_schedule,
     requests_at_rate,
@@ -168,7 +168,7 @@ ONE: dict[str, Any] = {"threads": 1, "workers": 1, "clock": Clock(name="simulate
 def files(tmp_path: Path) -> LoadFiles:
     """A folder with the service times and the one replication of the load case."""
     result = Results(tmp_path).load(LOAD.load_id)
-    count, scheduled = requests_at_rate(LOAD, 100), replication_schedule(LOAD, LoadStep("r100", 100), 1)
+    count, scheduled = requests_at_rate(LOAD, 100), replication_schedule(LOAD, LoadPoint("r100", 100), 1)
     record = Replication(
         **BASE,
         **ONE,
@@ -239,7 +239,7 @@ def test_an_engine_is_judged_by_its_record_if_it_has_one(files: LoadFiles) -> No
 def test_another_bound_keeps_the_replications_that_have_as_many_requests(files: LoadFiles) -> None:
     longer = LOAD.model_copy(update={"bound": LatencyBound(quantile=0.9, limit_ns=80 * MS)})
     assert requests_at_rate(longer, 100) != requests_at_rate(LOAD, 100)
-    assert look_at_load(files, longer).missing == [(LoadStep("r100", 100), 1)]
+    assert look_at_load(files, longer).missing == [(LoadPoint("r100", 100), 1)]
     assert look_at_load(
         files, LOAD.model_copy(update={"bound": LatencyBound(quantile=0.99, limit_ns=50 * MS)})
     ).complete
@@ -281,7 +281,7 @@ def test_a_replication_that_nothing_can_have_served_is_measured_again(
 ) -> None:
     put_changed(files, **changes)
     state = look_at_load(files)
-    assert (state.replications, state.missing) == ({}, [(LoadStep("r100", 100), 1)])
+    assert (state.replications, state.missing) == ({}, [(LoadPoint("r100", 100), 1)])
     assert why in state.notes[0]
 
 

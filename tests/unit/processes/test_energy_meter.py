@@ -16,7 +16,7 @@ from harness.core.protocol import LoadJob
 from harness.core.schemas import LatencyBound, LoadCase, LoadEnergy, Measurement
 from harness.processes import energy_meter
 from harness.processes.energy_meter import ReplicationMeter, meter_for
-from harness.serving.load_case import LoadStep, parse_phase, replication_phase
+from harness.serving.load_case import LoadPoint, parse_phase, replication_phase
 
 S = 1_000_000_000
 
@@ -55,7 +55,7 @@ def job(**more: Any) -> LoadJob:
 
 
 def test_energy_belongs_to_the_replication_that_it_was_spent_in(meter: ReplicationMeter) -> None:
-    low, high = LoadStep("r5", 5.0), LoadStep("r9", 9.0)
+    low, high = LoadPoint("r5", 5.0), LoadPoint("r9", 9.0)
     phases = [
         "load",
         "service times",
@@ -86,7 +86,7 @@ def test_a_running_service_has_no_meter_of_a_gpu_here(meter: ReplicationMeter) -
 
 def test_an_earlier_process_of_the_same_case_keeps_its_replications(meter: ReplicationMeter, tmp_path: Path) -> None:
     files = LoadFiles(tmp_path)
-    step = LoadStep("r5", 5.0)
+    step = LoadPoint("r5", 5.0)
     meter.save(job(), files)
     assert not files.energy.exists()
     for number in (1, 2):
