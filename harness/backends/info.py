@@ -129,6 +129,10 @@ class BackendInfo:
         """Its named settings on a device, the default first."""
         return self.settings.get(device, settings.PLAIN)
 
+    def setting_in_id(self, device: Device, name: str) -> str:
+        """The setting's part of a case id: empty for the default."""
+        return "" if name == next(iter(self.settings_on(device))) else name
+
     def has_setting(self, device: Device, name: str) -> bool:
         """Whether it has a setting of that name there."""
         return self._setting(device, name) is not None
@@ -157,6 +161,10 @@ class BackendInfo:
     def decoder_settings_on(self, device: Device) -> Mapping[str, Setting]:
         """Named ways to generate there, the default first."""
         return self.decoder_settings.get(device, settings.PLAIN)
+
+    def decoder_setting_in_id(self, device: Device, name: str) -> str:
+        """The setting's part of the id of a case of generation: empty for the default."""
+        return "" if name == next(iter(self.decoder_settings_on(device))) else name
 
     def decoder_setting(self, device: Device, name: str) -> Setting:
         """The setting of that name there. Raises ConfigError where it has no such setting."""

@@ -605,5 +605,5 @@ def case_id(
     sequence = "" if sequence_length is None else f"-s{sequence_length}"
     # The usual boundary, mode and setting are left out: most ids stay short.
     kind = ("" if boundary == "compute" else f"-{boundary}") + ("" if mode == "sync" else f"-{mode}")
-    way = f"-{setting}" if setting else ""
-    return f"{slug}-{backend}-{device}-{precision}-b{batch_size}{sequence}{kind}{way}"
+    suffix = f"-{setting}" if setting else ""
+    return f"{slug}-{backend}-{device}-{precision}-b{batch_size}{sequence}{kind}{suffix}"

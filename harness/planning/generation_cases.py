@@ -145,8 +145,8 @@ def generation_id(
     setting: str = "",
 ) -> str:
     """The readable id of a case, such as `gpt2-torch-eager-cpu-fp32-b1-p128-n64`; also its folder's name."""
-    way = f"-{setting}" if setting else ""
-    return f"{slug}-{backend}-{device}-{precision}-b{batch_size}-p{prompt_length}-n{new_tokens}{way}"
+    suffix = f"-{setting}" if setting else ""
+    return f"{slug}-{backend}-{device}-{precision}-b{batch_size}-p{prompt_length}-n{new_tokens}{suffix}"
 
 
 Usable = DecoderFacts | str | None
@@ -186,13 +186,12 @@ def _block_cases(
 ) -> Iterator[GenerationCase]:
     for name, (entry, info) in models.items():
         for backend, table in backends:
-            usual = next(iter(table.decoder_settings_on(device)))
             for precision, setting in product(block.precisions, _settings_of(block, table, device)):
-                way = "" if setting == usual else setting
+                setting_in_id = table.decoder_setting_in_id(device, setting)
                 for batch_size, (prompt_length, new_tokens) in product(block.batch_sizes, lengths):
                     shape = (batch_size, prompt_length, new_tokens)
                     yield GenerationCase(
-                        case_id=generation_id(info.slug, backend, device, precision, *shape, way),
+                        case_id=generation_id(info.slug, backend, device, precision, *shape, setting_in_id),
                         model=name,
                         slug=info.slug,
                         backend=backend,

@@ -49,15 +49,13 @@ Decoders = Callable[[tuple[int, int]], Sequence[GenerationCase]]
 def load_cases(
     blocks: Sequence[ScenarioBlock],
     cases: Sequence[Case],
-    settings: Mapping[str, str],
     source: str,
     decoders: Decoders = lambda _: (),
 ) -> tuple[LoadCase, ...]:
     """Every scenario on every deployment of `cases`; of `decoders` where its requests are prompts and no service runs.
 
-    cases: one of each model, backend, precision, sequence length and setting, at batch size 1. settings: by case id,
-    the setting's part of a name, empty for the usual one. Raises ConfigError for a bound that is none, for a scenario
-    without its bound, for lengths beyond a model, and for a block that selects nothing.
+    cases: one of each model, backend, precision, sequence length and setting, at batch size 1. Raises ConfigError for
+    an invalid bound, for a scenario without its bound, for lengths beyond a model, and for a block that selects none.
     """
     loads: dict[str, LoadCase] = {}
     for index, block in enumerate(blocks):
@@ -77,7 +75,7 @@ def load_cases(
         _refuse_issuing(block, selected, where)
         for case in selected:
             for pairs in _distributions(block) or [()]:
-                for load in _cases_of_lengths(block, case, settings.get(case.case_id, ""), common, policies, pairs):
+                for load in _cases_of_lengths(block, case, common, policies, pairs):
                     loads[load.load_id] = load
     return tuple(loads.values())
 
@@ -281,9 +279,7 @@ def _generating(block: ScenarioBlock, decoders: Decoders, where: str) -> Iterato
                 f"{where}.batching: {reasons[0]}.", f"Choose {' or '.join(_joinable())}, or leave BATCHING out."
             )
         for case in selected:
-            usual = next(iter(backend_info(case.backend).decoder_settings_on(case.device)))
-            way = "" if case.setting == usual else case.setting
-            yield from _cases_of_lengths(block, case, way, common, policies, pairs)
+            yield from _cases_of_lengths(block, case, common, policies, pairs)
 
 
 def _unequal(case: Deployment, pairs: Sequence[tuple[int, int]]) -> str | None:
@@ -315,7 +311,6 @@ def _joinable() -> list[str]:
 def _cases_of_lengths(
     block: ScenarioBlock,
     case: Deployment,
-    way: str,
     common: Mapping[str, Any],
     policies: Iterable[_Policy],
     pairs: tuple[tuple[int, int], ...],
@@ -329,7 +324,7 @@ def _cases_of_lengths(
     skip = None if block.endpoint else case.skip_reason
     for policy in policies:
         samples = 1 if single else policy.max_batch
-        name = load_id(case, way, block, replace(policy, max_batch=samples), common["endpoint"])
+        name = load_id(case, block, replace(policy, max_batch=samples), common["endpoint"])
         skip_reason = skip
         if skip is None and decodes_here:
             skip_reason = _unequal(case, pairs) if policy.batching == "static" else _not_joining(case)
@@ -403,7 +398,13 @@ def _policies(block: ScenarioBlock, where: str) -> Iterator[_Policy]:
         yield _Policy()
 
 
-def load_id(case: Deployment, way: str, block: ScenarioBlock, policy: _Policy, endpoint: str | None) -> str:
+def _setting_in_id(case: Deployment) -> str:
+    info = backend_info(case.backend)
+    in_id = info.decoder_setting_in_id if isinstance(case, GenerationCase) else info.setting_in_id
+    return in_id(case.device, case.setting)
+
+
+def load_id(case: Deployment, block: ScenarioBlock, policy: _Policy, endpoint: str | None) -> str:
     """The readable id, such as `minilm-l6-openvino-cpu-fp32-s128-server-b8-d2ms`; also its folder's name.
 
     Of an endpoint it has eight digits of the address's hash in place of the device: two services are two load cases.
@@ -411,7 +412,8 @@ def load_id(case: Deployment, way: str, block: ScenarioBlock, policy: _Policy, e
     parts = [case.slug, case.backend, case.device if endpoint is None else digest_of(endpoint)[:8], case.precision]
     length = None if block.generates or isinstance(case, GenerationCase) else case.sequence_length
     parts += [f"s{length}"] if length else []
-    parts += [way] if way else []
+    setting = _setting_in_id(case)
+    parts += [setting] if setting else []
     parts += [block.scenario]
     parts += [f"b{policy.max_batch}"] if policy.max_batch > 1 else []
     parts += [policy.batching] if policy.batching != "static" else []
@@ -447,11 +449,10 @@ def estimate_load(loads: Iterable[LoadCase]) -> tuple[float, float]:
 
 def backend_case(load: LoadCase, batch_size: int) -> Case:
     """The case of a deployment at one batch size, as a backend gets it: model only, one batch at a time."""
-    usual = next(iter(backend_info(load.backend).settings_on(load.device)))
-    way = "" if load.setting == usual else load.setting
+    setting = backend_info(load.backend).setting_in_id(load.device, load.setting)
     shape = batch_size, load.sequence_length
     return Case(
-        case_id=case_id(load.slug, load.backend, load.device, load.precision, *shape, "compute", "sync", way),
+        case_id=case_id(load.slug, load.backend, load.device, load.precision, *shape, "compute", "sync", setting),
         model=load.model,
         slug=load.slug,
         backend=load.backend,

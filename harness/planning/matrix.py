@@ -66,7 +66,7 @@ def refuse_impossible(block: MatrixBlock, backends: Sequence[BackendInfo], devic
             )
 
 
-def reason_to_skip_way(
+def reason_to_skip_mode(
     backend: str, table: BackendInfo, info: ModelInfo, device: Device, boundary: Boundary, mode: ModeName
 ) -> str | None:
     """Why this backend does not have the mode, or this model not the boundary; None where both are possible."""
@@ -115,7 +115,7 @@ def make_plan(
     own, given = quantised or {}, inputs or {}
     cases = _unique(_expand(config, models, source, own, given), source, merge, {*own, *given})
     decoders = partial(_decoders, config, models, source)
-    loads = load_cases(config.scenarios, *_deployments(config, models, source, own, given), source, decoders)
+    loads = load_cases(config.scenarios, _deployments(config, models, source, own, given), source, decoders)
     cases = [] if loads_alone else cases
     served = [*cases, *served_cases(loads)]
     needed = {case.model for case in served} | {load.model for load in loads}
@@ -232,20 +232,18 @@ def _deployments(
     source: str,
     quantised: Mapping[str, Quantisation],
     given: Mapping[str, Sequence[GivenInputs]],
-) -> tuple[list[Case], dict[str, str]]:
+) -> list[Case]:
     """The deployments of the matrix: a case of each model, backend, precision, sequence length and setting, at batch
-    size 1; and by its id the setting's part of a name, empty for the default setting."""
+    size 1. Empty without a scenario."""
     if not config.scenarios:
-        return [], {}
-    alone = {"boundaries": ("compute",), "modes": ("sync",), "batch_sizes": (1,), "tune": False}
-    blocks = tuple(block.model_copy(update=alone) for block in config.matrix)
+        return []
+    deployed = {"boundaries": ("compute",), "modes": ("sync",), "batch_sizes": (1,), "tune": False}
+    blocks = tuple(block.model_copy(update=deployed) for block in config.matrix)
     cases = {
         case.case_id: case
         for case in _expand(config.model_copy(update={"matrix": blocks}), models, source, quantised, given)
     }
-    usual = {name: next(iter(backend_info(name).settings_on(config.device))) for name in _backend_names(cases.values())}
-    ways = {key: "" if case.setting == usual[case.backend] else case.setting for key, case in cases.items()}
-    return list(cases.values()), ways
+    return list(cases.values())
 
 
 def _decoders(config: Config, models: KnownModels, source: str, lengths: tuple[int, int]) -> Sequence[GenerationCase]:
@@ -255,10 +253,6 @@ def _decoders(config: Config, models: KnownModels, source: str, lengths: tuple[i
     return expand_generations(
         config.model_copy(update={"generation": blocks}), models, source, merge=True, pairs=[lengths]
     )
-
-
-def _backend_names(cases: Iterable[Case]) -> set[str]:
-    return {case.backend for case in cases}
 
 
 def _backend_cases(
@@ -272,7 +266,6 @@ def _backend_cases(
     given: Sequence[GivenInputs] = (),
 ) -> Iterator[Case]:
     """Every combination of a block's lists for one model and backend."""
-    usual = next(iter(table.settings_on(device)))
     lengths: Sequence[int | None] = block.sequence_lengths if info.kind == "text" else (None,)
     if given:
         lengths = [length.sequence_length for length in given]
@@ -281,11 +274,13 @@ def _backend_cases(
     for precision, boundary, mode in product(precisions, block.boundaries, block.modes):
         settings = settings_of(block, table, device, info.kind, precision)
         skip = _skip_reason(table, info, device, precision, quantised or info.quantisation)
-        skip = skip or reason_to_skip_way(backend, table, info, device, boundary, mode)
+        skip = skip or reason_to_skip_mode(backend, table, info, device, boundary, mode)
         for batch_size, length, setting in product(block.batch_sizes, lengths, settings):
-            way = "" if setting == usual else setting
+            setting_in_id = table.setting_in_id(device, setting)
             yield Case(
-                case_id=case_id(info.slug, backend, device, precision, batch_size, length, boundary, mode, way),
+                case_id=case_id(
+                    info.slug, backend, device, precision, batch_size, length, boundary, mode, setting_in_id
+                ),
                 model=entry.name,
                 slug=info.slug,
                 backend=backend,

@@ -350,9 +350,9 @@ def _setting(row: Row) -> str:
 
 def _column(profiled: Profiled) -> ComparedColumn:
     assert profiled.parts is not None  # noqa: S101 - asked by _compared
-    way = "" if profiled.row.setting == "default" else f" {profiled.row.setting}"
+    setting = "" if profiled.row.setting == "default" else f" {profiled.row.setting}"
     return ComparedColumn(
-        profiled.row.case_id, f"{profiled.row.backend}{way}", profiled.parts, profiled.model.achieved.latency_ns
+        profiled.row.case_id, f"{profiled.row.backend}{setting}", profiled.parts, profiled.model.achieved.latency_ns
     )
 
 

@@ -123,7 +123,11 @@ def table_titles(keys: Sequence[TableKey]) -> dict[TableKey, str]:
 
 def _key_words(key: TableKey) -> tuple[str, ...]:
     weights = "random weights" if key.weights == "seeded" else f"{key.weights} weights"
-    return (weights, f"on {key.device}", *(boundaries.BRIEF.get(part, part) for part in boundaries.way_of(key)))
+    return (
+        weights,
+        f"on {key.device}",
+        *(boundaries.BRIEF.get(part, part) for part in boundaries.boundary_and_mode(key)),
+    )
 
 
 def _images(images: Sequence[tuple[str, str]]) -> str:

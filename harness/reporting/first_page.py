@@ -204,7 +204,7 @@ def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> DocumentBlock:
     lines = list(map(answer_cells, shown))
     table = text_table(headers, lines)
     cells = " ".join(cell for line in lines for cell in line)
-    notes = [f"Medians of a batch{_ways(summary)}."]
+    notes = [f"Medians of a batch{_other_modes(summary)}."]
     if "×" in cells:
         notes.append(f"×: speed-up over {baseline} {FULL}.")
     if "**" in cells:
@@ -414,12 +414,12 @@ def _first_tables(summary: Summary) -> list[Sequence[Row]]:
     return list(first.values())
 
 
-def _ways(summary: Summary) -> str:
+def _other_modes(summary: Summary) -> str:
     """Boundary and mode of the answers where the run has several; otherwise the conditions name them."""
-    if len({boundaries.way_of(key) for key, _ in ranking.by_table(summary.rows)}) < 2:
+    if len({boundaries.boundary_and_mode(key) for key, _ in ranking.by_table(summary.rows)}) < 2:
         return ""
-    ways = dict.fromkeys(boundaries.brief_way(rows[0]) for rows in _first_tables(summary))
-    return f", {joined_words(list(ways), last='or')}"
+    modes = dict.fromkeys(boundaries.brief_mode(rows[0]) for rows in _first_tables(summary))
+    return f", {joined_words(list(modes), last='or')}"
 
 
 def _smallest(summary: Summary) -> list[ModelAnswer]:
@@ -474,7 +474,7 @@ def _model(summary: Summary, row: Row) -> str:
     """The model, with its weights where other rows have trained weights, and with an unusual boundary or mode."""
     mixed = len({other.weights for other in summary.rows}) > 1
     weights = "random weights" if mixed and row.weights == "seeded" else ""
-    besides = ", ".join(filter(None, (weights, boundaries.short_way(row))))
+    besides = ", ".join(filter(None, (weights, boundaries.short_mode(row))))
     return f"{row.model} ({besides})" if besides else row.model
 
 

@@ -124,12 +124,12 @@ def signed_rank_p(values: Sequence[float]) -> float:
 @cache
 def _signed_rank_p(count: int) -> list[float]:
     """Two-sided p by the smaller of the two sums of ranks: the share of sign choices with at most that sum."""
-    ways = [1, *[0] * (count * (count + 1) // 2)]
+    counts = [1, *[0] * (count * (count + 1) // 2)]
     for rank in range(1, count + 1):
-        for total in range(len(ways) - 1, rank - 1, -1):
-            ways[total] += ways[total - rank]
+        for total in range(len(counts) - 1, rank - 1, -1):
+            counts[total] += counts[total - rank]
     below, shares = 0, []
-    for number in ways:
+    for number in counts:
         below += number
         shares.append(min(1.0, 2 * below / 2**count))
     return shares

@@ -206,11 +206,11 @@ def _scale(ax: Axes, axis: Axis, which: Literal["x", "y"]) -> None:
         (ax.axvspan if which == "x" else ax.axhspan)(*axis.band, color=GREY, alpha=0.2, linewidth=0, zorder=0)
 
 
-def _arrows(ax: Axes, at: tuple[float, float], ways: Iterable[tuple[float, float]], colour: str) -> None:
+def _arrows(ax: Axes, at: tuple[float, float], directions: Iterable[tuple[float, float]], colour: str) -> None:
     """Arrows from a point in data units in each direction, in points; what lies beyond is not drawn to scale."""
-    for way in ways:
+    for direction in directions:
         style = {"arrowstyle": "<-", "color": colour, "linewidth": 1.0, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 7}
-        ax.annotate("", at, way, textcoords="offset points", annotation_clip=False, arrowprops=style)
+        ax.annotate("", at, direction, textcoords="offset points", annotation_clip=False, arrowprops=style)
 
 
 # --- dots ---------------------------------------------------------------------------------------------------------

@@ -81,7 +81,9 @@ def select(summary: Summary) -> Selection:
     several = {name for name, number in Counter(key.model for key, _ in tables).items() if number > 1}
     drawn = tables_drawn(tables)
     for key, rows in tables[:drawn]:
-        stem = _stem((slug_of(rows[0]), key.weights, key.device, *boundaries.way_of(key)), key.model in several)
+        stem = _stem(
+            (slug_of(rows[0]), key.weights, key.device, *boundaries.boundary_and_mode(key)), key.model in several
+        )
         charts += [Chart(f"{stem}-{name}", key, spec) for name, spec in table_charts(summary, key, rows).items()]
     note = f"Charts are drawn for the first {drawn} of {len(tables):,} tables; the tables have every row."
     return Selection(tuple(charts), note if drawn < len(tables) else "")
@@ -99,17 +101,18 @@ def tables_drawn(tables: Sequence[tuple[TableKey, Sequence[Row]]]) -> int:
 
 def table_charts(summary: Summary, key: TableKey, rows: Sequence[Row]) -> dict[str, Spec]:
     """The charts of one table, by the end of their file's name."""
-    way = boundaries.short_way(rows[0])
+    mode = boundaries.short_mode(rows[0])
     lost = [row for row in summary.rows if row.status in ("failed", "missing") and ranking.table_key(row) == key]
-    model = f"{key.model} ({way})" if way else key.model
+    model = f"{key.model} ({mode})" if mode else key.model
     table = TableRows(model, rows, lost, summary.baseline_backend, short_conditions(summary, rows))
     return {name: spec for name, chart in CHARTS.items() if (spec := chart(table))}
 
 
 def overview_chart(summary: Summary, tables: Sequence[tuple[TableKey, Sequence[Row]]]) -> Dots:
     """The overview of all models; it has a single boundary and mode, the plan's first."""
-    way = boundaries.way_of(tables[0][0])
-    groups = [(key.model, rows) for key, rows in tables if boundaries.way_of(key) == way][:MAX_OVERVIEW]
+    first = boundaries.boundary_and_mode(tables[0][0])
+    groups = [(key.model, rows) for key, rows in tables if boundaries.boundary_and_mode(key) == first]
+    groups = groups[:MAX_OVERVIEW]
     return overview(groups, short_conditions(summary, [row for _, rows in groups for row in rows]))
 
 

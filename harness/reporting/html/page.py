@@ -32,7 +32,7 @@ from harness.reporting.html.profile_section import (
     profile_groups,
 )
 from harness.reporting.load_groups import SCENARIOS, by_group
-from harness.reporting.prose.boundaries import short_way
+from harness.reporting.prose.boundaries import short_mode
 from harness.reporting.prose.conditions import (
     conditions,
     environment_table,
@@ -286,7 +286,7 @@ def chapters(
     for number, (key, rows) in enumerate(tables):
         joins = len(rows) == 1 and joined and joined[-1][0][:3] == key[:3]
         part = {
-            "title": short_way(rows[0]) if joins else "",
+            "title": short_mode(rows[0]) if joins else "",
             "caption": short_conditions(summary, rows),
             "conditions": html.inline(conditions(summary, rows, shared)),
             "groups": _plots(summary, key, rows) if number < drawn else [],

@@ -367,10 +367,10 @@ def _case(
     latency = profile.achieved.latency_ns
     lines = trust_lines(parts, row.device == "cuda", None if latency is None else round(latency))
     fits = parts.layers and min(len(parts.layers), MAX_LINES) <= room
-    way = "" if profile.setting == "default" else f" {profile.setting}"
+    setting = "" if profile.setting == "default" else f" {profile.setting}"
     return ProfiledCase(
         case_id=profile.case_id,
-        name=f"{profile.backend} {profile.precision}{way}{grade_mark(parts)}",
+        name=f"{profile.backend} {profile.precision}{setting}{grade_mark(parts)}",
         tags=filter_tags(row),
         figure=units.duration(parts.plain_ns),
         bar=bar,

@@ -40,31 +40,31 @@ PARTS: Mapping[str, Callable[[Split], LatencyPart]] = {
 }
 
 
-def way_of(key: TableKey) -> tuple[str, str]:
+def boundary_and_mode(key: TableKey) -> tuple[str, str]:
     """(boundary, mode) of a table."""
     return key.boundary or "", key.mode or ""
 
 
-def short_way(row: Row) -> str:
+def short_mode(row: Row) -> str:
     """`e2e`, `offline`, `pipelined`; empty for the usual boundary and mode."""
     parts = (row.boundary if row.boundary != "compute" else "", row.mode if row.mode != "sync" else "")
     return " ".join(part for part in parts if part)
 
 
-def way_condition(row: Row) -> str:
+def mode_condition(row: Row) -> str:
     """Boundary and mode in words, as a condition."""
     mode = OVERLAPPED if (row.boundary, row.mode) == ("transfer", "pipelined") else MODES[row.mode]
     return f"{BOUNDARIES[row.boundary]}, {mode}"
 
 
-def brief_way(row: Row) -> str:
+def brief_mode(row: Row) -> str:
     """Boundary and mode in a few words: `model only, one request at a time`."""
     return f"{BRIEF[row.boundary]}, {BRIEF[row.mode]}"
 
 
 def guide_lines(rows: Iterable[Row]) -> list[str]:
     """Explanations of the unusual boundaries and modes among the rows."""
-    ways = {short_way(row) for row in rows if row.status == "measured"}
+    shown = {short_mode(row) for row in rows if row.status == "measured"}
     lines = {
         "e2e": "**preprocess, inference, postprocess**: the parts of each e2e sample, as median of process medians and "
         "share of the time of all samples. Preprocessing is the model's own tokenizer, or JPEG decoding and its "
@@ -78,4 +78,4 @@ def guide_lines(rows: Iterable[Row]) -> list[str]:
         "offline": "**time per batch (throughput mode)**: wall time of blocks of batches, back to back, by their "
         "number; no single batch is timed, so there are no percentiles.",
     }
-    return [line for name, line in lines.items() if name in ways]
+    return [line for name, line in lines.items() if name in shown]

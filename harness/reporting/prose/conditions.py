@@ -83,7 +83,7 @@ def _table_parts(summary: Summary, rows: Sequence[Row]) -> list[str]:
     parts = [
         custom.plugins(rows),
         f"{', '.join(dict.fromkeys(row.precision for row in rows))} on {first.device}",
-        boundaries.way_condition(first),
+        boundaries.mode_condition(first),
         weights + (f" ({export.weight_source.removeprefix('random, ')})" if export else ""),
     ]
     return [part for part in parts if part]
@@ -97,7 +97,7 @@ def _shared(summary: Summary, tables: Sequence[Sequence[Row]]) -> list[str]:
 
 def short_conditions(summary: Summary, rows: Sequence[Row]) -> str:
     """The conditions that must accompany a figure outside its report."""
-    kinds = dict.fromkeys(boundaries.brief_way(row) for row in rows)
+    kinds = dict.fromkeys(boundaries.brief_mode(row) for row in rows)
     parts = [
         machine_text(summary.environments),
         threads_text(rows),

@@ -519,16 +519,16 @@ def groups(summary: Summary) -> list[Candidates]:
             flagged = tuple(row for row in shape_rows if row.grade == ranking.UNRANKED)
             export: ExportRecord | None = summary.exports.get(key[0])
             if sound:
-                title = _title(key, length, boundaries.brief_way(shape_rows[0]) if key[0] in several else "")
+                title = _title(key, length, boundaries.brief_mode(shape_rows[0]) if key[0] in several else "")
                 limit = summary.latency_limit_ms
                 ranked.append(Candidates(title, sound, by_id, export, limit, summary.engines, flagged))
     return ranked
 
 
-def _title(key: ranking.TableKey, length: int, way: str) -> str:
+def _title(key: ranking.TableKey, length: int, boundary_and_mode: str) -> str:
     parts = [
         key.model,
-        *([way] if way else []),
+        *([boundary_and_mode] if boundary_and_mode else []),
         *([f"sequence {length}"] if length else []),
     ]
     return ", ".join(parts)

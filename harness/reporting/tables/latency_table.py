@@ -129,7 +129,7 @@ def _terminal_columns(rows: Sequence[Row], unit: TimeUnit, winners: set[str]) ->
 
     offline = any(row.mode == "offline" for row in rows)  # their batches have no latency
     return [
-        word_column("model", lambda row: " ".join([row.model, boundaries.short_way(row)]).strip()),
+        word_column("model", lambda row: " ".join([row.model, boundaries.short_mode(row)]).strip()),
         *map(short, case_columns(rows)),
         Column(f"{'time' if offline else 'median'} {unit.name}", median),
         _interval(unit),

@@ -790,8 +790,8 @@ def _shape_blocks(group: Sequence[ModelProfile], named: Mapping[str, PartsProfil
 
 
 def _name(profile: ModelProfile) -> str:
-    way = "" if profile.setting == "default" else f" {profile.setting}"
-    return f"{profile.backend} {profile.precision}{way}"
+    setting = "" if profile.setting == "default" else f" {profile.setting}"
+    return f"{profile.backend} {profile.precision}{setting}"
 
 
 def _files(profile: ModelProfile, parts: PartsProfile | None, folder: str) -> list[str]:

@@ -19,7 +19,7 @@ from harness.core import units
 from harness.core.schemas import Copies, DeviceSlot, NeighbourSample, Row, Summary
 from harness.core.units import ABSENT
 from harness.reporting.csv_identity import Line, identity_columns, in_time_unit, interval_columns, run_columns
-from harness.reporting.prose.boundaries import short_way
+from harness.reporting.prose.boundaries import short_mode
 from harness.reporting.prose.conditions import library_versions, machine_text
 from harness.reporting.ranking import setting_columns
 from harness.reporting.table import Column, Table, filled_columns, word_column
@@ -150,8 +150,8 @@ def case_label(row: Row) -> str:
     """A case in a few words, for a chart."""
     sequence = f" s{row.sequence_length}" if row.sequence_length else ""
     setting = "" if row.setting == "default" else f" {row.setting}"
-    way = f" {short_way(row)}" if short_way(row) else ""
-    return f"{row.model} {row.backend} {row.precision}{setting} b{row.batch_size}{sequence}{way}"
+    mode = f" {short_mode(row)}" if short_mode(row) else ""
+    return f"{row.model} {row.backend} {row.precision}{setting} b{row.batch_size}{sequence}{mode}"
 
 
 def cpus_in_words(slot: DeviceSlot) -> str:
@@ -175,9 +175,9 @@ def _case_columns(cases: Sequence[Scaled]) -> list[Column[Scaled]]:
         *(word_column(name, _row_cell(cell)) for name, cell in settings.items()),
         Column("batch", lambda case: str(case.row.batch_size)),
         Column("seq", lambda case: str(case.row.sequence_length or ABSENT)),
-        word_column("boundary, mode", lambda case: short_way(case.row) or "compute"),
+        word_column("boundary, mode", lambda case: short_mode(case.row) or "compute"),
     ]
-    uniform = {"boundary, mode"} if len({short_way(row) for row in rows}) == 1 else set()
+    uniform = {"boundary, mode"} if len({short_mode(row) for row in rows}) == 1 else set()
     return [column for column in filled_columns(columns, cases) if column.header not in uniform]
 
 

@@ -11,7 +11,7 @@ from harness.backends import BACKENDS, BackendInfo
 from harness.core.errors import ConfigError
 from harness.core.schemas import Plan
 from harness.planning.config import parse_config
-from harness.planning.matrix import make_plan, reason_to_skip_way
+from harness.planning.matrix import make_plan, reason_to_skip_mode
 from harness.planning.overrides import Overrides, apply_overrides
 from harness.planning.schedule import round_turns
 from harness.zoo import model_info
@@ -117,7 +117,7 @@ def test_transfers_overlap_where_a_backend_can_copy_beside_a_pass() -> None:
 def test_a_plugin_that_says_nothing_of_its_streams_is_not_taken_to_overlap() -> None:
     copying = BackendInfo("a.b:C", "copies", (), (), {"cuda": ("fp32",)}, "onnx", transfers=True)
     results = [
-        reason_to_skip_way("copying", copying, model_info("resnet18"), "cuda", "transfer", mode)
+        reason_to_skip_mode("copying", copying, model_info("resnet18"), "cuda", "transfer", mode)
         for mode in ("sync", "pipelined")
     ]
     assert results == [None, "no transfer boundary in pipelined mode: its copies wait in one queue with its passes"]

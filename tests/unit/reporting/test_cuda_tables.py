@@ -126,13 +126,13 @@ def test_hidden_copies_are_a_share() -> None:
 
 def test_overlapped_transfers_say_how_many_are_in_flight() -> None:
     sync, pipelined = (TABLES[COPIED][0].model_copy(update={"mode": mode}) for mode in ("sync", "pipelined"))
-    assert "three batches in flight (mode pipelined), one in each stage" in boundaries.way_condition(pipelined)
-    assert boundaries.way_condition(sync).endswith("one request at a time")
+    assert "three batches in flight (mode pipelined), one in each stage" in boundaries.mode_condition(pipelined)
+    assert boundaries.mode_condition(sync).endswith("one request at a time")
     (line,) = boundaries.guide_lines([sync, pipelined])
     assert line.startswith("**transfer pipelined**: three batches in flight")
     assert boundaries.guide_lines([sync]) == []
     compute = pipelined.model_copy(update={"boundary": "compute"})
-    assert "two batches in flight" in boundaries.way_condition(compute)
+    assert "two batches in flight" in boundaries.mode_condition(compute)
 
 
 def test_a_run_without_a_gpu_has_none_of_it(summary: Summary) -> None:

@@ -19,7 +19,7 @@ from harness.reporting.charts.spec import Spec
 from harness.reporting.details import document
 from harness.reporting.first_page import answer_table
 from harness.reporting.prose import recommendations
-from harness.reporting.prose.boundaries import BOUNDARIES, BRIEF, MODES, way_of
+from harness.reporting.prose.boundaries import BOUNDARIES, BRIEF, MODES, boundary_and_mode
 from harness.reporting.tables.latency_table import latency_table, terminal_table
 from harness.reporting.writers.csv import summary_text
 from harness.reporting.writers.markdown import blocks_text, table_text
@@ -66,11 +66,11 @@ def mixed() -> Summary:
 
 
 def tables(summary: Summary) -> dict[str, list[Row]]:
-    return {" ".join((key.model, *way_of(key))): rows for key, rows in ranking.by_table(summary.rows)}
+    return {" ".join((key.model, *boundary_and_mode(key))): rows for key, rows in ranking.by_table(summary.rows)}
 
 
 def test_tables_are_by_boundary_and_mode_and_together_by_model(mixed: Summary) -> None:
-    results = [(key.model, way_of(key)) for key, _ in ranking.by_table(mixed.rows)]
+    results = [(key.model, boundary_and_mode(key)) for key, _ in ranking.by_table(mixed.rows)]
     assert [model for model, _ in results] == ["efficientnet-lite0"] * 4 + ["resnet50"] * 4
     assert len(set(results)) == 8
     for rows in tables(mixed).values():
