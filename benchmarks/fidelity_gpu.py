@@ -152,7 +152,7 @@ def _line(case: Case, plan: Plan, results: Path, models: Path, pairs: int) -> st
     def ours() -> tuple[float, float]:
         """Medians of a block in microseconds: (device, host − device)."""
         count = mode.block(samples, 0, BLOCK_NS, 20).iterations
-        measured = mode.device(count)
+        measured = mode.device_samples(count)
         device = statistics.median(measured.device_ns if measured else ()) / 1e3
         return device, statistics.median(samples[:count]) / 1e3 - device
 

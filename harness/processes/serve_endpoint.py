@@ -134,17 +134,17 @@ def _check_repeats(
     batches = [{name: np.array(values) for name, values in batch.items()} for batch in stored[:MOST_CHECKED]]
     connection, place, answer = endpoint.connect(), 0, dict[str, NDArray[np.generic]]()
 
-    def ready(index: int) -> None:
+    def make_ready(index: int) -> None:
         nonlocal place
         place = index
 
-    def once() -> None:
+    def run_once() -> None:
         nonlocal answer
         reply = connection.exchange(sample_of(batches[place]), now_ns() + CHECK_NS, Exchange())
         answer = {} if isinstance(reply, Completion) else dict(reply)
 
     try:
-        runs = Rewritable(batches, ready, once, lambda: answer)
+        runs = Rewritable(batches, make_ready, run_once, lambda: answer)
         return check_repeats(runs, reference, (seed, secrets.randbits(64)), ALONE_PAIRS)
     finally:
         connection.close()

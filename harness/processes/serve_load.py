@@ -128,16 +128,16 @@ class _Loaded:
         """Passes on new inputs beside passes on stored ones, as `run` has them; afterwards the inputs are as before."""
         backend, batches = self.backends[size], self.batches[size]
 
-        def ready(index: int) -> None:
+        def make_ready(index: int) -> None:
             backend.refresh(index)
             backend.select(index)
 
-        def once() -> None:
+        def run_once() -> None:
             backend.infer()
             backend.synchronize()
 
         backend.activate()
-        runs = Rewritable(batches.inputs, ready, once, backend.outputs)
+        runs = Rewritable(batches.inputs, make_ready, run_once, backend.outputs)
         return run_repeat_check(runs, batches.reference, (seed, size), ALONE_PAIRS)
 
     def close(self) -> None:

@@ -55,7 +55,7 @@ class DeviceMode(Mode):
         self._queue = backend
         self._columns = [array("q") for _ in self.fields]
 
-    def device(self, used: int) -> DeviceSamples:
+    def device_samples(self, used: int) -> DeviceSamples:
         """The GPU's times of the first `used` samples, and the overhead of its clock, measured now."""
         samples = {name: tuple(column[:used]) for name, column in zip(self.fields, self._columns, strict=True)}
         return DeviceSamples.model_validate({"clock": calibrate(required_stream(self._queue)), **samples})
@@ -109,7 +109,7 @@ class DeviceTransfer(DeviceMode):
 
     fields = ("device_ns", "enqueue_ns", "h2d_ns", "compute_ns", "d2h_ns")
 
-    def once(self) -> None:
+    def run_once(self) -> None:
         """Copy the chosen batch to the device, run it, copy the outputs back, and wait."""
         self._queue.upload()
         self._queue.infer()
@@ -247,7 +247,7 @@ class DeviceOverlapped(DeviceMode):
     fields = ("device_ns", "enqueue_ns", "h2d_ns", "compute_ns", "d2h_ns")
     ahead = IN_FLIGHT - 1
 
-    def once(self) -> None:
+    def run_once(self) -> None:
         """One batch alone, by the calls that are timed."""
         alone = _Flight(self._queue)
         alone.submit()

@@ -53,11 +53,11 @@ class EndToEnd(Mode):
         self._parts: tuple[array[int], array[int], array[int]] = (array("q"), array("q"), array("q"))
         self._chosen = raw[0]
 
-    def choose(self, index: int) -> None:
-        """Select the batch that once() starts from."""
+    def select_batch(self, index: int) -> None:
+        """Select the batch that run_once() starts from."""
         self._chosen = self._raw[index]
 
-    def once(self) -> None:
+    def run_once(self) -> None:
         """Run from the raw samples to the answer."""
         batch = self._prepare(self._chosen)
         self._fed.feed(batch)
@@ -74,17 +74,17 @@ class EndToEnd(Mode):
         backend, latest = self._fed, dict[str, NDArray[np.generic]]()
         chosen = 0
 
-        def ready(index: int) -> None:
+        def make_ready(index: int) -> None:
             nonlocal chosen
             chosen = index
 
-        def once() -> None:
+        def run_once() -> None:
             backend.feed(prepared[chosen])
             backend.infer()
             backend.synchronize()
             latest.update(backend.outputs())
 
-        return Rewritable(prepared, ready, once, lambda: dict(latest))
+        return Rewritable(prepared, make_ready, run_once, lambda: dict(latest))
 
     def block(
         self, samples: array[int], first: int, block_ns: int, min_iterations: int, deadline: int | None = None
@@ -119,7 +119,7 @@ class EndToEnd(Mode):
             if position == last or (end >= earliest_end and position >= wanted) or (deadline and end >= deadline):
                 return Block(iterations=position - first, wall_ns=end - block_start)
 
-    def split(self, used: int) -> SplitSamples:
+    def split_samples(self, used: int) -> SplitSamples:
         """The parts of each measured sample."""
         before, between, after = (tuple(part[:used]) for part in self._parts)
         return SplitSamples(preprocess=before, inference=between, postprocess=after)

@@ -68,7 +68,7 @@ def warm_up(mode: Mode, settings: Measurement, after_window: Callable[[], object
             # Work of less than a microsecond fills the buffer before the window ends: the buffer is then used again.
             if now_ns() >= window_end:
                 break
-        medians.append(mode.centre_ns(block, latest))
+        medians.append(mode.batch_ns(block, latest))
         after_window()
         elapsed = now_ns() - started
         enough = position >= settings.warmup_min_iterations and elapsed >= _ns(settings.warmup_min_s)
@@ -101,7 +101,7 @@ def measure(
         longer = 1 + MAX_LENGTHENED * chance.random() if chance else 1.0
         iterations = round(settings.block_iterations * longer)
         block = mode.block(samples, used, _ns(settings.block_s * longer), iterations, deadline)
-        medians.append(mode.centre_ns(block, samples[used : used + block.iterations]))
+        medians.append(mode.batch_ns(block, samples[used : used + block.iterations]))
         used += block.iterations
         blocks.append(block)
         after_block((used - 1 + mode.ahead) % mode.batches)

@@ -62,11 +62,11 @@ class Mode(ABC):
         self._backend = backend
         self.batches = batches
 
-    def choose(self, index: int) -> None:
-        """Make batch `index` ready for once(). Outside the clock."""
+    def select_batch(self, index: int) -> None:
+        """Make batch `index` ready for run_once(). Outside the clock."""
         self._backend.select(index)
 
-    def once(self) -> None:
+    def run_once(self) -> None:
         """Answer the chosen batch and wait for it."""
         self._backend.infer()
         self._backend.synchronize()
@@ -74,11 +74,11 @@ class Mode(ABC):
     def rewritable(self, batches: Sequence[Arrays]) -> Rewritable:
         """How to run batches again after their arrays were written to; `batches`: the backend's batches."""
 
-        def ready(index: int) -> None:
+        def make_ready(index: int) -> None:
             self._backend.refresh(index)
-            self.choose(index)
+            self.select_batch(index)
 
-        return Rewritable(batches, ready, self.once, self._backend.outputs)
+        return Rewritable(batches, make_ready, self.run_once, self._backend.outputs)
 
     @abstractmethod
     def block(
@@ -89,17 +89,17 @@ class Mode(ABC):
         Position `first` of samples also chooses the first input; from there on the samples are filled.
         """
 
-    def split(self, used: int) -> SplitSamples | None:
+    def split_samples(self, used: int) -> SplitSamples | None:
         """The parts of the first `used` samples measured, where a sample has parts."""
         del used
         return None
 
-    def device(self, used: int) -> DeviceSamples | None:
+    def device_samples(self, used: int) -> DeviceSamples | None:
         """A GPU's times of the first `used` samples, on a GPU. Called before the backend is closed."""
         del used
         return None
 
-    def centre_ns(self, block: Block, samples: array[int]) -> float:
+    def batch_ns(self, block: Block, samples: array[int]) -> float:
         """Time of one batch in a block: the median of its samples, where there are any."""
         return median(samples) if self.has_latencies else block.wall_ns / block.iterations
 
@@ -177,7 +177,7 @@ class Pipelined(Mode):
 
     ahead = 1
 
-    def once(self) -> None:
+    def run_once(self) -> None:
         """One request alone, by the calls that are timed."""
         self._backend.submit()
         self._backend.wait()

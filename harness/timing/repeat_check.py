@@ -48,13 +48,13 @@ _LEAST_OTHER = 0.5
 class Rewritable:
     """How a mode runs batches whose arrays were written to (harness.timing.modes.Mode.rewritable).
 
-    batches: arrays that may be written to. ready(i): makes batch i, with its arrays as they are now, the next batch;
-    outside the clock. once: one complete pass of it. outputs: copies of its answer.
+    batches: arrays that may be written to. make_ready(i): makes batch i, with its present arrays, the next batch;
+    outside the clock. run_once: one complete pass of it. outputs: copies of its answer.
     """
 
     batches: Sequence[Arrays]
-    ready: Callable[[int], None]
-    once: Callable[[], None]
+    make_ready: Callable[[int], None]
+    run_once: Callable[[], None]
     outputs: Callable[[], Arrays]
 
 
@@ -101,7 +101,7 @@ def _pairs(runs: Rewritable, reference: Callable[[int], Arrays], rng: np.random.
             if pair < LEAST_PAIRS:
                 answers[new] = runs.outputs()
         _write(batches[batch], stored)
-        runs.ready(batch)
+        runs.make_ready(batch)
         if answers and not _equal(reference(batch), reference(other)):
             compared += 1
             unchanged += _equal(answers[True], answers[False])
@@ -109,9 +109,9 @@ def _pairs(runs: Rewritable, reference: Callable[[int], Arrays], rng: np.random.
 
 
 def _timed(runs: Rewritable, index: int) -> int:
-    runs.ready(index)
+    runs.make_ready(index)
     start = now_ns()
-    runs.once()
+    runs.run_once()
     return now_ns() - start
 
 

@@ -216,7 +216,7 @@ def run_session(
             "Mend the backend: docs/plugins.md has its calls.",
         )
     used = len(timed.samples_ns)
-    split, device = mode.split(used), mode.device(used)
+    split, device = mode.split_samples(used), mode.device_samples(used)
     inputs_changed = _contents(inputs) != contents
     repeats = None
     if after is not None:
@@ -277,9 +277,9 @@ def _start_cold(backend: Session, mode: Mode, enter: Callable[[str], None], cons
         backend.compile()
         compile_ns = now_ns() - compile_start
     enter("first inference")
-    mode.choose(0)
+    mode.select_batch(0)
     first_start = now_ns()
-    mode.once()
+    mode.run_once()
     return ColdCosts(
         load=constructed_ns + loaded - start,
         compile=compile_ns,
@@ -303,8 +303,8 @@ def _compared(
 ) -> list[Parity]:
     parities = []
     for index in batches:
-        mode.choose(index)
-        mode.once()
+        mode.select_batch(index)
+        mode.run_once()
         # No reference: it computes nothing. No outputs beside one are wrong outputs.
         if expected := reference(index):
             parities.append(parity.compare(backend.outputs() or {}, expected, classifier))

@@ -62,7 +62,7 @@ def test_sync_distinguishes_host_device_and_enqueue(gpu: Make) -> None:
     mode = DeviceSync(gpu(), 8)
     samples = room()
     mode.block(samples, 0, 0, 5)
-    device = mode.device(5)
+    device = mode.device_samples(5)
     assert set(samples[:5]) == {RECORD_NS + SUBMIT_NS + WORK_NS}
     # The GPU passes the first event at once, and waits for the first kernel to be submitted.
     assert set(device.device_ns) == {SUBMIT_NS + WORK_NS}
@@ -80,7 +80,7 @@ def test_the_copies_surround_the_pass_and_each_part_has_its_events(gpu: Make) ->
     mode.block(samples, 0, 0, 4)
     sample = "select clock mark upload mark infer mark download clock mark synchronize clock elapsed elapsed elapsed "
     assert calls(backend) == "clock " + sample * 4
-    device = mode.device(4)
+    device = mode.device_samples(4)
     assert set(device.h2d_ns) == {40 * US + SUBMIT_NS}
     assert set(device.compute_ns) == {WORK_NS}  # submitted while the copy went on
     assert set(device.d2h_ns) == {20 * US}
@@ -92,7 +92,7 @@ def test_the_parts_are_the_whole(work: list[int], copy: tuple[int, int]) -> None
         install(patch)
         mode = DeviceTransfer(on_clock(patch, OnGpu(lambda n: work[n % len(work)], copy)), 8)
         mode.block(room(), 0, 0, 10)
-        device = mode.device(10)
+        device = mode.device_samples(10)
     parts = [device.h2d_ns, device.compute_ns, device.d2h_ns]
     assert [sum(sample) for sample in zip(*parts, strict=True)] == list(device.device_ns)
     assert min(map(min, parts)) >= 0
@@ -100,7 +100,7 @@ def test_the_parts_are_the_whole(work: list[int], copy: tuple[int, int]) -> None
 
 def test_one_alone_at_the_transfer_boundary_is_copied_as_well(gpu: Make) -> None:
     backend = gpu()
-    DeviceTransfer(backend, 8).once()
+    DeviceTransfer(backend, 8).run_once()
     assert calls(backend) == "upload infer download synchronize "
 
 
@@ -133,7 +133,7 @@ def test_a_pipelined_batch_has_its_own_device_time_and_the_host_waits_for_two(gp
     mode = DevicePipelined(gpu(lambda n: works[n]), 8)
     samples = room()
     mode.block(samples, 0, 0, 20)
-    device = mode.device(20)
+    device = mode.device_samples(20)
     # Number n + 1 counts as sample n: number 0 fills the pipeline.
     assert list(device.device_ns) == works[1:21]
     assert set(device.enqueue_ns) == {RECORD_NS + SUBMIT_NS}
@@ -160,7 +160,7 @@ def test_an_offline_block_is_between_two_events_and_nothing_is_waited_for_inside
 def test_offline_samples_are_its_blocks(gpu: Make) -> None:
     mode = DeviceOffline(gpu(), 8)
     timed = measure(mode, settings(), lambda index: None)
-    device = mode.device(len(timed.samples_ns))
+    device = mode.device_samples(len(timed.samples_ns))
     assert (device.device_ns, device.enqueue_ns) == ((), ())
     assert device.clock.name == "CUDA events"
     assert all(block.device_ns and block.enqueue_ns for block in timed.blocks)
@@ -177,7 +177,7 @@ def test_device_and_enqueue_are_never_longer_than_the_host_waited(kind: type[Dev
         mode = kind(on_clock(patch, OnGpu(lambda n: work[n % len(work)], (7 * US, 5 * US))), 3)
         samples = room(50)
         block = mode.block(samples, 10, 3 * MS, 12)
-        device = mode.device(10 + block.iterations)
+        device = mode.device_samples(10 + block.iterations)
     for n in range(10, 10 + block.iterations):
         assert 0 <= device.device_ns[n] <= samples[n]
         assert 0 < device.enqueue_ns[n] <= samples[n]
@@ -191,7 +191,7 @@ def test_what_warm_up_saw_is_not_among_the_samples(gpu: Make, kind: type[DeviceM
     warmed = backend.passes
     backend.work = lambda n: 2 * WORK_NS if n > warmed else WORK_NS
     timed = measure(mode, settings(), lambda index: None)
-    device = mode.device(len(timed.samples_ns))
+    device = mode.device_samples(len(timed.samples_ns))
     assert len(device.device_ns) == len(device.enqueue_ns) == len(timed.samples_ns) > 100
     assert min(device.device_ns[2:]) >= 2 * WORK_NS
 
@@ -269,5 +269,5 @@ def test_modes_on_a_cpu_are_the_plain_ones_and_need_no_pycuda(
     result = mode_for(case(mode=mode), backend, 5)
     assert type(result) is kind
     block = result.block(room(), 0, 0, 5)
-    assert (block.device_ns, block.enqueue_ns, result.device(block.iterations)) == (None, None, None)
+    assert (block.device_ns, block.enqueue_ns, result.device_samples(block.iterations)) == (None, None, None)
     assert not {"mark", "elapsed"} & set(backend.stream.calls)

@@ -41,7 +41,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Make:
 def run(backend: OnGpu, iterations: int = 40) -> tuple[Block, array[int], DeviceSamples]:
     mode, samples = DeviceOverlapped(backend, 8), room()
     block = mode.block(samples, 0, 0, iterations)
-    return block, samples, mode.device(block.iterations)
+    return block, samples, mode.device_samples(block.iterations)
 
 
 SUBMISSION = "select clock mark upload mark gate mark infer mark gate mark download clock mark "
@@ -69,7 +69,7 @@ def test_as_many_are_in_flight_as_there_are_slots_and_never_more(gpu: Make) -> N
 
 def test_one_alone_is_copied_as_well_and_waited_for(gpu: Make) -> None:
     backend = gpu(lambda n: WORK_NS, (40 * US, 20 * US))
-    DeviceOverlapped(backend, 8).once()
+    DeviceOverlapped(backend, 8).run_once()
     assert calls(backend) == SUBMISSION.removeprefix("select ") + "wait "
     assert backend.stream.now_ns >= 40 * US + WORK_NS + 20 * US
 

@@ -137,8 +137,8 @@ def test_a_full_buffer_ends_the_block(device: Make, size: int) -> None:
 def test_one_alone_is_submitted_and_waited_for(device: Make) -> None:
     result = device()
     mode = Pipelined(result, 8)
-    mode.choose(5)
-    mode.once()
+    mode.select_batch(5)
+    mode.run_once()
     assert (result.submitted, result.done, result.queue) == ([5], [5], [])
 
 

@@ -57,14 +57,14 @@ class Model:
         self._known: dict[object, dict[str, Array]] = {}
         for index in range(len(batches)):  # they rotated
             self.ready(index)
-            self.once()
+            self.run_once()
         self.passes.clear()
 
     def ready(self, index: int) -> None:
         self.index = index
         self.now_ns += MS
 
-    def once(self) -> None:
+    def run_once(self) -> None:
         batch = self.batches[self.index]
         self.passes.append({name: values.copy() for name, values in batch.items()})
         key = self._remembers_by and self._remembers_by(self.index, batch)
@@ -80,7 +80,7 @@ class Model:
     def run(self, monkeypatch: pytest.MonkeyPatch, seed: int = 1) -> Repeats:
         right = [answer(batch) for batch in self.batches]
         monkeypatch.setattr(repeat_check, "now_ns", lambda: self.now_ns)
-        runs = Rewritable(self.batches, self.ready, self.once, self.outputs)
+        runs = Rewritable(self.batches, self.ready, self.run_once, self.outputs)
         return check_repeats(runs, right.__getitem__, (7, seed))
 
 

@@ -262,7 +262,7 @@ def test_the_gpus_clock_is_asked_before_its_context_goes(run: Run, monkeypatch: 
         backend.note("device")
         return DeviceSamples(clock=clock_of_events, device_ns=(MS,) * used, enqueue_ns=(MS,) * used)
 
-    monkeypatch.setattr(Sync, "device", device)
+    monkeypatch.setattr(Sync, "device_samples", device)
     result = run(backend)
     assert backend.calls.index("device") < backend.calls.index("[repeat check]")
     assert backend.calls[-1] == "close"
