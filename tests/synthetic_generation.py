@@ -109,7 +109,9 @@ def request(number: int, ttft: int = 1_000_000, steps: tuple[int, ...] = (100_00
     )
 
 
-def record(number: int, found: TokenParity | None = None, case: GenerationCase = CASE, **changes: Any) -> Generated:
+def record(
+    number: int, token_parity: TokenParity | None = None, case: GenerationCase = CASE, **changes: Any
+) -> Generated:
     """The record of a round."""
     known: dict[str, Any] = {
         "case_id": case.case_id,
@@ -125,7 +127,7 @@ def record(number: int, found: TokenParity | None = None, case: GenerationCase =
         "steady": True,
         "stop": "requests",
         "cache_bytes": 7,
-        "parity": found or parity(),
+        "parity": token_parity or parity(),
         "reuse": ReuseCheck(compared=2, unequal=0, repeated_ns=(100, 102) * 6, fresh_ns=(101, 99) * 6),
         "placement": Placement(device="cpu", precision="fp32", provider="x", settings={}, dtype_census={}),
         "memory": Memory(peak_rss_bytes=1, baseline_rss_bytes=1),

@@ -90,5 +90,5 @@ MEMORY = MeasuredMemory(peak_bytes=None, by="not measured: why", environment_id=
 EXPORT = export_record(RESNET).model_copy(update={"work": (WORK,)})
 
 
-def profile(case: Case, found: Row | None = None) -> ModelProfile:
-    return model_profile(case, ("plan", "now"), EXPORT, model_file_sizes(EXPORT, ()), COUNTS, MEMORY, found, ROOF)
+def profile(case: Case, row: Row | None = None) -> ModelProfile:
+    return model_profile(case, ("plan", "now"), EXPORT, model_file_sizes(EXPORT, ()), COUNTS, MEMORY, row, ROOF)

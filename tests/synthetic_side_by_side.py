@@ -33,8 +33,8 @@ def parts(*layers: LayerRow, operators: tuple[OperatorRow, ...] = ()) -> PartsPr
     )
 
 
-def column(name: str, found: PartsProfile, latency_ns: float | None = None) -> ComparedColumn:
-    return ComparedColumn(name, name, found, latency_ns)
+def column(name: str, parts: PartsProfile, latency_ns: float | None = None) -> ComparedColumn:
+    return ComparedColumn(name, name, parts, latency_ns)
 
 
 def block(number: int, scale: int = 1) -> tuple[LayerRow, ...]:
@@ -84,10 +84,10 @@ def columns(*, latencies: tuple[float | None, ...] = (None, None, None)) -> list
     return [column(*entry) for entry in zip(names, (EAGER, GRAPH, FUSED), latencies, strict=True)]
 
 
-def profiled(backend: str, found: PartsProfile | None, **changes: Any) -> Profiled:
+def profiled(backend: str, parts: PartsProfile | None, **changes: Any) -> Profiled:
     case = case_of(RESNET, backend, "fp32", 1)
     model = profile(case, BASE)
     latency = changes.pop("latency_ns", None)
     achieved = model.achieved.model_copy(update={"latency_ns": latency})
     facts = {"case_id": f"{backend}-{len(changes)}-{changes.get('setting')}", "backend": backend, **changes}
-    return Profiled(BASE.model_copy(update=facts), model.model_copy(update={"achieved": achieved}), found)
+    return Profiled(BASE.model_copy(update=facts), model.model_copy(update={"achieved": achieved}), parts)

@@ -192,10 +192,10 @@ def job(folder: Folder, model: str, backend: str, **update: Any) -> BackendJob:
     return BackendJob(case, record, root, batches.inputs, 1, root / "cache")
 
 
-def openvino(found: BackendJob) -> Backend:
+def openvino(job: BackendJob) -> Backend:
     from harness.backends.openvino.runtime import OpenVino
 
-    backend = OpenVino(found)
+    backend = OpenVino(job)
     backend.load()
     backend.compile()
     return backend
@@ -242,11 +242,11 @@ def test_two_openvino_requests_in_flight_answer_each_its_own_input(ran: Folder) 
         assert np.linalg.norm(answer - expected) / np.linalg.norm(expected) < 1e-4
 
 
-def loaded(found: BackendJob) -> Backend:
+def loaded(job: BackendJob) -> Backend:
     import importlib
 
-    module, _, name = backend_info(found.case.backend).target.partition(":")
-    backend: Backend = getattr(importlib.import_module(module), name)(found)
+    module, _, name = backend_info(job.case.backend).target.partition(":")
+    backend: Backend = getattr(importlib.import_module(module), name)(job)
     backend.load()
     if backend.compiles:
         backend.compile()

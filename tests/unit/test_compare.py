@@ -355,16 +355,16 @@ def test_a_threshold_that_matches_nothing_is_a_mistake(after: Summary, selector:
     assert "resnet50/openvino" in caught.value.hint
 
 
-def with_device(found: Summary) -> Summary:
+def with_device(summary: Summary) -> Summary:
     """As if every row had run on a GPU."""
     clock = Clock(name="CUDA events", resolution_ns=500.0, overhead_ns=1_000)
     ci95 = Interval(low=1.9e6, high=2.1e6)
     times = DeviceTimes(clock=clock, device=2e6, device_ci95=ci95, enqueue=1e4, h2d=1e5, compute=1.8e6, d2h=1e5)
-    rows = tuple(row.model_copy(update={"device_ns": times}) for row in found.rows)
-    return found.model_copy(update={"rows": rows})
+    rows = tuple(row.model_copy(update={"device_ns": times}) for row in summary.rows)
+    return summary.model_copy(update={"rows": rows})
 
 
-def with_every_figure(found: Summary, metric: str) -> Summary:
+def with_every_figure(summary: Summary, metric: str) -> Summary:
     """Rows that have a text's length, a GPU's times, compiling, and the parts of e2e; in mode offline for its time."""
     part = LatencyPart(median_ns=1e6, share=0.3)
     more = {
@@ -373,8 +373,8 @@ def with_every_figure(found: Summary, metric: str) -> Summary:
         "cold_ns": ColdCosts(load=1, compile=1, first_inference=1, compile_cached=False),
         "mode": "offline" if metric.startswith("batch_time") else "sync",
     }
-    rows = tuple(row.model_copy(update=more) for row in with_device(found).rows)
-    return found.model_copy(update={"rows": rows})
+    rows = tuple(row.model_copy(update=more) for row in with_device(summary).rows)
+    return summary.model_copy(update={"rows": rows})
 
 
 @pytest.mark.parametrize("metric", thresholds.METRICS)
@@ -452,12 +452,12 @@ def test_what_is_withheld_void_or_failed_does_not_pass() -> None:
 def test_a_row_that_is_only_uncertain_is_compared_and_judged(before: Summary, after: Summary) -> None:
     flag = finding("C", UNCERTAIN, "", "").flag
 
-    def uncertain(found: Summary) -> Summary:
+    def uncertain(summary: Summary) -> Summary:
         rows = [
             row.model_copy(update={"grade": "C", "flags": (flag,)}) if row.case_id == SLOWED else row
-            for row in found.rows
+            for row in summary.rows
         ]
-        return found.model_copy(update={"rows": tuple(rows)})
+        return summary.model_copy(update={"rows": tuple(rows)})
 
     slowed = summary(2, slower(1.5, SLOWED))
     rows = compared(uncertain(before), uncertain(slowed), [], Margins())

@@ -25,7 +25,7 @@ def times(device: float, enqueue: float, **more: Any) -> DeviceTimes:
     return DeviceTimes(clock=clock, device=device, device_ci95=None, enqueue=enqueue, **more)
 
 
-def found(host: int, device: float, enqueue: float, mode: str = "sync", **more: Any) -> dict[str, Finding]:
+def flags_by_name(host: int, device: float, enqueue: float, mode: str = "sync", **more: Any) -> dict[str, Finding]:
     case = CASE.model_copy(update={"mode": mode})
     findings = device_findings(case, latency(host), times(device, enqueue, **more))
     assert all(finding.flag.detail and finding.flag.remedy.endswith(".") for finding in findings)
@@ -35,7 +35,7 @@ def found(host: int, device: float, enqueue: float, mode: str = "sync", **more: 
 @pytest.mark.parametrize(("hidden", "flagged"), [(0.99, False), (0.6, False), (0.3, True)])
 def test_copies_behind_computing_bound_a_row_by_what_of_them_is_not_hidden(hidden: float, flagged: bool) -> None:
     copying = {"h2d": MS, "compute": MS, "d2h": MS, "overlap": hidden}
-    flags = found(4 * MS, 3.9 * MS, 0.1 * MS, mode="pipelined", **copying)
+    flags = flags_by_name(4 * MS, 3.9 * MS, 0.1 * MS, mode="pipelined", **copying)
     assert ("TRANSFER_BOUND" in flags) is flagged
     if flagged:
         detail = flags["TRANSFER_BOUND"].flag.detail
@@ -43,7 +43,7 @@ def test_copies_behind_computing_bound_a_row_by_what_of_them_is_not_hidden(hidde
 
 
 def test_a_row_that_the_gpu_bounds_has_no_flags() -> None:
-    assert found(2 * MS, 1.99 * MS, 0.01 * MS) == {}
+    assert flags_by_name(2 * MS, 1.99 * MS, 0.01 * MS) == {}
 
 
 def test_a_row_without_a_gpu_has_none() -> None:
@@ -52,20 +52,20 @@ def test_a_row_without_a_gpu_has_none() -> None:
 
 @pytest.mark.parametrize(("enqueue", "flagged"), [(0.8, False), (0.81, True), (1.1, True)])
 def test_a_host_that_submits_too_slowly_is_named_and_costs_no_grade(enqueue: float, flagged: bool) -> None:
-    flags = found(2 * MS, 1.9 * MS, enqueue * 1.9 * MS)
+    flags = flags_by_name(2 * MS, 1.9 * MS, enqueue * 1.9 * MS)
     assert ("ENQUEUE_BOUND" in flags) is flagged
     assert grade(flags.values()) == "A"
     assert not flagged or "CUDA graph" in flags["ENQUEUE_BOUND"].flag.remedy
 
 
 def test_back_to_back_submitting_waits_for_the_gpu_and_not_the_other_way_round() -> None:
-    assert found(2 * MS, 1.99 * MS, 1.95 * MS, mode="offline") == {}
+    assert flags_by_name(2 * MS, 1.99 * MS, 1.95 * MS, mode="offline") == {}
 
 
 @pytest.mark.parametrize(("copies", "flagged"), [((0.4, 0.1), False), ((0.4, 0.11), True)])
 def test_copies_that_take_more_than_half_are_named(copies: tuple[float, float], flagged: bool) -> None:
     h2d, d2h = (share * MS for share in copies)
-    flags = found(int(1.01 * MS), MS, 0.1 * MS, h2d=h2d, compute=MS - h2d - d2h, d2h=d2h)
+    flags = flags_by_name(int(1.01 * MS), MS, 0.1 * MS, h2d=h2d, compute=MS - h2d - d2h, d2h=d2h)
     assert ("TRANSFER_BOUND" in flags) is flagged
     assert grade(flags.values()) == "A"
 
@@ -73,7 +73,7 @@ def test_copies_that_take_more_than_half_are_named(copies: tuple[float, float], 
 @pytest.mark.parametrize(("beyond_ns", "void"), [(0, False), (2_400, False), (2_600, True)])
 def test_a_device_that_is_busy_longer_than_the_host_waited_is_void(beyond_ns: int, void: bool) -> None:
     # 0.1% of 2 ms between two quartz clocks and 0.5 µs of the event clock's resolution are no contradiction.
-    flags = found(2 * MS, 2 * MS + beyond_ns, 0.01 * MS)
+    flags = flags_by_name(2 * MS, 2 * MS + beyond_ns, 0.01 * MS)
     assert ("DEVICE_OVER_HOST" in flags) is void
     assert (grade(flags.values()) == "F") is void
 
@@ -97,7 +97,7 @@ def test_a_device_that_is_busy_longer_than_the_host_waited_is_void(beyond_ns: in
 def test_work_that_the_stream_did_not_show_is_void(
     host: int, device: float, enqueue: float, mode: str, void: bool
 ) -> None:
-    flags = found(host, device, enqueue, mode)
+    flags = flags_by_name(host, device, enqueue, mode)
     assert ("OFF_STREAM" in flags) is void
 
 
@@ -120,6 +120,6 @@ def test_time_that_other_programs_may_have_had_does_not_void_a_row(
 
 @pytest.mark.parametrize(("device", "flagged"), [(100_000, False), (99_000, True)])
 def test_device_times_near_the_event_clocks_own_are_named(device: int, flagged: bool) -> None:
-    flags = found(110_000, device, 10_000)
+    flags = flags_by_name(110_000, device, 10_000)
     assert ("DEVICE_BELOW_TIMER" in flags) is flagged
     assert grade(flags.values()) == "A"

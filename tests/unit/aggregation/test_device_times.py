@@ -18,8 +18,8 @@ def samples(*device: int, **more: Any) -> DeviceSamples:
     return DeviceSamples(clock=EVENTS, device_ns=device, enqueue_ns=more.pop("enqueue", device), **more)
 
 
-def record(number: int, found: DeviceSamples | None, **changes: Any) -> Measured:
-    return made.measured(CASE, made.RESNET, number, device=found, **changes)
+def record(number: int, device: DeviceSamples | None, **changes: Any) -> Measured:
+    return made.measured(CASE, made.RESNET, number, device=device, **changes)
 
 
 def test_a_row_is_the_median_of_process_medians_not_of_pooled_samples() -> None:
@@ -83,8 +83,8 @@ def test_the_hidden_share_of_a_row_comes_from_all_blocks_and_is_the_median_of_pr
 
 
 def test_offline_blocks_count_by_their_batches() -> None:
-    def blocks(*found: tuple[int, int, int]) -> tuple[Block, ...]:
-        return tuple(Block(iterations=n, wall_ns=d + 9, device_ns=d, enqueue_ns=e) for n, d, e in found)
+    def blocks(*times: tuple[int, int, int]) -> tuple[Block, ...]:
+        return tuple(Block(iterations=n, wall_ns=d + 9, device_ns=d, enqueue_ns=e) for n, d, e in times)
 
     first = record(1, samples(), latency_ns=(), blocks=blocks((10, 1_000, 50), (30, 2_000, 150)))
     other = record(2, samples(), latency_ns=(), blocks=blocks((10, 950, 40)))
@@ -99,9 +99,9 @@ def test_without_a_gpu_there_are_none() -> None:
 
 
 def test_the_summary_has_them_and_what_they_prove() -> None:
-    def on_gpu(case: Any, found: Measured) -> Measured:
-        device = tuple(value - 9_000 for value in found.latency_ns)
-        return found.model_copy(update={"device": samples(*device)})
+    def on_gpu(case: Any, record_on_host: Measured) -> Measured:
+        device = tuple(value - 9_000 for value in record_on_host.latency_ns)
+        return record_on_host.model_copy(update={"device": samples(*device)})
 
     (row,) = made.Synthetic(models=(made.RESNET,), cases=[CASE], change=on_gpu).summary().rows
     assert isinstance(row, Row)
@@ -114,12 +114,14 @@ def test_the_summary_has_them_and_what_they_prove() -> None:
 def test_the_summary_says_how_much_of_the_copies_was_hidden() -> None:
     case = CASE.model_copy(update={"device": "cuda", "boundary": "transfer", "mode": "pipelined"})
 
-    def on_gpu(case: Any, found: Measured) -> Measured:
-        count = len(found.latency_ns)
-        each = sum(block.wall_ns for block in found.blocks) / sum(block.iterations for block in found.blocks)
+    def on_gpu(case: Any, record_on_host: Measured) -> Measured:
+        count = len(record_on_host.latency_ns)
+        each = sum(block.wall_ns for block in record_on_host.blocks) / sum(
+            block.iterations for block in record_on_host.blocks
+        )
         # A quarter of the copies' time is missing between the pass and what a batch takes.
         parts = {"h2d_ns": (8_000,) * count, "compute_ns": (round(each) - 3_000,) * count, "d2h_ns": (4_000,) * count}
-        return found.model_copy(update={"device": samples(*found.latency_ns, **parts)})
+        return record_on_host.model_copy(update={"device": samples(*record_on_host.latency_ns, **parts)})
 
     (row,) = made.Synthetic(models=(made.RESNET,), cases=[case], change=on_gpu).summary().rows
     assert row.void is not None, "the record is of a CPU"

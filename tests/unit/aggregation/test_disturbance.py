@@ -44,7 +44,7 @@ def judged(
     return {finding.flag.name: finding for finding in findings}, made
 
 
-def found(*rounds: UsageSummary | None, **conditions: Any) -> dict[str, Finding]:
+def flags_by_name(*rounds: UsageSummary | None, **conditions: Any) -> dict[str, Finding]:
     return judged(*rounds, **conditions)[0]
 
 
@@ -73,18 +73,18 @@ def test_a_quiet_machine_has_nothing_to_say() -> None:
 def test_others_count_where_they_take_what_the_case_wants(
     others: float, threads: int, cpus: int, flagged: bool
 ) -> None:
-    flags = found(*[usage(others_percent=others)] * 3, threads=threads, cpus=cpus)
+    flags = flags_by_name(*[usage(others_percent=others)] * 3, threads=threads, cpus=cpus)
     assert ("CPU_SHARED" in flags) == flagged
 
 
 @pytest.mark.parametrize(("rounds", "caps"), [(1, "B"), (2, "C"), (3, "C")])
 def test_a_minority_of_rounds_cannot_move_the_median_far(rounds: int, caps: str) -> None:
     disturbed = [usage(others_percent=90.0)] * rounds + [usage()] * (3 - rounds)
-    assert found(*disturbed)["CPU_SHARED"].caps_at == caps
+    assert flags_by_name(*disturbed)["CPU_SHARED"].caps_at == caps
 
 
 def test_the_numbers_are_in_the_detail() -> None:
-    flag = found(usage(), usage(others_percent=48.0), usage())["CPU_SHARED"].flag
+    flag = flags_by_name(usage(), usage(others_percent=48.0), usage())["CPU_SHARED"].flag
     assert flag.detail == "round 2: other processes used 0.48 CPUs with all 2 CPUs wanted: 24% lost, 5% allowed"
     assert flag.remedy.endswith(".")
 
@@ -105,7 +105,7 @@ def test_warm_up_and_timed_part_are_one_window() -> None:
     ]
     window = utilisation.timed_usage(usage_of(CASE.case_id, 1, samples))
     assert window is not None
-    assert "CPU_SHARED" in found(window, window, window)
+    assert "CPU_SHARED" in flags_by_name(window, window, window)
 
 
 @pytest.mark.parametrize(
@@ -122,16 +122,16 @@ def test_stolen_time_is_a_share_of_the_time_that_was_wanted(
     steal: float | None, own: float, others: float, flagged: bool
 ) -> None:
     rounds = [usage(steal_percent=steal, cpu_percent=own, others_percent=others)] * 3
-    assert ("STEAL" in found(*rounds, cpus=64)) == flagged
+    assert ("STEAL" in flags_by_name(*rounds, cpus=64)) == flagged
 
 
 @pytest.mark.parametrize(("periods", "flagged"), [(0, False), (1, True), (None, False)])
 def test_any_throttled_period_is_a_flag(periods: int | None, flagged: bool) -> None:
-    assert ("CPU_QUOTA" in found(*[usage(throttled_periods=periods)] * 3)) == flagged
+    assert ("CPU_QUOTA" in flags_by_name(*[usage(throttled_periods=periods)] * 3)) == flagged
 
 
 def test_heat_is_known_where_the_processor_counts_it() -> None:
-    flag = found(usage(thermal_events=1, temperature_c=97.0), usage(thermal_events=0), usage(thermal_events=0))[
+    flag = flags_by_name(usage(thermal_events=1, temperature_c=97.0), usage(thermal_events=0), usage(thermal_events=0))[
         "THERMAL"
     ]
     assert flag.caps_at == "B"
@@ -141,7 +141,7 @@ def test_heat_is_known_where_the_processor_counts_it() -> None:
 @pytest.mark.parametrize(("faults", "flagged"), [(10, False), (11, True)])
 def test_a_few_pages_are_no_evidence_and_more_are_a_flag(faults: int, flagged: bool) -> None:
     single = usage().model_copy(update={"major_faults": faults})  # 200 inferences
-    assert ("MAJOR_FAULTS" in found(single, single, single)) == flagged
+    assert ("MAJOR_FAULTS" in flags_by_name(single, single, single)) == flagged
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_few_pages_are_no_evidence_and_more_are_a_flag(faults: int, flagged: b
     ],
 )
 def test_the_clock_may_not_drift_between_rounds(mhz: tuple[float, ...], caps: str | None) -> None:
-    assert found(*clocked(*mhz)).get("CLOCK_DRIFT", NOTHING).caps_at == caps
+    assert flags_by_name(*clocked(*mhz)).get("CLOCK_DRIFT", NOTHING).caps_at == caps
 
 
 @pytest.mark.parametrize(("slow", "caps"), [(10_490, None), (10_530, "B"), (13_000, "B")])
@@ -192,7 +192,7 @@ def test_others_count_on_the_cpus_that_the_process_may_use_and_on_their_siblings
         allowed_cores=cores,
         siblings_percent=siblings,
     )
-    assert ("CPU_SHARED" in found(seen, seen, seen, threads=1, cpus=64)) == flagged
+    assert ("CPU_SHARED" in flags_by_name(seen, seen, seen, threads=1, cpus=64)) == flagged
 
 
 def test_an_old_record_of_a_pinned_process_cannot_show_who_else_was_on_its_cpus() -> None:
@@ -207,7 +207,7 @@ def test_an_old_record_of_a_pinned_process_cannot_show_who_else_was_on_its_cpus(
 @pytest.mark.parametrize(("cpu_ns", "flagged"), [(1_049_000_000, False), (1_051_000_000, True), (2_000_000_000, True)])
 def test_a_row_may_use_the_threads_that_it_was_given_and_no_more(cpu_ns: int, flagged: bool) -> None:
     used = cpu_use(1_000_000_000, threads=1, cpu_ns=cpu_ns)
-    flags = found(*[usage(cpu_percent=98.0)] * 3, threads=1, cpus=2, used=used)
+    flags = flags_by_name(*[usage(cpu_percent=98.0)] * 3, threads=1, cpus=2, used=used)
     assert ("THREADS" in flags) == flagged
     if cpu_ns == 2_000_000_000:
         assert flags["THREADS"].caps_at == "C"
@@ -232,7 +232,7 @@ def test_work_of_helper_processes_counts_and_work_elsewhere_is_seen(
     own_ns: int, helpers_ns: int, seen_percent: float, said: str | None
 ) -> None:
     used = cpu_use(1_000_000_000, threads=1, cpu_ns=own_ns, helpers_ns=helpers_ns)
-    flags = found(*[usage(cpu_percent=seen_percent)] * 3, threads=1, cpus=2, used=used)
+    flags = flags_by_name(*[usage(cpu_percent=seen_percent)] * 3, threads=1, cpus=2, used=used)
     assert ("THREADS" in flags) is (said is not None)
     assert said is None or said in flags["THREADS"].flag.detail
 
@@ -241,9 +241,9 @@ def test_a_process_that_is_kept_from_its_cpus_is_no_idle_one() -> None:
     idle = cpu_use(2_000_000_000, threads=1, cpu_ns=600_000_000, waited_ns=0)
     for reason in ({"quota_start": 0.3, "quota_end": 0.3}, {"waited_ns": 1_400_000_000}):
         used = idle.model_copy(update=reason)
-        assert "THREADS" not in found(*[usage(cpu_percent=30.0)] * 3, threads=1, used=used)
+        assert "THREADS" not in flags_by_name(*[usage(cpu_percent=30.0)] * 3, threads=1, used=used)
     stolen = [usage(cpu_percent=30.0, steal_percent=70.0)] * 3
-    assert "THREADS" not in found(*stolen, threads=1, used=idle)
+    assert "THREADS" not in flags_by_name(*stolen, threads=1, used=idle)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_a_process_that_is_kept_from_its_cpus_is_no_idle_one() -> None:
     ],
 )
 def test_a_backend_takes_no_more_than_it_is_given(changes: dict[str, Any], said: str | None) -> None:
-    flags = found(usage(), usage(), usage(), used=cpu_use(2_000_000_000, **changes))
+    flags = flags_by_name(usage(), usage(), usage(), used=cpu_use(2_000_000_000, **changes))
     assert ("AFFINITY_CHANGED" in flags) is (said is not None)
     assert said is None or said in flags["AFFINITY_CHANGED"].flag.detail
 
@@ -274,7 +274,7 @@ def test_a_backend_takes_no_more_than_it_is_given(changes: dict[str, Any], said:
 def test_threads_that_wait_for_a_cpu_are_starved(waited_ns: int, threads: int, room: int, flagged: bool) -> None:
     used = cpu_use(1_000_000_000, threads=threads, waited_ns=waited_ns, affinity_start=tuple(range(room)))
     used = used.model_copy(update={"affinity_end": used.affinity_start, "cpu_ns": 1_000_000_000})
-    assert ("STARVED" in found(usage(), usage(), usage(), threads=threads, used=used)) == flagged
+    assert ("STARVED" in flags_by_name(usage(), usage(), usage(), threads=threads, used=used)) == flagged
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_waiting_that_is_not_counted_is_a_check_that_was_not_made(changes: dict[
     ],
 )
 def test_what_a_process_may_use_must_not_change(changes: dict[str, Any], says: str) -> None:
-    flag = found(usage(), usage(), usage(), used=cpu_use(**changes))["AFFINITY_CHANGED"]
+    flag = flags_by_name(usage(), usage(), usage(), used=cpu_use(**changes))["AFFINITY_CHANGED"]
     assert flag.caps_at == "C"
     assert says in flag.flag.detail
 
@@ -313,10 +313,10 @@ def test_a_record_from_before_a_check_existed_was_not_checked() -> None:
 
 
 def test_more_threads_than_room() -> None:
-    flag = found(usage(), threads=4, room=2)["OVERSUBSCRIBED"]
+    flag = flags_by_name(usage(), threads=4, room=2)["OVERSUBSCRIBED"]
     assert flag.caps_at == "B"
     assert "4 threads on 2 CPUs" in flag.flag.detail
-    assert "OVERSUBSCRIBED" not in found(usage(), threads=2, room=2)
+    assert "OVERSUBSCRIBED" not in flags_by_name(usage(), threads=2, room=2)
 
 
 @pytest.mark.parametrize(("ran", "device", "flagged"), [(4, "cpu", True), (8, "cpu", False), (1, "cuda:0", False)])
@@ -337,13 +337,13 @@ def test_a_library_that_takes_other_threads_than_it_is_given_is_reported_and_cos
 
 @pytest.mark.parametrize(("unseen", "caps"), [(0, None), (1, "B"), (2, "C"), (3, "C")])
 def test_no_witness_is_a_finding(unseen: int, caps: str | None) -> None:
-    flags = found(*[None] * unseen, *[usage()] * (3 - unseen))
+    flags = flags_by_name(*[None] * unseen, *[usage()] * (3 - unseen))
     assert flags.get("UNWATCHED", NOTHING).caps_at == caps
 
 
 def test_a_round_without_a_witness_may_have_been_hit_as_well() -> None:
-    assert found(usage(others_percent=90.0), usage(), usage())["CPU_SHARED"].caps_at == "B"
-    assert found(usage(others_percent=90.0), None, usage())["CPU_SHARED"].caps_at == "C"
+    assert flags_by_name(usage(others_percent=90.0), usage(), usage())["CPU_SHARED"].caps_at == "B"
+    assert flags_by_name(usage(others_percent=90.0), None, usage())["CPU_SHARED"].caps_at == "C"
 
 
 SEEN = st.builds(
@@ -360,12 +360,12 @@ SEEN = st.builds(
 @pytest.mark.parametrize("clocks", [(None, 2_500.0, 2_900.0), (2_500.0, 2_900.0, None, None, None)])
 def test_a_deleted_clock_may_have_differed(clocks: tuple[float | None, ...]) -> None:
     rounds: list[UsageSummary | None] = [usage(frequency_mhz=clock) for clock in clocks]
-    assert found(*rounds)["CLOCK_DRIFT"].caps_at == "C"
+    assert flags_by_name(*rounds)["CLOCK_DRIFT"].caps_at == "C"
     kept = [
         None if clock == 2_500.0 or (len(clocks) == 5 and clock) else entry
         for entry, clock in zip(rounds, clocks, strict=True)
     ]
-    assert found(*kept)["CLOCK_DRIFT"].caps_at == "C"
+    assert flags_by_name(*kept)["CLOCK_DRIFT"].caps_at == "C"
 
 
 @given(rounds=st.lists(SEEN, min_size=1, max_size=5), data=st.data(), old=st.booleans())
@@ -385,9 +385,9 @@ def test_deleting_what_the_monitor_wrote_never_improves_a_grade(
 def test_the_other_program_is_named_without_what_would_steer_a_terminal_or_a_page() -> None:
     busy = BusyProcess(pid=4711, name="<b>|cc1*plus", cpu_percent=87.0)
     disturbed = usage(others_percent=180.0).model_copy(update={"busiest": (busy,)})
-    detail = found(disturbed, disturbed, disturbed, cpus=2)["CPU_SHARED"].flag.detail
+    detail = flags_by_name(disturbed, disturbed, disturbed, cpus=2)["CPU_SHARED"].flag.detail
     assert detail.endswith("; mostly ?b??cc1?plus (process 4711), 0.87 CPUs")
-    unseen = found(*[usage(others_percent=180.0)] * 3, cpus=2)["CPU_SHARED"].flag.detail
+    unseen = flags_by_name(*[usage(others_percent=180.0)] * 3, cpus=2)["CPU_SHARED"].flag.detail
     assert "mostly" not in unseen
 
 

@@ -63,7 +63,7 @@ def test_without_the_monitor_no_row_is_grade_a() -> None:
 
 
 def test_wrong_tokens_make_a_row_void() -> None:
-    row = row_of(record(1, found=parity(unexplained=1, first_difference=2, first_margin=0.5, first_moved=0.1)))
+    row = row_of(record(1, token_parity=parity(unexplained=1, first_difference=2, first_margin=0.5, first_moved=0.1)))
     assert (row.grade, row.itl_ns, row.rates) == ("F", None, None)
     assert row.void is not None
     assert row.void.itl_ns is not None
@@ -71,7 +71,7 @@ def test_wrong_tokens_make_a_row_void() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"),
+    ("token_parity", "expected"),
     [
         (parity(), []),
         (parity(relative_l2=1e-3), [("PARITY_FAIL", "F")]),
@@ -81,8 +81,8 @@ def test_wrong_tokens_make_a_row_void() -> None:
         (None, [("PARITY_UNCHECKED", "C")]),
     ],
 )
-def test_findings_from_tokens(found: TokenParity | None, expected: list[tuple[str, str]]) -> None:
-    assert names(token_findings(CASE, found, GATE)) == expected
+def test_findings_from_tokens(token_parity: TokenParity | None, expected: list[tuple[str, str]]) -> None:
+    assert names(token_findings(CASE, token_parity, GATE)) == expected
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_row_is_judged_by_the_rounding_of_its_own_prompts_and_precision() -> N
     for sets, fails in (((prompts,), False), (EXPORT.sets, True)):
         export = EXPORT.model_copy(update={"sets": sets})
         source = GenerationSource(plan, {case.model: export}, {}, {}, frozenset())
-        records = [record(number, found=parity(relative_l2=3e-2), case=case) for number in (1, 2)]
+        records = [record(number, token_parity=parity(relative_l2=3e-2), case=case) for number in (1, 2)]
         row = generation_row(source, case, GenerationRecords(measured=records))
         assert ("PARITY_FAIL" in {flag.name for flag in row.flags}) is fails
 

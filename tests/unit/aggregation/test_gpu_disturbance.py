@@ -44,7 +44,7 @@ def judged(
     return {finding.flag.name: finding for finding in findings}, made
 
 
-def found(*cards: GpuUsage | None, **conditions: Any) -> dict[str, Finding]:
+def flags_by_name(*cards: GpuUsage | None, **conditions: Any) -> dict[str, Finding]:
     return judged(*cards, **conditions)[0]
 
 
@@ -67,7 +67,7 @@ def test_a_gpu_that_was_not_seen_was_not_checked() -> None:
 
 def test_a_set_clock_and_an_idle_gpu_are_no_disturbance() -> None:
     quiet = card(*[("gpu_idle", "applications_clocks_setting")] * 10)
-    assert found(quiet, quiet, quiet) == {}
+    assert flags_by_name(quiet, quiet, quiet) == {}
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_set_clock_and_an_idle_gpu_are_no_disturbance() -> None:
 )
 @pytest.mark.parametrize(("rounds", "caps"), [(1, "B"), (2, "C")])
 def test_one_look_is_enough_to_know_that_the_gpu_was_held_back(reason: str, name: str, rounds: int, caps: str) -> None:
-    flags = found(*[card((reason,))] * rounds, *[card()] * (3 - rounds))
+    flags = flags_by_name(*[card((reason,))] * rounds, *[card()] * (3 - rounds))
     assert set(flags) == {name}
     assert flags[name].caps_at == caps
     assert f"{reason} in 10% of the looks, up to 50 °C" in flags[name].flag.detail
@@ -89,13 +89,13 @@ def test_one_look_is_enough_to_know_that_the_gpu_was_held_back(reason: str, name
 
 def test_heat_that_slows_the_hardware_is_heat() -> None:
     hot = card(("hw_slowdown", "hw_thermal"))
-    assert set(found(hot, hot, hot)) == {"THERMAL"}
+    assert set(flags_by_name(hot, hot, hot)) == {"THERMAL"}
 
 
 @pytest.mark.parametrize(("capped", "flagged"), [(2, False), (3, True), (30, True)])
 def test_a_power_cap_costs_the_a_and_never_the_rank(capped: int, flagged: bool) -> None:
     shares = [card(*[("sw_power_cap",)] * min(10, max(0, capped - 10 * index)), power_w=699.6) for index in range(3)]
-    flags = found(*shares)
+    flags = flags_by_name(*shares)
     assert set(flags) == ({"POWER_CAP"} if flagged else set())
     if flagged:
         assert flags["POWER_CAP"].caps_at == "B"
@@ -104,7 +104,7 @@ def test_a_power_cap_costs_the_a_and_never_the_rank(capped: int, flagged: bool) 
 
 @pytest.mark.parametrize(("slowest", "flagged"), [(1_921, False), (1_920, True)])
 def test_the_clock_of_the_gpu_may_not_drift_between_rounds(slowest: int, flagged: bool) -> None:
-    flags = found(card(), card(sm_mhz=slowest), card())
+    flags = flags_by_name(card(), card(sm_mhz=slowest), card())
     assert ("CLOCK_DRIFT" in flags) == flagged
     if flagged:
         assert flags["CLOCK_DRIFT"].caps_at == "B"  # one of three
@@ -142,7 +142,7 @@ def test_the_clock_of_the_processor_does_not_decide_a_row_on_a_gpu() -> None:
 
 @pytest.mark.parametrize(("rounds", "caps"), [(1, "B"), (3, "C")])
 def test_company_on_the_gpu(rounds: int, caps: str) -> None:
-    flags = found(*[card(other_processes=2)] * rounds, *[card()] * (3 - rounds))
+    flags = flags_by_name(*[card(other_processes=2)] * rounds, *[card()] * (3 - rounds))
     assert flags["GPU_SHARED"].caps_at == caps
     assert "2 other processes" in flags["GPU_SHARED"].flag.detail
 
@@ -163,7 +163,7 @@ def test_memory_betrays_company_where_processes_cannot_be_distinguished(
     before: int | None, others: int | None, flagged: bool
 ) -> None:
     first = card(other_processes=others, before=before)
-    flags = found(first, first, first)
+    flags = flags_by_name(first, first, first)
     assert set(flags) == ({"GPU_SHARED"} if flagged else set())
     if flagged:
         assert flags["GPU_SHARED"].caps_at == "B"
@@ -179,4 +179,4 @@ def test_memory_betrays_company_where_processes_cannot_be_distinguished(
     ],
 )
 def test_a_row_on_a_gpu_needs_the_cpu_that_submits(changes: dict[str, float], flag: str | None) -> None:
-    assert set(found(card(), card(), card(), **changes)) == ({flag} if flag else set())
+    assert set(flags_by_name(card(), card(), card(), **changes)) == ({flag} if flag else set())

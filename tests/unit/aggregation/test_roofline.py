@@ -39,9 +39,9 @@ from tests.synthetic_results import RESNET, Synthetic, case_of, environment, exp
 from tests.synthetic_roof import BASE, CPU_ROOF, MS, ROOF, WORK, row
 
 
-def judged(found: Row, work: Work = WORK, roof: Roof | CpuRoof | None = ROOF) -> Row:
+def judged(row: Row, work: Work = WORK, roof: Roof | CpuRoof | None = ROOF) -> Row:
     export = export_record(RESNET).model_copy(update={"work": (work,)})
-    return rated([found], {RESNET.name: export}, roof)[0]
+    return rated([row], {RESNET.name: export}, roof)[0]
 
 
 def rated(rows: list[Row], exports: dict[str, ExportRecord], roof: Roof | CpuRoof | None) -> list[Row]:

@@ -24,7 +24,7 @@ def record(number: int, **changes: Any) -> Measured:
     return made.measured(CASE, made.RESNET, number, **fields)
 
 
-def found(*records: Measured, boundary: str = "compute") -> dict[str, Finding]:
+def findings_by_name(*records: Measured, boundary: str = "compute") -> dict[str, Finding]:
     findings, _ = check_work(CASE.model_copy(update={"boundary": boundary}), records)
     assert all(finding.flag.detail and finding.flag.remedy.endswith(".") for finding in findings)
     return {finding.flag.name: finding for finding in findings}
@@ -45,23 +45,23 @@ def times(ratio: float, pairs: int = 16, scatter: float = 0.0, seed: int = 0) ->
 
 def test_honest_rounds_have_no_finding_and_say_that_they_were_looked_at() -> None:
     records = [record(number) for number in (1, 2, 3)]
-    assert found(*records) == {}
+    assert findings_by_name(*records) == {}
     whole = Check(rounds=3, of=3, missing=None)
     assert checks(*records) == {"REPEATS_FASTER": whole, "LAZY_OUTPUTS": whole}
 
 
 @pytest.mark.parametrize(("ratio", "flagged"), [(0.9, False), (1.0, False), (1.009, False), (1.02, True), (40.0, True)])
 def test_new_inputs_may_take_one_per_cent_longer(ratio: float, flagged: bool) -> None:
-    flags = found(*[record(number, repeats=times(ratio)) for number in (1, 2, 3)])
+    flags = findings_by_name(*[record(number, repeats=times(ratio)) for number in (1, 2, 3)])
     assert ("REPEATS_FASTER" in flags) is flagged
     assert not flagged or flags["REPEATS_FASTER"].caps_at == "C"
 
 
 def test_the_interval_decides_and_not_the_middle() -> None:
     wide = [record(number, repeats=times(1.02, scatter=0.2, seed=number)) for number in (1, 2, 3)]
-    assert found(*wide) == {}
+    assert findings_by_name(*wide) == {}
     narrow = [record(number, repeats=times(1.05, scatter=0.01, seed=number)) for number in (1, 2, 3)]
-    assert set(found(*narrow)) == {"REPEATS_FASTER"}
+    assert set(findings_by_name(*narrow)) == {"REPEATS_FASTER"}
 
 
 def test_thirty_honest_rows_rarely_raise_an_alarm() -> None:
@@ -72,7 +72,7 @@ def test_thirty_honest_rows_rarely_raise_an_alarm() -> None:
             [record(1, repeats=times(1.0, scatter=0.05, seed=1000 * table + 10 * row + number)) for number in range(3)]
             for row in range(3)
         ]
-        alarms += any(found(*row) for row in rows)
+        alarms += any(findings_by_name(*row) for row in rows)
     assert alarms / tables * 10 <= 0.05  # a tenth of thirty rows a table
 
 
@@ -86,12 +86,12 @@ def test_ranks_are_those_of_the_binomial(pairs: int, rank: int) -> None:
 
 def test_the_same_answer_to_a_new_input_is_an_answer_from_memory() -> None:
     stuck = HONEST.model_copy(update={"unchanged": 8})
-    flags = found(record(1, repeats=stuck))
+    flags = findings_by_name(record(1, repeats=stuck))
     assert flags["REPEATS_FASTER"].caps_at == "C"
     assert "refresh()" in flags["REPEATS_FASTER"].flag.remedy
     by_chance = HONEST.model_copy(update={"unchanged": 7})
     few = HONEST.model_copy(update={"compared": 7, "unchanged": 7})
-    assert found(record(1, repeats=by_chance)) == found(record(1, repeats=few)) == {}
+    assert findings_by_name(record(1, repeats=by_chance)) == findings_by_name(record(1, repeats=few)) == {}
 
 
 def test_what_was_not_looked_for_is_said_with_its_reason() -> None:
@@ -123,19 +123,19 @@ def time(outputs_ns: int, copy_ns: int, arrays: int = 1) -> OutputsTime:
 )
 def test_outputs_may_copy_and_not_compute(latency_ns: int, cost: OutputsTime, flagged: bool) -> None:
     records = [record(number, latency_ns=(latency_ns,) * 50, outputs_time=cost) for number in (1, 2, 3)]
-    flags = found(*records)
+    flags = findings_by_name(*records)
     assert ("LAZY_OUTPUTS" in flags) is flagged
     assert not flagged or flags["LAZY_OUTPUTS"].caps_at == "C"
 
 
 def test_a_minority_of_rounds_cannot_move_the_headline_far() -> None:
     slow = time(50 * MS, 1_000)
-    assert found(record(1, outputs_time=slow), record(2), record(3))["LAZY_OUTPUTS"].caps_at == "B"
+    assert findings_by_name(record(1, outputs_time=slow), record(2), record(3))["LAZY_OUTPUTS"].caps_at == "B"
 
 
 def test_the_e2e_boundary_has_outputs_in_the_clock() -> None:
     records = [record(number, outputs_time=time(50 * MS, 1_000)) for number in (1, 2, 3)]
-    assert found(*records, boundary="e2e") == {}
+    assert findings_by_name(*records, boundary="e2e") == {}
     older = [record(1, outputs_time=None)]
     assert checks(*older, boundary="e2e")["LAZY_OUTPUTS"] == Check(rounds=1, of=1, missing=None)
 
@@ -144,28 +144,28 @@ def test_work_left_to_outputs_in_most_passes_is_seen_and_a_wait_in_few_is_not() 
     costs = [((20_000, 8 * MS, 8 * MS), True), ((20_000, 20_000, 8 * MS), False), ((20_000, 8 * MS), False)]
     for outputs_ns, flagged in costs:
         cost = OutputsTime(outputs_ns=outputs_ns, copy_ns=(10_000,) * 3, arrays=1)
-        assert ("LAZY_OUTPUTS" in found(*[record(n, outputs_time=cost) for n in (1, 2, 3)])) is flagged
+        assert ("LAZY_OUTPUTS" in findings_by_name(*[record(n, outputs_time=cost) for n in (1, 2, 3)])) is flagged
 
 
 @pytest.mark.parametrize(("factor", "flagged"), [(1.0, False), (2.0, False), (2.1, True), (4.0, True)])
 def test_passes_that_are_checked_take_as_long_as_those_that_are_timed(factor: float, flagged: bool) -> None:
     timed = (int(10 * MS / factor),) * 50
-    flags = found(*[record(n, latency_ns=timed) for n in (1, 2, 3)])
+    flags = findings_by_name(*[record(n, latency_ns=timed) for n in (1, 2, 3)])
     assert ("REPEATS_FASTER" in flags) is flagged
     assert not flagged or "does less while it is timed" in flags["REPEATS_FASTER"].flag.remedy
     minority = [record(1, latency_ns=timed), record(2), record(3)]
-    assert "REPEATS_FASTER" not in found(*minority)
+    assert "REPEATS_FASTER" not in findings_by_name(*minority)
     for share in (None, 0.06):  # unknown, or it shared its CPU
         beside = HONEST.model_copy(update={"waited_share": share})
-        assert found(*[record(n, latency_ns=timed, repeats=beside) for n in (1, 2, 3)]) == {}
+        assert findings_by_name(*[record(n, latency_ns=timed, repeats=beside) for n in (1, 2, 3)]) == {}
 
 
 def test_a_short_pass_after_a_pause_may_wake_threads() -> None:
     repeats = HONEST.model_copy(update={"fresh_ns": (150_000,) * 16, "repeated_ns": (150_000,) * 16})
-    assert found(*[record(n, latency_ns=(20_000,) * 50, repeats=repeats) for n in (1, 2, 3)]) == {}
+    assert findings_by_name(*[record(n, latency_ns=(20_000,) * 50, repeats=repeats) for n in (1, 2, 3)]) == {}
 
 
 def test_inputs_that_a_pass_wrote_into_cost_the_rank() -> None:
-    flags = found(record(1, inputs_changed=True), record(2), record(3))
+    flags = findings_by_name(record(1, inputs_changed=True), record(2), record(3))
     assert flags["INPUTS_CHANGED"].caps_at == "C"
     assert "in 1 of 3 rounds" in flags["INPUTS_CHANGED"].flag.detail

@@ -22,14 +22,14 @@ from harness.profiling.side_by_side import (
 from tests.synthetic_side_by_side import CPU_SHARED, EAGER, FUSED, GRAPH, column, columns, parts, profiled
 
 
-def adds_up(found: SideBySide) -> None:
-    for place, single in enumerate(found.columns):
-        assert sum(line.times_ns[place] or 0 for line in found.lines) == single.parts_ns
-    assert sum(line_gain_ns(line) for line in found.lines) == found.gain_ns
+def adds_up(side: SideBySide) -> None:
+    for place, single in enumerate(side.columns):
+        assert sum(line.times_ns[place] or 0 for line in side.lines) == single.parts_ns
+    assert sum(line_gain_ns(line) for line in side.lines) == side.gain_ns
 
 
-def times(found: SideBySide) -> dict[str, tuple[int | None, ...]]:
-    return {line.name: line.times_ns for line in found.lines}
+def times(side: SideBySide) -> dict[str, tuple[int | None, ...]]:
+    return {line.name: line.times_ns for line in side.lines}
 
 
 def test_groups_add_up_and_are_ordered_by_gain() -> None:

@@ -34,10 +34,12 @@ def row(backend: str, batch: int, ms: float, precision: str = "fp32", spread: fl
     return result.model_copy(update={**timed, **changes})
 
 
-def one_process(found: Row) -> Row:
-    assert found.latency_ns is not None
-    update = {"ci95": None, "process_medians": (found.latency_ns.median,)}
-    return found.model_copy(update={"latency_ns": found.latency_ns.model_copy(update=update), "throughput_ci95": None})
+def one_process(advice: Row) -> Row:
+    assert advice.latency_ns is not None
+    update = {"ci95": None, "process_medians": (advice.latency_ns.median,)}
+    return advice.model_copy(
+        update={"latency_ns": advice.latency_ns.model_copy(update=update), "throughput_ci95": None}
+    )
 
 
 def group(*rows: Row, limit: float | None = None) -> Candidates:
