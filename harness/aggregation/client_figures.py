@@ -113,7 +113,7 @@ def _gaps_ns(pairs: Pairs) -> NDArray[np.int64]:
 
 
 def _tokens_per_step(pairs: Pairs) -> float | None:
-    """Of the complete streams; None where the server does not say for each of their steps."""
+    """Mean tokens of a step over the complete streams; None where the server does not report them for each step."""
     counts = [
         count
         for record, client in pairs

@@ -60,7 +60,7 @@ def from_raw(name: str, datatype: object, shape: object, raw: bytes | memoryview
 
 
 def from_values(name: str, datatype: object, shape: object, data: Sequence[Any]) -> NDArray[np.generic]:
-    """As from_raw, from numbers: flat or nested lists, which the protocol both allows."""
+    """As from_raw, from numbers in flat or nested lists: the protocol allows both."""
     dtype, dimensions = _described(name, datatype, shape)
     try:
         values = np.asarray(data)

@@ -318,7 +318,8 @@ def progress(
 
 @dataclass(frozen=True)
 class ModelProgress:
-    """What the cases of one model add. of: the results and cases at work that it was made of. latest: its last turn."""
+    """The part of one model in the progress. of: the results and cases at work that it was made of. latest: its last
+    turn."""
 
     of: tuple[object, ...]
     rows: tuple[CaseProgress, ...]

@@ -174,7 +174,8 @@ class PromptWorkload(Workload):
         self.artifacts = {file.path: file.sha256 for file in files}
 
     def order(self, count: int, seed: int) -> list[int]:
-        """Of a distribution each request draws its lengths; the prompts of a pair take turns."""
+        """The sample of each request. With a distribution each request draws its lengths; the prompts of a pair take
+        turns."""
         if len(self._distinct) == 1:
             return super().order(count, seed)
         width = len(self._distinct)
@@ -187,7 +188,7 @@ class PromptWorkload(Workload):
         return places
 
     def tokens_asked(self, run: Timeline) -> tuple[int, ...]:
-        """Of a distribution, tokens that each request asked for."""
+        """The tokens that each request asks for, with a distribution of lengths."""
         return tuple(self.samples[int(place)].new_tokens for place in run.sample) if len(self._distinct) > 1 else ()
 
     def judge(self, run: Timeline) -> JudgedAnswers:

@@ -221,7 +221,8 @@ Logits = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class GreedyAnswer:
-    """Of fp32 eager. tokens, margins: (sequences, steps); logits: (stored, steps, vocabulary) of the first ones."""
+    """The greedy answer of fp32 eager. tokens, margins: (sequences, steps); logits: (stored, steps, vocabulary) of
+    the first ones."""
 
     tokens: Ids
     margins: Logits

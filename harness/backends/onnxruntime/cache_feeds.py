@@ -169,10 +169,10 @@ class CacheFeeds(ABC):
 
     @abstractmethod
     def cache_bytes(self) -> int:
-        """Of all buffers with keys and values."""
+        """Bytes of all buffers with keys and values."""
 
     def cache_shape(self, positions: int) -> tuple[int, ...]:
-        """Of one layer's keys."""
+        """The shape of one layer's keys."""
         return self.job.batch_size, self.job.shape.kv_heads, positions, self.job.shape.head_dim
 
 
@@ -204,11 +204,11 @@ class NumpyFeeds(CacheFeeds):
         self._keep(self._outputs, self.sessions.step.run(None, feeds))
 
     def tokens(self) -> Ids:
-        """Of the latest run."""
+        """The tokens of the latest run."""
         return self._answer["next_token"].reshape(-1).astype(np.int64)
 
     def logits(self) -> Array:
-        """Of the latest run."""
+        """The logits of the latest run."""
         return self._answer["logits"]
 
     def force(self, ids: Ids) -> None:
@@ -216,7 +216,7 @@ class NumpyFeeds(CacheFeeds):
         self._token = np.array(ids, np.int64)[:, None]
 
     def cache_bytes(self) -> int:
-        """Of the arrays that the next run would read."""
+        """Bytes of the arrays that the next run would read."""
         return sum(array.nbytes for array in (*self._past.values(), *self._cross.values()))
 
     def _keep(self, names: Sequence[str], values: Sequence[Array]) -> None:
@@ -256,11 +256,11 @@ class _Bound(CacheFeeds):
         self._runs[number](self._bindings[number], self.sessions.options)
 
     def tokens(self) -> Ids:
-        """Of the latest run."""
+        """The tokens of the latest run."""
         return self.memory.read(self._tokens[self._number % 2]).reshape(-1).astype(np.int64, copy=False)
 
     def logits(self) -> Array:
-        """Of the latest run."""
+        """The logits of the latest run."""
         return self.memory.read(self._logits)
 
     def force(self, ids: Ids) -> None:
@@ -302,7 +302,7 @@ class PingPongBindings(_Bound):
     """Run `number` reads one set of buffers and writes the other; both are of the longest length."""
 
     def cache_bytes(self) -> int:
-        """Of both sets, and of the encoder's keys and values."""
+        """Bytes of both sets, and of the encoder's keys and values."""
         return sum(array.nbytes for group in (*self._sets, self._cross) for array in group.values())
 
     def _make_room(self) -> None:
@@ -328,7 +328,7 @@ class InPlaceBindings(_Bound):
     """Past and present are the same buffers; a run learns from three small inputs how much of them is filled."""
 
     def cache_bytes(self) -> int:
-        """Of the buffers."""
+        """Bytes of the buffers."""
         return sum(buffer.nbytes for buffer in self._buffers.values())
 
     def _make_room(self) -> None:

@@ -113,7 +113,7 @@ class Allocation:
         return "temporaries" if self.temporary else "activations"
 
     def block(self) -> MemoryBlock:
-        """As the record has it."""
+        """The block of the record."""
         name, shapes = (self.operator.name, self.operator.shapes) if self.operator else (None, "")
         return MemoryBlock(size_bytes=self.size_bytes, category=self.category, operator=name, shapes=shapes)
 

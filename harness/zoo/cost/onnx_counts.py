@@ -316,7 +316,7 @@ def _conv(node: Any, shapes: Mapping[str, Shape]) -> int:
 
 
 def _fused_conv(node: Any, shapes: Mapping[str, Shape]) -> int:
-    """As a convolution; the extents of its output follow from its attributes, as nothing infers them."""
+    """Products of a fused convolution. The extents of its output follow from its attributes, as nothing infers them."""
     if node.output[0] in shapes:
         return _conv(node, shapes)
     values, weight = shapes[node.input[0]], shapes[node.input[1]]
@@ -369,7 +369,8 @@ def _recurrent(node: Any, shapes: Mapping[str, Shape]) -> int:
 
 
 def _fused_matmul(node: Any, shapes: Mapping[str, Shape]) -> int:
-    """From the inputs alone, (…, rows, inner) and (…, inner, columns), either transposed where an attribute says so."""
+    """Products from the inputs alone, (…, rows, inner) and (…, inner, columns), either transposed where an attribute
+    says so."""
     left, right = shapes[node.input[0]], shapes[node.input[1]]
     rows, inner = left[-2:][:: -1 if _attribute(node, "transA", 0) else 1]
     columns = right[-2 if _attribute(node, "transB", 0) else -1]
