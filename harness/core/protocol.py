@@ -41,50 +41,41 @@ class WindowRequest(Record):
     """Untimed work before each window, after the wait for it."""
 
 
-class CaseJob(Record):
+class _JobBase(Record):
+    """The fields of every job. measurement: in a LoadJob its timeout_s is the limit of the whole process."""
+
+    settings_id: SettingsId
+    measurement: Measurement
+    threads: int
+    """Of the case; in a LoadJob, of each worker of the service."""
+    results: str
+    models: str
+    export: str | None = None
+    """Path of the record of the export; None: the model's latest export, or a backend that reads none."""
+
+
+class CaseJob(_JobBase):
     """One case in one round, to be measured by one new process."""
 
     case: Case
     round: int
-    settings_id: SettingsId
-    measurement: Measurement
-    threads: int
-    results: str
-    models: str
-    export: str | None = None
-    """Path of the record of the export to be measured; None: the model's latest export."""
     engines: EngineOptions = EngineOptions()
     windows: WindowRequest | None = None
     """None: the stop rule of `measurement` ends the timed part."""
 
 
-class LoadJob(Record):
+class LoadJob(_JobBase):
     """One load case: service times, and every replication that has no record yet, in one new process."""
 
     load: LoadCase
-    settings_id: SettingsId
-    measurement: Measurement
-    """Its timeout_s is that of the whole process."""
-    threads: int
-    """Of each worker of the service."""
-    results: str
-    models: str
-    export: str | None = None
     engines: EngineOptions = EngineOptions()
 
 
-class GenerationCaseJob(Record):
-    """One case of generation in one round, to be measured by one new process. Fields as in CaseJob."""
+class GenerationCaseJob(_JobBase):
+    """One case of generation in one round, to be measured by one new process."""
 
     case: GenerationCase
     round: int
-    settings_id: SettingsId
-    measurement: Measurement
-    threads: int
-    results: str
-    models: str
-    export: str | None
-    """Path of the record of its files; None for a backend that reads none."""
     options: GenerationOptions
 
 
