@@ -42,7 +42,7 @@ from harness.reporting.html.by_model import certainty_text as how_sure_of_all
 from harness.reporting.html.by_model import model_part, models_details, models_page, models_report
 from harness.reporting.html.comparison_section import is_about
 from harness.reporting.html.embedded import has_plotly
-from harness.reporting.html.page import head_line, page
+from harness.reporting.html.page import page, summary_meta
 from harness.reporting.html.profile_section import RunProfiles
 from harness.reporting.prose.conditions import conditions, shared_conditions, with_short_names
 from harness.reporting.prose.generation_text import generation_section, terminal_generation
@@ -85,53 +85,58 @@ def _write(results: Results, options: argparse.Namespace, full_summary: Summary,
     """The report of rows that are in memory together."""
     summary = with_short_names(full_summary)
     file_sums.check(results, "plan", [results.command], "make plan")
-    asked = hints.of_file(results.command)
-    drawing = summary.charts and not options.no_charts
-    selected = selection.select(summary) if drawing else selection.Selection()
-    of_tokens = selection.generation_charts(summary) if drawing else {}
-    tested = store.load(results.selftest, SelfTest, "make selftest") if results.selftest.is_file() else None
-    proof = selftest_line(tested, results.selftest_table.name)
+    hint_context = hints.of_file(results.command)
+    with_charts = summary.charts and not options.no_charts
+    selected = selection.select(summary) if with_charts else selection.Selection()
+    generation_charts = selection.generation_charts(summary) if with_charts else {}
+    selftest = store.load(results.selftest, SelfTest, "make selftest") if results.selftest.is_file() else None
+    selftest_text = selftest_line(selftest, results.selftest_table.name)
     profiled = RunProfiles(results.model_profile("").parent.name, profiled_rows(summary, results, cli.warn))
-    beside = compared_profiles(profiled.cases)
-    compared = with_phases(summary, {case.row.case_id for case in profiled.cases}.__contains__)
-    of_layers = selection.layer_charts(compared, beside) if drawing else []
-    of_loads = selection.load_charts(summary) if drawing else []
-    drawn = [*selected.charts, *of_layers, *(of_load.chart for of_load in of_loads), *selection.all_charts(of_tokens)]
-    files = _chart_files(drawn, place.charts, options.plain_charts)
+    comparisons = compared_profiles(profiled.cases)
+    summary_with_phases = with_phases(summary, {case.row.case_id for case in profiled.cases}.__contains__)
+    layer_charts = selection.layer_charts(summary_with_phases, comparisons) if with_charts else []
+    load_charts = selection.load_charts(summary) if with_charts else []
+    charts = [
+        *selected.charts,
+        *layer_charts,
+        *(load_chart.chart for load_chart in load_charts),
+        *selection.all_charts(generation_charts),
+    ]
+    files = _chart_files(charts, place.charts, options.plain_charts)
     charts_folder = place.charts.relative_to(place.report.parent).as_posix()
-    images = [f"![{chart.spec.title}]({charts_folder}/{chart.name}.png)" for chart in of_layers]
-    profile = _profile(compared, profiled, beside, images)
-    parts = {case.row.case_id: case.parts for case in profiled.cases if case.parts}
-    changes = what_if_section(compared, parts)
-    linked = selected.links(charts_folder)
-    load = load_section(summary, selection.load_links(of_loads, charts_folder))
-    generation = generation_section(summary, selection.images_of(of_tokens, charts_folder))
+    images = [f"![{chart.spec.title}]({charts_folder}/{chart.name}.png)" for chart in layer_charts]
+    profile = _profile(summary_with_phases, profiled, comparisons, images)
+    parts_by_case = {case.row.case_id: case.parts for case in profiled.cases if case.parts}
+    what_if = what_if_section(summary_with_phases, parts_by_case)
+    chart_links = selected.links(charts_folder)
+    load = load_section(summary, selection.load_links(load_charts, charts_folder))
+    generation = generation_section(summary, selection.images_of(generation_charts, charts_folder))
     details = document(
-        summary, linked, _opening(summary, place), selected.note, proof, profile, changes, load, generation
+        summary, chart_links, _opening(summary, place), selected.note, selftest_text, profile, what_if, load, generation
     )
     texts = {place.details: details}
     if place.report != place.details:
         headings = re.findall(r"(?m)^## (.+)$", details)
-        texts[place.report] = first_page(summary, place.details.name, headings, linked.get(None, ()))
-    files |= {path: document_text(hints.typed(text, asked)).encode() for path, text in texts.items()}
-    if drawing and not has_plotly():
+        texts[place.report] = first_page(summary, place.details.name, headings, chart_links.get(None, ()))
+    files |= {path: document_text(hints.typed(text, hint_context)).encode() for path, text in texts.items()}
+    if with_charts and not has_plotly():
         cli.warn(f"{place.page.name} has no charts: plotly is not installed. Install it, then `make report`.")
-    earlier = _comparison(full_summary, results)
-    tables = _profile(compared, profiled, beside)
-    shown = page(
+    comparison = _comparison(full_summary, results)
+    tables = _profile(summary_with_phases, profiled, comparisons)
+    page_text = page(
         summary,
-        proof,
-        drawing and has_plotly(),
+        selftest_text,
+        with_charts and has_plotly(),
         tables,
         profiled,
-        earlier,
-        changes,
+        comparison,
+        what_if,
         certainty_text(summary),
-        head_line(full_summary),
+        summary_meta(full_summary),
     )
-    files[place.page] = hints.typed_html(shown, asked).encode()
+    files[place.page] = hints.typed_html(page_text, hint_context).encode()
     file_sums.save(results, place.stage, files)
-    _say(summary, terminal_what_if(compared, parts) if options.print else None)
+    _say(summary, terminal_what_if(summary_with_phases, parts_by_case) if options.print else None)
     cli.say(f"Report: {place.report} and {place.page.name}")
     if options.profiles:
         cli.say(f"Next: {_next(summary, results)}")
@@ -215,7 +220,7 @@ def _write_by_model(run: file_sums.ByModel, results: Results, no_charts: bool) -
         results.report_details: models_details(summary, parts),
     }
     files = {path: document_text(hints.typed(text, asked)).encode() for path, text in texts.items()}
-    shown = models_page(summary, parts, compared, with_plots, head_line(summary))
+    shown = models_page(summary, parts, compared, with_plots, summary_meta(summary))
     files[results.report_page] = hints.typed_html(shown, asked).encode()
     for path in (path for form in FORMS for path in results.charts.glob(f"*.{form}")):
         path.unlink()

@@ -44,7 +44,7 @@ def document(
     charts: Charts,
     opening: str = "",
     chart_note: str = "",
-    proof: str = "",
+    selftest_text: str = "",
     profile: Sequence[DocumentBlock] = (),
     what_if: Sequence[DocumentBlock] = (),
     load: Sequence[DocumentBlock] = (),
@@ -52,8 +52,8 @@ def document(
 ) -> str:
     """The whole text of the details.
 
-    opening: heading and first paragraphs. chart_note: which charts were not drawn, and why. proof: the result of the
-    self-test. profile, what_if, load, generation: the sections with these names.
+    opening: heading and first paragraphs. chart_note: which charts were not drawn, and why. selftest_text: the result
+    of the self-test. profile, what_if, load, generation: the sections with these names.
     """
     by_id, every = {row.case_id: row for row in summary.rows}, ranking.every_by_table(summary.rows)
     shared = shared_conditions(summary)
@@ -82,7 +82,7 @@ def document(
         _optional("Harness overhead", *calibration_section(summary)),
         _optional("Not measured", unmeasured_table(summary.rows)),
         _optional("Left out", "\n".join(f"- {escape(note)}" for note in summary.notes)),
-        section("How to read this", guide(summary), proof),
+        section("How to read this", guide(summary), selftest_text),
         section("Environment", provenance(summary), environment_table(summary.environments)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -12,8 +12,8 @@ import pytest
 
 from harness.core.schemas import Summary
 from harness.reporting.html import by_model
-from harness.reporting.html.page import head_line
 from harness.reporting.html.page import page as page_of
+from harness.reporting.html.page import summary_meta
 from harness.reporting.html.profile_section import RunProfiles
 
 DESKTOP, PHONE = (1280, 900), (375, 812)
@@ -536,7 +536,7 @@ def large(published: Summary, tmp_path_factory: pytest.TempPathFactory) -> str:
     parts = [by_model.model_part(published.model_copy(update={"rows": ours}), True) for ours in rows]
     path = tmp_path_factory.mktemp("large") / "report.html"
     head = published.model_copy(update={"rows": ()})
-    path.write_text(by_model.models_page(head, parts, None, True, head_line(published)))
+    path.write_text(by_model.models_page(head, parts, None, True, summary_meta(published)))
     return path.as_uri()
 
 

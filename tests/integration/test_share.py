@@ -13,7 +13,7 @@ from harness.core import store
 from harness.core.errors import MissingInputError, UnavailableError
 from harness.core.layout import Results
 from harness.core.schemas import Row, Summary
-from harness.reporting.html.page import head_line
+from harness.reporting.html.page import summary_meta
 from tests.synthetic_layers import EAGER
 from tests.synthetic_results import EFFICIENTNET, RESNET, Synthetic, case_of, eventful, matrix, restless
 from tests.synthetic_roof import profile
@@ -33,7 +33,7 @@ def results(tmp_path: Path, summary: Summary, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.chdir(tmp_path)  # MLflow puts artifacts of a database below the working directory
     result = Results(tmp_path / "results")
     store.save(result.summary, summary)
-    store.save_bytes(result.report_page, head_line(summary).encode())
+    store.save_bytes(result.report_page, summary_meta(summary).encode())
     return result
 
 
@@ -203,7 +203,7 @@ def test_a_report_of_another_summary_is_left_out_until_there_is_one_of_this(
     few = summary.model_copy(update={"rows": summary.rows[:2]})
     store.save(results.summary, few)
     said = []
-    for page in (head_line(summary), head_line(few), head_line(few)):
+    for page in (summary_meta(summary), summary_meta(few), summary_meta(few)):
         store.save_bytes(results.report_page, page.encode())
         run(results, "--mlflow", database)
         said.append(capsys.readouterr())

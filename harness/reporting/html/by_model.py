@@ -106,9 +106,9 @@ def models_details(summary: Summary, parts: Sequence[ModelPart]) -> str:
 
 
 def models_page(
-    summary: Summary, parts: Sequence[ModelPart], comparison: Comparison | None, with_plots: bool, of: Markup
+    summary: Summary, parts: Sequence[ModelPart], comparison: Comparison | None, with_plots: bool, meta: Markup
 ) -> str:
-    """The whole page. summary: without rows. of: the stamp of the summary."""
+    """The whole page. summary: without rows. meta: the stamp of the summary."""
     sections = []
     if comparison:
         worst = sorted(comparison.rows, key=lambda row: -abs((row.ratio or 1.0) - 1))[:MAX_COMPARED]
@@ -126,7 +126,7 @@ def models_page(
         sections.append(Section("left-out", "Left out", "list.html.j2", {"notes": summary.notes}))
     sections.append(prose("guide", "How to read this", guide(summary)))
     sections.append(prose("environment", "Environment", conditions.environment_table(summary.environments)))
-    return document(summary, sections, title(summary, parts), with_plots, of)
+    return document(summary, sections, title(summary, parts), with_plots, meta)
 
 
 def _conditions(parts: Sequence[ModelPart]) -> str:

@@ -123,14 +123,14 @@ def _facts(row: Row) -> Iterable[tuple[str, str]]:
         yield "settings read back", settings or "none"
 
 
-def head_line(summary: Summary) -> Markup:
-    """The line in the head of the page."""
+def summary_meta(summary: Summary) -> Markup:
+    """The line in the head of the page that identifies its summary."""
     return Markup('<meta name="inferometer-summary" content="{}">').format(summary.digest)
 
 
 def is_made_from(page: bytes, summary: Summary) -> bool:
     """Whether a page was made from this summary, even if the summary was written again since."""
-    return head_line(summary).encode() in page
+    return summary_meta(summary).encode() in page
 
 
 FILTERS = ("model", "backend", "precision", "batch", "grade")
@@ -152,44 +152,44 @@ class Section:
 
 def page(
     summary: Summary,
-    proof: str = "",
+    selftest_text: str = "",
     with_plots: bool = True,
     profile: Sequence[DocumentBlock] = (),
     profiled: RunProfiles = NOTHING_PROFILED,
     comparison: Comparison | None = None,
     what_if: Sequence[DocumentBlock] = (),
     more: str = "",
-    of: Markup | None = None,
+    meta: Markup | None = None,
 ) -> str:
     """The whole page.
 
-    proof: the result of the self-test, as Markdown; profile, what_if: the sections with these names.
+    selftest_text: the result of the self-test, as Markdown; profile, what_if: the sections with these names.
     with_plots: False leaves all charts out. profiled: data of the profile's trees. comparison: with an earlier run.
-    more: the rows that need further rounds, as Markdown. of: the stamp of the summary in its file, where names are
-    shortened here.
+    more: the rows that need further rounds, as Markdown. meta: summary_meta of the summary in its file, where names
+    are shortened here.
     """
     tables = ranking.by_table(summary.rows)
-    sections = list(_sections(summary, tables, proof, with_plots, profile, profiled, comparison, what_if, more))
-    drawn = any(
+    sections = list(_sections(summary, tables, selftest_text, with_plots, profile, profiled, comparison, what_if, more))
+    has_charts = any(
         part.get("groups") for section in sections for part in (section.content, *section.content.get("parts", ()))
     )
     filters = _filters(row for _, rows in tables for row in rows)
-    return document(summary, sections, summary.title, drawn, of or head_line(summary), filters)
+    return document(summary, sections, summary.title, has_charts, meta or summary_meta(summary), filters)
 
 
 def document(
     summary: Summary,
     sections: Sequence[Section],
     title: str,
-    drawn: bool,
-    of: Markup,
+    has_charts: bool,
+    meta: Markup,
     filters: Sequence[tuple[str, list[str]]] = (),
 ) -> str:
-    """The page of these sections. drawn: whether any has a chart. of: the stamp."""
-    library, program = (embedded.plotly_js() if drawn else ""), embedded.program()
+    """The page of these sections. has_charts: whether any has a chart. meta: summary_meta."""
+    library, program = (embedded.plotly_js() if has_charts else ""), embedded.program()
     return template("report.html.j2").render(
         title=title,
-        stamp=of,
+        stamp=meta,
         measured=html.inline(run_conditions(summary)),
         provenance=html.inline(details.provenance(summary)),
         sections=sections,
@@ -204,7 +204,7 @@ def document(
 def _sections(
     summary: Summary,
     tables: Sequence[tuple[TableKey, list[Row]]],
-    proof: str,
+    selftest_text: str,
     with_plots: bool,
     profile: Sequence[DocumentBlock],
     profiled: RunProfiles,
@@ -250,7 +250,7 @@ def _sections(
         yield prose("not-measured", "Not measured", unmeasured)
     if summary.notes:
         yield Section("left-out", "Left out", "list.html.j2", {"notes": summary.notes})
-    yield prose("guide", "How to read this", guide(summary), proof)
+    yield prose("guide", "How to read this", guide(summary), selftest_text)
     yield prose("environment", "Environment", environment_table(summary.environments))
 
 
