@@ -135,7 +135,7 @@ def row(load: LoadCase, records: list[Replication], **more: Any) -> LoadRow:
     }
     evidence = LoadEvidence(
         service=ServiceRun.model_validate({**service, **more}),
-        steps=planned_points(load, None),
+        points=planned_points(load, None),
         replications={"r10": records},
     )
     return load_row(load, "text", Criteria(Tolerance(relative_l2=1e-4), False, 0.01, False), evidence)
