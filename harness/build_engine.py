@@ -43,7 +43,7 @@ from harness.core.schemas import (
 from harness.planning.block_settings import parse_interpreters
 from harness.planning.exports import read_export
 from harness.planning.load_cases import served_cases
-from harness.processes import at_once
+from harness.processes import parallel_commands
 from harness.statistics import parity
 from harness.timing.clock import now_ns
 
@@ -81,7 +81,7 @@ def stage(arguments: Sequence[str]) -> None:
         for engine in missing:
             cli.say(f"{engine.slug}: engine {engine.name} would be built")
     elif options.engine_jobs > 1 and len(missing) > 1:
-        failures += _built_at_once(missing, options)
+        failures += _build_in_parallel(missing, options)
     else:
         failures += [problem for engine in missing if (problem := _built(engine))]
     if options.list_file:
@@ -104,7 +104,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     cli.add_interpreters(parser)
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
-    at_once.check_jobs(options.engine_jobs, "engines cannot be built", "ENGINE_JOBS=4")
+    parallel_commands.check_jobs(options.engine_jobs, "engines cannot be built", "ENGINE_JOBS=4")
     return options
 
 
@@ -216,17 +216,17 @@ def _built(missing: _Missing) -> str | None:
     return None
 
 
-def _built_at_once(missing: Sequence[_Missing], options: argparse.Namespace) -> list[str]:
+def _build_in_parallel(missing: Sequence[_Missing], options: argparse.Namespace) -> list[str]:
     """Build engines at the same time, each in a process of its own; the reason of each that was not built."""
     cli.say(f"{len(missing)} engines to build, {options.engine_jobs} at the same time")
     common = [*COMMAND, "--results", str(options.results), "--models-dir", str(options.models_dir)]
     common += ["--force"] * options.force
     commands = [[*common, "--models", engine.model.export.model, "--engines", engine.name] for engine in missing]
-    ended = at_once.run(commands, options.engine_jobs, cli.relay)
+    ended = parallel_commands.run(commands, options.engine_jobs, cli.relay)
     return [_reason(engine, end) for engine, end in zip(missing, ended, strict=True) if end.code]
 
 
-def _reason(missing: _Missing, end: at_once.EndedCommand) -> str:
+def _reason(missing: _Missing, end: parallel_commands.EndedCommand) -> str:
     error = cli.last_error(end.printed)
     if error is None:
         return f"{missing.slug} {missing.name}: its build ended with {end.ending()}"

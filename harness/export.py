@@ -47,7 +47,7 @@ from harness.core.schemas import ExportFailure, ExportRecord, GenerationExport, 
 from harness.core.text import portable, unknown_name
 from harness.planning.exports import onnx_refusal
 from harness.planning.generation_cases import GenerationNeeds, generation_needs
-from harness.processes import at_once
+from harness.processes import parallel_commands
 from harness.processes.presence import ExportPresence
 from harness.statistics.parity import compare
 from harness.timing.clock import now_ns
@@ -73,7 +73,7 @@ def export(arguments: Sequence[str]) -> None:
     plan = store.load(Results(given.results).plan, Plan, "make plan")
     if given.max_length is not None and given.max_length < 1:
         raise UsageError(f"--max-length {given.max_length} leaves no token.", "At least 1: --max-length 128.")
-    at_once.check_jobs(given.export_jobs, "models cannot be exported", "EXPORT_JOBS=3")
+    parallel_commands.check_jobs(given.export_jobs, "models cannot be exported", "EXPORT_JOBS=3")
     options = ExportChoices(plan.export.exporter, given.opset, given.output_name, given.max_length, given.cache_dir)
     selected = _selected(plan, given.models)
     results, models = Results(given.results), Models(given.models_dir)
@@ -86,7 +86,7 @@ def export(arguments: Sequence[str]) -> None:
     for name, needs in generating.items():
         tasks.setdefault(name, []).append(partial(_decoder_export, plan, needs, results, models, given))
     if given.export_jobs > 1 and len(tasks) > 1:
-        _export_at_once(list(tasks), plan.plan_id, results, given)
+        _export_in_parallel(list(tasks), plan.plan_id, results, given)
     else:
         _export_in_turn([(name, task) for name, own in tasks.items() for task in own], plan.plan_id, results, given)
 
@@ -110,7 +110,7 @@ def _export_in_turn(
     _end(failed, partly, len(tasks))
 
 
-def _export_at_once(names: Sequence[str], plan_id: str, results: Results, given: argparse.Namespace) -> None:
+def _export_in_parallel(names: Sequence[str], plan_id: str, results: Results, given: argparse.Namespace) -> None:
     """Export models at the same time, each in a process of its own with its share of the CPUs."""
     cli.say(f"{len(names)} models to export, {given.export_jobs} at the same time")
     commands = [[sys.executable, "-m", "harness.export", *_options_of(given), "--models", name] for name in names]
@@ -119,7 +119,7 @@ def _export_at_once(names: Sequence[str], plan_id: str, results: Results, given:
         def progress(running: Sequence[int], ended: int) -> None:
             presence.models(", ".join(names[number] for number in running), ended)
 
-        all_ended = at_once.run(commands, given.export_jobs, cli.relay, progress, apart=True)
+        all_ended = parallel_commands.run(commands, given.export_jobs, cli.relay, progress, own_cpus=True)
     failed = partly = 0
     for name, ended in zip(names, all_ended, strict=True):
         if ended.code == CasesFailedError.exit_code:

@@ -1,4 +1,4 @@
-"""Runs commands at the same time, some at once, and shows what they print in whole lines."""
+"""Runs commands in parallel, up to a number at the same time, and shows their output in whole lines."""
 
 from __future__ import annotations
 
@@ -60,16 +60,18 @@ def run(
     most: int,
     show: Callable[[str], None],
     progress: Callable[[Sequence[int], int], None] = lambda running, ended: None,
-    apart: bool = False,
+    own_cpus: bool = False,
 ) -> list[EndedCommand]:
-    """Run every command to its end, at most so many at once; in their order, how they ended.
+    """Run every command to its end, at most `most` at the same time; returns their ends in the order of the commands.
 
-    show: gets each line of each command's output and errors. progress: gets the places of the running commands and the
-    number of those that ended, whenever one starts or ends. apart: each runs on an equal share of the CPUs, where every
+    show: called with each line that a command prints. progress: called with the places of the running commands and the
+    number of ended ones, whenever one starts or ends. own_cpus: each runs on an equal share of the CPUs, where every
     share has one. All end with this process, however it ends, and before an exception leaves this function.
     """
     waiting = list(enumerate(commands))
-    shares = cpu_parts(sorted(limits.affinity()), min(most, len(commands)), 1) if apart else [()] * most
+    shares: list[tuple[int, ...]] = [()] * most
+    if own_cpus:
+        shares = cpu_parts(sorted(limits.affinity()), min(most, len(commands)), 1)
     ended: dict[int, EndedCommand] = {}
     orphans.adopt_descendants()
     others = orphans.children()
@@ -79,21 +81,29 @@ def run(
                 while waiting and len(selector.get_map()) < most:
                     _start(*waiting.pop(0), selector, shares.pop(0))
                 progress(sorted(key.data.number for key in selector.get_map().values()), len(ended))
-                before = len(ended)
-                while len(ended) == before:
-                    for key, _ in selector.select():
-                        if end := _read(key, selector, show):
-                            ended[key.data.number] = end
-                            shares.append(key.data.cpus)
+                for command, end in _next_ended(selector, show):
+                    ended[command.number] = end
+                    shares.append(command.cpus)
     finally:
         orphans.kill_children(keep=others)
     return [ended[number] for number in range(len(commands))]
 
 
+def _next_ended(selector: selectors.BaseSelector, show: Callable[[str], None]) -> list[tuple[_Running, EndedCommand]]:
+    """Show the output of the running commands until some have ended; returns these."""
+    ended: list[tuple[_Running, EndedCommand]] = []
+    while not ended:
+        for key, _ in selector.select():
+            end = _read(key, selector, show)
+            if end is not None:
+                ended.append((key.data, end))
+    return ended
+
+
 def _read(
     key: selectors.SelectorKey, selector: selectors.BaseSelector, show: Callable[[str], None]
 ) -> EndedCommand | None:
-    """Show what a command printed; how it ended, if it did."""
+    """Show the new lines of a command; returns how it ended, None while it runs."""
     running: _Running = key.data
     chunk = os.read(key.fd, _CHUNK)
     running.printed += chunk
