@@ -69,33 +69,35 @@ LAST_WORDS_S = 30.0
 
 def export(arguments: Sequence[str]) -> None:
     """Export every model of the plan; a failure is reported, and the other models are still exported."""
-    given = _parser().parse_args(arguments)
-    plan = store.load(Results(given.results).plan, Plan, "make plan")
-    if given.max_length is not None and given.max_length < 1:
-        raise UsageError(f"--max-length {given.max_length} leaves no token.", "At least 1: --max-length 128.")
-    parallel_commands.check_jobs(given.export_jobs, "models cannot be exported", "EXPORT_JOBS=3")
-    options = ExportChoices(plan.export.exporter, given.opset, given.output_name, given.max_length, given.cache_dir)
-    selected = _selected(plan, given.models)
-    results, models = Results(given.results), Models(given.models_dir)
-    generating = _generating(plan, given.models)
+    options = _parser().parse_args(arguments)
+    plan = store.load(Results(options.results).plan, Plan, "make plan")
+    if options.max_length is not None and options.max_length < 1:
+        raise UsageError(f"--max-length {options.max_length} leaves no token.", "At least 1: --max-length 128.")
+    parallel_commands.check_jobs(options.export_jobs, "models cannot be exported", "EXPORT_JOBS=3")
+    choices = ExportChoices(
+        plan.export.exporter, options.opset, options.output_name, options.max_length, options.cache_dir
+    )
+    selected = _selected(plan, options.models)
+    results, models = Results(options.results), Models(options.models_dir)
+    generating = _generating(plan, options.models)
     tasks: dict[str, list[Callable[[], bool]]] = {}
     for planned in selected:
         tasks.setdefault(planned.name, []).append(
-            partial(_matrix_export, plan, planned, results, models, options, given)
+            partial(_matrix_export, plan, planned, results, models, choices, options)
         )
     for name, needs in generating.items():
-        tasks.setdefault(name, []).append(partial(_decoder_export, plan, needs, results, models, given))
-    if given.export_jobs > 1 and len(tasks) > 1:
-        _export_in_parallel(list(tasks), plan.plan_id, results, given)
+        tasks.setdefault(name, []).append(partial(_decoder_export, plan, needs, results, models, options))
+    if options.export_jobs > 1 and len(tasks) > 1:
+        _export_in_parallel(list(tasks), plan.plan_id, results, options)
     else:
-        _export_in_turn([(name, task) for name, own in tasks.items() for task in own], plan.plan_id, results, given)
+        _export_in_turn([(name, task) for name, own in tasks.items() for task in own], plan.plan_id, results, options)
 
 
 def _export_in_turn(
-    tasks: Sequence[tuple[str, Callable[[], bool]]], plan_id: str, results: Results, given: argparse.Namespace
+    tasks: Sequence[tuple[str, Callable[[], bool]]], plan_id: str, results: Results, options: argparse.Namespace
 ) -> None:
     failed = partly = 0
-    with closing(ExportPresence(results, plan_id, len(tasks), written=not given.beside)) as presence:
+    with closing(ExportPresence(results, plan_id, len(tasks), written=not options.beside)) as presence:
         for done, (name, task) in enumerate(tasks):
             presence.models(name, done)
             try:
@@ -110,16 +112,16 @@ def _export_in_turn(
     _end(failed, partly, len(tasks))
 
 
-def _export_in_parallel(names: Sequence[str], plan_id: str, results: Results, given: argparse.Namespace) -> None:
+def _export_in_parallel(names: Sequence[str], plan_id: str, results: Results, options: argparse.Namespace) -> None:
     """Export models at the same time, each in a process of its own with its share of the CPUs."""
-    cli.say(f"{len(names)} models to export, {given.export_jobs} at the same time")
-    commands = [[sys.executable, "-m", "harness.export", *_options_of(given), "--models", name] for name in names]
+    cli.say(f"{len(names)} models to export, {options.export_jobs} at the same time")
+    commands = [[sys.executable, "-m", "harness.export", *_options_of(options), "--models", name] for name in names]
     with closing(ExportPresence(results, plan_id, len(names))) as presence:
 
         def progress(running: Sequence[int], ended: int) -> None:
             presence.models(", ".join(names[number] for number in running), ended)
 
-        all_ended = parallel_commands.run(commands, given.export_jobs, cli.relay, progress, own_cpus=True)
+        all_ended = parallel_commands.run(commands, options.export_jobs, cli.relay, progress, own_cpus=True)
     failed = partly = 0
     for name, ended in zip(names, all_ended, strict=True):
         if ended.code == CasesFailedError.exit_code:
@@ -136,18 +138,18 @@ def _export_in_parallel(names: Sequence[str], plan_id: str, results: Results, gi
     _end(failed, partly, len(names))
 
 
-def _options_of(given: argparse.Namespace) -> list[str]:
+def _options_of(options: argparse.Namespace) -> list[str]:
     """The options of a process that exports one model beside others."""
     values = {
-        "--results": given.results,
-        "--models-dir": given.models_dir,
-        "--opset": given.opset,
-        "--output-name": given.output_name,
-        "--max-length": given.max_length,
-        "--cache-dir": given.cache_dir,
+        "--results": options.results,
+        "--models-dir": options.models_dir,
+        "--opset": options.opset,
+        "--output-name": options.output_name,
+        "--max-length": options.max_length,
+        "--cache-dir": options.cache_dir,
     }
     words = [f"{option}={value}" for option, value in values.items() if value is not None]
-    return [*words, "--beside", *(["--force"] if given.force else [])]
+    return [*words, "--beside", *(["--force"] if options.force else [])]
 
 
 def _say_failed(name: str, error: InferometerError) -> None:
@@ -160,30 +162,30 @@ def _matrix_export(
     planned: PlannedModel,
     results: Results,
     models: Models,
-    options: ExportChoices,
-    given: argparse.Namespace,
+    choices: ExportChoices,
+    options: argparse.Namespace,
 ) -> bool:
     """Export a model for `run`; True where a case lacks a file. Its error is stored and raised."""
     own = results.export(planned.slug)
-    with _recorded(own.failure):
-        record = _exported(_Asked(plan, planned, own, models, options, given.force))
+    with _failure_recorded(own.failure):
+        record = _ensure_export(_MatrixExport(plan, planned, own, models, choices, options.force))
     keep_export(record, own, results)
     return _say_refused(plan, planned, record)
 
 
 def _decoder_export(
-    plan: Plan, needs: GenerationNeeds, results: Results, models: Models, given: argparse.Namespace
+    plan: Plan, needs: GenerationNeeds, results: Results, models: Models, options: argparse.Namespace
 ) -> bool:
     """The export for `generate`."""
     own = results.export(needs.slug)
-    with _recorded(own.generation_failure):
-        record = _exported_for_generation(plan, needs, own, models, given)
+    with _failure_recorded(own.generation_failure):
+        record = _ensure_generation_export(plan, needs, own, models, options)
     _keep_generation(record, own, results)
     return _say_refused_decoders(record, needs)
 
 
 @contextmanager
-def _recorded(path: Path) -> Iterator[None]:
+def _failure_recorded(path: Path) -> Iterator[None]:
     """Around an export: its error is stored, for the stage whose rows will lack the model."""
     try:
         yield
@@ -201,8 +203,8 @@ def _recording(results: Results) -> Iterator[None]:
         yield
 
 
-def _exported_for_generation(
-    plan: Plan, needs: GenerationNeeds, own: ExportFiles, models: Models, given: argparse.Namespace
+def _ensure_generation_export(
+    plan: Plan, needs: GenerationNeeds, own: ExportFiles, models: Models, options: argparse.Namespace
 ) -> GenerationExport:
     """The record of the model's files for generation; they are made where there are none."""
     from harness.zoo.generation.decoder_export import (  # noqa: PLC0415 - torch, as the child needs
@@ -225,9 +227,9 @@ def _exported_for_generation(
         device=plan.device,
         prompts=None if prompts is None else Path(prompts).expanduser(),
         prompts_sha256=plan.generation.prompts_sha256,
-        cache=given.cache_dir,
+        cache=options.cache_dir,
     )
-    there = [] if given.force else models.generation_exports(needs.slug)
+    there = [] if options.force else models.generation_exports(needs.slug)
     record = next((generation for folder in there if (generation := intact_generation(folder, request))), None)
     if record is not None:
         cli.say(f"{needs.model}: up to date for generation")
@@ -283,13 +285,13 @@ def _say_refused_decoders(record: GenerationExport, needs: GenerationNeeds) -> b
     return bool(lacking)
 
 
-def _generating(plan: Plan, asked: Sequence[str] | None) -> dict[str, GenerationNeeds]:
+def _generating(plan: Plan, names: Sequence[str] | None) -> dict[str, GenerationNeeds]:
     """The needs of the models of the plan's cases of generation; only the requested models where names are given."""
-    return {name: needs for name, needs in generation_needs(plan).items() if not asked or name in asked}
+    return {name: needs for name, needs in generation_needs(plan).items() if not names or name in names}
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _MatrixExport:
     """One model of the plan and its existing exports. own: the record that the results already have."""
 
     plan: Plan
@@ -314,20 +316,20 @@ class _Asked:
         return next((record for record in records if record and covers(record, self.planned)), None)
 
 
-def _exported(asked: _Asked) -> ExportRecord:
+def _ensure_export(request: _MatrixExport) -> ExportRecord:
     """The record of the model's export; the model is exported where there is none."""
-    plan, planned, slug = asked.plan, asked.planned, asked.planned.slug
+    plan, planned, slug = request.plan, request.planned, request.planned.slug
     info, measurement = model_info(planned.name), plan.measurement
     record: ExportRecord | None = None
     if not is_built(info):
-        digest = request_digest(info, planned, measurement.seed, measurement.parity_samples, asked.options)
-        record = asked.up_to_date(digest)
+        digest = request_digest(info, planned, measurement.seed, measurement.parity_samples, request.options)
+        record = request.up_to_date(digest)
     if record is None:
-        task, limit_s = partial(_export_model, asked), measurement.export_timeout_s
-        name, made = _run_forked(task, planned.name, asked.own, limit_s)
-        record = store.load(asked.models.folder(slug, name).record, ExportRecord, "make export")
+        task, limit_s = partial(_export_model, request), measurement.export_timeout_s
+        name, made = _run_forked(task, planned.name, request.own, limit_s)
+        record = store.load(request.models.folder(slug, name).record, ExportRecord, "make export")
         if made:
-            store.save(asked.models.folder(slug).record, record)
+            store.save(request.models.folder(slug).record, record)
             return record
     cli.say(f"{planned.name}: up to date")
     return record
@@ -438,11 +440,11 @@ def _look_into(log: Path) -> str:
     return f"{log} holds where; build and call the model by itself in Python."
 
 
-def _export_model(asked: _Asked) -> Exported:
+def _export_model(request: _MatrixExport) -> Exported:
     """Export one model into a new folder, whose name follows from its content."""
     from harness.zoo.exporting import ExportJob, export_model, identify  # noqa: PLC0415 - torch and related libraries
 
-    plan, planned, models, measurement = asked.plan, asked.planned, asked.models, asked.plan.measurement
+    plan, planned, models, measurement = request.plan, request.planned, request.models, request.plan.measurement
     home = models.folder(planned.slug).root
     watch = Stopwatch()
     with staging_folder(home) as staged:
@@ -453,11 +455,11 @@ def _export_model(asked: _Asked) -> Exported:
             seed=measurement.seed,
             samples=measurement.parity_samples,
             folder=ModelFolder(staged, home),
-            options=asked.options,
+            options=request.options,
         )
         try:
             identified = identify(job, watch.step)
-            if is_built(job.info) and (current := asked.up_to_date(identified.request_sha256)) and current.folder:
+            if is_built(job.info) and (current := request.up_to_date(identified.request_sha256)) and current.folder:
                 return current.folder, False
             cli.say(f"{planned.name}: exporting ({planned.weights} weights)")
             record = export_model(job, identified, watch.step, watch.seconds, compare)
@@ -537,18 +539,18 @@ def _worst(record: ExportRecord, precision: Precision) -> float:
     return max((check.relative_l2 for check in record.checks if check.precision == precision), default=0.0)
 
 
-def _selected(plan: Plan, asked: Sequence[str] | None) -> list[PlannedModel]:
+def _selected(plan: Plan, names: Sequence[str] | None) -> list[PlannedModel]:
     """The plan's models that need files; only the requested ones where names are given."""
     known = {planned.name: planned for planned in plan.models}
     generating = {case.model for case in plan.generations} | set(generation_needs(plan))
-    for name in asked or ():
+    for name in names or ():
         if name not in {*known, *generating}:
             raise UsageError(*unknown_name("model of this plan", name, {*known, *generating}))
         if name not in known:
             continue
         if not known[name].exported:
             cli.say(f"{name}: nothing to export, as none of its cases that run needs a file")
-    return [planned for name, planned in known.items() if planned.exported and (not asked or name in asked)]
+    return [planned for name, planned in known.items() if planned.exported and (not names or name in names)]
 
 
 def _end(failed: int, partly: int, selected: int) -> None:

@@ -294,9 +294,9 @@ class _ProfilePass:
         watched: list[Usage | None] = []
 
         def take(repeat: int) -> PartsProfile:
-            asked = self._profile_job("parts", subject, repeat)
+            profile_job = self._profile_job("parts", subject, repeat)
             answer, usage = profile_with_monitor(
-                asked, self.results.profile_log(case.case_id, "parts"), self._interpreter(case)
+                profile_job, self.results.profile_log(case.case_id, "parts"), self._interpreter(case)
             )
             watched.append(usage)
             return PartsProfile.model_validate_json(answer)

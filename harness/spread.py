@@ -99,13 +99,13 @@ def stage(arguments: Sequence[str]) -> None:
     passed = ["--models-dir", str(options.models_dir), *(["--force"] if options.force else [])]
     for text in options.python:
         passed += ["--python", text]
-    asked = SpreadRequest(plan, results, Models(options.models_dir), slots, passed, others, options.force)
+    request = SpreadRequest(plan, results, Models(options.models_dir), slots, passed, others, options.force)
     with exclusive(results.lock):
         if options.force:
             forget(plan, options.layout, results)
         pool = DevicePool(slots, results, run_to_end)
-        failures = _build(asked, pool) if plan.device == "cuda" else 0
-        failures += {"models": _models, "cases": spread_cases, "copies": _copies}[options.layout](asked, pool)
+        failures = _build(request, pool) if plan.device == "cuda" else 0
+        failures += {"models": _models, "cases": spread_cases, "copies": _copies}[options.layout](request, pool)
     if failures:
         raise CasesFailedError(
             f"{count(failures, 'measurement')} or started stages did not end well.",
@@ -128,13 +128,13 @@ def forget(plan: Plan, layout: str, results: Results) -> None:
                 path.unlink(missing_ok=True)
 
 
-def _build(asked: SpreadRequest, pool: DevicePool) -> int:
+def _build(request: SpreadRequest, pool: DevicePool) -> int:
     """Build the missing engines on all devices; returns the number of failures."""
-    listed = _engines_to_build(asked.results, asked.passed)
+    listed = _engines_to_build(request.results, request.passed)
     wanted = listed or []
-    cli.say(f"{count(len(wanted), 'engine')} to build on {_slots_text(asked.slots)}.")
+    cli.say(f"{count(len(wanted), 'engine')} to build on {_slots_text(request.slots)}.")
     build = [
-        ["build_engine", "--results", str(asked.results.root), *asked.passed, "--engines", name] for name in wanted
+        ["build_engine", "--results", str(request.results.root), *request.passed, "--engines", name] for name in wanted
     ]
     return pool.run(build, wanted) + (listed is None)
 
@@ -155,16 +155,16 @@ def _cpus_in_words(slot: DeviceSlot) -> str:
 # --- models -------------------------------------------------------------------------------------------------------
 
 
-def _models(asked: SpreadRequest, pool: DevicePool) -> int:
-    plan, results = asked.plan, asked.results
+def _models(request: SpreadRequest, pool: DevicePool) -> int:
+    plan, results = request.plan, request.results
     names = [model.name for model in plan.models]
-    cli.say(f"{count(len(names), 'model')} to measure on {_slots_text(asked.slots)}.")
+    cli.say(f"{count(len(names), 'model')} to measure on {_slots_text(request.slots)}.")
     for place, name in enumerate(names):
         copy_records([case for case in plan.cases if case.model == name], results, results.gpu_folder(place))
         shutil.copyfile(results.plan, results.gpu_folder(place).plan)
     own = [str(results.gpu_folder(place).root) for place in range(len(names))]
     measure = [
-        ["run", "--results", root, *asked.passed, "--models", name] for root, name in zip(own, names, strict=True)
+        ["run", "--results", root, *request.passed, "--models", name] for root, name in zip(own, names, strict=True)
     ]
     failures = pool.run(measure, names)
     for place, name in enumerate(names):
@@ -176,10 +176,10 @@ def _models(asked: SpreadRequest, pool: DevicePool) -> int:
 # --- cases --------------------------------------------------------------------------------------------------------
 
 
-def spread_cases(asked: SpreadRequest, pool: DevicePool) -> int:
+def spread_cases(request: SpreadRequest, pool: DevicePool) -> int:
     """Spread the comparison groups, then measure a sample of the cases alone again."""
-    plan, results, slots = asked.plan, asked.results, asked.slots
-    before = _checked(asked)
+    plan, results, slots = request.plan, request.results, request.slots
+    before = _earlier_check(request)
     assigned = assign_slots(plan.cases, len(slots), before.assigned if before else {})
     cli.say(f"{count(len(assigned), 'case')} to measure on {_slots_text(slots)}.")
     own = [[case for case in plan.cases if assigned.get(case.case_id) == place] for place in range(len(slots))]
@@ -190,7 +190,7 @@ def spread_cases(asked: SpreadRequest, pool: DevicePool) -> int:
     for place, cases in enumerate(own):
         copy_records(cases, results, results.gpu_folder(place))
         store.save(results.gpu_folder(place).plan, select_cases(plan, cases))
-        commands.append(["run", "--results", str(results.gpu_folder(place).root), *asked.passed])
+        commands.append(["run", "--results", str(results.gpu_folder(place).root), *request.passed])
     failures = pool.run_each(commands, [f"cases-{place}" for place in range(len(slots))], ended)
     for place, cases in enumerate(own):
         copy_records(cases, results.gpu_folder(place), results)
@@ -206,7 +206,7 @@ def spread_cases(asked: SpreadRequest, pool: DevicePool) -> int:
     )
     check = with_earlier_times(check, before, old, _write_times(assigned, results))
     store.save(results.neighbours, check)
-    return failures + _alone_again(asked, pool, check)
+    return failures + _alone_again(request, pool, check)
 
 
 WriteTimes = Mapping[Path, int]
@@ -238,14 +238,14 @@ def with_earlier_times(
     return check.model_copy(update={"wall_s": before.wall_s + check.wall_s, "busy_s": busy_s})
 
 
-def _checked(asked: SpreadRequest) -> NeighbourCheck | None:
+def _earlier_check(request: SpreadRequest) -> NeighbourCheck | None:
     """The check of an earlier spread with these settings and slots, whose assignment goes on."""
     try:
-        check = store.load(asked.results.neighbours, NeighbourCheck, "make run LAYOUT=cases")
+        check = store.load(request.results.neighbours, NeighbourCheck, "make run LAYOUT=cases")
     except (FormatError, MissingInputError):
         return None
-    same = check.settings_id == asked.plan.settings_id and check.slots == tuple(asked.slots)
-    return check if same and not asked.force else None
+    same = check.settings_id == request.plan.settings_id and check.slots == tuple(request.slots)
+    return check if same and not request.force else None
 
 
 def assign_slots(cases: Sequence[Case], slots: int, before: Mapping[str, int]) -> dict[str, int]:
@@ -263,9 +263,9 @@ def assign_slots(cases: Sequence[Case], slots: int, before: Mapping[str, int]) -
     return assigned
 
 
-def _alone_again(asked: SpreadRequest, pool: DevicePool, check: NeighbourCheck) -> int:
+def _alone_again(request: SpreadRequest, pool: DevicePool, check: NeighbourCheck) -> int:
     """Measure a sample of the cases again while no other device works, and save the check; returns failures."""
-    plan, results = asked.plan, asked.results
+    plan, results = request.plan, request.results
     spread_ns = {case_id: _medians(results, case_id, plan) for case_id in check.assigned}
     computing = {case.case_id for case in plan.cases if backend_info(case.backend).computes}
     measured = {name: place for name, place in check.assigned.items() if spread_ns[name] and name in computing}
@@ -276,7 +276,7 @@ def _alone_again(asked: SpreadRequest, pool: DevicePool, check: NeighbourCheck) 
         cases = [case for case in plan.cases if chosen.get(case.case_id) == place]
         copy_records(cases, results, alone, samples=False)
         store.save(alone.plan, select_cases(plan, cases))
-        command = ["run", "--results", str(alone.root), *asked.passed]
+        command = ["run", "--results", str(alone.root), *request.passed]
         failures += pool.run_on(place, command, f"alone-{place}") != 0
     samples = tuple(
         NeighbourSample(case_id=name, slot=place, spread_ns=spread_ns[name], alone_ns=_medians(alone, name, plan))
@@ -323,17 +323,17 @@ def _medians(results: Results, case_id: str, plan: Plan) -> tuple[float, ...]:
 # --- copies -------------------------------------------------------------------------------------------------------
 
 
-def _copies(asked: SpreadRequest, _pool: DevicePool) -> int:
+def _copies(request: SpreadRequest, _pool: DevicePool) -> int:
     """Run every case on all devices, alone and together; returns the number of failed processes."""
-    plan, results, slots = asked.plan, asked.results, asked.slots
+    plan, results, slots = request.plan, request.results, request.slots
     if len(slots) < 2:
         raise UsageError("One device cannot work together with another.", "Name several: CARDS=0,1; or CARDS=all.")
-    exports = read_exports(plan, results, asked.models)
+    exports = read_exports(plan, results, request.models)
     keep_exports(exports, results)
-    cases, failures = _cases_to_copy(asked, exports)
+    cases, failures = _cases_to_copy(request, exports)
     rounds = plan.measurement.rounds
     cli.say(f"{count(len(cases), 'case')}, {count(rounds, 'round')} each, on {_slots_text(slots)}: alone and together.")
-    with CopiesPool(plan, asked.models, results, slots, asked.interpreters) as working:
+    with CopiesPool(plan, request.models, results, slots, request.interpreters) as working:
         for done, case in enumerate(cases, 1):
             records = {
                 (number, place): record
@@ -348,42 +348,44 @@ def _copies(asked: SpreadRequest, _pool: DevicePool) -> int:
     return failures
 
 
-def _cases_to_copy(asked: SpreadRequest, exports: Exports) -> tuple[list[Case], int]:
+def _cases_to_copy(request: SpreadRequest, exports: Exports) -> tuple[list[Case], int]:
     """(cases that are to be measured, number of cases that cannot be)."""
-    plan, results = asked.plan, asked.results
+    plan, results = request.plan, request.results
     runnable = [case for case in plan.cases if case.skip_reason is None and backend_info(case.backend).computes]
     present: dict[tuple[str, ...], Environment] = {}
-    open_cases = [case for case in runnable if asked.force or not is_measured(asked, case, exports, present)]
+    open_cases = [case for case in runnable if request.force or not is_measured(request, case, exports, present)]
     turns = split_off_unexported(plan, [(1, case) for case in open_cases], exports, results)
     return [case for _, case in turns], len(open_cases) - len(turns)
 
 
 def is_measured(
-    asked: SpreadRequest, case: Case, exports: Exports, present: dict[tuple[str, ...], Environment]
+    request: SpreadRequest, case: Case, exports: Exports, present: dict[tuple[str, ...], Environment]
 ) -> bool:
     """Whether a complete record with these settings, slots and files, of this machine and its libraries, is there.
 
     present: the environment here by the distributions that backends record; filled as needed.
     """
-    rounds, results = asked.plan.measurement.rounds, asked.results
+    rounds, results = request.plan.measurement.rounds, request.results
     export, unread = exports.intact.get(case.model), list[str]()
-    engines = () if export is None else built_engines(asked.models.folder(export.slug, export.folder), unread)
+    engines = () if export is None else built_engines(request.models.folder(export.slug, export.folder), unread)
     known = known_artifacts(export, engines)
     try:
         copies = store.load(results.copies(case.case_id), Copies, "make run LAYOUT=copies")
-        complete = len(copies.processes) == rounds * len(asked.slots)
-        if not complete or copies.settings_id != asked.plan.settings_id or copies.slots != tuple(asked.slots):
+        complete = len(copies.processes) == rounds * len(request.slots)
+        if not complete or copies.settings_id != request.plan.settings_id or copies.slots != tuple(request.slots):
             return False
         also = backend_info(case.backend).recorded
-        here = present.setdefault(also, present.get(also) or environment.collect({}, asked.plan.device, also))
-        for place, slot in enumerate(asked.slots):
+        here = present.setdefault(also, present.get(also) or environment.collect({}, request.plan.device, also))
+        for place, slot in enumerate(request.slots):
             for number in range(1, rounds + 1):
                 own = results.copies_of(place)
                 record = store.load_raw(own.raw_file(case.case_id, number))
                 if not isinstance(record, Measured) or foreign_artifact(record, known) is not None:
                     return False
                 there = store.load(own.environment(record.environment_id or ""), Environment, "make run LAYOUT=copies")
-                if differing_facts(there, slot_environment(here, slot, there), case.backend not in asked.interpreters):
+                if differing_facts(
+                    there, slot_environment(here, slot, there), case.backend not in request.interpreters
+                ):
                     return False
     except (FormatError, MissingInputError):
         return False

@@ -78,17 +78,17 @@ class _ProfileWatcher:
         self.monitor.phase(phase)
 
 
-def profile_with_monitor(asked: ProfileJob, log: Path, interpreter: Path | None) -> tuple[bytes, Usage | None]:
+def profile_with_monitor(profile_job: ProfileJob, log: Path, interpreter: Path | None) -> tuple[bytes, Usage | None]:
     """(answer of a new process, the monitor's record or None without one); see profile_in_a_process.
 
     The monitor is for this process only: when it has ended, its record is complete.
     """
-    results = Results(asked.results)
-    record = results.profile_usage(asked.job.case.case_id, asked.job.round)
-    monitor = Monitor(results.worker_log("profile-monitor"), asked.job.case.device)
+    results = Results(profile_job.results)
+    record = results.profile_usage(profile_job.job.case.case_id, profile_job.job.round)
+    monitor = Monitor(results.worker_log("profile-monitor"), profile_job.job.case.device)
     try:
         monitor.ready()
-        answer = profile_in_a_process(asked, log, interpreter, _ProfileWatcher(asked.job, monitor, record))
+        answer = profile_in_a_process(profile_job, log, interpreter, _ProfileWatcher(profile_job.job, monitor, record))
         monitor.end()
     finally:
         monitor.close()
@@ -100,7 +100,7 @@ def profile_with_monitor(asked: ProfileJob, log: Path, interpreter: Path | None)
 
 
 def profile_in_a_process(
-    asked: ProfileJob, log: Path, interpreter: Path | None = None, observer: Observer | None = None
+    profile_job: ProfileJob, log: Path, interpreter: Path | None = None, observer: Observer | None = None
 ) -> bytes:
     """The answer of a new process, as JSON. Raises CaseError where it gives none; its log then stays.
 
@@ -120,12 +120,12 @@ def profile_in_a_process(
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=handle,
-            env=process_environment(asked.job.threads, own=interpreter is None),
+            env=process_environment(profile_job.job.threads, own=interpreter is None),
             # Ctrl-C on the terminal reaches only this stage; it then ends the guard, which ends the other processes.
             start_new_session=True,
         )
         try:
-            answer = _answer(process, asked, observer)
+            answer = _answer(process, profile_job, observer)
         finally:
             if process.poll() is None:
                 orphans.end_group(process.pid)
@@ -139,12 +139,12 @@ def profile_in_a_process(
             "Free some space and run the same command again; profiles are kept.",
         )
     if answer is None or process.returncode != 0:
-        raise CaseError(*_missing_answer(answer is None, process.returncode, asked, log))
+        raise CaseError(*_missing_answer(answer is None, process.returncode, profile_job, log))
     log.unlink()
     return answer
 
 
-def _answer(process: subprocess.Popen[bytes], asked: ProfileJob, observer: Observer | None) -> bytes | None:
+def _answer(process: subprocess.Popen[bytes], profile_job: ProfileJob, observer: Observer | None) -> bytes | None:
     """Send a process its job and read its output: the last line that is no event; None at the time limit.
 
     Returns when the process has ended, or has to be ended.
@@ -152,9 +152,9 @@ def _answer(process: subprocess.Popen[bytes], asked: ProfileJob, observer: Obser
     if process.stdin is None or process.stdout is None:
         raise RuntimeError("the process was started without pipes")
     with contextlib.suppress(BrokenPipeError):
-        process.stdin.write(asked.model_dump_json().encode() + b"\n")
+        process.stdin.write(profile_job.model_dump_json().encode() + b"\n")
         process.stdin.close()
-    deadline = now_ns() + int(asked.job.measurement.timeout_s * 1e9)
+    deadline = now_ns() + int(profile_job.job.measurement.timeout_s * 1e9)
     answer = buffer = b""
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
@@ -189,10 +189,10 @@ def _event(line: bytes) -> Started | Entered | None:
     return event if isinstance(event, Started | Entered) else None
 
 
-def _missing_answer(timed_out: bool, code: int, asked: ProfileJob, log: Path) -> tuple[str, str]:
+def _missing_answer(timed_out: bool, code: int, profile_job: ProfileJob, log: Path) -> tuple[str, str]:
     """(problem, hint) for a process that gave no answer."""
     if timed_out:
-        limit = asked.job.measurement.timeout_s
+        limit = profile_job.job.measurement.timeout_s
         return f"Ended at the time limit of {limit:g} s.", "Raise `measurement.timeout_s` in the configuration."
     if error := cli.last_error(store.tail(log)):
         return error

@@ -68,15 +68,15 @@ def stage(arguments: Sequence[str]) -> None:
     cli.parser("harness.processes.profile_worker", __doc__).parse_args(arguments)
     die_with_parent()
     answers = _answers()
-    asked = ProfileJob.model_validate_json(sys.stdin.readline())
-    case = asked.job.case
+    profile_job = ProfileJob.model_validate_json(sys.stdin.readline())
+    case = profile_job.job.case
     try:
-        _prepare(asked)
+        _prepare(profile_job)
         profile_timing.listen(lambda phase: _say(answers, Entered(phase=phase)))
         answer = (
-            _phase_answer(asked, asked.job)
-            if isinstance(asked.job, GenerationCaseJob)
-            else _case_answer(asked, asked.job)
+            _phase_answer(profile_job, profile_job.job)
+            if isinstance(profile_job.job, GenerationCaseJob)
+            else _case_answer(profile_job, profile_job.job)
         )
     except Exception as error:
         if isinstance(error, MemoryError) or is_out_of_memory(str(error)):
@@ -85,31 +85,31 @@ def stage(arguments: Sequence[str]) -> None:
     _say(answers, answer)
 
 
-def _case_answer(asked: ProfileJob, job: CaseJob) -> Record:
+def _case_answer(profile_job: ProfileJob, job: CaseJob) -> Record:
     export, folder = read_case_export(job)
     batches = load_batches(folder.root, export, job.case, job.measurement.parity_samples).inputs
-    return _LEVELS[asked.level](asked, export, folder, batches)
+    return _LEVELS[profile_job.level](profile_job, export, folder, batches)
 
 
-def _phase_answer(asked: ProfileJob, job: GenerationCaseJob) -> Record:
+def _phase_answer(profile_job: ProfileJob, job: GenerationCaseJob) -> Record:
     """The answer about one phase of generation; its allocations are not measured."""
-    case, phase = job.case, asked.phase
+    case, phase = job.case, profile_job.phase
     if phase is None:
         raise ValueError("a phase of generation has to be named")
     export, folder = read_generation_export(job)
-    if asked.level == "count":
+    if profile_job.level == "count":
         from harness.zoo.cost.counting import counts_of_phase  # noqa: PLC0415 - torch, as in _count
 
         return counts_of_phase(folder.root, export.shape, case.prompt_length, case.new_tokens, phase)
-    if asked.level == "memory":
-        return empty_memory_record(_here(asked))
+    if profile_job.level == "memory":
+        return empty_memory_record(_here(profile_job))
     profiler = backend_info(case.backend).decoder_profilers.get(case.device)
     if profiler is None:
         raise _no_profiler(case.backend)
     prompts, _ = load_prompts(folder, find_prompt_set(export, case.prompt_length, case.new_tokens))
     decoder_job = make_decoder_job(case, job.threads, export.shape, folder, export)
     measure = partial(import_target(profiler), decoder_job, prompts, phase)
-    return _run_profiler(asked, measure)
+    return _run_profiler(profile_job, measure)
 
 
 def _say(answers: IO[str], record: Record) -> None:
@@ -117,31 +117,33 @@ def _say(answers: IO[str], record: Record) -> None:
     answers.flush()
 
 
-def _prepare(asked: ProfileJob) -> None:
+def _prepare(profile_job: ProfileJob) -> None:
     """Set what the backend's libraries read at import. Raises UnavailableError where a library is missing."""
-    info = backend_info(asked.job.case.backend)
+    info = backend_info(profile_job.job.case.backend)
     os.environ.update(info.environment)
-    needed = info.requires if asked.level in ("memory", "parts") else ()
+    needed = info.requires if profile_job.level in ("memory", "parts") else ()
     absent = [name for name in needed if importlib.util.find_spec(name.partition(".")[0]) is None]
     if absent:
         raise UnavailableError(f"{', '.join(absent)} is not installed.", f"Install it: pip install {' '.join(absent)}.")
 
 
-def _count(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> Counts:
+def _count(profile_job: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> Counts:
     from harness.zoo.cost.counting import counts_of  # noqa: PLC0415 - torch and onnx, which other levels may lack
 
-    return counts_of(_case_job(asked).case, export, folder.root, batches[0])
+    return counts_of(_case_job(profile_job).case, export, folder.root, batches[0])
 
 
-def _memory(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> MeasuredMemory:
-    case = _case_job(asked).case
+def _memory(
+    profile_job: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]
+) -> MeasuredMemory:
+    case = _case_job(profile_job).case
     info = backend_info(case.backend)
     timeline: MemoryTimeline | None = None
     peak: int | None = None
     by = _NOT_REPORTED
-    backend_job = _job_of(asked, export, folder, batches)
+    backend_job = _job_of(profile_job, export, folder, batches)
     if info.allocations is not None:
-        results = Results(asked.results)
+        results = Results(profile_job.results)
         make = partial(construct, info.target_on(case.device))
         timeline = import_target(info.allocations)(backend_job, make, results.profile(case.case_id))
         store.save(results.memory_profile(case.case_id), timeline, indent=None)
@@ -152,16 +154,16 @@ def _memory(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batche
         peak_bytes=peak,
         activations_bytes=None if timeline is None else timeline.activations_peak_bytes,
         by=by,
-        environment_id=_here(asked),
+        environment_id=_here(profile_job),
     )
 
 
-def _here(asked: ProfileJob) -> str:
+def _here(profile_job: ProfileJob) -> str:
     """The id of this process's environment, which is recorded."""
-    case = asked.job.case
+    case = profile_job.job.case
     info = backend_info(case.backend)
     machine = environment.collect(environment.plugin_fact(info.plugin), case.device, info.recorded)
-    return environment.save(Results(asked.results), machine)
+    return environment.save(Results(profile_job.results), machine)
 
 
 def measure_peak_memory(target: str, backend_job: BackendJob) -> tuple[int | None, str]:
@@ -173,40 +175,46 @@ def measure_peak_memory(target: str, backend_job: BackendJob) -> tuple[int | Non
     return peak, by
 
 
-def _parts(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> PartsProfile:
-    profiler = backend_info(asked.job.case.backend).profiler
+def _parts(
+    profile_job: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]
+) -> PartsProfile:
+    profiler = backend_info(profile_job.job.case.backend).profiler
     if profiler is None:
-        raise _no_profiler(asked.job.case.backend)
-    return _run_profiler(asked, partial(import_target(profiler), _job_of(asked, export, folder, batches), batches))
+        raise _no_profiler(profile_job.job.case.backend)
+    return _run_profiler(
+        profile_job, partial(import_target(profiler), _job_of(profile_job, export, folder, batches), batches)
+    )
 
 
 def _no_profiler(backend: str) -> UnavailableError:
     return UnavailableError(f"{backend} has no profiler of its parts.", "Its model level is complete without.")
 
 
-def _run_profiler(asked: ProfileJob, profiler: Callable[[Path, int], PartsProfile]) -> PartsProfile:
+def _run_profiler(profile_job: ProfileJob, profiler: Callable[[Path, int], PartsProfile]) -> PartsProfile:
     """Run a backend's profiler, which writes its traces into a folder."""
-    traces = Results(asked.results).profile(asked.job.case.case_id)
+    traces = Results(profile_job.results).profile(profile_job.job.case.case_id)
     with store.translate_storage_errors(traces):
         traces.mkdir(parents=True, exist_ok=True)
     profile_timing.entered("measure")  # for a plugin's profiler, which may report no phase itself
-    rows = profiler(traces, asked.runs)
-    return with_launch_gaps(rows, traces, cli.warn).model_copy(update={"runs": asked.runs})
+    rows = profiler(traces, profile_job.runs)
+    return with_launch_gaps(rows, traces, cli.warn).model_copy(update={"runs": profile_job.runs})
 
 
-def _job_of(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> BackendJob:
-    return make_backend_job(_case_job(asked), export, folder, batches)
+def _job_of(profile_job: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> BackendJob:
+    return make_backend_job(_case_job(profile_job), export, folder, batches)
 
 
-def _case_job(asked: ProfileJob) -> CaseJob:
+def _case_job(profile_job: ProfileJob) -> CaseJob:
     """The job of a level of a model's case."""
-    if not isinstance(asked.job, CaseJob):
+    if not isinstance(profile_job.job, CaseJob):
         raise TypeError("a job of generation has levels of its own")
-    return asked.job
+    return profile_job.job
 
 
-def _tokenising(asked: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]) -> Tokenising:
-    return measure_tokenising(_case_job(asked).case, export, folder.root, batches[0], asked.runs)
+def _tokenising(
+    profile_job: ProfileJob, export: ExportRecord, folder: ModelFolder, batches: Sequence[Batch]
+) -> Tokenising:
+    return measure_tokenising(_case_job(profile_job).case, export, folder.root, batches[0], profile_job.runs)
 
 
 _LEVELS: Mapping[Level, Callable[[ProfileJob, ExportRecord, ModelFolder, Sequence[Batch]], Record]] = {
