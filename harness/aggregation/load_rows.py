@@ -144,6 +144,7 @@ def load_row(
             or _wrong_tokens(load, tokens, criteria, service.rounding)
             or _wrong_outputs(load, criteria, parity)
             or _skipped_work(load, service, guards)
+            or _outside_the_times(load, service, points)
             or _another_model(points),
             "points": points,
             "service_median_ns": {size: median(times) for size, times in service.service_ns.items()},
@@ -578,7 +579,7 @@ def _skipped_work(load: LoadCase, service: ServiceRun, guards: Sequence[Guard]) 
                 f"a repeated input takes {guard.interval.low:.2g} to {guard.interval.high:.2g} times as long as inputs "
                 "in rotation: work was skipped"
             )
-    repeats = service.repeats
+    repeats, usual = service.repeats, median(service.service_ns[min(service.service_ns)])
     if repeats is None or load.new_tokens is not None:
         return None
     if checks.is_stuck(repeats.compared, repeats.unchanged):
@@ -588,10 +589,28 @@ def _skipped_work(load: LoadCase, service: ServiceRun, guards: Sequence[Guard]) 
         return (
             f"new inputs take {interval.low:.3g} to {interval.high:.3g} times as long as stored ones: work was skipped"
         )
-    usual = median(service.service_ns[min(service.service_ns)])
-    ratio = checks.checked_over_timed(repeats, usual) if load.device == "cpu" and load.parallel == 1 else None
+    alone = load.device == "cpu" and load.parallel == 1
+    ratio = checks.checked_over_timed(repeats, usual, service.threads) if alone else None
     if ratio is not None:
         return f"passes that are checked take {ratio:.3g} times as long as those that are timed: work was skipped"
+    return None
+
+
+def _outside_the_times(load: LoadCase, service: ServiceRun, points: Sequence[LoadedPoint]) -> str | None:
+    """Why work is not in the times: outputs() computes, or batches under load are shorter than all service times."""
+    if load.new_tokens is not None or not service.parity:
+        return None
+    alone = service.service_ns[min(service.service_ns)]
+    lazy = service.outputs_time and checks.lazy_outputs(service.outputs_time, median(alone), load.device)
+    if lazy:
+        return f"{lazy}: it computes there"
+    shortest = min(alone)
+    for point in points:
+        # Workers may slow each other in service times and not at a low rate; a request that is refused is short.
+        least = shortest / (checks.MAX_CHECKED_RATIO * load.parallel)
+        if point.compute_p50_ns < least and 2 * point.failed < point.requests:
+            took = f"batches take {duration(point.compute_p50_ns)} under load (p50)"
+            return f"{took}, and {duration(shortest)} at least while service times are measured: work was skipped"
     return None
 
 

@@ -20,6 +20,7 @@ from harness.core.schemas import (
     LoadEnergy,
     LoadFailure,
     LoadRow,
+    OutputsTime,
     Parity,
     Placement,
     PointEnergy,
@@ -337,9 +338,18 @@ def test_wrong_outputs_or_skipped_work_void_the_row(clock: SimulatedClock) -> No
     evidence = served(clock, load, lambda *_: MS, 100, 4)
 
     def with_service(**more: Any) -> LoadRow:
+        more = {"service_ns": {1: (MS,) * 100}, **more}
         return row(load, LoadEvidence(service(load, **more), None, evidence.points, evidence.replications))
 
     assert with_service().void is None
+    assert with_service(service_ns={1: (2 * MS, 1_390_000)}).void is None
+    less = with_service(service_ns={1: (2 * MS, 1_410_000)})
+    assert less.void == (
+        "batches take 1.00 ms under load (p50), and 1.41 ms at least while service times are measured: work was skipped"
+    )
+    lazy = with_service(outputs_time=OutputsTime(outputs_ns=(MS,) * 8, copy_ns=(2_000,) * 8, arrays=1))
+    assert "it computes there" in (lazy.void or "")
+    assert with_service(outputs_time=OutputsTime(outputs_ns=(90_000,), copy_ns=(2_000,), arrays=1)).void is None
     far = with_service(parity={1: WRONG})
     assert far.void is not None
     assert "above the tolerance" in far.void
