@@ -369,6 +369,9 @@ def test_wrong_outputs_or_skipped_work_void_the_row(clock: SimulatedClock) -> No
     ):
         remembers = with_service(repeats=honest.model_copy(update=more))
         assert why in (remembers.void or "")
+        two = load.model_copy(update={"in_flight": 2})
+        early = service(two, service_ns={1: (MS,) * 100}, repeats=honest.model_copy(update=more))
+        assert why in (row(two, replace(evidence, service=early)).void or "")
     same = with_service(repeat_input=GuardTimes(usual_ns=usual, other_ns=usual))
     assert same.void is None
     assert [(guard.name, guard.ratio) for guard in same.guards] == [("repeat-input", 1.0), ("other-seed", 1.0)]
