@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from harness.aggregation import checks, flags
 from harness.aggregation.client_figures import client_figures
 from harness.aggregation.energy_per_inference import MIN_WINDOW_S
+from harness.aggregation.flags_host import MAX_THREADS_OVER
 from harness.aggregation.generation_rows import token_findings
 from harness.aggregation.token_load import TokenSamples, exceeds_bound, token_samples, within_bounds
 from harness.core.schemas import (
@@ -140,6 +141,7 @@ def load_row(
         update={
             "status": status,
             "void": _misplaced(load, service)
+            or _more_cpus(load, service)
             or _unchecked(load, parity, criteria)
             or _wrong_tokens(load, tokens, criteria, service.rounding)
             or _wrong_outputs(load, criteria, parity)
@@ -672,6 +674,19 @@ def _misplaced(load: LoadCase, service: ServiceRun) -> str | None:
     right = ran.precision in (load.precision, NO_FLOATS) and ran.device.partition(":")[0] == load.device
     compared = bool(service.parity) or service.token_parity is not None
     return None if right or not compared else f"it ran in {ran.precision} on {ran.device}"
+
+
+def _more_cpus(load: LoadCase, service: ServiceRun) -> str | None:
+    """How many more CPUs than its threads it used while service times were measured, its helper processes included."""
+    used = service.cpu_use
+    if used is None or load.device != "cpu":
+        return None
+    # One thread issues all batches in flight, beside those that compute them.
+    given = service.threads + 1 if load.in_flight else service.threads * load.parallel
+    counted = (used.cpu_ns + used.helpers_ns) / used.wall_ns
+    if counted <= given * (1 + MAX_THREADS_OVER):
+        return None
+    return f"it used {counted:.2f} CPUs on average, and has {given} by its threads and workers"
 
 
 def _environments(service: ServiceRun, evidence: LoadEvidence) -> tuple[str, ...]:

@@ -62,7 +62,7 @@ from harness.serving.peak_prediction import predict
 from harness.statistics import parity
 from harness.timing.clock import calibrate, now_ns
 from harness.timing.issuing_thread import CalledBack, Flight, OnStreams, issue, issue_closed
-from harness.timing.process_counters import peak_bytes
+from harness.timing.process_counters import CpuWatch, peak_bytes
 from harness.timing.repeat_check import ALONE_PAIRS, Rewritable
 from harness.timing.request_loops import SWITCH_S, Dispatches, WorkerThreads, serve, serve_closed
 from harness.timing.service_times import Dispatcher, DispatcherOnStream, order_guard, repeat_guard, service_times
@@ -369,7 +369,9 @@ class _LoadRun:
         for worker in service.dispatchers:
             worker.reorder(seed)
         served = partial(self._closed_loop, service.dispatchers)
+        watch = CpuWatch()
         times = service_times(served, load.parallel, sizes, load.service_s)
+        cpu_use = watch.end()
         first, computes = service.dispatchers[0], bool(service.workers[0].parity)
         repeated = other = repeats = outputs_time = None
         if computes:
@@ -399,6 +401,7 @@ class _LoadRun:
             other_order=other,
             repeats=repeats,
             outputs_time=outputs_time,
+            cpu_use=cpu_use,
             parity={size: distance for size, distance in by_size.items() if distance is not None},
             placement=service.workers[0].placement,
             peak_rss_bytes=peak_bytes(),

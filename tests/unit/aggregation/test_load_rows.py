@@ -35,6 +35,7 @@ from harness.serving.load_case import batch_policy, planned_points
 from harness.serving.peak_prediction import predict
 from harness.timing.request_loops import Dispatches, serve, serve_closed
 from tests.fixtures.simulated_clock import SimulatedClock, alone, in_place
+from tests.synthetic_results import cpu_use
 
 MS = 1_000_000
 CLOCK = Clock(name="simulated", resolution_ns=1, overhead_ns=0)
@@ -372,6 +373,12 @@ def test_wrong_outputs_or_skipped_work_void_the_row(clock: SimulatedClock) -> No
         two = load.model_copy(update={"in_flight": 2})
         early = service(two, service_ns={1: (MS,) * 100}, repeats=honest.model_copy(update=more))
         assert why in (row(two, replace(evidence, service=early)).void or "")
+    used = cpu_use(1_000_000_000, threads=1, cpu_ns=1_500_000_000, helpers_ns=450_000_000)
+    assert with_service(cpu_use=used).void == "it used 1.95 CPUs on average, and has 1 by its threads and workers"
+    assert with_service(cpu_use=used, threads=2).void is None
+    for more in ({"workers": 2}, {"in_flight": 2}):
+        two = load.model_copy(update=more)
+        assert row(two, replace(evidence, service=service(two, service_ns={1: (MS,)}, cpu_use=used))).void is None
     same = with_service(repeat_input=GuardTimes(usual_ns=usual, other_ns=usual))
     assert same.void is None
     assert [(guard.name, guard.ratio) for guard in same.guards] == [("repeat-input", 1.0), ("other-seed", 1.0)]
