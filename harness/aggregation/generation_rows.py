@@ -560,9 +560,10 @@ def _add_usage(records: GenerationRecords, load_usage: LoadUsage, note: Callable
         except (FormatError, StorageError) as error:
             records.unwatched[record.round] = error.problem.removesuffix(".")
             continue
-        identity = (record.case_id, record.round, record.settings_id)
-        if usage is None or (usage.case_id, usage.round, usage.settings_id) != identity:
+        if usage is None:
             records.unwatched[record.round] = "the monitor left no usage record"
+        elif (foreign := admission.foreign_usage(usage, record)) is not None:
+            records.unwatched[record.round] = foreign
         elif (window := utilisation.timed_usage(usage)) is not None:
             records.usage[record.round] = window
         else:

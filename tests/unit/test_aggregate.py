@@ -37,6 +37,7 @@ from tests.synthetic_results import (
     SETTINGS_ID,
     Synthetic,
     case_of,
+    cpu_use,
     environment,
     export_record,
     failed,
@@ -441,6 +442,18 @@ def test_a_damaged_or_foreign_witness_is_left_out_and_its_samples_are_not(
     assert row.latency_ns is not None
     assert row.latency_ns.rounds == 3
     assert says in summary.notes[0]
+
+
+@pytest.mark.parametrize(("ticks", "says"), [(5, None), (6, "of another process"), (None, "of another process")])
+def test_the_witness_of_another_run_is_left_out(tmp_path: Path, ticks: int | None, says: str | None) -> None:
+    folder = Folder(tmp_path)
+    folder.put(ORT, 2, cpu_use=cpu_use(started_ticks=5))
+    path = folder.results.usage_file(ORT.case_id, 2)
+    usage = store.load(path, Usage, "test")
+    store.save(path, usage.model_copy(update={"started_ticks": ticks}))
+    found = flags(folder.row())
+    assert ("UNWATCHED" in found) is (says is not None)
+    assert says is None or says in found["UNWATCHED"]
 
 
 @pytest.mark.parametrize(("factor", "grade"), [(4.0, "F"), (0.25, "C")])
