@@ -121,7 +121,9 @@ def test_a_short_pass_that_outputs_could_hide_is_a_check_that_was_not_made() -> 
 
 def test_cold_copies_of_small_arrays_excuse_no_work_in_outputs() -> None:
     cost = OutputsTime(outputs_ns=(200_000,) * 5, copy_ns=(1_500, 40_000, 40_000), arrays=1)
-    assert "LAZY_OUTPUTS" in findings_by_name(*[record(n, latency_ns=(6_000,) * 50, outputs_time=cost) for n in (1, 2, 3)])
+    assert "LAZY_OUTPUTS" in findings_by_name(
+        *[record(n, latency_ns=(6_000,) * 50, outputs_time=cost) for n in (1, 2, 3)]
+    )
 
 
 def time(outputs_ns: int, copy_ns: int, arrays: int = 1) -> OutputsTime:
