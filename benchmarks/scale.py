@@ -34,7 +34,7 @@ from harness.core import file_sums, packed, store  # noqa: E402 - after the path
 from harness.core.layout import Models, Results  # noqa: E402
 from harness.core.parallel import map_forked  # noqa: E402
 from harness.core.schemas import Row  # noqa: E402
-from tests.synthetic_results import FakeModel, Synthetic, case_of, stretched  # noqa: E402 - after the path is set
+from tests.synthetic_results import FakeModel, Synthetic, case_of, named, stretched  # noqa: E402 - after the path is set
 
 Measured = tuple[float, float, int]
 ROUNDS, SAMPLES, BACKENDS, BATCHES = 3, 200, 10, 20
@@ -102,7 +102,7 @@ def _write(root: Path, cases: int) -> None:
 def _write_packed(root: Path, synthetic: Synthetic) -> None:
     """The same as a run of so many cases leaves it: raw records in a Parquet file a model."""
     results, models = Results(root / "results"), Models(root / "models")
-    store.save(results.plan, synthetic.plan, indent=None)
+    store.save(results.plan, named(synthetic.plan), indent=None)
     for identity, result in synthetic.environments.items():
         store.save(results.environment(identity), result)
     results.raw.mkdir(parents=True)

@@ -32,7 +32,8 @@ from harness.core import (
     store,
     units,
 )
-from harness.core.errors import CasesFailedError, FormatError, MissingInputError
+from harness.core.errors import CasesFailedError, FormatError, MalformedFileError, MissingInputError
+from harness.core.host.environment import environment_id
 from harness.core.layout import Models, Results
 from harness.core.parallel import map_forked, without_garbage_collection
 from harness.core.raw_files import RawFiles
@@ -74,6 +75,7 @@ from harness.planning.exports import (
     request_difference,
 )
 from harness.planning.generation_cases import generation_needs
+from harness.planning.matrix import plan_id
 from harness.planning.resume import foreign_file_check, load_evidence, read_load_state
 from harness.reporting.writers.csv import summary_text
 from harness.serving.load_case import replication_digest
@@ -154,7 +156,7 @@ class _Inputs:
 def _read_inputs(
     results: Results, models: Models, before: Summary | None, notes: Notes, sums: dict[Path, str]
 ) -> _Inputs:
-    plan = store.load(results.plan, Plan, "make plan", sums)
+    plan = read_plan(results, sums)
     exports, absent = read_exports(plan, results, models, notes, sums, before)
     environments = read_environments(results, notes, sums)
     engines = {slug: built_engines(models.folder(slug), notes.other, sums) for slug in exports}
@@ -477,11 +479,25 @@ def _read(path: Path, kind: type[Record], made_by: str, notes: Notes, sums: dict
         return None
 
 
+def read_plan(results: Results, sums: dict[Path, str]) -> Plan:
+    """The plan. Raises MalformedFileError where its id, which reports show, is that of other content."""
+    plan = store.load(results.plan, Plan, "make plan", sums)
+    if plan.plan_id in (plan_id(plan), plan.settings_id):  # format 1 had one id for both
+        return plan
+    raise MalformedFileError(
+        f"{results.plan} is not plan {plan.plan_id}: its cases, settings or tolerances were changed.",
+        "Run `make plan`, or put back the plan of the run.",
+    )
+
+
 def read_environments(results: Results, notes: Notes, sums: dict[Path, str]) -> dict[str, Environment]:
-    """Environment records by id."""
+    """Environment records by id. One whose name is not the hash of its content is left out, with a note."""
     paths = sorted(results.environments.glob("*.json"))
-    records = {path.stem: _read(path, Environment, "make run", notes, sums) for path in paths}
-    return {identity: environment for identity, environment in records.items() if environment is not None}
+    records = {path: _read(path, Environment, "make run", notes, sums) for path in paths}
+    known = {path: environment for path, environment in records.items() if environment is not None}
+    changed = [path for path, environment in known.items() if environment_id(environment) != path.stem]
+    notes.other += [f"{path} was changed: its name is the hash of another environment." for path in changed]
+    return {path.stem: environment for path, environment in known.items() if path not in changed}
 
 
 def read_roof(plan: Plan, results: Results, notes: Notes, sums: dict[Path, str]) -> Roof | CpuRoof | None:

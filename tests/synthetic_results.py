@@ -17,6 +17,7 @@ import numpy as np
 from harness.aggregation.join import Notes, join
 from harness.aggregation.usage import JUDGED_PHASES
 from harness.core import store
+from harness.core.host.environment import environment_id
 from harness.core.layout import Models, Results
 from harness.core.schemas import (
     Artifact,
@@ -56,11 +57,11 @@ from harness.core.schemas import (
     Usage,
     UsageSample,
 )
+from harness.planning.matrix import plan_id
 from harness.reporting import ranking
 
 PLAN_ID = "5f0c9a7e2b11"
 SETTINGS_ID = "d41b8cd98f00"
-ENVIRONMENT_ID = "c0ffee123456"
 CALIBRATION = frozenset({"noop"})
 
 SPEED = {"torch-eager": 1.0, "torch-script": 0.62, "torch-compile": 0.47, "onnxruntime": 0.44, "openvino": 0.40}
@@ -132,6 +133,9 @@ def environment(**changes: Any) -> Environment:
             build={"torch.parallel": "OpenMP"},
         ),
     )
+
+
+ENVIRONMENT_ID = environment_id(environment())
 
 
 def export_record(model: FakeModel) -> ExportRecord:
@@ -224,6 +228,11 @@ def plan_of(models: Sequence[FakeModel], cases: Sequence[Case], rounds: int = 3,
         report=ReportOptions(title="Synthetic report"),
         cases=tuple(cases),
     )
+
+
+def named(plan: Plan) -> Plan:
+    """The plan with the id of its content, as plan writes it."""
+    return plan.model_copy(update={"plan_id": plan_id(plan)})
 
 
 def matrix(
@@ -511,7 +520,7 @@ class Synthetic:
     def write(self, results: Path, models: Path) -> None:
         """Leave everything on disk as plan, export and run would."""
         files = Results(results)
-        store.save(files.plan, self.plan)
+        store.save(files.plan, named(self.plan))
         for model in self.models:
             store.save(Models(models).folder(model.name).record, self.export(model))
         for identity, result in self.environments.items():

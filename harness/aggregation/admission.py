@@ -25,6 +25,7 @@ from harness.core.schemas import (
     GenerationExport,
     ServiceRun,
     TimedRecord,
+    Usage,
 )
 
 
@@ -87,6 +88,14 @@ def other_settings(record: TimedRecord | Failed, settings_id: str) -> str | None
     if record.settings_id == settings_id:
         return None
     return f"measured with settings {record.settings_id}, this plan has settings {settings_id}"
+
+
+def foreign_usage(usage: Usage, record: TimedRecord) -> str | None:
+    """Why a record of the monitor is not of the process that made a record; None where nothing shows it."""
+    if (usage.case_id, usage.round, usage.settings_id) != (record.case_id, record.round, record.settings_id):
+        return "the usage record beside it is of another case, round or settings"
+    own = record.cpu_use.started_ticks if record.cpu_use is not None else None
+    return None if own in (None, usage.started_ticks) else "the usage record beside it is of another process"
 
 
 LEAST_DIFFERENT = 10

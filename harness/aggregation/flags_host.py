@@ -47,7 +47,7 @@ MAX_FAULTS_PER_INFERENCE = 0.01
 and p99 do not show."""
 
 MAX_CLOCK_SHARE = 0.05
-MAX_CLOCK_NS = 250_000_000
+MAX_CLOCK_NS = 100_000_000
 """Between the clocks of the process and of the monitor, the larger of both: the monitor learns of a phase through the
 process that runs the cases. Five processes on each CPU made up to 45 ms of it (epyc-2-vcpu, 2026-11-30)."""
 
@@ -434,6 +434,9 @@ def allowance_changed(timed_round: Round) -> str | None:
     taken = () if used.affinity_given is None else sorted(set(used.affinity_start) - set(used.affinity_given))
     if taken:
         changes.append(f"CPUs {_numbers(used.affinity_given or ())} when it began and {_numbers(taken)} after loading")
+    wide, usage = used.affinity_given, timed_round.usage
+    if wide is not None and usage is not None and (usage.allowed_cpus or 0) > len(wide):
+        changes.append(f"CPUs {_numbers(wide)} when it began, and its threads together {usage.allowed_cpus} CPUs")
     if used.scheduling_given != used.scheduling_end:
         changes.append(f"scheduling `{used.scheduling_given}` when it began and `{used.scheduling_end}` at the end")
     return f"the process was allowed {'; '.join(changes)}" if changes else None

@@ -25,6 +25,7 @@ from harness.aggregation.checks import (
     unchecked_findings,
 )
 from harness.aggregation.grades import Finding, finding
+from harness.aggregation.roofline import bounds_of, too_fast
 from harness.aggregation.row import cold_costs_of, missing_rounds
 from harness.core.errors import FormatError, StorageError
 from harness.core.schemas import (
@@ -251,6 +252,20 @@ def roof_share(
     return read / (itl.median / 1e9) / limits.copy_bytes_per_s
 
 
+def above_roof(
+    case: GenerationCase,
+    export: GenerationExport | None,
+    itl: TokenTimes | None,
+    roof: Roof | CpuRoof | None,
+    threads: int,
+) -> list[Finding]:
+    """A finding where the median step is too short: every sequence multiplies each weight that a step reads once."""
+    read, bounds = None if export is None else step_bytes(case, export), bounds_of(case, threads, roof)
+    if export is None or read is None or itl is None or isinstance(bounds, str):
+        return []
+    return too_fast(case, itl.median, 2.0 * export.read_parameters * case.batch_size, read, bounds)
+
+
 def step_bytes(case: GenerationCase, export: GenerationExport) -> int | None:
     """Bytes that a decode step at half of the output reads: the weights once, and the cache. None for int8 and int4,
     where the types of a file's tensors differ."""
@@ -303,6 +318,7 @@ def _findings_and_checks(
     findings = [
         *token_findings(case, parity, source.plan.tolerance(case.model, case.precision), rounding),
         *flags.misplaced(case, records),
+        *above_roof(case, export, headline if case.new_tokens > 1 else None, source.roof, records[0].threads),
         *reuse_findings(case, reuse),
         *missing_rounds(
             source.plan.measurement.rounds, records, case_records.failed, case_records.other, "make generate"
@@ -544,9 +560,10 @@ def _add_usage(records: GenerationRecords, load_usage: LoadUsage, note: Callable
         except (FormatError, StorageError) as error:
             records.unwatched[record.round] = error.problem.removesuffix(".")
             continue
-        identity = (record.case_id, record.round, record.settings_id)
-        if usage is None or (usage.case_id, usage.round, usage.settings_id) != identity:
+        if usage is None:
             records.unwatched[record.round] = "the monitor left no usage record"
+        elif (foreign := admission.foreign_usage(usage, record)) is not None:
+            records.unwatched[record.round] = foreign
         elif (window := utilisation.timed_usage(usage)) is not None:
             records.usage[record.round] = window
         else:

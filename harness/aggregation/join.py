@@ -136,9 +136,7 @@ def _usage(record: Measured, load_usage: LoadUsage) -> Usage | str:
         return error.problem.removesuffix(".")
     if usage is None:
         return "the monitor left no usage record"
-    if (usage.case_id, usage.round, usage.settings_id) != (record.case_id, record.round, record.settings_id):
-        return "the usage record beside it is of another case, round or settings"
-    return usage
+    return admission.foreign_usage(usage, record) or usage
 
 
 ReadRecord = Callable[[str, int], Measured | Failed | None]

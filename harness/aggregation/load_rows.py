@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from harness.aggregation import checks, flags
 from harness.aggregation.client_figures import client_figures
 from harness.aggregation.energy_per_inference import MIN_WINDOW_S
+from harness.aggregation.flags_host import MAX_THREADS_OVER
 from harness.aggregation.generation_rows import token_findings
 from harness.aggregation.token_load import TokenSamples, exceeds_bound, token_samples, within_bounds
 from harness.core.schemas import (
@@ -140,10 +141,12 @@ def load_row(
         update={
             "status": status,
             "void": _misplaced(load, service)
+            or _more_cpus(load, service)
             or _unchecked(load, parity, criteria)
             or _wrong_tokens(load, tokens, criteria, service.rounding)
             or _wrong_outputs(load, criteria, parity)
             or _skipped_work(load, service, guards)
+            or _outside_the_times(load, service, points)
             or _another_model(points),
             "points": points,
             "service_median_ns": {size: median(times) for size, times in service.service_ns.items()},
@@ -578,7 +581,7 @@ def _skipped_work(load: LoadCase, service: ServiceRun, guards: Sequence[Guard]) 
                 f"a repeated input takes {guard.interval.low:.2g} to {guard.interval.high:.2g} times as long as inputs "
                 "in rotation: work was skipped"
             )
-    repeats = service.repeats
+    repeats, usual = service.repeats, median(service.service_ns[min(service.service_ns)])
     if repeats is None or load.new_tokens is not None:
         return None
     if checks.is_stuck(repeats.compared, repeats.unchanged):
@@ -588,10 +591,28 @@ def _skipped_work(load: LoadCase, service: ServiceRun, guards: Sequence[Guard]) 
         return (
             f"new inputs take {interval.low:.3g} to {interval.high:.3g} times as long as stored ones: work was skipped"
         )
-    usual = median(service.service_ns[min(service.service_ns)])
-    ratio = checks.checked_over_timed(repeats, usual) if load.device == "cpu" and load.parallel == 1 else None
+    # Beside others a pass takes longer than alone, not less. A GPU takes another time for single passes.
+    ratio = checks.checked_over_timed(repeats, usual, service.threads) if load.device == "cpu" else None
     if ratio is not None:
         return f"passes that are checked take {ratio:.3g} times as long as those that are timed: work was skipped"
+    return None
+
+
+def _outside_the_times(load: LoadCase, service: ServiceRun, points: Sequence[LoadedPoint]) -> str | None:
+    """Why work is not in the times: outputs() computes, or batches under load are shorter than all service times."""
+    if load.new_tokens is not None or not service.parity:
+        return None
+    alone = service.service_ns[min(service.service_ns)]
+    lazy = service.outputs_time and checks.lazy_outputs(service.outputs_time, median(alone), load.device)
+    if lazy:
+        return f"{lazy}: it computes there"
+    shortest = min(alone)
+    for point in points:
+        # Workers may slow each other in service times and not at a low rate; a request that is refused is short.
+        least = shortest / (checks.MAX_CHECKED_RATIO * load.parallel)
+        if point.compute_p50_ns < least and 2 * point.failed < point.requests:
+            took = f"batches take {duration(point.compute_p50_ns)} under load (p50)"
+            return f"{took}, and {duration(shortest)} at least while service times are measured: work was skipped"
     return None
 
 
@@ -653,6 +674,19 @@ def _misplaced(load: LoadCase, service: ServiceRun) -> str | None:
     right = ran.precision in (load.precision, NO_FLOATS) and ran.device.partition(":")[0] == load.device
     compared = bool(service.parity) or service.token_parity is not None
     return None if right or not compared else f"it ran in {ran.precision} on {ran.device}"
+
+
+def _more_cpus(load: LoadCase, service: ServiceRun) -> str | None:
+    """How many more CPUs than its threads it used while service times were measured, its helper processes included."""
+    used = service.cpu_use
+    if used is None or load.device != "cpu":
+        return None
+    # One thread issues all batches in flight, beside those that compute them.
+    given = service.threads + 1 if load.in_flight else service.threads * load.parallel
+    counted = (used.cpu_ns + used.helpers_ns) / used.wall_ns
+    if counted <= given * (1 + MAX_THREADS_OVER):
+        return None
+    return f"it used {counted:.2f} CPUs on average, and has {given} by its threads and workers"
 
 
 def _environments(service: ServiceRun, evidence: LoadEvidence) -> tuple[str, ...]:

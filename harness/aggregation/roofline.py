@@ -23,8 +23,10 @@ from harness.core.schemas import (
     Bottleneck,
     Check,
     CpuRoof,
+    Device,
     Environment,
     ExportRecord,
+    GenerationCase,
     Precision,
     Roof,
     Roofline,
@@ -117,31 +119,31 @@ class RooflineBounds:
     clearly_shorter: float
 
 
-def best_product(row: Row, roof: Roof | CpuRoof | None) -> float | str:
-    """FLOP/s of the best matrix product in the precision of a row, on a CPU with the row's threads; else why none.
+def best_product(case: GenerationCase | Row, threads: int | None, roof: Roof | CpuRoof | None) -> float | str:
+    """FLOP/s of the best matrix product in the precision of a case, on a CPU with its threads; else why none.
 
     On a CPU no precision is slower than fp32: a library may convert, and int8 files keep layers in fp32.
     """
-    if roof is None or isinstance(roof, CpuRoof) != (row.device == "cpu"):
-        return f"what this {_KIND[row.device]} can do at most was not measured"
+    if roof is None or isinstance(roof, CpuRoof) != (case.device == "cpu"):
+        return f"what this {_KIND[case.device]} can do at most was not measured"
     if isinstance(roof, Roof):
-        return roof.flops.get(row.precision) or f"no best matrix product in {row.precision} was measured"
-    limits = None if row.threads is None else roof.of(row.threads)
+        return roof.flops.get(case.precision) or f"no best matrix product in {case.precision} was measured"
+    limits = None if threads is None else roof.of(threads)
     if limits is None:
-        return f"no limits were measured with {row.threads} threads"
-    if row.precision in limits.flops:
-        return max(limits.flops[row.precision], limits.flops.get("fp32", 0.0))
-    why = roof.unmeasured.get(row.precision)
-    return f"no best matrix product in {row.precision} was measured{f' ({why})' if why else ''}"
+        return f"no limits were measured with {threads} threads"
+    if case.precision in limits.flops:
+        return max(limits.flops[case.precision], limits.flops.get("fp32", 0.0))
+    why = roof.unmeasured.get(case.precision)
+    return f"no best matrix product in {case.precision} was measured{f' ({why})' if why else ''}"
 
 
-def bounds_of(row: Row, roof: Roof | CpuRoof | None) -> RooflineBounds | str:
-    """The limits of the device for a row; else why they are unknown."""
-    flops = best_product(row, roof)
+def bounds_of(case: GenerationCase | Row, threads: int | None, roof: Roof | CpuRoof | None) -> RooflineBounds | str:
+    """The limits of the device for a case with its threads; else why they are unknown."""
+    flops = best_product(case, threads, roof)
     if isinstance(flops, str):
         return flops
     if isinstance(roof, CpuRoof):
-        limits = roof.of(row.threads or 0)
+        limits = roof.of(threads or 0)
         copies = None if limits is None else limits.copy_bytes_per_s
         cached = max(CPU_CACHE_BYTES, roof.cache_bytes or 0)
         return RooflineBounds(flops, copies, cached, roof.cache_bytes, CPU_CLEARLY_SHORTER)
@@ -241,37 +243,43 @@ def above_roof(row: Row, work: Work | None, roof: Roof | CpuRoof | None) -> tupl
     rounds = row.latency_ns.rounds if row.latency_ns else 0
     if work is None:
         return [], Check(rounds=0, of=0, missing="the work of a pass was not counted")
-    bounds, time_ns = bounds_of(row, roof), pass_ns(row)
+    bounds, time_ns = bounds_of(row, row.threads, roof), pass_ns(row)
     if isinstance(bounds, str):
         return [], Check(rounds=0, of=rounds, missing=bounds)
     if time_ns is None:
         return [], Check(rounds=0, of=rounds, missing="the time of a pass is not known")
-    least_ns, what = _least_ns(row, work, bounds)
-    findings = [] if time_ns >= bounds.clearly_shorter * least_ns else [_too_fast(row, time_ns, least_ns, what)]
+    flops = row.batch_size * (work.flops_per_item - (1 - 1 / WINOGRAD_SAVES) * work.winograd_flops_per_item)
+    findings = too_fast(row, time_ns, flops, least_bytes(work, row.precision, row.batch_size), bounds)
     return findings, Check(rounds=rounds, of=rounds, missing=None)
 
 
-def _least_ns(row: Row, work: Work, bounds: RooflineBounds) -> tuple[float, str]:
-    """(least time of a pass, its cause in words)."""
-    flops = row.batch_size * (work.flops_per_item - (1 - 1 / WINOGRAD_SAVES) * work.winograd_flops_per_item)
+def too_fast(
+    case: GenerationCase | Row, time_ns: float, flops: float, traffic: float, bounds: RooflineBounds
+) -> list[Finding]:
+    """ABOVE_ROOF where a time is too short for so many operations, or for so many bytes that are read or written."""
+    least_ns, what = _least_ns(case.device, flops, traffic, bounds)
+    if time_ns >= bounds.clearly_shorter * least_ns:
+        return []
+    each = "a pass" if isinstance(case, Row) else "a step"
+    where, short = ("on the device", "") if case.device == "cuda" else (each, "half of ")
+    detail = f"{time_ns / 1e3:,.1f} µs {where} is less than {short}the {least_ns / 1e3:,.1f} µs of {what}"
+    remedy = (
+        f"{case.backend} left work out or computed in a lower precision: compare its placement and outputs. If the "
+        f"{_KIND[case.device]} was busy when its limits were measured, `make roof FORCE=1`."
+    )
+    return [finding("F", ABOVE_ROOF, detail, remedy)]
+
+
+def _least_ns(device: Device, flops: float, traffic: float, bounds: RooflineBounds) -> tuple[float, str]:
+    """(least time, its cause in words)."""
     peak, copies = bounds.flops_per_s, bounds.copy_bytes_per_s
-    rate = f"{peak / 1e12:,.0f} TFLOP/s" if row.device == "cuda" else f"{peak / 1e9:,.0f} GFLOP/s"
+    rate = f"{peak / 1e12:,.0f} TFLOP/s" if device == "cuda" else f"{peak / 1e9:,.0f} GFLOP/s"
     times = [(flops / peak * 1e9, f"{flops / 1e9:,.1f} GFLOP at the {rate} of the best matrix product")]
-    uncached = least_bytes(work, row.precision, row.batch_size) - bounds.cached_bytes
+    uncached = traffic - bounds.cached_bytes
     if copies is not None:
         slow = f"{uncached / 1e6:,.0f} MB beyond any cache at the {copies / 1e9:,.0f} GB/s of the best copy"
         times.append((uncached / copies * 1e9, slow))
     return max(times)
-
-
-def _too_fast(row: Row, time_ns: float, least_ns: float, what: str) -> Finding:
-    where, short = ("on the device ", "") if row.device == "cuda" else ("a pass ", "half of ")
-    detail = f"{time_ns / 1e3:,.1f} µs {where}is less than {short}the {least_ns / 1e3:,.1f} µs of {what}"
-    remedy = (
-        f"{row.backend} left work out or computed in a lower precision: compare its placement and outputs. If the "
-        f"{_KIND[row.device]} was busy when its limits were measured, `make roof FORCE=1`."
-    )
-    return finding("F", ABOVE_ROOF, detail, remedy)
 
 
 _KIND = {"cpu": "CPU", "cuda": "GPU"}
@@ -279,7 +287,7 @@ _KIND = {"cpu": "CPU", "cuda": "GPU"}
 
 def _judged(row: Row, work: Work | None, roof: Roof | CpuRoof | None) -> JudgedRoofline:
     findings, check = above_roof(row, work, roof)
-    bounds = bounds_of(row, roof)
+    bounds = bounds_of(row, row.threads, roof)
     roofline = None if work is None or isinstance(bounds, str) else roofline_of(row, work, bounds)
     # Work that was not counted has no bound: the check does not apply.
     return JudgedRoofline(roofline, tuple(findings), {ABOVE_ROOF: check} if check.of else {})

@@ -26,7 +26,7 @@ from harness.aggregation.usage import JUDGED_PHASES, TIMED_PHASE
 from harness.core import cli, store
 from harness.core.errors import InferometerError, UnavailableError
 from harness.core.host.gpu import GpuHandle, first_gpu
-from harness.core.host.orphans import die_with_parent
+from harness.core.host.orphans import die_with_parent, started_ticks
 from harness.core.layout import Results
 from harness.core.protocol import (
     MESSAGE,
@@ -88,6 +88,7 @@ class WatchedProcess:
     others: Mapping[int, ProcessCpu] = field(default_factory=dict)
     others_at_ns: int = 0
     busiest: tuple[BusyProcess, ...] = ()
+    started_ticks: int | None = None
 
     @classmethod
     def begin(cls, message: Watch, handle: GpuHandle | None = None) -> WatchedProcess:
@@ -97,7 +98,8 @@ class WatchedProcess:
         gpu_memory_before_bytes = None if gpu is None else gpu.memory_used_bytes()
         probe = Probe(message.pid)
         reading = probe.read(now_ns())
-        return cls(message, probe, reading, reading, gpu, gpu_memory_before_bytes)
+        started = started_ticks(message.pid)
+        return cls(message, probe, reading, reading, gpu, gpu_memory_before_bytes, started_ticks=started)
 
     def look(self) -> None:
         """Add a sample of the time since the last sample. Raises psutil.NoSuchProcess where the process has ended."""
@@ -139,6 +141,7 @@ class WatchedProcess:
             gpu_memory_before_bytes=self.gpu_memory_before_bytes,
             busiest=self.busiest,
             unavailable=unavailable,
+            started_ticks=self.started_ticks,
             monitor_cpu_ns=int((self.before.monitor_s - self.first.monitor_s) * 1e9),
             watched_ns=self.before.at_ns - self.first.at_ns,
         )

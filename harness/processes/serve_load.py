@@ -34,6 +34,7 @@ from harness.core.schemas import (
     ExportRecord,
     GeneratedBatches,
     LoadCase,
+    OutputsTime,
     Parity,
     Placement,
     Repeats,
@@ -61,11 +62,17 @@ from harness.serving.peak_prediction import predict
 from harness.statistics import parity
 from harness.timing.clock import calibrate, now_ns
 from harness.timing.issuing_thread import CalledBack, Flight, OnStreams, issue, issue_closed
-from harness.timing.process_counters import peak_bytes
+from harness.timing.process_counters import CpuWatch, peak_bytes
 from harness.timing.repeat_check import ALONE_PAIRS, Rewritable
 from harness.timing.request_loops import SWITCH_S, Dispatches, WorkerThreads, serve, serve_closed
 from harness.timing.service_times import Dispatcher, DispatcherOnStream, order_guard, repeat_guard, service_times
-from harness.timing.session import batches_to_check, disable_garbage_collection, run_repeat_check
+from harness.timing.session import (
+    KEPT_OUTPUTS,
+    KeptOutputs,
+    batches_to_check,
+    disable_garbage_collection,
+    run_repeat_check,
+)
 
 DRAIN_NS = 5_000_000_000
 """After the time of an offline run, so long may its samples take."""
@@ -139,6 +146,17 @@ class _Loaded:
         backend.activate()
         runs = Rewritable(batches.inputs, make_ready, run_once, backend.outputs)
         return run_repeat_check(runs, batches.reference, (seed, size), ALONE_PAIRS)
+
+    def time_outputs(self, size: int) -> OutputsTime | None:
+        """How long outputs() takes after passes on stored inputs; None where there are none."""
+        backend, kept = self.backends[size], KeptOutputs(self.backends[size].outputs)
+        backend.activate()
+        for index in range(min(KEPT_OUTPUTS, len(self.batches[size].inputs))):
+            backend.select(index)
+            backend.infer()
+            backend.synchronize()
+            kept.take(index)
+        return kept.time()
 
     def close(self) -> None:
         """Release what outlives the process. Everything is measured and saved by now: a library that fails while it
@@ -351,14 +369,17 @@ class _LoadRun:
         for worker in service.dispatchers:
             worker.reorder(seed)
         served = partial(self._closed_loop, service.dispatchers)
+        watch = CpuWatch()
         times = service_times(served, load.parallel, sizes, load.service_s)
+        cpu_use = watch.end()
         first, computes = service.dispatchers[0], bool(service.workers[0].parity)
-        repeated = other = repeats = None
+        repeated = other = repeats = outputs_time = None
         if computes:
             self.enter("guards")
             repeated = self.threads.in_turn([lambda: repeat_guard(first, sizes[0], seed)])[0]
             other = self.threads.in_turn([lambda: order_guard(first, sizes[0], seed)])[0]
             repeats = self.threads.in_turn([lambda: service.workers[0].check_repeats(sizes[0], seed)])[0]
+            outputs_time = self.threads.in_turn([lambda: service.workers[0].time_outputs(sizes[0])])[0]
         by_size = {
             size: parity.worst(worker.parity[size] for worker in service.workers if size in worker.parity)
             for size in sizes
@@ -379,6 +400,8 @@ class _LoadRun:
             repeat_input=repeated,
             other_order=other,
             repeats=repeats,
+            outputs_time=outputs_time,
+            cpu_use=cpu_use,
             parity={size: distance for size, distance in by_size.items() if distance is not None},
             placement=service.workers[0].placement,
             peak_rss_bytes=peak_bytes(),

@@ -101,6 +101,7 @@ def stage(arguments: Sequence[str]) -> None:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.setsid()  # so that a time limit also ends compilers that the case started
             die_with_parent(server)
+            adopt_descendants()  # so that the CPU time of what the case starts counts, in any session
             _measure_and_exit(job, emit)
         emit(Started(pid=pid))
         _, status = os.waitpid(pid, 0)

@@ -300,7 +300,7 @@ def achieved_rates(row: Row | None, flops: int | None, roof: Roof | CpuRoof | No
         )
     time_ns, throughput = pass_ns(row), row.throughput_per_s
     rate = None if flops is None else flops / (time_ns or row.latency_ns.median) * 1e9
-    peak = best_product(row, roof)
+    peak = best_product(row, row.threads, roof)
     notes = [f"peak_share: {peak}"] if isinstance(peak, str) else []
     if row.mode == "offline":
         notes.append("latency_ns: wall time a batch, back to back")

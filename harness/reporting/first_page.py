@@ -58,7 +58,10 @@ WIDE = " (wide)"
 """In place of an interval that is too wide to be printed as digits."""
 
 FULL = "fp32"
-"""The precision whose answers count as the same."""
+"""The precision whose answers count as the same …"""
+
+MAX_SAME_DISTANCE = 1e-4
+"""… up to this relative L2 distance, its default tolerance. A configuration may have a wider one."""
 
 SHOWN: Mapping[str, str] = {"torch-eager": "PyTorch eager"}
 """Header of the baseline's column, by backend."""
@@ -321,9 +324,15 @@ def fastest_in_words(choice: Choice, name: Callable[[Row], str]) -> str:
     return f"undecided: {_first_words(words, 'or')}"
 
 
+def has_same_answers(row: Row) -> bool:
+    """Whether a row that is not void has the answers of fp32."""
+    far = None if row.parity is None else row.parity.furthest
+    return row.precision == FULL and (far is None or far <= MAX_SAME_DISTANCE)
+
+
 def accuracy_loss(rows: Sequence[Row]) -> str:
     """Loss of the least accurate row against fp32: the share of answers that change, or its cosine."""
-    reduced = [row for row in rows if row.precision != FULL]
+    reduced = [row for row in rows if not has_same_answers(row)]
     if not reduced:
         return "nothing"
     agreements = [agreement for row in reduced if (agreement := _top1(row)) is not None]
@@ -430,10 +439,12 @@ def _smallest(summary: Summary) -> list[ModelAnswer]:
 def _answer(summary: Summary, shape: tuple[int, int], group: Sequence[Row]) -> ModelAnswer:
     length, batch = shape
     tokens = f", {length} tokens" if length else ""
-    full = [row for row in group if row.precision == FULL]
-    baseline = (row for row in full if row.backend == summary.baseline_backend and row.latency_ns)
+    same = [row for row in group if has_same_answers(row)]
+    baseline = (
+        row for row in group if (row.backend, row.precision) == (summary.baseline_backend, FULL) and row.latency_ns
+    )
     where = f"{_model(summary, group[0])}, batch {batch}{tokens}"
-    return ModelAnswer(group[0].model, where, _choice(full), _choice(group), next(baseline, None), len(group) - 1)
+    return ModelAnswer(group[0].model, where, _choice(same), _choice(group), next(baseline, None), len(group) - 1)
 
 
 def _choice(rows: Sequence[Row]) -> Choice:

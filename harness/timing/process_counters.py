@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from harness.core.host import limits
+from harness.core.host import limits, orphans
 from harness.core.schemas import CpuUse, Stops
 from harness.timing import clock
 
@@ -98,6 +98,7 @@ class CpuWatch:
             affinity_given=None if given is None else given.affinity,
             scheduling_given=None if given is None else given.scheduling,
             scheduling_end=None if given is None else limits.scheduling(),
+            started_ticks=orphans.started_ticks(os.getpid()),
             work_ns=tuple(self._work),
         )
 

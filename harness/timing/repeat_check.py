@@ -99,7 +99,7 @@ def _pairs(runs: Rewritable, reference: Callable[[int], Arrays], rng: np.random.
             _write(batches[batch], fresh if new else stored)
             (fresh_ns if new else repeated_ns).append(_timed(runs, batch))
             if pair < LEAST_PAIRS:
-                answers[new] = runs.outputs()
+                answers[new] = {name: np.array(values) for name, values in runs.outputs().items()}
         _write(batches[batch], stored)
         runs.make_ready(batch)
         if answers and not _equal(reference(batch), reference(other)):

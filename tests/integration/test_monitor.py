@@ -12,6 +12,7 @@ import pytest
 
 from harness.aggregation import usage as utilisation
 from harness.core import store
+from harness.core.host.orphans import started_ticks
 from harness.core.layout import Results
 from harness.core.protocol import (
     End,
@@ -107,6 +108,7 @@ def test_a_busy_process_is_seen_phase_by_phase(watching: Watching, busy: subproc
     assert usage.interval_ns == int(INTERVAL_S * 1e9)
     assert 0 < usage.monitor_cpu_ns < usage.watched_ns
     assert usage.pss_peak_bytes is None or usage.pss_peak_bytes > 0
+    assert usage.started_ticks == started_ticks(busy.pid)
 
     window = utilisation.timed_usage(usage)
     assert window is not None

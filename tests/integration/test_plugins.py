@@ -14,7 +14,7 @@ import pytest
 from harness.core import store
 from harness.core.host.environment import PLUGIN
 from harness.core.layout import Models
-from harness.core.schemas import Failed, Row, Summary, Unavailable
+from harness.core.schemas import Failed, Measured, Row, Summary, Unavailable
 from tests.fixtures.plugins import write_plugin
 from tests.fixtures.stages import ROOT, TINY, Folder, two_lines
 
@@ -187,3 +187,57 @@ def test_others_are_warned_and_go_on(broken: Folder) -> None:
     report = broken.results.report_details.read_text()
     assert "failing items" not in report
     assert "None in 1 row: ZeroDivisionError: division by zero." in report
+
+
+LEAVING = """
+import os, time
+from harness.backends import BackendInfo
+from harness.backends.base import Backend
+from harness.core.schemas import Placement
+
+INFO = BackendInfo(
+    target="leaving:Leaving", summary="its work is in a session of its own", requires=(), preload=(),
+    precisions={"cpu": ("fp32",)}, artifact="none", computes=False,
+    not_offered=dict.fromkeys(("tf32", "fp16", "bf16", "int8"), "no"),
+)
+
+
+class Leaving(Backend):
+    def load(self):
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                while True:
+                    pass
+            os._exit(0)
+        os.wait()
+
+    def select(self, index):
+        pass
+
+    def infer(self):
+        time.sleep(0.001)
+
+    def synchronize(self):
+        pass
+
+    def outputs(self):
+        return {}
+
+    def placement(self):
+        return Placement(device="cpu", precision="fp32", provider="none", settings={}, dtype_census={})
+"""
+
+
+def test_work_in_a_session_of_its_own_counts_against_the_threads(tmp_path: Path, exports: Models) -> None:
+    points = {"inferometer.backends": {"leaving": "leaving:INFO"}}
+    write_plugin(tmp_path / "site", "leaving", LEAVING, points)
+    folder = Folder(tmp_path, exports, with_path(tmp_path / "site"))
+    folder.plan({"backends": ["leaving"], "models": [TINY]}, rounds=1, threads=1)
+    done = folder("run")
+    assert done.returncode == 0, done.stderr
+    (record,) = [store.load_raw(path) for path in folder.results.raw.glob("*/1.json")]
+    assert isinstance(record, Measured)
+    assert record.cpu_use is not None
+    assert record.cpu_use.helpers_ns > record.cpu_use.cpu_ns
+    assert folder.orphans() == []

@@ -15,6 +15,7 @@ from harness import aggregate
 from harness.aggregation import join
 from harness.core import store
 from harness.core.errors import CasesFailedError, MalformedFileError, MissingInputError
+from harness.core.host.environment import environment_id
 from harness.core.layout import Models, Results
 from harness.core.schemas import (
     SOURCES,
@@ -36,11 +37,13 @@ from tests.synthetic_results import (
     SETTINGS_ID,
     Synthetic,
     case_of,
+    cpu_use,
     environment,
     export_record,
     failed,
     matrix,
     measured,
+    named,
     sha,
     stretched,
     usage_of,
@@ -242,9 +245,9 @@ def test_no_plan_is_an_error_that_says_what_to_run(tmp_path: Path) -> None:
 def test_records_of_another_machine_are_left_out_and_the_difference_named(
     tmp_path: Path, changes: dict[str, Any], says: str
 ) -> None:
-    environments = {ENVIRONMENT_ID: environment(), "0ther": environment(**changes)}
-    folder = Folder(tmp_path, environments=environments)
-    folder.put(ORT, 2, environment_id="0ther")
+    other = environment(**changes)
+    folder = Folder(tmp_path, environments={ENVIRONMENT_ID: environment(), environment_id(other): other})
+    folder.put(ORT, 2, environment_id=environment_id(other))
     summary = folder.summary()
     assert says in summary.notes[0]
     assert set(summary.environments) == {ENVIRONMENT_ID}
@@ -253,13 +256,15 @@ def test_records_of_another_machine_are_left_out_and_the_difference_named(
 
 def test_the_machine_of_most_records_counts_whatever_its_name(tmp_path: Path) -> None:
     other = environment(cpu="AMD EPYC 9654")
-    folder = Folder(tmp_path, environments={ENVIRONMENT_ID: environment(), "aaa": other, "zzz": other})
+    built = other.model_copy(update={"software": other.software.model_copy(update={"build": {"ort": "Release"}})})
+    first, last = environment_id(other), environment_id(built)
+    folder = Folder(tmp_path, environments={ENVIRONMENT_ID: environment(), first: other, last: built})
     for number in (1, 2, 3):
-        folder.put(ORT, number, environment_id="aaa" if number < 3 else "zzz")
-    folder.put(EAGER, 1, environment_id="aaa")
+        folder.put(ORT, number, environment_id=first if number < 3 else last)
+    folder.put(EAGER, 1, environment_id=first)
     folder.put(EAGER, 3, started_at="2026-11-27T23:00:00+00:00")  # the latest is not the one of most
     summary = folder.summary()
-    assert set(summary.environments) == {"aaa", "zzz"}
+    assert set(summary.environments) == {first, last}
     assert summary.rows[1].latency_ns is not None
     assert summary.rows[1].latency_ns.rounds == 3
     assert summary.rows[0].latency_ns is not None
@@ -269,27 +274,41 @@ def test_the_machine_of_most_records_counts_whatever_its_name(tmp_path: Path) ->
 def test_build_facts_of_another_backend_do_not_part_environments(tmp_path: Path) -> None:
     ours = environment()
     other = ours.model_copy(update={"software": ours.software.model_copy(update={"build": {"ort": "Release"}})})
-    folder = Folder(tmp_path, environments={ENVIRONMENT_ID: ours, "0ther": other})
-    folder.put(ORT, 2, environment_id="0ther")
+    folder = Folder(tmp_path, environments={ENVIRONMENT_ID: ours, environment_id(other): other})
+    folder.put(ORT, 2, environment_id=environment_id(other))
     assert folder.summary().notes == ()
 
 
 def test_backends_may_live_in_interpreters_with_other_libraries(tmp_path: Path) -> None:
     elsewhere = environment(libraries={"onnxruntime": "1.32.0", "numpy": "1.26.4"})
-    folder = Folder(tmp_path, environments={ENVIRONMENT_ID: environment(), "0ther": elsewhere})
+    folder = Folder(tmp_path, environments={ENVIRONMENT_ID: environment(), environment_id(elsewhere): elsewhere})
     for number in (1, 2, 3):
-        folder.put(ORT, number, environment_id="0ther")
+        folder.put(ORT, number, environment_id=environment_id(elsewhere))
     summary = folder.summary()
     assert summary.notes == ()
-    assert set(summary.environments) == {ENVIRONMENT_ID, "0ther"}
+    assert set(summary.environments) == {ENVIRONMENT_ID, environment_id(elsewhere)}
     assert all(row.latency_ns is not None and row.latency_ns.rounds == 3 for row in summary.rows[:2])
 
 
-@pytest.mark.parametrize("environment_id", [None, "neverseen"])
-def test_a_record_without_a_known_machine_is_left_out(tmp_path: Path, environment_id: str | None) -> None:
+@pytest.mark.parametrize("identity", [None, "neverseen"])
+def test_a_record_without_a_known_machine_is_left_out(tmp_path: Path, identity: str | None) -> None:
     folder = Folder(tmp_path)
-    folder.put(ORT, 1, environment_id=environment_id)
+    folder.put(ORT, 1, environment_id=identity)
     assert "environment record" in folder.summary().notes[0]
+
+
+def test_a_plan_or_an_environment_of_other_content_than_its_id_says_is_refused(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    store.save(folder.results.environment(ENVIRONMENT_ID), environment(cpu="AMD EPYC 9654"))
+    summary = folder.summary()
+    assert "its name is the hash of another environment" in summary.notes[0]
+    assert {row.status for row in summary.rows} == {"missing"}
+    plan = store.load(folder.results.plan, Plan, "make plan")
+    wide = {name: tolerance.model_copy(update={"relative_l2": 1.0}) for name, tolerance in plan.gates.items()}
+    store.save(folder.results.plan, plan.model_copy(update={"gates": wide}))
+    with pytest.raises(MalformedFileError, match=f"is not plan {plan.plan_id}") as caught:
+        folder.summary()
+    assert "make plan" in caught.value.hint
 
 
 @pytest.mark.parametrize("damage", [b"", b"not json", "cut", "flipped"])
@@ -340,7 +359,7 @@ def adaptive(folder: Folder, **settings: Any) -> None:
     """Let the plan allow further rounds."""
     plan = store.load(folder.results.plan, Plan, "make plan")
     measurement = plan.measurement.model_copy(update=settings)
-    store.save(folder.results.plan, plan.model_copy(update={"measurement": measurement}))
+    store.save(folder.results.plan, named(plan.model_copy(update={"measurement": measurement})))
 
 
 def test_further_rounds_are_joined_where_the_plan_allows_them(tmp_path: Path) -> None:
@@ -423,6 +442,18 @@ def test_a_damaged_or_foreign_witness_is_left_out_and_its_samples_are_not(
     assert row.latency_ns is not None
     assert row.latency_ns.rounds == 3
     assert says in summary.notes[0]
+
+
+@pytest.mark.parametrize(("ticks", "says"), [(5, None), (6, "of another process"), (None, "of another process")])
+def test_the_witness_of_another_run_is_left_out(tmp_path: Path, ticks: int | None, says: str | None) -> None:
+    folder = Folder(tmp_path)
+    folder.put(ORT, 2, cpu_use=cpu_use(started_ticks=5))
+    path = folder.results.usage_file(ORT.case_id, 2)
+    usage = store.load(path, Usage, "test")
+    store.save(path, usage.model_copy(update={"started_ticks": ticks}))
+    found = flags(folder.row())
+    assert ("UNWATCHED" in found) is (says is not None)
+    assert says is None or says in found["UNWATCHED"]
 
 
 @pytest.mark.parametrize(("factor", "grade"), [(4.0, "F"), (0.25, "C")])
@@ -540,7 +571,7 @@ def test_a_row_never_says_pretrained_of_seeded_weights(tmp_path: Path) -> None:
     plan = folder.synthetic.plan
     models = tuple(planned.model_copy(update={"weights": "pretrained"}) for planned in plan.models)
     cases = tuple(case.model_copy(update={"weights": "pretrained"}) for case in plan.cases)
-    store.save(folder.results.plan, plan.model_copy(update={"models": models, "cases": cases}))
+    store.save(folder.results.plan, named(plan.model_copy(update={"models": models, "cases": cases})))
     with pytest.raises(MalformedFileError, match="seeded weights, and the plan asks for pretrained weights"):
         folder.summary()
 
@@ -574,7 +605,7 @@ def test_a_row_that_failed_since_or_that_nobody_asks_for_is_not_lost(tmp_path: P
     for number in (1, 2, 3):
         store.save_raw(folder.results.raw_file(ORT.case_id, number), failed(ORT, number))
     assert [row.status for row in folder.summary().rows] == ["measured", "failed"]
-    store.save(folder.results.plan, folder.synthetic.plan.model_copy(update={"cases": (ORT,)}))
+    store.save(folder.results.plan, named(folder.synthetic.plan.model_copy(update={"cases": (ORT,)})))
     assert [row.case_id for row in folder.summary().rows] == [ORT.case_id]
 
 

@@ -11,7 +11,7 @@ from harness.core import store
 from harness.core.layout import Models, Results
 from harness.core.schemas import Case, Measured, Plan, Roof, Summary
 from tests.fixtures.engines import NAME, PATH, engine_record
-from tests.synthetic_results import RESNET, Synthetic, case_of, export_record
+from tests.synthetic_results import RESNET, Synthetic, case_of, export_record, named
 
 CASE = case_of(RESNET, "tensorrt", "fp16", 1).model_copy(update={"device": "cuda"})
 ENGINE = engine_record(export_record(RESNET))
@@ -35,7 +35,7 @@ def folders(tmp_path: Path) -> tuple[Results, Models]:
     results, models = Results(tmp_path / "results"), Models(tmp_path / "models")
     Synthetic(models=(RESNET,), cases=[CASE], samples=100, change=with_engine).write(results.root, models.root)
     plan = store.load(results.plan, Plan, "make plan")
-    store.save(results.plan, plan.model_copy(update={"device": "cuda"}))
+    store.save(results.plan, named(plan.model_copy(update={"device": "cuda"})))
     store.save(models.folder(RESNET.name).engine_record(NAME), ENGINE)
     store.save(results.roof, ROOF)
     return results, models
@@ -76,7 +76,7 @@ def test_limits_that_nobody_measured_are_no_damage(folders: tuple[Results, Model
 def test_a_plan_for_a_cpu_has_no_use_for_a_gpus_limits_and_says_so(folders: tuple[Results, Models]) -> None:
     results, models = folders
     plan = store.load(results.plan, Plan, "make plan")
-    store.save(results.plan, plan.model_copy(update={"device": "cpu"}))
+    store.save(results.plan, named(plan.model_copy(update={"device": "cpu"})))
     result = summary(results, models)
     assert result.roof is None
     assert any("roof.json is not a valid CpuRoof" in note for note in result.notes)

@@ -17,9 +17,8 @@ from harness.core.errors import MalformedFileError, MissingInputError, UsageErro
 from harness.core.layout import BUNDLE_MANIFEST, Models, Results
 from harness.core.schemas import Bundle, Plan
 from harness.core.seal import sealed, unsealed
-from tests.synthetic_results import MINILM, PLAN_ID, Synthetic, export_record, failed, matrix
+from tests.synthetic_results import ENVIRONMENT_ID, MINILM, Synthetic, export_record, failed, matrix, named
 
-FOLDER = f"inferometer-{PLAN_ID}"
 Files = dict[str, bytes]
 
 
@@ -31,6 +30,7 @@ class Run:
         cases = matrix((MINILM,), batch_sizes=(1,))[:3]
         synthetic = Synthetic(**{"models": (MINILM,), "cases": cases, "rounds": 2, "samples": 40, **changes})
         synthetic.write(self.results.root, self.models.root)
+        self.plan_id = named(synthetic.plan).plan_id
         self.folders = ["--results", str(self.results.root), "--models-dir", str(self.models.root)]
         self.make()
 
@@ -40,14 +40,14 @@ class Run:
 
     @property
     def archive(self) -> Path:
-        return self.results.bundle(PLAN_ID)
+        return self.results.bundle(self.plan_id)
 
     def pack(self) -> Files:
         bundle.stage(self.folders)
         return archive.unpack(self.archive)
 
     def replace(self, files: Files) -> None:
-        self.archive.write_bytes(archive.pack(files, FOLDER))
+        self.archive.write_bytes(archive.pack(files, f"inferometer-{self.plan_id}"))
 
     def verify(self) -> None:
         verify.stage(["--bundle", str(self.archive)])
@@ -71,6 +71,7 @@ def copy(packed: tuple[Run, Files], tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """The same archive in a place of its own, to be damaged."""
     run = object.__new__(Run)
     run.results, run.models, run.folders = Results(tmp_path), packed[0].models, []
+    run.plan_id = packed[0].plan_id
     run.replace(packed[1])
     monkeypatch.chdir(tmp_path)
     return run
@@ -103,7 +104,7 @@ def test_a_whole_bundle_verifies(copy: Run, capsys: pytest.CaptureFixture[str]) 
     said = capsys.readouterr().out
     names = ("report-details.md", "report.md", "summary.csv", "summary.json")
     assert f"{', '.join(f'results/{name}' for name in names)} come out the same" in said
-    assert f"Plan {PLAN_ID}" in said
+    assert f"Plan {copy.plan_id}" in said
 
 
 def test_the_bundle_has_everything_that_the_report_was_made_of(packed: tuple[Run, Files]) -> None:
@@ -112,7 +113,7 @@ def test_the_bundle_has_everything_that_the_report_was_made_of(packed: tuple[Run
     planned = [case for case in plan.cases if case.skip_reason is None]
     raw = {f"results/raw/{case.case_id}/{number}.json" for case in planned for number in (1, 2)}
     usage = {name.replace(".json", ".usage.json") for name in raw}
-    rest = {"plan.json", "summary.json", "summary.csv", "environments/c0ffee123456.json"}
+    rest = {"plan.json", "summary.json", "summary.csv", f"environments/{ENVIRONMENT_ID}.json"}
     rest |= {"report.md", "report-details.md"}
     expected = raw | usage | {f"results/{name}" for name in rest} | {"models/minilm-l6/export.json"}
     assert set(files) == expected | {BUNDLE_MANIFEST, "constraints.txt"}
@@ -158,7 +159,7 @@ def test_the_manifest_says_which_code_and_which_command(tmp_path: Path) -> None:
     run.results.command.write_text("python -m harness.plan --config 'a b.yaml'\n")
     manifest = store.parse(Path("m"), run.pack()[BUNDLE_MANIFEST], Bundle, "make bundle")
     assert manifest.command == "python -m harness.plan --config 'a b.yaml'"
-    assert (manifest.plan_id, manifest.git_dirty is None) == (PLAN_ID, manifest.git_commit is None)
+    assert (manifest.plan_id, manifest.git_dirty is None) == (run.plan_id, manifest.git_commit is None)
 
 
 def test_the_record_of_an_export_comes_from_the_results(tmp_path: Path) -> None:

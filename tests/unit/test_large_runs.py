@@ -155,7 +155,7 @@ def test_a_file_of_format_1_is_read_and_packed_again(tmp_path: Path) -> None:
     records = [measured(case, MINILM, number, 20) for number in (1, 2)]
     windows = [int(1.2 * sum(block.wall_ns for block in record.blocks)) for record in records]
     then = [
-        record.model_copy(update={"cpu_use": cpu_use(window_ns)})
+        record.model_copy(update={"cpu_use": cpu_use(window_ns), "environment_id": "c0ffee123456"})
         for record, window_ns in zip(records, windows, strict=True)
     ]
     assert lines == [(record, usage_of(case.case_id, record.round)) for record in then]

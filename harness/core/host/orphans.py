@@ -57,6 +57,14 @@ def children() -> frozenset[int]:
     return frozenset(pids)
 
 
+def started_ticks(pid: int) -> int | None:
+    """When a process started, in clock ticks since the machine did (field 22 of proc(5)); None where it is not shown or
+    the process has ended. No other process of a case started at the same tick."""
+    with suppress(OSError, IndexError, ValueError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    return None
+
+
 def kill_children(keep: Collection[int] = ()) -> int:
     """Kill and reap every child not in `keep`, and the children that this process adopts thereby; returns their number.
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from harness.core.schemas.generation_record import TokenParity
-from harness.core.schemas.raw_record import Clock, Parity, Placement, Repeats
+from harness.core.schemas.raw_record import Clock, CpuUse, OutputsTime, Parity, Placement, Repeats
 from harness.core.schemas.vocabulary import (
     Amount,
     Count,
@@ -349,6 +349,10 @@ class ServiceRun(LoadBase):
     repeats: Repeats | None = None
     """Smallest batch size: new inputs in the memory of stored ones. None in older records, and where nothing is
     computed or tokens are generated here."""
+    outputs_time: OutputsTime | None = None
+    """Smallest batch size: of outputs() after single passes. None as `repeats`."""
+    cpu_use: CpuUse | None = None
+    """While service times were measured. None in older records, and of a running service."""
     other_order: GuardTimes | None = None
     """Batch size 1: other = the inputs in another random order."""
     parity: dict[int, Parity]

@@ -137,6 +137,8 @@ class CpuUse(Record):
     scheduling_given: str | None = None
     """Scheduling policy and nice value at the same moment; None in older records."""
     scheduling_end: str | None = None
+    started_ticks: Amount | None = None
+    """When the process started, in clock ticks since the machine did; None in older records."""
     work_ns: tuple[Amount, ...]
     """A fixed piece of work on one thread, timed after each window of the warm-up and each block: it takes longer where
     the clock is lower or a neighbour uses the same core (harness/timing/clock.py)."""
@@ -336,6 +338,8 @@ class Usage(Record):
     whole time. Empty in older files."""
     unavailable: dict[str, str]
     """Why a field is None."""
+    started_ticks: Amount | None = None
+    """As in CpuUse: which process was watched. None in older files."""
     monitor_cpu_ns: Amount
     """CPU time of the monitor itself during its readings."""
     watched_ns: Amount

@@ -77,7 +77,7 @@ def roofline_lines(summary: Summary) -> list[Line]:
 
 def roofline_columns(summary: Summary, row: Row) -> Line:
     """Work of a batch, shares of the limits that are reached, and the limits; empty where both are missing."""
-    bounds = bounds_of(row, summary.roof)
+    bounds = bounds_of(row, row.threads, summary.roof)
     if row.roofline is None or isinstance(bounds, str) or not has_figures(row):
         return {}
     return {

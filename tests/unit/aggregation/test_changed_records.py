@@ -139,7 +139,7 @@ def test_samples_and_blocks_of_a_faster_clock_leave_time_out() -> None:
     row, _ = row_of(faster)
     assert row.grade == "C"
     assert "25%" not in details(row)["SAMPLES_MISMATCH"]
-    assert "80% needed" in details(row)["SAMPLES_MISMATCH"]
+    assert "90% needed" in details(row)["SAMPLES_MISMATCH"]
     assert row_of(faster, OTHER)[0].grade == "A"
 
 

@@ -262,6 +262,13 @@ def test_a_backend_takes_no_more_than_it_is_given(changes: dict[str, Any], said:
     assert said is None or said in flags["AFFINITY_CHANGED"].flag.detail
 
 
+@pytest.mark.parametrize(("allowed", "flagged"), [(1, False), (2, False), (3, True)])
+def test_its_other_threads_take_no_more_cpus_either(allowed: int, flagged: bool) -> None:
+    seen = usage(allowed_cpus=allowed, allowed_cores=allowed, allowed_others_percent=0.0, siblings_percent=0.0)
+    flags = flags_by_name(seen, seen, seen, used=cpu_use(2_000_000_000, affinity_given=(0, 1)))
+    assert ("AFFINITY_CHANGED" in flags) is flagged
+
+
 @pytest.mark.parametrize(
     ("waited_ns", "threads", "room", "flagged"),
     [

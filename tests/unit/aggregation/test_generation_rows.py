@@ -146,8 +146,20 @@ def test_the_memory_roof_counts_weights_and_cache_once_a_step() -> None:
     assert roof_share(CASE, EXPORT, row.itl_ns, None, 2) is None
 
 
+@pytest.mark.parametrize(("flops_per_s", "void"), [(21e6, False), (19e6, True)])
+def test_a_step_is_not_faster_than_its_products(flops_per_s: float, void: bool) -> None:
+    # Two sequences and 1,000 weights in 100 µs; on a CPU half of the least time is possible.
+    limits = CpuLimits(threads=2, flops={"fp32": flops_per_s}, copy_bytes_per_s=1e9)
+    roof = CpuRoof.model_construct(limits=(limits,), cache_bytes=None, unmeasured={})
+    source = GenerationSource(PLAN, {CASE.model: EXPORT}, {}, {}, frozenset(), roof)
+    row = generation_row(source, CASE, GenerationRecords(measured=[record(1), record(2)]))
+    flags = {flag.name: flag.detail for flag in row.flags}
+    assert (flags.get("ABOVE_ROOF", "").startswith("100.0 µs a step is less than half of")) is void
+    assert (row.grade == "F", row.itl_ns is None) == (void, void)
+
+
 @pytest.mark.parametrize(
-    ("window_ns", "caps_at"), [(71_300_000, None), (150_000_000, None), (160_000_000, "C"), (71_200_000, "F")]
+    ("window_ns", "caps_at"), [(71_300_000, None), (134_000_000, None), (136_000_000, "C"), (71_200_000, "F")]
 )
 def test_requests_fill_the_window_that_they_were_timed_in(window_ns: int, caps_at: str | None) -> None:
     timed = record(1)

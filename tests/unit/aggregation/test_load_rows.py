@@ -20,6 +20,7 @@ from harness.core.schemas import (
     LoadEnergy,
     LoadFailure,
     LoadRow,
+    OutputsTime,
     Parity,
     Placement,
     PointEnergy,
@@ -34,6 +35,7 @@ from harness.serving.load_case import batch_policy, planned_points
 from harness.serving.peak_prediction import predict
 from harness.timing.request_loops import Dispatches, serve, serve_closed
 from tests.fixtures.simulated_clock import SimulatedClock, alone, in_place
+from tests.synthetic_results import cpu_use
 
 MS = 1_000_000
 CLOCK = Clock(name="simulated", resolution_ns=1, overhead_ns=0)
@@ -337,9 +339,18 @@ def test_wrong_outputs_or_skipped_work_void_the_row(clock: SimulatedClock) -> No
     evidence = served(clock, load, lambda *_: MS, 100, 4)
 
     def with_service(**more: Any) -> LoadRow:
+        more = {"service_ns": {1: (MS,) * 100}, **more}
         return row(load, LoadEvidence(service(load, **more), None, evidence.points, evidence.replications))
 
     assert with_service().void is None
+    assert with_service(service_ns={1: (2 * MS, 1_390_000)}).void is None
+    less = with_service(service_ns={1: (2 * MS, 1_410_000)})
+    assert less.void == (
+        "batches take 1.00 ms under load (p50), and 1.41 ms at least while service times are measured: work was skipped"
+    )
+    lazy = with_service(outputs_time=OutputsTime(outputs_ns=(MS,) * 8, copy_ns=(2_000,) * 8, arrays=1))
+    assert "it computes there" in (lazy.void or "")
+    assert with_service(outputs_time=OutputsTime(outputs_ns=(90_000,), copy_ns=(2_000,), arrays=1)).void is None
     far = with_service(parity={1: WRONG})
     assert far.void is not None
     assert "above the tolerance" in far.void
@@ -359,6 +370,15 @@ def test_wrong_outputs_or_skipped_work_void_the_row(clock: SimulatedClock) -> No
     ):
         remembers = with_service(repeats=honest.model_copy(update=more))
         assert why in (remembers.void or "")
+        two = load.model_copy(update={"in_flight": 2})
+        early = service(two, service_ns={1: (MS,) * 100}, repeats=honest.model_copy(update=more))
+        assert why in (row(two, replace(evidence, service=early)).void or "")
+    used = cpu_use(1_000_000_000, threads=1, cpu_ns=1_500_000_000, helpers_ns=450_000_000)
+    assert with_service(cpu_use=used).void == "it used 1.95 CPUs on average, and has 1 by its threads and workers"
+    assert with_service(cpu_use=used, threads=2).void is None
+    for more in ({"workers": 2}, {"in_flight": 2}):
+        two = load.model_copy(update=more)
+        assert row(two, replace(evidence, service=service(two, service_ns={1: (MS,)}, cpu_use=used))).void is None
     same = with_service(repeat_input=GuardTimes(usual_ns=usual, other_ns=usual))
     assert same.void is None
     assert [(guard.name, guard.ratio) for guard in same.guards] == [("repeat-input", 1.0), ("other-seed", 1.0)]

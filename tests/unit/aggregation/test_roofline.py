@@ -384,8 +384,8 @@ def test_a_summary_with_either_roof_is_read_back_as_it_was() -> None:
 
 
 def test_the_bounds_of_a_row_name_its_own_device() -> None:
-    assert bounds_of(on_cpu(1.0), ROOF) == "what this CPU can do at most was not measured"
-    assert bounds_of(row(1.0), CPU_ROOF) == "what this GPU can do at most was not measured"
+    assert bounds_of(on_cpu(1.0), 2, ROOF) == "what this CPU can do at most was not measured"
+    assert bounds_of(row(1.0), 2, CPU_ROOF) == "what this GPU can do at most was not measured"
 
 
 @pytest.mark.parametrize(

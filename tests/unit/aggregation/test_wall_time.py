@@ -82,10 +82,14 @@ def test_what_a_mode_records_adds_up(
     assert flags.mismatch(case, [record(tuple(samples[: block.iterations]), (block,))]) == []
 
 
-def test_a_gpu_may_spend_some_time_between_short_samples_and_no_more() -> None:
-    for between_ns, flagged in ((25_000, False), (40_000, True)):
-        blocks = (Block(iterations=2_000, wall_ns=2_000 * (100_000 + between_ns)),)
-        assert bool(flags.mismatch(SYNC, [record((100_000,) * 2_000, blocks)])) == flagged
+@pytest.mark.parametrize(
+    ("device", "between_ns", "flagged"),
+    [("cuda", 25_000, False), ("cuda", 40_000, True), ("cpu", 13_000, False), ("cpu", 15_000, True)],
+)
+def test_some_time_may_pass_between_short_samples_and_no_more(device: str, between_ns: int, flagged: bool) -> None:
+    blocks = (Block(iterations=2_000, wall_ns=2_000 * (100_000 + between_ns)),)
+    case = SYNC.model_copy(update={"device": device})
+    assert bool(flags.mismatch(case, [record((100_000,) * 2_000, blocks)])) == flagged
 
 
 def test_blocks_are_not_longer_than_the_process_ran() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import psutil
 
+from harness.core.host import orphans
 from tests.fixtures.stages import ROOT, lives, until
 
 STARTS = """
@@ -27,6 +29,17 @@ kept.kill()
 def test_a_sweep_ends_all_that_was_left_and_nothing_else() -> None:
     done = subprocess.run([sys.executable, "-c", STARTS], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "3", "True", "None"]
+
+
+def test_when_a_process_started_says_which_one_it_is() -> None:
+    own = orphans.started_ticks(os.getpid())
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as later:
+        ticks = orphans.started_ticks(later.pid)
+        later.kill()
+    assert own is not None
+    assert ticks is not None
+    assert own < ticks
+    assert orphans.started_ticks(later.pid) is None
 
 
 def test_a_worker_takes_along_what_its_case_left_when_its_parent_is_killed() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from harness.core.schemas import Flag, Interval, Row, Summary
+from harness.planning.config import DEFAULT_TOLERANCES
 from harness.reporting import first_page as page
 from harness.reporting import ranking
 from harness.reporting.writers.markdown import blocks_text
@@ -76,6 +77,18 @@ def test_what_a_lower_precision_costs(rows: Rows, changes: dict[str, Any], parit
     fast = lossy(rows[OPENVINO], 5, 4.9, 5.1, **parity).model_copy(update=changes)
     assert page.accuracy_loss([rows[OPENVINO], fast]) == cost
     assert page.accuracy_loss([rows[OPENVINO]]) == "nothing"
+
+
+def test_answers_beyond_the_default_tolerance_are_not_the_same(rows: Rows, summary: Summary) -> None:
+    assert DEFAULT_TOLERANCES["fp32"].relative_l2 == page.MAX_SAME_DISTANCE
+    exact, slow = timed(rows[ONNXRUNTIME], 10, 9.9, 10.1), timed(rows[EAGER], 20, 19.9, 20.1)
+    for distance, same, cost in (
+        (1e-4, "**openvino** 5.00 ms", "nothing"),
+        (0.2, "**onnxruntime** 10.0 ms", "4.0% of answers change"),
+    ):
+        parity = rows[OPENVINO].parity.model_copy(update={"item_relative_l2": distance, "top1_agreement": 0.96})
+        found = cells(summary, slow, exact, timed(rows[OPENVINO], 5, 4.9, 5.1, parity=parity))
+        assert (found[1], found[3]) == (same, cost)
 
 
 def test_the_least_accurate_of_several_is_the_one_that_is_named(rows: Rows) -> None:

@@ -94,6 +94,18 @@ def test_an_honest_model_takes_as_long_for_a_new_input_and_answers_it(monkeypatc
     assert (result.compared, result.unchanged, result.missing) == (LEAST_PAIRS, 0, None)
 
 
+def test_answers_that_share_their_memory_are_still_those_of_their_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model(stored())
+    shared = answer(model.batches[0])
+
+    def outputs() -> dict[str, Array]:
+        np.copyto(shared["y"], model.answer["y"])
+        return shared
+
+    monkeypatch.setattr(model, "outputs", outputs)
+    assert model.run(monkeypatch).unchanged == 0
+
+
 def test_answers_by_content_are_fast_for_repeated_inputs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     result = Model(stored(), by_content).run(monkeypatch)
     assert (set(result.fresh_ns), set(result.repeated_ns)) == ({10 * MS}, {MS})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import re
 from collections.abc import Callable
 from typing import Any
@@ -171,6 +172,36 @@ def test_large_answers_are_kept_for_the_check_one_at_a_time(run: Run, monkeypatc
 def test_no_outputs_are_wrong_outputs(run: Run, nothing: Any) -> None:
     with pytest.raises(ValueError, match="output `logits` is missing"):
         run(Recording(answer=lambda *_: nothing))
+
+
+def test_no_outputs_of_timed_passes_are_wrong_outputs(run: Run) -> None:
+    turns = itertools.cycle((True, False))
+    with pytest.raises(ValueError, match="output `logits` is missing"):
+        run(Recording(answer=after_check(lambda index: reference(index) if next(turns) else {})))
+
+
+def test_arrays_that_change_after_they_were_returned_are_compared_as_they_were(run: Run) -> None:
+    class Late(Recording):
+        def outputs(self) -> Any:
+            right = super().outputs()
+            if self.inferences <= 1 + BATCHES:
+                return right
+            arrays = {name: np.zeros_like(values) for name, values in right.items()}
+            self.late.append((arrays, right))
+            return arrays
+
+        def placement(self) -> Placement:
+            for arrays, right in self.late:
+                arrays["logits"][:] = right["logits"]
+            return super().placement()
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.late: list[Any] = []
+
+    result = run(Late())
+    assert result.parity_timed is not None
+    assert result.parity_timed.relative_l2 == 1.0
 
 
 def test_a_placement_of_another_kind_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
