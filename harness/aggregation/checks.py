@@ -319,9 +319,6 @@ MAX_CHECKED_RATIO = 1.4
 """The fastest of these passes took at most 1.13 times the median of the loop in the published runs on a CPU."""
 CHECKED_NS = 20_000
 """For each thread, beyond that multiple: a pass after a pause wakes threads and brings data back into the caches."""
-MAX_WAITED_SHARE = 0.05
-"""Of the repeat check, for a CPU: an honest pass that shares its CPU took 2.5 times as long as in a loop that did not
-(epyc-2-vcpu, 2026-11-30)."""
 
 COPIES = 10
 """A copy off a GPU into memory that is not page-locked, with a conversion to fp32 on top, is slower than the same copy
@@ -430,10 +427,12 @@ def _checked_over_timed(case: Case, record: Measured) -> float | None:
 
 def checked_over_timed(repeats: Repeats, usual: float, threads: int, at_once: int = 1) -> float | None:
     """How many times as long the fastest pass on a stored input took in the repeat check as usual, in ns; None where
-    that is near enough, and where the check had to wait for a CPU. at_once: passes that the loop may run together."""
-    if not repeats.repeated_ns or repeats.waited_share is None or repeats.waited_share > MAX_WAITED_SHARE:
+    that is near enough, and where it is unknown how long the check waited for a CPU. at_once: passes that the loop may
+    run together."""
+    if not repeats.repeated_ns or repeats.waited_share is None:
         return None
-    fastest = min(repeats.repeated_ns)
+    # A pass that shares its CPU takes longer by the share of the time that it waits.
+    fastest = min(repeats.repeated_ns) * max(0.0, 1 - repeats.waited_share)
     limit = MAX_CHECKED_RATIO * at_once * usual + CHECKED_NS * threads
     return fastest / usual if usual and fastest > limit else None
 

@@ -175,9 +175,10 @@ def test_passes_that_are_checked_take_as_long_as_those_that_are_timed(factor: fl
     assert not flagged or "does less while it is timed" in flags["REPEATS_FASTER"].flag.remedy
     minority = [record(1, latency_ns=timed), record(2), record(3)]
     assert "REPEATS_FASTER" not in findings_by_name(*minority)
-    for share in (None, 0.06):  # unknown, or it shared its CPU
+    for share, explains in ((None, True), (0.65, True), (0.5, factor < 4)):  # unknown, or it shared its CPU
         beside = HONEST.model_copy(update={"waited_share": share})
-        assert findings_by_name(*[record(n, latency_ns=timed, repeats=beside) for n in (1, 2, 3)]) == {}
+        shared = findings_by_name(*[record(n, latency_ns=timed, repeats=beside) for n in (1, 2, 3)])
+        assert ("REPEATS_FASTER" not in shared) is explains
 
 
 def test_a_short_pass_after_a_pause_may_wake_threads() -> None:
