@@ -373,6 +373,9 @@ def test_wrong_outputs_or_skipped_work_void_the_row(clock: SimulatedClock) -> No
         two = load.model_copy(update={"in_flight": 2})
         early = service(two, service_ns={1: (MS,) * 100}, repeats=honest.model_copy(update=more))
         assert why in (row(two, replace(evidence, service=early)).void or "")
+    shared = {"fresh_ns": (3 * MS,) * 16, "repeated_ns": (3 * MS,) * 16}
+    assert with_service(repeats=honest.model_copy(update={**shared, "waited_share": 0.05})).void is not None
+    assert with_service(repeats=honest.model_copy(update={**shared, "waited_share": 0.06})).void is None
     used = cpu_use(1_000_000_000, threads=1, cpu_ns=1_500_000_000, helpers_ns=450_000_000)
     assert with_service(cpu_use=used).void == "it used 1.95 CPUs on average, and has 1 by its threads and workers"
     assert with_service(cpu_use=used, threads=2).void is None
