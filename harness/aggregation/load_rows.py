@@ -595,8 +595,8 @@ def _skipped_work(load: LoadCase, service: ServiceRun, guards: Sequence[Guard]) 
         return (
             f"new inputs take {interval.low:.3g} to {interval.high:.3g} times as long as stored ones: work was skipped"
         )
-    # Beside others a pass takes longer than alone, not less. A GPU takes another time for single passes. Where the check
-    # waited for a CPU, its threads waited for each other as well, and a load cannot be of grade C.
+    # Beside others a pass takes longer than alone, not less. A GPU takes another time for single passes. Where the
+    # check waited for a CPU, its threads waited for each other as well, and a load cannot have grade C.
     waited = repeats.waited_share is None or repeats.waited_share > MAX_WAITED_SHARE
     ratio = checks.checked_over_timed(repeats, usual, service.threads)
     if load.device == "cpu" and not waited and ratio is not None:
