@@ -44,6 +44,8 @@ def from_tensors(name: str, module: nn.Module, examples: Any) -> tuple[nn.Module
     """
     given = examples if isinstance(examples, tuple | list | Mapping) else (examples,)
     if not isinstance(given, Mapping) and all(isinstance(value, torch.Tensor) for value in given):
+        if parameters_of(module):
+            _bound(name, module, given)
         return module, dict(zip(input_names(module, len(given)), given, strict=True))
     bound = _bound(name, module, given)
     leaves, form = tree_flatten((bound.args, bound.kwargs))
@@ -80,10 +82,16 @@ def _bound(name: str, module: nn.Module, given: Any) -> inspect.BoundArguments:
     try:
         return signature.bind(**given) if isinstance(given, Mapping) else signature.bind(*given)
     except TypeError as error:
-        what = f"by the names {', '.join(map(str, given))}" if isinstance(given, Mapping) else f"{len(given)} by place"
+        named = isinstance(given, Mapping)
+        what = f"by the names {', '.join(map(str, given))}" if named else f"{len(given)} by place"
+        hint = "Return a tuple with an entry for each parameter; for one that takes a list: `([tensor, …],)`."
+        if any(parameter.kind == inspect.Parameter.KEYWORD_ONLY for parameter in signature.parameters.values()):
+            hint = "Return a dictionary by the names of forward's parameters: it takes some by keyword only."
+        if named:
+            hint = "Use the names of forward's parameters."
+        takes = ", ".join(signature.parameters) or "none"
         raise ConfigError(
-            f"{name} returned example inputs {what}; its forward takes {', '.join(signature.parameters) or 'none'}.",
-            f"Use the names of forward's parameters: {error}.",
+            f"{name} returned example inputs {what}; its forward takes {takes} ({error}).", hint
         ) from error
 
 
