@@ -18,7 +18,7 @@ from harness.zoo.construct import frozen_module, seed_everything
 from harness.zoo.families.arguments import from_tensors
 from harness.zoo.input_files import Arrays
 from harness.zoo.inputs.own import rotating_samples
-from harness.zoo.loaded import Axes, Inputs, Loaded, Request, axes_of_examples, sample_first, samples_of
+from harness.zoo.loaded import Axes, Inputs, Loaded, Request, axes_of_examples, sample_first, sample_count
 from harness.zoo.reference import (
     call_module,
     flat_tensors,
@@ -90,7 +90,7 @@ def load_module(
         nested_outputs=not is_plain_answer(answer),
         make_inputs=make_inputs,
         input_axes=axes,
-        usual_batch=samples_of({name: example.numpy() for name, example in zip(names, examples, strict=True)}, axes),
+        usual_batch=sample_count({name: example.numpy() for name, example in zip(names, examples, strict=True)}, axes),
         input_types={name: example.numpy().dtype for name, example in zip(names, examples, strict=True)},
         written_inputs=tuple(
             name for name, value, other in zip(names, given, examples, strict=True) if not _same(value, other)
