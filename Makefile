@@ -167,7 +167,7 @@ ASKED = $(strip $(if $(filter override,$(origin CONFIG)),CONFIG) $(DEVICE) $(MOD
         $(SCENARIOS) $(BOUND) $(RATES) $(MAX_BATCH) $(BATCHING) $(MAX_DELAY) $(WORKERS) $(IN_FLIGHT) $(CLIENTS) $(SAMPLES) $(REPLICATIONS) $(REQUESTS) \
         $(DURATION) $(PRICE) $(LOADGEN) $(ENDPOINT))
 AGGREGATE = $(STAGE).aggregate $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
-REPORT = $(STAGE).report $(PLACE) $(if $(PLAIN_CHARTS),--plain-charts) $(if $(ONLY),--model "$$ONLY")
+REPORT = $(STAGE).report $(PLACE) $(if $(PLAIN_CHARTS),--plain-charts) $(if $(ONLY),--only "$$ONLY")
 COMPARE = $(STAGE).compare $(PLACE) $(if $(BASELINE),--baseline "$$BASELINE") --threshold "$$THRESHOLD" \
           $(MARGINS) $(if $(ACROSS),--across)
 MARGINS = $(if $(MAX_REGRESSION),--max-regression "$$MAX_REGRESSION") $(if $(EQUIVALENCE),--equivalence "$$EQUIVALENCE")

@@ -128,7 +128,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("LAYERS", "--layers", ("profile_ops",), "layers to show: groups, module paths with *, classes"),
     Variable("DEPTH", "--depth", ("profile_ops",), "depth of the module tree down to which layers are shown"),
     Variable("PROFILE_RUNS", "--runs", ("profile_ops",), "inferences under a profiler (20)"),
-    Variable("ONLY", "--model", ("report",), "report: of this model alone, with all tables and charts"),
+    Variable("ONLY", "--only", ("report",), "report: of this model alone, with all tables and charts"),
     Variable("PLAIN_CHARTS", "--plain-charts", ("report",), "charts without title and caption", switch=True),
     Variable("BASELINE", "--baseline", ("compare",), "earlier results folder, its summary.json, or a store of runs"),
     Variable("THRESHOLD", "--threshold", ("compare", "ab"), "limits, separated by ;, as latency_p50<100ms"),

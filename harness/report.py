@@ -3,7 +3,7 @@
 reads   results/summary.json and the sums of what it was computed from, command.txt, comparison.json,
         profiles/<case_id>/{model,parts}.json, *.trace.json
 writes  results/report.md, results/report-details.md, charts/*.{png,svg}, results/report.html; with --profiles
-        results/profile.{md,html}, profiles/charts/*.{png,svg}; with --model reports/<slug>/…;
+        results/profile.{md,html}, profiles/charts/*.{png,svg}; with --only reports/<slug>/…;
         written/{report,profile}.json
 
 Of a large run (summary.parquet) report.md has a line a model, and the page the rows and charts of each.
@@ -68,7 +68,10 @@ def stage(arguments: Sequence[str]) -> None:
     parser.add_argument("--print", action="store_true", help="print the main table and the largest gains, too")
     parser.add_argument("--plain-charts", action="store_true", help="charts without title and caption, for papers")
     parser.add_argument(
-        "--model", help="the report of this model alone, with all tables and charts, into reports/<model>/"
+        "--only",
+        "--model",
+        dest="model",
+        help="the report of this model alone, with all tables and charts, into reports/<model>/",
     )
     parser.add_argument(
         "--profiles", action="store_true", help="the report of the profiled cases alone, measured or not"

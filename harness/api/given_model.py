@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     Model = str | os.PathLike[str] | nn.Module
     Values = torch.Tensor | NDArray[np.generic]
     InputData = Values | Sequence[Values] | Mapping[str, Values]
-    """Tensors or arrays, in the order or by the names of the model's inputs; the first axis of each is the batch."""
+    """Tensors or arrays, in the order or by the names of the model's inputs; the first axis of each is the batch. For a
+    module also in lists, tuples and dictionaries, beside values that are no tensors."""
 
 Given = dict[str, NDArray[np.generic]]
 """A batch by the names of forward's parameters, in their order; the first axis of each is the sample."""
@@ -65,6 +66,27 @@ def hand_over(module: nn.Module, given: Given, models: Models) -> str:
     return f"pickle:{name}"
 
 
+def taken(module: nn.Module, data: Any) -> tuple[nn.Module, Given]:
+    """The module and its inputs as arrays by name; for inputs in lists or dictionaries, or by keyword, a module around
+    it that takes tensors alone.
+
+    Raises ConfigError where forward does not take them, and UsageError as module_arrays() does.
+    """
+    import torch  # noqa: PLC0415 - only a module needs it
+    from torch.utils._pytree import tree_leaves  # noqa: PLC0415
+
+    from harness.zoo.families.arguments import FIXED, from_tensors, parameters_of  # noqa: PLC0415
+
+    known = parameters_of(module)
+    leaves = [leaf for leaf in tree_leaves(data) if not isinstance(leaf, FIXED)]
+    are_tensors = bool(leaves) and all(isinstance(leaf, torch.Tensor | np.ndarray) for leaf in leaves)
+    in_parts = isinstance(data, tuple | list) or (isinstance(data, Mapping) and set(data) <= set(known))
+    if not (known and are_tensors and in_parts):
+        return module, module_arrays(module, data)
+    taking, tensors = from_tensors(type(module).__name__, module, data)
+    return taking, _batch(tuple(tensors), tuple(tensors.values()))
+
+
 def module_arrays(module: nn.Module, data: Any) -> Given:
     """One or several tensors, in the order of forward's parameters or by their names, as arrays; floats in float32.
 
@@ -82,6 +104,10 @@ def module_arrays(module: nn.Module, data: Any) -> Given:
     else:
         values = list(data) if isinstance(data, tuple | list) else [data]
         names = input_names(module, len(values))
+    return _batch(names, values)
+
+
+def _batch(names: Sequence[str], values: Sequence[Any]) -> Given:
     arrays = [_array(value) for value in values]
     counts = {name: len(array) for name, array in zip(names, arrays, strict=True) if array.ndim}
     if len(set(counts.values())) != 1:
@@ -175,13 +201,13 @@ def subject_of(
             f"Cannot infer input shapes for {type(model).__name__}.",
             "Pass input_data, a batch of real inputs, or input_shape, for example (1, 3, 224, 224).",
         )
-    given = module_arrays(model, _numbers(input_shape or ()) if input_data is None else input_data)
+    taking, given = taken(model, _numbers(input_shape or ()) if input_data is None else input_data)
     count = next(len(values) for values in given.values() if values.ndim)
     batch_size = count if input_data is not None or not input_shape else input_shape[0]
     given = _first_samples(given)
     return Subject(
         type(model).__name__,
-        hand_over(model, given, models),
+        hand_over(taking, given, models),
         batch_size,
         max(MIN_SAMPLES, min(count, MAX_SAMPLES)),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import codecs
+import difflib
 import errno
 import io
 import os
@@ -38,7 +39,18 @@ class Parser(argparse.ArgumentParser):
         problem = re.sub(
             r": expected (one|at least one) argument$", " has no value, or one with a leading dash.", message
         )
-        self.exit(2, f"Error: {sanitize.one_line(problem)}\nHint:  {self.prog} --help\n")
+        self.exit(2, f"Error: {sanitize.one_line(problem)}\nHint:  {self._meant(message)}{self.prog} --help\n")
+
+    def _meant(self, message: str) -> str:
+        """What the first of unknown arguments was meant for; empty where that is not clear."""
+        known = [*self._option_string_actions]
+        unknown = re.fullmatch(r"unrecognized arguments: (\S+).*", message)
+        if unknown is None:
+            return ""
+        if not unknown[1].startswith("-"):
+            return "Models are named by --models. " if "--models" in known else ""
+        close = difflib.get_close_matches(unknown[1].partition("=")[0], known, n=1, cutoff=0.8)
+        return f"Did you mean {close[0]}? " if close else ""
 
 
 def parser(module: str, docstring: str | None) -> Parser:

@@ -145,7 +145,7 @@ class NotReproducedError(InferometerError):
 
 
 def reason(error: BaseException) -> str:
-    """`ImportError: no module named x` on one line, with the exception that caused it.
+    """`ImportError: no module named x` on one line, without a full stop, with the exception that caused it.
 
     The whole message without colours and line breaks: messages of libraries often begin with the failure and end with
     its reason. The middle of a very long message is left out. Where an exception has a cause, the result has the first
@@ -158,8 +158,9 @@ def reason(error: BaseException) -> str:
         seen.add(id(cause))
     outer, inner = _message(error), _message(cause)
     if cause is error or (inner in outer and len(outer) <= _LONGEST):
-        return _named(error, _shortened(outer))
-    return f"{_named(error, _shortened(_message(error, lines=1)))} Caused by {_named(cause, _shortened(inner))}"
+        return _named(error, _shortened(outer)).removesuffix(".")
+    first = _named(error, _shortened(_message(error, lines=1)))
+    return f"{first} Caused by {_named(cause, _shortened(inner))}".removesuffix(".")
 
 
 _COLOURS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)?|[\x00-\x08\x0b-\x1f\x7f]")

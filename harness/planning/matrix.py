@@ -326,7 +326,7 @@ def _refuse_impossible(
             reasons = "; ".join(sorted({table.not_offered.get(precision, "not offered") for _, table in backends}))
             raise ConfigError(
                 f"{where}.precisions: none of these backends runs {precision} on {device}.",
-                f"{reasons[0].upper()}{reasons[1:]}.",
+                f"{reasons[0].upper()}{reasons[1:]}. Leave {precision} out, or choose another backend.",
             )
 
     refuse_impossible(block, [table for _, table in backends], device, where)

@@ -309,8 +309,8 @@ def _matrix(config: Config, chosen: Overrides) -> tuple[tuple[MatrixBlock, ...],
     if without := [block for block in blocks if block not in able]:
         precisions = ", ".join(dict.fromkeys(name for block in without for name in block.precisions))
         notes.append(f"entries in {precisions}: their backends do not run it")
-    if chosen.precisions:
-        able, narrowed = _with_own_precisions(able, device)
+    if chosen.precisions or chosen.backends:
+        able, narrowed = _with_own_precisions(able, device, asked=bool(chosen.precisions))
         notes += narrowed
     return tuple(_with_own_settings(able, device) if chosen.settings else able), notes
 
@@ -322,11 +322,18 @@ def _with_own_settings(blocks: Sequence[MatrixBlock], device: Device) -> list[Ma
     return [block.model_copy(update={"settings": names or None}) for block, names in zip(blocks, kept, strict=True)]
 
 
-def _with_own_precisions(blocks: Sequence[MatrixBlock], device: Device) -> tuple[list[MatrixBlock], list[str]]:
-    """Keep a chosen precision only in blocks whose backends run it, and a note for each that a block loses; make_plan
-    refuses a precision that no block runs."""
+def _with_own_precisions(
+    blocks: Sequence[MatrixBlock], device: Device, asked: bool
+) -> tuple[list[MatrixBlock], list[str]]:
+    """Keep a precision only in blocks whose backends run it, and a note for each that a block loses; make_plan refuses
+    a precision that was asked for and no block runs, and blocks that run nothing."""
     run = [_precisions_of(block, device) for block in blocks]
-    kept = _names_by_block([block.precisions for block in blocks], run)
+    own = [tuple(name for name in block.precisions if name in names) for block, names in zip(blocks, run, strict=True)]
+    kept = (
+        _names_by_block([block.precisions for block in blocks], run)
+        if asked
+        else [names or block.precisions for block, names in zip(blocks, own, strict=True)]
+    )
     lost = [
         f"{name} of {', '.join(block.backends)} ({', '.join((*block.boundaries, *block.modes))})"
         for block, names in zip(blocks, kept, strict=True)

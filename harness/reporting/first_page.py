@@ -292,7 +292,8 @@ def case_table(summary: Summary) -> str:
     headers += [*((name, "right") for name in figures), ("grade", "left")]
     lines = [[_place(summary, row), *_case_cells(row, unit, row.case_id in winners)] for row in rows]
     text = table_text(text_table(headers, lines))
-    notes = "±: the longer side of the 95% interval. Accuracy: top-1 agreement or cosine against PyTorch fp32."
+    notes = "±: the longer side of the 95% interval. Accuracy: top-1 agreement or cosine against PyTorch fp32"
+    notes += ", of ONNX files against ONNX Runtime without optimisations." if _has_files(summary, rows) else "."
     if WIDE in text:
         notes += f" {WIDE.strip()}: its ends are more than ×{MAX_PRINTED_FACTOR:g} apart."
     if more:
@@ -300,6 +301,11 @@ def case_table(summary: Summary) -> str:
     if ranking.DOUBT in text:
         notes += f" {ranking.DOUBT_MEANS}"
     return f"{text}\n\n{notes}"
+
+
+def _has_files(summary: Summary, rows: Sequence[Row]) -> bool:
+    """Whether a row is of a user's ONNX file, which has no module in PyTorch."""
+    return any(row.model in summary.exports and summary.exports[row.model].module is None for row in rows)
 
 
 def fastest_in_words(choice: Choice, name: Callable[[Row], str]) -> str:

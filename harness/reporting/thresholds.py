@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import accumulate
-from typing import Generic, Literal
+from typing import Generic, Literal, TypeVar
 
 from harness.aggregation import flags, grades
 from harness.aggregation.flags import is_calibration
 from harness.comparison.verdicts import Margins
 from harness.core.errors import UsageError
 from harness.core.schemas import GenerationRow, Interval, Judgement, LoadRow, Quantity, Row
+from harness.core.text import short_names
 from harness.reporting.figures import FIGURES, GENERATION, LIMITS, LOAD, Figure, Kind, Thing
 from harness.reporting.load_groups import is_sound, peak_point
 from harness.statistics.estimators import PERCENTILE_MIN_SAMPLES, least_in_process
@@ -40,6 +41,9 @@ _FORM = re.compile(
     r"(?:(?P<selector>.+):)?(?P<metric>\w+)\s*(?P<operator><=|>=|<|>)\s*(?P<number>\d+(?:\.\d+)?(?:e-?\d+)?)\s*(?P<unit>\S*)"
 )
 _EXAMPLES = "--threshold 'latency_p50<100ms', --threshold 'minilm-l6/onnxruntime:throughput>=1000/s'"
+
+
+Judged = TypeVar("Judged", bound=Row | LoadRow | GenerationRow)
 
 
 @dataclass(frozen=True)
@@ -120,19 +124,16 @@ def parse_margins(equivalence: str, max_regression: str | None) -> Margins:
 
 def _judge_generation(threshold: Threshold, rows: Sequence[GenerationRow]) -> list[Judgement]:
     """Rows of generation that the threshold selects; UsageError where there is none."""
-    meant = [row for row in rows if threshold.selector is None or _selects_generation(threshold.selector, row)]
+    meant = _selected(threshold, rows, _parts_of_generation)
     meant = [row for row in meant if not any(flag.name == flags.CALIBRATION for flag in row.flags)]
     if not meant:
-        there = ", ".join(sorted({f"{row.model}/{row.backend}" for row in rows})) or "none"
-        raise UsageError(f"`{threshold.text}` matches no row of generation.", f"The results hold {there}.")
+        raise UsageError(f"`{threshold.text}` matches no row of generation.", _there(rows, lambda row: (row.backend,)))
     relevant = [row for row in meant if row.status != "skipped"] or meant
     return [_judged_generation(threshold, row) for row in relevant]
 
 
-def _selects_generation(selector: str, row: GenerationRow) -> bool:
-    shape = (f"b{row.batch_size}", f"p{row.prompt_length}", f"n{row.new_tokens}")
-    parts = (row.model, row.backend, row.precision, *shape)
-    return any(fnmatchcase(name, selector) for name in accumulate(parts, "{}/{}".format))
+def _parts_of_generation(row: GenerationRow) -> tuple[str, ...]:
+    return row.backend, row.precision, f"b{row.batch_size}", f"p{row.prompt_length}", f"n{row.new_tokens}"
 
 
 def _judged_generation(threshold: Threshold, row: GenerationRow) -> Judgement:
@@ -168,10 +169,9 @@ def judge(
         under_load = _judge_loads(replace(threshold, metric=loaded), served) if loaded and served else []
         return [*_judge_generation(threshold, generations), *under_load] if generations or not served else under_load
     computing = [row for row in rows if not is_calibration(row)]
-    meant = [row for row in computing if threshold.selector is None or _selects(threshold.selector, row)]
+    meant = _selected(threshold, computing, _parts)
     if not meant:
-        there = ", ".join(sorted({f"{row.model}/{row.backend}" for row in computing})) or "nothing"
-        raise UsageError(f"`{threshold.text}` matches no row.", f"The results hold {there}.")
+        raise UsageError(f"`{threshold.text}` matches no row.", _there(computing, lambda row: (row.backend,)))
     relevant = [row for row in meant if row.status != "skipped" and not _pointless(threshold.metric, row)] or meant
     return [_row_judgement(threshold, row) for row in relevant]
 
@@ -180,16 +180,14 @@ def _judge_loads(threshold: Threshold, loads: Sequence[LoadRow]) -> list[Judgeme
     """Load cases whose scenario has such a figure; where none has, UsageError."""
     metric = LOAD_METRICS[threshold.metric]
     known = [row for row in loads if row.status != "skipped" and metric.figure.applies(row)]
-    meant = [row for row in known if threshold.selector is None or _selects_load(threshold.selector, row)]
+    meant = _selected(threshold, known, _parts_of_load)
     if not meant:
-        there = ", ".join(sorted({f"{row.model}/{row.backend}/{row.precision}/{row.scenario}" for row in known}))
-        raise UsageError(f"`{threshold.text}` matches no load case.", f"The results hold {there or 'none'}.")
+        raise UsageError(f"`{threshold.text}` matches no load case.", _there(known, _parts_of_load))
     return [_judged_load(threshold, metric, row) for row in meant]
 
 
-def _selects_load(selector: str, row: LoadRow) -> bool:
-    parts = (row.model, row.backend, row.precision, row.scenario)
-    return any(fnmatchcase(name, selector) for name in accumulate(parts, "{}/{}".format))
+def _parts_of_load(row: LoadRow) -> tuple[str, ...]:
+    return row.backend, row.precision, row.scenario
 
 
 def _judged_load(threshold: Threshold, metric: LimitedFigure[LoadRow], row: LoadRow) -> Judgement:
@@ -204,10 +202,32 @@ def _judged_load(threshold: Threshold, metric: LimitedFigure[LoadRow], row: Load
     return _judgement(threshold, row.load_id, metric.quantity, value, metric.figure.ends(row), reason)
 
 
-def _selects(selector: str, row: Row) -> bool:
+def _parts(row: Row) -> tuple[str, ...]:
     sequence = [f"s{row.sequence_length}"] if row.sequence_length else []
-    parts = (row.model, row.backend, row.precision, f"b{row.batch_size}", *sequence, row.boundary, row.mode)
-    return any(fnmatchcase(name, selector) for name in accumulate(parts, "{}/{}".format))
+    return row.backend, row.precision, f"b{row.batch_size}", *sequence, row.boundary, row.mode
+
+
+def _selected(threshold: Threshold, rows: Sequence[Judged], parts: Callable[[Judged], tuple[str, ...]]) -> list[Judged]:
+    """Rows whose name begins as the selector, with the full name of the model or the short one that tables show.
+
+    parts: of a row's name, behind the model.
+    """
+    selector = threshold.selector
+    if selector is None:
+        return [*rows]
+    short = short_names(row.model for row in rows)
+
+    def is_meant(row: Judged) -> bool:
+        beginnings = (accumulate((model, *parts(row)), "{}/{}".format) for model in {row.model, short[row.model]})
+        return any(fnmatchcase(name, selector) for names in beginnings for name in names)
+
+    return [row for row in rows if is_meant(row)]
+
+
+def _there(rows: Sequence[Judged], parts: Callable[[Judged], tuple[str, ...]]) -> str:
+    short = short_names(row.model for row in rows)
+    names = sorted({"/".join((short[row.model], *parts(row))) for row in rows})
+    return f"The results hold {', '.join(names) or 'none'}."
 
 
 def _row_judgement(threshold: Threshold, row: Row) -> Judgement:

@@ -60,6 +60,7 @@ from harness.zoo.reference import (
     output_batch_axes,
     reference_of,
     relative_l2,
+    runs,
 )
 
 MAX_JPEG_DISTANCE = 0.1
@@ -309,9 +310,21 @@ def _whole_batches(made: Inputs, fixed_batch: int | None) -> Inputs:
 
 
 def _diagnosed(job: ExportJob, loaded: Loaded, inputs: Arrays, compare: Compare) -> Loaded:
-    """The model with the batch axis of each output. Raises ExportError for an error of the model itself."""
+    """The model with the batch axis of each output, its batch fixed where it takes only the size that is planned.
+
+    Raises ExportError or ConfigError for an error of the model itself.
+    """
     answer = reference_of(loaded, limits.thread_count())
-    return dataclasses.replace(loaded, batch_axes=output_batch_axes(job.info.name, loaded, answer, inputs, compare))
+    try:
+        axes = output_batch_axes(job.info.name, loaded, answer, inputs, compare)
+    except (ConfigError, ExportError):
+        size = loaded.usual_batch
+        if loaded.fixed_batch is not None or size is None or {*job.batch_sizes} != {size}:
+            raise
+        if runs(answer, inputs, size + 2) or not runs(answer, inputs, size):
+            raise
+        return _diagnosed(job, loaded.with_fixed_batch(size), inputs, compare)
+    return dataclasses.replace(loaded, batch_axes=axes)
 
 
 def _write_references(

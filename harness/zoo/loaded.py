@@ -56,7 +56,9 @@ class Loaded:
     free_axes: further axes of inputs whose extent is free, by input and axis; axes of one name go together.
     sequence_inputs: names of the inputs whose axis 1 is the sequence; empty where nothing has a sequence.
     max_sequence: longest sequence the model has positions for.
-    fixed_batch: the only batch size that a user's file takes; None where it is free.
+    fixed_batch: the only batch size that the model takes; None where it is free.
+    usual_batch: where it is free as far as declared, the size that it takes if it takes only one; None for models of
+        the zoo.
     batch_axes: batch axis of each output, where it is not the first (harness/zoo/reference.py); None where all samples
         share the output.
     quantised: how a user's ONNX file is quantised already; None where it is not.
@@ -85,6 +87,7 @@ class Loaded:
     set_attention: Callable[[str], None] | None = None
     onnx_file: Path | None = None
     fixed_batch: int | None = None
+    usual_batch: int | None = None
     batch_axes: Mapping[str, int | None] = field(default_factory=dict)
     quantised: Quantisation | None = None
     nested_outputs: bool = False

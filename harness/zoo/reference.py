@@ -9,7 +9,7 @@ batch. Each is checked with a few samples; the error names the output that fails
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -45,7 +45,10 @@ def call_module(module: nn.Module, arguments: Sequence[torch.Tensor]) -> Any:
         given = ", ".join(
             f"{str(argument.dtype).removeprefix('torch.')}{list(argument.shape)}" for argument in arguments
         )
-        hint = "Call the module with inputs of these shapes: it must take a batch of any size, in fp32 on the CPU."
+        hint = (
+            "Call the module with inputs of these shapes, in fp32 on the CPU. One that takes only the batch size of "
+            "its examples has to be planned with that alone (BATCHES=…)."
+        )
         if torch.is_inference_mode_enabled() and "does not require grad" in str(error):
             hint = "Models are measured in torch.inference_mode(), without autograd: use torch.func.grad in forward."
         raise ConfigError(
@@ -74,14 +77,20 @@ def _outputs(answer: Any) -> list[tuple[Any, Any]]:
     return _outputs(answer) if unknown else [(path, leaf) for path, leaf in leaves if not isinstance(leaf, _NO_OUTPUT)]
 
 
-def output_names(answer: Any) -> tuple[str, ...]:
-    """The names of the tensors of flat_tensors(): their keys, or `output_<place>`."""
+def output_names(answer: Any, taken: Collection[str] = ()) -> tuple[str, ...]:
+    """The names of the tensors of flat_tensors(): their keys, or `output_<place>`; each name once, and none that is
+    taken, because an ONNX file has one name for one value."""
     paths = [path for path, _ in _outputs(answer)]
-    if paths == [()]:
-        return ("output",)
     words = ["_".join(map(key_text, path)) for path in paths]
-    names = [f"output_{word}" if word[:1].isdigit() else word for word in words]
-    return tuple(names) if len(names) > 1 or not isinstance(answer, tuple | list) else ("output",)
+    if paths == [()] or (len(words) == 1 and isinstance(answer, tuple | list)):
+        words = ["output"]
+    names: list[str] = []
+    for place, word in enumerate(words):
+        name = f"output_{word}" if word[:1].isdigit() or word in taken else word or f"output_{place}"
+        while name in {*names, *taken}:
+            name += "_"
+        names.append(name)
+    return tuple(names)
 
 
 def is_plain_answer(answer: Any) -> bool:
@@ -141,7 +150,7 @@ def in_chunks(answer: Forward, arrays: Arrays, fixed_batch: int | None) -> Array
     samples = len(next(iter(arrays.values())))
     if fixed_batch is not None and samples % fixed_batch:
         raise UsageError(
-            f"{samples} inputs cannot be cut into batches of {fixed_batch}, the size that the ONNX file is fixed to.",
+            f"{samples} inputs cannot be cut into batches of {fixed_batch}, the only size that the model takes.",
             f"Set `parity_samples` to a multiple of {fixed_batch}.",
         )
     parts = [
@@ -149,6 +158,15 @@ def in_chunks(answer: Forward, arrays: Arrays, fixed_batch: int | None) -> Array
         for start in range(0, samples, chunk)
     ]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def runs(answer: Forward, arrays: Arrays, batch: int) -> bool:
+    """Whether the model takes a batch of that size."""
+    try:
+        answer({name: values[:batch] for name, values in arrays.items()})
+    except (ConfigError, ExportError):
+        return False
+    return True
 
 
 def relative_l2(values: NDArray[np.generic], reference: NDArray[np.generic]) -> float:
@@ -238,7 +256,7 @@ def run_session(session: Any, arrays: Arrays, of_user: bool = True) -> Arrays:
     except Exception as error:
         shapes = ", ".join(f"{name} {values.dtype}{list(values.shape)}" for name, values in arrays.items())
         fixed = "Its axes may be fixed: try the other exporter (EXPORTER=torchscript or dynamo)."
-        own = "Give inputs that it takes (INPUTS=<file>.npz), or ask for the batch that it is fixed to (BATCHES=…)."
+        own = "Give inputs that it takes (INPUTS=<file>.npz), or ask only for the batch size that it takes (BATCHES=1)."
         raise ExportError(
             f"The ONNX file does not run with {shapes}: {reason(error)}", own if of_user else fixed
         ) from error

@@ -48,11 +48,12 @@ class ModelSource:
 def with_prefix(name: str) -> str:
     """A model's full name: `model.onnx` is `onnx:model.onnx`, and a path of a folder `hf:` and the path (pure).
 
-    Raises ConfigError for a file of another kind.
+    Raises ConfigError for a file of another kind, and for a Python file in place of a Python path.
 
     >>> with_prefix("net/model.onnx"), with_prefix("net.pt2"), with_prefix("./folder"), with_prefix("resnet18")
     ('onnx:net/model.onnx', 'pt2:net.pt2', 'hf:./folder', 'resnet18')
     """
+    _refuse_python_files(name)
     prefix, colon, _ = name.partition(":")
     if colon and prefix in _FORMS:
         return name
@@ -85,6 +86,21 @@ def refuse_other_files(name: str | Path) -> None:
         )
 
 
+_PYTHON_FILE = re.compile(r"(?:module:)?(?P<path>[^:]+\.py)(?::(?P<function>\w*))?")
+
+
+def _refuse_python_files(name: str) -> None:
+    file = _PYTHON_FILE.fullmatch(name)
+    if file is not None:
+        path = Path(file["path"])
+        folder = "" if path.parent == Path() else f"Set `PYTHONPATH={path.parent}`. "
+        raise ConfigError(
+            f"{name} is a Python file, and a module is named by its Python path.",
+            f"{folder}Name a function of it that returns the module and its example inputs: "
+            f"`module:{path.stem}:{file['function'] or '<function>'}`.",
+        )
+
+
 def is_model_file(path: str | Path) -> bool:
     """True for the path of an ONNX file or of a saved program, by its suffix (pure)."""
     return Path(path).suffix.lower() in _OF_SUFFIX
@@ -96,7 +112,7 @@ def require_files(name: str) -> None:
     if source is None:
         return
     if source.prefix in _OF_SUFFIX.values() and not Path(source.reference).is_file():
-        raise MissingInputError(f"There is no file {source.reference}.", _near(Path(source.reference)))
+        raise _no_file(Path(source.reference))
     if source.prefix == "hf" and is_folder_reference(source.reference):
         folder = Path(source.reference)
         if not folder.is_dir():
@@ -113,6 +129,16 @@ def require_files(name: str) -> None:
             raise MissingInputError(
                 f"There is no Python module {package}.", f"Run from the folder that holds {package}, or install it."
             )
+
+
+def _no_file(path: Path) -> MissingInputError:
+    if path.is_dir():
+        return MissingInputError(f"{path} is a folder, and no file.", "Name the file in it.")
+    if path.is_symlink():
+        return MissingInputError(
+            f"{path} is a link to {path.readlink()}, which is not there.", "Make the link again, or name the file."
+        )
+    return MissingInputError(f"There is no file {path}.", _near(path))
 
 
 def _near(path: Path) -> str:

@@ -62,6 +62,8 @@ def test_what_a_models_code_does_to_its_process_is_its_own_failed_row(names: tup
     [
         ("in_place", "drawing"),
         ("batched", "answering", "any_number"),
+        ("namesakes", "alone"),
+        pytest.param(("turning", "program", "listed"), marks=pytest.mark.slow),
         pytest.param(("masked", "pixels"), marks=pytest.mark.slow),
         pytest.param(("softmax", "digits", "states", "lazy"), marks=pytest.mark.slow),
         pytest.param(("named", "nested", "tempered", "a_number"), marks=pytest.mark.slow),
@@ -74,7 +76,8 @@ def test_odd_modules_are_measured_by_every_backend(names: tuple[str, ...], own: 
     assert len(rows) == len(names) * len(backends)
     sound = {name for name, row in rows.items() if row.status == "measured" and row.grade != "F"}
     lost = {name: row.reason or [flag.detail for flag in row.flags] for name, row in rows.items() if name not in sound}
-    assert lost == {}
+    unread = {"turning openvino"} & lost.keys()  # OpenVINO 2026.4 answers complex products in another shape
+    assert lost.keys() == unread, lost
     copied = [record.placement.settings.get("inputs_copied") for record in own.records().values() if is_torch(record)]
     assert [name for name in copied if name] == ["x"] * 2 * ("in_place" in names), "said where it works on its input"
 
@@ -185,8 +188,11 @@ def test_examples_may_be_given_by_the_names_of_forwards_parameters(tmp_path: Pat
             "averaged",
             ("Output `output_1`", "no batch axis: its shape is (4,) for 1 sample", "leave `output_1` out"),
         ),
-        ("misnamed", ("example inputs by the names words, mask; its forward takes ids, mask", "names of forward's")),
-        ("an_object", ("returned a object for its input `temperature`", "tuples and dictionaries")),
+        ("unlisted", ("has inputs 2 by place; its forward takes x", "takes a list: `([tensor, …],)`")),
+        ("by_place", ("2 by place; its forward takes values, scale", "some by keyword only")),
+        ("nowhere", ("no values for `linear.weight`", "load_state_dict(…, assign=True)")),
+        ("misnamed", ("has inputs by the names words, mask; its forward takes ids, mask", "names of forward's")),
+        ("an_object", ("Input `temperature` of", "is a object, and no tensor", "tuples and dictionaries")),
         ("no_samples", ("No example input", "batch axis with samples")),
         ("sparse", ("keeps `weight` as a tensor of sparse_coo, float32", "`.to_dense()`")),
         (

@@ -63,7 +63,7 @@ def test_odd_files_are_measured_and_have_a_chart_each(own: Folder) -> None:
         pytest.param((files.branching, files.looping, files.words), marks=pytest.mark.slow),
         # shared inputs, a batch in the second axis
         pytest.param((files.tempered, files.stepping, files.masked), marks=pytest.mark.slow),
-        pytest.param((files.small_table, files.newest, files.seven), marks=pytest.mark.slow),
+        pytest.param((files.small_table, files.newest, files.seven, files.one_inside), marks=pytest.mark.slow),
     ],
 )
 def test_inputs_of_every_kind_are_made_up_and_taken(makers: tuple[Callable[[Path], Path], ...], own: Folder) -> None:

@@ -47,7 +47,7 @@ def test_a_forward_that_raises_is_named_with_what_it_was_given(items: int, where
     assert raised.value.problem == (
         f"The forward of Picky raised ValueError: four, not {items} at a time (its inputs: float32[{items}, 2])."
     )
-    assert "any size" in raised.value.hint
+    assert "the batch size of its examples" in raised.value.hint
 
 
 def test_a_function_that_its_module_lacks_is_named_and_not_the_folder(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from harness.core.errors import ConfigError, HubError
 from harness.zoo import model_info
-from harness.zoo.families.transformer import load
+from harness.zoo.families.transformer import first_token, load
 from harness.zoo.loaded import Loaded, Request
 
 CONFIG = '{"model_type": "bert", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "vocab_size": 9}'
@@ -94,6 +94,45 @@ def test_weights_that_the_files_lack_are_no_pretrained_weights(lost: str, proble
 )
 def test_weights_that_are_tied_or_not_read_are_not_missed(model: Callable[[], Any], tmp_path: Path) -> None:
     assert of_folder(tmp_path, model()).weight_source
+
+
+def small_bart() -> Any:
+    halves = {"encoder": 1, "decoder": 1}
+    return transformers.BartConfig(
+        vocab_size=40,
+        d_model=16,
+        decoder_start_token_id=2,
+        **{f"{half}_layers": layers for half, layers in halves.items()},
+        **{f"{half}_attention_heads": 2 for half in halves},
+        **{f"{half}_ffn_dim": 32 for half in halves},
+    )
+
+
+def test_a_translator_answers_with_the_next_token_after_its_own_first(tmp_path: Path) -> None:
+    loaded = of_folder(tmp_path, transformers.BartForConditionalGeneration(small_bart()))
+    assert loaded.input_names == ("input_ids", "attention_mask", "decoder_input_ids")
+    ids = torch.arange(10).reshape(2, 5)
+    module = loaded.require_module()
+    whole = transformers.BartForConditionalGeneration.from_pretrained(tmp_path / "mine").eval()
+    with torch.inference_mode():
+        ours = module(ids, torch.ones_like(ids), ids)
+        theirs = whole(input_ids=ids, decoder_input_ids=ids).logits[:, -1]
+    torch.testing.assert_close(ours, theirs)
+    assert first_token(small_bart()) == 2
+    assert first_token(transformers.T5Config(decoder_start_token_id=None)) == 0
+
+
+def test_the_encoder_of_a_translator_needs_no_decoder(tmp_path: Path) -> None:
+    config = transformers.T5Config(vocab_size=40, d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2)
+    loaded = of_folder(tmp_path, transformers.T5EncoderModel(config))
+    assert loaded.input_names == ("input_ids", "attention_mask")
+    ids = torch.zeros(2, 5, dtype=torch.int64)
+    assert loaded.require_module()(ids, torch.ones_like(ids)).shape == (2, 5, 16)
+
+
+def test_a_model_without_a_limit_of_positions_has_none(tmp_path: Path) -> None:
+    config = transformers.XLNetConfig(vocab_size=40, d_model=16, n_layer=1, n_head=2, d_inner=32)
+    assert of_folder(tmp_path, transformers.XLNetModel(config)).max_sequence is None
 
 
 def test_a_model_of_pictures_and_texts_is_refused(tmp_path: Path) -> None:

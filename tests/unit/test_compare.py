@@ -355,6 +355,17 @@ def test_a_threshold_that_matches_nothing_is_a_mistake(after: Summary, selector:
     assert "resnet50/openvino" in caught.value.hint
 
 
+def test_a_threshold_takes_the_short_name_that_tables_show(after: Summary) -> None:
+    own = after.model_copy(
+        update={"rows": tuple(row.model_copy(update={"model": "onnx:/nets/a/net.onnx"}) for row in after.rows)}
+    )
+    short = judged(own, "net.onnx/openvino:latency_p50<1s")
+    assert short.keys() == judged(own, "onnx:/nets/a/net.onnx/openvino:latency_p50<1s").keys() != set()
+    with pytest.raises(UsageError) as caught:
+        judged(own, "nets.onnx:latency_p50<1s")
+    assert "The results hold net.onnx/onnxruntime, net.onnx/openvino" in caught.value.hint
+
+
 def with_device(summary: Summary) -> Summary:
     """As if every row had run on a GPU."""
     clock = Clock(name="CUDA events", resolution_ns=500.0, overhead_ns=1_000)

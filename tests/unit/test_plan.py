@@ -107,12 +107,16 @@ def test_a_model_that_no_block_has_is_said_to_be_unmeasured(here: Path, capsys: 
         ("my nets/modle.onnx", "There is no file my nets/modle.onnx.", "Did you mean my nets/model.onnx?"),
         ("my nets/mdel.pt2", "There is no file my nets/mdel.pt2.", "Did you mean my nets/model.pt2?"),
         ("onnx:/no/where.onnx", "There is no file /no/where.onnx.", "Check the path"),
+        ("folder.onnx", "folder.onnx is a folder, and no file.", "Name the file in it."),
+        ("lost.onnx", "lost.onnx is a link to gone.onnx, which is not there.", "Make the link again"),
         ("./svaed", "There is no folder svaed.", "Did you mean saved?"),
         ("./my nets/", "my nets has no config.json", "save_pretrained"),
         ("module:no_such_package.nets:build", "There is no Python module no_such_package.", "Run from the folder"),
     ],
 )
 def test_what_is_not_there_is_an_error_of_the_plan(here: Path, model: str, problem: str, hint: str) -> None:
+    (here / "folder.onnx").mkdir()
+    (here / "lost.onnx").symlink_to("gone.onnx")
     with pytest.raises(MissingInputError) as raised:
         planned(model)
     assert raised.value.problem.startswith(problem)

@@ -18,6 +18,7 @@ from harness.backends.torch.place import (
     PlacedInputs,
     Tensors,
     host_facts,
+    in_type,
     rewrite,
     use_threads,
 )
@@ -224,7 +225,7 @@ class OnCuda(Place):
             isinstance(part, _CONVOLUTIONS) for part in module.modules()
         ):
             self._format = torch.channels_last
-        moved: nn.Module = module.to(_DEVICE).to(dtype).to(memory_format=self._format)
+        moved: nn.Module = in_type(module.to(_DEVICE), dtype).to(memory_format=self._format)
         return moved
 
     def inputs(self, batches: Sequence[Sequence[Array]], dtype: torch.dtype) -> PlacedInputs:

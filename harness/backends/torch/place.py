@@ -51,6 +51,18 @@ class PlacedInputs(ABC):
         raise CaseError("These outputs are already where they are read.", "Leave `boundaries: [transfer]` out.")
 
 
+_CONVERSIONS = {
+    torch.float32: nn.Module.float,
+    torch.bfloat16: nn.Module.bfloat16,
+    torch.float16: nn.Module.half,
+}
+
+
+def in_type(module: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """The module itself, its floats in `dtype`. `.to(dtype)` would drop the imaginary part of complex weights, too."""
+    return _CONVERSIONS[dtype](module)
+
+
 def rewrite(targets: Tensors, arrays: Sequence[Array]) -> None:
     """Copy arrays into tensors of other types, layouts or devices; those that lie on the arrays' own memory have it."""
     for target, array in zip(targets, arrays, strict=True):
@@ -114,7 +126,7 @@ class OnCpu(Place):
 
     def module(self, module: nn.Module, dtype: torch.dtype) -> nn.Module:
         """The module itself, its floats converted."""
-        return module.to(dtype)
+        return in_type(module, dtype)
 
     def inputs(self, batches: Sequence[Sequence[Array]], dtype: torch.dtype) -> PlacedInputs:
         """Tensors on the batches' own memory: copies would add load time and memory to PyTorch alone."""

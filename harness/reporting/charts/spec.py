@@ -330,6 +330,10 @@ MAX_FINE_SPAN = 60
 """Largest ratio of the ends at which the labels of 1, 2 and 5 of each decade have room."""
 
 
+LONG_DECADES = 45
+"""Number of decades times the length of the last label above which only every second label has room."""
+
+
 def axis_from_zero(label: str, high: float, room: float, most: int = 4, suffix: str = "") -> Axis:
     """A linear axis from 0, so that lengths are proportional to values. room: its length in multiples of `high`."""
     end = room * high or 1.0
@@ -351,6 +355,8 @@ def decade_axis(label: str, low: float, high: float, suffix: str = "") -> Axis:
     powers = [tick for tick in ticks if math.isclose(math.log10(tick), round(math.log10(tick)), abs_tol=1e-9)]
     if high / low >= MAX_FINE_SPAN and sum(low <= power <= high for power in powers) > 1:
         ticks = powers
+        if math.log10(high / low) * len(f"{high:,.0f}") > LONG_DECADES:
+            ticks = [power for power in powers if round(math.log10(power)) % 2 == 0]
     return Axis(label, low, high, tuple(ticks), "log", suffix)
 
 

@@ -13,7 +13,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_flatten_with_path, 
 
 from harness.core.errors import ConfigError
 
-_FIXED = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
+FIXED = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 
 
 class FromTensors(nn.Module):
@@ -44,15 +44,17 @@ def from_tensors(name: str, module: nn.Module, examples: Any) -> tuple[nn.Module
     """
     given = examples if isinstance(examples, tuple | list | Mapping) else (examples,)
     if not isinstance(given, Mapping) and all(isinstance(value, torch.Tensor) for value in given):
+        if parameters_of(module):
+            _bound(name, module, given)
         return module, dict(zip(input_names(module, len(given)), given, strict=True))
     bound = _bound(name, module, given)
     leaves, form = tree_flatten((bound.args, bound.kwargs))
     leaves = [torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf for leaf in leaves]
     names = _names(bound, module)
     for path, leaf in zip(names, leaves, strict=True):
-        if not isinstance(leaf, (torch.Tensor, *_FIXED)):
+        if not isinstance(leaf, (torch.Tensor, *FIXED)):
             raise ConfigError(
-                f"{name} returned a {type(leaf).__name__} for its input `{path}`, and not a tensor.",
+                f"Input `{path}` of {name} is a {type(leaf).__name__}, and no tensor.",
                 "Give tensors, alone or in tuples and dictionaries; numbers and text are the same in every call.",
             )
     tensors = {path: leaf for path, leaf in zip(names, leaves, strict=True) if isinstance(leaf, torch.Tensor)}
@@ -80,11 +82,15 @@ def _bound(name: str, module: nn.Module, given: Any) -> inspect.BoundArguments:
     try:
         return signature.bind(**given) if isinstance(given, Mapping) else signature.bind(*given)
     except TypeError as error:
-        what = f"by the names {', '.join(map(str, given))}" if isinstance(given, Mapping) else f"{len(given)} by place"
-        raise ConfigError(
-            f"{name} returned example inputs {what}; its forward takes {', '.join(signature.parameters) or 'none'}.",
-            f"Use the names of forward's parameters: {error}.",
-        ) from error
+        named = isinstance(given, Mapping)
+        what = f"by the names {', '.join(map(str, given))}" if named else f"{len(given)} by place"
+        hint = "Give a tuple with an entry for each parameter; for one that takes a list: `([tensor, …],)`."
+        if any(parameter.kind == inspect.Parameter.KEYWORD_ONLY for parameter in signature.parameters.values()):
+            hint = "Give a dictionary by the names of forward's parameters: it takes some by keyword only."
+        if named:
+            hint = "Use the names of forward's parameters."
+        takes = ", ".join(signature.parameters) or "none"
+        raise ConfigError(f"{name} has inputs {what}; its forward takes {takes} ({error}).", hint) from error
 
 
 def _names(bound: inspect.BoundArguments, module: nn.Module) -> list[str]:

@@ -280,7 +280,7 @@ def _translated(request: Request, action: str) -> Iterator[None]:
     except InferometerError:
         raise
     except Exception as error:  # a damaged file can raise anything: IndexError for a truncated pickle
-        why = reason(error).rstrip(".")
+        why = reason(error)
         if "custom code" in why:
             raise ConfigError(
                 f"{info.name} needs code from its repository, which is never run.",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 from torch import nn
+from torch.fx import GraphModule
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
@@ -17,7 +18,7 @@ from harness.zoo.construct import frozen_module, seed_everything
 from harness.zoo.families.arguments import from_tensors
 from harness.zoo.input_files import Arrays
 from harness.zoo.inputs.own import rotating_samples
-from harness.zoo.loaded import Axes, Inputs, Loaded, Request, axes_of_examples, sample_first
+from harness.zoo.loaded import Axes, Inputs, Loaded, Request, axes_of_examples, sample_first, sample_count
 from harness.zoo.reference import (
     call_module,
     flat_tensors,
@@ -57,6 +58,7 @@ def load_module(
     input_axes: Axes | None = None,
 ) -> Loaded:
     """An unknown module, called once with its examples. Raises ConfigError where it returns no tensors."""
+    axes = input_axes or {}
     given = [example.clone() for example in examples]
     with torch.inference_mode():
         answer = call_module(frozen_module(_storable(info, initialised_module(module, examples))), given)
@@ -84,10 +86,11 @@ def load_module(
         weight_source=info.weight_source,
         classifier=False,
         input_names=names,
-        output_names=output_names(answer),
+        output_names=output_names(answer, {*names, *module.state_dict()}),
         nested_outputs=not is_plain_answer(answer),
         make_inputs=make_inputs,
-        input_axes=input_axes or {},
+        input_axes=axes,
+        usual_batch=sample_count({name: example.numpy() for name, example in zip(names, examples, strict=True)}, axes),
         input_types={name: example.numpy().dtype for name, example in zip(names, examples, strict=True)},
         written_inputs=tuple(
             name for name, value, other in zip(names, given, examples, strict=True) if not _same(value, other)
@@ -98,6 +101,11 @@ def load_module(
 def _storable(info: ModelInfo, module: nn.Module) -> nn.Module:
     """The module itself. Raises ConfigError for weights that are no dense tensors: each process reads them again."""
     for name, value in module.state_dict().items():
+        if isinstance(value, torch.Tensor) and value.is_meta:
+            raise ConfigError(
+                f"{info.name} has no values for `{name}`: it is on the meta device.",
+                "Build it without the meta device, or give it its weights: `load_state_dict(…, assign=True)`.",
+            )
         dense = isinstance(value, torch.Tensor) and value.layout == torch.strided and not value.is_quantized
         if not dense or is_traceable_wrapper_subclass(value):
             kind = f"a tensor of {value.layout}, {value.dtype}" if isinstance(value, torch.Tensor) else "no tensor"
@@ -117,9 +125,15 @@ def initialised_module(module: nn.Module, examples: Sequence[torch.Tensor]) -> n
 
 
 def uncompiled_module(module: nn.Module) -> nn.Module:
-    """The module without torch.compile's wrappers around it or its parts: the backend decides whether to compile."""
+    """The module without torch.compile's wrappers around it or its parts: the backend decides whether to compile.
+
+    Modules of torch.export, which have one mode alone, accept to be set to eval.
+    """
     whole = _unwrapped(module)
     for part in [*whole.modules()]:
+        if isinstance(part, GraphModule):
+            for refusing in ("train", "eval"):
+                vars(part).pop(refusing, None)
         if getattr(part, "_compiled_call_impl", None) is not None:
             part._compiled_call_impl = None
         for name, child in part.named_children():

@@ -80,6 +80,7 @@ def load(request: Request) -> Loaded:
         sequence_inputs=tuple(entry.name for entry in asked if _is_text(entry)),
         onnx_file=path,
         fixed_batch=_fixed_batch(asked, axes),
+        usual_batch=1,
         quantised=quantisation_of(path),
     )
 

@@ -166,7 +166,7 @@ class EncoderDecoder(nn.Module):
 
 
 class _LastPosition(nn.Module):
-    """Only the last position meets the vocabulary, as when serving: T5's own head multiplies every position."""
+    """Only the last position meets the vocabulary, as when serving: the model's own head multiplies every position."""
 
     def __init__(self, head: nn.Module) -> None:
         super().__init__()
@@ -260,8 +260,7 @@ def load(request: Request) -> Loaded:
     config.save_pretrained(request.folder)
     # Read where it is needed: the user's own inputs are ids already.
     tokenizer = functools.cache(functools.partial(hub.tokenizer, origin, request))
-    # T5's decoder starts with the padding token.
-    start = int(config.pad_token_id) if wrapper is EncoderDecoder else None
+    start = first_token(config) if wrapper is EncoderDecoder else None
     return Loaded(
         module=frozen_module(wrapper(model)),
         weight_source=source,
@@ -273,7 +272,7 @@ def load(request: Request) -> Loaded:
         kind="text",
         input_types=dict.fromkeys(wrapper.inputs, np.dtype(np.int64)),
         sequence_inputs=wrapper.inputs,
-        max_sequence=getattr(config, "max_position_embeddings", None),
+        max_sequence=_positions(config),
         attention=str(model.config._attn_implementation),
         set_attention=model.set_attn_implementation,
         # ONNX Runtime fuses the attention of encoders: T5's adds a bias by distance to its scores.
@@ -304,12 +303,15 @@ def _classes(config: Any) -> tuple[Any, type[Encoder] | type[EncoderDecoder]]:
     import transformers  # noqa: PLC0415
 
     architecture_name = (getattr(config, "architectures", None) or [""])[0]
-    if architecture_name == "T5ForConditionalGeneration":
+    translators = transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
+    if type(config) in translators and translators[type(config)].__name__ == architecture_name:
         return transformers.AutoModelForSeq2SeqLM, EncoderDecoder
+    if architecture_name.endswith("EncoderModel"):
+        return transformers.AutoModelForTextEncoding, Encoder
     if getattr(config, "is_encoder_decoder", False) or not hasattr(config, "vocab_size"):
         raise ConfigError(
             f"A {config.model_type} model does not take one text and answer in one pass.",
-            "Choose an encoder, a sequence classifier, a decoder or T5, or wrap it: `module:<path>:<function>`.",
+            "Choose an encoder, a classifier, a decoder or a translator, or wrap it: `module:<path>:<function>`.",
         )
     if architecture_name.endswith(("ForCausalLM", "LMHeadModel")):
         return transformers.AutoModelForCausalLM, CausalLanguageModel
@@ -318,6 +320,18 @@ def _classes(config: Any) -> tuple[Any, type[Encoder] | type[EncoderDecoder]]:
     if architecture_name.endswith("ForTokenClassification"):
         return transformers.AutoModelForTokenClassification, TokenClassifier
     return transformers.AutoModel, Encoder
+
+
+def first_token(config: Any) -> int:
+    """The token that a decoder beside an encoder begins with: by default, as T5's, the padding token."""
+    start = getattr(config, "decoder_start_token_id", None)
+    return int(config.pad_token_id if start is None else start)
+
+
+def _positions(config: Any) -> int | None:
+    """The longest sequence that a model has positions for; XLNet, which has no limit, says -1."""
+    longest = getattr(config, "max_position_embeddings", None)
+    return longest if longest and longest > 0 else None
 
 
 def _options(auto: Any, config: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import functools
 import inspect
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,11 @@ KEPT = frozenset(("namespace", "pkg.torch.onnx.class_hierarchy", "pkg.torch.onnx
 """Notes that name the module of the model that a node belongs to: layers are identified by them."""
 
 
-def strip_traces(path: Path) -> None:
-    """Rewrite the file at path without stack traces, doc strings and the like; weights beside it stay as they are."""
+def strip_traces(path: Path, outputs: Mapping[str, str] | None = None) -> None:
+    """Rewrite the file at path without stack traces, doc strings and the like; weights beside it stay as they are.
+
+    outputs: new names of outputs, by their present names.
+    """
     model = onnx.load(path, load_external_data=False)
     for record in (model, *_parts(model)):
         for field, _ in record.ListFields():
@@ -44,6 +47,9 @@ def strip_traces(path: Path) -> None:
                 record.ClearField("metadata_props")
                 for key, value in kept:
                     record.metadata_props.add(key=key, value=value)
+    if outputs:
+        # A value inside that has such a name already, as `linear` of a layer, takes another name.
+        _rename(model.graph, {**{name: f"{name}/inside" for name in outputs.values()}, **outputs})
     path.write_bytes(model.SerializeToString(deterministic=True))
 
 
@@ -53,6 +59,18 @@ def _parts(model: Any) -> Iterator[Any]:
     for function in model.functions:
         yield from (function, *function.value_info)
         yield from _node_parts(function.node)
+
+
+def _rename(graph: Any, names: Mapping[str, str]) -> None:
+    """Rename values of a graph, and where its subgraphs read them."""
+    for value in (*graph.output, *graph.value_info, *graph.initializer):
+        value.name = names.get(value.name, value.name)
+    for node in graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                _rename(inner, names)
 
 
 def _graph_parts(graph: Any) -> Iterator[Any]:
@@ -81,7 +99,9 @@ def write_fp32(loaded: Loaded, examples: Arrays, path: Path, options: ExportChoi
     module = with_own_inputs(loaded.require_module(), loaded.input_names, loaded.written_inputs)
     taken = in_model_layout(examples, loaded.input_axes)
     arguments = tuple(torch.from_numpy(taken[name].copy()) for name in loaded.input_names)
-    axes = _dynamo(loaded, module) if options.exporter == "dynamo" else _torchscript(loaded)
+    # The dynamo exporter gives an output its name even where another value has it.
+    outputs = {f"output:{place}": name for place, name in enumerate(loaded.output_names)}
+    axes = _dynamo(loaded, module) if options.exporter == "dynamo" else _torchscript(loaded, outputs)
     try:
         with (
             quiet_natively(),
@@ -95,16 +115,16 @@ def write_fp32(loaded: Loaded, examples: Arrays, path: Path, options: ExportChoi
                 arguments,
                 path,
                 input_names=list(loaded.input_names),
-                output_names=list(loaded.output_names),
+                output_names=list(outputs),
                 opset_version=options.opset,
                 **axes,
             )
     except Exception as error:  # the exporters raise whatever the model's code and their passes raise
         raise ExportError(
-            f"The {options.exporter} exporter failed (opset {options.opset}): {reason(_inner(error)).rstrip('.')}.",
+            f"The {options.exporter} exporter failed (opset {options.opset}): {reason(_inner(error))}.",
             f"Try the other exporter: EXPORTER={other_exporter(options.exporter)}.",
         ) from error
-    strip_traces(path)
+    strip_traces(path, outputs)
     return options.exporter if attention is None else f"{options.exporter}, attention {attention}"
 
 
@@ -191,10 +211,10 @@ def _free_axes(loaded: Loaded, name: str) -> dict[int, str]:
     return free | ({1: "sequence"} if name in loaded.sequence_inputs else {}) | dict(loaded.free_axes.get(name, {}))
 
 
-def _torchscript(loaded: Loaded) -> dict[str, Any]:
+def _torchscript(loaded: Loaded, outputs: Mapping[str, str]) -> dict[str, Any]:
     axes = {name: _free_axes(loaded, name) for name in loaded.input_names}
-    outputs = {name: loaded.batch_axes.get(name, 0) for name in loaded.output_names}
-    axes |= {name: {axis: "batch"} for name, axis in outputs.items() if axis is not None}
+    batch = {port: loaded.batch_axes.get(name, 0) for port, name in outputs.items()}
+    axes |= {port: {axis: "batch"} for port, axis in batch.items() if axis is not None}
     return {"dynamo": False, "dynamic_axes": axes}
 
 

@@ -72,6 +72,27 @@ def test_an_unknown_option_is_two_lines(capsys: pytest.CaptureFixture[str]) -> N
     )
 
 
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        (["--batch", "1"], "Did you mean --batches? python -m harness.plan --help"),
+        (["--model=net.onnx"], "Did you mean --models? python -m harness.plan --help"),
+        (["my net.onnx"], "Models are named by --models. python -m harness.plan --help"),
+        (["--nothing"], "python -m harness.plan --help"),
+    ],
+)
+def test_what_an_unknown_argument_was_meant_for_is_a_hint(
+    given: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = cli.parser("harness.plan", "Doc.")
+    parser.allow_abbrev = False
+    parser.add_argument("--models")
+    parser.add_argument("--batches")
+    with pytest.raises(SystemExit):
+        parser.parse_args(given)
+    assert capsys.readouterr().err.endswith(f"Hint:  {hint}\n")
+
+
 @pytest.mark.parametrize("value", [["-resnet18"], []])
 def test_a_value_with_a_leading_dash_is_named(value: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     parser = cli.parser("harness.plan", "Doc.")

@@ -109,5 +109,9 @@ def test_of_a_very_long_message_both_ends_are_kept() -> None:
     assert len(said) < 1300
 
 
+def test_a_full_stop_is_left_to_the_sentence_around_it() -> None:
+    assert reason(ValueError("eval() is not supported yet.")) == "ValueError: eval() is not supported yet"
+
+
 def test_an_exception_without_a_message_has_its_type() -> None:
     assert reason(RecursionError()) == "RecursionError"

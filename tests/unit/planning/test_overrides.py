@@ -292,6 +292,19 @@ def test_a_chosen_precision_goes_to_the_entries_whose_backends_run_it() -> None:
     assert left_out(config(data), chosen) == ("bf16 of onnxruntime (e2e, sync)",)
 
 
+def test_chosen_backends_leave_out_what_none_of_them_runs() -> None:
+    data = {
+        "models": ["minilm-l6"],
+        "matrix": [{"backends": ["torch-eager", "onnxruntime"], "precisions": ["fp32", "bf16"]}],
+    }
+    plan = planned(data, backends=("onnxruntime",))
+    assert {(case.backend, case.precision) for case in plan.cases} == {("onnxruntime", "fp32")}
+    assert left_out(config(data), Overrides(backends=("onnxruntime",))) == ("bf16 of onnxruntime (compute, sync)",)
+    with pytest.raises(ConfigError, match="none of these backends runs bf16") as refused:
+        planned(data, backends=("onnxruntime",), precisions=("bf16",))
+    assert refused.value.hint.endswith(" Leave bf16 out, or choose another backend.")
+
+
 def test_a_precision_that_no_entry_runs_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"matrix\[0\].precisions: none of these backends runs bf16"):
         planned({"models": ["minilm-l6"], "matrix": [{"backends": ["onnxruntime"]}]}, precisions=("fp32", "bf16"))

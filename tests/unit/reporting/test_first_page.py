@@ -136,6 +136,14 @@ def test_a_void_row_is_never_an_answer(rows: Rows, summary: Summary) -> None:
     assert next(line for line in shown.splitlines() if "onnxruntime" in line).count("void") == 3
 
 
+def test_the_reference_of_an_onnx_file_is_named(summary: Summary) -> None:
+    assert "against PyTorch fp32. " in f"{page.case_table(summary)} ", "nothing but modules"
+    row = next(row for row in summary.rows if row.model in summary.exports)
+    file = summary.exports[row.model].model_copy(update={"module": None})
+    of_file = summary.model_copy(update={"exports": {**summary.exports, row.model: file}})
+    assert "fp32, of ONNX files against ONNX Runtime without optimisations." in page.case_table(of_file)
+
+
 def test_nothing_to_answer_is_said(summary: Summary) -> None:
     void = tuple(row.model_copy(update={"grade": "F"}) for row in summary.rows)
     assert "| –" in blocks_text([page.answer_table(summary.model_copy(update={"rows": void}))])

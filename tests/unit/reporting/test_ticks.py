@@ -48,3 +48,8 @@ def test_ticks_of_extreme_ratios_are_few_and_have_no_exponent() -> None:
 def test_a_wide_axis_has_more_than_one_label_within_it() -> None:
     assert len(decade_axis("", 1.2, 80).shown) > 1
     assert decade_axis("", 0.9, 110).shown == (1.0, 10.0, 100.0)
+
+
+def test_of_long_labels_side_by_side_every_second_is_left() -> None:
+    assert decade_axis("", 9, 8e6).shown == (100.0, 10_000.0, 1_000_000.0)
+    assert decade_axis("", 45, 2.4e5).shown == (100.0, 1_000.0, 10_000.0, 100_000.0)

@@ -86,6 +86,9 @@ def test_malformed_sources_are_refused(name: str) -> None:
         ("net.pt", "net.pt is not loaded unseen", "module:<python path>:<function>"),
         ("./net.PTH", "./net.PTH is not loaded unseen", "module:<python path>:<function>"),
         ("net.engine", "net.engine is in a format that is not read", "ONNX"),
+        ("net.py", "net.py is a Python file", "`module:net:<function>`"),
+        ("module:../nets/net.py:build", "is a Python file", "Set `PYTHONPATH=../nets`. Name"),
+        ("./net.py:build", "is a Python file", "its example inputs: `module:net:build`."),
     ],
 )
 def test_a_file_of_another_kind_is_named_with_what_to_give(name: str, problem: str, remedy: str) -> None:
