@@ -18,7 +18,7 @@ from harness.zoo.construct import frozen_module, seed_everything
 from harness.zoo.families.arguments import from_tensors
 from harness.zoo.input_files import Arrays
 from harness.zoo.inputs.own import rotating_samples
-from harness.zoo.loaded import Axes, Inputs, Loaded, Request, axes_of_examples, sample_first, sample_count
+from harness.zoo.loaded import Axes, Inputs, Loaded, Request, axes_of_examples, sample_count, sample_first
 from harness.zoo.reference import (
     call_module,
     flat_tensors,
