@@ -66,7 +66,7 @@ def hand_over(module: nn.Module, given: Given, models: Models) -> str:
     return f"pickle:{name}"
 
 
-def taken(module: nn.Module, data: Any) -> tuple[nn.Module, Given]:
+def module_and_arrays(module: nn.Module, data: Any) -> tuple[nn.Module, Given]:
     """The module and its inputs as arrays by name; for inputs in lists or dictionaries, or by keyword, a module around
     it that takes tensors alone.
 
@@ -201,7 +201,7 @@ def subject_of(
             f"Cannot infer input shapes for {type(model).__name__}.",
             "Pass input_data, a batch of real inputs, or input_shape, for example (1, 3, 224, 224).",
         )
-    taking, given = taken(model, _numbers(input_shape or ()) if input_data is None else input_data)
+    taking, given = module_and_arrays(model, _numbers(input_shape or ()) if input_data is None else input_data)
     count = next(len(values) for values in given.values() if values.ndim)
     batch_size = count if input_data is not None or not input_shape else input_shape[0]
     given = _first_samples(given)

@@ -60,7 +60,7 @@ from harness.zoo.reference import (
     output_batch_axes,
     reference_of,
     relative_l2,
-    runs,
+    takes_batch,
 )
 
 MAX_JPEG_DISTANCE = 0.1
@@ -321,7 +321,7 @@ def _diagnosed(job: ExportJob, loaded: Loaded, inputs: Arrays, compare: Compare)
         size = loaded.usual_batch
         if loaded.fixed_batch is not None or size is None or {*job.batch_sizes} != {size}:
             raise
-        if runs(answer, inputs, size + 2) or not runs(answer, inputs, size):
+        if takes_batch(answer, inputs, size + 2) or not takes_batch(answer, inputs, size):
             raise
         return _diagnosed(job, loaded.with_fixed_batch(size), inputs, compare)
     return dataclasses.replace(loaded, batch_axes=axes)

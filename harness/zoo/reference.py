@@ -160,7 +160,7 @@ def in_chunks(answer: Forward, arrays: Arrays, fixed_batch: int | None) -> Array
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def runs(answer: Forward, arrays: Arrays, batch: int) -> bool:
+def takes_batch(answer: Forward, arrays: Arrays, batch: int) -> bool:
     """Whether the model takes a batch of that size."""
     try:
         answer({name: values[:batch] for name, values in arrays.items()})

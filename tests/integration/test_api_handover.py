@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from harness.api.given_model import hand_over, module_arrays, subject_of, taken
+from harness.api.given_model import hand_over, module_and_arrays, module_arrays, subject_of
 from harness.core.errors import ConfigError, MalformedFileError, MissingInputError, UsageError
 from harness.core.layout import Models
 from harness.zoo import model_info
@@ -128,13 +128,13 @@ class Listed(nn.Module):
 def test_inputs_in_lists_and_by_keyword_are_taken(models: Models) -> None:
     ones = torch.ones(2, 3)
     data = {"parts": [ones, ones.numpy() * 2], "double": True, "factor": ones[:, :1]}
-    module, given = taken(Listed(), data)
+    module, given = module_and_arrays(Listed(), data)
     assert list(given) == ["parts_0", "parts_1", "factor"]
     assert torch.equal(module(*map(torch.from_numpy, given.values())), ones * 6)
     subject = subject_of(Listed(), data, None, models)
     assert (subject.label, subject.batch_size) == ("Listed", 2)
     with pytest.raises(ConfigError, match="has inputs 2 by place; its forward takes parts, double, factor") as raised:
-        taken(Listed(), [ones, ones])
+        module_and_arrays(Listed(), [ones, ones])
     assert "by keyword only" in raised.value.hint
 
 
