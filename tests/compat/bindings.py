@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 ROOT = Path(__file__).parents[2]
 VERSIONS = ("10.16.1.11", "11.4.0.106")
@@ -55,10 +56,11 @@ class Bindings:
 def prepare(version: str, cache: Path) -> Bindings:
     """Fetch and unpack the wheel and compile the stubs, or skip with the reason. `cache` keeps them for later tests."""
     bindings = Bindings(cache / version / "packages", cache / version / "stubs")
-    if not bindings.packages.is_dir():
-        _unpack(_wheel(version, cache / version), bindings.packages)
-    for library in _LIBRARIES:
-        _stub(library, version.partition(".")[0], bindings.stubs)
+    with FileLock(cache / f"{version}.lock"):  # of several processes of tests one prepares it
+        if not bindings.packages.is_dir():
+            _unpack(_wheel(version, cache / version), bindings.packages)
+        for library in _LIBRARIES:
+            _stub(library, version.partition(".")[0], bindings.stubs)
     return bindings
 
 
