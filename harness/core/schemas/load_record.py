@@ -321,7 +321,8 @@ class LoadBase(Record):
 
 
 class GuardTimes(Record):
-    """Pairs of neighbouring blocks, each block the mean time of a dispatch in ns: as usual, and in another way."""
+    """Pairs of neighbouring blocks, as usual and in another way: of each block the mean time of a dispatch in ns, the
+    median of a request where a running service is loaded."""
 
     usual_ns: tuple[NotNegative, ...]
     other_ns: tuple[NotNegative, ...]
