@@ -185,7 +185,7 @@ reader._READING_NS = 10**15
 watched = reader.WatchedFolder(Results(Path(sys.argv[1])))
 watched.look()
 began = time.process_time()
-server.shown(watched.look()).model_dump_json()
+server.most_urgent(watched.look()).model_dump_json()
 print(time.process_time() - began)
 """
 
