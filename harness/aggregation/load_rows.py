@@ -597,9 +597,9 @@ def _skipped_work(load: LoadCase, service: ServiceRun, guards: Sequence[Guard]) 
         )
     # Beside others a pass takes longer than alone, not less. A GPU takes another time for single passes. Where the
     # check waited for a CPU, its threads waited for each other as well, and a load cannot have grade C.
-    waited = repeats.waited_share is None or repeats.waited_share > MAX_WAITED_SHARE
-    ratio = checks.checked_over_timed(repeats, usual, service.threads)
-    if load.device == "cpu" and not waited and ratio is not None:
+    alone = (repeats.waited_share or 0.0) <= MAX_WAITED_SHARE
+    ratio = checks.checked_over_timed(repeats, usual, service.threads) if load.device == "cpu" and alone else None
+    if ratio is not None:
         return f"passes that are checked take {ratio:.3g} times as long as those that are timed: work was skipped"
     return None
 

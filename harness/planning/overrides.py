@@ -328,12 +328,13 @@ def _with_own_precisions(
     """Keep a precision only in blocks whose backends run it, and a note for each that a block loses; make_plan refuses
     a precision that was asked for and no block runs, and blocks that run nothing."""
     run = [_precisions_of(block, device) for block in blocks]
-    own = [tuple(name for name in block.precisions if name in names) for block, names in zip(blocks, run, strict=True)]
-    kept = (
-        _names_by_block([block.precisions for block in blocks], run)
-        if asked
-        else [names or block.precisions for block, names in zip(blocks, own, strict=True)]
-    )
+    if asked:
+        kept = _names_by_block([block.precisions for block in blocks], run)
+    else:
+        kept = [
+            tuple(name for name in block.precisions if name in names) or block.precisions
+            for block, names in zip(blocks, run, strict=True)
+        ]
     lost = [
         f"{name} of {', '.join(block.backends)} ({', '.join((*block.boundaries, *block.modes))})"
         for block, names in zip(blocks, kept, strict=True)
