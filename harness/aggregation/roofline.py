@@ -20,6 +20,7 @@ from harness.aggregation.flags_gpu import MAX_ENQUEUE_SHARE
 from harness.aggregation.grades import Finding, finding
 from harness.core.schemas import (
     ELEMENT_BYTES,
+    REMOVES_PADDING,
     Bottleneck,
     Check,
     CpuRoof,
@@ -243,6 +244,8 @@ def above_roof(row: Row, work: Work | None, roof: Roof | CpuRoof | None) -> tupl
     rounds = row.latency_ns.rounds if row.latency_ns else 0
     if work is None:
         return [], Check(rounds=0, of=0, missing="the work of a pass was not counted")
+    if _removes_padding(row):
+        return [], Check(rounds=0, of=rounds, missing="padding was left out: the work of a pass is not known")
     bounds, time_ns = bounds_of(row, row.threads, roof), pass_ns(row)
     if isinstance(bounds, str):
         return [], Check(rounds=0, of=rounds, missing=bounds)
@@ -288,9 +291,17 @@ _KIND = {"cpu": "CPU", "cuda": "GPU"}
 def _judged(row: Row, work: Work | None, roof: Roof | CpuRoof | None) -> JudgedRoofline:
     findings, check = above_roof(row, work, roof)
     bounds = bounds_of(row, row.threads, roof)
-    roofline = None if work is None or isinstance(bounds, str) else roofline_of(row, work, bounds)
+    if work is None or isinstance(bounds, str) or _removes_padding(row):
+        roofline = None
+    else:
+        roofline = roofline_of(row, work, bounds)
     # Work that was not counted has no bound: the check does not apply.
     return JudgedRoofline(roofline, tuple(findings), {ABOVE_ROOF: check} if check.of else {})
+
+
+def _removes_padding(row: Row) -> bool:
+    """Whether the row computed fewer tokens than its inputs have: as many as their masks show."""
+    return row.placement is not None and bool(row.placement.settings.get(REMOVES_PADDING))
 
 
 def _work(row: Row, exports: Mapping[str, ExportRecord]) -> Work | None:

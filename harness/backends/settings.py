@@ -132,6 +132,12 @@ ORT_CUDA = {
         variant="fused",
         kinds=("text",),
     ),
+    "fused+packed": Setting(
+        "as fused, without the tokens of padding (packing mode); their number is read on the host, so no CUDA graph",
+        variant="packed",
+        kinds=("text",),
+        tried=False,
+    ),
 }
 CUDNN = {
     "graph": Setting(_GRAPH.summary, {"graph": True}),

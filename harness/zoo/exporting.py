@@ -447,13 +447,13 @@ def _onnx_forms(
 def _checks(
     job: ExportJob, loaded: Loaded, trials: Sequence[Trial], names: Sequence[str], compare: Compare, refusals: _Refusals
 ) -> tuple[OnnxCheck, ...]:
-    """Every ONNX file, by its precision or the name of its form, on every trial."""
+    """Every ONNX file that runs here, by its precision or the name of its form, on every trial."""
     checks: list[OnnxCheck] = []
     # A quantised file of the user's is both its fp32 and its int8 file, and checked once.
     sources = {"fp32" if loaded.quantised and name == "int8" else name: name for name in names}
     for source, name in sources.items():
-        if source in refusals.failures:  # made from a file that is wrong
-            continue
+        if source in refusals.failures or onnx_forms.form_of(name) in onnx_forms.CUDA_ALONE:
+            continue  # made from a file that is wrong, or checked by the parity of its rows alone
         file, precision = job.folder.onnx(source), onnx_forms.precision_of(name)
         with refusals.attempt(source):
             checks += check_file(file, precision, loaded, trials, compare, limits.thread_count())

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.stages
 
 MODEL = "minilm-l6"
 LAYERS = 6
-FORMS = ("fp32-opset17", "fp16-opset17", "fp32-fused", "fp16-fused")
+FORMS = ("fp32-opset17", "fp16-opset17", "fp32-fused", "fp16-fused", "fp32-packed", "fp16-packed")
 KNOWN_TO_TENSORRT_8_6 = frozenset(
     """
     Add And Cast Concat Constant ConstantOfShape Conv Div Equal Erf Expand Flatten Gather GatherElements GatherND Gemm
@@ -71,6 +71,7 @@ def test_each_form_is_a_file_of_its_own_that_was_held_against_torch(exported: Pa
     for file in files:
         assert store.sha256_file(files_of(exported) / file.path) == file.sha256
     # Two batch sizes at two lengths of every file: an axis that an exporter froze would have failed at one of them.
+    # The packed files are not among them: their operators run on CUDA alone.
     assert [check.precision for check in record.checks].count("fp32") == 3 * 4
     assert [check.precision for check in record.checks].count("fp16") == 2 * 4
 
@@ -98,6 +99,28 @@ def test_the_fused_form_has_every_layer_fused(exported: Path, record: ExportReco
     assert result["SkipLayerNormalization"] == 2 * LAYERS
     assert "Softmax" not in {node.op_type for node in model.graph.node}
     assert f"{LAYERS} Attention" in record.onnx_variants[form].exporter
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["fp32-packed", "fp16-packed"])
+def test_the_packed_form_has_no_padding_between_its_first_attention_and_its_end(
+    exported: Path, record: ExportRecord, form: str
+) -> None:
+    graph = onnx.load(path_of(exported, form)).graph
+    by_kind: dict[str, list[Any]] = {}
+    for node in graph.node:
+        by_kind.setdefault(node.op_type, []).append(node)
+    (remove,), (restore,) = by_kind["RemovePadding"], by_kind["RestorePadding"]
+    assert "Attention" not in by_kind
+    assert len(by_kind["PackedAttention"]) == LAYERS
+    _, places, lengths, _ = remove.output
+    assert all(tuple(node.input[3:5]) == (places, lengths) for node in by_kind["PackedAttention"])
+    made_by = {name: node.op_type for node in graph.node for name in node.output}
+    assert made_by[remove.input[0]] == "EmbedLayerNormalization"
+    assert restore.input[1] == places
+    assert made_by[restore.input[0]] == "SkipLayerNormalization"
+    assert [entry.name for entry in graph.output] == [spec.name for spec in record.outputs]
+    assert f"{LAYERS} PackedAttention" in record.onnx_variants[form].exporter
 
 
 @pytest.mark.slow

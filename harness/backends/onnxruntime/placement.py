@@ -15,7 +15,7 @@ import onnxruntime as ort
 
 from harness.backends.base import Batch
 from harness.backends.precision import floating_precision
-from harness.core.schemas import NO_FLOATS
+from harness.core.schemas import NO_FLOATS, REMOVES_PADDING
 
 CPU = "CPUExecutionProvider"
 _KERNEL = "_kernel_time"
@@ -80,10 +80,12 @@ def device_of(nodes: Iterable[Ran]) -> str:
 
 
 def node_counts(nodes: Iterable[Ran]) -> dict[str, str | int | float | bool]:
-    """Number of nodes by provider, `nodes_cuda`; and the operators and nodes that computed on the CPU,
-    where there are any."""
+    """Number of nodes by provider, `nodes_cuda`; whether padding was removed; and the operators and nodes that computed
+    on the CPU, where there are any."""
     ran = list(nodes)
     facts: dict[str, str | int | float | bool] = {}
+    if any(node.operator == "RemovePadding" for node in ran):
+        facts[REMOVES_PADDING] = True
     for provider in sorted({node.provider for node in ran}):
         short = provider.removesuffix("ExecutionProvider").lower()
         facts[f"nodes_{short}"] = sum(node.provider == provider for node in ran)
@@ -126,6 +128,7 @@ _FLOATING = frozenset(
         "MatMul",
         "MultiHeadAttention",
         "NhwcFusedConv",
+        "PackedAttention",
     }
 )
 """Kernels that do the arithmetic of a network; all others move, scale or normalise their results."""

@@ -194,6 +194,7 @@ from harness.core.schemas.plan_record import (
 from harness.core.schemas.raw_record import (
     FIXED_WHEN_TRACED,
     NO_FLOATS,
+    REMOVES_PADDING,
     Block,
     Clock,
     ColdCosts,
@@ -263,6 +264,7 @@ __all__ = [
     "ELEMENT_BYTES",
     "FIXED_WHEN_TRACED",
     "NO_FLOATS",
+    "REMOVES_PADDING",
     "SOURCES",
     "Answer",
     "Artifact",

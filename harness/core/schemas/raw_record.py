@@ -76,6 +76,9 @@ class Parity(Record):
 
 NO_FLOATS = "integers"
 """Placement.precision of a model without floating-point numbers, for which every precision label is correct."""
+REMOVES_PADDING = "removes_padding"
+"""Setting of a placement, true where only the tokens that the attention mask shows were computed."""
+
 FIXED_WHEN_TRACED = "fixed_when_traced"
 """Key of Placement.settings where a backend traces: values that tracing made constant, in PyTorch's words."""
 

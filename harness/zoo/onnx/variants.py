@@ -3,6 +3,7 @@
 opset17   for TensorRT 8.6: an older operator set, from the exporter that still writes it; in int8, symmetric QDQ
 padded    as opset17; convolutions of a few channels get eight, for kernels that ask for them
 fused     a transformer's layers as ONNX Runtime's own operators, which no other library reads
+packed    as fused; padding is removed before the first attention and restored at the end, by operators for CUDA alone
 """
 
 from __future__ import annotations
@@ -122,6 +123,7 @@ def _mask_nodes() -> tuple[list[Any], list[Any]]:
 _DOMAIN = "com.microsoft"
 _LEAVE_OUT = "Leave `fused+graph` out of its settings (SETTINGS=…; `settings:` in the configuration), and `tune`."
 _WANTED = ("Attention", "SkipLayerNormalization", "BiasGelu", "EmbedLayerNormalization", "FastGelu")
+_LEAVE_PACKED_OUT = _LEAVE_OUT.replace("fused+graph", "fused+packed")
 _PADDING_TOLERANCE = 1e-4
 """Relative L2 between the file and its fused form where part of each row is padding, both in fp32."""
 
@@ -250,6 +252,11 @@ def precision_of(name: str) -> Precision:
     return precision if precision in ("fp16", "int8") else "fp32"  # type: ignore[return-value]
 
 
+def form_of(name: str) -> str:
+    """`fp16-fused` → fused; empty for a plain file."""
+    return name.partition("-")[2]
+
+
 def write_all(
     names: Sequence[str],
     loaded: Loaded,
@@ -266,7 +273,7 @@ def write_all(
     int8; called only where int8 is requested.
     """
     made: dict[str, str] = {}
-    for form in dict.fromkeys(name.partition("-")[2] for name in names):
+    for form in dict.fromkeys(map(form_of, names)):
         fp32, fp16, int8_ = (f"{precision}-{form}" for precision in ("fp32", "fp16", "int8"))
         with step(f"onnx-{form}"), attempt(fp32):
             made[fp32] = _WRITERS[form](loaded, examples, folder, options)
@@ -313,8 +320,42 @@ def _fused(loaded: Loaded, examples: Arrays, folder: ModelFolder, options: Expor
     return f"{how}, fused by onnxruntime.transformers: {count}"
 
 
+def _packed(loaded: Loaded, examples: Arrays, folder: ModelFolder, options: ExportChoices) -> str:
+    """The packed form. Its operators run on CUDA alone, so the mask is checked before they replace the fused ones."""
+    packed = folder.onnx("fp32-packed")
+    how = torch_to_onnx.write_fp32(loaded, examples, packed, _older(options))
+    write_fused(packed, packed, loaded)
+    check_padding(folder.onnx("fp32"), packed, examples, limits.thread_count())
+    return f"{how}, fused and packed by onnxruntime.transformers: {remove_padding(packed)} PackedAttention"
+
+
+def remove_padding(path: Path) -> int:
+    """Rewrite a fused file in ONNX Runtime's packing mode; returns the number of PackedAttention nodes. Raises
+    ExportError where there is none."""
+    # As in write_fused.
+    from onnxruntime.transformers.convert_to_packing_mode import PackingMode  # noqa: PLC0415
+    from onnxruntime.transformers.onnx_model import OnnxModel  # noqa: PLC0415
+
+    packing = PackingMode(OnnxModel(onnx.load(path)))
+    try:
+        with quiet():
+            packing.convert(use_symbolic_shape_infer=False)
+            packing.model.topological_sort()
+    except Exception as error:  # as the optimizer
+        raise ExportError(f"Padding could not be removed in {path}: {reason(error)}", _LEAVE_PACKED_OUT) from error
+    operators = [node.op_type for node in packing.model.model.graph.node]
+    if "RemovePadding" not in operators or "Attention" in operators:
+        raise ExportError(f"ONNX Runtime's packing mode knows no way for {path}.", _LEAVE_PACKED_OUT)
+    save(packing.model.model, path)
+    return operators.count("PackedAttention")
+
+
 _WRITERS: Mapping[str, Callable[[Loaded, Arrays, ModelFolder, ExportChoices], str]] = {
     "opset17": _opset17,
     "padded": _padded,
     "fused": _fused,
+    "packed": _packed,
 }
+
+CUDA_ALONE = ("packed",)
+"""Forms with operators that ONNX Runtime has for CUDA alone: no file of them runs where it is exported."""
