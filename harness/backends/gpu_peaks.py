@@ -66,11 +66,13 @@ def build_facts() -> dict[str, str]:
 
 
 def flops_per_s() -> dict[Precision, float]:
-    """Best matrix product by precision, in FLOP/s, 2 a multiply-add; fp8 where the GPU multiplies in it."""
+    """Best matrix product by precision, in FLOP/s, 2 a multiply-add; fp8 and int8 where the GPU multiplies in them."""
     with _enough_memory():
         peaks = {precision: _best_product(precision) for precision in _WAYS}
         if torch.cuda.get_device_capability() >= FP8_CAPABILITY and (best := _best_fp8_product()):
             peaks["fp8"] = best
+        if best := _best_int8_product():
+            peaks["int8"] = best
         return peaks
 
 
@@ -129,13 +131,29 @@ def _best_fp8_product() -> float:
                 out_dtype=torch.bfloat16,
                 use_fast_accum=True,
             )
-            try:
-                best = max(best, 2 * size**3 * 1e9 / _best_ns(product))
-            except torch.OutOfMemoryError:
-                raise
-            except RuntimeError:  # not by this library on this GPU: the other way has a limit still
-                continue
+            best = max(best, _rate_of(product, size))
     return best
+
+
+def _best_int8_product() -> float:
+    """Products of int8, summed in int32; as x W and as x Wᵀ."""
+    best = 0.0
+    for size in SIZES:
+        left, right = (torch.randint(-128, 128, (size, size), dtype=torch.int8, device=_DEVICE) for _ in range(2))
+        answer = torch.empty((size, size), dtype=torch.int32, device=_DEVICE)
+        for second in (right, right.t()):
+            best = max(best, _rate_of(partial(torch._int_mm, left, second, out=answer), size))
+    return best
+
+
+def _rate_of(product: Callable[[], object], size: int) -> float:
+    """FLOP/s of a product of square matrices; 0 where this library has none for this GPU: another way may have one."""
+    try:
+        return 2 * size**3 * 1e9 / _best_ns(product)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError:
+        return 0.0
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from harness.aggregation.roofline import (
 )
 from harness.aggregation.row import Context, Draft, build_row
 from harness.core.schemas import (
+    REMOVES_PADDING,
     Check,
     CpuRoof,
     Environment,
@@ -27,6 +28,7 @@ from harness.core.schemas import (
     Flag,
     Gpu,
     LatencyPart,
+    Placement,
     Precision,
     Roof,
     Row,
@@ -180,6 +182,12 @@ def test_the_check_does_not_apply_to_work_that_nobody_counted(change: dict[str, 
     assert "ABOVE_ROOF" not in result.checks
 
 
+WITHOUT_PADDING = Placement(
+    device="cuda", precision="fp16", provider="ort", settings={REMOVES_PADDING: True}, dtype_census={}
+)
+PACKED = row(0.5, batch=100, placement=WITHOUT_PADDING)
+
+
 @pytest.mark.parametrize(
     ("found", "roof", "why"),
     [
@@ -187,6 +195,7 @@ def test_the_check_does_not_apply_to_work_that_nobody_counted(change: dict[str, 
         (row(2.0, precision="int8"), ROOF, "no best matrix product in int8 was measured"),
         (row(2.0, precision="fp8"), ROOF, "no best matrix product in fp8 was measured"),
         (row(2.0, device_ns=None), ROOF, "the time of a pass is not known"),
+        (PACKED, ROOF, "padding was left out: the work of a pass is not known"),
         (row(2.0), CPU_ROOF, "what this GPU can do at most was not measured"),
         (BASE, None, "what this CPU can do at most was not measured"),
         (BASE, ROOF, "what this CPU can do at most was not measured"),

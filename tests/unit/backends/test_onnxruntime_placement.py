@@ -54,6 +54,11 @@ def test_copies_between_the_devices_are_shown() -> None:
     assert node_counts([Ran(CUDA, "MatMul", 4096)]) == {"nodes_cuda": 1}
 
 
+def test_removed_padding_is_read_from_what_ran() -> None:
+    ran = [Ran(CUDA, "RemovePadding", 4096), Ran(CUDA, "PackedAttention", 4096), Ran(CUDA, "RestorePadding", 4096)]
+    assert node_counts(ran) == {"removes_padding": True, "nodes_cuda": 3}
+
+
 def test_quantised_convolutions_on_the_cpu_are_named_and_counted() -> None:
     """ONNX Runtime has no QLinearConv on CUDA, and runs it on the CPU without a word (onnxruntime#12229, #24807)."""
     quantised = [Ran(CPU, "QLinearConv", 4096, f"conv{number}_quant") for number in range(1, 54)]
