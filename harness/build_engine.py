@@ -290,7 +290,8 @@ def _checked(model: _Model, record: EngineRecord) -> Parity | None:
             backend.select(index)
             backend.infer()
             backend.synchronize()
-            parities.append(parity.compare(backend.outputs(), batches.reference(index), model.export.classifier))
+            expected, mask = batches.reference(index), batches.masks[index]
+            parities.append(parity.compare(backend.outputs(), expected, model.export.classifier, mask))
     finally:
         # A CUDA context that is left pushed aborts this process at its end, so that its result is lost.
         backend.close()

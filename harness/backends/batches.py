@@ -11,6 +11,7 @@ import numpy as np
 
 from harness.backends.base import Array, Batch
 from harness.core.errors import CaseError, MissingInputError
+from harness.core.padding import Mask, mask_of
 from harness.core.schemas import Case, ExportRecord, InputSet
 from harness.zoo.input_files import read_arrays
 from harness.zoo.inputs.preprocessing import (
@@ -29,10 +30,11 @@ MIN_BATCHES = 8
 @dataclass(frozen=True)
 class BatchSet:
     """The batches of a case: inputs[i] are arrays of shape (batch, …), or with the batch on the model's axis;
-    reference(i) the fp32 outputs for them."""
+    reference(i) the fp32 outputs for them; masks[i] the tokens that are compared, None where all are."""
 
     inputs: tuple[Batch, ...]
     reference: Callable[[int], Batch]
+    masks: tuple[Mask | None, ...]
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class RawBatchSet:
     reference: Callable[[int], Batch]
 
 
-NO_BATCHES = BatchSet(inputs=({},) * MIN_BATCHES, reference=lambda index: {})
+NO_BATCHES = BatchSet(inputs=({},) * MIN_BATCHES, reference=lambda index: {}, masks=(None,) * MIN_BATCHES)
 """For a backend that loads nothing: the least number of batches, all empty."""
 
 
@@ -86,9 +88,11 @@ def load_batches(folder: Path, export: ExportRecord, case: Case, samples: int) -
     samples = min(samples, chosen.samples)
     starts = batch_starts(samples, case.batch_size)
     axes = {spec.name: spec.batch_axis for spec in export.inputs if spec.batch_axis != 0}
-    inputs = _batch_of(folder / chosen.inputs.path, samples, case.batch_size)
+    batch = _batch_of(folder / chosen.inputs.path, samples, case.batch_size)
     reference = _batch_of(folder / chosen.reference.path, samples, case.batch_size)
-    return BatchSet(tuple(in_model_layout(dict(inputs(index)), axes) for index in range(len(starts))), reference)
+    inputs = [batch(index) for index in range(len(starts))]
+    masks = tuple(map(mask_of, inputs))
+    return BatchSet(tuple(in_model_layout(dict(arrays), axes) for arrays in inputs), reference, masks)
 
 
 def _require_batch(export: ExportRecord, case: Case) -> None:

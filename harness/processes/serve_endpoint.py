@@ -110,9 +110,10 @@ class TensorWorkload(Workload):
         """Distances by harness/statistics/parity.py; an output that is missing or has another shape is wrong."""
         distances, wrong = list[Parity](), dict[int, str]()
         for number in sorted(run.replies):
-            reference = self._batches.reference(int(run.sample[number]))
+            index = int(run.sample[number])
+            reference, mask = self._batches.reference(index), self._batches.masks[index]
             try:
-                distances.append(parity.compare(run.replies[number], reference, self._classifier))  # type: ignore[arg-type]
+                distances.append(parity.compare(run.replies[number], reference, self._classifier, mask))  # type: ignore[arg-type]
             except ValueError as error:
                 wrong[number] = str(error)
         return JudgedAnswers(len(run.replies), parity.worst(distances), wrong)

@@ -203,9 +203,10 @@ class _Service:
     def dispatchers(self) -> list[Dispatcher]:
         return [worker.dispatcher for worker in self.workers]
 
-    def reference(self, size: int, index: int) -> Batch:
-        """The fp32 outputs of an input batch of a prepared size."""
-        return self.workers[0].batches[size].reference(index)
+    def distance(self, size: int, index: int, outputs: Batch) -> Parity:
+        """Of the outputs for an input batch of a prepared size from the fp32 outputs."""
+        batches = self.workers[0].batches[size]
+        return parity.compare(outputs, batches.reference(index), self.export.classifier, batches.masks[index])
 
 
 def _open_worker(
@@ -345,7 +346,7 @@ def _compared(backend: Backend, batches: BatchSet, indices: Iterable[int], class
         backend.synchronize()
         # As in harness/timing/session.py.
         if expected := batches.reference(index):
-            parities.append(parity.compare(backend.outputs() or {}, expected, classifier))
+            parities.append(parity.compare(backend.outputs() or {}, expected, classifier, batches.masks[index]))
     return parities
 
 
@@ -494,7 +495,7 @@ class _LoadRun:
         """The outputs of each backend object's last pass, which was timed, against the reference."""
         kept = self.threads.in_turn([worker.latest for worker in workers])
         return [
-            parity.compare(outputs, self.service.reference(size, index), self.service.export.classifier)
+            self.service.distance(size, index, outputs)
             for of_worker in kept
             for size, index, outputs in of_worker
             if outputs

@@ -221,6 +221,7 @@ def _measure_case(job: CaseJob, results: Results, enter: Enter) -> Measured:
         job.round,
         timed_part=windowed or measure,
         constructed_ns=constructed_ns,
+        masks=batches.masks,
     )
     placement = core.end(measurements.placement)
     enter("record")

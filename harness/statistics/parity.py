@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.core.padding import Mask, applies
 from harness.core.schemas import Parity, TokenParity
 
 Outputs = Mapping[str, NDArray[np.generic]]
@@ -38,7 +39,7 @@ SMALL_SAMPLE = 0.1
 are almost zero, is divided by this share instead: otherwise rounding alone could give any relative distance."""
 
 
-def compare(outputs: Outputs, reference: Outputs, classifier: bool) -> Parity:
+def compare(outputs: Outputs, reference: Outputs, classifier: bool, mask: Mask | None = None) -> Parity:
     """Distance of one batch of outputs from its reference.
 
     Both map output name → array of shape (batch, …). relative_l2 is ‖o − r‖ / ‖r‖ over all elements of an
@@ -48,13 +49,15 @@ def compare(outputs: Outputs, reference: Outputs, classifier: bool) -> Parity:
     or infinite on one side only; the same infinity on both sides is equal and part of no distance. The distance and
     cosine of integers of 32 and 64 bits are those of one-hot vectors.
 
+    mask: (batch, tokens) of padded inputs. Of outputs (batch, tokens, …) only the tokens that it shows are compared.
+
     Raises ValueError when an output is missing or has another shape or kind of elements, and when the reference
     contains NaN: such outputs cannot be compared at all.
     """
     first = next(iter(reference))
     _check_shapes(outputs, reference)
     samples = int(reference[first].shape[0])
-    per_output = [_Sums.of(outputs[name], reference[name], samples) for name in reference]
+    per_output = [_Sums.of(outputs[name], reference[name], samples, mask) for name in reference]
     nonfinite = sum(sums.nonfinite for sums in per_output)
     if nonfinite:
         return Parity(
@@ -66,7 +69,7 @@ def compare(outputs: Outputs, reference: Outputs, classifier: bool) -> Parity:
     top1 = None
     if classifier:
         agree = outputs[first].argmax(axis=-1) == reference[first].argmax(axis=-1)
-        top1 = float(np.mean(agree))
+        top1 = float(np.mean(agree[mask] if applies(mask, reference[first].shape) else agree))
     return Parity(
         samples=samples,
         relative_l2=max(sums.relative_l2() for sums in per_output),
@@ -147,7 +150,9 @@ class _Sums:
     """The reference holds NaN."""
 
     @classmethod
-    def of(cls, output: NDArray[np.generic], reference: NDArray[np.generic], samples: int) -> _Sums:
+    def of(
+        cls, output: NDArray[np.generic], reference: NDArray[np.generic], samples: int, mask: Mask | None = None
+    ) -> _Sums:
         """The sums of two arrays of one shape; where only one of them is not finite, only the number of such values.
 
         samples: of the batch. An array whose first axis has another length counts as one sample.
@@ -155,19 +160,24 @@ class _Sums:
         # Not by numpy.linalg: unless BLAS threads are limited (`run` does), they take cores from a backend's threads.
         rows = samples if samples and output.ndim and output.shape[0] == samples else 1
         ours, theirs = output.reshape(rows, -1), reference.reshape(rows, -1)
+        tokens = mask if applies(mask, reference.shape) else None
         sums = np.zeros((4, rows))
         max_abs, nonfinite, undefined = 0.0, 0, False
         for some, columns in _pieces(*ours.shape):
             a = ours[some, columns].astype(np.float64)
             b = theirs[some, columns].astype(np.float64)
+            weight = np.ones_like(b)
+            if tokens is not None:
+                shown = _shown(tokens, some, columns, ours.shape[1])
+                a[~shown] = b[~shown] = weight[~shown] = 0.0
             undefined = undefined or bool(np.isnan(b).any())
             a, b, lost = _without_equal_infinities(a, b)
             nonfinite += lost
             if nonfinite == 0:
                 difference = a - b
                 if reference.dtype.name in _NAMES:
-                    equal = (ours[some, columns] == theirs[some, columns]).astype(np.float64)
-                    products = (2 - 2 * equal, np.ones_like(equal), np.ones_like(equal), equal)
+                    equal = weight * (ours[some, columns] == theirs[some, columns])
+                    products = (2 * (weight - equal), weight, weight, equal)
                 else:
                     products = (difference * difference, a * a, b * b, a * b)
                 for number, squares in enumerate(products):
@@ -205,6 +215,12 @@ class _Sums:
     def _small(self) -> float:
         """Square of the norm below which a sample counts as small."""
         return SMALL_SAMPLE**2 * float(self.reference.mean())
+
+
+def _shown(mask: Mask, some: slice, columns: slice, width: int) -> Mask:
+    """The mask of a piece of an output whose rows have `width` values."""
+    token = np.arange(width)[columns] // (width // mask.shape[1])
+    return mask[some][:, token]
 
 
 def _pieces(rows: int, columns: int) -> Iterator[tuple[slice, slice]]:

@@ -7,7 +7,8 @@ first is random, and balanced: whatever the machine does to the first or second 
 on either side equally often. The pairs are judged in harness/aggregation/checks.py.
 
 A new input is made of two stored inputs, so that it has their shapes, types and ranges: floats are blended, integers
-(token ids, pixels) spliced element by element; an array with at most two values, such as a mask, stays unchanged.
+(token ids, pixels) spliced element by element; an array with at most two values, such as a mask, stays unchanged. So
+does the padding that a mask hides: a backend that skips it would answer a change there alone as before.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.core.errors import InferometerError
+from harness.core.padding import Mask, mask_of
 from harness.core.schemas import Repeats
 from harness.timing.clock import now_ns
 
@@ -89,7 +91,7 @@ def _pairs(runs: Rewritable, reference: Callable[[int], Arrays], rng: np.random.
         batch = pair % len(batches)
         other = (batch + int(rng.integers(1, len(batches)))) % len(batches)
         stored = {name: np.copy(batches[batch][name]) for name in changing}
-        fresh = _new_input(stored, batches[other], rng)
+        fresh = _new_input(stored, batches[other], rng, mask_of(batches[batch]))
         if fresh is None:
             return Repeats(missing="the inputs are too alike to make another one of two of them")
         answers: dict[bool, Arrays] = {}
@@ -136,13 +138,20 @@ def _has_three_values(values: NDArray[np.generic]) -> bool:
     return bool(others.size and (others != others[0]).any())
 
 
-def _new_input(stored: Arrays, other: Arrays, rng: np.random.Generator) -> Arrays | None:
-    """An input between two stored inputs and equal to neither; None where _DRAWS tries gave none."""
+def _new_input(stored: Arrays, other: Arrays, rng: np.random.Generator, mask: Mask | None) -> Arrays | None:
+    """An input between two stored inputs and equal to neither; None where _DRAWS tries gave none. mask: of `stored`."""
     for _ in range(_DRAWS):
-        fresh = {name: mixed(values, other[name], rng) for name, values in stored.items()}
+        fresh = {name: _with_padding(mixed(values, other[name], rng), values, mask) for name, values in stored.items()}
         if not _equal(fresh, stored) and not _equal(fresh, other):
             return fresh
     return None
+
+
+def _with_padding(values: NDArray[Any], stored: NDArray[Any], mask: Mask | None) -> NDArray[Any]:
+    """The values with the stored ones in the places that the mask hides."""
+    if mask is None or values.shape[: mask.ndim] != mask.shape:
+        return values
+    return np.where(mask.reshape(*mask.shape, *[1] * (values.ndim - mask.ndim)), values, stored)
 
 
 def mixed(first: NDArray[Any], other: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from harness.core import schemas
 from harness.core.errors import CaseError
+from harness.core.padding import Mask
 from harness.core.schemas import (
     Boundary,
     Case,
@@ -174,6 +175,7 @@ def run_session(
     round_number: int = 1,
     timed_part: TimedPart = measure,
     constructed_ns: int = 0,
+    masks: Sequence[Mask | None] = (),
 ) -> Measurements:
     """Measure one case.
 
@@ -181,7 +183,8 @@ def run_session(
     each phase when it begins, so that a crash can be assigned to a phase. inputs: the arrays of the batches, which the
     repeat check overwrites. seed: decides by how much each block is longer than asked, and the new inputs of the repeat
     check; different for each process. round_number: from 1; decides which batches are compared before timing.
-    timed_part: runs and times the blocks. constructed_ns: time to make the backend's object, a part of loading.
+    timed_part: runs and times the blocks. constructed_ns: time to make the backend's object, a part of loading. masks:
+    of padded batches, the tokens that are compared; empty where all are.
     """
     stops, given = StopCounter(enter), CpuAllowance.now()
     enter = stops.enter
@@ -189,7 +192,8 @@ def run_session(
     contents = _contents(inputs)
     cold = _start_cold(backend, mode, enter, constructed_ns)
     enter("reference check")
-    before = parity.worst(_compared(backend, mode, reference, classifier, batches_to_check(mode.batches, round_number)))
+    checked = batches_to_check(mode.batches, round_number)
+    before = parity.worst(_compared(backend, mode, reference, classifier, checked, masks))
     disable_garbage_collection()
     enter("warm-up")
     watch = CpuWatch(given=given)
@@ -209,7 +213,9 @@ def run_session(
     enter("outputs check")
     outputs_time = kept.time()
     after = parity.worst(
-        parity.compare(out, expected, classifier) for index, out in kept.latest if (expected := reference(index))
+        parity.compare(out, expected, classifier, _mask(masks, index))
+        for index, out in kept.latest
+        if (expected := reference(index))
     )
     placement = backend.placement()
     if not isinstance(placement, Placement):
@@ -301,7 +307,12 @@ def batches_to_check(batches: int, round_number: int) -> range:
 
 
 def _compared(
-    backend: Session, mode: Mode, reference: Callable[[int], Outputs], classifier: bool, batches: Iterable[int]
+    backend: Session,
+    mode: Mode,
+    reference: Callable[[int], Outputs],
+    classifier: bool,
+    batches: Iterable[int],
+    masks: Sequence[Mask | None],
 ) -> list[Parity]:
     parities = []
     for index in batches:
@@ -309,8 +320,12 @@ def _compared(
         mode.run_once()
         # No reference: it computes nothing. No outputs beside one are wrong outputs.
         if expected := reference(index):
-            parities.append(parity.compare(backend.outputs() or {}, expected, classifier))
+            parities.append(parity.compare(backend.outputs() or {}, expected, classifier, _mask(masks, index)))
     return parities
+
+
+def _mask(masks: Sequence[Mask | None], index: int) -> Mask | None:
+    return masks[index] if masks else None
 
 
 def disable_garbage_collection() -> None:

@@ -16,6 +16,7 @@ from harness.core import store
 from harness.core.errors import ConfigError, ExportError, UsageError
 from harness.core.host import limits
 from harness.core.layout import ModelFolder
+from harness.core.padding import mask_of
 from harness.core.safe_files import path_inside
 from harness.core.schemas import (
     Artifact,
@@ -340,7 +341,8 @@ def _write_references(
         write_arrays(job.folder.reference(length), outputs)
         others = {name: np.roll(values, 1, axis=0) for name, values in outputs.items()}
         several = len(next(iter(outputs.values()))) > 1
-        exchanged[length] = compare(others, outputs, loaded.classifier) if several else None
+        mask = mask_of(made.arrays)
+        exchanged[length] = compare(others, outputs, loaded.classifier, mask) if several else None
     return exchanged
 
 

@@ -23,6 +23,7 @@ from torch import nn
 from torch.utils._pytree import register_dataclass, tree_flatten_with_path
 
 from harness.core.errors import ConfigError, ExportError, UsageError, reason
+from harness.core.padding import Mask, mask_of
 from harness.core.schemas import Parity
 from harness.core.units import count
 from harness.zoo.construct import seed_everything
@@ -262,7 +263,8 @@ def run_session(session: Any, arrays: Arrays, of_user: bool = True) -> Arrays:
         ) from error
 
 
-Compare = Callable[[Arrays, Arrays, bool], Parity]
+Compare = Callable[[Arrays, Arrays, bool, Mask | None], Parity]
+"""harness.statistics.parity.compare."""
 
 SAMPLES = 3
 """Size of the batch for these checks. Not 2: many fixed axes have that extent."""
@@ -307,7 +309,8 @@ def output_batch_axes(
     together = batch_first(first, axes)
     for place, sample in enumerate(alone):
         beside = {key: values[place : place + 1] for key, values in together.items()}
-        _check_apart(name, loaded, batch_first(sample, axes), beside, compare)
+        own = {key: values[place : place + 1] for key, values in samples.items()}
+        _check_apart(name, loaded, own, batch_first(sample, axes), beside, compare)
     return axes
 
 
@@ -367,9 +370,9 @@ def _check_repeats(
     )
 
 
-def _check_apart(name: str, loaded: Loaded, alone: Arrays, together: Arrays, compare: Compare) -> None:
+def _check_apart(name: str, loaded: Loaded, sample: Arrays, alone: Arrays, together: Arrays, compare: Compare) -> None:
     """alone, together: the answer to one sample by itself, and in its batch."""
-    difference = _difference(loaded, alone, together, compare)
+    difference = _difference(loaded, alone, together, compare, mask_of(sample))
     if difference is None:
         return
     raise ExportError(
@@ -390,8 +393,11 @@ def _check_fixed(
     beside = {key: np.concatenate([values[:1], values[len(values) - count + 1 :]]) for key, values in inputs.items()}
     reverse = {key: values[::-1] for key, values in batch_first(answer(turned), axes).items()}
     other = {key: values[:1] for key, values in batch_first(answer(beside), axes).items()}
-    in_reverse = _difference(loaded, reverse, first, compare)
-    difference = in_reverse or _difference(loaded, other, {key: values[:1] for key, values in first.items()}, compare)
+    in_reverse = _difference(
+        loaded, reverse, first, compare, mask_of({key: values[:count] for key, values in inputs.items()})
+    )
+    beginning, sample = ({key: values[:1] for key, values in arrays.items()} for arrays in (first, inputs))
+    difference = in_reverse or _difference(loaded, other, beginning, compare, mask_of(sample))
     if difference is None:
         return
     raise ExportError(
@@ -402,14 +408,17 @@ def _check_fixed(
     )
 
 
-def _difference(loaded: Loaded, outputs: Arrays, reference: Arrays, compare: Compare) -> str | None:
-    """The first output that differs, in words; None where none does."""
+def _difference(
+    loaded: Loaded, outputs: Arrays, reference: Arrays, compare: Compare, mask: Mask | None = None
+) -> str | None:
+    """The first output that differs, in words; None where none does. mask: of the inputs, where outputs are batch
+    first."""
     for key, values in reference.items():
         if outputs[key].shape != values.shape:
             return f"output `{key}` has shape {outputs[key].shape} and {values.shape}"
         if values.dtype.kind == "f" and np.isnan(values).any():
             return f"output `{key}` is NaN in one of them"
-        parity = compare({key: np.atleast_1d(outputs[key])}, {key: np.atleast_1d(values)}, False)
+        parity = compare({key: np.atleast_1d(outputs[key])}, {key: np.atleast_1d(values)}, False, mask)
         if parity.relative_l2 is None:
             return f"output `{key}` has {parity.nonfinite} infinities or NaN in other places"
         limit = _LIMITS.get(str(values.dtype), _LIMIT)

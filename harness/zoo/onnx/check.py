@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.core.errors import ExportError
+from harness.core.padding import Mask, mask_of
 from harness.core.schemas import OnnxCheck, Precision
 from harness.zoo.identity import ExportChoices
 from harness.zoo.input_files import Arrays
@@ -103,15 +104,16 @@ def _check(
     inputs = in_model_layout(samples, loaded.input_axes)
     outputs = batch_first(run_session(session, inputs, of_user=is_as_given(loaded, precision)), loaded.batch_axes)
     reference = {name: values[:batch] for name, values in trial.outputs.items()}
+    mask = mask_of(samples)
     where = f"batch {batch}" + ("" if trial.sequence_length is None else f", sequence {trial.sequence_length}")
     who, hint = _blame(loaded, precision)
     try:
-        parity = compare(outputs, reference, loaded.classifier)
+        parity = compare(outputs, reference, loaded.classifier, mask)
     except ValueError as error:
         raise ExportError(f"{who} at {where}: {error}.", hint) from error
     allowed = _TOLERANCES.get(precision, math.inf)
     if parity.relative_l2 is None or parity.max_abs is None or parity.relative_l2 > allowed:
-        raise ExportError(f"{who} at {where}: {_worst(outputs, reference, compare)}, allowed {allowed:g}.", hint)
+        raise ExportError(f"{who} at {where}: {_worst(outputs, reference, compare, mask)}, allowed {allowed:g}.", hint)
     return OnnxCheck(
         precision=precision,
         batch_size=batch,
@@ -134,9 +136,9 @@ def _blame(loaded: Loaded, precision: Precision) -> tuple[str, str]:
     return "The exported fp32 ONNX file", _zeros_where_padded(loaded) or usual
 
 
-def _worst(outputs: Arrays, reference: Arrays, compare: Compare) -> str:
+def _worst(outputs: Arrays, reference: Arrays, compare: Compare, mask: Mask | None) -> str:
     """The output that is farthest off, in words."""
-    parities = {name: compare({name: outputs[name]}, {name: values}, False) for name, values in reference.items()}
+    parities = {name: compare({name: outputs[name]}, {name: values}, False, mask) for name, values in reference.items()}
     name = max(
         parities,
         key=lambda parity: (
