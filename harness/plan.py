@@ -37,6 +37,7 @@ from harness.core.schemas import (
     Precision,
     Quantisation,
     Scenario,
+    Weights,
 )
 from harness.core.schemas.load_record import Batching
 from harness.core.text import portable, portable_path, short_names, shortened, unknown_name
@@ -55,9 +56,9 @@ from harness.planning.load_cases import estimate_load
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import LoadOverrides, Overrides, apply_overrides, left_out
 from harness.planning.schedule import engines_in_words, estimate_s, further_in_words, range_in_words, tuning_in_words
-from harness.zoo import model_info
+from harness.zoo import ModelInfo, model_info
 from harness.zoo.input_files import describe_inputs, length_pairs
-from harness.zoo.model_files import quantisation_of
+from harness.zoo.model_files import DecoderFacts, facts_of, quantisation_of
 from harness.zoo.sources import is_model_file, require_files, with_prefix
 
 T = TypeVar("T")
@@ -179,11 +180,31 @@ def _quantised(config: Config) -> dict[str, Quantisation]:
 
 def _own_inputs(config: Config) -> dict[str, tuple[GivenInputs, ...]]:
     """The user's own inputs, by model, for models that have any."""
-    return {
-        entry.name: describe_inputs(entry.inputs, model_info(entry.name).kind)
-        for entry in config.models
-        if entry.inputs
-    }
+    own = {}
+    for entry in config.models:
+        if entry.inputs:
+            info = model_info(entry.name)
+            own[entry.name] = given = describe_inputs(entry.inputs, info.kind)
+            _require_reader(info, entry.weights or info.default_weights, given)
+    return own
+
+
+def _require_reader(info: ModelInfo, weights: Weights, given: Sequence[GivenInputs]) -> None:
+    """Raise UsageError where a file holds texts and the model reads none with padding. Of a model on the hub, whose
+    configuration is not here, the export says it."""
+    texts = next((file.path for file in given if file.holds_texts), None)
+    if texts is None:
+        return
+    if info.kind != "text":
+        raise UsageError(
+            f"{texts} holds texts, and {info.name} has no tokenizer here.",
+            "Give its inputs as arrays: INPUTS=<file>.npz.",
+        )
+    if isinstance(facts_of(info, weights), DecoderFacts):
+        raise UsageError(
+            f"{texts} holds texts, and {info.name} answers with the next token: after a padded text, that of padding.",
+            "Give an encoder or a classifier. To generate, a decoder reads a file of prompts: PROMPTS=<file>.",
+        )
 
 
 def _own_prompts(config: Config) -> tuple[Config, list[tuple[int, int]]]:

@@ -104,8 +104,8 @@ def make_plan(
 
     With `merge`, equal cases of two blocks become one: command-line options may make blocks overlap. quantised: the
     quantisation of users' files that are already quantised; their cases are int8, whatever a block asks for. inputs:
-    users' own inputs, by model; their shapes decide its sequence lengths. loads_alone: leave the cases of `run` out.
-    pairs: lengths of prompts and outputs, in place of those of the blocks of generation.
+    users' own inputs, by model; the shapes of arrays decide its sequence lengths. loads_alone: leave the cases of `run`
+    out. pairs: lengths of prompts and outputs, in place of those of the blocks of generation.
     """
     try:
         backend_info(config.report.baseline_backend)
@@ -268,7 +268,8 @@ def _backend_cases(
     """Every combination of a block's lists for one model and backend."""
     lengths: Sequence[int | None] = block.sequence_lengths if info.kind == "text" else (None,)
     if given:
-        lengths = [length.sequence_length for length in given]
+        texts = any(file.holds_texts for file in given)
+        lengths = lengths if texts else [file.sequence_length for file in given]
         info = replace(info, preprocessing=False)
     precisions: Sequence[Precision] = block.precisions if quantised is None else ("int8",)
     for precision, boundary, mode in product(precisions, block.boundaries, block.modes):

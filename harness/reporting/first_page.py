@@ -29,6 +29,7 @@ from harness.reporting.prose.conditions import (
     processor_name,
     rounds_text,
     threads_text,
+    tokens_text,
 )
 from harness.reporting.prose.generation_text import generation_first
 from harness.reporting.prose.load_answer import load_answer, load_conditions
@@ -444,12 +445,12 @@ def _smallest(summary: Summary) -> list[ModelAnswer]:
 
 def _answer(summary: Summary, shape: tuple[int, int], group: Sequence[Row]) -> ModelAnswer:
     length, batch = shape
-    tokens = f", {length} tokens" if length else ""
+    parts = (_model(summary, group[0]), f"batch {batch}", tokens_text(summary, group[0].model, length))
     same = [row for row in group if has_same_answers(row)]
     baseline = (
         row for row in group if (row.backend, row.precision) == (summary.baseline_backend, FULL) and row.latency_ns
     )
-    where = f"{_model(summary, group[0])}, batch {batch}{tokens}"
+    where = ", ".join(filter(None, parts))
     return ModelAnswer(group[0].model, where, _choice(same), _choice(group), next(baseline, None), len(group) - 1)
 
 
@@ -496,7 +497,7 @@ def _model(summary: Summary, row: Row) -> str:
 
 
 def _place(summary: Summary, row: Row) -> str:
-    return f"{_model(summary, row)}, {row.sequence_length} tokens" if row.sequence_length else _model(summary, row)
+    return ", ".join(filter(None, (_model(summary, row), tokens_text(summary, row.model, row.sequence_length))))
 
 
 def _case_cells(row: Row, unit: units.TimeUnit, wins: bool) -> list[str]:

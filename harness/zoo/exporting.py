@@ -32,6 +32,7 @@ from harness.core.schemas import (
     Preparation,
     RawInputs,
 )
+from harness.core.units import percent
 from harness.zoo import ModelInfo, identity
 from harness.zoo.construct import family_of, save_weights
 from harness.zoo.cost.torch_counts import work_of
@@ -41,8 +42,8 @@ from harness.zoo.identity import (
     request_digest,
     versions,
 )
-from harness.zoo.input_files import Arrays, write_arrays
-from harness.zoo.inputs.own import MIN_SAMPLES, with_own_inputs
+from harness.zoo.input_files import MIN_SAMPLES, Arrays, write_arrays
+from harness.zoo.inputs.own import with_own_inputs
 from harness.zoo.inputs.preprocessing import prepare_of, samples_in_memory, save_samples
 from harness.zoo.loaded import Inputs, Loaded, Raw, Request, StepTimer, tensor_specs
 from harness.zoo.onnx import int8, torch_to_onnx
@@ -484,13 +485,16 @@ def _onnx_artifact(path: Path, exporter: str) -> OnnxArtifact:
 def _input_set(
     job: ExportJob, length: int | None, made: Inputs, raw: RawInputs | None, exchanged: Parity | None
 ) -> InputSet:
+    mask = mask_of(made.arrays)
+    share = None if mask is None else float(mask.mean())
     return InputSet(
         sequence_length=length,
         samples=len(next(iter(made.arrays.values()))),
         inputs=artifact(job.folder.inputs(length)),
         reference=artifact(job.folder.reference(length)),
-        source=made.source,
+        source=made.source + ("" if share is None else f"; {percent(share)} of the tokens are text"),
         complete=len(next(iter(made.arrays.values()))) < job.samples,
         raw=raw,
         exchanged=exchanged,
+        text_share=share,
     )

@@ -20,6 +20,7 @@ from harness.core import store
 from harness.core.errors import ConfigError, ExportError, MalformedFileError, MissingInputError, UsageError, reason
 from harness.core.safe_files import SizeLimit, open_to_read, read_text
 from harness.core.schemas import GivenInputs, Kind
+from harness.core.units import count
 
 Arrays = dict[str, NDArray[np.generic]]
 """Arrays of N samples by tensor name; the first axis is the sample."""
@@ -70,21 +71,57 @@ def write_arrays(path: Path | IO[bytes], arrays: Arrays) -> None:
                 np.lib.format.write_array(entry, np.asanyarray(values), allow_pickle=False)
 
 
+MIN_SAMPLES = 8
+"""With this many different samples no variations are made: the least number of batches (backends/batches.py)."""
+
 FORM = "Write it by `numpy.savez('inputs.npz', <input>=<array>, …)`: the model's names, the first axis the sample."
 
 
 def describe_inputs(paths: Sequence[str], kind: Kind) -> tuple[GivenInputs, ...]:
     """The facts that a plan keeps of the files: path, hash, and the extent that distinguishes several shapes.
 
-    For text models that extent is the number of tokens, also of one file. Raises MissingInputError, MalformedFileError
-    or UsageError.
+    For text models that extent is the number of tokens, also of one file; a file of texts has none. Raises
+    MissingInputError, MalformedFileError or UsageError.
     """
+    texts = [path for path in paths if _given(path).holds_texts]
+    if texts:
+        if len(paths) > 1:
+            raise UsageError(
+                f"{texts[0]} holds texts, and INPUTS names {len(paths)} files.", "Write all texts into one file."
+            )
+        read_texts(Path(texts[0]))
+        return (_given(texts[0], store.sha256_file(Path(texts[0]))),)
     files = [(path, read_inputs(Path(path))) for path in paths]
     lengths = _lengths(files) if len(files) > 1 else [_tokens(*files[0]) if kind == "text" else None]
     return tuple(
-        GivenInputs(path=path, sha256=store.sha256_file(Path(path)), sequence_length=length)
-        for (path, _), length in zip(files, lengths, strict=True)
+        _given(path, store.sha256_file(Path(path)), length) for (path, _), length in zip(files, lengths, strict=True)
     )
+
+
+def _given(path: str, sha256: str = "", length: int | None = None) -> GivenInputs:
+    return GivenInputs(path=path, sha256=sha256, sequence_length=length)
+
+
+def read_texts(path: Path) -> list[str]:
+    """The different texts of a file, one a line, without empty lines and spaces around them.
+
+    Raises MissingInputError, MalformedFileError, or UsageError for fewer than MIN_SAMPLES.
+    """
+    if not path.is_file():
+        raise MissingInputError(
+            f"There is no file of inputs {path}.", "Check INPUTS; a relative path begins at the current folder."
+        )
+    try:
+        content = read_text(path, SizeLimit.RECORD)
+    except ValueError as error:
+        raise MalformedFileError(f"{path} is no text in UTF-8.", "Save it as UTF-8, one text a line.") from error
+    texts = list(dict.fromkeys(filter(None, map(str.strip, content.removeprefix("\ufeff").split("\n")))))
+    if len(texts) < MIN_SAMPLES:
+        raise UsageError(
+            f"{path} has {count(len(texts), 'different text')}, and {MIN_SAMPLES} are the least.",
+            f"Write at least {MIN_SAMPLES}, one a line.",
+        )
+    return texts
 
 
 def read_inputs(path: Path) -> Arrays:

@@ -30,6 +30,10 @@ class Inputs:
     source: str
 
 
+PadTexts = Callable[[Sequence[str], int | None], Inputs]
+"""(texts, tokens) → inputs, each text cut or padded on the right to that many tokens; source: whose tokenizer."""
+
+
 @dataclass(frozen=True)
 class Raw:
     """The inputs as a caller has them (texts in UTF-8, or JPEG files), and how to make arrays from them and an answer
@@ -48,6 +52,8 @@ class Loaded:
         that of output_names; None for a user's ONNX file, which is onnx_file.
     make_inputs: (samples, sequence length or None) → that many different inputs.
     make_raw: the same, as a caller has them; None where the model's preprocessing is not known.
+    pad_texts: a user's texts → inputs; None for a model without tokenizer or mask, or that answers with the token after
+        its last one, which would be padding.
     input_axes: batch axis of each input, where it is not the first; None where all samples share the input.
     input_types: element types of the inputs, where they are known without making any.
     kind: the kind of a sample, where only the loaded model has it.
@@ -75,6 +81,7 @@ class Loaded:
     output_names: tuple[str, ...]
     make_inputs: Callable[[int, int | None], Inputs]
     make_raw: Callable[[int, int | None], Raw] | None = None
+    pad_texts: PadTexts | None = None
     input_axes: Mapping[str, int | None] = field(default_factory=dict)
     input_types: Mapping[str, np.dtype[np.generic]] = field(default_factory=dict)
     kind: Kind | None = None

@@ -117,6 +117,8 @@ class InputSet(Record):
     exchanged: Parity | None = None
     """Distance of the reference from itself where each sample has the answer of the sample before it: what is near
     enough there, a comparison cannot tell from a wrong answer. None for one sample, and in older records."""
+    text_share: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Share of the tokens that the attention mask shows, of all samples; None where nothing is padding."""
 
     def files(self, boundary: Boundary | None = None) -> tuple[Artifact, ...]:
         """The files that a case of that boundary loads; None: all."""

@@ -115,7 +115,13 @@ class GivenInputs(Record):
     path: str
     sha256: str
     sequence_length: int | None = None
-    """Tokens of a text model; for other models with several files, the dimension that distinguishes their shapes."""
+    """Tokens of a text model; for other models with several files, the dimension that distinguishes their shapes. None
+    for a file of texts, which are padded to every length of the plan."""
+
+    @property
+    def holds_texts(self) -> bool:
+        """Whether it has a text in each line, and no arrays."""
+        return self.path.lower().endswith(".txt")
 
 
 class PlannedModel(Record):

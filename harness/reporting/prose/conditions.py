@@ -7,7 +7,7 @@ from itertools import chain
 
 from harness.core import units
 from harness.core.host.environment import ALLOCATOR, PLUGIN, RUNTIMES, VARIABLES
-from harness.core.schemas import Environment, Row, Summary, Unavailable
+from harness.core.schemas import Environment, InputSet, LoadRow, Row, Summary, Unavailable
 from harness.core.text import short_names
 from harness.reporting import ranking
 from harness.reporting.prose import boundaries
@@ -85,8 +85,33 @@ def _table_parts(summary: Summary, rows: Sequence[Row]) -> list[str]:
         f"{', '.join(dict.fromkeys(row.precision for row in rows))} on {first.device}",
         boundaries.mode_condition(first),
         weights + (f" ({export.weight_source.removeprefix('random, ')})" if export else ""),
+        *padded_inputs(summary, rows),
     ]
     return [part for part in parts if part]
+
+
+def padded_inputs(summary: Summary, rows: Sequence[Row | LoadRow]) -> list[str]:
+    """Where the inputs of rows come from, of those with padding: the work of a backend that skips it follows from its
+    share."""
+    cases = dict.fromkeys((row.model, row.sequence_length) for row in rows)
+    sets = [_padded_set(summary, *case) for case in cases]
+    return list(dict.fromkeys(escape(made.source) for made in sets if made is not None))
+
+
+def _padded_set(summary: Summary, model: str, sequence_length: int | None) -> InputSet | None:
+    """The inputs of a model at a length, where they have padding."""
+    export = summary.exports.get(model)
+    sets = () if export is None else export.input_sets
+    return next(
+        (made for made in sets if made.sequence_length == sequence_length and made.text_share is not None), None
+    )
+
+
+def tokens_text(summary: Summary, model: str, sequence_length: int | None) -> str:
+    """`128 tokens`, of padded inputs `128 tokens (15.4% text)`; empty without a length."""
+    padded = _padded_set(summary, model, sequence_length)
+    share = "" if padded is None else f" ({units.percent(padded.text_share)} text)"
+    return f"{sequence_length} tokens{share}" if sequence_length else ""
 
 
 def _shared(summary: Summary, tables: Sequence[Sequence[Row]]) -> list[str]:

@@ -18,7 +18,7 @@ from harness.reporting.load_groups import (
     ranked_loads,
     workers_text,
 )
-from harness.reporting.prose.conditions import library_versions, machine_text
+from harness.reporting.prose.conditions import library_versions, machine_text, padded_inputs
 from harness.reporting.table import DocumentBlock, Table, titled_blocks
 from harness.reporting.tables.load_tables import (
     cheapest_table,
@@ -94,6 +94,7 @@ def load_conditions(summary: Summary, rows: Sequence[LoadRow]) -> str:
         units.either(threads, "thread") if threads else "",
         library_versions(summary.environments),
         "one process a case, model only",
+        *padded_inputs(summary, rows),
         f"plan {summary.plan_id}",
     ]
     return " · ".join(part for part in parts if part) + "."

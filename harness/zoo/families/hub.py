@@ -86,11 +86,12 @@ OWN_TOKENIZER = "the model's own tokenizer"
 @dataclass(frozen=True)
 class Tokenizer:
     """encode: (text, longest length) → ids with special tokens; source: whose tokenizer it is, in words; save: write
-    its files into a folder."""
+    its files into a folder; padding: the id of its padding token, None where it has none."""
 
     encode: Callable[[str, int], list[int]]
     source: str
     save: Callable[[Path], object]
+    padding: int | None
 
 
 def origin_of(request: Request) -> str | None:
@@ -199,7 +200,7 @@ def tokenizer(origin: str | None, request: Request) -> Tokenizer:
                 )
                 if _knows_no_words(own):
                     raise ValueError("there are no tokenizer files, or their vocabulary lacks plain words")
-            return Tokenizer(_encoder(own), OWN_TOKENIZER, own.save_pretrained)
+            return Tokenizer(_encoder(own), OWN_TOKENIZER, own.save_pretrained, own.pad_token_id)
         except HubError:
             if request.weights != "seeded":
                 raise
@@ -223,7 +224,8 @@ def minilm_tokenizer(why: str) -> Tokenizer:
     from transformers import AutoTokenizer  # noqa: PLC0415
 
     borrowed = AutoTokenizer.from_pretrained(_minilm("minilm-l6"), local_files_only=True)
-    return Tokenizer(_encoder(borrowed), f"MiniLM's tokenizer, because {why}", borrowed.save_pretrained)
+    source = f"MiniLM's tokenizer, because {why}"
+    return Tokenizer(_encoder(borrowed), source, borrowed.save_pretrained, borrowed.pad_token_id)
 
 
 def _encoder(own: Any) -> Callable[[str, int], list[int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import nn
 
 from harness.core.errors import ConfigError
 from harness.core.layout import ModelFolder
+from harness.core.padding import MASK
 from harness.core.schemas import Answer, ProcessorPreparation, TextPreparation
 from harness.zoo import ModelInfo
 from harness.zoo.construct import frozen_module
@@ -269,6 +270,9 @@ def load(request: Request) -> Loaded:
         output_names=(wrapper.output,),
         make_inputs=functools.partial(_inputs, tokenizer, int(config.vocab_size), request.info.name, start),
         make_raw=functools.partial(_raw, tokenizer, wrapper.answer, request) if start is None else None,
+        pad_texts=functools.partial(_padded, tokenizer, int(config.vocab_size), request.info.name)
+        if wrapper.answer != "next token"
+        else None,
         kind="text",
         input_types=dict.fromkeys(wrapper.inputs, np.dtype(np.int64)),
         sequence_inputs=wrapper.inputs,
@@ -369,15 +373,46 @@ def _inputs(
     sequence_length: int | None,
 ) -> Inputs:
     """start: the token that a decoder beside the encoder begins with; None without such a decoder."""
+    tokenizer, length = get_tokenizer(), _required(sequence_length, model)
+    ids = token_ids(tokenizer.encode, samples, length)
+    _require_embeddings(ids, vocabulary, model)
+    arrays: Arrays = {"input_ids": ids, MASK: np.ones_like(ids)}
+    made = Inputs(arrays, f"{SOURCE}; {tokenizer.source}; no padding")
+    return made if start is None else with_decoder_ids(made, start)
+
+
+def _padded(
+    get_tokenizer: Callable[[], Tokenizer],
+    vocabulary: int,
+    model: str,
+    texts: Sequence[str],
+    sequence_length: int | None,
+) -> Inputs:
+    tokenizer, length = get_tokenizer(), _required(sequence_length, model)
+    if tokenizer.padding is None:
+        raise ConfigError(
+            f"The tokenizer of {model} has no padding token, so that texts of different lengths make no batch.",
+            "Set `pad_token` in it and save it again, or give ids as arrays: INPUTS=<file>.npz.",
+        )
+    ids = np.full((len(texts), length), tokenizer.padding, dtype=np.int64)
+    mask = np.zeros_like(ids)
+    for row, text in enumerate(texts):
+        tokens = tokenizer.encode(text, length)
+        ids[row, : len(tokens)] = tokens
+        mask[row, : len(tokens)] = 1
+    _require_embeddings(ids, vocabulary, model)
+    return Inputs({"input_ids": ids, MASK: mask}, tokenizer.source)
+
+
+def _required(sequence_length: int | None, model: str) -> int:
     if sequence_length is None:
         raise ConfigError(f"{model} reads text and has no sequence length.", "Set `sequence_lengths: [128]` for it.")
-    tokenizer = get_tokenizer()
-    ids = token_ids(tokenizer.encode, samples, sequence_length)
+    return sequence_length
+
+
+def _require_embeddings(ids: NDArray[np.int64], vocabulary: int, model: str) -> None:
     if int(ids.max()) >= vocabulary:
         raise ConfigError(
             f"The tokenizer gives ids up to {ids.max()}, {model} has {vocabulary} embeddings.",
             "Save the model's own tokenizer into its folder.",
         )
-    arrays: Arrays = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
-    made = Inputs(arrays, f"{SOURCE}; {tokenizer.source}; no padding")
-    return made if start is None else with_decoder_ids(made, start)

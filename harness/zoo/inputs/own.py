@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 
 from harness.core import store
 from harness.core.errors import UsageError
+from harness.core.padding import MASK
 from harness.core.schemas import GivenInputs
 from harness.core.text import unknown_name
-from harness.zoo.input_files import FORM, Arrays, read_inputs
-from harness.zoo.loaded import Axes, Inputs, Loaded
-
-MIN_SAMPLES = 8
-"""With this many different samples no variations are made: the least number of batches (backends/batches.py)."""
+from harness.core.units import count
+from harness.zoo.input_files import FORM, MIN_SAMPLES, Arrays, read_inputs, read_texts
+from harness.zoo.loaded import Axes, Inputs, Loaded, PadTexts
 
 _SEED = 7
 
@@ -25,8 +24,11 @@ _SEED = 7
 def with_own_inputs(loaded: Loaded, given: Sequence[GivenInputs]) -> Loaded:
     """The model with the files' samples in place of its usual inputs.
 
-    Raises UsageError for a file that changed since it was planned, and for names, types and shapes that do not fit.
+    Raises UsageError for a file that changed since it was planned, for names, types and shapes that do not fit, and for
+    texts where the model reads no padded texts.
     """
+    if any(file.holds_texts for file in given):
+        return _with_texts(loaded, given[0])
     files = {path.sequence_length: _fitting(loaded, path) for path in given}
     shared = frozenset(name for name in loaded.input_names if loaded.input_axes.get(name, 0) is None)
     sources = {path.sequence_length: Path(path.path).name for path in given}
@@ -42,6 +44,46 @@ def with_own_inputs(loaded: Loaded, given: Sequence[GivenInputs]) -> Loaded:
         own_inputs=True,
         free_axes=_free_axes(list(files.values()), loaded.input_axes) or loaded.free_axes,
     )
+
+
+def _with_texts(loaded: Loaded, given: GivenInputs) -> Loaded:
+    path = Path(given.path)
+    if loaded.pad_texts is None:
+        raise UsageError(
+            f"{path} holds texts, and the model has no tokenizer here or gives no answer to a padded text.", _ARRAYS
+        )
+    _require_planned_state(path, given)
+    texts, pad = read_texts(path), loaded.pad_texts
+
+    def make_inputs(samples: int, length: int | None) -> Inputs:
+        arrays, whose = _padded(pad, texts, samples, length)
+        found = len(arrays[MASK])
+        if found < min(samples, MIN_SAMPLES):
+            raise UsageError(
+                f"{path} has {count(found, 'text')} that differ in the first {length} tokens, and {MIN_SAMPLES} are "
+                "the least.",
+                "Write more texts, or plan a larger sequence length.",
+            )
+        which = f"{found} of {len(texts):,} texts" if found < len(texts) else f"{found} texts"
+        return Inputs(arrays, f"{which} of {path.name}, padded to {length} tokens; {whose}")
+
+    return dataclasses.replace(loaded, make_inputs=make_inputs, make_raw=None)
+
+
+_ARRAYS = "Give ids as arrays: INPUTS=<file>.npz."
+
+
+def _padded(pad: PadTexts, texts: Sequence[str], samples: int, length: int | None) -> tuple[Arrays, str]:
+    """The first texts that differ from each other within the length, at most `samples`; and whose tokenizer it is."""
+    made = pad(texts[:samples], length)
+    arrays = made.arrays
+    for start in range(samples, len(texts), samples):
+        if len(_different(arrays)) >= samples:
+            break
+        more = pad(texts[start : start + samples], length).arrays
+        arrays = {name: np.concatenate([values, more[name]]) for name, values in arrays.items()}
+    places = _different(arrays)[:samples]
+    return {name: values[places] for name, values in arrays.items()}, made.source
 
 
 def rotating_samples(
@@ -110,8 +152,7 @@ def _different(given: Mapping[str, NDArray[np.generic]]) -> list[int]:
 def _fitting(loaded: Loaded, inputs: GivenInputs) -> Arrays:
     """The arrays of a file in the model's order and types, sample axis first."""
     path = Path(inputs.path)
-    if path.is_file() and store.sha256_file(path) != inputs.sha256:
-        raise UsageError(f"{path} has changed since it was planned.", "Run `make plan` again.")
+    _require_planned_state(path, inputs)
     arrays = _arrays_by_name(loaded.input_names, read_inputs(path), path)
     types = dict(loaded.input_types)
     if not set(loaded.input_names) <= set(types):
@@ -128,6 +169,11 @@ def _fitting(loaded: Loaded, inputs: GivenInputs) -> Arrays:
     return {
         name: _as_type(name, _repeated(name, arrays[name], loaded, count, path), types[name], path) for name in arrays
     }
+
+
+def _require_planned_state(path: Path, given: GivenInputs) -> None:
+    if path.is_file() and store.sha256_file(path) != given.sha256:
+        raise UsageError(f"{path} has changed since it was planned.", "Run `make plan` again.")
 
 
 def _arrays_by_name(names: Sequence[str], arrays: Arrays, path: Path) -> Arrays:
