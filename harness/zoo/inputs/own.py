@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from harness.core import store
 from harness.core.errors import UsageError
-from harness.core.padding import MASK
+from harness.core.padding import MASK, Mask, mask_of
 from harness.core.schemas import GivenInputs
 from harness.core.text import unknown_name
 from harness.core.units import count
@@ -60,8 +60,7 @@ def _with_texts(loaded: Loaded, given: GivenInputs) -> Loaded:
         found = len(arrays[MASK])
         if found < min(samples, MIN_SAMPLES):
             raise UsageError(
-                f"{path} has {count(found, 'text')} that differ in the first {length} tokens, and {MIN_SAMPLES} are "
-                "the least.",
+                f"{path} gives {count(found, 'different sample')} of {length} tokens, and {MIN_SAMPLES} are the least.",
                 "Write more texts, or plan a larger sequence length.",
             )
         which = f"{found} of {len(texts):,} texts" if found < len(texts) else f"{found} texts"
@@ -99,12 +98,14 @@ def rotating_samples(
     places = _different(given)[:samples]
     more = samples - len(places) if len(places) < MIN_SAMPLES else 0
     random = np.random.default_rng(_SEED)
+    mask = mask_of(given)
     arrays: Arrays = {}
     for name, values in given.items():
         chosen = [values[place] for place in places]
-        for index in range(more):
-            sample = values[places[index % len(places)]]
-            chosen.append(sample if name in shared else vary(sample, values, random))
+        chosen += [
+            values[place] if name in shared else _variation(name, values, place, mask, random)
+            for place in (places[index % len(places)] for index in range(more))
+        ]
         arrays[name] = np.stack(chosen)
     varied = f" and {more} variations: floats with 10% seeded noise, integers shuffled, within their range"
     return Inputs(arrays, f"{len(places)} different samples {which}" + (varied if more else ""))
@@ -112,11 +113,23 @@ def rotating_samples(
 
 def varied_samples(given: Arrays, count: int) -> Arrays:
     """That many variations of the given samples."""
-    random = np.random.default_rng(_SEED)
+    random, mask = np.random.default_rng(_SEED), mask_of(given)
     return {
-        name: np.stack([vary(values[index % len(values)], values, random) for index in range(count)])
+        name: np.stack([_variation(name, values, index % len(values), mask, random) for index in range(count)])
         for name, values in given.items()
     }
+
+
+def _variation(
+    name: str, values: NDArray[np.generic], place: int, mask: Mask | None, random: np.random.Generator
+) -> NDArray[np.generic]:
+    """A variation of one sample. Where texts are padded, its mask and its padding stay."""
+    if mask is None or values.shape != mask.shape:
+        return vary(values[place], values, random)
+    made = values[place].copy()
+    if name != MASK:
+        made[mask[place]] = vary(made[mask[place]], values[mask], random)
+    return made
 
 
 def vary(example: NDArray[np.generic], others: NDArray[np.generic], random: np.random.Generator) -> NDArray[np.generic]:

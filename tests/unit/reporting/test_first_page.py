@@ -212,3 +212,17 @@ def test_an_interval_too_wide_for_digits_is_named_so(rows: Rows, summary: Summar
     assert "10.0 (wide)" in shown
     assert "(wide): its ends are more than ×1.5 apart." in shown
     assert "(wide)" not in page.case_table(summary.model_copy(update={"rows": (sound,)}))
+
+
+def test_the_share_of_text_is_beside_the_number_of_tokens(summary: Summary) -> None:
+    row = next(row for row in summary.rows if row.sequence_length)
+    export = summary.exports[row.model]
+    padded = [
+        made.model_copy(update={"text_share": 0.1527, "source": "64 texts of own.txt; 15.2% of the tokens are text"})
+        for made in export.input_sets
+    ]
+    exports = {**summary.exports, row.model: export.model_copy(update={"input_sets": tuple(padded)})}
+    text = page.first_page(summary.model_copy(update={"exports": exports}), "details.md", [])
+    assert f"batch {row.batch_size}, {row.sequence_length} tokens (15.2% text)" in text
+    assert f"{row.model}, {row.sequence_length} tokens (15.2% text)" in text
+    assert f"{row.sequence_length} tokens (" not in page.first_page(summary, "details.md", [])

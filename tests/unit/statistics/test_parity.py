@@ -384,3 +384,74 @@ def test_only_elements_of_one_kind_are_compared(ours: str, theirs: str, comparab
         return
     with pytest.raises(ValueError, match="has elements of type"):
         one(np.ones((2, 3)).astype(ours), reference)
+
+
+MASK = np.array([[True] * 5 + [False] * 3, [True] * 2 + [False] * 6, [True] * 8])
+
+
+def hidden_states(kind: str = "float32") -> Array:
+    """(3 texts, 8 tokens, 4 values)."""
+    return np.random.default_rng(4).normal(size=(3, 8, 4)).astype(kind)
+
+
+def test_values_of_padding_are_compared_nowhere() -> None:
+    reference = hidden_states()
+    removed, other, lost = reference.copy(), reference.copy(), reference.copy()
+    removed[~MASK], other[~MASK], lost[~MASK] = 0, 100, np.nan
+    for output in (removed, other, lost):
+        result = compare({"y": output}, {"y": reference}, True, MASK)
+        assert (result.relative_l2, result.max_abs, result.item_relative_l2) == (0, 0, 0)
+        assert (result.cosine, result.item_cosine) == (pytest.approx(1), pytest.approx(1))
+        assert (result.top1_agreement, result.nonfinite, result.samples) == (1, 0, 3)
+    assert (compare({"y": removed}, {"y": reference}, False).relative_l2 or 0) > 0.5, "only by the mask"
+
+
+def test_a_wrong_token_is_as_far_as_in_the_tokens_alone() -> None:
+    reference = hidden_states()
+    output = reference.copy()
+    output[1, 1] += 1
+    output[~MASK] = 7
+    result = compare({"y": output}, {"y": reference}, True, MASK)
+    assert result.relative_l2 == pytest.approx(2 / np.linalg.norm(reference[MASK]))
+    assert result.item_relative_l2 == pytest.approx(2 / np.linalg.norm(reference[1, :2]), rel=1e-3)
+    product = float(np.vdot(output[MASK], reference[MASK]))
+    norms = float(np.linalg.norm(output[MASK]) * np.linalg.norm(reference[MASK]))
+    assert result.cosine == pytest.approx(product / norms)
+    agree = (output.argmax(-1) == reference.argmax(-1))[MASK]
+    assert result.top1_agreement == pytest.approx(agree.mean())
+
+
+def test_the_answer_to_another_text_is_wrong_for_the_tokens_of_this_one() -> None:
+    reference = hidden_states()
+    result = compare({"y": np.roll(reference, 1, axis=0)}, {"y": reference}, True, MASK)
+    assert (result.item_relative_l2 or 0) > 0.5
+    assert (result.top1_agreement or 0) < 0.9
+
+
+def test_classes_of_tokens_are_counted_among_the_tokens() -> None:
+    reference = np.arange(3 * 8 * 2).reshape(3, 8, 2)
+    output = reference.copy()
+    output[0, 0, 0] = -1
+    output[~MASK] = -1
+    result = compare({"y": output}, {"y": reference}, False, MASK)
+    shown = int(MASK.sum()) * 2
+    assert result.cosine == pytest.approx((shown - 1) / shown)
+    assert result.relative_l2 == pytest.approx(math.sqrt(2 / shown))
+
+
+def test_all_of_an_output_for_each_text_is_compared() -> None:
+    reference = hidden_states()[:, :, 0]
+    output = reference.copy()
+    output[~MASK] += 1
+    result = compare({"y": output}, {"y": reference}, False, MASK)
+    assert result.max_abs == pytest.approx(1), "an embedding may have as many numbers as the text has tokens"
+
+
+def test_a_mask_fits_every_piece_of_a_large_output() -> None:
+    reference = np.ones((2, 3, PIECE), dtype=np.float32)
+    mask = np.array([[True, True, False], [True, False, False]])
+    output = reference.copy()
+    output[~mask] = 5
+    assert compare({"y": output}, {"y": reference}, False, mask).max_abs == 0
+    output[0, 1, -1] = 3
+    assert compare({"y": output}, {"y": reference}, False, mask).max_abs == 2

@@ -211,3 +211,22 @@ def test_what_has_two_values_at_most_stays(monkeypatch: pytest.MonkeyPatch) -> N
     model.run(monkeypatch)
     assert all(np.array_equal(entry["mask"], batches[0]["mask"]) for entry in model.passes)
     assert len({entry["ids"].tobytes() for entry in model.passes}) > LEAST_PAIRS
+
+
+def test_padding_stays_so_that_a_model_that_skips_it_answers_every_new_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = [3, 16, 4, 9, 3, 12, 5, 7]
+    batches = [
+        {"input_ids": np.where(mask, batch["ids"][:1], 0), "attention_mask": mask.astype(np.int64)}
+        for batch, length in zip(stored(), lengths, strict=True)
+        if (mask := np.arange(16)[None] < length) is not None
+    ]
+    seen = []
+
+    def skipping(batch: dict[str, Array]) -> dict[str, Array]:
+        seen.append(batch["input_ids"][batch["attention_mask"] == 0])
+        return {"y": (batch["input_ids"] * batch["attention_mask"]).sum(axis=1)}
+
+    monkeypatch.setattr(f"{__name__}.answer", skipping)
+    result = Model(batches).run(monkeypatch)
+    assert (result.compared, result.unchanged, result.missing) == (LEAST_PAIRS, 0, None)
+    assert not np.concatenate(seen).any()

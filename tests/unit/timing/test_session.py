@@ -357,3 +357,20 @@ def test_making_the_object_is_a_part_of_loading(run: Callable[..., Measurements]
     mode = Sync(backend, BATCHES)
     made = run_session(backend, mode, reference, True, settings(), backend.enter, inputs(), constructed_ns=7 * MS)
     assert made.cold_ns.load == alone.load + 7 * MS
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_what_a_backend_gives_for_padding_is_no_difference(masked: bool, run: Callable[..., Measurements]) -> None:
+    mask = np.array([[True, True, False], [True, False, False]])
+
+    def states(index: int) -> dict[str, np.ndarray[Any, Any]]:
+        return {"y": np.random.default_rng(index).normal(size=(2, 3, 4)).astype(np.float32)}
+
+    backend = Recording(answer=lambda index, number: {"y": np.where(mask[:, :, None], states(index)["y"], 0)})
+    run(backend, states)  # its clock
+    masks = [mask] * BATCHES if masked else []
+    mode = Sync(backend, BATCHES)
+    made = run_session(backend, mode, states, False, settings(), backend.enter, inputs(), masks=masks)
+    distances = [part.relative_l2 for part in (made.parity_before, made.parity_timed) if part is not None]
+    assert len(distances) == 2
+    assert all((distance == 0) == masked for distance in distances)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,7 +17,7 @@ from harness.planning.matrix import make_plan
 from harness.planning.overrides import Overrides, apply_overrides
 from harness.zoo import loaded, model_files, model_info
 from harness.zoo.input_files import describe_inputs
-from harness.zoo.inputs.own import rotating_samples, with_own_inputs
+from harness.zoo.inputs.own import rotating_samples, varied_samples, with_own_inputs
 from harness.zoo.loaded import (
     Inputs,
     Loaded,
@@ -226,3 +227,114 @@ def test_what_a_transformer_takes_in_is_read_from_its_folder_or_the_hubs_cache(
     assert model_info(f"hf:{cached / 'snapshots' / 'abc'}").kind == "image"
     (cached / "snapshots" / "abc" / "config.json").write_text("{")
     assert model_info("hf:some/vit").kind == "text", "a damaged file is for the export to name"
+
+
+WORDS = ["bread", "water", "ferry", "dawn", "snow", "slope", "winter", "tractor", "notebook", "repair"]
+
+
+def pad(texts: Sequence[str], length: int | None) -> Inputs:
+    """A tokenizer of one token a word, 1 and 2 around them, 0 as padding."""
+    assert length is not None
+    ids, mask = np.zeros((2, len(texts), length), np.int64)
+    for row, text in enumerate(texts):
+        tokens = [1, *[3 + WORDS.index(word) for word in text.split()][: length - 2], 2]
+        ids[row, : len(tokens)], mask[row, : len(tokens)] = tokens, 1
+    return Inputs({"input_ids": ids, "attention_mask": mask}, "its tokenizer")
+
+
+def reader(**more: Any) -> Loaded:
+    types = dict.fromkeys(("input_ids", "attention_mask"), np.dtype(np.int64))
+    return model(input_names=tuple(types), input_types=types, input_axes={}, **{"pad_texts": pad, **more})
+
+
+def text_file(folder: Path, lines: Sequence[str], name: str = "own.txt") -> str:
+    (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return str(folder / name)
+
+
+def sentences(count: int) -> list[str]:
+    """Of one to eight words, the first of each another one."""
+    return [" ".join((WORDS * 2)[place : place + 1 + place % 8]) for place in range(count)]
+
+
+def test_texts_are_padded_on_the_right_to_each_planned_length(tmp_path: Path) -> None:
+    lines = ["", sentences(9)[0], "  ", *sentences(9), ""]
+    loaded = with_own_inputs(reader(), describe_inputs((text_file(tmp_path, lines),), "text"))
+    for length in (16, 5):
+        arrays = loaded.make_inputs(64, length).arrays
+        assert [values.shape for values in arrays.values()] == [(9, length)] * 2
+    made = loaded.make_inputs(64, 16)
+    ids, mask = made.arrays["input_ids"], made.arrays["attention_mask"]
+    assert ids[2].tolist() == [1, 5, 6, 7, 2, *[0] * 11]
+    assert np.array_equal(mask, ids != 0)
+    assert (np.diff(mask, axis=1) <= 0).all(), "padding is on the right alone"
+    assert made.source == "9 texts of own.txt, padded to 16 tokens; its tokenizer"
+    some = loaded.make_inputs(4, 16)
+    assert some.source.startswith("4 of 9 texts of own.txt")
+    assert np.array_equal(some.arrays["input_ids"], ids[:4])
+    assert (loaded.make_raw, loaded.lengths, loaded.own_inputs) == (None, (), False)
+
+
+def test_texts_that_begin_alike_count_once_at_a_length_that_cuts_them(tmp_path: Path) -> None:
+    lines = [*(f"bread water ferry dawn {word}" for word in WORDS), *(f"{word} dawn" for word in WORDS)]
+    loaded = with_own_inputs(reader(), describe_inputs((text_file(tmp_path, lines),), "text"))
+    made = loaded.make_inputs(8, 6)
+    assert len(np.unique(made.arrays["input_ids"], axis=0)) == len(made.arrays["input_ids"]) == 8
+    with pytest.raises(UsageError, match="gives 1 different sample of 2 tokens, and 8 are the least") as caught:
+        loaded.make_inputs(64, 2)
+    assert caught.value.hint
+
+
+def test_few_texts_and_no_texts_are_refused_at_planning(tmp_path: Path) -> None:
+    for lines, problem in (
+        (sentences(7), "has 7 different texts, and 8 are the least"),
+        (["bread"] * 20, "has 1 different text, and 8 are the least"),
+        ([], "has 0 different texts"),
+    ):
+        with pytest.raises(UsageError, match=problem) as caught:
+            describe_inputs((text_file(tmp_path, lines),), "text")
+        assert caught.value.hint
+    (tmp_path / "latin.txt").write_bytes("é\n".encode("latin-1") * 20)
+    for name, problem in (("latin.txt", "is no text in UTF-8"), ("none.txt", "There is no file of inputs")):
+        with pytest.raises(InferometerError, match=problem):
+            describe_inputs((str(tmp_path / name),), "text")
+    path = text_file(tmp_path, sentences(9))
+    with pytest.raises(UsageError, match="holds texts, and INPUTS names 2 files"):
+        describe_inputs((write(tmp_path / "a.npz", x=floats(9, 4)), path), "text")
+
+
+def test_a_changed_file_of_texts_and_a_model_without_tokenizer_are_refused(tmp_path: Path) -> None:
+    planned = describe_inputs((text_file(tmp_path, sentences(9)),), "text")
+    with pytest.raises(UsageError, match="holds texts, and the model has no tokenizer here") as caught:
+        with_own_inputs(reader(pad_texts=None), planned)
+    assert "npz" in caught.value.hint
+    text_file(tmp_path, sentences(10))
+    with pytest.raises(UsageError, match="has changed since it was planned"):
+        with_own_inputs(reader(), planned)
+
+
+def test_texts_take_the_lengths_of_the_plan(tmp_path: Path) -> None:
+    def planned(lines: Sequence[str]) -> Any:
+        path = text_file(tmp_path, lines)
+        data = {
+            "models": [{"name": "minilm-l6", "inputs": path}],
+            "matrix": [{"backends": ["torch-eager"], "sequence_lengths": [64, 128]}],
+        }
+        own = {"minilm-l6": describe_inputs((path,), "text")}
+        return make_plan(parse_config(data, "my.yaml"), "my.yaml", "", inputs=own)
+
+    plan, other = planned(sentences(9)), planned(sentences(10))
+    assert [case.sequence_length for case in plan.cases] == [64, 128]
+    assert plan.models[0].sequence_lengths == (64, 128)
+    assert plan.models[0].inputs[0].holds_texts
+    assert plan.plan_id != other.plan_id
+
+
+def test_variations_of_padded_texts_keep_their_padding() -> None:
+    given = dict(pad(sentences(3), 12).arrays)
+    made = rotating_samples(given, 16).arrays
+    assert np.array_equal(made["attention_mask"], np.resize(given["attention_mask"], (16, 12)))
+    assert np.array_equal(made["input_ids"] != 0, made["attention_mask"] == 1)
+    assert len(np.unique(made["input_ids"], axis=0)) > 3
+    further = varied_samples(given, 9)
+    assert np.array_equal(further["input_ids"] != 0, further["attention_mask"] == 1)
