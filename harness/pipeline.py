@@ -73,7 +73,7 @@ VARIABLES: tuple[Variable, ...] = (
         "INPUTS",
         "--inputs",
         ("plan", "ab"),
-        "own inputs of the models, .npz by input name, comma-separated: one per shape",
+        "own inputs of the models: a .txt of texts, one a line; or .npz by input name, comma-separated: one per shape",
     ),
     Variable("EXPORTER", "--exporter", ("plan", "ab"), "writes ONNX files of modules: dynamo or torchscript"),
     Variable(

@@ -10,9 +10,14 @@ import pytest
 
 from harness.api import ModelProfiler
 from harness.core import store
+from harness.core.layout import ModelFolder
+from harness.core.padding import mask_of
 from harness.core.schemas import ExportRecord, Plan, Summary
+from harness.core.units import percent
+from harness.statistics.parity import compare
+from harness.zoo.reference import open_session, run_session
 from tests.fixtures import odd_onnx as files
-from tests.fixtures.stages import QUICK, Folder
+from tests.fixtures.stages import QUICK, Folder, two_lines
 
 pytestmark = pytest.mark.stages
 
@@ -97,6 +102,84 @@ def test_a_transformer_needs_no_tokenizer_then(own: Folder) -> None:
     path = written(own.root / "own.npz", input_ids=ids, attention_mask=np.ones_like(ids))
     planned(own, f"hf:{own.root / 'mine'}", ["torch-eager", "onnxruntime"], path)
     assert {row.sequence_length for row in measured(own).rows} == {12}
+
+
+WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "bread", "water", "ferry", "dawn", "snow", "slope", "winter", "repair")
+
+
+def encoder(folder: Path) -> str:
+    """A small BERT whose answers depend on what it attends to, with a tokenizer of one token a word."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, set_seed
+
+    set_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    BertModel(BertConfig(vocab_size=len(WORDS), initializer_range=0.5, **sizes)).save_pretrained(folder)
+    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    ids = {word: place for place, word in enumerate(WORDS)}
+    tokenizer = Tokenizer(models.WordLevel(ids, unk_token=special["unk_token"]))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", None, [("[CLS]", 2), ("[SEP]", 3)])
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(folder)
+    return f"hf:{folder}"
+
+
+@pytest.mark.slow
+def test_texts_are_padded_and_a_backend_that_ignores_their_mask_is_wrong(own: Folder) -> None:
+    name = encoder(own.root / "mine")
+    lines = [" ".join((WORDS[4:] * 2)[place : place + 1 + 2 * (place % 4)]) for place in range(8)]
+    lines += [f"{line} snow" for line in lines]
+    texts = own.root / "texts.txt"
+    texts.write_text("\n\n".join(lines) + "\n")
+    config = own.configure({"backends": ["torch-eager", "onnxruntime"], "sequence_lengths": [6, 12]}, models=(name,))
+    done = own("plan", "--config", str(config), "--inputs", str(texts))
+    assert done.returncode == 0, done.stderr
+    plan = store.load(own.results.plan, Plan, "make plan")
+    summary = measured(own)
+    assert {row.sequence_length for row in summary.rows} == {6, 12}
+    distances = [row.parity.relative_l2 for row in summary.rows if row.parity]
+    assert len(distances) == len(summary.rows) == 4
+    assert all(distance is not None and distance < 1e-4 for distance in distances)
+    record = record_of(own, plan)
+    assert [spec.shape for spec in record.inputs] == [("batch", "sequence")] * 2
+    long = next(made for made in record.input_sets if made.sequence_length == 12)
+    assert long.source.startswith("16 texts of texts.txt, padded to 12 tokens; the model's own tokenizer; ")
+    folder = own.models.folder(record.slug, record.folder)
+    inputs, reference = (dict(np.load(path(12))) for path in (folder.inputs, folder.reference))
+    mask = mask_of(inputs)
+    assert mask is not None
+    assert long.text_share == pytest.approx(mask.mean())
+    assert long.source.endswith(f"; {percent(float(mask.mean()))} of the tokens are text")
+
+    tolerance = plan.tolerance(name, "fp32")
+    assert tolerance is not None
+    shown = mask[:, :, None]
+    removed = {key: np.where(shown, values, 0) for key, values in reference.items()}
+    unmasked = answers(folder, inputs["input_ids"])
+    for outputs, is_right in ((removed, True), (unmasked, False)):
+        distance = compare(outputs, reference, False, mask).item_relative_l2
+        assert distance is not None
+        assert (distance <= tolerance.relative_l2) == is_right
+    assert long.exchanged is not None
+    assert (long.exchanged.item_relative_l2 or 0) > tolerance.relative_l2, "the answer to another text is wrong"
+
+    own("report")
+    assert f"12 tokens ({percent(long.text_share)} text)" in own.results.report.read_text()
+
+
+def answers(folder: ModelFolder, ids: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    """Those of the exported file to texts whose padding is taken for tokens."""
+    session = open_session(folder.onnx("fp32"), 1)
+    return dict(run_session(session, {"input_ids": ids, "attention_mask": np.ones_like(ids)}))
+
+
+def test_a_decoder_refuses_texts_that_are_padded(own: Folder) -> None:
+    texts = own.root / "texts.txt"
+    texts.write_text("".join(f"{word} and water\n" for word in WORDS))
+    for name, problem in (("gpt2@seeded", "answers with the next token"), ("resnet18@seeded", "has no tokenizer here")):
+        done = own("plan", "--models", name, "--inputs", str(texts))
+        error = two_lines(done)
+        assert problem in error[0]
 
 
 @pytest.mark.slow

@@ -126,7 +126,7 @@ def _variation(
     """A variation of one sample. Where texts are padded, its mask and its padding stay."""
     if mask is None or values.shape != mask.shape:
         return vary(values[place], values, random)
-    made = values[place].copy()
+    made = np.array(values[place])
     if name != MASK:
         made[mask[place]] = vary(made[mask[place]], values[mask], random)
     return made
