@@ -145,7 +145,8 @@ class Work(Record):
 
     sequence_length: int | None
     flops_per_item: int
-    """2 per multiply-add, counted by torch's FlopCounterMode, products of attention included."""
+    """2 per multiply-add, counted by torch's FlopCounterMode, products of attention included. Of padded texts only the
+    text: a backend may skip padding."""
     parameters: int
     """Weights that every pass reads at least once, at any batch size: lookup tables are not counted."""
     input_bytes_per_item: int

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -23,6 +24,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from harness.core.errors import ConfigError
+from harness.core.padding import mask_of
 from harness.core.schemas import ELEMENT_BYTES, Precision, Work
 from harness.zoo.input_files import Arrays
 from harness.zoo.loaded import Inputs, Loaded, in_model_layout
@@ -113,6 +115,7 @@ def work_of(loaded: Loaded, inputs: Mapping[int | None, Inputs]) -> tuple[Work, 
                 counted.append(_count(module, loaded, length, made.arrays))
             except ConfigError:
                 return ()
+            counted[-1] = _without_padding(counted[-1], module, loaded, made.arrays)
     return tuple(counted)
 
 
@@ -130,6 +133,26 @@ def _count(module: nn.Module, loaded: Loaded, length: int | None, arrays: Arrays
         winograd_flops_per_item=seen.winograd_flops // count,
         uncounted=tuple(sorted(seen.uncounted)),
     )
+
+
+def _without_padding(work: Work, module: nn.Module, loaded: Loaded, arrays: Arrays) -> Work:
+    """The work with the arithmetic of the text alone, where inputs are padded: a backend may skip the rest.
+
+    It is counted once, at the mean or the median number of tokens, whichever is smaller: arithmetic grows at least in
+    proportion to the length, so that a batch of these texts, and the median of several, need no less.
+    """
+    mask = mask_of(arrays)
+    if mask is None:
+        return work
+    lengths = mask.sum(axis=1)
+    tokens = max(1, int(min(lengths.mean(), np.median(lengths))))
+    of_tokens = [name for name, values in arrays.items() if values.shape[: mask.ndim] == mask.shape]
+    trimmed = {**arrays, **{name: arrays[name][:, :tokens] for name in of_tokens}}
+    try:
+        least = _count(module, loaded, work.sequence_length, trimmed)
+    except ConfigError:  # it takes texts of one length alone
+        return work
+    return work.model_copy(update={"flops_per_item": least.flops_per_item})
 
 
 @contextmanager
