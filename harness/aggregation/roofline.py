@@ -220,7 +220,8 @@ def roofline_of(row: Row, work: Work, bounds: RooflineBounds) -> Roofline | None
     time_ns, copies = pass_ns(row), bounds.copy_bytes_per_s
     if time_ns is None or copies is None or (work.uncounted and not work.flops_per_item):
         return None
-    flops, traffic = row.batch_size * work.flops_per_item, least_bytes(work, row.precision, row.batch_size)
+    each = work.least_flops_per_item if _removes_padding(row) else work.flops_per_item
+    flops, traffic = row.batch_size * each, least_bytes(work, row.precision, row.batch_size)
     flops_share = flops / bounds.flops_per_s * 1e9 / time_ns
     bytes_share = traffic / copies * 1e9 / time_ns
     # Data that stay in a CPU's cache from one pass to the next do not go through memory, however often they are read.
@@ -244,14 +245,12 @@ def above_roof(row: Row, work: Work | None, roof: Roof | CpuRoof | None) -> tupl
     rounds = row.latency_ns.rounds if row.latency_ns else 0
     if work is None:
         return [], Check(rounds=0, of=0, missing="the work of a pass was not counted")
-    if _removes_padding(row):
-        return [], Check(rounds=0, of=rounds, missing="padding was left out: the work of a pass is not known")
     bounds, time_ns = bounds_of(row, row.threads, roof), pass_ns(row)
     if isinstance(bounds, str):
         return [], Check(rounds=0, of=rounds, missing=bounds)
     if time_ns is None:
         return [], Check(rounds=0, of=rounds, missing="the time of a pass is not known")
-    flops = row.batch_size * (work.flops_per_item - (1 - 1 / WINOGRAD_SAVES) * work.winograd_flops_per_item)
+    flops = row.batch_size * (work.least_flops_per_item - (1 - 1 / WINOGRAD_SAVES) * work.winograd_flops_per_item)
     findings = too_fast(row, time_ns, flops, least_bytes(work, row.precision, row.batch_size), bounds)
     return findings, Check(rounds=rounds, of=rounds, missing=None)
 
@@ -291,10 +290,7 @@ _KIND = {"cpu": "CPU", "cuda": "GPU"}
 def _judged(row: Row, work: Work | None, roof: Roof | CpuRoof | None) -> JudgedRoofline:
     findings, check = above_roof(row, work, roof)
     bounds = bounds_of(row, row.threads, roof)
-    if work is None or isinstance(bounds, str) or _removes_padding(row):
-        roofline = None
-    else:
-        roofline = roofline_of(row, work, bounds)
+    roofline = None if work is None or isinstance(bounds, str) else roofline_of(row, work, bounds)
     # Work that was not counted has no bound: the check does not apply.
     return JudgedRoofline(roofline, tuple(findings), {ABOVE_ROOF: check} if check.of else {})
 

@@ -56,15 +56,15 @@ def test_text_models_with_attention_counted(name: str, gflop: float, layers: int
     assert loaded.module.model.config._attn_implementation == attention  # type: ignore[union-attr]
 
 
-def test_of_padded_texts_the_text_alone_is_counted(tmp_path: Path) -> None:
+def test_of_padded_texts_the_text_alone_is_counted_too(tmp_path: Path) -> None:
     loaded = text_model("minilm-l6", tmp_path)
     padded = {name: np.repeat(values[:1], 3, axis=0) for name, values in text(128).arrays.items()}
     for row, tokens in enumerate((20, 32, 128)):  # median 32, mean 60
         padded["attention_mask"][row, tokens:] = 0
     (work,) = count(loaded, {128: Inputs(padded, "")})
     (full, least) = count(loaded, {128: text(128), 32: text(32)})
-    assert work == full.model_copy(update={"flops_per_item": least.flops_per_item})
-    assert work.flops_per_item < full.flops_per_item / 4
+    assert work == full.model_copy(update={"text_flops_per_item": least.flops_per_item})
+    assert work.least_flops_per_item < full.least_flops_per_item / 4
 
 
 def test_what_was_switched_off_for_counting_is_on_again(tmp_path: Path) -> None:

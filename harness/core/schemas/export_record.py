@@ -145,8 +145,7 @@ class Work(Record):
 
     sequence_length: int | None
     flops_per_item: int
-    """2 per multiply-add, counted by torch's FlopCounterMode, products of attention included. Of padded texts only the
-    text: a backend may skip padding."""
+    """2 per multiply-add, counted by torch's FlopCounterMode, products of attention included."""
     parameters: int
     """Weights that every pass reads at least once, at any batch size: lookup tables are not counted."""
     input_bytes_per_item: int
@@ -155,6 +154,13 @@ class Work(Record):
     """The part of flops_per_item in convolutions that Winograd's algorithm can compute with fewer products."""
     uncounted: tuple[str, ...] = ()
     """Names of operators that the counter does not know."""
+    text_flops_per_item: int | None = None
+    """flops_per_item of padded texts without their padding, which a backend may skip; None where nothing is padding."""
+
+    @property
+    def least_flops_per_item(self) -> int:
+        """The arithmetic that no backend can do without, but for Winograd's algorithm."""
+        return self.flops_per_item if self.text_flops_per_item is None else self.text_flops_per_item
 
 
 class ExportRequest(Record):

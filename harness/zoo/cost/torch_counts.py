@@ -136,7 +136,7 @@ def _count(module: nn.Module, loaded: Loaded, length: int | None, arrays: Arrays
 
 
 def _without_padding(work: Work, module: nn.Module, loaded: Loaded, arrays: Arrays) -> Work:
-    """The work with the arithmetic of the text alone, where inputs are padded: a backend may skip the rest.
+    """The work with the arithmetic of the text alone beside it, where inputs are padded.
 
     It is counted once, at the mean or the median number of tokens, whichever is smaller: arithmetic grows at least in
     proportion to the length, so that a batch of these texts, and the median of several, need no less.
@@ -152,7 +152,7 @@ def _without_padding(work: Work, module: nn.Module, loaded: Loaded, arrays: Arra
         least = _count(module, loaded, work.sequence_length, trimmed)
     except ConfigError:  # it takes texts of one length alone
         return work
-    return work.model_copy(update={"flops_per_item": least.flops_per_item})
+    return work.model_copy(update={"text_flops_per_item": least.flops_per_item})
 
 
 @contextmanager

@@ -185,7 +185,26 @@ def test_the_check_does_not_apply_to_work_that_nobody_counted(change: dict[str, 
 WITHOUT_PADDING = Placement(
     device="cuda", precision="fp16", provider="ort", settings={REMOVES_PADDING: True}, dtype_census={}
 )
-PACKED = row(0.5, batch=100, placement=WITHOUT_PADDING)
+PADDED = WORK.model_copy(update={"text_flops_per_item": WORK.flops_per_item // 4})
+
+
+@pytest.mark.parametrize(("device_ms", "grade"), [(0.3, "A"), (0.2, "F")])
+@pytest.mark.parametrize("placement", [WITHOUT_PADDING, None])
+def test_no_backend_is_faster_than_the_text_alone(device_ms: float, grade: str, placement: Placement | None) -> None:
+    own = {} if placement is None else {"placement": placement}
+    assert judged(row(device_ms, batch=100, **own), PADDED).grade == grade
+
+
+def test_without_padding_in_the_inputs_nothing_can_be_left_out() -> None:
+    assert judged(row(0.5, batch=100, placement=WITHOUT_PADDING)).grade == "F"
+    assert judged(row(1.0, batch=100, placement=WITHOUT_PADDING)).grade == "A"
+
+
+def test_shares_are_of_what_a_row_computes() -> None:
+    whole, text = judged(row(2.0, batch=100), PADDED), judged(row(2.0, batch=100, placement=WITHOUT_PADDING), PADDED)
+    assert whole.roofline is not None
+    assert text.roofline is not None
+    assert whole.roofline.flops == 4 * text.roofline.flops == 700_000_000_000
 
 
 @pytest.mark.parametrize(
@@ -195,7 +214,6 @@ PACKED = row(0.5, batch=100, placement=WITHOUT_PADDING)
         (row(2.0, precision="int8"), ROOF, "no best matrix product in int8 was measured"),
         (row(2.0, precision="fp8"), ROOF, "no best matrix product in fp8 was measured"),
         (row(2.0, device_ns=None), ROOF, "the time of a pass is not known"),
-        (PACKED, ROOF, "padding was left out: the work of a pass is not known"),
         (row(2.0), CPU_ROOF, "what this GPU can do at most was not measured"),
         (BASE, None, "what this CPU can do at most was not measured"),
         (BASE, ROOF, "what this CPU can do at most was not measured"),
