@@ -174,15 +174,15 @@ def count_fused(graph: Any) -> dict[str, int]:
 def check_padding(plain: Path, fused: Path, inputs: Arrays, threads: int) -> float:
     """Run both files with the last third of every row masked; relative L2 of their outputs over the other tokens.
 
-    The measured inputs have no padding, so no other check would show a mask without effect. Raises ExportError where
-    the two differ, or where the mask makes no difference to either.
+    The measured inputs may have no padding: then no other check would show a mask without effect. Raises ExportError
+    where the two differ, or where the mask makes no difference to either.
     """
-    mask = np.ones_like(inputs[MASK])
+    every, mask = np.ones_like(inputs[MASK]), np.ones_like(inputs[MASK])
     kept = mask.shape[1] - max(1, mask.shape[1] // 3)
     mask[:, kept:] = 0
     padded = {**inputs, MASK: mask}
     answers = [_rows(run_session(open_session(path, threads), padded), kept) for path in (plain, fused)]
-    unmasked = _rows(run_session(open_session(fused, threads), inputs), kept)
+    unmasked = _rows(run_session(open_session(fused, threads), {**inputs, MASK: every}), kept)
     distance, effect = relative_l2(answers[1], answers[0]), relative_l2(unmasked, answers[0])
     if not distance <= _PADDING_TOLERANCE < effect:
         raise ExportError(
