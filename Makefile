@@ -76,9 +76,9 @@ AUDIT_SERVICE ?= pypi#? audit: source of known vulnerabilities: pypi or osv
 
 #- Where stages run: read by every target that runs a stage
 WHERE       ?= $(or $(value RUN),auto)#? local, docker, auto (docker where an engine answers; builds the CPU image), or system: this PYTHON as it is
-BACKEND_PYTHONS ?= $(value PYTHONS)#? engines, run, load, generate, energy, profile, reproduce, ab, bench: backend=path of a Python that has its libraries, comma-separated, as tensorrt=/opt/trt/bin/python
+BACKEND_PYTHONS ?= $(value PYTHONS)#? export, engines, run, load, generate, energy, profile, reproduce, ab, bench: backend=path of a Python that has its libraries, comma-separated, as tensorrt=/opt/trt/bin/python
 EXPORT_JOBS ?=#? export, bench, load, generate, profile: models to export at the same time (1)
-ENGINE_JOBS ?=#? engines, bench, load, profile: TensorRT engines to build at the same time (1)
+ENGINE_JOBS ?=#? export, engines, bench, load, profile: TensorRT engines to build at the same time (1); above 1 also beside exports
 CARDS       ?=#? bench and run: GPUs to measure on at the same time: all, or as 0,1,2,3
 LAYOUT      ?=#? with CARDS: models (default) or cases are spread over them, or copies of each case run on all at once
 RUNNER      ?=#? dispatch: what measures the plan elsewhere: local (default), ray or slurm
@@ -148,7 +148,8 @@ SCENARIO = --scenarios "$$SCENARIOS" --bound "$$BOUND" --rates "$$RATES" --max-b
            $(if $(DURATION),--duration "$$DURATION") $(if $(PRICE),--price "$$PRICE") $(if $(LOADGEN),--loadgen) \
            $(if $(ENDPOINT),--endpoint "$$ENDPOINT")
 LOAD = $(STAGE).load $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force)
-EXPORT = $(STAGE).export $(PLACE) --models-dir "$$MODELS_DIR" $(if $(EXPORT_JOBS),--export-jobs "$$EXPORT_JOBS") $(if $(FORCE),--force)
+EXPORT = $(STAGE).export $(PLACE) --models-dir "$$MODELS_DIR" $(if $(EXPORT_JOBS),--export-jobs "$$EXPORT_JOBS") --python "$$BACKEND_PYTHONS" \
+         $(if $(CARDS)$(LAYOUT),,$(if $(ENGINE_JOBS),--engine-jobs "$$ENGINE_JOBS")) $(if $(FORCE),--force)
 ENGINES = $(STAGE).build_engine $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(ENGINE_JOBS),--engine-jobs "$$ENGINE_JOBS") $(if $(FORCE),--force)
 ROOF = $(STAGE).roof $(PLACE) $(if $(FORCE),--force)
 SPREAD = $(STAGE).spread $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" --cards "$$CARDS" $(if $(LAYOUT),--layout "$$LAYOUT") $(if $(FORCE),--force)

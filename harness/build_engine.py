@@ -41,8 +41,8 @@ from harness.core.schemas import (
     Precision,
 )
 from harness.planning.block_settings import parse_interpreters
+from harness.planning.engine_cases import engine_cases
 from harness.planning.exports import read_export
-from harness.planning.load_cases import served_cases
 from harness.processes import parallel_commands
 from harness.statistics import parity
 from harness.timing.clock import now_ns
@@ -60,7 +60,7 @@ def stage(arguments: Sequence[str]) -> None:
     options = _options(arguments)
     others = parse_interpreters(options.python)
     plan = store.load(Results(options.results).plan, Plan, "make plan")
-    wanted = _wanted(plan, options.models)
+    wanted = engine_cases(plan, options.models)
     if not wanted:
         return
     for backend in {case.backend for cases in wanted.values() for case, _ in cases} & set(others):
@@ -106,18 +106,6 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     parallel_commands.check_jobs(options.engine_jobs, "engines cannot be built", "ENGINE_JOBS=4")
     return options
-
-
-def _wanted(plan: Plan, names: Sequence[str] | None) -> dict[str, list[tuple[Case, Options]]]:
-    """Runnable cases that load an engine, with their setting's options, by the model's slug."""
-    asked_by: dict[str, list[tuple[Case, Options]]] = {}
-    # A load case serves with an engine of each batch size.
-    for case in (*plan.cases, *served_cases(plan.loads)):
-        info = BACKENDS[case.backend]
-        if info.artifact == "engine" and case.skip_reason is None and (not names or case.model in names):
-            options = requests.merged_options(plan.engines, info.setting(case.device, case.setting).options)
-            asked_by.setdefault(case.slug, []).append((case, options))
-    return asked_by
 
 
 def _continue_in(python: Path, options: argparse.Namespace) -> None:

@@ -45,9 +45,11 @@ from harness.core.lock import exclusive, wait_for_lock
 from harness.core.safe_files import SizeLimit, read
 from harness.core.schemas import ExportFailure, ExportRecord, GenerationExport, Plan, PlannedModel, Precision
 from harness.core.text import portable, unknown_name
+from harness.planning.engine_cases import engine_cases
 from harness.planning.exports import onnx_refusal
 from harness.planning.generation_cases import GenerationNeeds, generation_needs
 from harness.processes import parallel_commands
+from harness.processes.early_engines import EarlyEngines
 from harness.processes.presence import ExportPresence
 from harness.statistics.parity import compare
 from harness.timing.clock import now_ns
@@ -59,6 +61,9 @@ from harness.zoo.identity import (
     is_built,
     request_digest,
 )
+
+COMMAND = (sys.executable, "-m", "harness.export")
+"""Exports one model beside others."""
 
 DEFAULT_OPSET = 20
 """Chosen by measurement, as the default exporter: docs/decisions/0002-exporter.md."""
@@ -74,6 +79,7 @@ def export(arguments: Sequence[str]) -> None:
     if options.max_length is not None and options.max_length < 1:
         raise UsageError(f"--max-length {options.max_length} leaves no token.", "At least 1: --max-length 128.")
     parallel_commands.check_jobs(options.export_jobs, "models cannot be exported", "EXPORT_JOBS=3")
+    parallel_commands.check_jobs(options.engine_jobs, "engines cannot be built", "ENGINE_JOBS=4")
     choices = ExportChoices(
         plan.export.exporter, options.opset, options.output_name, options.max_length, options.cache_dir
     )
@@ -87,8 +93,9 @@ def export(arguments: Sequence[str]) -> None:
         )
     for name, needs in generating.items():
         tasks.setdefault(name, []).append(partial(_decoder_export, plan, needs, results, models, options))
-    if options.export_jobs > 1 and len(tasks) > 1:
-        _export_in_parallel(list(tasks), plan.plan_id, results, options)
+    engines = _early_engines_of(plan, list(tasks), options)
+    if len(tasks) > 1 and (options.export_jobs > 1 or engines):
+        _export_in_processes(list(tasks), engines, plan.plan_id, results, options)
     else:
         _export_in_turn([(name, task) for name, own in tasks.items() for task in own], plan.plan_id, results, options)
 
@@ -112,16 +119,45 @@ def _export_in_turn(
     _end(failed, partly, len(tasks))
 
 
-def _export_in_parallel(names: Sequence[str], plan_id: str, results: Results, options: argparse.Namespace) -> None:
-    """Export models at the same time, each in a process of its own with its share of the CPUs."""
-    cli.say(f"{len(names)} models to export, {options.export_jobs} at the same time")
-    commands = [[sys.executable, "-m", "harness.export", *_options_of(options), "--models", name] for name in names]
-    with closing(ExportPresence(results, plan_id, len(names))) as presence:
+def _early_engines_of(plan: Plan, names: Sequence[str], options: argparse.Namespace) -> list[str]:
+    """The models whose engines are built while others are exported. None with --force, after which the stage of the
+    engines builds each again."""
+    if plan.device != "cuda" or options.engine_jobs == 1 or options.force:
+        return []
+    needing = {case.model for cases in engine_cases(plan, names).values() for case, _ in cases}
+    return [name for name in names if name in needing]
+
+
+def _export_in_processes(
+    names: Sequence[str], engines: Sequence[str], plan_id: str, results: Results, options: argparse.Namespace
+) -> None:
+    """Export each model in a process of its own, several at the same time with a share of the CPUs each, and build the
+    engines of exported models meanwhile."""
+    order = f"{options.export_jobs} at the same time" if options.export_jobs > 1 else "one after the other"
+    cli.say(f"{len(names)} models to export, {order}{'; engines of exported models meanwhile' if engines else ''}")
+    commands = [[*COMMAND, *_options_of(options), "--models", name] for name in names]
+    with (
+        tempfile.TemporaryDirectory(prefix="inferometer-") as lists,
+        closing(ExportPresence(results, plan_id, len(names))) as presence,
+    ):
+        early = EarlyEngines(engines, _engine_options_of(options), Path(lists))
 
         def progress(running: Sequence[int], ended: int) -> None:
-            presence.models(", ".join(names[number] for number in running), ended)
+            if running:
+                presence.models(", ".join(names[number] for number in running), ended)
+            else:  # engines alone are left
+                presence.close()
 
-        all_ended = parallel_commands.run(commands, options.export_jobs, cli.relay, progress, own_cpus=True)
+        all_ended = parallel_commands.run(
+            commands,
+            options.export_jobs,
+            cli.relay,
+            progress,
+            own_cpus=True,
+            after=lambda number, end: early.exported(names[number], end),
+            beside=early.next,
+            most_beside=options.engine_jobs,
+        )
     failed = partly = 0
     for name, ended in zip(names, all_ended, strict=True):
         if ended.code == CasesFailedError.exit_code:
@@ -150,6 +186,12 @@ def _options_of(options: argparse.Namespace) -> list[str]:
     }
     words = [f"{option}={value}" for option, value in values.items() if value is not None]
     return [*words, "--beside", *(["--force"] if options.force else [])]
+
+
+def _engine_options_of(options: argparse.Namespace) -> list[str]:
+    """The options of every build of engines."""
+    folders = ["--results", str(options.results), "--models-dir", str(options.models_dir)]
+    return [*folders, *(f"--python={interpreter}" for interpreter in options.python)]
 
 
 def _say_failed(name: str, error: InferometerError) -> None:
@@ -581,6 +623,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cache-dir", type=Path, help="where downloaded weights are kept (the libraries' own folders)")
     parser.add_argument("--force", action="store_true", help="export again even where nothing changed")
     parser.add_argument("--export-jobs", type=int, default=1, metavar="N", help="models to export at the same time (1)")
+    parser.add_argument(
+        "--engine-jobs",
+        type=int,
+        default=1,
+        metavar="N",
+        help="above 1: meanwhile build TensorRT engines of exported models, N at the same time (1)",
+    )
+    cli.add_interpreters(parser)
     parser.add_argument("--beside", action="store_true", help="leave results/exporting.json to the export beside it")
     return parser
 

@@ -118,9 +118,14 @@ VARIABLES: tuple[Variable, ...] = (
         ("plan",),
         "running service to load in place of a backend, as kserve+http://127.0.0.1:8000/v2/models/<name>",
     ),
-    Variable("BACKEND_PYTHONS", "--python", _PROCESSES, "backend=path of a Python that has its libraries"),
+    Variable("BACKEND_PYTHONS", "--python", ("export", *_PROCESSES), "backend=path of a Python that has its libraries"),
     Variable("EXPORT_JOBS", "--export-jobs", ("export",), "models to export at the same time (1)"),
-    Variable("ENGINE_JOBS", "--engine-jobs", ("build_engine",), "TensorRT engines to build at the same time (1)"),
+    Variable(
+        "ENGINE_JOBS",
+        "--engine-jobs",
+        ("export", "build_engine"),
+        "TensorRT engines to build at the same time (1); above 1 also beside exports",
+    ),
     Variable("CARDS", "--cards", ("spread",), "GPUs to measure on at the same time: all, or as 0,1,2,3"),
     Variable("LAYOUT", "--layout", ("spread",), "what CARDS share: models, cases, or copies of each case"),
     Variable("RUNNER", "--runner", ("dispatch",), "what measures the plan elsewhere: local, ray or slurm"),
@@ -297,6 +302,7 @@ def steps(
     """
     if choices.get("CARDS") or choices.get("LAYOUT"):
         chain = [Step("spread", decides=True) if step.stage == "run" else step for step in chain if not step.on_gpu]
+        choices = {name: values for name, values in choices.items() if name != "ENGINE_JOBS"}  # spread builds engines
     began = () if began_s is None else ("--began", str(began_s))
     return tuple(
         replace(

@@ -30,11 +30,22 @@ class EndedCommand:
         return f"exit code {self.code}" if self.code >= 0 else f"signal {-self.code}"
 
 
+@dataclass(frozen=True)
+class Task:
+    """A command with its callbacks. show: called with each line that it prints; ended: with its end."""
+
+    command: Command
+    show: Callable[[str], None]
+    ended: Callable[[EndedCommand], None]
+
+
 @dataclass
 class _Running:
-    number: int
+    """number: the place of the command; None where it runs beside the others."""
+
+    number: int | None
+    task: Task
     process: subprocess.Popen[bytes]
-    cpus: tuple[int, ...]
     printed: bytearray = field(default_factory=bytearray)
     shown: int = 0
 
@@ -61,54 +72,84 @@ def run(
     show: Callable[[str], None],
     progress: Callable[[Sequence[int], int], None] = lambda running, ended: None,
     own_cpus: bool = False,
+    after: Callable[[int, EndedCommand], None] = lambda number, end: None,
+    beside: Callable[[], Task | None] = lambda: None,
+    most_beside: int = 0,
 ) -> list[EndedCommand]:
     """Run every command to its end, at most `most` at the same time; returns their ends in the order of the commands.
 
     show: called with each line that a command prints. progress: called with the places of the running commands and the
     number of ended ones, whenever one starts or ends. own_cpus: each runs on an equal share of the CPUs, where every
-    share has one. All end with this process, however it ends, and before an exception leaves this function.
+    share has one. after: called with the place of each command that has ended, and its end. beside: the next command to
+    run beside them on all CPUs, asked whenever fewer than `most_beside` run so; None where none waits. The function
+    returns when these have ended, too. All end with this process, however it ends, and before an exception leaves this
+    function.
     """
     waiting = list(enumerate(commands))
     shares: list[tuple[int, ...]] = [()] * most
     if own_cpus:
         shares = cpu_parts(sorted(limits.affinity()), min(most, len(commands)), 1)
     ended: dict[int, EndedCommand] = {}
+    reported: tuple[list[int], int] | None = None
+
+    def end_of(number: int, cpus: tuple[int, ...]) -> Callable[[EndedCommand], None]:
+        def keep(end: EndedCommand) -> None:
+            ended[number] = end
+            shares.append(cpus)
+            after(number, end)
+
+        return keep
+
     orphans.adopt_descendants()
     others = orphans.children()
     try:
         with closing(selectors.DefaultSelector()) as selector:
-            while len(ended) < len(commands):
-                while waiting and len(selector.get_map()) < most:
-                    _start(*waiting.pop(0), selector, shares.pop(0))
-                progress(sorted(key.data.number for key in selector.get_map().values()), len(ended))
-                for command, end in _next_ended(selector, show):
-                    ended[command.number] = end
-                    shares.append(command.cpus)
+            while True:
+                while waiting and len(_places(selector)) < most:
+                    number, command = waiting.pop(0)
+                    cpus = shares.pop(0)
+                    _start(number, Task(command, show, end_of(number, cpus)), selector, cpus)
+                while _count_beside(selector) < most_beside and (following := beside()) is not None:
+                    _start(None, following, selector, ())
+                if (now := (_places(selector), len(ended))) != reported:
+                    progress(*now)
+                    reported = now
+                if not selector.get_map():
+                    break
+                for running, end in _next_ended(selector):
+                    running.task.ended(end)
     finally:
         orphans.kill_children(keep=others)
     return [ended[number] for number in range(len(commands))]
 
 
-def _next_ended(selector: selectors.BaseSelector, show: Callable[[str], None]) -> list[tuple[_Running, EndedCommand]]:
+def _places(selector: selectors.BaseSelector) -> list[int]:
+    """The places of the running commands."""
+    return sorted(key.data.number for key in selector.get_map().values() if key.data.number is not None)
+
+
+def _count_beside(selector: selectors.BaseSelector) -> int:
+    return sum(key.data.number is None for key in selector.get_map().values())
+
+
+def _next_ended(selector: selectors.BaseSelector) -> list[tuple[_Running, EndedCommand]]:
     """Show the output of the running commands until some have ended; returns these."""
     ended: list[tuple[_Running, EndedCommand]] = []
     while not ended:
         for key, _ in selector.select():
-            end = _read(key, selector, show)
+            end = _read(key, selector)
             if end is not None:
                 ended.append((key.data, end))
     return ended
 
 
-def _read(
-    key: selectors.SelectorKey, selector: selectors.BaseSelector, show: Callable[[str], None]
-) -> EndedCommand | None:
+def _read(key: selectors.SelectorKey, selector: selectors.BaseSelector) -> EndedCommand | None:
     """Show the new lines of a command; returns how it ended, None while it runs."""
     running: _Running = key.data
     chunk = os.read(key.fd, _CHUNK)
     running.printed += chunk
     for line in running.lines(ended=not chunk):
-        show(line)
+        running.task.show(line)
     if chunk:
         return None
     selector.unregister(key.fileobj)
@@ -117,10 +158,10 @@ def _read(
     return EndedCommand(code, running.printed.decode(errors="replace"))
 
 
-def _start(number: int, command: Command, selector: selectors.BaseSelector, cpus: tuple[int, ...]) -> None:
+def _start(number: int | None, task: Task, selector: selectors.BaseSelector, cpus: tuple[int, ...]) -> None:
     with _pinned(cpus):
         process = subprocess.Popen(  # noqa: S603 - the caller's own command, no shell
-            orphans.guarded(command),
+            orphans.guarded(task.command),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -128,7 +169,7 @@ def _start(number: int, command: Command, selector: selectors.BaseSelector, cpus
             start_new_session=True,
         )
     assert process.stdout is not None  # noqa: S101 - a pipe was asked for
-    selector.register(process.stdout, selectors.EVENT_READ, _Running(number, process, cpus))
+    selector.register(process.stdout, selectors.EVENT_READ, _Running(number, task, process))
 
 
 @contextmanager
