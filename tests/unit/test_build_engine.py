@@ -12,32 +12,22 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from harness import build_engine
 from harness.core import store
 from harness.core.errors import ExportError, UnavailableError, UsageError
-from harness.core.layout import ModelFolder, Models, Results
+from harness.core.layout import Results
 from harness.core.schemas import (
-    Artifact,
-    EngineRecord,
-    ExportRecord,
-    InputSet,
     LatencyBound,
     LoadCase,
-    OnnxArtifact,
     Plan,
-    TensorSpec,
-    Tolerance,
 )
 from tests.fixtures import tensorrt, tensorrt_builder
 from tests.fixtures.computing_gpu import FakeGpu
+from tests.fixtures.engine_folder import SAMPLES, Folder
 from tests.fixtures.nvml import FakeDriver, FakeNvml
-from tests.synthetic_results import RESNET, case_of, export_record, plan_of
 
-SAMPLES = np.arange(48, dtype=np.float32).reshape(16, 3, 1) / 7
-MODEL: dict[str, Any] = {"scale": 2.0, "inputs": {"x": "FLOAT"}, "outputs": {"y": "FLOAT"}, "largest": 128}
 SAME = ("model", "slug", "backend", "device", "precision", "sequence_length", "weights")
 STATIC, DYNAMIC = "static+graph", "dynamic+graph"
 
@@ -55,65 +45,6 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
 
 def _absent(name: str) -> Any:
     raise OSError(f"{name}: cannot open shared object file")
-
-
-class Folder:
-    """A results and a models folder with one exported model."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.models = Models(root / "models")
-        self.model: ModelFolder = self.models.folder(RESNET.name)
-        self.model.root.mkdir(parents=True)
-
-    def plan(self, *cells: tuple[str, int, str], precision: str = "fp16", boundary: str = "compute") -> None:
-        """cells: backend, batch, setting."""
-        cases = [
-            case_of(RESNET, backend, precision, batch, setting=setting).model_copy(
-                update={"device": "cuda", "boundary": boundary}
-            )
-            for backend, batch, setting in cells
-        ]
-        plan: Plan = plan_of((RESNET,), cases).model_copy(update={"device": "cuda"})
-        measurement = plan.measurement.model_copy(update={"parity_samples": len(SAMPLES)})
-        gates = {"fp16": Tolerance(relative_l2=1e-2), "fp32": Tolerance(relative_l2=1e-4)}
-        store.save(Results(self.root).plan, plan.model_copy(update={"measurement": measurement, "gates": gates}))
-
-    def export(self, **model: Any) -> None:
-        onnx = self.model.onnx("fp32-opset17")
-        onnx.write_text(json.dumps({**MODEL, **model}))
-        np.savez(self.model.inputs(None), x=SAMPLES)
-        np.savez(self.model.reference(None), y=SAMPLES * 2)
-        inputs = InputSet(
-            sequence_length=None,
-            samples=len(SAMPLES),
-            inputs=_artifact(self.model.inputs(None)),
-            reference=_artifact(self.model.reference(None)),
-            source="made up",
-        )
-        artifact = OnnxArtifact(
-            **_artifact(onnx).model_dump(), exporter="torchscript", opset=17, dtype_census={"float": 3}
-        )
-        record: ExportRecord = export_record(RESNET).model_copy(
-            update={
-                "inputs": (TensorSpec(name="x", dtype="float32", shape=("batch", 3, 1)),),
-                "outputs": (TensorSpec(name="y", dtype="float32", shape=("batch", 3, 1)),),
-                "onnx_variants": {"fp32-opset17": artifact},
-                "input_sets": (inputs,),
-            }
-        )
-        store.save(self.model.record, record)
-
-    def build(self, *more: str) -> None:
-        build_engine.stage(["--results", str(self.root), "--models-dir", str(self.models.root), *more])
-
-    def records(self) -> list[EngineRecord]:
-        paths = sorted(self.model.engines.glob("*.json"))
-        return [store.load(path, EngineRecord, "make engines") for path in paths]
-
-
-def _artifact(path: Path) -> Artifact:
-    return Artifact(path=path.name, sha256=store.sha256_file(path), size_bytes=path.stat().st_size)
 
 
 @pytest.fixture
