@@ -4,7 +4,7 @@ reads   results/plan.json, and the models' weights (packages, hub, your files)
 writes  models/<slug>/<export>/{weights.safetensors, *.onnx, inputs*.npz, reference*.npz, export.json}, and its record
         once more as results/exports/<slug>/export.json; or export-failed.{json,log} there; for generation the same
         with generation.json, config.json, tokenizer/, prompts-p*.npz, generation-reference-p*.npz, decoder-*.onnx;
-        results/exporting.json meanwhile
+        results/exporting.json meanwhile; with --engine-jobs also what build_engine writes
 """
 
 from __future__ import annotations
@@ -628,7 +628,7 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=1,
         metavar="N",
-        help="above 1: meanwhile build TensorRT engines of exported models, N at the same time (1)",
+        help="above 1: build TensorRT engines of exported models meanwhile, N at the same time (1)",
     )
     cli.add_interpreters(parser)
     parser.add_argument("--beside", action="store_true", help="leave results/exporting.json to the export beside it")
