@@ -15,7 +15,7 @@ from pathlib import Path
 
 from harness.core import cli
 from harness.core.errors import CasesFailedError, StorageError, UnavailableError
-from harness.processes.parallel_commands import EndedCommand, Task
+from harness.processes.parallel_commands import EndedCommand, WatchedCommand
 
 COMMAND = (sys.executable, "-m", "harness.build_engine")
 
@@ -30,7 +30,7 @@ class EarlyEngines:
         self._models = models
         self._options = options
         self._folder = folder
-        self._waiting: deque[Task] = deque()
+        self._waiting: deque[WatchedCommand] = deque()
         self._stopped = False
 
     def exported(self, model: str, end: EndedCommand) -> None:
@@ -40,9 +40,9 @@ class EarlyEngines:
         elif end.code in (0, CasesFailedError.exit_code) and model in self._models:
             path = self._folder / f"{self._models.index(model)}.json"
             command = [*COMMAND, *self._options, "--models", model, "--only-list", "--list-file", str(path)]
-            self._wait(Task(command, show=lambda line: None, ended=partial(self._listed, model, path)))
+            self._wait(WatchedCommand(command, show=lambda line: None, ended=partial(self._listed, model, path)))
 
-    def next(self) -> Task | None:
+    def next(self) -> WatchedCommand | None:
         """The build to start next; None where none waits."""
         return self._waiting.popleft() if self._waiting else None
 
@@ -52,9 +52,9 @@ class EarlyEngines:
         elif path.is_file():
             for name in json.loads(path.read_bytes()):
                 command = [*COMMAND, *self._options, "--models", model, "--engines", name]
-                self._wait(Task(command, show=_show, ended=partial(_built, model, name)))
+                self._wait(WatchedCommand(command, show=_show, ended=partial(_built, model, name)))
 
-    def _wait(self, task: Task) -> None:
+    def _wait(self, task: WatchedCommand) -> None:
         if not self._stopped:
             self._waiting.append(task)
 

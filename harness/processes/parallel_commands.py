@@ -31,7 +31,7 @@ class EndedCommand:
 
 
 @dataclass(frozen=True)
-class Task:
+class WatchedCommand:
     """A command with its callbacks. show: called with each line that it prints; ended: with its end."""
 
     command: Command
@@ -44,7 +44,7 @@ class _Running:
     """number: the place of the command; None where it runs beside the others."""
 
     number: int | None
-    task: Task
+    task: WatchedCommand
     process: subprocess.Popen[bytes]
     printed: bytearray = field(default_factory=bytearray)
     shown: int = 0
@@ -73,7 +73,7 @@ def run(
     progress: Callable[[Sequence[int], int], None] = lambda running, ended: None,
     own_cpus: bool = False,
     after: Callable[[int, EndedCommand], None] = lambda number, end: None,
-    beside: Callable[[], Task | None] = lambda: None,
+    beside: Callable[[], WatchedCommand | None] = lambda: None,
     most_beside: int = 0,
 ) -> list[EndedCommand]:
     """Run every command to its end, at most `most` at the same time; returns their ends in the order of the commands.
@@ -108,7 +108,7 @@ def run(
                 while waiting and len(_places(selector)) < most:
                     number, command = waiting.pop(0)
                     cpus = shares.pop(0)
-                    _start(number, Task(command, show, end_of(number, cpus)), selector, cpus)
+                    _start(number, WatchedCommand(command, show, end_of(number, cpus)), selector, cpus)
                 while _count_beside(selector) < most_beside and (following := beside()) is not None:
                     _start(None, following, selector, ())
                 if (now := (_places(selector), len(ended))) != reported:
@@ -158,7 +158,7 @@ def _read(key: selectors.SelectorKey, selector: selectors.BaseSelector) -> Ended
     return EndedCommand(code, running.printed.decode(errors="replace"))
 
 
-def _start(number: int | None, task: Task, selector: selectors.BaseSelector, cpus: tuple[int, ...]) -> None:
+def _start(number: int | None, task: WatchedCommand, selector: selectors.BaseSelector, cpus: tuple[int, ...]) -> None:
     with _pinned(cpus):
         process = subprocess.Popen(  # noqa: S603 - the caller's own command, no shell
             orphans.guarded(task.command),

@@ -54,7 +54,7 @@ AWAITS = (
 
 def test_commands_beside_others_start_while_these_run_up_to_a_number_and_all_are_awaited(tmp_path: Path) -> None:
     signal, kept = tmp_path / "signal", tmp_path / "kept"
-    waiting: deque[parallel_commands.Task] = deque()
+    waiting: deque[parallel_commands.WatchedCommand] = deque()
     free, after, printed = 2, [], []
 
     def ended(end: parallel_commands.EndedCommand) -> None:
@@ -62,7 +62,7 @@ def test_commands_beside_others_start_while_these_run_up_to_a_number_and_all_are
         free += 1
         printed.append(end.printed)
 
-    def take() -> parallel_commands.Task | None:
+    def take() -> parallel_commands.WatchedCommand | None:
         nonlocal free
         assert free > 0
         if not waiting:
@@ -77,7 +77,7 @@ def test_commands_beside_others_start_while_these_run_up_to_a_number_and_all_are
             commands = [SHOWS_CPUS, SHOWS_CPUS, SHOWS_CPUS, signals]
         else:
             commands = [(sys.executable, "-c", f"import pathlib; pathlib.Path({str(kept)!r}).touch()")]
-        waiting.extend(parallel_commands.Task(command, lambda line: None, ended) for command in commands)
+        waiting.extend(parallel_commands.WatchedCommand(command, lambda line: None, ended) for command in commands)
 
     done = parallel_commands.run(
         [(sys.executable, "-c", ""), (sys.executable, "-c", AWAITS, str(signal))],
@@ -101,7 +101,7 @@ def test_an_exception_ends_what_runs_beside_too(tmp_path: Path) -> None:
         f"import os, pathlib, time; begun = pathlib.Path({str(tmp_path / 'begun')!r}); "
         f"begun.write_text(str(os.getpid())); begun.rename({str(pid)!r}); time.sleep(600)"
     )
-    waiting = [parallel_commands.Task((sys.executable, "-c", writes), lambda line: None, lambda end: None)]
+    waiting = [parallel_commands.WatchedCommand((sys.executable, "-c", writes), lambda line: None, lambda end: None)]
 
     def refuse(number: int, end: parallel_commands.EndedCommand) -> None:
         raise OSError("full")
