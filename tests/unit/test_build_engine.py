@@ -132,6 +132,14 @@ def test_where_fp16_is_far_off_sensitive_layers_are_kept_in_fp32(folder: Folder)
     assert record.parity.relative_l2 == 0.0
 
 
+def test_the_time_of_an_engine_is_that_of_all_its_builds(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    took = iter((100.0, 13.5))
+    monkeypatch.setattr(build_engine, "_timed", lambda build: (build(), next(took)))
+    folder.export(fp16_scale=2.1, network=[["norm", "NORMALIZATION"], ["conv", "CONVOLUTION"]])
+    folder.build()
+    assert folder.records()[0].build_s == 113.5
+
+
 def test_where_fp16_overflows_they_are_too(folder: Folder) -> None:
     folder.export(fp16_scale=1e39, network=[["norm", "NORMALIZATION"]])
     folder.build()
