@@ -25,6 +25,7 @@ from pathlib import Path, PurePath, PurePosixPath
 from harness.core import hints, store
 from harness.core.layout import Models, Results
 from harness.core.schemas import Plan, Row, Summary
+from harness.pipeline import BY_NAME, Variable
 from harness.planning.matrix import plan_id
 from harness.reporting import ranking
 from harness.reporting.first_page import answer_table
@@ -40,6 +41,8 @@ RAW = ("raw", "load", "generation", "copies")
 """Folders of raw samples, packed into one archive."""
 MAX_LINES = 10
 """Of the table in a README's block."""
+FOLDER_CHOICES = ("RESULTS", "MODELS_DIR")
+"""Variables that name folders of the machine that measured."""
 FOLDERS = ("charts", "environments")
 PROFILES = "profiles"
 BLOCK = re.compile(r"<!-- headline (?P<folder>\S+) -->\n(?P<text>.*?)\n<!-- /headline -->", flags=re.DOTALL)
@@ -72,6 +75,8 @@ def main() -> None:
     label = options.label or ("profile" if options.profile else "")
     folder = PUBLISHED / options.machine / (f"{day}-{label}" if label else day)
     copy(options.results, options.models_dir, summary, ROOT / folder)
+    if (command := Results(options.results).command).is_file():
+        Results(ROOT / folder).command.write_text(command_without_folders(command))
     if options.profile:
         # TensorBoard's files say once more what the traces beside them say.
         left_out = shutil.ignore_patterns("events.out.*")
@@ -139,7 +144,7 @@ def aggregated(folder: Path, scratch: Path) -> Path:
     plan = store.load(Results(folder).plan, Plan, "make plan")
     # Plans from before had the id of their settings.
     store.save(Results(results).plan, plan.model_copy(update={"plan_id": plan_id(plan)}))
-    if plan.config.startswith("configs/"):
+    if plan.config.startswith("configs/") and not Results(results).command.is_file():
         Results(results).command.write_text(command_of(plan))
     before = store.load(Results(folder).summary, Summary, "make aggregate")
     for export in before.exports.values():
@@ -150,8 +155,19 @@ def aggregated(folder: Path, scratch: Path) -> Path:
     return results
 
 
+def command_without_folders(command: Path) -> str:
+    """The plan command of a results folder with all choices, for any folder: reports name it in their hints."""
+    choices = {name: value for name, value in hints.of_file(command).planned.items() if name not in FOLDER_CHOICES}
+    words = [word for name, value in choices.items() for word in _option(BY_NAME[name], value)]
+    return hints.command_line("make", words)
+
+
+def _option(variable: Variable, value: str) -> list[str]:
+    return [variable.option] if variable.switch else [variable.option, value]
+
+
 def command_of(plan: Plan) -> str:
-    """A plan command of the same configuration, device and models, without folders: reports name it in their hints."""
+    """A plan command of the same configuration, device and models, for runs that were published without their own."""
     models = ",".join(f"{model.name}@seeded" if model.weights == "seeded" else model.name for model in plan.models)
     words = ["--config", plan.config, "--device", plan.device, *(["--models", models] if models else [])]
     return hints.command_line("make", words)

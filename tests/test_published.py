@@ -116,6 +116,16 @@ def test_a_readme_without_a_place_for_it_is_refused() -> None:
         with_headline("# Title\n", cuda_summary(), FOLDER)
 
 
+def test_the_command_of_a_published_run_has_its_choices_and_no_folder(tmp_path: Path) -> None:
+    command = tmp_path / "command.txt"
+    command.write_text(
+        "inferometer plan --device cuda --models minilm-l6 --settings fused+packed --inputs texts.txt --tune "
+        "--results /somewhere/r --models-dir /somewhere/m\n"
+    )
+    words = "--device cuda --models minilm-l6 --settings fused+packed --inputs texts.txt --tune"
+    assert sorted(publish.command_without_folders(command).split()) == sorted(f"python -m harness.plan {words}".split())
+
+
 def test_everything_a_gpu_run_is_based_on_is_copied(tmp_path: Path) -> None:
     results, models, target = tmp_path / "results", tmp_path / "models", tmp_path / "published"
     run = cuda_run()
