@@ -107,6 +107,13 @@ def _padded_set(summary: Summary, model: str, sequence_length: int | None) -> In
     )
 
 
+def _padded_tokens(summary: Summary, rows: Sequence[Row]) -> list[str]:
+    """tokens_text of padded inputs."""
+    cases = dict.fromkeys((row.model, row.sequence_length) for row in rows)
+    padded = [case for case in cases if _padded_set(summary, *case) is not None]
+    return list(dict.fromkeys(tokens_text(summary, *case) for case in padded))
+
+
 def tokens_text(summary: Summary, model: str, sequence_length: int | None) -> str:
     """`128 tokens`, of padded inputs `128 tokens (15.4% text)`; empty without a length."""
     padded = _padded_set(summary, model, sequence_length)
@@ -130,6 +137,7 @@ def short_conditions(summary: Summary, rows: Sequence[Row]) -> str:
         *_shell_settings(summary.environments),
         custom.plugins(rows),
         *kinds,
+        *_padded_tokens(summary, rows),
     ]
     parts += [_both_clocks(rows)]
     parts += [rounds_text(summary, rows), _dates(summary), f"plan {summary.plan_id}"]

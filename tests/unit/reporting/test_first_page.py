@@ -11,6 +11,7 @@ from harness.core.schemas import Flag, Interval, Row, Summary
 from harness.planning.config import DEFAULT_TOLERANCES
 from harness.reporting import first_page as page
 from harness.reporting import ranking
+from harness.reporting.prose.conditions import short_conditions
 from harness.reporting.writers.markdown import blocks_text
 from tests.synthetic_results import voided
 
@@ -222,7 +223,10 @@ def test_the_share_of_text_is_beside_the_number_of_tokens(summary: Summary) -> N
         for made in export.input_sets
     ]
     exports = {**summary.exports, row.model: export.model_copy(update={"input_sets": tuple(padded)})}
-    text = page.first_page(summary.model_copy(update={"exports": exports}), "details.md", [])
+    padded_summary = summary.model_copy(update={"exports": exports})
+    assert f" · {row.sequence_length} tokens (15.2% text) · " in short_conditions(padded_summary, [row])
+    assert "% text" not in short_conditions(summary, [row])
+    text = page.first_page(padded_summary, "details.md", [])
     assert f"batch {row.batch_size}, {row.sequence_length} tokens (15.2% text)" in text
     assert f"{row.model}, {row.sequence_length} tokens (15.2% text)" in text
     assert f"{row.sequence_length} tokens (" not in page.first_page(summary, "details.md", [])
