@@ -43,14 +43,18 @@ from harness.reporting.ranking import drawable, series_labels
 LOG_TIMES_FROM = 8
 """Ratio (slowest over fastest median of a panel, or largest p95 over slowest) from which the axis is logarithmic."""
 
-MARKS = (
-    "Marker: median of process medians; bar: 95% CI over processes; small dots: the processes; tick: p95 "
-    "(hidden where narrower than the marker)."
-)
-OFFLINE_MARKS = (
-    "Marker: wall time of all blocks by their batches, median of the processes; bar: 95% CI over processes; small "
-    "dots: the processes."
-)
+_TICK = "tick: p95 (hidden where narrower than the marker)"
+_PROCESSES = "bar: 95% CI over processes; small dots: the processes"
+
+
+def _marks_text(marks: Sequence[Mark], offline: bool) -> str:
+    """The meaning of a mark: of one process a row, or of several."""
+    several = any(len(mark.singles) > 1 for mark in marks)
+    if offline:
+        parts = ["wall time of all blocks by their batches" + (", median of the processes" if several else "")]
+    else:
+        parts = ["median of process medians" if several else "median of one process"]
+    return f"Marker: {'; '.join([*parts, *[_PROCESSES] * several, *[_TICK] * (not offline)])}."
 
 
 def latency(table: TableRows) -> Dots | None:
@@ -68,13 +72,14 @@ def latency(table: TableRows) -> Dots | None:
         [(title, group, called) for title, group in groups],
         _unit(table.rows),
         "time per batch, throughput mode" if offline else "latency of one batch",
-        OFFLINE_MARKS if offline else MARKS,
+        offline,
     )
 
 
 def overview(tables: Sequence[tuple[str, Sequence[Row]]], conditions: str) -> Dots:
     """Every model at its smallest shape. tables: (model, rows of its table)."""
-    quantity = "Time per batch" if tables[0][1][0].mode == "offline" else "Latency"
+    offline = tables[0][1][0].mode == "offline"
+    quantity = "Time per batch" if offline else "Latency"
     groups = []
     for model, rows in tables:
         shown = drawable(rows)
@@ -84,7 +89,7 @@ def overview(tables: Sequence[tuple[str, Sequence[Row]]], conditions: str) -> Do
         groups.append((beside, group, series_labels(shown)))
     title = f"{quantity} by backend, each model at its smallest batch"
     unit = _unit([row for _, rows in tables for row in rows])
-    return _dots(title, "Every model at its smallest batch", conditions, groups, unit, quantity.lower(), MARKS)
+    return _dots(title, "Every model at its smallest batch", conditions, groups, unit, quantity.lower(), offline)
 
 
 def far_apart(lines: Sequence[tuple[float, float | None]]) -> bool:
@@ -117,7 +122,7 @@ def _dots(
     groups: Sequence[tuple[str, Sequence[Row], dict[str, str]]],
     unit: TimeUnit,
     axis: str,
-    first: str,
+    offline: bool,
 ) -> Dots:
     """The panels. groups: (title, rows, labels) of each. All have the same kind of scale, each with its own limits."""
     lines = [marks_by_label(group, called, lambda row: latency_mark(row, unit.ns)) for _, group, called in groups]
@@ -129,7 +134,8 @@ def _dots(
         for (name, _, _), panel_marks, panel in zip(groups, marks, lines, strict=True)
     ]
     shown = [row for _, group, _ in groups for row in group]
-    text = legend_text(first, shown, [mark for panel_marks in marks for mark in panel_marks])
+    drawn = [mark for panel_marks in marks for mark in panel_marks]
+    text = legend_text(_marks_text(drawn, offline), shown, drawn)
     # Four panels are arranged two by two, other numbers three per row.
     return Dots(title, heading, text, conditions, tuple(panels), common_labels(lines), 2 if len(panels) == 4 else 3)
 

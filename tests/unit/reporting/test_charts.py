@@ -392,3 +392,20 @@ def test_an_empty_panel_has_an_axis_and_its_words() -> None:
     assert panel.marks == []
     assert panel.axis == Axis("ms", 0.0, pytest.approx(1.2), panel.axis.ticks)
     assert math.isclose(panel.axis.ticks[0], 0)
+
+
+def test_the_text_below_speaks_of_several_processes_only_where_there_are_several(summary: Summary) -> None:
+    def reading(rows: list[Row]) -> str:
+        return overview([("minilm-l6", rows)], "Conditions.").reading
+
+    once: dict[str, object] = {"process_medians": (5e6,), "ci95": None}
+    several = [row for row in summary.rows if row.model == "minilm-l6" and row.latency_ns]
+    one = [
+        row.model_copy(update={"latency_ns": row.latency_ns.model_copy(update=once)})
+        for row in several
+        if row.latency_ns
+    ]
+    assert reading(several).startswith("Marker: median of process medians; bar: 95% CI over processes; small dots: ")
+    assert reading(one).startswith("Marker: median of one process; tick: p95 (hidden where")
+    offline = [row.model_copy(update={"mode": "offline"}) for row in one]
+    assert reading(offline).startswith("Marker: wall time of all blocks by their batches.")
