@@ -21,16 +21,17 @@ Mask = NDArray[np.bool_]
 def mask_of(inputs: Mapping[str, NDArray[np.generic]]) -> Mask | None:
     """The mask of a batch, samples first, as a copy; None where nothing is padding.
 
-    Only an integer or boolean (samples, tokens) of 0 and 1 that shows a token of each sample is such a mask. With
-    any other one everything is compared.
+    Only an integer or boolean (samples, tokens) of 0 and 1 is such a mask. With any other one everything is compared,
+    and everything of a sample of which it shows no token.
     """
     mask = inputs.get(MASK)
     if mask is None or mask.ndim != 2 or mask.dtype.kind not in "iub":
         return None
     shown: Mask = mask == 1
-    if shown.all() or not (shown | (mask == 0)).all() or not shown.any(axis=1).all():
+    if not (shown | (mask == 0)).all():
         return None
-    return shown
+    shown[~shown.any(axis=1)] = True
+    return None if shown.all() else shown
 
 
 def applies(mask: Mask | None, shape: tuple[int, ...]) -> bool:
@@ -39,3 +40,12 @@ def applies(mask: Mask | None, shape: tuple[int, ...]) -> bool:
     An output (samples, n) may be an embedding or logits, so that all of it is compared, even with n tokens.
     """
     return mask is not None and len(shape) > len(mask.shape) and shape[: len(mask.shape)] == mask.shape
+
+
+def cut(inputs: Mapping[str, NDArray[np.generic]], mask: Mask, tokens: int) -> dict[str, NDArray[np.generic]]:
+    """The same inputs with the first tokens alone, none of which is padding; samples first. mask: of the inputs."""
+    shorter = {
+        name: values[:, :tokens] if values.shape[: mask.ndim] == mask.shape else values
+        for name, values in inputs.items()
+    }
+    return {**shorter, MASK: np.ones_like(shorter[MASK])}

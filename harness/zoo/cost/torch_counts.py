@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from harness.core.errors import ConfigError
-from harness.core.padding import mask_of
+from harness.core.padding import cut, mask_of
 from harness.core.schemas import ELEMENT_BYTES, Precision, Work
 from harness.zoo.input_files import Arrays
 from harness.zoo.loaded import Inputs, Loaded, in_model_layout
@@ -146,10 +146,8 @@ def _without_padding(work: Work, module: nn.Module, loaded: Loaded, arrays: Arra
         return work
     lengths = mask.sum(axis=1)
     tokens = max(1, int(min(lengths.mean(), np.median(lengths))))
-    of_tokens = [name for name, values in arrays.items() if values.shape[: mask.ndim] == mask.shape]
-    trimmed = {**arrays, **{name: arrays[name][:, :tokens] for name in of_tokens}}
     try:
-        least = _count(module, loaded, work.sequence_length, trimmed)
+        least = _count(module, loaded, work.sequence_length, cut(arrays, mask, tokens))
     except ConfigError:  # it takes texts of one length alone
         return work
     return work.model_copy(update={"text_flops_per_item": least.flops_per_item})
