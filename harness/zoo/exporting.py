@@ -58,6 +58,7 @@ from harness.zoo.reference import (
     Compare,
     check_comparable,
     check_not_empty,
+    check_token_axes,
     in_chunks,
     output_batch_axes,
     reference_of,
@@ -339,6 +340,7 @@ def _write_references(
         outputs = in_chunks(answer, made.arrays, loaded.fixed_batch)
         check_comparable(job.info.name, outputs)
         check_not_empty(job.info.name, outputs)
+        check_token_axes(job.info.name, answer, made.arrays, outputs, loaded.fixed_batch)
         write_arrays(job.folder.reference(length), outputs)
         others = {name: np.roll(values, 1, axis=0) for name, values in outputs.items()}
         several = len(next(iter(outputs.values()))) > 1

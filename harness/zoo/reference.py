@@ -23,7 +23,7 @@ from torch import nn
 from torch.utils._pytree import register_dataclass, tree_flatten_with_path
 
 from harness.core.errors import ConfigError, ExportError, UsageError, reason
-from harness.core.padding import Mask, mask_of
+from harness.core.padding import Mask, applies, cut, mask_of
 from harness.core.schemas import Parity
 from harness.core.units import count
 from harness.zoo.construct import seed_everything
@@ -346,6 +346,26 @@ def check_not_empty(name: str, outputs: Arrays) -> None:
             f"No output of {name} has a value: {', '.join(outputs)}.",
             "Return what it computes, or give it other inputs.",
         )
+
+
+def check_token_axes(name: str, answer: Forward, inputs: Arrays, outputs: Arrays, fixed_batch: int | None) -> None:
+    """Raise ExportError where the mask of padded inputs would hide values of an output that belong to no token: it has
+    as many for each sample whatever the length. A model that takes one length alone is judged by the shapes."""
+    mask, count = mask_of(inputs), fixed_batch or 1
+    if mask is None:
+        return
+    sample = {key: values[:count] for key, values in inputs.items()}
+    try:
+        shorter = answer(cut(sample, mask[:count], mask.shape[1] - 1))
+    except (ConfigError, ExportError):
+        return
+    for key, values in outputs.items():
+        if applies(mask, values.shape) and shorter[key].shape[1] == mask.shape[1]:
+            raise ExportError(
+                f"Output `{key}` of {name} has {mask.shape[1]} values for each sample at any length, and its inputs "
+                f"have {mask.shape[1]} tokens: the attention mask would hide some of them.",
+                "Give inputs of another length (SEQ_LENGTHS=…), or inputs without padding.",
+            )
 
 
 def _check_repeats(
