@@ -16,6 +16,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,8 @@ BUDGET_NS = 400_000_000
 """Faster models run pairs for this long, new inputs and copies included."""
 
 _DRAWS = 8
-"""Tries to make an input that differs from both of its sources: two texts may differ in only a few tokens."""
+"""Tries with each other batch to make an input that differs from both of its sources: two texts may differ in only one
+token."""
 
 _LEAST_OTHER = 0.5
 """Smallest share of the other input in a blend: a blend nearer to the other can hardly pass for the first."""
@@ -89,11 +91,11 @@ def _pairs(runs: Rewritable, reference: Callable[[int], Arrays], rng: np.random.
     while len(fresh_ns) < least or (len(fresh_ns) < MOST_PAIRS and now_ns() - started < BUDGET_NS):
         pair = len(fresh_ns)
         batch = pair % len(batches)
-        other = (batch + int(rng.integers(1, len(batches)))) % len(batches)
         stored = {name: np.copy(batches[batch][name]) for name in changing}
-        fresh = _new_input(stored, batches[other], rng, mask_of(batches[batch]))
-        if fresh is None:
+        made = _new_input(stored, batch, batches, rng)
+        if made is None:
             return Repeats(missing="the inputs are too alike to make another one of two of them")
+        fresh, other = made
         answers: dict[bool, Arrays] = {}
         # The first pass of a pair follows a longer pause: two pairs in turn run in opposite orders.
         first = bool(rng.integers(2)) if pair % 2 == 0 else not first
@@ -138,12 +140,18 @@ def _has_three_values(values: NDArray[np.generic]) -> bool:
     return bool(others.size and (others != others[0]).any())
 
 
-def _new_input(stored: Arrays, other: Arrays, rng: np.random.Generator, mask: Mask | None) -> Arrays | None:
-    """An input between two stored inputs and equal to neither; None where _DRAWS tries gave none. mask: of `stored`."""
-    for _ in range(_DRAWS):
+def _new_input(
+    stored: Arrays, batch: int, batches: Sequence[Arrays], rng: np.random.Generator
+) -> tuple[Arrays, int] | None:
+    """An input between batch number `batch` and another one, and equal to neither; and the number of the other. None
+    where no other batch gave one. stored: the changing arrays of the batch."""
+    mask = mask_of(batches[batch])
+    others = [(batch + int(step)) % len(batches) for step in 1 + rng.permutation(len(batches) - 1)]
+    for place in islice(cycle(others), _DRAWS * len(others)):
+        other = batches[place]
         fresh = {name: _with_padding(mixed(values, other[name], rng), values, mask) for name, values in stored.items()}
         if not _equal(fresh, stored) and not _equal(fresh, other):
-            return fresh
+            return fresh, place
     return None
 
 

@@ -230,3 +230,14 @@ def test_padding_stays_so_that_a_model_that_skips_it_answers_every_new_input(mon
     result = Model(batches).run(monkeypatch)
     assert (result.compared, result.unchanged, result.missing) == (LEAST_PAIRS, 0, None)
     assert not np.concatenate(seen).any()
+
+
+def test_a_text_of_one_word_is_mixed_with_a_longer_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [[101, 2000 + word, 102, 0, 0, 0] for word in range(BATCHES - 1)] + [[101, 7, 8, 9, 10, 102]]
+    batches = [
+        {"input_ids": np.array([text]), "attention_mask": np.array([text]).astype(bool).astype(np.int64)}
+        for text in texts
+    ]
+    monkeypatch.setattr(f"{__name__}.answer", lambda batch: {"y": batch["input_ids"].sum(axis=1)})
+    result = Model(batches).run(monkeypatch)
+    assert (result.compared, result.missing) == (LEAST_PAIRS, None)
