@@ -23,6 +23,7 @@ from onnx import helper, numpy_helper
 from harness.core.errors import ExportError, reason
 from harness.core.host import limits
 from harness.core.layout import ModelFolder
+from harness.core.padding import MASK
 from harness.core.schemas import Precision
 from harness.zoo.identity import ExportChoices
 from harness.zoo.input_files import Arrays
@@ -32,7 +33,6 @@ from harness.zoo.onnx.torch_to_onnx import save
 from harness.zoo.quiet import quiet
 from harness.zoo.reference import open_session, relative_l2, run_session
 
-MASK = "attention_mask"
 _MASKED = -10_000.0
 """Added to scores that the mask hides: exp() of it is 0 in fp32 and fp16 alike, and unlike fp32's lowest number it is
 finite in fp16."""
@@ -121,9 +121,10 @@ def _mask_nodes() -> tuple[list[Any], list[Any]]:
 
 
 _DOMAIN = "com.microsoft"
-_LEAVE_OUT = "Leave `fused+graph` out of its settings (SETTINGS=…; `settings:` in the configuration), and `tune`."
+_LEAVE_OUT = "Leave {} out of its settings (SETTINGS=…; `settings:` in the configuration), and `tune`."
+_LEAVE_FUSED_OUT = _LEAVE_OUT.format("`fused+graph` and `fused+packed`")
 _WANTED = ("Attention", "SkipLayerNormalization", "BiasGelu", "EmbedLayerNormalization", "FastGelu")
-_LEAVE_PACKED_OUT = _LEAVE_OUT.replace("fused+graph", "fused+packed")
+_LEAVE_PACKED_OUT = _LEAVE_OUT.format("`fused+packed`")
 _PADDING_TOLERANCE = 1e-4
 """Relative L2 between the file and its fused form where part of each row is padding, both in fp32."""
 
@@ -153,11 +154,12 @@ def write_fused(source: Path, target: Path, loaded: Loaded) -> str:
             )
             fused.topological_sort()
     except Exception as error:  # the optimizer raises whatever its passes raise
-        raise ExportError(f"{source} could not be fused: {reason(error)}", _LEAVE_OUT) from error
+        raise ExportError(f"{source} could not be fused: {reason(error)}", _LEAVE_FUSED_OUT) from error
     fused_nodes = count_fused(fused.model.graph)
     if "Attention" not in fused_nodes:
         raise ExportError(
-            f"ONNX Runtime's optimizer found no attention in {source} (found: {fused_nodes or 'nothing'}).", _LEAVE_OUT
+            f"ONNX Runtime's optimizer found no attention in {source} (found: {fused_nodes or 'nothing'}).",
+            _LEAVE_FUSED_OUT,
         )
     if _DOMAIN not in {entry.domain for entry in fused.model.opset_import}:
         fused.model.opset_import.append(onnx.helper.make_opsetid(_DOMAIN, 1))
@@ -188,7 +190,7 @@ def check_padding(plain: Path, fused: Path, inputs: Arrays, threads: int) -> flo
         raise ExportError(
             f"{fused.name} does not obey the attention mask: {distance:.1e} away from the plain file on padded inputs "
             f"(allowed {_PADDING_TOLERANCE:g}; without the mask {effect:.1e}).",
-            _LEAVE_OUT,
+            _LEAVE_FUSED_OUT,
         )
     return distance
 
@@ -202,13 +204,13 @@ def _rows(outputs: Arrays, kept: int) -> Any:
 def _heads_of(loaded: Loaded) -> tuple[int, int]:
     """Attention heads and hidden size. ExportError where the model has none."""
     if loaded.heads is None or loaded.hidden_size is None or MASK not in loaded.input_names:
-        raise ExportError("Only text models of the transformers library have attention to fuse.", _LEAVE_OUT)
+        raise ExportError("Only text models of the transformers library have attention to fuse.", _LEAVE_FUSED_OUT)
     return loaded.heads, loaded.hidden_size
 
 
 CHANNELS = 8
 """Tensor Cores read fp16 in vectors of eight elements, of a pixel where channels come last."""
-_LEAVE_PADDED_OUT = _LEAVE_OUT.replace("fused+graph", "nhwc+tf32+bias+padded+graph")
+_LEAVE_PADDED_OUT = _LEAVE_OUT.format("`nhwc+tf32+bias+padded+graph`")
 
 
 def pad_channels(graph: Any) -> int:
