@@ -84,7 +84,7 @@ def _answer_lines(summary: Summary, rows: Sequence[Row]) -> str:
     parts = {
         "**rel. L2**: distance of the outputs from the fp32 PyTorch reference, the worst of a check of all inputs "
         "before timing and of outputs taken while timing.": True,
-        "What a backend gives for padding means nothing and is not compared.": any(
+        "The values at padding mean nothing and are not compared.": any(
             made.text_share is not None for export in summary.exports.values() for made in export.input_sets
         ),
         "**top-1**: share of inputs with the reference's answer, of trained classifiers.": any(map(_has_top1, rows)),
