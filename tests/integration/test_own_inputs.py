@@ -143,7 +143,7 @@ def test_texts_are_padded_and_a_backend_that_ignores_their_mask_is_wrong(own: Fo
     record = record_of(own, plan)
     assert [spec.shape for spec in record.inputs] == [("batch", "sequence")] * 2
     long = next(made for made in record.input_sets if made.sequence_length == 12)
-    assert long.source.startswith("16 texts of texts.txt, padded to 12 tokens; the model's own tokenizer; ")
+    assert long.source.startswith("16 texts of texts.txt, cut or padded to 12 tokens; the model's own tokenizer; ")
     folder = own.models.folder(record.slug, record.folder)
     inputs, reference = (dict(np.load(path(12))) for path in (folder.inputs, folder.reference))
     mask = mask_of(inputs)

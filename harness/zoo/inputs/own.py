@@ -64,7 +64,7 @@ def _with_texts(loaded: Loaded, given: GivenInputs) -> Loaded:
                 "Write more texts, or plan a larger sequence length.",
             )
         which = f"{found} of {len(texts):,} texts" if found < len(texts) else f"{found} texts"
-        return Inputs(arrays, f"{which} of {path.name}, padded to {length} tokens; {whose}")
+        return Inputs(arrays, f"{which} of {path.name}, cut or padded to {length} tokens; {whose}")
 
     return dataclasses.replace(loaded, make_inputs=make_inputs, make_raw=None)
 

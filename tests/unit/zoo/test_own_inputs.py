@@ -268,7 +268,7 @@ def test_texts_are_padded_on_the_right_to_each_planned_length(tmp_path: Path) ->
     assert ids[2].tolist() == [1, 5, 6, 7, 2, *[0] * 11]
     assert np.array_equal(mask, ids != 0)
     assert (np.diff(mask, axis=1) <= 0).all(), "padding is on the right alone"
-    assert made.source == "9 texts of own.txt, padded to 16 tokens; its tokenizer"
+    assert made.source == "9 texts of own.txt, cut or padded to 16 tokens; its tokenizer"
     some = loaded.make_inputs(4, 16)
     assert some.source.startswith("4 of 9 texts of own.txt")
     assert np.array_equal(some.arrays["input_ids"], ids[:4])
