@@ -34,7 +34,7 @@ class EarlyEngines:
         self._stopped = False
 
     def exported(self, model: str, end: EndedCommand) -> None:
-        """An export has ended: the model's engines are built next, if it has the files for some."""
+        """An export has ended: the model's engines join the queue, if it has the files for some."""
         if end.code == StorageError.exit_code:
             self._stop()  # a full disk takes no engine either
         elif end.code in (0, CasesFailedError.exit_code) and model in self._models:
