@@ -351,12 +351,12 @@ def check_not_empty(name: str, outputs: Arrays) -> None:
 def check_token_axes(name: str, answer: Forward, inputs: Arrays, outputs: Arrays, fixed_batch: int | None) -> None:
     """Raise ExportError where the mask of padded inputs would hide values of an output that belong to no token: it has
     as many for each sample whatever the length. A model that takes one length alone is judged by the shapes."""
-    mask, count = mask_of(inputs), fixed_batch or 1
+    mask, samples = mask_of(inputs), fixed_batch or 1
     if mask is None:
         return
-    sample = {key: values[:count] for key, values in inputs.items()}
+    some = {key: values[:samples] for key, values in inputs.items()}
     try:
-        shorter = answer(cut(sample, mask[:count], mask.shape[1] - 1))
+        shorter = answer(cut(some, mask[:samples], mask.shape[1] - 1))
     except (ConfigError, ExportError):
         return
     for key, values in outputs.items():
