@@ -197,6 +197,39 @@ def test_it_plans_where_there_is_no_plan_or_one_is_asked_for(target: str, tmp_pa
         assert _made(tmp_path, target, f"{name}={ALL[name]}")[1][0][0] == "plan", name
 
 
+PYTHON_3 = """#!/bin/sh
+case "$2" in *hexversion*) echo python3 ;; *CDLL*) exit %d ;; esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("choices", "has_driver", "environment"),
+    [
+        (["CLAIM=own-h200"], True, ".venv-cuda"),
+        (["CLAIM=own-h200"], False, ".venv"),
+        (["CLAIM=own-h200", "DEVICE=cpu"], True, ".venv"),
+        (["CLAIM=own-epyc"], True, ".venv"),
+        (["CLAIM=timm-compile-ratio"], True, ".venv"),
+        (["CLAIM=timm-compile-ratio", "DEVICE=cuda"], False, ".venv-cuda"),
+        (["CLAIM=$(shell touch trap)"], True, ".venv"),
+        (["CLAIM=x' touch trap;"], True, ".venv"),
+    ],
+)
+def test_make_measures_a_claim_in_the_environment_of_its_device(
+    choices: list[str], has_driver: bool, environment: str, tmp_path: Path
+) -> None:
+    (tmp_path / "python3").write_text(PYTHON_3 % (not has_driver))
+    (tmp_path / "python3").chmod(0o755)
+    names = {"MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL", *BY_NAME}
+    env = {name: value for name, value in os.environ.items() if name not in names}
+    env["PATH"] = f"{tmp_path}{os.pathsep}{env['PATH']}"
+    command = ["make", "--dry-run", "reproduce", "WHERE=local", *choices]
+    done = subprocess.run(command, cwd=ROOT, env=env, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith(f"{environment}/bin/python -m harness.reproduce ")
+    assert not (ROOT / "trap").exists()
+
+
 def test_a_pipeline_ends_with_the_code_of_the_stage_that_stopped_it_or_of_the_one_that_decides() -> None:
     started: list[str] = []
 
