@@ -120,6 +120,8 @@ $(foreach name,$(SWITCHES),$(if $(filter 0 no false off,$(value $(name))),$(eval
 
 # Every choice reaches the stages through the environment, so that no value is ever read by a shell.
 export $(CHOICES) SUITE VENV
+# Hints of the stages are commands of Make.
+export override INFEROMETER_FRONT := make
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c

@@ -174,7 +174,7 @@ def _show(results: Results, subjects: Sequence[_Subject], choice: LayerChoice) -
         measured_ns = None if latency_ns is None else round(latency_ns)
         text = blocks_text(profile_blocks(parts, case.device == "cuda", measured_ns, choice=choice))
         besides = (tokenising_line(parts), profile_launcher.memory_text(results, case.case_id))
-        text = "\n\n".join(filter(None, (text, *besides)))
+        text = cli.typed("\n\n".join(filter(None, (text, *besides))))
         store.save_bytes(results.parts_report(case.case_id), document_text(f"# {case.case_id}\n\n{text}\n").encode())
         profile_launcher.write_events(results, model, parts, text)
         cli.say(f"\n{terminal_layers(case.case_id, parts, choice)}")

@@ -177,7 +177,8 @@ def _reproduction(
 
 def _end(reproduction: Reproduction, place: Results) -> None:
     store.save(place.reproduction, reproduction)
-    store.save_bytes(place.reproduction_report, document_text(tables.document(reproduction), addresses=True).encode())
+    text = document_text(cli.typed(tables.document(reproduction)), addresses=True)
+    store.save_bytes(place.reproduction_report, text.encode())
     cli.say(tables.terminal(reproduction))
     cli.say(f"Reproduction: {place.reproduction_report}")
     if any(row.verdict == "NOT REPRODUCED" for row in reproduction.rows):

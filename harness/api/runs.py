@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -24,7 +24,7 @@ from harness.core.errors import (
     UsageError,
 )
 from harness.core.layout import Models, Results
-from harness.core.schemas import Case, Comparison, Plan, Row, Summary
+from harness.core.schemas import Case, Comparison, GenerationRow, LoadRow, Plan, Row, Summary
 from harness.core.schemas.profile_record import MemoryTimeline, ModelProfile, PartsProfile
 from harness.core.store import digest_of, load, save_bytes
 from harness.pipeline import Step
@@ -82,7 +82,7 @@ class Run:
         for step in pipeline.steps(pipeline.PARTS["load"], chosen):
             if not step.on_gpu or self._plan().device == "cuda":
                 self._start(step, *(self._forced() if step.stage in ("load", "aggregate") else ()))
-        return load(self.results.summary, Summary, "make aggregate")
+        return with_typed_hints(load(self.results.summary, Summary, "make aggregate"))
 
     def generate(self, config: Mapping[str, Any]) -> Summary:
         """Plan, export, measure generation, and return the summary."""
@@ -91,7 +91,7 @@ class Run:
             pipeline.PARTS["generation"], {**self._folders(), "CONFIG": [str(self.results.config)]}
         ):
             self._start(step, *(self._forced() if step.stage in ("generate", "aggregate") else ()))
-        return load(self.results.summary, Summary, "make aggregate")
+        return with_typed_hints(load(self.results.summary, Summary, "make aggregate"))
 
     def ab(
         self,
@@ -222,13 +222,30 @@ def _age(folder: Path) -> int:
 
 def with_typed_hints(summary: Summary) -> Summary:
     """The summary with hints that name the arguments of the API."""
-    context = hints.HintContext("api")
+    return summary.model_copy(
+        update={
+            "rows": tuple(map(_typed_row, summary.rows)),
+            "loads": tuple(map(_typed_row, summary.loads)),
+            "generations": tuple(map(_typed_row, summary.generations)),
+        }
+    )
 
-    def typed(row: Row) -> Row:
-        flags = tuple(flag.model_copy(update={"remedy": hints.typed(flag.remedy, context)}) for flag in row.flags)
-        return row.model_copy(update={"flags": flags, "hint": row.hint and hints.typed(row.hint, context)})
 
-    return summary.model_copy(update={"rows": tuple(map(typed, summary.rows))})
+_R = TypeVar("_R", Row, LoadRow, GenerationRow)
+
+
+def _typed_row(row: _R) -> _R:
+    def typed(text: str) -> str:
+        return hints.typed(text, hints.HintContext("api"))
+
+    texts: dict[str, Any] = {
+        name: typed(text) for name in ("reason", "hint", "void") if isinstance(text := getattr(row, name, None), str)
+    }
+    if isinstance(row, LoadRow | GenerationRow):
+        texts["notes"] = tuple(map(typed, row.notes))
+    if isinstance(row, Row | GenerationRow):
+        texts["flags"] = tuple(flag.model_copy(update={"remedy": typed(flag.remedy)}) for flag in row.flags)
+    return row.model_copy(update=texts)
 
 
 def require_runnable(cases: Sequence[Case]) -> None:
