@@ -293,6 +293,7 @@ class ModelProfiler(Latest):
         bound: of the server scenario, as "p99<50ms". scenarios: "server", "single-stream", "multi-stream", "offline",
             "concurrency", or several. backends: instead of the profiler's. keys: of the configuration's section
             `scenarios`, such as max_batch=[1, 8], replications=30, duration="2s" (configs/README.md).
+        It may take many minutes: a line on the error stream says how long before the first load case begins.
         Raises UsageError for a bound or scenario that is none, and the errors of `profile` where nothing can be
         exported. A load case that fails is a row with its reason.
 

@@ -27,7 +27,10 @@ from harness.core.layout import Models, Results
 from harness.core.schemas import Case, Comparison, GenerationRow, LoadRow, Plan, Row, Summary
 from harness.core.schemas.profile_record import MemoryTimeline, ModelProfile, PartsProfile
 from harness.core.store import digest_of, load, save_bytes
+from harness.core.units import count
 from harness.pipeline import Step
+from harness.planning.load_cases import estimate_load
+from harness.planning.schedule import range_in_words
 from harness.processes.stage_process import Show, run_stage
 from harness.profile_ops import DEFAULT_RUNS
 from harness.profiling.read_profiles import with_launch_gaps
@@ -82,6 +85,8 @@ class Run:
         for step in pipeline.steps(pipeline.PARTS["load"], chosen):
             if not step.on_gpu or self._plan().device == "cuda":
                 self._start(step, *(self._forced() if step.stage in ("load", "aggregate") else ()))
+            if step.stage == "plan" and self.show is None:
+                self._announce_load()
         return with_typed_hints(load(self.results.summary, Summary, "make aggregate"))
 
     def generate(self, config: Mapping[str, Any]) -> Summary:
@@ -123,6 +128,23 @@ class Run:
             "profile_ops", "--runs", str(min(num_runs or DEFAULT_RUNS, DEFAULT_RUNS)), *self._forced()
         )
         return [self._profile_of(case, warnings) for case in plan.cases]
+
+    def _announce_load(self) -> None:
+        """Print how long the load cases take that an earlier call did not measure."""
+        plan = self._plan()
+        measured = set() if self.force else self._measured_loads(plan)
+        todo = [case for case in plan.loads if case.skip_reason is None and case.load_id not in measured]
+        if todo:
+            time = range_in_words(estimate_load(todo))
+            cli.notice(f"{count(len(todo), 'load case')} to measure: {time}, besides export")
+
+    def _measured_loads(self, plan: Plan) -> set[str]:
+        """Ids of the load cases that the summary of an earlier call has."""
+        try:
+            summary = load(self.results.summary, Summary, "make aggregate")
+        except (FormatError, MissingInputError):  # it is made again
+            return set()
+        return {row.load_id for row in summary.loads if row.status == "measured" and summary.plan_id == plan.plan_id}
 
     def report(self) -> Path:
         """Write the page of the measured and profiled cases."""

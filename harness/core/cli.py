@@ -253,6 +253,12 @@ def progress(text: str) -> None:
         _reader.show_in_cell(kernel.execution_count, typed(text))
 
 
+def notice(text: str) -> None:
+    """Print one line that stays, above the progress line, for a caller of the Python API."""
+    progress("")
+    print(sanitize.one_line(typed(text)), file=sys.stderr, flush=True)
+
+
 def _kernel() -> Any:
     """The notebook kernel, where this process is one; else None."""
     shell = sys.modules.get("IPython")
