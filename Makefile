@@ -203,6 +203,9 @@ bench generate plan export engines roof run load energy aggregate report compare
 else
 
 # harness/pipeline.py has the same stages, arguments and exit codes for what runs without Make; tests/unit/test_pipeline.py compares both.
+# The export stage of these targets prints why a model was not exported: their later stages refer to it.
+bench generate load profile: export override INFEROMETER_AFTER_EXPORT := 1
+
 bench: where ## Do everything: plan, export, engines on a GPU, roof, run, aggregate, report
 	@$(PLAN)
 	@code=0; $(EXPORT) || code=$$?; case $$code in 0|10) ;; *) exit $$code ;; esac  # 10: the rows of some models say why they were not exported

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from harness import pipeline
 from harness.core import hints
-from harness.core.cli import main, parser, say
+from harness.core.cli import AFTER_EXPORT, main, parser, say
 from harness.core.errors import UsageError
 from harness.core.host.environment import version
 from harness.core.layout import Results
@@ -101,6 +101,7 @@ def _pipeline(name: str, arguments: Sequence[str]) -> None:
     choices = _choices(name, given)
     results = Results(Path(choices["RESULTS"][0]))
     signal.signal(signal.SIGTERM, lambda number, _: options.exit(_SIGNALLED + number))
+    os.environ[AFTER_EXPORT] = "1"
     plans = name in ("bench", "generate") or not results.plan.is_file() or not pipeline.PLANNING.isdisjoint(choices)
     code = pipeline.run(
         pipeline.steps(pipeline.PIPELINES[name], choices, plans, int(unix_s())),

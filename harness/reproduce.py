@@ -13,6 +13,7 @@ reproduced, or not comparable.
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -141,6 +142,7 @@ def _measured(config: Config, place: Results, options: argparse.Namespace) -> Su
         "BACKEND_PYTHONS": options.python,
         "FORCE": ["1"] if options.force else [],
     }
+    os.environ[cli.AFTER_EXPORT] = "1"
     pipeline.run(pipeline.steps(pipeline.PARTS["claim"], choices), _stage, lambda: config.device == "cuda")
     return store.load(place.summary, Summary, "make reproduce")
 

@@ -113,6 +113,15 @@ def add_interpreters(target: argparse.ArgumentParser) -> None:
     )
 
 
+AFTER_EXPORT = "INFEROMETER_AFTER_EXPORT"
+"""Environment variable: set by a command of several stages whose export stage printed why a model was not exported."""
+
+
+def after_export() -> bool:
+    """Whether the output of this command already has the reasons of exports that failed."""
+    return AFTER_EXPORT in os.environ
+
+
 def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None) -> None:
     """Run a stage: two lines and an exit code for a user's mistake, a traceback for an error of Inferometer."""
     # ONNX Runtime (1.29 and later) sends model names and hashes over the network unless this is set before its import.
