@@ -2,7 +2,7 @@
 
 #- What to measure: read by plan, bench, load, generate, profile and, but for PROMPTS, TOKENS and TUNE, ab; DEVICE by reproduce too
 CONFIG      ?= $(if $(or $(filter generate,$(MAKECMDGOALS)),$(and $(filter profile,$(MAKECMDGOALS)),$(PROMPTS)$(TOKENS)),$(and $(filter load,$(MAKECMDGOALS)),$(PROMPTS)$(TOKENS),$(if $(ENDPOINT),,1))),configs/generation.yaml,$(if $(filter cuda,$(DEVICE)),configs/cuda.yaml,configs/quickstart.yaml))#? configuration to plan from: quickstart.yaml, cuda.yaml with DEVICE=cuda, generation.yaml for generate, and for load and profile with PROMPTS or TOKENS
-DEVICE      ?=#? cpu or cuda, instead of the configuration's
+DEVICE      ?=#? cpu or cuda, instead of the configuration's or the claim's
 MODELS      ?=#? comma-separated models, instead of the configuration's; name@seeded sets the weights
 BACKENDS    ?=#? comma-separated backends; entries without any of them are left out
 PRECISIONS  ?=#? comma-separated: fp32,tf32,fp16,bf16,fp8,int8; generate: int4 too
@@ -120,6 +120,8 @@ $(foreach name,$(SWITCHES),$(if $(filter 0 no false off,$(value $(name))),$(eval
 
 # Every choice reaches the stages through the environment, so that no value is ever read by a shell.
 export $(CHOICES) SUITE VENV
+# Hints of the stages are commands of Make.
+export override INFEROMETER_FRONT := make
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -127,8 +129,13 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
+# Whether this machine has an NVIDIA driver, asked with the Python $(1).
+DRIVER = $(1) -c 'import ctypes; ctypes.CDLL("libcuda.so.1")' 2>/dev/null
+# Without DEVICE a claim is measured on its own device, where this machine has it. Make reads the file itself: no shell sees its name.
+CLAIMED := $(if $(filter reproduce,$(MAKECMDGOALS)),$(if $(DEVICE),,$(if $(findstring device: cuda,$(file <configs/published/$(CLAIM).yaml)),$(shell $(call DRIVER,$(or $(FOUND_PYTHON),python3)) && echo cuda))))
+
 # A GPU machine has an environment of its own: onnxruntime and onnxruntime-gpu are one module and exclude each other.
-SUITE := $(if $(filter cuda,$(DEVICE)),cuda,cpu)
+SUITE := $(if $(filter cuda,$(DEVICE) $(CLAIMED)),cuda,cpu)
 VENV  := .venv$(if $(filter cuda,$(SUITE)),-cuda)
 LOCK  := constraints$(if $(filter cuda,$(SUITE)),-cuda).txt
 HERE   = $(if $(filter system,$(WHERE)),"$$PYTHON",$(VENV)/bin/python) -m harness
@@ -197,6 +204,9 @@ bench generate plan export engines roof run load energy aggregate report compare
 else
 
 # harness/pipeline.py has the same stages, arguments and exit codes for what runs without Make; tests/unit/test_pipeline.py compares both.
+# The export stage of these targets prints why a model was not exported: their later stages refer to it.
+bench generate load profile: export override INFEROMETER_AFTER_EXPORT := 1
+
 bench: where ## Do everything: plan, export, engines on a GPU, roof, run, aggregate, report
 	@$(PLAN)
 	@code=0; $(EXPORT) || code=$$?; case $$code in 0|10) ;; *) exit $$code ;; esac  # 10: the rows of some models say why they were not exported
@@ -371,7 +381,7 @@ FITS = command -v "$$PYTHON" >/dev/null || \
 
 $(VENV)/.installed: pyproject.toml $(LOCK)
 	@test -x $(VENV)/bin/python || $(FITS)
-	@if [ "$(SUITE)" = cuda ] && ! "$$PYTHON" -c 'import ctypes; ctypes.CDLL("libcuda.so.1")' 2>/dev/null; then \
+	@if [ "$(SUITE)" = cuda ] && ! $(call DRIVER,"$$PYTHON"); then \
 	  printf 'Error: DEVICE=cuda was asked for and there is no NVIDIA driver (libcuda.so.1) here.\nHint:  Run with DEVICE=cpu, or on a machine with an NVIDIA GPU (in a container: `--gpus all`).\n' >&2; exit 5; fi
 	@echo "Installing the pinned set of $(LOCK) into $(VENV) (once; some minutes) …"
 	@test -x $(VENV)/bin/python || "$$PYTHON" -m venv $(VENV)

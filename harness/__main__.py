@@ -20,7 +20,7 @@ from pathlib import Path
 
 from harness import pipeline
 from harness.core import hints
-from harness.core.cli import main, parser, say
+from harness.core.cli import AFTER_EXPORT, main, parser, say
 from harness.core.errors import UsageError
 from harness.core.host.environment import version
 from harness.core.layout import Results
@@ -30,11 +30,6 @@ from harness.core.text import unknown_name
 from harness.reporting.first_page import outcome
 from harness.timing.clock import unix_s
 
-STAGES = (
-    *("plan", "export", "build_engine", "roof", "run", "watch", "spread", "energy", "profile_ops"),
-    *("aggregate", "report", "share", "compare", "history", "dispatch", "ab", "reproduce"),
-    *("bundle", "verify", "models", "selftest"),
-)
 PIPELINES: Mapping[str, str] = {
     "bench": "Measure, from a configuration to a report: plan, export, engines on a GPU, roof, run, aggregate, report.",
     "generate": "Measure generation, token by token: plan, export, roof, generate, aggregate, report.",
@@ -64,19 +59,19 @@ def start(arguments: Sequence[str]) -> None:
         say(f"inferometer {version('inferometer') or '(not installed)'}")
     elif name in PIPELINES:
         _pipeline(name, rest)
-    elif name in STAGES:
+    elif name in pipeline.STAGES:
         # Become the stage: its exit code and the signals that it gets are then its own.
         os.execv(sys.executable, _command(name, rest))  # noqa: S606 - a name of the table
-    elif (stage := name.removeprefix("harness.")) != name and stage in (*STAGES, *SAME_NAME):
+    elif (stage := name.removeprefix("harness.")) != name and stage in (*pipeline.STAGES, *SAME_NAME):
         os.execv(sys.executable, _command(stage, rest))  # noqa: S606 - a name of the table
     else:
-        raise UsageError(*unknown_name("command", name, (*PIPELINES, *STAGES)))
+        raise UsageError(*unknown_name("command", name, (*PIPELINES, *pipeline.STAGES)))
 
 
 def overview() -> str:
     """A line for each pipeline and for each stage."""
     program = hints.PROGRAMS.get(hints.front(), hints.PROGRAMS["module"])
-    named = (*PIPELINES.items(), *((name, summary(name)) for name in STAGES))
+    named = (*PIPELINES.items(), *((name, summary(name)) for name in pipeline.STAGES))
     lines = [f"  {name:<13} {text}" for name, text in named]
     usage = f"Usage: {program} <command> [option …]    (--help after a command: its options; --version)"
     return "\n".join([usage, "", *lines])
@@ -106,6 +101,7 @@ def _pipeline(name: str, arguments: Sequence[str]) -> None:
     choices = _choices(name, given)
     results = Results(Path(choices["RESULTS"][0]))
     signal.signal(signal.SIGTERM, lambda number, _: options.exit(_SIGNALLED + number))
+    os.environ[AFTER_EXPORT] = "1"
     plans = name in ("bench", "generate") or not results.plan.is_file() or not pipeline.PLANNING.isdisjoint(choices)
     code = pipeline.run(
         pipeline.steps(pipeline.PIPELINES[name], choices, plans, int(unix_s())),

@@ -80,6 +80,9 @@ from harness.planning.resume import foreign_file_check, load_evidence, read_load
 from harness.reporting.writers.csv import summary_text
 from harness.serving.load_case import replication_digest
 
+_UNEXPORTED = " was not exported"
+"""In notes about exports that failed."""
+
 
 @without_garbage_collection()
 def stage(arguments: Sequence[str]) -> None:
@@ -342,7 +345,7 @@ def with_generations(
     for name in exports.intact:
         store.load(results.export(needs[name].slug).generation, GenerationExport, "make export", sums)
     for name, why in exports.absent.items():
-        notes.other.append(f"{name} was not exported for generation. {why.problem} {why.hint}")
+        notes.other.append(f"{name}{_UNEXPORTED} for generation. {why.problem} {why.hint}")
 
     def load(case_id: str, round_number: int) -> Generated | Failed | None:
         try:
@@ -453,7 +456,7 @@ def read_exports(
             failure = export_failure(files.failure)
             if failure is not None:
                 failed.add(planned.slug)
-                notes.other.append(f"{planned.name} was not exported. {failure.problem} {failure.hint}")
+                notes.other.append(f"{planned.name}{_UNEXPORTED}. {failure.problem} {failure.hint}")
             exports[planned.slug] = read_export_record(plan, planned, files, sums if own else None)
         except (FormatError, MissingInputError) as error:
             problems[planned.slug] = error
@@ -643,7 +646,8 @@ def _print_outcome(summary: Summary, results: Results) -> None:
         done = sum(row.status == "measured" for row in summary.loads)
         cli.say(f"{results.summary}: {units.count(len(summary.loads), 'load case')}, {done} measured.")
     for note in summary.notes:
-        cli.warn(note)
+        if not (cli.after_export() and _UNEXPORTED in note):  # the export stage printed it, and the run refers to it
+            cli.warn(note)
 
 
 if __name__ == "__main__":

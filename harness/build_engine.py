@@ -42,7 +42,7 @@ from harness.core.schemas import (
 )
 from harness.planning.block_settings import parse_interpreters
 from harness.planning.engine_cases import engine_cases
-from harness.planning.exports import read_export
+from harness.planning.exports import ExportReasons, read_export
 from harness.processes import parallel_commands
 from harness.statistics import parity
 from harness.timing.clock import now_ns
@@ -70,13 +70,14 @@ def stage(arguments: Sequence[str]) -> None:
     results, models = Results(options.results), Models(options.models_dir)
     failures: list[str] = []
     missing: list[_Missing] = []
+    reasons = ExportReasons()
     for slug, cases in wanted.items():
         try:
             planned = next(planned for planned in plan.models if planned.slug == slug)
             export = read_export(plan, planned, results, models)
             missing += _missing_of(plan, export, cases, place, models, options, failures)
         except (ExportError, FormatError, MissingInputError) as error:
-            failures.append(f"{slug}: {error.problem} {error.hint}")
+            failures.append(reasons.text(f"{slug} has no engines", error))
     if options.only_list:
         for engine in missing:
             cli.say(f"{engine.slug}: engine {engine.name} would be built")

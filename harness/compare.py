@@ -210,7 +210,7 @@ def _compare_machines(results: Results) -> None:
     if chart is not None:
         store.save_bytes(results.machines_chart, matplotlib_drawer.image(matplotlib_drawer.draw(chart), "png"))
         image = f"![{chart.title}]({results.machines_chart.relative_to(results.root).as_posix()})"
-    text = document_text(section("Machines", *machines_blocks(summaries, image), level=1))
+    text = document_text(cli.typed(section("Machines", *machines_blocks(summaries, image), level=1)))
     store.save_bytes(results.machines_report, f"{text}\n".encode())
     cli.say(f"Machines side by side: {results.machines_report}")
 
@@ -276,11 +276,11 @@ def _write(comparison: Comparison, current: file_sums.ByModel, results: Results)
     large = len(comparison.rows) > packed.PACK_FROM
     writers: dict[Path, Callable[[], bytes]] = {
         results.comparison_report: lambda: document_text(
-            tables.document(comparison, short_conditions(shown, measured))
+            cli.typed(tables.document(comparison, short_conditions(shown, measured)))
         ).encode(),
-        results.junit: lambda: junit(comparison).encode(),
+        results.junit: lambda: cli.typed_html(junit(comparison)).encode(),
         results.comparison: lambda: store.encoded(comparison, indent=None if large else 2),
-        results.pr_comment: lambda: pr_comment(comparison).encode(),
+        results.pr_comment: lambda: cli.typed(pr_comment(comparison)).encode(),
     }
     # One after the other they would take as long as all comparing by several processes.
     written = (map_forked if large else map)(lambda path: writers[path](), list(writers))

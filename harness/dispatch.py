@@ -265,7 +265,7 @@ def write_report(plan: Plan, fleet: Fleet, results: Results, models: Models) -> 
         image = f"![Speed-up by machine]({place.parent.name}/{place.name})" if place.is_file() else None
         summaries = {name: file_sums.load_summary(folder.summary) for name, folder in measured.items()}
         across = machines_blocks(summaries, image)
-    store.save_bytes(results.fleet_report, fleet_document(fleet, across).encode())
+    store.save_bytes(results.fleet_report, cli.typed(fleet_document(fleet, across)).encode())
     cli.say(f"Report: {results.fleet_report}, and report.md of each machine below {results.root / 'machines'}.")
 
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.core import cli, store
-from harness.core.errors import CasesFailedError, UsageError
+from harness.core.errors import CasesFailedError, InferometerError, UsageError
 from harness.core.host import gpu, limits
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
 from harness.core.raw_files import remove_records
-from harness.core.schemas import Failed, Plan
+from harness.core.schemas import Failed, GenerationCase, Plan
 from harness.core.units import count
 from harness.planning.block_settings import parse_interpreters
-from harness.planning.exports import GenerationExports, read_generation_exports
+from harness.planning.exports import GenerationExports, read_generation_exports, unmeasured_lines
 from harness.planning.generation_cases import generation_needs
 from harness.planning.resume import finished_generation_turns
 from harness.planning.schedule import GenerationTurn, generation_turns, select_models
@@ -72,17 +72,17 @@ def _split_off_unexported(
 ) -> list[GenerationTurn]:
     """The turns that can be measured; every other one gets a failed record, and its model a warning."""
     measurable: list[GenerationTurn] = []
-    reported: set[tuple[str, str]] = set()
+    refused: list[tuple[GenerationCase, InferometerError]] = []
     for turn in turns:
         case = turn[1]
         reason = exports.reason_against(case)
         if reason is None:
             measurable.append(turn)
             continue
-        if (case.model, reason.problem) not in reported:
-            reported.add((case.model, reason.problem))
-            cli.warn(f"{case.model} is not measured on {case.backend}. {reason.problem} {reason.hint}")
+        refused.append((case, reason))
         save_unexported(plan, turn, reason, records, store.load_generated)
+    for line in unmeasured_lines(refused):
+        cli.warn(line)
     return measurable
 
 

@@ -56,7 +56,7 @@ def stage(arguments: Sequence[str]) -> None:
         decision = _changed(files, results, remote, options)
         runs, history = _analysed(files)
         store.save(files.history, history, indent=None)
-        store.save_bytes(files.page, history_page(history, runs).encode())
+        store.save_bytes(files.page, cli.typed_html(history_page(history, runs)).encode())
         if remote is not None and not remote.read_only:
             remote.replace(files, (files.history, files.page))
     cli.say(terminal_history(history, runs))

@@ -21,16 +21,24 @@ from harness.aggregation.join import checks_for
 from harness.aggregation.load_rows import load_row
 from harness.backends import backend_info
 from harness.core import cli, store
-from harness.core.errors import CasesFailedError, ExportError, InferometerError, UnavailableError, UsageError
+from harness.core.errors import CasesFailedError, InferometerError, UnavailableError, UsageError
 from harness.core.host import environment, gpu, limits
 from harness.core.host.gpu import GpuHandle, first_gpu
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
 from harness.core.protocol import LoadJob
-from harness.core.schemas import ExportFailure, LoadBase, LoadCase, LoadFailure, LoadRow, Plan
+from harness.core.schemas import LoadBase, LoadCase, LoadFailure, LoadRow, Plan
 from harness.core.units import count, significant
 from harness.planning.block_settings import parse_interpreters, threads_of
-from harness.planning.exports import Exports, built_engines, export_files, keep_exports, read_exports
+from harness.planning.exports import (
+    Exports,
+    built_engines,
+    export_failure,
+    export_files,
+    keep_exports,
+    read_exports,
+    unmeasured_lines,
+)
 from harness.planning.load_cases import backend_case, estimate_load
 from harness.planning.resume import LoadState, foreign_file_check, load_evidence, read_load_state, same_machine_check
 from harness.planning.schedule import range_in_words, select_models
@@ -91,6 +99,10 @@ def remove_records(folder: Path) -> None:
             shutil.rmtree(folder, onerror=refuse)
 
 
+_EXPORT = "export"
+"""Phase of a load case whose model has no export."""
+
+
 class _LoadPass:
     """One pass over load cases: a worker for each backend and number of threads; ends every process it started."""
 
@@ -118,6 +130,9 @@ class _LoadPass:
         for note in (note for state in states.values() for note in state.notes):
             cli.warn(note)
         todo = [load for load in loads if not states[load.load_id].complete]
+        refused = [(load, reason) for load in todo if (reason := self._reason_against(load)) is not None]
+        for line in unmeasured_lines(refused):
+            cli.warn(line)
         kept = len(loads) - len(todo)
         before = f"; {kept} measured before are kept (`make load FORCE=1` measures again)" if kept else ""
         cli.say(f"Plan {self._plan.plan_id}: {count(len(todo), 'load case')} to measure{before}.")
@@ -149,14 +164,9 @@ class _LoadPass:
             export=str(files),
             engines=self._plan.engines,
         )
-        reason: InferometerError | None = None
-        if not generates:
-            reason = self._exports.reason_against(backend_case(load, load.max_batch))
-        elif own.generation_failure.is_file():
-            failure = store.load(own.generation_failure, ExportFailure, "make export")
-            reason = ExportError(failure.error, failure.hint)
+        reason = self._reason_against(load)
         if reason is not None:
-            return save_failure(job, self._results.load(load.load_id), reason.problem, reason.hint, "export")
+            return save_failure(job, self._results.load(load.load_id), reason.problem, reason.hint, _EXPORT)
         meter = meter_for(load, self._gpu, self._idle)
         watcher = LoadWatcher(load.load_id, progress, meter)
         try:
@@ -164,6 +174,12 @@ class _LoadPass:
         finally:
             if meter is not None:
                 meter.save(job, self._results.load(load.load_id))
+
+    def _reason_against(self, load: LoadCase) -> InferometerError | None:
+        """Why the model has no export for a load case; None where it has one."""
+        if load.new_tokens is None:
+            return self._exports.reason_against(backend_case(load, load.max_batch))
+        return export_failure(self._results.export(load.slug).generation_failure)
 
     def _read_idle(self) -> None:
         """Mean power of an idle GPU, before the first process uses it; a warning where its energy is unknown."""
@@ -176,7 +192,8 @@ class _LoadPass:
 
     def _outcome(self, load: LoadCase, failure: LoadFailure | None) -> str:
         if failure is not None:
-            return f"FAILED in {failure.phase}: {failure.error}"
+            named = "" if failure.phase == _EXPORT else f": {failure.error}"  # a warning has the reason of the export
+            return f"FAILED in {failure.phase}{named}"
         kind = next(model.kind for model in self._plan.models if model.slug == load.slug)
         calibration = frozenset(() if backend_info(load.backend).computes else (load.backend,))
         criteria = checks_for(self._plan, load, self._exports.intact.get(load.model), calibration)

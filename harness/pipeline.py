@@ -151,6 +151,9 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("CONFIRM", "--confirm", ("history",), "candidate that the A/B run in results/ab decides"),
     Variable("CLAIM", "--claim", ("reproduce",), "published claim; list prints them all"),
     Variable("BUNDLE", "--bundle", ("verify",), "archive of bundle"),
+    Variable("WEB", "--web", ("watch",), "serve a page to this machine alone", switch=True),
+    Variable("PORT", "--port", ("watch",), "port of that page; 0 takes a free one"),
+    Variable("MLFLOW", "--mlflow", ("share",), "MLflow server or database to log to as well"),
     Variable("RATE", "--rate", ("selftest",), "rate of wrong verdicts to exclude"),
     Variable("TRIALS", "--trials", ("selftest",), "trials of each duration"),
     Variable(
@@ -218,7 +221,14 @@ PIPELINES: Mapping[str, tuple[Step, ...]] = {
     "load": (*_SERVE, Step("report", ("--print",))),
     "profile": (*_PREPARE, Step("profile_ops", decides=True), Step("report", ("--profiles",))),
 }
-"""Commands of several stages; every other command is a single stage."""
+"""Commands of several stages."""
+
+STAGES = (
+    *("plan", "export", "build_engine", "roof", "run", "watch", "spread", "energy", "profile_ops"),
+    *("aggregate", "report", "share", "compare", "history", "dispatch", "ab", "reproduce"),
+    *("bundle", "verify", "models", "selftest"),
+)
+"""Commands of one stage; `load` and `generate` are stages of the pipelines of that name."""
 
 PARTS: Mapping[str, tuple[Step, ...]] = {
     "prepare": _PREPARE,

@@ -54,6 +54,7 @@ from harness.core.schemas.profile_record import (
 from harness.core.timestamps import utc_now
 from harness.planning.block_settings import parse_interpreters, threads_of
 from harness.planning.exports import (
+    ExportReasons,
     GenerationExports,
     built_engines,
     export_files,
@@ -174,7 +175,7 @@ def _show(results: Results, subjects: Sequence[_Subject], choice: LayerChoice) -
         measured_ns = None if latency_ns is None else round(latency_ns)
         text = blocks_text(profile_blocks(parts, case.device == "cuda", measured_ns, choice=choice))
         besides = (tokenising_line(parts), profile_launcher.memory_text(results, case.case_id))
-        text = "\n\n".join(filter(None, (text, *besides)))
+        text = cli.typed("\n\n".join(filter(None, (text, *besides))))
         store.save_bytes(results.parts_report(case.case_id), document_text(f"# {case.case_id}\n\n{text}\n").encode())
         profile_launcher.write_events(results, model, parts, text)
         cli.say(f"\n{terminal_layers(case.case_id, parts, choice)}")
@@ -201,6 +202,7 @@ class _ProfilePass:
     exports: GenerationExports
     counted: dict[tuple[object, ...], Counts] = field(default_factory=dict)
     tokenised: dict[tuple[str, int | None, int], Tokenising] = field(default_factory=dict)
+    reasons: ExportReasons = field(default_factory=ExportReasons)
 
     def has(self, subject: _Subject, runs: int = 1) -> bool:
         """Whether a case has a profile of the current settings and export, with parts from at least `runs` runs."""
@@ -232,7 +234,7 @@ class _ProfilePass:
         except StorageError:
             raise
         except InferometerError as error:
-            cli.warn(f"{case.case_id}: {error.problem} {error.hint}")
+            cli.warn(self.reasons.text(f"{case.case_id} is not profiled", error))
             return False
         return True
 

@@ -164,7 +164,7 @@ def _say(summary: Summary, what_if: str | None) -> None:
     if what_if is not None and summary.generations:
         cli.say(f"{terminal_generation(summary)}\n")
     if summary.rows or summary.loads or not summary.generations:
-        cli.say(f"{terminal_answer(summary)}\n")
+        cli.say(f"{terminal_answer(summary, cli.after_export())}\n")
 
 
 @dataclass(frozen=True)

@@ -6,23 +6,32 @@ cases, starts those stages, and judges their summary. `--claim list` lists the c
 reads   configs/published/<claim>.yaml
 writes  results/reproduce/<claim>/: what the stages write, and config.yaml, reproduction.json, reproduction.md
 
-Exit code 11: something was measured and is not reproduced; 0: all is reproduced, or not comparable.
+Exit code 11: something was measured and is not reproduced; 5: this machine can measure none of it; 0: all is
+reproduced, or not comparable.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness import pipeline
 from harness.comparison.claim_verdicts import differences_between, rows_of
 from harness.core import cli, file_sums, store
-from harness.core.errors import CasesFailedError, NotReproducedError, UsageError
+from harness.core.errors import (
+    CasesFailedError,
+    InferometerError,
+    NotReproducedError,
+    UnavailableError,
+    UsageError,
+)
+from harness.core.host import gpu
 from harness.core.layout import Results
-from harness.core.schemas import Claim, Differing, Reproduction, Summary
+from harness.core.schemas import Claim, Device, Differing, Reproduction, Summary
 from harness.core.timestamps import utc_now
 from harness.planning import claims
 from harness.planning.config import Config, find_configuration
@@ -35,14 +44,14 @@ def stage(arguments: Sequence[str]) -> None:
     """Read the claim, measure it or load earlier results, judge, write, print."""
     options = _options(arguments)
     if options.claim == "list":
-        for name in claims.names(options.claims):
-            cli.say(tables.listed(name, claims.read(name, options.claims)) + "\n")
+        _list(options.claims)
         return
     claim = claims.read(options.claim, options.claims)
     published = claims.published_run(claim)
     if published is not None:
         claim = claims.filled_in(claim, *published)
-    config, left_out = claims.configuration(claim, options.device, options.rounds)
+    device = _device(claim, options)
+    config, left_out = claims.configuration(claim, device, options.rounds)
     place = Results(options.results).claim(options.claim)
     summary: Summary | None = None
     if options.only_compare is not None:
@@ -52,12 +61,56 @@ def stage(arguments: Sequence[str]) -> None:
         summary = _measured(config, place, options)
     known = differences_between(published[0], summary) if published is not None and summary is not None else ()
     _end(_reproduction(options.claim, claim, summary, left_out, known), place)
+    if summary is None and claim.context is None:
+        reasons = "; ".join(dict.fromkeys(left_out.values()))
+        raise UnavailableError(f"{options.claim}: nothing was measured: {reasons}.", _ELSEWHERE[device])
+
+
+_ELSEWHERE: Mapping[Device, str] = {
+    "cpu": "Run it with DEVICE=cuda, on a machine with an NVIDIA GPU.",
+    "cuda": "Run it with DEVICE=cpu.",
+}
+"""The remedy where a device measures nothing of a claim, by this device."""
+
+
+def _list(folder: Path) -> None:
+    """Print every claim. Then raises the error of a claim that cannot be read, after printing those of the others."""
+    bad: list[InferometerError] = []
+    for name in claims.names(folder):
+        try:
+            cli.say(tables.listed(name, claims.read(name, folder)) + "\n")
+        except InferometerError as error:
+            bad.append(error)
+    for refused in bad[:-1]:
+        cli.show(refused)
+    if bad:
+        raise bad[-1]
+
+
+def _device(claim: Claim, options: argparse.Namespace) -> Device:
+    """The device to measure on: the one that was asked for; else the claim's, where this machine has it; else the CPU.
+
+    Raises UnavailableError where this machine lacks the device that was asked for.
+    """
+    if options.only_compare is not None:
+        return "cpu"
+    if options.device is not None:
+        asked: Device = options.device
+        gpu.require(asked)
+        return asked
+    try:
+        gpu.require(usual := claim.device or "cpu")
+    except UnavailableError:
+        return "cpu"
+    return usual
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = cli.parser("harness.reproduce", __doc__)
     parser.add_argument("--claim", required=True, help="name of a file in configs/published, or `list`")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to measure (cpu)")
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), help="where to measure (the claim's device where it is here, else cpu)"
+    )
     parser.add_argument("--rounds", type=int, help="fresh processes per case, instead of the claim's")
     parser.add_argument("--only-compare", type=Path, metavar="RESULTS", help="judge this folder and measure nothing")
     cli.add_interpreters(parser)
@@ -89,6 +142,7 @@ def _measured(config: Config, place: Results, options: argparse.Namespace) -> Su
         "BACKEND_PYTHONS": options.python,
         "FORCE": ["1"] if options.force else [],
     }
+    os.environ[cli.AFTER_EXPORT] = "1"
     pipeline.run(pipeline.steps(pipeline.PARTS["claim"], choices), _stage, lambda: config.device == "cuda")
     return store.load(place.summary, Summary, "make reproduce")
 
@@ -125,7 +179,8 @@ def _reproduction(
 
 def _end(reproduction: Reproduction, place: Results) -> None:
     store.save(place.reproduction, reproduction)
-    store.save_bytes(place.reproduction_report, document_text(tables.document(reproduction), addresses=True).encode())
+    text = document_text(cli.typed(tables.document(reproduction)), addresses=True)
+    store.save_bytes(place.reproduction_report, text.encode())
     cli.say(tables.terminal(reproduction))
     cli.say(f"Reproduction: {place.reproduction_report}")
     if any(row.verdict == "NOT REPRODUCED" for row in reproduction.rows):

@@ -78,7 +78,7 @@ def stage(arguments: Sequence[str]) -> None:
         cli.say(f"trial {trial} of {number}: {_verdicts(equal)} | 5% slower: {_verdicts(slowed)}")
     judged = judge(plan, findings, rate)
     store.save(results.selftest, judged)
-    table = document_text(selftest_table(judged)).encode()
+    table = document_text(cli.typed(selftest_table(judged))).encode()
     file_sums.save(results, "selftest", {results.selftest_table: table})
     cli.say(selftest_table(judged))
     if not judged.passed:

@@ -37,7 +37,7 @@ def stage(arguments: Sequence[str]) -> None:
     if options.bundle is None:
         raise UsageError("No bundle was named.", "make verify BUNDLE=results/<plan_id>.tar.xz")
     if not options.bundle.is_file():
-        raise MissingInputError(f"There is no file {options.bundle}.", "make verify BUNDLE=<archive of make bundle>")
+        raise MissingInputError(f"There is no file {options.bundle}.", "make verify BUNDLE=<archive>")
     files = archive.unpack(options.bundle)
     manifest = read_manifest(options.bundle, files)
     check_sums(options.bundle, manifest, files)

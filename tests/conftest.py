@@ -23,6 +23,8 @@ from hypothesis import settings
 
 # Threads of OpenMP spin while they wait: two test processes on two cores would spend most of their time on that.
 os.environ.setdefault("GOMP_SPINCOUNT", "0")
+# Hints have the words of Make, as in the code; tests of other interfaces set their own.
+os.environ["INFEROMETER_FRONT"] = "make"
 # Collections of garbage would search libraries and tests again and again: see pytest_collection_finish.
 gc.disable()
 

@@ -157,7 +157,8 @@ def test_every_stage_of_the_drawing_is_a_module_and_the_other_way_round() -> Non
 
 def started(path: Path, argument: str) -> subprocess.CompletedProcess[str]:
     """A stage in a fork; each has a test in a fresh interpreter too (tests/integration)."""
-    return run_forked(module_of(path), [argument], ROOT, os.environ)
+    typed = {name: value for name, value in os.environ.items() if name != "INFEROMETER_FRONT"}
+    return run_forked(module_of(path), [argument], ROOT, typed)
 
 
 @each(STAGES)

@@ -9,6 +9,7 @@ from typing import Any
 
 from harness.api.results import Result
 from harness.api.runs import Run, folder_of
+from harness.core import cli
 from harness.core.layout import Models
 from harness.core.schemas import Device, GenerationRow, Precision, Summary
 from harness.reporting.figures import CSV_UNITS, GENERATION, columns
@@ -50,6 +51,7 @@ class Generation(Result):
         return terminal_generation(self.summary) or self.markdown()
 
 
+@cli.in_words_of("api")
 def generate(
     model: str,
     *,

@@ -60,10 +60,12 @@ class Latest:
         self._measured: Run | None = None
         self._answers: dict[str, CallResult] = {}
 
+    @cli.in_words_of("api")
     def export_json(self, path: str | os.PathLike[str]) -> Path:
         """Write the whole latest result as JSON. Raises UsageError where there is none yet."""
         return _write(path, self._latest()[0].to_json())
 
+    @cli.in_words_of("api")
     def export_csv(self, path: str | os.PathLike[str]) -> Path:
         """Write the records of the latest result as CSV. Raises UsageError where there is none yet.
 
@@ -74,6 +76,7 @@ class Latest:
         """
         return _write(path, self._latest()[0].to_csv())
 
+    @cli.in_words_of("api")
     def generate_html_report(self, path: str | os.PathLike[str] | None = None) -> Path:
         """Write the page of the latest measured result: one file that needs no network; by default in its folder.
 
@@ -174,6 +177,7 @@ class ModelProfiler(Latest):
     harness.core.errors.ConfigError: Unknown model `minilm-l7`.
     """
 
+    @cli.in_words_of("api")
     def __init__(
         self,
         model: Model,
@@ -212,6 +216,7 @@ class ModelProfiler(Latest):
         if input_shape is not None or not is_module(model):
             self._subject(None)  # report a mistake now, not at the first use
 
+    @cli.in_words_of("api")
     def profile(
         self,
         input_data: InputData | None = None,
@@ -242,6 +247,7 @@ class ModelProfiler(Latest):
         self._timing = timing
         return self._keep(self._profiled(run, plan, num_runs, Profile), run)
 
+    @cli.in_words_of("api")
     def benchmark(
         self,
         configurations: Sequence[Choices] | Choices | None = None,
@@ -271,6 +277,7 @@ class ModelProfiler(Latest):
         run, _ = self._start(input_data, chosen, Timing(num_runs, warmup_runs, rounds), force)
         return self._keep(Benchmark(run.results.root, run.measure()), run)
 
+    @cli.in_words_of("api")
     def load(
         self,
         bound: str | None = None,
@@ -286,6 +293,7 @@ class ModelProfiler(Latest):
         bound: of the server scenario, as "p99<50ms". scenarios: "server", "single-stream", "multi-stream", "offline",
             "concurrency", or several. backends: instead of the profiler's. keys: of the configuration's section
             `scenarios`, such as max_batch=[1, 8], replications=30, duration="2s" (configs/README.md).
+        It may take many minutes: a line on the error stream says how long before the first load case begins.
         Raises UsageError for a bound or scenario that is none, and the errors of `profile` where nothing can be
         exported. A load case that fails is a row with its reason.
 
@@ -306,6 +314,7 @@ class ModelProfiler(Latest):
         self._remember(input_data)
         return self._keep(Load(run.results.root, rows), run)
 
+    @cli.in_words_of("api")
     def profile_layers(
         self,
         layer_names: Sequence[str] | str | None = None,
@@ -332,6 +341,7 @@ class ModelProfiler(Latest):
         (profiled,) = run.profile(plan, num_runs)
         return self._keep(some_layers(run.results.root, profiled, layer_names, depth), run)
 
+    @cli.in_words_of("api")
     def memory_profile(
         self, input_data: InputData | None = None, batch_sizes: Sequence[int] | None = None, *, force: bool = False
     ) -> MemoryProfile:
@@ -347,6 +357,7 @@ class ModelProfiler(Latest):
         timelines = {case.model.case_id: case.memory for case in profiled if case.memory}
         return self._keep(MemoryProfile(run.results.root, tuple(case.model for case in profiled), timelines), run)
 
+    @cli.in_words_of("api")
     def gpu_profile(
         self,
         input_data: InputData | None = None,
@@ -366,6 +377,7 @@ class ModelProfiler(Latest):
         run, plan = self._start(input_data, [{}], Timing(num_runs, warmup_runs, rounds), force, "cuda")
         return self._keep(self._profiled(run, plan, num_runs, GpuProfile), run)
 
+    @cli.in_words_of("api")
     def ab(
         self,
         against: str | os.PathLike[str],
@@ -399,6 +411,7 @@ class ModelProfiler(Latest):
         run = Run(folder_of(self.folder, subject.label, wanted), self._models, force, self._show)
         return run.ab(wanted, os.fspath(against), rounds, max_regression, equivalence)
 
+    @cli.in_words_of("api")
     def detect_regressions(
         self, baseline: Comparable, current: Comparable, max_regression: str | None = None
     ) -> Regressions:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.api.results import Result
+from harness.core import cli
 from harness.core.errors import RegressionError
 from harness.core.layout import Results
 from harness.core.safe_files import SizeLimit, read_text
@@ -62,6 +63,7 @@ class Regressions(Result):
         return f"{terminal(self.comparison)}\n{headline(self.comparison)}".strip()
 
 
+@cli.in_words_of("api")
 def detect_regressions(baseline: Comparable, current: Comparable, max_regression: str | None = None) -> Regressions:
     """Compare `current` with `baseline`: results of this API or results folders, measured on the same machine.
 

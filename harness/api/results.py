@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.core import hints
+from harness.core import cli, hints
 from harness.core.file_sums import load_summary
 from harness.core.layout import Results
 from harness.core.schemas import LoadRow, Row, Summary
@@ -158,6 +158,7 @@ class Load(Result):
         return load_section(self.summary, {})
 
 
+@cli.in_words_of("api")
 def read_results(folder: str | os.PathLike[str] = "results") -> Benchmark:
     """The rows of a results folder that `make bench` or `make aggregate` wrote, without measuring anything.
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -24,10 +24,13 @@ from harness.core.errors import (
     UsageError,
 )
 from harness.core.layout import Models, Results
-from harness.core.schemas import Case, Comparison, Plan, Row, Summary
+from harness.core.schemas import Case, Comparison, GenerationRow, LoadRow, Plan, Row, Summary
 from harness.core.schemas.profile_record import MemoryTimeline, ModelProfile, PartsProfile
 from harness.core.store import digest_of, load, save_bytes
+from harness.core.units import count
 from harness.pipeline import Step
+from harness.planning.load_cases import estimate_load
+from harness.planning.schedule import range_in_words
 from harness.processes.stage_process import Show, run_stage
 from harness.profile_ops import DEFAULT_RUNS
 from harness.profiling.read_profiles import with_launch_gaps
@@ -82,7 +85,9 @@ class Run:
         for step in pipeline.steps(pipeline.PARTS["load"], chosen):
             if not step.on_gpu or self._plan().device == "cuda":
                 self._start(step, *(self._forced() if step.stage in ("load", "aggregate") else ()))
-        return load(self.results.summary, Summary, "make aggregate")
+            if step.stage == "plan" and self.show is None:
+                self._announce_load()
+        return with_typed_hints(load(self.results.summary, Summary, "make aggregate"))
 
     def generate(self, config: Mapping[str, Any]) -> Summary:
         """Plan, export, measure generation, and return the summary."""
@@ -91,7 +96,7 @@ class Run:
             pipeline.PARTS["generation"], {**self._folders(), "CONFIG": [str(self.results.config)]}
         ):
             self._start(step, *(self._forced() if step.stage in ("generate", "aggregate") else ()))
-        return load(self.results.summary, Summary, "make aggregate")
+        return with_typed_hints(load(self.results.summary, Summary, "make aggregate"))
 
     def ab(
         self,
@@ -123,6 +128,23 @@ class Run:
             "profile_ops", "--runs", str(min(num_runs or DEFAULT_RUNS, DEFAULT_RUNS)), *self._forced()
         )
         return [self._profile_of(case, warnings) for case in plan.cases]
+
+    def _announce_load(self) -> None:
+        """Print how long the load cases take that an earlier call did not measure."""
+        plan = self._plan()
+        measured = set() if self.force else self._measured_loads(plan)
+        todo = [case for case in plan.loads if case.skip_reason is None and case.load_id not in measured]
+        if todo:
+            time = range_in_words(estimate_load(todo))
+            cli.notice(f"{count(len(todo), 'load case')} to measure: {time}, besides export")
+
+    def _measured_loads(self, plan: Plan) -> set[str]:
+        """Ids of the load cases that the summary of an earlier call has."""
+        try:
+            summary = load(self.results.summary, Summary, "make aggregate")
+        except (FormatError, MissingInputError):  # it is made again
+            return set()
+        return {row.load_id for row in summary.loads if row.status == "measured" and summary.plan_id == plan.plan_id}
 
     def report(self) -> Path:
         """Write the page of the measured and profiled cases."""
@@ -222,13 +244,30 @@ def _age(folder: Path) -> int:
 
 def with_typed_hints(summary: Summary) -> Summary:
     """The summary with hints that name the arguments of the API."""
-    context = hints.HintContext("api")
+    return summary.model_copy(
+        update={
+            "rows": tuple(map(_typed_row, summary.rows)),
+            "loads": tuple(map(_typed_row, summary.loads)),
+            "generations": tuple(map(_typed_row, summary.generations)),
+        }
+    )
 
-    def typed(row: Row) -> Row:
-        flags = tuple(flag.model_copy(update={"remedy": hints.typed(flag.remedy, context)}) for flag in row.flags)
-        return row.model_copy(update={"flags": flags, "hint": row.hint and hints.typed(row.hint, context)})
 
-    return summary.model_copy(update={"rows": tuple(map(typed, summary.rows))})
+_R = TypeVar("_R", Row, LoadRow, GenerationRow)
+
+
+def _typed_row(row: _R) -> _R:
+    def typed(text: str) -> str:
+        return hints.typed(text, hints.HintContext("api"))
+
+    texts: dict[str, Any] = {
+        name: typed(text) for name in ("reason", "hint", "void") if isinstance(text := getattr(row, name, None), str)
+    }
+    if isinstance(row, LoadRow | GenerationRow):
+        texts["notes"] = tuple(map(typed, row.notes))
+    if isinstance(row, Row | GenerationRow):
+        texts["flags"] = tuple(flag.model_copy(update={"remedy": typed(flag.remedy)}) for flag in row.flags)
+    return row.model_copy(update=texts)
 
 
 def require_runnable(cases: Sequence[Case]) -> None:

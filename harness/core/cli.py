@@ -12,8 +12,8 @@ import re
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
@@ -36,10 +36,17 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the two lines and exit with argparse's own code."""
-        problem = re.sub(
-            r": expected (one|at least one) argument$", " has no value, or one with a leading dash.", message
-        )
-        self.exit(2, f"Error: {sanitize.one_line(problem)}\nHint:  {self._meant(message)}{self.prog} --help\n")
+        problem = sanitize.one_line(_in_plain_words(message))
+        named = hints.with_names(problem)
+        if hints.front() == "make" and named != problem:
+            self.exit(2, f"Error: {named}\nHint:  `make` alone lists all variables.\n")
+        self.exit(2, f"Error: {problem}\nHint:  {self._meant(message)}{self.prog} --help\n")
+
+    def add_argument(self, *names: Any, **how: Any) -> argparse.Action:
+        """As of argparse; its help names the choices of the interface in use."""
+        if isinstance(text := how.get("help"), str):
+            how["help"] = hints.typed(text, hints.HintContext(hints.front()))
+        return super().add_argument(*names, **how)
 
     def _meant(self, message: str) -> str:
         """What the first of unknown arguments was meant for; empty where that is not clear."""
@@ -53,12 +60,19 @@ class Parser(argparse.ArgumentParser):
         return f"Did you mean {close[0]}? " if close else ""
 
 
+def _in_plain_words(message: str) -> str:
+    """A message of argparse, in the words of the others."""
+    message = re.sub(r": expected (one|at least one) argument$", " has no value, or one with a leading dash.", message)
+    message = re.sub(r"invalid int value: '(.*)'$", r"`\1` is not a whole number.", message)
+    return re.sub(r"invalid float value: '(.*)'$", r"`\1` is not a number.", message)
+
+
 def parser(module: str, docstring: str | None) -> Parser:
     """A parser for `python -m harness.<stage>` whose description is the stage's own docstring."""
-    program = hints.PROGRAMS.get(hints.front())
+    program = hints.PROGRAMS.get(hints.front()) if hints.FRONT in os.environ else None
     return Parser(
         prog=module.replace("harness.", f"{program} ") if program else f"python -m {module}",
-        description=docstring,
+        description=docstring and hints.typed(docstring, hints.HintContext(hints.front())),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
 
@@ -97,6 +111,15 @@ def add_interpreters(target: argparse.ArgumentParser) -> None:
         metavar="BACKEND=PATH",
         help="interpreter that has a backend's libraries",
     )
+
+
+AFTER_EXPORT = "INFEROMETER_AFTER_EXPORT"
+"""Environment variable: set by a command of several stages whose export stage printed why a model was not exported."""
+
+
+def after_export() -> bool:
+    """Whether the output of this command already has the reasons of exports that failed."""
+    return AFTER_EXPORT in os.environ
 
 
 def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None) -> None:
@@ -239,6 +262,12 @@ def progress(text: str) -> None:
         _reader.show_in_cell(kernel.execution_count, typed(text))
 
 
+def notice(text: str) -> None:
+    """Print one line that stays, above the progress line, for a caller of the Python API."""
+    progress("")
+    print(sanitize.one_line(typed(text)), file=sys.stderr, flush=True)
+
+
 def _kernel() -> Any:
     """The notebook kernel, where this process is one; else None."""
     shell = sys.modules.get("IPython")
@@ -275,7 +304,7 @@ def relay(line: str) -> None:
 class _Reader:
     """The reader of this process's output: the interface in use and the notebook's cell."""
 
-    context = hints.HintContext()
+    context = hints.HintContext(hints.front())
     cell: tuple[int, Any] | None = None
 
     def show_in_cell(self, number: int, text: str) -> None:
@@ -290,9 +319,28 @@ class _Reader:
 _reader = _Reader()
 
 
+@contextmanager
+def in_words_of(front: hints.Front) -> Iterator[None]:
+    """Within it, hints that are printed, and those of errors that leave it, are in the words of this interface."""
+    before, _reader.context = _reader.context, hints.HintContext(front)
+    try:
+        yield
+    except InferometerError as error:
+        error.problem, error.hint = typed(error.problem), typed(error.hint)
+        error.args = (error.problem,)
+        raise
+    finally:
+        _reader.context = before
+
+
 def typed(text: str) -> str:
     """A text whose commands the user of this process can type."""
     return hints.typed(text, _reader.context)
+
+
+def typed_html(page: str) -> str:
+    """As typed, for the text of an HTML page, or of XML."""
+    return hints.typed_html(page, _reader.context)
 
 
 def say(text: str = "") -> None:

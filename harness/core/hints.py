@@ -1,9 +1,9 @@
 """Completes the commands in hints, so that a user can type them: with the options of the run, for its interface (pure).
 
-Code names the next command in its short form, `make run FORCE=1`. When a text is printed or written, this command gets
-the folders and options of the run that it belongs to; for the command `inferometer` it becomes `inferometer run
---force`, for `python -m harness`, as in a container, `python -m harness run --force`, and for the Python API
-`force=True`.
+Code names commands, and choices, in Make's words: `make run FORCE=1`, `BATCHES=8`, `leave BATCHING out`. When a text is
+printed or written, a command gets the folders and options of the run that it belongs to; for the command `inferometer`
+it becomes `inferometer run --force`, for `python -m harness`, as in a container, `python -m harness run --force`, and
+for the Python API `force=True`. So do the choices: `--batches 8` and `batch_size=8`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ Front = Literal["make", "inferometer", "module", "api"]
 PROGRAMS: Mapping[Front, str] = {"inferometer": "inferometer", "module": "python -m harness"}
 """Interfaces whose commands are names of stages with options."""
 FRONT = "INFEROMETER_FRONT"
-"""Environment variable: the interface from which the user started this stage."""
+"""Environment variable: the interface from which the user started this stage. The Makefile, `inferometer` and the API
+set it; without it, the user typed `python -m harness.<stage>`."""
 _API_MARK = "# harness.api"
 
 
@@ -41,7 +42,7 @@ class HintContext:
 def front() -> Front:
     """The interface that started this process, by its environment."""
     value = os.environ.get(FRONT)
-    return next((name for name in get_args(Front) if name == value), "make")
+    return next((name for name in get_args(Front) if name == value), "module")
 
 
 _OF_ONE_COMMAND = ("FORCE", "MAX_ROUNDS", "INTERVAL", "BUDGET")
@@ -107,25 +108,67 @@ def of_stage(stage: str, words: Sequence[str], by: Front) -> HintContext:
     return HintContext(by, {**{name: value for name, value in planned.items() if name not in named}, **folders})
 
 
-_TARGETS = {*pipeline.PIPELINES, *pipeline.ALIASES, *(stage for variable in VARIABLES for stage in variable.stages)}
+_TARGETS = {*pipeline.PIPELINES, *pipeline.ALIASES, *pipeline.STAGES}
 _WORD = f"(?:{'|'.join(sorted(_TARGETS, key=len, reverse=True))})(?![\\w-])"
 _VALUE = r"(?:'[^']*'|<[^/>][^>]*>|&lt;[^&]*&gt;|[^\s`'\"<>&]*[^\s`'\"<>&.,;:)])+"
 _ASSIGNED = rf"[A-Z][A-Z_]+={_VALUE}"
 _COMMAND = re.compile(rf"(?<![\w-])make (?P<targets>{_WORD}(?: {_WORD})*)(?P<given>(?: {_ASSIGNED})*)")
-_ALONE = re.compile(rf"(?<![\w-])(?P<name>{'|'.join(BY_NAME)})=(?P<value>{_VALUE})")
-_KEYWORDS: Mapping[str, Callable[[str], str]] = {
-    "FORCE": lambda _: "force=True",
-    "ROUNDS": "rounds={}".format,
-    "PROFILE_RUNS": "num_runs={}".format,
-    "DEVICE": 'device="{}"'.format,
-    "BACKENDS": 'backend="{}"'.format,
-    "PRECISIONS": 'precision="{}"'.format,
-    "BATCHES": "batch_size={}".format,
-    "SEQ_LENGTHS": "sequence_length={}".format,
-    "MAX_ROUNDS": 'measurement={{"max_rounds": {}}}'.format,
+_ALONE = re.compile(rf"(?<![\w-])(?P<name>[A-Z][A-Z_]+)=(?P<value>{_VALUE})")
+_NAME = re.compile(r"(?<![\w./$<{\[\"'=-])(?P<name>[A-Z][A-Z_]+)(?![\w/=\"'\]-]|\.\w)")
+_KEYWORDS: Mapping[str, str] = {
+    "DEVICE": "device={}",
+    "MODELS": "model={}",
+    "BACKENDS": "backend={}",
+    "PRECISIONS": "precision={}",
+    "BATCHES": "batch_size={}",
+    "SEQ_LENGTHS": "sequence_length={}",
+    "BOUNDARIES": "boundary={}",
+    "MODES": "mode={}",
+    "SETTINGS": "setting={}",
+    "INPUTS": "input_data=…",  # arrays, not a file
+    "EXPORTER": "exporter={}",
+    "PROMPTS": "prompts={}",
+    "TOKENS": "tokens={}",
+    "ROUNDS": "rounds={}",
+    "MAX_ROUNDS": 'measurement={{"max_rounds": {}}}',
+    "SCENARIOS": "scenarios={}",
+    "BOUND": "bound={}",
+    "RATES": "rates={}",
+    "MAX_BATCH": "max_batch={}",
+    "BATCHING": "batching={}",
+    "MAX_DELAY": "max_delay={}",
+    "WORKERS": "workers={}",
+    "IN_FLIGHT": "in_flight={}",
+    "CLIENTS": "clients={}",
+    "SAMPLES": "samples={}",
+    "REPLICATIONS": "replications={}",
+    "REQUESTS": "requests={}",
+    "DURATION": "duration={}",
+    "PRICE": "price_per_hour={}",
+    "LOADGEN": "loadgen=True",
+    "LAYERS": "layer_names={}",
+    "DEPTH": "depth={}",
+    "PROFILE_RUNS": "num_runs={}",
+    "BASELINE": "baseline={}",
+    "MAX_REGRESSION": "max_regression={}",
+    "EQUIVALENCE": "equivalence={}",
+    "AGAINST": "against={}",
+    "FORCE": "force=True",
+    "RESULTS": "folder={}",
+    "MODELS_DIR": "folder={}",
 }
-"""The API's keyword for each option."""
-_OF_API = {*pipeline.PIPELINES, *pipeline.ALIASES, *pipeline.stages_of("bench"), *pipeline.stages_of("profile")}
+"""The API's argument for a variable; `{}` is its value. Variables without an argument keep their option."""
+_LISTS = ("PROMPTS", "TOKENS")
+"""Variables whose argument is a list also of one value."""
+_CALLS: Mapping[str, str] = {
+    **dict.fromkeys(("profile", *pipeline.stages_of("bench"), *pipeline.stages_of("profile")), "profile()"),
+    "bench": "benchmark()",
+    "generate": "generate()",
+    "load": "load()",
+    "ab": "ab()",
+    "compare": "detect_regressions()",
+}
+"""The API's call that runs a target; targets without a call keep their command."""
 
 
 def typed(text: str, context: HintContext) -> str:
@@ -138,12 +181,26 @@ def typed(text: str, context: HintContext) -> str:
     >>> typed("Measure again: `make run FORCE=1`.", HintContext("api"))
     'Measure again: `force=True`.'
     """
-    if "make " not in text and "=" not in text:
-        return text
-    done = _COMMAND.sub(lambda match: _again(match, context), text)
+    return _typed(text, context, str)
+
+
+def _typed(text: str, context: HintContext, written: Callable[[str], str]) -> str:
+    """As typed. written: how the text's format writes a command."""
+    done = _COMMAND.sub(lambda match: written(_again(match, context)), text)
     if context.front == "make":
         return done
-    return _ALONE.sub(lambda match: _choice(match["name"], match["value"], context.front), done)
+    done = _ALONE.sub(lambda match: written(_assigned(match, context.front)), done)
+    return _NAME.sub(lambda match: _named(match, context.front), done)
+
+
+def with_names(text: str) -> str:
+    """The text with Make's variables in place of the options that they become.
+
+    >>> with_names("argument --batches: expected one argument")
+    'BATCHES: expected one argument'
+    """
+    names = {variable.option: variable.name for variable in VARIABLES}
+    return re.sub(r"(?:argument )?(--[a-z][a-z-]*)", lambda match: names.get(match[1], match[0]), text)
 
 
 def typed_html(page: str, context: HintContext) -> str:
@@ -152,17 +209,26 @@ def typed_html(page: str, context: HintContext) -> str:
     planned = {name: html.escape(value, quote=False) for name, value in context.planned.items()}
     text = HintContext(context.front, planned)
     # Text, a whole script or style, its name, text, …
-    return "".join(part if place % 3 == 1 else typed(part, text) for place, part in enumerate(parts) if place % 3 != 2)
+    return "".join(
+        part if place % 3 == 1 else _typed(part, text, lambda command: command.replace('"', "&quot;"))
+        for place, part in enumerate(parts)
+        if place % 3 != 2
+    )
 
 
 def _again(match: re.Match[str], context: HintContext) -> str:
     targets = match["targets"].split()
     given = dict(word.split("=", 1) for word in re.findall(rf" ({_ASSIGNED})", match["given"]))
-    if context.front == "api" and _OF_API.issuperset(targets):
-        choices = [_choice(name, value, "api") for name, value in given.items() if name in BY_NAME]
-        return ", ".join(choices) or ("benchmark()" if "bench" in targets else "profile()")
-    commands = [[target] for target in targets] if context.front in PROGRAMS else [targets]
-    return " && ".join(_command(command, given, context) for command in commands)
+    if context.front == "api" and _CALLS.keys() >= set(targets) and _KEYWORDS.keys() >= given.keys():
+        return ", ".join(_choice(name, value, "api") for name, value in given.items()) or _CALLS[targets[0]]
+    if context.front == "make":
+        return _command(targets, given, context)
+    return " && ".join(_command([_spread(target, given)], given, context) for target in targets)
+
+
+def _spread(target: str, given: Mapping[str, str]) -> str:
+    """The stage of a target: `make run` over several GPUs is the stage `spread`."""
+    return "spread" if target == "run" and not {"CARDS", "LAYOUT"}.isdisjoint(given) else target
 
 
 def _command(targets: Sequence[str], given: Mapping[str, str], context: HintContext) -> str:
@@ -170,15 +236,42 @@ def _command(targets: Sequence[str], given: Mapping[str, str], context: HintCont
     taken = pipeline.options_of([stage for target in targets for stage in pipeline.stages_of(target)])
     names = {variable.name for variable in taken}
     own = {name: shlex.quote(value) for name, value in context.planned.items() if name in names and name not in given}
-    if context.front not in PROGRAMS:
+    if context.front == "make":
         return " ".join(["make", *targets, *(f"{name}={value}" for name, value in {**own, **given}.items())])
     asked = {**own, **{name: value for name, value in given.items() if name in names}}
-    options = (_choice(name, value, context.front) for name, value in asked.items())
-    return " ".join([PROGRAMS[context.front], *targets, *options])
+    program = PROGRAMS.get(context.front, PROGRAMS["inferometer"])
+    return " ".join([program, *targets, *(_option(BY_NAME[name], value) for name, value in asked.items())])
+
+
+def _assigned(match: re.Match[str], by: Front) -> str:
+    """`BATCHES=8` for this interface; unchanged where the name is no variable."""
+    return _choice(match["name"], match["value"], by) if match["name"] in BY_NAME else match[0]
+
+
+def _named(match: re.Match[str], by: Front) -> str:
+    """The name of a variable in running text, as `leave BATCHING out`; unchanged where it is none."""
+    name = match["name"]
+    if name not in BY_NAME:
+        return match[0]
+    return _KEYWORDS[name].partition("=")[0] if by == "api" and name in _KEYWORDS else BY_NAME[name].option
 
 
 def _choice(name: str, value: str, by: Front) -> str:
-    variable = BY_NAME[name]
-    if by == "api":
-        return _KEYWORDS[name](value) if name in _KEYWORDS else f"{name}={value}"
+    if by == "api" and name == "MODELS" and value.endswith("@seeded"):
+        return 'weights="seeded"'
+    if by == "api" and name in _KEYWORDS:
+        return _KEYWORDS[name].format(_literal(value, name in _LISTS))
+    return _option(BY_NAME[name], value)
+
+
+def _option(variable: pipeline.Variable, value: str) -> str:
     return variable.option if variable.switch else f"{variable.option} {value}"
+
+
+def _literal(value: str, is_list: bool) -> str:
+    """A value of Make as Python writes it: numbers, texts, and lists of them; a quoted value is one text."""
+    if value.startswith("'"):
+        return f'"{value[1:-1]}"'
+    plain = r"[0-9.]+|…" + (r"|<.*>|&lt;.*&gt;" if is_list else "")
+    texts = [part if re.fullmatch(plain, part) else f'"{part}"' for part in value.split(",")]
+    return f"[{', '.join(texts)}]" if is_list or len(texts) > 1 else texts[0]

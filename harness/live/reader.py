@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from harness.core import packed, store, units
+from harness.core import cli, packed, store, units
 from harness.core.errors import FormatError, MissingInputError, StorageError
 from harness.core.layout import LoadFiles, Results
 from harness.core.lock import is_alive
@@ -112,7 +112,9 @@ class WatchedFolder:
         alive = [result for result in runs if not isinstance(result, str)]
         exports = [export for folder in folders if (export := _export(folder, now)) is not None]
         said = self._conditions(folders, answers)
-        return progress(plan, answers, alive, now, said, notes, exports, loads, self._memory)
+        state = progress(plan, answers, alive, now, said, notes, exports, loads, self._memory)
+        typed = {"command": cli.typed(state.command), "notes": tuple(map(cli.typed, state.notes))}
+        return state.model_copy(update=typed)
 
     def _conditions(self, folders: Sequence[Results], answers: Sequence[EndedTurn]) -> str:
         """Machine, threads and libraries of the results."""

@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Protocol
 
+from harness.core import cli
 from harness.core.errors import InferometerError, UsageError
 from harness.live.progress import CaseProgress, Progress
 from harness.live.terminal_view import NO_PLAN
@@ -86,10 +87,14 @@ def _encoded(watched: StateSource) -> tuple[HTTPStatus, bytes]:
     try:
         state = watched.look()
     except InferometerError as error:
-        return HTTPStatus.SERVICE_UNAVAILABLE, json.dumps({"problem": error.problem, "hint": error.hint}).encode()
+        return HTTPStatus.SERVICE_UNAVAILABLE, _trouble(error.problem, error.hint)
     if state is None:
-        return HTTPStatus.SERVICE_UNAVAILABLE, json.dumps({"problem": NO_PLAN, "hint": ""}).encode()
+        return HTTPStatus.SERVICE_UNAVAILABLE, _trouble(NO_PLAN, "")
     return HTTPStatus.OK, most_urgent(state).model_dump_json().encode()
+
+
+def _trouble(problem: str, hint: str) -> bytes:
+    return json.dumps({"problem": cli.typed(problem), "hint": cli.typed(hint)}).encode()
 
 
 def most_urgent(progress: Progress) -> Progress:

@@ -13,7 +13,7 @@ from harness.aggregation import flags, grades
 from harness.backends import BACKENDS, backend_info
 from harness.comparison.claim_verdicts import case_on_device
 from harness.core import file_sums, safe_files, store
-from harness.core.errors import ConfigError, UsageError
+from harness.core.errors import ConfigError, MissingInputError, UsageError
 from harness.core.layout import Results
 from harness.core.schemas import Claim, ClaimedModel, ClaimedValue, Device, Interval, Plan, PublishedCase, Row, Summary
 from harness.core.text import unknown_name
@@ -23,6 +23,10 @@ from harness.zoo import model_info
 
 FOLDER = Path("configs/published")
 SUFFIX = ".yaml"
+
+
+_KEYS = "docs/claims.md has every key."
+"""The remedy for a file that is no claim."""
 
 
 def names(folder: Path) -> list[str]:
@@ -36,7 +40,11 @@ def read(name: str, folder: Path) -> Claim:
         problem, hint = unknown_name("claim", name, known)
         raise UsageError(problem, f"{hint} make reproduce CLAIM=list describes them.")
     path = folder / f"{name}{SUFFIX}"
-    return parse(read_yaml(path), str(path))
+    try:
+        data = read_yaml(path)
+    except (ConfigError, MissingInputError) as error:
+        raise type(error)(error.problem.removeprefix("The configuration "), _KEYS) from error
+    return parse(data, str(path))
 
 
 def parse(data: Mapping[str, Any], source: str) -> Claim:
@@ -48,13 +56,13 @@ def parse(data: Mapping[str, Any], source: str) -> Claim:
         first = min(error.errors(), key=lambda finding: finding["type"] != "extra_forbidden")
         path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
         problem = "unknown key" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
-        raise ConfigError(f"{source}: {path or '(whole file)'}: {problem}.", "docs/claims.md has every key.") from error
+        raise ConfigError(f"{source}: {path or '(whole file)'}: {problem}.", _KEYS) from error
 
 
 def _spelled_out(data: Mapping[str, Any], source: str) -> dict[str, Any]:
     common, values = data.get("common", {}), data.get("values")
     if not isinstance(common, dict):
-        raise ConfigError(f"{source}: common: not a mapping of keys to values.", "docs/claims.md has every key.")
+        raise ConfigError(f"{source}: common: not a mapping of keys to values.", _KEYS)
     rest = {key: value for key, value in data.items() if key != "common"}
     if not isinstance(values, list):
         return rest

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.backends import backend_info
 from harness.backends.generation_files import onnx_key
-from harness.core import store
+from harness.core import cli, store
 from harness.core.errors import (
     ExportError,
     FormatError,
@@ -16,6 +16,7 @@ from harness.core.errors import (
     MalformedFileError,
     MissingInputError,
     StorageError,
+    UsageError,
 )
 from harness.core.layout import ExportFiles, ModelFolder, Models, Results
 from harness.core.schemas import (
@@ -25,6 +26,7 @@ from harness.core.schemas import (
     ExportRecord,
     GenerationCase,
     GenerationExport,
+    LoadCase,
     Plan,
     PlannedModel,
 )
@@ -89,6 +91,36 @@ def request_difference(export: ExportRecord, plan: Plan, planned: PlannedModel) 
     return next(
         (f"it is of {exported}, and the plan asks for {asked}" for exported, asked in pairs if exported != asked), None
     )
+
+
+class ExportReasons:
+    """Texts about missing exports: each reason once, and then a reference to it.
+
+    Where `export` ran in the same command, it printed the reasons of exports that failed.
+    """
+
+    def __init__(self) -> None:
+        self._printed: set[str] = set()
+
+    def text(self, subject: str, reason: InferometerError) -> str:
+        """One line. subject: the consequence, as `resnet18 is not measured`."""
+        failed = isinstance(reason, ExportError)
+        if failed and (cli.after_export() or reason.problem in self._printed):
+            return f"{subject}: its export failed, see above."
+        self._printed.add(reason.problem)
+        return f"{subject}. {reason.problem} {reason.hint}"
+
+
+def unmeasured_lines(refused: Iterable[tuple[Case | GenerationCase | LoadCase, InferometerError]]) -> list[str]:
+    """A line for each model and reason, with the backends that it keeps from measuring it."""
+    groups: dict[tuple[str, str], tuple[InferometerError, dict[str, None]]] = {}
+    for case, reason in refused:
+        groups.setdefault((case.model, reason.problem), (reason, {}))[1][case.backend] = None
+    reasons = ExportReasons()
+    return [
+        reasons.text(f"{model} is not measured on {', '.join(backends)}", reason)
+        for (model, _), (reason, backends) in groups.items()
+    ]
 
 
 def export_files(slug: str, results: Results, models: Models) -> ExportFiles:
@@ -200,7 +232,7 @@ class GenerationExports:
         if info.decoder_reads == "onnx" and key in record.refused:
             return ExportError(record.refused[key].error, record.refused[key].hint)
         if info.decoder_reads == "gguf" and record.gguf is None:
-            return ExportError(f"{case.model} comes from no GGUF file.", f"Leave {case.backend} out for it.")
+            return UsageError(f"{case.model} comes from no GGUF file.", f"Leave {case.backend} out for it.")
         if record.prompt_set(case.prompt_length, case.new_tokens) is None:
             return MissingInputError(
                 f"The export of {case.model} lacks prompts of {case.prompt_length} tokens.", "Run `make export` again."

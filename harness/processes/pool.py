@@ -19,7 +19,7 @@ from harness.core.schemas import Failed, Generated, GenerationCase, Measured, Pl
 from harness.core.timestamps import utc_now
 from harness.core.units import duration
 from harness.planning.block_settings import threads_of
-from harness.planning.exports import Exports, export_files
+from harness.planning.exports import ExportReasons, Exports, export_files
 from harness.planning.schedule import GenerationTurn, Turn
 from harness.processes.launcher import IMPORT, Code, Observer, ProcessOutcome, Worker
 from harness.processes.monitor_handle import Monitor
@@ -275,8 +275,9 @@ def split_off_unexported(plan: Plan, turns: Sequence[Turn], exports: Exports, re
 
     A record measured with this plan's settings stays: it counts again once the same export exists again.
     """
+    reasons = ExportReasons()
     for model, error in exports.absent.items():
-        cli.warn(f"{model} is not measured. {error.problem} {error.hint}")
+        cli.warn(reasons.text(f"{model} is not measured", error))
     measurable = []
     reported: set[tuple[str, str]] = set()
     for turn in turns:
@@ -287,7 +288,7 @@ def split_off_unexported(plan: Plan, turns: Sequence[Turn], exports: Exports, re
             continue
         if case.model not in exports.absent and (case.model, reason.problem) not in reported:
             reported.add((case.model, reason.problem))
-            cli.warn(f"{case.model} is not measured where its ONNX file is needed. {reason.problem} {reason.hint}")
+            cli.warn(reasons.text(f"{case.model} is not measured where its ONNX file is needed", reason))
         save_unexported(plan, turn, reason, results, store.load_raw)
     return measurable
 

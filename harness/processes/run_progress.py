@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from harness.core import cli
 from harness.core.text import one_line
 
 
@@ -55,5 +56,5 @@ class RunProgress:
         """Print one line for a case that has ended."""
         self.done += 1
         width = len(str(self.total))
-        self._console.print(escape(one_line(f"[{self.done:{width}}/{self.total}] {label}  {result}")))
+        self._console.print(escape(one_line(f"[{self.done:{width}}/{self.total}] {label}  {cli.typed(result)}")))
         self._bar.advance(self._task)

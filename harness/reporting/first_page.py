@@ -257,12 +257,20 @@ def certainty_text(summary: Summary) -> str:
     return f"**How sure**: {rounds} of each case. Grades: {counts}. {further}".strip()
 
 
-def without_result(summary: Summary) -> str:
-    """Cases that were skipped, failed or are missing, with their reasons; empty without any."""
+EXPORT_ABOVE = "the export failed, see above"
+
+
+def without_result(summary: Summary, after_export: bool = False) -> str:
+    """Cases that were skipped, failed or are missing, with their reasons; empty without any.
+
+    after_export: the reader has the reasons of exports that failed above.
+    """
     groups: dict[tuple[Status, str], list[Row]] = {}
     for row in summary.rows:
         if row.status != "measured":
-            groups.setdefault((row.status, row.reason or "no reason on record"), []).append(row)
+            reason = row.reason or "no reason on record"
+            reason = EXPORT_ABOVE if after_export and reason.startswith("export: ") else reason
+            groups.setdefault((row.status, reason), []).append(row)
     order = ("failed", "missing", "skipped")
     ordered = sorted(groups.items(), key=lambda item: order.index(item[0][0]))
     lines = [f"{_cases(status, rows)}: {escape(reason)}" for (status, reason), rows in ordered[:MAX_REASONS]]
@@ -367,8 +375,11 @@ def answer_cards(summary: Summary) -> list[AnswerCard]:
     return [_card(answer) for answer in _smallest(summary)]
 
 
-def terminal_answer(summary: Summary) -> str:
-    """The answers for the smallest shape of each model, and how certain they are, without Markdown."""
+def terminal_answer(summary: Summary, after_export: bool = False) -> str:
+    """The answers for the smallest shape of each model, and how certain they are, without Markdown.
+
+    after_export: as of without_result.
+    """
     shown = _smallest(summary)
     if not shown:
         return _plain([no_answer(summary), load_answer(summary)])
@@ -388,7 +399,7 @@ def terminal_answer(summary: Summary) -> str:
         blocks.append(f"{len(shown) - MAX_MODELS} more models in the report.")
     if any(ranking.DOUBT in block for block in blocks):
         blocks.append(ranking.DOUBT_MEANS)
-    return _plain([*blocks, certainty_text(summary), without_result(summary), load_answer(summary)])
+    return _plain([*blocks, certainty_text(summary), without_result(summary, after_export), load_answer(summary)])
 
 
 def _plain(blocks: Sequence[str]) -> str:

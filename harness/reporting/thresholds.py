@@ -40,7 +40,7 @@ UNITS: Mapping[Quantity, Mapping[str, float]] = {
 _FORM = re.compile(
     r"(?:(?P<selector>.+):)?(?P<metric>\w+)\s*(?P<operator><=|>=|<|>)\s*(?P<number>\d+(?:\.\d+)?(?:e-?\d+)?)\s*(?P<unit>\S*)"
 )
-_EXAMPLES = "--threshold 'latency_p50<100ms', --threshold 'minilm-l6/onnxruntime:throughput>=1000/s'"
+_EXAMPLES = "THRESHOLD='latency_p50<100ms', THRESHOLD='minilm-l6/onnxruntime:throughput>=1000/s'"
 
 
 Judged = TypeVar("Judged", bound=Row | LoadRow | GenerationRow)

@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from harness.__main__ import STAGES
+from harness.pipeline import STAGES
 from tests.docker.conftest import CPU, CUDA, DOCKER, run
 
 pytestmark = pytest.mark.docker

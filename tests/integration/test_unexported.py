@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -10,7 +12,7 @@ from harness.core import store
 from harness.core.layout import Models
 from harness.core.schemas import Failed, Measured
 from tests.fixtures.models import MARK
-from tests.fixtures.stages import POLLUTING, TINY, Folder
+from tests.fixtures.stages import POLLUTING, ROOT, TINY, Folder
 
 pytestmark = pytest.mark.stages
 
@@ -44,6 +46,25 @@ def test_a_failed_export_is_two_lines_and_the_others_go_on(own: Folder) -> None:
     assert (absent.model, absent.status, absent.hint) == (f"onnx:{file}", "failed", hint.removeprefix("Hint:  "))
     assert absent.reason == f"export: {error.removeprefix('Error: ')}"
     assert (tiny.model, tiny.status) == (TINY, "measured")
+
+
+def test_a_command_of_several_stages_prints_the_reason_of_a_failed_export_once(own: Folder) -> None:
+    absent = "module:tests.fixtures.models:not_there"
+    config = own.configure({"backends": ["torch-eager"]}, models=(TINY, absent))
+    places = ["--results", str(own.results.root), "--models-dir", str(own.models.root)]
+    command = [sys.executable, "-m", "harness", "bench", "--config", str(config), *places]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 10, done.stderr
+    (row,) = [row for row in own.summary().rows if row.model == absent]
+    reason = (row.reason or "").removeprefix("export: ").rstrip(".")
+    assert reason
+    assert (done.stdout + done.stderr).count(reason) == 1
+    assert f"Warning: {absent} is not measured: its export failed, see above." in done.stderr
+    assert "the export failed, see above" in done.stdout
+
+    # A stage alone has nothing above.
+    assert f"Warning: {absent} is not measured. {reason}" in own("run").stderr
+    assert f"Warning: {absent} was not exported. {reason}" in own("aggregate").stderr
 
 
 @pytest.mark.slow

@@ -105,7 +105,7 @@ def test_a_switch_with_0_is_off(by_environment: bool) -> None:
     switches = [variable for variable in pipeline.VARIABLES if variable.switch]
     for value, on in (("1", True), ("0", False), ("no", False)):
         chosen = {variable.name: value for variable in switches}
-        words = make("plan", chosen, by_environment, "run", "report", "compare", "--dry-run").stdout.split()
+        words = make("plan", chosen, by_environment, "run", "report", "compare", "watch", "--dry-run").stdout.split()
         assert [variable.option in words for variable in switches] == [on] * len(switches)
 
 
@@ -170,7 +170,7 @@ def test_make_finds_a_python_without_an_environment(tmp_path: Path) -> None:
 def test_a_value_does_not_become_an_option(value: str, tmp_path: Path) -> None:
     done = make("plan", {"CONFIG": "configs/smoke.yaml", "RESULTS": str(tmp_path), "MODELS": value})
     assert done.returncode == 2
-    assert done.stderr.startswith("Error: argument --models has no value, or one with a leading dash.\n")
+    assert done.stderr.startswith("Error: MODELS has no value, or one with a leading dash.\n")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import harness.__main__ as program
+from harness.pipeline import STAGES
 from tests.fixtures.stages import ROOT, until
 
 STARTED_BY_RUN = {"worker", "monitor", "profile_worker"}
@@ -47,14 +48,14 @@ def bench(folder: Path, *arguments: str, **measurement: float) -> list[str]:
 def test_the_table_has_every_stage_that_a_user_starts() -> None:
     modules = {path.stem for path in (ROOT / "harness").glob("*.py") if "cli.main(" in path.read_text()}
     # A pipeline may have the name of the stage that it is for.
-    assert set(program.STAGES) == modules - STARTED_BY_RUN - set(program.PIPELINES)
+    assert set(STAGES) == modules - STARTED_BY_RUN - set(program.PIPELINES)
 
 
 def test_without_arguments_each_stage_has_its_line() -> None:
     done = start()
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == start("--help").stdout
-    for name in program.STAGES:
+    for name in STAGES:
         (line,) = [line for line in done.stdout.splitlines() if line.startswith(f"  {name} ")]
         assert line.endswith((".", "files.", "code for CI."))
 

@@ -197,6 +197,56 @@ def test_it_plans_where_there_is_no_plan_or_one_is_asked_for(target: str, tmp_pa
         assert _made(tmp_path, target, f"{name}={ALL[name]}")[1][0][0] == "plan", name
 
 
+@pytest.mark.parametrize(
+    ("target", "is_set"), [*((name, True) for name in PIPELINES), ("run", False), ("report", False)]
+)
+def test_stages_of_a_pipeline_of_make_know_that_its_export_printed_the_failures(
+    target: str, is_set: bool, tmp_path: Path
+) -> None:
+    stage = tmp_path / "python"
+    stage.write_text('#!/bin/sh\necho "after export: $INFEROMETER_AFTER_EXPORT."\n')
+    stage.chmod(0o755)
+    names = {"MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL", cli.AFTER_EXPORT, *BY_NAME}
+    env = {name: value for name, value in os.environ.items() if name not in names}
+    command = ["make", target, "WHERE=system", f"PYTHON={stage}", f"RESULTS={tmp_path}"]
+    done = subprocess.run(command, cwd=ROOT, env=env, check=True, capture_output=True, text=True)
+    said = {line for line in done.stdout.splitlines() if line.startswith("after export: ")}
+    assert said == {f"after export: {'1' if is_set else ''}."}
+
+
+PYTHON_3 = """#!/bin/sh
+case "$2" in *hexversion*) echo python3 ;; *CDLL*) exit %d ;; esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("choices", "has_driver", "environment"),
+    [
+        (["CLAIM=own-h200"], True, ".venv-cuda"),
+        (["CLAIM=own-h200"], False, ".venv"),
+        (["CLAIM=own-h200", "DEVICE=cpu"], True, ".venv"),
+        (["CLAIM=own-epyc"], True, ".venv"),
+        (["CLAIM=timm-compile-ratio"], True, ".venv"),
+        (["CLAIM=timm-compile-ratio", "DEVICE=cuda"], False, ".venv-cuda"),
+        (["CLAIM=$(shell touch trap)"], True, ".venv"),
+        (["CLAIM=x' touch trap;"], True, ".venv"),
+    ],
+)
+def test_make_measures_a_claim_in_the_environment_of_its_device(
+    choices: list[str], has_driver: bool, environment: str, tmp_path: Path
+) -> None:
+    (tmp_path / "python3").write_text(PYTHON_3 % (not has_driver))
+    (tmp_path / "python3").chmod(0o755)
+    names = {"MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL", *BY_NAME}
+    env = {name: value for name, value in os.environ.items() if name not in names}
+    env["PATH"] = f"{tmp_path}{os.pathsep}{env['PATH']}"
+    command = ["make", "--dry-run", "reproduce", "WHERE=local", *choices]
+    done = subprocess.run(command, cwd=ROOT, env=env, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith(f"{environment}/bin/python -m harness.reproduce ")
+    assert not (ROOT / "trap").exists()
+
+
 def test_a_pipeline_ends_with_the_code_of_the_stage_that_stopped_it_or_of_the_one_that_decides() -> None:
     started: list[str] = []
 

@@ -14,9 +14,16 @@ import pytest
 
 from harness import reproduce
 from harness.core import store
-from harness.core.errors import CasesFailedError, ConfigError, MissingInputError, NotReproducedError, UsageError
+from harness.core.errors import (
+    CasesFailedError,
+    ConfigError,
+    MissingInputError,
+    NotReproducedError,
+    UnavailableError,
+    UsageError,
+)
 from harness.core.layout import Results
-from harness.core.schemas import Reproduction, Summary
+from harness.core.schemas import Device, Reproduction, Summary
 from harness.reporting.tables import reproduction_table as tables
 from tests.synthetic_results import ENVIRONMENT_ID, RESNET, SPEED, Synthetic, environment, matrix
 
@@ -143,6 +150,23 @@ def test_the_list_names_every_claim_with_its_conditions(place: Place, capsys: py
     assert "median | of five" in printed
 
 
+def test_a_bad_claim_hides_no_other(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.put("b-bad", titel="x")
+    (place.claims / "a-bad.yaml").write_text("title: [unclosed")
+    place.put("one")
+    place.put("two")
+    with pytest.raises(ConfigError, match=r"b-bad\.yaml: titel: unknown key") as caught:
+        reproduce.stage(place.words("list"))
+    printed = capsys.readouterr()
+    assert [line.partition(":")[0] for line in printed.out.splitlines() if not line.startswith(" ")][::2] == [
+        "one",
+        "two",
+    ]
+    error, hint = printed.err.splitlines()
+    assert error.startswith(f"Error: {place.claims}/a-bad.yaml is not valid YAML: ")
+    assert hint.removeprefix("Hint:  ") == caught.value.hint == "docs/claims.md has every key."
+
+
 def test_the_claims_of_the_package_are_known_in_every_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -162,8 +186,71 @@ def test_a_claim_that_is_context_starts_nothing(place: Place, monkeypatch: pytes
 def test_what_no_stage_could_run_here_starts_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reproduce.subprocess, "run", pytest.fail)
     place.put(values=[{**CLAIM["values"][0], "backend": "tensorrt"}], ratios=[])
-    reproduce.stage(place.words())
+    with pytest.raises(UnavailableError, match="a-claim: nothing was measured: tensorrt does not run on cpu") as caught:
+        reproduce.stage(place.words())
+    assert "DEVICE=cuda" in caught.value.hint
     assert [row.reason for row in place.saved().rows] == ["tensorrt does not run on cpu"]
+
+
+class _Devices:
+    """Stands for the GPU's driver: whether this machine has a GPU."""
+
+    def __init__(self, has_gpu: bool) -> None:
+        self._has_gpu = has_gpu
+
+    def require(self, device: Device) -> None:
+        if device == "cuda" and not self._has_gpu:
+            raise UnavailableError("there is no GPU", "a hint")
+
+
+@pytest.mark.parametrize(
+    ("named", "asked", "has_gpu", "device"),
+    [
+        (None, None, True, "cpu"),
+        ("cuda", None, True, "cuda"),
+        ("cpu", None, True, "cpu"),
+        (None, "cuda", True, "cuda"),
+        ("cuda", "cuda", True, "cuda"),
+    ],
+)
+def test_a_claim_is_measured_on_the_device_that_it_names(
+    place: Place,
+    monkeypatch: pytest.MonkeyPatch,
+    named: Device | None,
+    asked: Device | None,
+    has_gpu: bool,
+    device: Device,
+) -> None:
+    monkeypatch.setattr(reproduce, "gpu", _Devices(has_gpu))
+    monkeypatch.setattr(reproduce.subprocess, "run", Stages(place, {}))
+    place.put(**({} if named is None else {"device": named}))
+    reproduce.stage(place.words("a-claim", *([] if asked is None else ["--device", asked])))
+    assert json.loads(Results(place.results).claim("a-claim").config.read_text()).get("device", "cpu") == device
+
+
+@pytest.mark.parametrize(
+    ("named", "asked", "has_gpu", "problem"),
+    [
+        ("cuda", None, False, "nothing was measured: published for cuda, DEVICE=cuda measures it"),
+        ("cuda", "cpu", True, "nothing was measured: published for cuda, DEVICE=cuda measures it"),
+        ("cpu", "cuda", True, "nothing was measured: published for cpu, DEVICE=cpu measures it"),
+        (None, "cuda", False, "there is no GPU"),
+    ],
+)
+def test_a_claim_that_its_device_alone_measures_ends_with_five_on_another(
+    place: Place,
+    monkeypatch: pytest.MonkeyPatch,
+    named: Device | None,
+    asked: Device | None,
+    has_gpu: bool,
+    problem: str,
+) -> None:
+    monkeypatch.setattr(reproduce, "gpu", _Devices(has_gpu))
+    monkeypatch.setattr(reproduce.subprocess, "run", pytest.fail)
+    place.put(**({} if named is None else {"device": named}))
+    with pytest.raises(UnavailableError, match=problem) as caught:
+        reproduce.stage(place.words("a-claim", *([] if asked is None else ["--device", asked])))
+    assert caught.value.exit_code == 5
 
 
 class Stages:
@@ -191,6 +278,7 @@ def test_the_stages_run_in_their_order(
 ) -> None:
     place.put()
     stages = Stages(place, codes)
+    monkeypatch.setattr(reproduce, "gpu", _Devices(True))
     monkeypatch.setattr(reproduce.subprocess, "run", stages)
     reproduce.stage(
         place.words("a-claim", "--rounds", "2", "--device", device, "--python", "tensorrt=/opt/x", "--force")

@@ -142,7 +142,7 @@ async function ask() {
     }
   } catch {
     const since = at("found").hidden ? "" : " The state below is the last one received.";
-    trouble(`The watcher no longer answers: start make watch WEB=1 again.${since}`);
+    trouble(`The watcher no longer answers: start it again.${since}`);
   }
   setTimeout(ask, EVERY_MS);
 }

@@ -81,7 +81,7 @@ def peak_ends(side: tuple[float | None, float | None]) -> str:
 
 def note_text(row: ComparedRow) -> str:
     """Remarks beside the numbers: tolerance, doubt, and changes of the software or hardware that the row ran on."""
-    tolerated = "within --max-regression" if row.verdict == "SLOWER" and not row.fails else ""
+    tolerated = "within MAX_REGRESSION" if row.verdict == "SLOWER" and not row.fails else ""
     return "; ".join(part for part in (tolerated, row.reason or "", ", ".join(row.changed)) if part)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -13,6 +14,11 @@ from harness.core.errors import UnavailableError
 from harness.core.layout import Models, Results
 from harness.core.schemas import Case, Plan
 from harness.core.schemas.vocabulary import Flag
+from harness.planning.config import Config
+from harness.planning.load_cases import estimate_load
+from harness.planning.matrix import make_plan
+from harness.planning.schedule import duration_in_words
+from tests.synthetic_loads import load_rows
 from tests.synthetic_results import RESNET, Synthetic, case_of
 
 
@@ -98,6 +104,39 @@ def test_a_case_that_cannot_run_is_refused_before_the_export(tmp_path: Path, mon
     with pytest.raises(UnavailableError, match="it has no int8"):
         runs.Run(results, Models(tmp_path / "models"), force=False, show=None).plan({}, every=True)
     assert started == ["plan"]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_the_time_of_a_load_is_said_before_it_begins_and_not_where_it_is_measured(
+    force: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results, said = Results(tmp_path), []
+    data = {
+        "models": [{"name": "spin:1ms"}],
+        "matrix": [{"backends": ["spin"], "batch_sizes": [1]}],
+        "scenarios": [{"scenario": "server", "bound": "p99<50ms"}],
+    }
+    config = Config.model_validate_json(json.dumps(data), strict=True)
+    plan = make_plan(config, "config.yaml", "", loads_alone=True)
+
+    def stage(name: str, *_arguments: str, show: runs.Show | None = None, front: str = "") -> tuple[str, ...]:
+        if name == "plan":
+            store.save(results.plan, plan)
+        if name == "load":
+            said.append(capsys.readouterr().err)
+        if name == "aggregate":
+            rows = [load_rows()[0].model_copy(update={"load_id": load.load_id}) for load in plan.loads]
+            summary = Synthetic().summary().model_copy(update={"plan_id": plan.plan_id, "loads": tuple(rows)})
+            store.save(results.summary, summary)
+        return ()
+
+    monkeypatch.setattr(runs, "run_stage", stage)
+    run = runs.Run(results, Models(tmp_path / "models"), force=force, show=None)
+    run.load({})
+    run.load({})
+    low, high = map(duration_in_words, estimate_load(plan.loads))
+    expected = f"1 load case to measure: {low} to {high}, besides export\n"
+    assert said == [expected, expected if force else ""]
 
 
 def test_hints_of_rows_are_arguments_of_the_api() -> None:

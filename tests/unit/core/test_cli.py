@@ -63,6 +63,13 @@ def test_warnings_go_to_the_error_stream(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr() == ("", "Warning: look\n")
 
 
+@pytest.fixture
+def typed_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user typed `python -m harness.<stage>`."""
+    monkeypatch.delenv("INFEROMETER_FRONT")
+
+
+@pytest.mark.usefixtures("typed_by_hand")
 def test_an_unknown_option_is_two_lines(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.parser("harness.plan", "Doc.").parse_args(["--nothing"])
@@ -72,6 +79,7 @@ def test_an_unknown_option_is_two_lines(capsys: pytest.CaptureFixture[str]) -> N
     )
 
 
+@pytest.mark.usefixtures("typed_by_hand")
 @pytest.mark.parametrize(
     ("given", "hint"),
     [
@@ -93,6 +101,7 @@ def test_what_an_unknown_argument_was_meant_for_is_a_hint(
     assert capsys.readouterr().err.endswith(f"Hint:  {hint}\n")
 
 
+@pytest.mark.usefixtures("typed_by_hand")
 @pytest.mark.parametrize("value", [["-resnet18"], []])
 def test_a_value_with_a_leading_dash_is_named(value: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     parser = cli.parser("harness.plan", "Doc.")
@@ -101,6 +110,26 @@ def test_a_value_with_a_leading_dash_is_named(value: list[str], capsys: pytest.C
         parser.parse_args(["--models", *value])
     problem = capsys.readouterr().err.splitlines()[0]
     assert problem == "Error: argument --models has no value, or one with a leading dash."
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (["--models"], "MODELS has no value, or one with a leading dash."),
+        (["--rounds", "x"], "ROUNDS: `x` is not a whole number."),
+        (["--device", "gpu"], "DEVICE: invalid choice: 'gpu' (choose from 'cpu', 'cuda')"),
+    ],
+)
+def test_a_mistake_in_a_variable_of_make_names_it(
+    given: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = cli.parser("harness.plan", "Doc.")
+    parser.add_argument("--models")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--device", choices=("cpu", "cuda"))
+    with pytest.raises(SystemExit):
+        parser.parse_args(given)
+    assert capsys.readouterr().err == f"Error: {problem}\nHint:  `make` alone lists all variables.\n"
 
 
 def test_an_option_with_line_breaks_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

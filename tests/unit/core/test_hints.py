@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import os
+import re
 import shlex
 import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from harness.core import hints
+from harness.api import ModelProfiler, detect_regressions, generate
+from harness.api.configuration import KEYS
+from harness.core import cli, hints
+from harness.core.cli import in_words_of
+from harness.core.errors import UsageError
 from harness.core.hints import (
     Front,
     HintContext,
@@ -19,6 +29,8 @@ from harness.core.hints import (
     typed,
     typed_html,
 )
+from harness.pipeline import BY_NAME
+from harness.planning.config import READ_BY, ScenarioBlock
 
 ROOT = Path(__file__).parents[3]
 RUN = HintContext(
@@ -72,11 +84,44 @@ def test_the_command_inferometer_has_options(text: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("Leave BATCHING out; it is of PROMPTS.", "Leave --batching out; it is of --prompts."),
+        ("`make models` lists them", "`inferometer models` lists them"),
+        ("make watch WEB=1 PORT=…", "inferometer watch --results results/x --web --port …"),
+        ("PORT=0 takes a free one", "--port 0 takes a free one"),
+        (
+            "make run LAYOUT=cases",
+            "inferometer spread --models-dir /m --results results/x --layout cases",
+        ),
+        ("a COMMITTED row, MODELS_OF, {CONFIG}, $STORE, x/MODELS/y, A.CONFIG.B", None),
+        ("NOT COMPARABLE, UNDECIDED, CLOCK_DRIFT, TORCH_LOGS=recompiles, CUDA_VISIBLE_DEVICES=0", None),
+    ],
+)
+def test_a_variable_becomes_its_option_and_no_other_word_does(text: str, expected: str | None) -> None:
+    context = HintContext("inferometer", RUN.planned)
+    assert typed(text, context) == (text if expected is None else expected)
+    assert typed(typed(text, context), context) == typed(text, context), "a second time changes nothing"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
         ("`make run FORCE=1` measures again.", "`force=True` measures again."),
+        ("Give one: BOUND='p99<50ms,p50<9ms'.", 'Give one: bound="p99<50ms,p50<9ms".'),
+        ("Name the loads: RATES=1,2.5", "Name the loads: rates=[1, 2.5]"),
+        ("TOKENS=64, PROMPTS=<number>", "tokens=[64], prompts=[<number>]"),
+        ("Leave it out: BACKENDS=…, or BACKENDS=a,b", 'Leave it out: backend=…, or backend=["a", "b"]'),
+        ("(MODELS=timm:x@seeded)", '(weights="seeded")'),
+        ("Leave WORKERS and IN_FLIGHT out", "Leave workers and in_flight out"),
+        ("(INPUTS=<file>.npz)", "(input_data=…)"),
+        ("Wait, or RESULTS=<folder>.", 'Wait, or folder="<folder>".'),
+        ("make ab AGAINST=HEAD~1", 'against="HEAD~1"'),
+        ("`make load`, `make generate`, `make ab`", "`load()`, `generate()`, `ab()`"),
+        ("`make energy FORCE=1` again", "`inferometer energy --force` again"),
+        ("CARDS=0,1; or `make load CONFIG=c.yaml`", "--cards 0,1; or `inferometer load --config c.yaml`"),
         ("Measure more rounds: `make bench ROUNDS=10`.", "Measure more rounds: `rounds=10`."),
         ("`make profile FORCE=1 PROFILE_RUNS=200`.", "`force=True, num_runs=200`."),
         ("Run `make export` again.", "Run `profile()` again."),
-        ("`make selftest` tests it", "`make selftest` tests it"),
+        ("`make selftest` tests it", "`inferometer selftest` tests it"),
     ],
 )
 def test_the_api_has_arguments(text: str, expected: str) -> None:
@@ -97,6 +142,7 @@ def test_a_page_changes_in_its_text_alone() -> None:
         ("<code>make run FORCE=1</code>.", "inferometer", "<code>inferometer run --force</code>."),
         ("<code>make run FORCE=1</code>.", "api", "<code>force=True</code>."),
         ("<code>ROUNDS=5</code>", "inferometer", "<code>--rounds 5</code>"),
+        ("<p title='DEVICE=cuda'>", "api", "<p title='device=&quot;cuda&quot;'>"),
         (
             "<code>make compare BASELINE=&lt;folder&gt;</code>",
             "inferometer",
@@ -169,3 +215,116 @@ def test_the_hint_of_a_stage_is_a_command_that_make_takes(tmp_path: Path) -> Non
             [*words, "--dry-run", "WHERE=system", "PYTHON=true"], cwd=ROOT, check=False, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
+
+
+# --- every text of the code ---------------------------------------------------------------------------------------
+
+
+def _texts(tree: ast.AST) -> Iterator[str]:
+    """The strings of a module, without its documentation; `x` in place of what an f-string fills in."""
+    documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    joined = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+    parts = {id(part) for node in joined for part in ast.walk(node) if part is not node}
+    for node in joined:
+        yield "".join(str(part.value) if isinstance(part, ast.Constant) else "x" for part in node.values)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation | parts:
+            yield node.value
+
+
+MAKEFILE = (ROOT / "Makefile").read_text()
+ITS_WORDS = re.compile(
+    r"(?<![\w./-])(?:make (?:{targets})|{names})(?![\w./-])".format(
+        targets="|".join(re.findall(r"(?m)^([a-z-]+):.*## ", MAKEFILE)),
+        names="|".join(re.findall(r"(?m)^([A-Z_]+) +\?=", MAKEFILE)),
+    )
+)
+OF_MAKE_ALONE = re.compile("make (?:clean|image-[a-z-]+)|WHERE=[a-z]+")
+"""What has no equal elsewhere: images, and folders that Make empties."""
+
+
+@pytest.mark.parametrize("front", ["inferometer", "module", "api"])
+def test_no_text_of_the_code_keeps_the_words_of_make(front: Front) -> None:
+    kept = []
+    for path in sorted((ROOT / "harness").rglob("*.py")):
+        if path.name in ("hints.py", "pipeline.py"):  # the tables of these words
+            continue
+        for text in _texts(ast.parse(path.read_text())):
+            printed = OF_MAKE_ALONE.sub("", typed(text, HintContext(front)))
+            # A word alone is a key of a table.
+            if text not in BY_NAME and ITS_WORDS.search(printed):
+                kept.append(f"{path.relative_to(ROOT)}: {printed}")
+    assert kept == []
+
+
+def test_no_command_in_a_text_loses_a_variable() -> None:
+    """A variable that a command does not take would be left out of its options."""
+    commands = re.compile(r"make ([a-z-]+)((?: [A-Z_]+=(?:<[^>]*>|'[^']*'|[^\s`.;,<]+))+)")
+    lost = []
+    for path in sorted((ROOT / "harness").rglob("*.py")):
+        for text in _texts(ast.parse(path.read_text())):
+            for command in commands.finditer(text):
+                printed = typed(command[0], HintContext("inferometer"))
+                given = re.findall(r"([A-Z_]+)=", command[2])
+                lost += [f"{path.name}: {printed}: {name}" for name in given if BY_NAME[name].option not in printed]
+    assert lost == []
+
+
+def test_each_argument_of_the_api_exists() -> None:
+    calls = [*vars(ModelProfiler).values(), ModelProfiler, generate, detect_regressions]
+    known = {name for call in calls if callable(call) for name in inspect.signature(call).parameters}
+    known |= {*KEYS, *READ_BY, *ScenarioBlock.model_fields}
+    arguments = {name: typed(f"{name}=1", HintContext("api")).partition("=")[0] for name in BY_NAME}
+    assert {argument for argument in arguments.values() if not argument.startswith("--")} <= known
+
+
+# --- the interface that was used ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "environment", "hint"),
+    [
+        (["-m", "harness.plan", "--batches", "0"], {}, "For example: --batches 1,8 --rounds 3."),
+        (["-m", "harness", "plan", "--batches", "0"], {}, "For example: --batches 1,8 --rounds 3."),
+        (["-m", "harness.plan", "--batches", "0"], {"INFEROMETER_FRONT": "make"}, "For example: BATCHES=1,8 ROUNDS=3."),
+        (["-m", "harness.plan", "--device", "gpu"], {}, "python -m harness.plan --help"),
+        (["-m", "harness", "plan", "--device", "gpu"], {}, "python -m harness plan --help"),
+        (["-m", "harness.plan", "--device", "x"], {"INFEROMETER_FRONT": "make"}, "`make` alone lists all variables."),
+    ],
+)
+def test_a_mistake_is_answered_in_the_words_of_the_caller(
+    command: list[str], environment: dict[str, str], hint: str
+) -> None:
+    env = {name: value for name, value in os.environ.items() if name != "INFEROMETER_FRONT"} | environment
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, env=env, check=False, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == f"Hint:  {hint}"
+
+
+def test_make_names_itself_to_its_stages(tmp_path: Path) -> None:
+    stage = tmp_path / "python"
+    stage.write_text('#!/bin/sh\nprintf %s "$INFEROMETER_FRONT"\n')
+    stage.chmod(0o755)
+    command = ["make", "--silent", "plan", "WHERE=system", f"PYTHON={stage}"]
+    env = {**os.environ, "INFEROMETER_FRONT": "module"}
+    done = subprocess.run(command, cwd=ROOT, env=env, check=True, capture_output=True, text=True)
+    assert done.stdout.endswith("make")
+
+
+def test_an_error_of_a_call_has_the_words_of_the_api() -> None:
+    @in_words_of("api")
+    def call() -> None:
+        raise UsageError("DEVICE=cuda was asked for.", "Run with DEVICE=cpu, or `make energy`.")
+
+    with pytest.raises(UsageError, match=r'device="cuda" was asked for\.') as caught:
+        call()
+    assert caught.value.problem == 'device="cuda" was asked for.'
+    assert caught.value.hint == 'Run with device="cpu", or `inferometer energy`.'
+
+
+def test_help_names_the_options_of_its_interface(monkeypatch: pytest.MonkeyPatch) -> None:
+    for front, named in (("inferometer", "--device cuda, not --tune"), ("make", "DEVICE=cuda, not TUNE")):
+        monkeypatch.setenv("INFEROMETER_FRONT", front)
+        options = cli.parser("harness.plan", "Plan with DEVICE=cuda.")
+        options.add_argument("--x", help="with DEVICE=cuda, not TUNE")
+        assert f"with {named}" in options.format_help()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -124,6 +124,19 @@ def test_every_claim_becomes_a_plan_or_says_why_not(name: str, device: Device) -
     plan = make_plan(config, name, "")
     assert not [case.skip_reason for case in plan.cases if case.skip_reason]
     assert len(plan.cases) <= len(claim.values) - len(left_out)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_claim_names_the_only_device_that_measures_it(name: str) -> None:
+    """In its file: Make chooses the environment by this line."""
+    claim, named = whole(name), claims.read(name, FOLDER).device
+    values = claim.model_copy(update={"device": None})
+    measured = [device for device in get_args(Device) if claims.configuration(values, device, None)[0]]
+    if claim.results is not None:
+        assert named == claim.device
+    elif claim.context is None:
+        assert named == (measured[0] if len(measured) == 1 else None)
+    assert ("\ndevice: cuda\n" in (FOLDER / f"{name}.yaml").read_text()) == (named == "cuda")
 
 
 def test_a_gpu_measures_what_was_published() -> None:

@@ -8,11 +8,19 @@ from typing import Any
 import pytest
 
 from harness.backends.batches import empty_export
-from harness.core import store
+from harness.core import cli, store
 from harness.core.errors import ExportError, MalformedFileError, MissingInputError
 from harness.core.layout import Models, Results
 from harness.core.schemas import ExportFailure, ExportRecord, ExportRequest
-from harness.planning.exports import Exports, missing_inputs, onnx_refusal, read_export, request_difference
+from harness.planning.exports import (
+    ExportReasons,
+    Exports,
+    missing_inputs,
+    onnx_refusal,
+    read_export,
+    request_difference,
+    unmeasured_lines,
+)
 from tests import synthetic_results as made
 
 
@@ -68,6 +76,32 @@ def test_a_model_without_an_export_fails_all_that_load_something() -> None:
     reason = partly.reason_against(case("onnxruntime"))
     assert reason is not None
     assert (reason.problem, reason.hint) == ("No fp32.", "Mend it.")
+
+
+@pytest.mark.parametrize("after_export", [False, True])
+def test_the_reason_of_a_failed_export_is_printed_once(after_export: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if after_export:
+        monkeypatch.setenv(cli.AFTER_EXPORT, "1")
+    else:
+        monkeypatch.delenv(cli.AFTER_EXPORT, raising=False)
+    reasons, failed = ExportReasons(), ExportError("Gone.", "Mend it.")
+    assert [reasons.text(f"{name} is not measured", failed) for name in ("x", "y")] == [
+        "x is not measured: its export failed, see above." if after_export else "x is not measured. Gone. Mend it.",
+        "y is not measured: its export failed, see above.",
+    ]
+    # The export stage did not print what is wrong with the files that it wrote.
+    damaged = MalformedFileError("It is damaged.", "Delete it.")
+    assert reasons.text("z is not measured", damaged) == "z is not measured. It is damaged. Delete it."
+
+
+def test_each_reason_names_the_backends_that_it_concerns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(cli.AFTER_EXPORT, raising=False)
+    gone, refused = ExportError("Gone.", "Mend it."), ExportError("No fp32.", "Leave it out.")
+    cases = [(case("onnxruntime"), refused), (case("torch-eager"), gone), (case("openvino"), refused)]
+    assert unmeasured_lines([*cases, *cases]) == [
+        "resnet50 is not measured on onnxruntime, openvino. No fp32. Leave it out.",
+        "resnet50 is not measured on torch-eager. Gone. Mend it.",
+    ]
 
 
 PLAN = made.plan_of((made.RESNET,), [made.case_of(made.RESNET, "torch-eager", "fp32", 1)])

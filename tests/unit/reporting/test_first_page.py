@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -51,6 +52,20 @@ def test_the_first_page(summary: Summary, golden: Golden) -> None:
 
 def test_the_terminal_ends_with_the_same_answers(summary: Summary, golden: Golden) -> None:
     golden("answer.txt", page.terminal_answer(summary) + "\n")
+
+
+def test_the_terminal_refers_to_the_reason_of_an_export_that_was_printed_before(summary: Summary) -> None:
+    lost = [
+        row.model_copy(update={"status": "failed", "reason": f"export: {row.model} is broken.", "latency_ns": None})
+        if row.backend == "openvino"
+        else row
+        for row in summary.rows
+    ]
+    changed = summary.model_copy(update={"rows": tuple(lost)})
+    assert "export: resnet50 is broken." in page.terminal_answer(changed)
+    printed = page.terminal_answer(changed, after_export=True)
+    assert "is broken" not in printed
+    assert len(re.findall(r"cases failed \(openvino .*\): the export failed, see above", printed)) == 1
 
 
 def test_a_faster_int8_is_named_after_the_same_answers_and_with_its_cost(rows: Rows, summary: Summary) -> None:
