@@ -58,6 +58,7 @@ from harness.planning.exports import (
     GenerationExports,
     built_engines,
     export_files,
+    onnx_refusal,
     read_export,
     read_generation_exports,
 )
@@ -270,6 +271,9 @@ class _ProfilePass:
 
     def _model_level(self, case: Case) -> ModelProfile:
         export = self._export(case)
+        refusal = onnx_refusal(export, case)
+        if refusal is not None:
+            raise refusal
         folder = self.models.folder(case.slug, export.folder)
         counts = self._counted(case)
         memory = MeasuredMemory.model_validate_json(self._ask("memory", _Subject(case), own=True))

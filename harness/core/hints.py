@@ -200,7 +200,7 @@ def with_names(text: str) -> str:
     'BATCHES: expected one argument'
     """
     names = {variable.option: variable.name for variable in VARIABLES}
-    return re.sub(r"(?:argument )?(--[a-z][a-z-]*)", lambda match: names.get(match[1], match[0]), text)
+    return re.sub(r"argument (--[a-z][a-z-]*)", lambda match: names.get(match[1], match[0]), text)
 
 
 def typed_html(page: str, context: HintContext) -> str:

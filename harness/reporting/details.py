@@ -28,7 +28,7 @@ from harness.reporting.tables.energy_table import energy_table
 from harness.reporting.tables.harness_error_tables import calibration_table
 from harness.reporting.tables.latency_table import latency_table
 from harness.reporting.tables.machine_load_table import machine_load_table
-from harness.reporting.tables.roofline_table import roofline_table
+from harness.reporting.tables.roofline_table import roofline_table, uncounted_work
 from harness.reporting.tables.scaling_tables import devices_table, neighbours_table, scaling_table, scaling_title
 from harness.reporting.tables.tried_settings_table import tried_table
 from harness.reporting.tables.validity_tables import checks_table, flags_table, unmeasured_table
@@ -100,7 +100,7 @@ def details(
     cold = cold_table(rows, by_id, export, summary.engines)
     parts: dict[str, tuple[DocumentBlock | None, ...]] = {
         "Cold start": (cold, engines_table(every, export, summary.engines)) if cold else (),
-        "Roofline": (roofline_table(rows, summary.roof),),
+        "Roofline": (roofline_table(rows, summary.roof), uncounted_work(export, summary.roof)),
         "Energy": (energy_table(rows, summary.energies),),
         "Settings that were tried": (tried_table(every),),
         "Flags": (flags_table(rows),),

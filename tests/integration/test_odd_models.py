@@ -9,7 +9,8 @@ import pytest
 
 from harness.core import store
 from harness.core.errors import ConfigError, ExportError
-from harness.core.schemas import Failed, Measured, Row
+from harness.core.schemas import Failed, Measured, Plan, Row
+from harness.core.schemas.profile_record import ModelProfile, PartsProfile
 from tests.fixtures.stages import Folder
 
 if TYPE_CHECKING:
@@ -124,6 +125,25 @@ def test_a_module_that_cannot_run_below_the_counter_has_no_count(tmp_path: Path)
     info = model_info(f"{ODD}forced_anywhere")
     loaded = family_of(info).load(Request(info, "own", 0, None, tmp_path))
     assert work_of(loaded, {None: loaded.make_inputs(8, None)}) == ()
+
+
+def test_a_module_that_cannot_run_below_the_counter_is_profiled_and_says_why_it_has_no_flops(
+    own: Folder,
+) -> None:
+    own.plan({"backends": ["torch-eager"]}, models=(f"{ODD}unwatched",))
+    exported = own("export")
+    assert exported.returncode == 0, exported.stderr
+    why = "the module does not run below PyTorch's counter"
+    profiled = own("profile_ops", "--runs", "3")
+    assert profiled.returncode == 0, profiled.stderr
+    (case,) = store.load(own.results.plan, Plan, "make plan").cases
+    model = store.load(own.results.model_profile(case.case_id), ModelProfile, "make profile")
+    assert f"counted in the ONNX graph alone: {why}" in model.count_notes
+    assert model.activation_bytes_by == f"not estimated: {why}"
+    parts = store.load(own.results.parts_profile(case.case_id), PartsProfile, "make profile")
+    assert parts.layers
+    assert {layer.flops for layer in parts.layers} == {None}
+    assert f"No FLOPs by layer: {why}." in parts.notes
 
 
 def test_what_a_trace_fixed_is_the_reason_of_wrong_answers(own: Folder) -> None:

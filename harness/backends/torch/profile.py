@@ -22,12 +22,13 @@ from harness.backends.torch.decoder_compile import CompiledDecoder
 from harness.backends.torch.profile_modules import module_rows, nvtx_ranges, record
 from harness.backends.torch.profile_operators import TRACE, ProfilerRanges, operators, with_kernels
 from harness.backends.torch.script import TorchScript
-from harness.core.schemas.profile_record import GenerationPhase, PartsProfile
+from harness.core.schemas.profile_record import GenerationPhase, LayerRow, PartsProfile
 from harness.profiling.launch_gaps import save_trace
 from harness.profiling.reconcile import middle_mean, middle_runs
 
 MODULES_TRACE = "modules.trace.json"
 
+_NO_FLOPS = "No FLOPs by layer: the module does not run below PyTorch's counter."
 _FLOPS = "FLOPs are 2 a multiply-add of products and convolutions, attention's included; all else counts nothing."
 _EVENTS = (
     "Self is what a module's own kernels took; in the stream it takes from where the module begins to where it ends, "
@@ -95,8 +96,12 @@ def _modules_and_operators(
         window_ns=middle_mean(recorded.spans_ns),
         plain_ns=middle_mean(recorded.plain_ns),
         operator_gaps=profiled.gaps,
-        notes=(*notes, *((_EVENTS,) if on_gpu else ()), _FLOPS, hooks),
+        notes=(*notes, *((_EVENTS,) if on_gpu else ()), _FLOPS if _counted(layers) else _NO_FLOPS, hooks),
     )
+
+
+def _counted(layers: Sequence[LayerRow]) -> bool:
+    return any(layer.flops is not None for layer in layers)
 
 
 def script(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) -> PartsProfile:

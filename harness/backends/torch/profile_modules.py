@@ -175,7 +175,7 @@ def _row(
     parts: Mapping[str, nn.Module],
     times: Mapping[str, PartTimes],
     made: Mapping[str, list[torch.Tensor]],
-    flops: Mapping[str, int],
+    flops: Mapping[str, int] | None,
 ) -> LayerRow:
     above = _ancestors(path)
     ran = [name for name in above if name in times]  # a ModuleList is only a name: it is never called
@@ -188,7 +188,7 @@ def _row(
         calls=times[path].calls,
         self_ns=times[path].self_ns,
         total_ns=times[path].total_ns,
-        flops=flops.get(path, 0),
+        flops=None if flops is None else flops.get(path, 0),
         parameters=sum(parameter.numel() for parameter in parts[path].parameters()),
         output_shapes=tuple(tuple(tensor.shape) for tensor in tensors),
         output_bytes=sum(tensor.nbytes for tensor in tensors),
@@ -233,12 +233,16 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return [tensor for value in inner for tensor in _tensors(value)]
 
 
-def _flops(module: nn.Module, call: Callable[[], Any]) -> dict[str, int]:
+def _flops(module: nn.Module, call: Callable[[], Any]) -> dict[str, int] | None:
     """Path → FLOPs of the module and the modules that it calls, 2 per multiply-add. Attention is computed in separate
-    products while counting, as the counter does not see into fused kernels (harness/zoo/cost/torch_counts.py)."""
+    products while counting, as the counter does not see into fused kernels (harness/zoo/cost/torch_counts.py). None
+    where the module does not run below the counter."""
     counter = FlopCounterMode(display=False)
-    with _outermost(module) as outermost, unfused_attention(), sdpa_kernel(SDPBackend.MATH), counter:
-        call()
+    try:
+        with _outermost(module) as outermost, unfused_attention(), sdpa_kernel(SDPBackend.MATH), counter:
+            call()
+    except RuntimeError:
+        return None
     flops_of: dict[str, int] = {}
     for name, counts in counter.get_flop_counts().items():
         root, _, below = name.partition(".")

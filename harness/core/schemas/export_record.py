@@ -239,6 +239,15 @@ class ExportRecord(Record):
         return hashlib.sha256(lines.encode()).hexdigest() if lines else None
 
     @property
+    def why_uncounted(self) -> str | None:
+        """Why the work of a pass, its FLOPs and least traffic, is unknown; None where it was counted."""
+        if self.work:
+            return None
+        if self.module is None:
+            return "an ONNX file has no module that PyTorch's counter could run"
+        return "the module does not run below PyTorch's counter"
+
+    @property
     def onnx_artifacts(self) -> tuple[OnnxArtifact, ...]:
         """Every ONNX file: by precision, then the variants."""
         return (*self.onnx.values(), *self.onnx_variants.values())

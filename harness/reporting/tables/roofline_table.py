@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from harness.aggregation.roofline import bounds_of
 from harness.core import units
-from harness.core.schemas import CpuLimits, CpuRoof, Roof, Row, Summary
+from harness.core.schemas import CpuLimits, CpuRoof, ExportRecord, Roof, Row, Summary
 from harness.core.units import ABSENT
 from harness.reporting.csv_identity import Line, case_line, has_figures, sound_rows
 from harness.reporting.figures import CSV_UNITS, ROOFLINE, columns
@@ -46,6 +46,13 @@ def roofline_table(rows: Sequence[Row], roof: Roof | CpuRoof | None) -> Table[Ro
         return None
     rate = "GFLOP/s" if isinstance(roof, CpuRoof) else "TFLOP/s"
     return Table([*case_columns(measured), *_columns(rate)], measured, roof_line(roof))
+
+
+def uncounted_work(export: ExportRecord | None, roof: Roof | CpuRoof | None) -> str | None:
+    """A sentence for a model whose rows have no roofline, because its work was not counted; else None."""
+    if roof is None or export is None or export.why_uncounted is None:
+        return None
+    return f"The FLOPs of a pass are unknown, so that no row has a roofline: {export.why_uncounted}."
 
 
 def _columns(rate: str) -> list[Column[Row]]:

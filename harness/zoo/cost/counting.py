@@ -29,6 +29,7 @@ AGREE = 0.001
 _BY_MODULE = "estimate: tensors of one sample's pass of the module that are alive at once; nothing fused"
 _BY_GRAPH = "estimate: tensors of the fp32 ONNX graph that are needed at once; nothing fused"
 _NO_INT8 = "not estimated: an int8 file keeps some of its tensors wider"
+_UNCOUNTED = "not estimated: the module does not run below PyTorch's counter"
 _NO_PARAMETERS = "an ONNX file has no module: its parameters cannot be distinguished from other constants"
 
 OneSample = Mapping[str, NDArray[np.generic]]
@@ -51,13 +52,17 @@ def counts_of(case: Case, export: ExportRecord, folder: Path, batch: OneSample) 
     counted = None if graph is None else _onnx_count(export.onnx["fp32"].path, graph)
     products = _products(work, counted)
     notes += _compared(work, counted)
+    if export.module is not None and export.why_uncounted is not None:
+        notes.append(f"{'no FLOPs' if counted is None else 'counted in the ONNX graph alone'}: {export.why_uncounted}")
     if export.module is None:
         return _without_module(case, graph, products).model_copy(update={"count_notes": (*notes, _NO_PARAMETERS)})
     info = model_info(export.model)
     module = family_of(info).architecture(info, folder).float().eval()
     parameters = torch_counts.parameters_of(module)
     arguments = [torch.from_numpy(values.copy()) for values in sample.values()]
-    live = torch_counts.live_bytes(module, arguments, case.precision)
+    # What does not run below one mode of PyTorch, its counter, runs below no other.
+    runs = export.why_uncounted is None
+    live = torch_counts.live_bytes(module, arguments, case.precision) if runs else None
     return products.model_copy(
         update={
             "parameters": parameters.total,
@@ -66,7 +71,7 @@ def counts_of(case: Case, export: ExportRecord, folder: Path, batch: OneSample) 
             "count_notes": tuple(notes),
             "weight_bytes": torch_counts.weight_bytes(module),
             "activation_bytes": live,
-            "activation_bytes_by": _NO_INT8 if live is None else _BY_MODULE,
+            "activation_bytes_by": _BY_MODULE if live is not None else _NO_INT8 if runs else _UNCOUNTED,
         }
     )
 

@@ -73,6 +73,23 @@ def test_report_and_page_speak_of_the_cpu(limited: Summary) -> None:
     assert "Roofline</h3>" in html
 
 
+@pytest.mark.parametrize("is_file", [False, True])
+def test_a_model_whose_work_was_not_counted_says_why_it_has_no_roofline(is_file: bool) -> None:
+    def uncounted(model: FakeModel) -> ExportRecord:
+        return export_record(model).model_copy(update={"work": (), **({"module": None} if is_file else {})})
+
+    made = Synthetic(models=(RESNET,), cases=CASES, export=uncounted, roof=CPU_ROOF)
+    why = (
+        "an ONNX file has no module that PyTorch's counter could run"
+        if is_file
+        else "the module does not run below PyTorch's counter"
+    )
+    says = f"### Roofline\n\nThe FLOPs of a pass are unknown, so that no row has a roofline: {why}."
+    assert says in document(made.summary(), {})
+    without_limits = Synthetic(models=(RESNET,), cases=CASES, export=uncounted)
+    assert "### Roofline" not in document(without_limits.summary(), {})
+
+
 def test_csv_has_the_limits_that_apply_to_the_row(limited: Summary) -> None:
     result = list(csv.DictReader(io.StringIO(csv_tables(limited, ())["roofline"])))
     by_precision = {line["precision"]: line for line in result}
