@@ -62,6 +62,11 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
         result.work(n**3 / speed * 1e-6, left.dtype, n, layout, matmul.allow_tf32, matmul.allow_fp16_accumulation)
         return product(left, right, out=out)
 
+    def int_mm(left: Any, right: Any, out: Any) -> Any:
+        layout = "row" if right.is_contiguous() else "column"
+        result.work(len(left) ** 3 / {"row": 1.0, "column": 16.0}[layout] * 1e-6, left.dtype, out.dtype, layout)
+        return out
+
     def copy_(target: Any, source: Any, non_blocking: bool = False) -> Any:
         result.work(target.numel() * 1e-6, "copy", target.numel(), non_blocking)
         return target
@@ -94,6 +99,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "graph", Capture)
     monkeypatch.setattr(torch, "mm", mm)
+    monkeypatch.setattr(torch, "_int_mm", int_mm)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 6))
     monkeypatch.setattr(torch.Tensor, "copy_", copy_)
     monkeypatch.setattr(torch.Tensor, "add_", add_)
@@ -116,8 +122,8 @@ def test_the_best_product_of_each_precision(gpu: FakeGpu) -> None:
     from harness.backends.gpu_peaks import flops_per_s
 
     result = flops_per_s()
-    # n³ ms·1e-6 for 2n³ FLOP: 2e9 FLOP/s, twice in the other layout, four times more in fp16.
-    expected = {"fp32": 4e9, "tf32": 4e9, "fp16": 16e9, "bf16": 4e9}
+    # n³ ms·1e-6 for 2n³ FLOP: 2e9 FLOP/s, twice in the other layout, four times more in fp16, 16 times in int8.
+    expected = {"fp32": 4e9, "tf32": 4e9, "fp16": 16e9, "bf16": 4e9, "int8": 32e9}
     assert result == pytest.approx(expected)
     products = {call for call in gpu.calls if len(call) == 5}
     assert {(dtype, tf32) for dtype, _, _, tf32, _ in products} == {
@@ -161,6 +167,33 @@ def test_an_fp8_product_that_a_library_refuses_leaves_the_limits_of_others(
     result = flops_per_s()
     assert result.get("fp8") == (expected and pytest.approx(expected))
     assert result["bf16"] == pytest.approx(4e9)
+
+
+def test_products_of_int8_are_summed_in_int32_in_both_layouts(gpu: FakeGpu) -> None:
+    from harness.backends.gpu_peaks import flops_per_s
+
+    flops_per_s()
+    assert {call for call in gpu.calls if call[0] == torch.int8} == {
+        (torch.int8, torch.int32, "row"),
+        (torch.int8, torch.int32, "column"),
+    }
+
+
+@pytest.mark.parametrize("error", [RuntimeError, torch.OutOfMemoryError])
+def test_an_int8_product_that_a_library_lacks_is_no_limit_and_too_little_memory_an_error(
+    error: type[Exception], gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from harness.backends.gpu_peaks import flops_per_s
+
+    def lacking(left: Any, right: Any, *, out: Any) -> None:
+        raise error("3 GB")
+
+    monkeypatch.setattr(torch, "_int_mm", lacking)
+    if error is RuntimeError:
+        assert "int8" not in flops_per_s()
+    else:
+        with pytest.raises(UnavailableError, match="too little free memory"):
+            flops_per_s()
 
 
 def test_copies_count_reads_and_writes_and_the_link_one_way(gpu: FakeGpu) -> None:
