@@ -31,6 +31,11 @@ class FakeGpu:
         self.now_ms += ms * next(self.slower)
         self.calls.append(what)
 
+    def int_mm(self, left: Any, right: Any, out: Any) -> Any:
+        layout = "row" if right.is_contiguous() else "column"
+        self.work(len(left) ** 3 / {"row": 1.0, "column": 16.0}[layout] * 1e-6, left.dtype, out.dtype, layout)
+        return out
+
 
 class FakeEvent:
     gpu: FakeGpu
@@ -61,11 +66,6 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
         speed *= 4.0 if matmul.allow_fp16_accumulation and left.dtype == torch.float16 else 1.0
         result.work(n**3 / speed * 1e-6, left.dtype, n, layout, matmul.allow_tf32, matmul.allow_fp16_accumulation)
         return product(left, right, out=out)
-
-    def int_mm(left: Any, right: Any, out: Any) -> Any:
-        layout = "row" if right.is_contiguous() else "column"
-        result.work(len(left) ** 3 / {"row": 1.0, "column": 16.0}[layout] * 1e-6, left.dtype, out.dtype, layout)
-        return out
 
     def copy_(target: Any, source: Any, non_blocking: bool = False) -> Any:
         result.work(target.numel() * 1e-6, "copy", target.numel(), non_blocking)
@@ -99,7 +99,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "graph", Capture)
     monkeypatch.setattr(torch, "mm", mm)
-    monkeypatch.setattr(torch, "_int_mm", int_mm)
+    monkeypatch.setattr(torch, "_int_mm", result.int_mm)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 6))
     monkeypatch.setattr(torch.Tensor, "copy_", copy_)
     monkeypatch.setattr(torch.Tensor, "add_", add_)
