@@ -67,6 +67,14 @@ def test_a_command_of_several_stages_prints_the_reason_of_a_failed_export_once(o
     assert f"Warning: {absent} was not exported. {reason}" in own("aggregate").stderr
 
 
+def test_a_case_without_its_onnx_file_is_not_profiled_for_that_reason(own: Folder) -> None:
+    own.plan({"backends": ["onnxruntime"]}, models=("module:tests.fixtures.models:unexportable",), parity_samples=8)
+    assert own("export").returncode == 10
+    profiled = own("profile_ops")
+    assert profiled.returncode == 10, profiled.stderr
+    assert "-onnxruntime-cpu-fp32-b1 is not profiled. The dynamo exporter failed" in profiled.stderr
+
+
 @pytest.mark.slow
 def test_a_model_that_is_exported_after_all_is_measured(own: Folder) -> None:
     plan = own.plan({"backends": ["torch-eager"]}, models=(TINY,))
