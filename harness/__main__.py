@@ -33,7 +33,7 @@ from harness.timing.clock import unix_s
 PIPELINES: Mapping[str, str] = {
     "bench": "Measure, from a configuration to a report: plan, export, engines on a GPU, roof, run, aggregate, report.",
     "generate": "Measure generation, token by token: plan, export, roof, generate, aggregate, report.",
-    "load": "Measure latency against load and the peak within a bound; plans first where models, a bound, … are given.",
+    "load": "Measure latency against load and the peak within a bound; plans first where a bound, models, … are given.",
     "profile": "Profile the plan's cases, and report: counts, memory, layers; plans first where models, … are given.",
 }
 SAME_NAME = ("generate", "load")
@@ -73,7 +73,7 @@ def overview() -> str:
     program = hints.PROGRAMS.get(hints.front(), hints.PROGRAMS["module"])
     named = (*PIPELINES.items(), *((name, summary(name)) for name in pipeline.STAGES))
     lines = [f"  {name:<13} {text}" for name, text in named]
-    usage = f"Usage: {program} <command> [option …]    (--help after a command: its options; --version)"
+    usage = f"Usage: {program} <command> [option …]    (`<command> --help` lists its options; --version)"
     return "\n".join([usage, "", *lines])
 
 

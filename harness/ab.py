@@ -79,9 +79,12 @@ def stage(arguments: Sequence[str]) -> None:
 
 def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = cli.parser("harness.ab", __doc__)
-    parser.add_argument("--against", default="", help="commit, folder, or backend=python")
+    parser.add_argument("--against", default="", help="commit, folder, or backend=python, to compare this folder with")
     parser.add_argument(
-        "--config", type=Path, default=Path("configs/quickstart.yaml"), help="of both states (%(default)s)"
+        "--config",
+        type=Path,
+        default=Path("configs/quickstart.yaml"),
+        help="for both states (%(default)s)",
     )
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"pairs of processes per case ({ROUNDS})")
     parser.add_argument("--threshold", action="append", default=[], help=TEXTS["--threshold"])

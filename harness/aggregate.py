@@ -1,11 +1,11 @@
 """Join the plan with the raw records: a row for every planned case, measured, skipped, failed or missing.
 
 reads   results/plan.json, exports/<slug>/export.json, raw/<case>/<round>.json and .usage.json, environments/*.json,
-        roof.json, energy/*.json, load/<load_id>/…, copies/*.json, neighbours.json, summary.json of before;
+        roof.json, energy/*.json, load/<load_id>/…, copies/*.json, neighbours.json, the earlier summary.json;
         models/<slug>/engines/*.json
 writes  results/summary.json, summary.csv, written/aggregate.json; the rows of a large run into summary.parquet
 
-A summary that has more measured rows is not replaced, unless --force is given; then the exit code is 10.
+A summary with more measured rows is kept (exit code 3); --force replaces it (exit code 10).
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Measure a plan on other machines: each comparison group in all its rounds on one machine, by a runner.
+"""Measure a plan on other machines through a runner: one machine measures a comparison group in all rounds.
 
 local  on this host; needs nothing installed
 ray    on the hosts of a Ray cluster that offer a host_slot (ADDRESS)
 slurm  as exclusive jobs, by submitit (ADDRESS: partition)
 
-A host runs one unit at a time. A lost worker is an attempt with its reason, and its unit is tried once more. The
-records of each machine stay in a folder of its own, with its own summary and report: machines are never mixed.
+A host runs one unit at a time. Where a worker is lost, the attempt is recorded with its reason, and the unit is tried
+once more. The records of each machine stay in a folder of its own, with its own summary and report: machines are never
+mixed.
 
 reads   results/plan.json, exports/<slug>/export.json, the files of models/, engines
 writes  results/machines/<machine>/…, attempts/<unit>/<number>.json, fleet.json, fleet.md, with several machines

@@ -56,7 +56,10 @@ def stage(arguments: Sequence[str]) -> None:
     """Measure the energy of every case of the plan that has none yet."""
     parser = cli.parser("harness.energy", __doc__)
     parser.add_argument(
-        "--window", type=float, default=DEFAULT_WINDOW_S, help=f"seconds of a case, at least 5 ({DEFAULT_WINDOW_S:g})"
+        "--window",
+        type=float,
+        default=DEFAULT_WINDOW_S,
+        help=f"seconds for each case, at least 5 ({DEFAULT_WINDOW_S:g})",
     )
     parser.add_argument("--force", action="store_true", help="measure again what is already there")
     cli.add_models(parser)

@@ -4,7 +4,7 @@ reads   results/plan.json, and the models' weights (packages, hub, your files)
 writes  models/<slug>/<export>/{weights.safetensors, *.onnx, inputs*.npz, reference*.npz, export.json}, and its record
         once more as results/exports/<slug>/export.json; or export-failed.{json,log} there; for generation the same
         with generation.json, config.json, tokenizer/, prompts-p*.npz, generation-reference-p*.npz, decoder-*.onnx;
-        results/exporting.json meanwhile; with --engine-jobs also what build_engine writes
+        while it runs, results/exporting.json; with --engine-jobs also what build_engine writes
 """
 
 from __future__ import annotations
@@ -616,7 +616,7 @@ def _parser() -> argparse.ArgumentParser:
     cli.add_folders(parser)
     parser.add_argument("--models", nargs="+", metavar="NAME", help="only these models of the plan")
     parser.add_argument("--opset", type=int, default=DEFAULT_OPSET, help=f"ONNX operator set ({DEFAULT_OPSET})")
-    parser.add_argument("--output-name", help="name of the first output, instead of the model's usual one")
+    parser.add_argument("--output-name", help="name of the first output in ONNX files, instead of the usual one")
     parser.add_argument(
         "--max-length", type=int, metavar="TOKENS", help="longest sequence; a plan above it is an error"
     )
@@ -628,10 +628,14 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=1,
         metavar="N",
-        help="above 1: build TensorRT engines of exported models meanwhile, N at the same time (1)",
+        help="TensorRT engines to build at the same time (1); above 1 while other models are exported",
     )
     cli.add_interpreters(parser)
-    parser.add_argument("--beside", action="store_true", help="leave results/exporting.json to the export beside it")
+    parser.add_argument(
+        "--beside",
+        action="store_true",
+        help="set by an export that starts others: do not write exporting.json",
+    )
     return parser
 
 

@@ -1,7 +1,7 @@
 """Measure generation token by token, each case of the plan in a fresh process per round.
 
 reads   results/plan.json, exports/<slug>/generation.json and the files that it names
-writes  results/generation/<case_id>/<round>.json, results/environments/<id>.json; results/running.json meanwhile
+writes  results/generation/<case_id>/<round>.json, results/environments/<id>.json; while it runs, results/running.json
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Keep runs over time in a store, and show where a case began to be slower or faster.
 
 A shift that the history alone shows is a candidate. An A/B run of the two commits around it decides it; then it is
-confirmed or refuted. A change of machine, driver or library ends a stretch: no shift is looked for across it.
+confirmed or refuted. A change of machine, driver or library ends a series: a shift is a change within one series.
 
 reads   results/summary.json; <store>/runs/*/run.json, decisions/*.json; with --confirm results/ab/comparison.json
 writes  <store>/runs/<run_id>/{run,summary}.json, of a large run summary.parquet; decisions/<shift_id>.json,
         history.json, history.html
 
-Exit code 1: a shift to a slower level is confirmed that was not before.
+Exit code 1: a shift to a slower level is confirmed for the first time.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ record is saved at once: after Ctrl-C the same command goes on with what is miss
 
 reads   results/plan.json, exports/<slug>/export.json and the files that it names, models/<slug>/engines/*.json
 writes  results/load/<load_id>/{service,prediction,energy}.json, load/<load_id>/<point>/<replication>.json,
-        results/environments/<id>.json; failed.json and load.log of a load case that failed; running.json meanwhile
+        results/environments/<id>.json; failed.json and load.log of a load case that failed; while it runs, running.json
 """
 
 from __future__ import annotations

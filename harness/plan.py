@@ -278,7 +278,7 @@ def _parser() -> cli.Parser:
     add("--price", type=parse_price)
     add("--loadgen", action="store_true")
     add("--endpoint")
-    parser.add_argument("--load", action="store_true", help="plan the scenarios alone; server where none is named")
+    parser.add_argument("--load", action="store_true", help="plan scenarios alone: server where none is named")
     parser.add_argument("--list", action="store_true", help="print every case")
     cli.add_folders(parser)  # a plan does not depend on exports, but command.txt records their folder
     return parser

@@ -2,9 +2,9 @@
 
 Every level of every case has a fresh process: counting, one pass whose allocations are recorded, and some passes under
 the backend's own profiler. The last level is repeated, each time in a fresh process beside a monitor, until the sums
-agree. Latencies are those that `run` measured; the times of this stage are no latencies.
+agree. Latencies are those that `run` measured; the times of this stage include the profiler.
 
-Of a case of generation, its two phases are profiled apart: <case_id>-prefill and <case_id>-decode.
+The two phases of a case of generation have separate profiles: <case_id>-prefill and <case_id>-decode.
 
 reads   results/plan.json, exports/<slug>/{export,generation}.json and the files that they name;
         results/summary.json if there is one
@@ -88,10 +88,10 @@ def stage(arguments: Sequence[str]) -> None:
     """Profile every case of the plan that has no profile yet, and show the layers of all."""
     parser = cli.parser("harness.profile_ops", __doc__)
     parser.add_argument(
-        "--runs", type=int, help=f"inferences under a profiler ({DEFAULT_RUNS}); profiles of fewer are made again"
+        "--runs", type=int, help=f"inferences under a profiler ({DEFAULT_RUNS}); a profile of fewer is made again"
     )
-    parser.add_argument("--layers", default="", help="only these: groups, paths of modules with *, or classes")
-    parser.add_argument("--depth", type=int, help="down to this depth of the module tree, where the model is 0")
+    parser.add_argument("--layers", default="", help="layers to show: groups, paths of modules with *, or classes")
+    parser.add_argument("--depth", type=int, help="layers down to this depth of the module tree; the model is 0")
     parser.add_argument("--force", action="store_true", help="profile again what is already there")
     cli.add_models(parser)
     cli.add_interpreters(parser)

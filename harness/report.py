@@ -1,12 +1,12 @@
 """Write the report of a summary: report.md with the answers, report-details.md with the rest, report.html as one file.
 
-reads   results/summary.json and the sums of what it was computed from, command.txt, comparison.json,
+reads   results/summary.json and the checksums of the files that it was computed from, command.txt, comparison.json,
         profiles/<case_id>/{model,parts}.json, *.trace.json
 writes  results/report.md, results/report-details.md, charts/*.{png,svg}, results/report.html; with --profiles
         results/profile.{md,html}, profiles/charts/*.{png,svg}; with --only reports/<slug>/…;
         written/{report,profile}.json
 
-Of a large run (summary.parquet) report.md has a line a model, and the page the rows and charts of each.
+For a large run (summary.parquet), report.md has a line for each model, and the page has the rows and charts of each.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def stage(arguments: Sequence[str]) -> None:
     parser = cli.parser("harness.report", __doc__)
     cli.add_folders(parser, models=False)
     parser.add_argument("--no-charts", action="store_true", help="write the tables only")
-    parser.add_argument("--print", action="store_true", help="print the main table and the largest gains, too")
+    parser.add_argument("--print", action="store_true", help="also print the main table and the largest gains")
     parser.add_argument("--plain-charts", action="store_true", help="charts without title and caption, for papers")
     parser.add_argument(
         "--only",

@@ -109,10 +109,12 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = cli.parser("harness.reproduce", __doc__)
     parser.add_argument("--claim", required=True, help="name of a file in configs/published, or `list`")
     parser.add_argument(
-        "--device", choices=("cpu", "cuda"), help="where to measure (the claim's device where it is here, else cpu)"
+        "--device", choices=("cpu", "cuda"), help="where to measure (the device that the claim names, else cpu)"
     )
     parser.add_argument("--rounds", type=int, help="fresh processes per case, instead of the claim's")
-    parser.add_argument("--only-compare", type=Path, metavar="RESULTS", help="judge this folder and measure nothing")
+    parser.add_argument(
+        "--only-compare", type=Path, metavar="RESULTS", help="judge this results folder, and measure nothing"
+    )
     cli.add_interpreters(parser)
     parser.add_argument("--force", action="store_true", help="measure and export again what is already there")
     parser.add_argument(

@@ -1,8 +1,8 @@
 """Measure every case of the plan, each in a fresh process per round, and keep the raw samples.
 
 reads   results/plan.json, exports/<slug>/export.json and the files that it names, models/<slug>/engines/*.json
-writes  results/raw/<case_id>/<round>.json, results/environments/<id>.json; results/running.json meanwhile; at its start
-        and end the raw records of a large plan move into results/raw/<slug>.parquet
+writes  results/raw/<case_id>/<round>.json, results/environments/<id>.json; while it runs, results/running.json; at its
+        start and end the raw records of a large plan move into results/raw/<slug>.parquet
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = cli.parser("harness.run", __doc__)
     parser.add_argument("--force", action="store_true", help="measure again what is already there")
     parser.add_argument(
-        "--isolation", choices=("fork", "spawn"), default="fork", help="how a case gets its fresh process"
+        "--isolation", choices=("fork", "spawn"), default="fork", help="how a case gets its fresh process (fork)"
     )
     parser.add_argument(
         "--began",

@@ -1,12 +1,11 @@
-"""Prove the harness on work of known duration, through the whole path: plan → run → aggregate → compare.
+"""Test the harness on work of known duration, through the whole path: plan → run → aggregate → compare.
 
 Each trial measures the same work twice (A and B: no row may be called slower or faster) and once more with every
 inference stretched by 5% (it must be called SLOWER). The same is done with work whose processes differ: there too, no
 row may be called slower or faster; missed slow-downs are counted, but do not fail the test.
 
-A pass depends on the rates that the trials exclude, not on those that they observe: a harness that is wrong in 10% of
-verdicts is right in 20 of 21 by chance often enough. A pass means, at 95% confidence, that each rate of wrong verdicts
-is below the requested rate.
+The test passes where each rate of wrong verdicts is below the requested rate, at 95% confidence. The observed rates are
+not enough: a harness that is wrong in 10% of its verdicts often has 20 of 21 right by chance.
 
 reads   configs/selftest.yaml
 writes  results/selftest.json, results/selftest.md, and each trial's results below results/selftest/
@@ -55,7 +54,7 @@ def stage(arguments: Sequence[str]) -> None:
         "--rate", type=parse_share, help="rate of wrong verdicts to exclude at 95%%: 10%% (default) or 5%%"
     )
     parser.add_argument(
-        "--trials", type=int, help="trials of each duration; more than the rate needs allow a wrong verdict"
+        "--trials", type=int, help="trials of each duration; with more than the rate needs, some verdicts may be wrong"
     )
     parser.add_argument(
         "--config", type=Path, default=Path("configs/selftest.yaml"), help="durations (configs/selftest.yaml)"

@@ -79,8 +79,13 @@ class SpreadRequest:
 def stage(arguments: Sequence[str]) -> None:
     """Build, then measure, on every device at once."""
     parser = cli.parser("harness.spread", __doc__)
-    parser.add_argument("--cards", default="", help="all, or as CUDA_VISIBLE_DEVICES names them: 0,1,2,3")
-    parser.add_argument("--layout", choices=LAYOUTS, default=LAYOUTS[0], help="what is spread (models)")
+    parser.add_argument("--cards", default="", help="GPUs: all, or as CUDA_VISIBLE_DEVICES names them: 0,1,2,3")
+    parser.add_argument(
+        "--layout",
+        choices=LAYOUTS,
+        default=LAYOUTS[0],
+        help="models or cases are spread, or copies of each case run on all (models)",
+    )
     parser.add_argument("--force", action="store_true", help="build and measure again what is already there")
     cli.add_interpreters(parser)
     cli.add_folders(parser)

@@ -1,7 +1,7 @@
 """Check a bundle: its checksums, and that its records give exactly the same summary, report and charts.
 
 reads   the archive that `bundle` wrote
-writes  nothing: what is made again is in a temporary folder
+writes  nothing: the files that it makes again are in a temporary folder
 """
 
 from __future__ import annotations

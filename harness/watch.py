@@ -50,7 +50,7 @@ def _parser() -> cli.Parser:
     parser = cli.parser("harness.watch", __doc__)
     forms = parser.add_mutually_exclusive_group()
     forms.add_argument("--once", action="store_true", help="print the state once")
-    forms.add_argument("--follow", action="store_true", help="go on when the run is complete: another one may begin")
+    forms.add_argument("--follow", action="store_true", help="continue after the run is complete, for the next run")
     forms.add_argument("--web", action="store_true", help="serve a page on 127.0.0.1, until Ctrl-C")
     parser.add_argument("--port", type=_port, metavar="N", help="port of the page (0: a free one)")
     cli.add_folders(parser, models=False)
