@@ -52,6 +52,16 @@ def ab(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return run_forked("harness.ab", words, folder, environment)
 
 
+def ab_of_a_calm_machine(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Other work on the CPUs makes a baseline of grade C, with which nothing is compared: then it is measured again."""
+    done = ab(folder)
+    for _ in range(4):
+        if "most often: baseline grade C" not in done.stderr:
+            break
+        done = ab(folder, "--force")
+    return done
+
+
 def found(folder: Path) -> Comparison:
     return store.load(Results(folder / "results").ab.comparison, Comparison, "make ab")
 
@@ -79,7 +89,7 @@ def test_no_change_is_no_regression_and_what_is_measured_is_kept(repository: Pat
 
 def test_a_model_that_became_slower_ends_with_the_exit_code_of_compare(repository: Path) -> None:
     (repository / "nets.py").write_text(NETS.format(depth=64))
-    done = ab(repository)
+    done = ab_of_a_calm_machine(repository)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "Error: 1 of 1 compared row regressed" in done.stderr
     (row,) = found(repository).rows
