@@ -155,4 +155,4 @@ def test_a_case_whose_model_is_not_exported_is_named(tmp_path: Path, capsys: pyt
     store.save(Results(tmp_path).plan, plan_of((RESNET,), [case]))
     with pytest.raises(CasesFailedError, match="1 case could not be profiled"):
         profile_ops.stage(["--results", str(tmp_path), "--models-dir", str(tmp_path / "models")])
-    assert f"{case.case_id}: " in capsys.readouterr().err
+    assert f"{case.case_id} is not profiled. " in capsys.readouterr().err
