@@ -22,10 +22,10 @@ import tarfile
 import tempfile
 from pathlib import Path, PurePath, PurePosixPath
 
+from harness import pipeline
 from harness.core import hints, store
 from harness.core.layout import Models, Results
 from harness.core.schemas import Plan, Row, Summary
-from harness.pipeline import BY_NAME, Variable
 from harness.planning.matrix import plan_id
 from harness.reporting import ranking
 from harness.reporting.first_page import answer_table
@@ -157,13 +157,8 @@ def aggregated(folder: Path, scratch: Path) -> Path:
 
 def command_without_folders(command: Path) -> str:
     """The plan command of a results folder with all choices, for any folder: reports name it in their hints."""
-    choices = {name: value for name, value in hints.of_file(command).planned.items() if name not in FOLDER_CHOICES}
-    words = [word for name, value in choices.items() for word in _option(BY_NAME[name], value)]
-    return hints.command_line("make", words)
-
-
-def _option(variable: Variable, value: str) -> list[str]:
-    return [variable.option] if variable.switch else [variable.option, value]
+    choices = {name: [value] for name, value in hints.of_file(command).planned.items() if name not in FOLDER_CHOICES}
+    return hints.command_line("make", pipeline.arguments("plan", choices))
 
 
 def command_of(plan: Plan) -> str:

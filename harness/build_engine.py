@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +43,7 @@ from harness.planning.block_settings import parse_interpreters
 from harness.planning.engine_cases import engine_cases
 from harness.planning.exports import ExportReasons, read_export
 from harness.processes import parallel_commands
+from harness.processes.early_engines import COMMAND
 from harness.statistics import parity
 from harness.timing.clock import now_ns
 
@@ -51,8 +51,6 @@ EngineCases = Sequence[tuple[Case, Options]]
 
 NOT_BUILT = "engines were not built. "
 """Between their number and the reasons."""
-COMMAND = (sys.executable, "-m", "harness.build_engine")
-"""Builds one engine beside others."""
 
 
 def stage(arguments: Sequence[str]) -> None:

@@ -18,6 +18,7 @@ from harness.core.errors import CasesFailedError, StorageError, UnavailableError
 from harness.processes.parallel_commands import EndedCommand, WatchedCommand
 
 COMMAND = (sys.executable, "-m", "harness.build_engine")
+"""Lists or builds engines beside other commands."""
 
 
 class EarlyEngines:

@@ -102,15 +102,19 @@ def _given(path: str, sha256: str = "", length: int | None = None) -> GivenInput
     return GivenInputs(path=path, sha256=sha256, sequence_length=length)
 
 
+def _require_file(path: Path) -> None:
+    if not path.is_file():
+        raise MissingInputError(
+            f"There is no file of inputs {path}.", "Check INPUTS; a relative path begins at the current folder."
+        )
+
+
 def read_texts(path: Path) -> list[str]:
     """The different texts of a file, one a line, without empty lines and spaces around them.
 
     Raises MissingInputError, MalformedFileError, or UsageError for fewer than MIN_SAMPLES.
     """
-    if not path.is_file():
-        raise MissingInputError(
-            f"There is no file of inputs {path}.", "Check INPUTS; a relative path begins at the current folder."
-        )
+    _require_file(path)
     try:
         content = read_text(path, SizeLimit.RECORD)
     except ValueError as error:
@@ -126,10 +130,7 @@ def read_texts(path: Path) -> list[str]:
 
 def read_inputs(path: Path) -> Arrays:
     """The arrays of a file. Raises MissingInputError, MalformedFileError or UsageError."""
-    if not path.is_file():
-        raise MissingInputError(
-            f"There is no file of inputs {path}.", "Check INPUTS; a relative path begins at the current folder."
-        )
+    _require_file(path)
     try:
         arrays = read_npz(path)
     except UNREADABLE as error:

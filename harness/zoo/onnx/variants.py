@@ -315,19 +315,24 @@ def _padded(loaded: Loaded, examples: Arrays, folder: ModelFolder, options: Expo
 def _fused(loaded: Loaded, examples: Arrays, folder: ModelFolder, options: ExportChoices) -> str:
     """The fused form, made from the older export, in which the optimiser also finds the embeddings; in the export at
     opset 20 it does not (ONNX Runtime 1.32, MiniLM and BERT)."""
-    fused = folder.onnx("fp32-fused")
-    how = torch_to_onnx.write_fp32(loaded, examples, fused, _older(options))
-    count = write_fused(fused, fused, loaded)
-    check_padding(folder.onnx("fp32"), fused, examples, limits.thread_count())
+    how, count = _write_checked_fused(folder.onnx("fp32-fused"), loaded, examples, folder, options)
     return f"{how}, fused by onnxruntime.transformers: {count}"
+
+
+def _write_checked_fused(
+    path: Path, loaded: Loaded, examples: Arrays, folder: ModelFolder, options: ExportChoices
+) -> tuple[str, str]:
+    """Write a fused file that obeys its mask; how it was exported, and its fused operators, in words."""
+    how = torch_to_onnx.write_fp32(loaded, examples, path, _older(options))
+    count = write_fused(path, path, loaded)
+    check_padding(folder.onnx("fp32"), path, examples, limits.thread_count())
+    return how, count
 
 
 def _packed(loaded: Loaded, examples: Arrays, folder: ModelFolder, options: ExportChoices) -> str:
     """The packed form. Its operators run on CUDA alone, so the mask is checked before they replace the fused ones."""
     packed = folder.onnx("fp32-packed")
-    how = torch_to_onnx.write_fp32(loaded, examples, packed, _older(options))
-    write_fused(packed, packed, loaded)
-    check_padding(folder.onnx("fp32"), packed, examples, limits.thread_count())
+    how, _ = _write_checked_fused(packed, loaded, examples, folder, options)
     return f"{how}, fused and packed by onnxruntime.transformers: {remove_padding(packed)} PackedAttention"
 
 
