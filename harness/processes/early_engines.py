@@ -15,6 +15,7 @@ from pathlib import Path
 
 from harness.core import cli
 from harness.core.errors import CasesFailedError, StorageError, UnavailableError
+from harness.core.safe_files import SizeLimit, read
 from harness.processes.parallel_commands import EndedCommand, WatchedCommand
 
 COMMAND = (sys.executable, "-m", "harness.build_engine")
@@ -51,7 +52,7 @@ class EarlyEngines:
         if end.code == UnavailableError.exit_code:
             self._stop()  # no GPU or no TensorRT: the other models have none either
         elif path.is_file():
-            for name in json.loads(path.read_bytes()):
+            for name in json.loads(read(path, SizeLimit.TEXT)):
                 command = [*COMMAND, *self._options, "--models", model, "--engines", name]
                 self._wait(WatchedCommand(command, show=_show, ended=partial(_built, model, name)))
 
