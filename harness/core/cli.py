@@ -10,6 +10,7 @@ import io
 import os
 import re
 import shutil
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from typing import Any, NoReturn
 from harness.core import hints
 from harness.core import text as sanitize
 from harness.core.errors import InferometerError, StorageError, UnavailableError, UsageError
-from harness.core.host import limits
+from harness.core.host import limits, orphans
 from harness.core.seal import UNSEALED
 
 INTERRUPTED = 130
@@ -127,6 +128,9 @@ def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None
     # ONNX Runtime (1.29 and later) sends model names and hashes over the network unless this is set before its import.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     write_anything()
+    if hints.front() == "make":
+        # A signal to Make ends the shell of a recipe, which does not pass it on.
+        orphans.die_with_parent(by=signal.SIGTERM)
     words = sys.argv[1:] if arguments is None else arguments
     before, _reader.context = _reader.context, hints.of_stage(Path(sys.argv[0]).stem, words, hints.front())
     try:

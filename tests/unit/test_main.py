@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 
 import harness.__main__ as program
+from harness.core.errors import BusyError
+from harness.core.layout import Results
+from harness.core.lock import exclusive
 from harness.pipeline import STAGES
 from tests.fixtures.stages import ROOT, until
 
@@ -181,6 +184,27 @@ def test_a_signal_ends_the_stage_and_bench_with_it(number: signal.Signals, code:
         assert process.wait(300) == code
     assert not (tmp_path / "results/summary.json").exists()
     assert list(raw.glob("*/1.json"))
+
+
+def test_a_signal_to_make_alone_ends_the_stage_that_runs(tmp_path: Path) -> None:
+    config = bench(tmp_path, rounds=50, max_s=2.0)[2]
+    folders = [f"RESULTS={tmp_path}/results", f"MODELS_DIR={tmp_path}/models"]
+    command = ["make", "bench", "WHERE=system", f"PYTHON={sys.executable}", f"CONFIG={config}", *folders]
+    results = Results(tmp_path / "results")
+    with subprocess.Popen(command, cwd=ROOT, start_new_session=True, stdout=subprocess.DEVNULL) as process:
+        assert until(lambda: list(results.raw.glob("*/1.json")), 600)
+        process.terminate()
+        assert process.wait(300) != 0
+    assert until(lambda: not busy(results), 60)
+
+
+def busy(results: Results) -> bool:
+    """Whether a stage holds the results."""
+    try:
+        with exclusive(results.lock):
+            return False
+    except BusyError:
+        return True
 
 
 @pytest.mark.parametrize("stage", [*program.SAME_NAME, "run"])
