@@ -33,7 +33,7 @@ def die_with_parent(parent: int | None = None, by: signal.Signals = signal.SIGKI
 
     `parent`: the expected parent, which may have died before this request.
     """
-    if sys.platform == "linux":
+    if sys.platform == "linux" and os.getppid():  # 0: the first process of a container, whose parent is outside
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, by)
         if parent is not None and os.getppid() != parent:
             os._exit(1)
